@@ -1,0 +1,101 @@
+//! Storage as servers see it: named, mapped files of fixed size.
+//!
+//! Invariants
+//! 1. No reference into a region is ever handed out: a peer's bytes arrive in it asynchronously. Access is by offset.
+//! 2. Space is allocated (`Region::allocate`) before it is written; a hole in a full tmpfs would be a SIGBUS.
+//! 3. A region is never shrunk and never punched while it is mapped.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+
+/// A boxed future that stays on its loop.
+pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// How `Storage::open` treats a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// The name must not exist yet; the region is created with the size asked for and reads as zeros.
+    CreateNew,
+    /// The name must exist; the size asked for is ignored and `Region::size` tells the real one.
+    Existing,
+}
+
+/// One directory of named regions that belongs to one server.
+pub trait Storage {
+    /// Opens or creates a region of `size` bytes.
+    ///
+    /// Errors: `AlreadyExists`, `NotFound`, `InvalidInput` for a name with a slash, and whatever the file system says.
+    fn open(&self, name: &str, size: u64, mode: OpenMode) -> io::Result<Rc<dyn Region>>;
+    /// Whether a region of that name exists.
+    fn exists(&self, name: &str) -> bool;
+    /// Removes the name; regions that are open stay usable until they are dropped.
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// All names, sorted.
+    fn list(&self) -> Vec<String>;
+    /// Takes the directory for this storage alone until it is dropped. Errors: `WouldBlock` when another one has it.
+    fn lock_exclusive(&self) -> io::Result<()>;
+    /// Bytes that the medium can still take.
+    fn free_bytes(&self) -> u64;
+}
+
+/// A mapped file of fixed size. Offsets and sizes are bytes; a range outside the region is a bug of the caller and asserts.
+pub trait Region {
+    /// Size in bytes.
+    fn size(&self) -> u64;
+    /// Makes the range usable: space is taken from the medium now, pages are faulted in. What is there stays.
+    ///
+    /// Errors: `StorageFull` (ENOSPC), `EIO`.
+    fn allocate(&self, offset: u64, size: u64) -> io::Result<()>;
+    /// Copies bytes out of the region.
+    fn read(&self, offset: u64, into: &mut [u8]);
+    /// Copies bytes into the region.
+    fn write(&self, offset: u64, from: &[u8]);
+    /// Copies within the region; the ranges may overlap.
+    fn copy_within(&self, from: u64, to: u64, size: u64);
+    /// Writes zeros.
+    fn fill_zero(&self, offset: u64, size: u64);
+    /// CRC-32C of a range.
+    fn crc32c(&self, offset: u64, size: u64) -> u32;
+    /// Address of the first byte; for transports only, which move bytes between it and a stream.
+    fn base(&self) -> *mut u8;
+    /// Tells that bytes arrived in the range through `base`; to be called when the last of them is there.
+    fn note_received(&self, offset: u64, size: u64);
+    /// Makes the range durable as far as the medium can; resolves at once on volatile media.
+    fn sync(&self, offset: u64, size: u64) -> LocalFuture<io::Result<()>>;
+    /// Whether the medium forgets at power loss (tmpfs).
+    fn is_volatile(&self) -> bool;
+}
+
+/// A range of a region.
+#[derive(Clone)]
+pub struct Span {
+    /// The region.
+    pub region: Rc<dyn Region>,
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub size: u64,
+}
+
+impl Span {
+    /// A part of this span, `offset` counted from its start.
+    pub fn part(&self, offset: u64, size: u64) -> Span {
+        assert!(offset <= self.size && size <= self.size - offset, "a part lies within its span");
+        Span { region: self.region.clone(), offset: self.offset + offset, size }
+    }
+
+    /// Address of the first byte; for transports only.
+    pub fn pointer(&self) -> *mut u8 {
+        assert!(self.offset <= self.region.size() && self.size <= self.region.size() - self.offset, "a span lies within its region");
+        // The offset was just checked against the size of the mapping.
+        self.region.base().wrapping_add(self.offset as usize)
+    }
+}
+
+impl std::fmt::Debug for Span {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Span({}..{})", self.offset, self.offset + self.size)
+    }
+}
