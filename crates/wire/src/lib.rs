@@ -1,1 +1,28 @@
+//! Everything that travels between Tabane's processes, and the pure rules about it: headers, messages, status
+//! codes, file ids, placement and limits. Nothing here does I/O, so every rule can be tested and fuzzed alone.
 
+pub mod attributes;
+pub mod cluster;
+pub mod codec;
+pub mod handshake;
+pub mod header;
+pub mod identity;
+pub mod layout;
+pub mod limits;
+pub mod messages;
+pub mod names;
+pub mod operation;
+pub mod status;
+
+pub use attributes::{Attributes, Kind};
+pub use cluster::{Cluster, Placement, ServerAddress};
+pub use codec::{Decode, Decoder, Encode, Malformed};
+pub use header::{FrameKind, Header};
+pub use identity::{FileId, Slot};
+pub use layout::{Layout, LayoutPolicy};
+pub use names::Name;
+pub use operation::Operation;
+pub use status::Status;
+
+/// Version of the protocol. Peers of different versions refuse each other.
+pub const PROTOCOL_VERSION: u32 = 1;

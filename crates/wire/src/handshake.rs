@@ -1,0 +1,92 @@
+//! The first four messages of a connection: both sides prove that they hold the cluster's key before anything else is
+//! read. Each message has a fixed size in front (16 bits) so that nothing is allocated for a stranger.
+//!
+//! client -> server  `Hello`      who I am, whom I want, my nonce
+//! server -> client  `Challenge`  my nonce, MAC over (server role, both nonces, cluster, server)
+//! client -> server  `Proof`      MAC over (client role, both nonces, cluster, server)
+//! server -> client  `Welcome`    windows, or the one error before the connection is closed
+
+use crate::codec::{Decode, Decoder, Encode, Malformed};
+use crate::message;
+
+pub const NONCE_SIZE: usize = 32;
+pub const MAC_SIZE: usize = 32;
+/// Largest handshake message, in bytes.
+pub const HANDSHAKE_SIZE_MAX: usize = 512;
+pub const HELLO_MAGIC: u64 = u64::from_le_bytes(*b"TABANEhi");
+
+/// Who connects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    Client = 1,
+    Server = 2,
+}
+
+impl Encode for Role {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+}
+
+impl<'a> Decode<'a> for Role {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        match u8::decode(input)? {
+            1 => Ok(Role::Client),
+            2 => Ok(Role::Server),
+            _ => Err(Malformed("role is unknown")),
+        }
+    }
+}
+
+message! {
+    pub struct Hello {
+        pub magic: u64,
+        pub protocol_version: u32,
+        pub role: Role,
+        /// Call level of all requests on this connection.
+        pub level: u8,
+        pub cluster: u128,
+        /// The server that is wanted; of a server that connects: its own index in `from_server`.
+        pub server: u32,
+        pub from_server: u32,
+        /// The session, chosen at random by the client; the same at all servers.
+        pub session: u64,
+        /// Whether the server should know the session already: a reconnect.
+        pub resume: bool,
+        pub uid: u32,
+        pub gid: u32,
+        pub nonce: [u8; NONCE_SIZE],
+    }
+}
+
+message! {
+    pub struct Challenge {
+        pub protocol_version: u32,
+        /// A `Status` code; other than `Ok`, the connection ends here.
+        pub status: u32,
+        pub nonce: [u8; NONCE_SIZE],
+        pub mac: [u8; MAC_SIZE],
+    }
+}
+
+message! {
+    pub struct Proof {
+        pub mac: [u8; MAC_SIZE],
+    }
+}
+
+message! {
+    pub struct Welcome {
+        pub status: u32,
+        pub request_window: u32,
+        pub bytes_window: u64,
+        /// Whether the server knew the session. A reconnecting client whose session is unknown can't learn the outcome
+        /// of its unanswered requests.
+        pub session_known: bool,
+        /// Changes with every start of the server.
+        pub incarnation: u64,
+        /// Milliseconds within which the server shows a sign of life for each request it holds.
+        pub working_interval_ms: u32,
+    }
+}

@@ -1,0 +1,133 @@
+//! Where a file's chunks live.
+
+use crate::codec::{Decode, Decoder, Encode, Malformed};
+use crate::identity::{FileId, Slot, chunk_hash};
+use crate::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, FILE_SIZE_MAX};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum LayoutPolicy {
+    /// Chunk i is at slot `first + (i / run) mod width`: perfectly even.
+    Modular = 0,
+    /// Chunk i is at slot `hash(file id, i) mod slot count`; chunk 0 stays at the home.
+    Ring = 1,
+}
+
+/// A file's placement rule, fixed at its creation and carried by every data request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    pub policy: LayoutPolicy,
+    /// Bytes of a chunk.
+    pub chunk_size: u32,
+    /// Slot of chunk 0.
+    pub first: Slot,
+    /// Slots that the file is spread over.
+    pub width: u32,
+    /// Neighbouring chunks that share a slot.
+    pub run: u32,
+}
+
+impl Layout {
+    /// The default layout of a new file: it starts at its home and is spread over all slots.
+    pub fn default_for(policy: LayoutPolicy, home: Slot, slot_count: u32, chunk_size: u32) -> Layout {
+        Layout { policy, chunk_size, first: home, width: slot_count, run: 1 }
+    }
+
+    /// The slot of a chunk.
+    pub fn slot_of(&self, file: FileId, chunk_index: u64, slot_count: u32) -> Slot {
+        match self.policy {
+            LayoutPolicy::Modular => {
+                let step = (chunk_index / u64::from(self.run)) % u64::from(self.width);
+                ((u64::from(self.first) + step) % u64::from(slot_count)) as Slot
+            }
+            LayoutPolicy::Ring if chunk_index == 0 => self.first,
+            LayoutPolicy::Ring => (chunk_hash(file, chunk_index) % u64::from(slot_count)) as Slot,
+        }
+    }
+
+    /// Checks the fields of a layout from outside against a cluster of `slot_count` slots.
+    pub fn check(&self, slot_count: u32) -> Result<(), Malformed> {
+        if !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&self.chunk_size) {
+            return Err(Malformed("chunk size is out of range"));
+        }
+        if self.first >= slot_count || self.width == 0 || self.width > slot_count || self.run == 0 {
+            return Err(Malformed("layout is out of range"));
+        }
+        Ok(())
+    }
+
+    /// Cuts the byte range `[offset, offset + size)` of a file into pieces of single chunks, in order.
+    /// Panics when the range ends past `FILE_SIZE_MAX`; callers check.
+    pub fn pieces(&self, offset: u64, size: u64) -> impl Iterator<Item = ChunkRange> + use<> {
+        assert!(offset.checked_add(size).is_some_and(|end| end <= FILE_SIZE_MAX));
+        let chunk_size = u64::from(self.chunk_size);
+        let end = offset + size;
+        let mut position = offset;
+        std::iter::from_fn(move || {
+            if position >= end {
+                return None;
+            }
+            let within = position % chunk_size;
+            let piece_size = (chunk_size - within).min(end - position);
+            let piece =
+                ChunkRange { chunk_index: position / chunk_size, chunk_offset: within as u32, size: piece_size as u32 };
+            position += piece_size;
+            Some(piece)
+        })
+    }
+}
+
+/// A range within one chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkRange {
+    pub chunk_index: u64,
+    /// Offset within the chunk, in bytes.
+    pub chunk_offset: u32,
+    /// Bytes.
+    pub size: u32,
+}
+
+impl Encode for ChunkRange {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.chunk_index.encode(out);
+        self.chunk_offset.encode(out);
+        self.size.encode(out);
+    }
+}
+
+impl<'a> Decode<'a> for ChunkRange {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        Ok(ChunkRange {
+            chunk_index: u64::decode(input)?,
+            chunk_offset: u32::decode(input)?,
+            size: u32::decode(input)?,
+        })
+    }
+}
+
+impl Encode for Layout {
+    fn encode(&self, out: &mut Vec<u8>) {
+        (self.policy as u8).encode(out);
+        self.chunk_size.encode(out);
+        self.first.encode(out);
+        self.width.encode(out);
+        self.run.encode(out);
+    }
+}
+
+impl<'a> Decode<'a> for Layout {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        let policy = match u8::decode(input)? {
+            0 => LayoutPolicy::Modular,
+            1 => LayoutPolicy::Ring,
+            _ => return Err(Malformed("layout policy is unknown")),
+        };
+        Ok(Layout {
+            policy,
+            chunk_size: u32::decode(input)?,
+            first: u32::decode(input)?,
+            width: u32::decode(input)?,
+            run: u32::decode(input)?,
+        })
+    }
+}

@@ -1,0 +1,382 @@
+//! Parameters of every request and reply, in the order of `Operation`. A reply with a status other than `Ok` carries
+//! an `ErrorDetail` instead of its own parameters.
+
+use crate::attributes::{Attributes, Kind};
+use crate::codec::{Decode, Decoder, Encode, Malformed};
+use crate::identity::FileId;
+use crate::layout::{ChunkRange, Layout};
+use crate::limits::{ANCESTOR_COUNT_MAX, PATH_SIZE_MAX, PIECE_COUNT_MAX};
+use crate::message;
+use crate::names::Name;
+
+message! {
+    /// Why a request failed, for people: names the file, server and operation, and what to do.
+    pub struct ErrorDetail<'a> {
+        /// The directory of a `StaleDirectory`, the file of a `StaleFile`, else 0.
+        pub id: FileId,
+        /// The target of an `IsSymlink`, else words for people.
+        pub text: &'a [u8],
+    }
+}
+
+/// Ids of the directories that a path was resolved through, nearest first, without the parent itself.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Ancestors(pub Vec<FileId>);
+
+impl Encode for Ancestors {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let count = self.0.len().min(ANCESTOR_COUNT_MAX);
+        out.push(count as u8);
+        for id in &self.0[..count] {
+            id.encode(out);
+        }
+    }
+}
+
+impl<'a> Decode<'a> for Ancestors {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        let count = u8::decode(input)? as usize;
+        if count > ANCESTOR_COUNT_MAX {
+            return Err(Malformed("too many ancestors"));
+        }
+        let mut ids = Vec::with_capacity(count);
+        for _ in 0..count {
+            ids.push(FileId::decode(input)?);
+        }
+        Ok(Ancestors(ids))
+    }
+}
+
+message! {
+    /// A directory entry by its parent's id. Heads every request that names one.
+    pub struct Entry<'a> {
+        pub parent: FileId,
+        pub name: Name<'a>,
+        pub ancestors: Ancestors,
+    }
+}
+
+message! {
+    /// `Lookup`, `Stat`, `Unlink` and `RemoveDirectory`.
+    pub struct EntryRequest<'a> {
+        pub entry: Entry<'a>,
+    }
+}
+
+message! {
+    /// Reply of `Lookup` and `Stat`, and of every request that makes an inode. `target` is set for symbolic links.
+    /// Attributes are those of the inode with all announced sizes gathered, except that a `Lookup` gathers nothing.
+    pub struct EntryReply<'a> {
+        pub attributes: Attributes,
+        pub target: &'a [u8],
+    }
+}
+
+/// Open flags as they travel. Unknown bits are refused.
+pub mod open_flags {
+    pub const CREATE: u32 = 1;
+    pub const EXCLUSIVE: u32 = 2;
+    pub const TRUNCATE: u32 = 4;
+    /// A symbolic link at the end is an error instead of an answer to follow.
+    pub const NO_FOLLOW: u32 = 8;
+    pub const ALL: u32 = 15;
+}
+
+message! {
+    /// `Open` (with any of CREATE and TRUNCATE) and `OpenExisting` (with neither).
+    pub struct OpenRequest<'a> {
+        pub entry: Entry<'a>,
+        pub flags: u32,
+        /// Rights wanted: 4 read, 2 write, 1 execute; 0 asks for no check.
+        pub access: u8,
+        /// Of a new file: permission bits, after the caller's umask.
+        pub mode: u32,
+        /// Of a new file: bytes of a chunk; 0 takes the cluster's default.
+        pub chunk_size: u32,
+    }
+}
+
+message! {
+    /// Reply of `Open` and `OpenExisting`.
+    pub struct OpenReply {
+        pub attributes: Attributes,
+        pub created: bool,
+    }
+}
+
+message! {
+    /// `StatId`, `Close`: by file id, to the file's home.
+    pub struct FileRequest {
+        pub file: FileId,
+    }
+}
+
+/// Which fields of `SetAttributesRequest` count.
+pub mod set_mask {
+    pub const MODE: u32 = 1;
+    pub const UID: u32 = 2;
+    pub const GID: u32 = 4;
+    pub const ATIME: u32 = 8;
+    pub const MTIME: u32 = 16;
+    /// The times are the server's now instead of those given.
+    pub const ATIME_NOW: u32 = 32;
+    pub const MTIME_NOW: u32 = 64;
+    pub const ALL: u32 = 127;
+}
+
+message! {
+    /// chmod, chown and utimens, to the file's home. Reply: `EntryReply`.
+    pub struct SetAttributesRequest {
+        pub file: FileId,
+        pub mask: u32,
+        pub mode: u32,
+        pub uid: u32,
+        pub gid: u32,
+        pub atime: i64,
+        pub mtime: i64,
+    }
+}
+
+message! {
+    /// `MakeDirectory`. Reply: `EntryReply`.
+    pub struct MakeDirectoryRequest<'a> {
+        pub entry: Entry<'a>,
+        pub mode: u32,
+    }
+}
+
+/// The target of a symbolic link: 1 to 4,095 bytes without NUL.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Target<'a>(pub &'a [u8]);
+
+impl Encode for Target<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+}
+
+impl<'a> Decode<'a> for Target<'a> {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        let bytes: &[u8] = Decode::decode(input)?;
+        if bytes.is_empty() || bytes.len() >= PATH_SIZE_MAX || bytes.contains(&0) {
+            return Err(Malformed("target of a symbolic link is not valid"));
+        }
+        Ok(Target(bytes))
+    }
+}
+
+message! {
+    /// `MakeSymlink`. Reply: `EntryReply`.
+    pub struct MakeSymlinkRequest<'a> {
+        pub entry: Entry<'a>,
+        pub target: Target<'a>,
+    }
+}
+
+message! {
+    /// One server's share of a directory, from a cursor on, in cursor order. The reply's body is a sequence of
+    /// `ListingEntry`; its parameters are a `ListingReply`.
+    pub struct ReadDirectoryRequest {
+        pub directory: FileId,
+        /// 0 at first, then the `next_cursor` of the page before.
+        pub cursor: u64,
+        /// Bytes of entries that the caller takes, at most `LISTING_PAGE_SIZE_MAX`.
+        pub size_max: u32,
+        /// Whether entries carry attributes where the inode is on this server.
+        pub with_attributes: bool,
+    }
+}
+
+message! {
+    pub struct ListingReply {
+        /// Where the next page starts: a 63-bit number that stays valid whatever else changes.
+        pub next_cursor: u64,
+        /// Whether this page was the last.
+        pub end: bool,
+    }
+}
+
+message! {
+    pub struct ListingEntry<'a> {
+        /// Cursor of the entry after this one.
+        pub next_cursor: u64,
+        pub id: FileId,
+        pub kind: Kind,
+        pub name: Name<'a>,
+        /// Present on request and where the inode is on this server; `size_final` tells whether servers still have
+        /// sizes to announce (then `StatId` at the home gathers them).
+        pub attributes: Option<Attributes>,
+        pub size_final: bool,
+    }
+}
+
+message! {
+    /// Reply of `StatFileSystem`: this server's share.
+    pub struct FileSystemReply {
+        pub bytes_total: u64,
+        pub bytes_free: u64,
+        pub inodes: u64,
+        pub chunks: u64,
+        pub journal_bytes: u64,
+    }
+}
+
+/// Ranges of a data request, in the order of the body's bytes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pieces(pub Vec<ChunkRange>);
+
+impl Encode for Pieces {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+}
+
+impl<'a> Decode<'a> for Pieces {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        let pieces: Vec<ChunkRange> = Decode::decode(input)?;
+        if pieces.is_empty() || pieces.len() > PIECE_COUNT_MAX {
+            return Err(Malformed("number of pieces is out of range"));
+        }
+        Ok(Pieces(pieces))
+    }
+}
+
+message! {
+    /// `Read` and `Write`, to the server of the chunks. All pieces lie on that server.
+    pub struct DataRequest {
+        pub file: FileId,
+        pub layout: Layout,
+        pub pieces: Pieces,
+    }
+}
+
+message! {
+    /// Reply of `Read`. The body holds all pieces whole, with zeros where nothing was ever written.
+    pub struct ReadReply {
+        /// Whether every piece lies wholly before some byte that this server holds of that chunk; else the caller has
+        /// to know the file's size to tell a hole from the end.
+        pub complete: bool,
+        /// The file's size, when this server is its home and no other server has announced itself; else `None`.
+        pub size: Option<u64>,
+    }
+}
+
+message! {
+    /// Reply of `Write`.
+    pub struct WriteReply {
+        /// The file's size as far as this server knows, in bytes.
+        pub end: u64,
+    }
+}
+
+message! {
+    /// `Truncate`, to the file's home. Reply: `EntryReply`.
+    pub struct TruncateRequest {
+        pub file: FileId,
+        pub size: u64,
+    }
+}
+
+message! {
+    /// `ReserveAppend`: moves the end of the file and answers where it was. Reply: `ReserveAppendReply`.
+    pub struct ReserveAppendRequest {
+        pub file: FileId,
+        pub size: u64,
+    }
+}
+
+message! {
+    pub struct ReserveAppendReply {
+        pub offset: u64,
+    }
+}
+
+message! {
+    /// `Statistics`: the reply's body is text, in the format asked for.
+    pub struct StatisticsRequest {
+        /// 0: JSON of the counters and the last sample; 1: Prometheus text; 2: JSON with all kept samples.
+        pub format: u8,
+    }
+}
+
+message! {
+    /// `Ping`, `Shutdown`, `StatFileSystem`: nothing to say.
+    pub struct Empty {}
+}
+
+message! {
+    /// `Announce`: server `server` is about to hold bytes of the file. Journalled at the home before the reply.
+    /// Idempotent: repeating an (server, generation) changes nothing.
+    pub struct AnnounceRequest {
+        pub file: FileId,
+        pub server: u32,
+        /// Rises with every announcement of that server for that file.
+        pub generation: u32,
+    }
+}
+
+message! {
+    /// Reply of `Announce`.
+    pub struct AnnounceReply {
+        pub truncate_generation: u32,
+        pub time_generation: u32,
+    }
+}
+
+message! {
+    /// `Gather`: the home asks for what a server knows of the file's size and time. With `retract` the server's
+    /// announcement ends with this reply.
+    pub struct GatherRequest {
+        pub file: FileId,
+        pub retract: bool,
+    }
+}
+
+message! {
+    /// Reply of `Gather`.
+    pub struct GatherReply {
+        /// End of the last byte that this server holds, as an offset in the file; 0 when it holds none.
+        pub end: u64,
+        pub mtime: i64,
+        pub truncate_generation: u32,
+        pub time_generation: u32,
+        /// The announcement that ended or stands; 0 when there is none.
+        pub announce_generation: u32,
+    }
+}
+
+message! {
+    /// `ReapChunks`: the file is gone for good; free all its chunks. Idempotent.
+    pub struct ReapChunksRequest {
+        pub file: FileId,
+    }
+}
+
+message! {
+    /// `TruncateChunks`: drop what lies beyond `size`, unless this or a later generation was seen. Idempotent.
+    pub struct TruncateChunksRequest {
+        pub file: FileId,
+        pub layout: Layout,
+        pub size: u64,
+        pub generation: u32,
+    }
+}
+
+message! {
+    /// `MarkDirectory`: phase one of rmdir. `Ok` means: empty here, and nothing is created under it until resolved.
+    /// `NotEmpty` refuses. Idempotent by (directory, coordinator, attempt).
+    pub struct MarkDirectoryRequest {
+        pub directory: FileId,
+        pub coordinator: u32,
+        pub attempt: u64,
+    }
+}
+
+message! {
+    /// `ResolveDirectory`: phase two: a tombstone, or the mark is lifted. Idempotent.
+    pub struct ResolveDirectoryRequest {
+        pub directory: FileId,
+        pub attempt: u64,
+        pub removed: bool,
+    }
+}

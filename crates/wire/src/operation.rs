@@ -1,0 +1,96 @@
+//! Operations by number, with their call level and scheduling class.
+
+/// How heavy an operation is; the server's queues and statistics are kept per class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OperationClass {
+    Metadata,
+    Data,
+}
+
+/// Call levels: a request of one level may only cause requests of higher ones, so that no cycle can form.
+pub const LEVEL_CLIENT: u8 = 0;
+pub const LEVEL_COORDINATION: u8 = 1;
+pub const LEVEL_PARTICIPANT: u8 = 2;
+pub const LEVEL_GATHER: u8 = 3;
+pub const LEVEL_COUNT: usize = 4;
+
+macro_rules! operations {
+    ($($name:ident = $code:literal, $level:ident, $class:ident, $mutating:literal;)*) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u16)]
+        pub enum Operation { $($name = $code,)* }
+
+        impl Operation {
+            pub const ALL: &'static [Operation] = &[$(Operation::$name,)*];
+
+            pub fn from_code(code: u16) -> Option<Operation> {
+                match code { $($code => Some(Operation::$name),)* _ => None }
+            }
+
+            /// The call level that the operation travels at.
+            pub fn level(self) -> u8 {
+                match self { $(Operation::$name => $level,)* }
+            }
+
+            pub fn class(self) -> OperationClass {
+                match self { $(Operation::$name => OperationClass::$class,)* }
+            }
+
+            /// Whether the operation carries a session sequence, and its outcome is kept so that a resend is not a second
+            /// execution. Operations between servers are idempotent by their generations and need none.
+            pub fn is_mutating(self) -> bool {
+                match self { $(Operation::$name => $mutating,)* }
+            }
+
+            pub fn name(self) -> &'static str {
+                match self { $(Operation::$name => stringify!($name),)* }
+            }
+
+            /// Index into tables of `Operation::TABLE_SIZE` counters.
+            pub fn index(self) -> usize {
+                self as usize
+            }
+
+            pub const TABLE_SIZE: usize = 128;
+        }
+    };
+}
+
+operations! {
+    Ping = 1, LEVEL_CLIENT, Metadata, false;
+    Lookup = 2, LEVEL_CLIENT, Metadata, false;
+    Open = 3, LEVEL_CLIENT, Metadata, true;
+    Stat = 4, LEVEL_CLIENT, Metadata, false;
+    StatId = 5, LEVEL_CLIENT, Metadata, false;
+    SetAttributes = 6, LEVEL_CLIENT, Metadata, true;
+    MakeDirectory = 7, LEVEL_CLIENT, Metadata, true;
+    MakeSymlink = 8, LEVEL_CLIENT, Metadata, true;
+    Unlink = 9, LEVEL_CLIENT, Metadata, true;
+    RemoveDirectory = 10, LEVEL_CLIENT, Metadata, true;
+    ReadDirectory = 11, LEVEL_CLIENT, Metadata, false;
+    StatFileSystem = 12, LEVEL_CLIENT, Metadata, false;
+    Read = 13, LEVEL_CLIENT, Data, false;
+    Write = 14, LEVEL_CLIENT, Data, true;
+    Close = 15, LEVEL_CLIENT, Metadata, false;
+    Truncate = 16, LEVEL_CLIENT, Metadata, true;
+    ReserveAppend = 17, LEVEL_CLIENT, Metadata, true;
+    Statistics = 18, LEVEL_CLIENT, Metadata, false;
+    Shutdown = 19, LEVEL_CLIENT, Metadata, false;
+    OpenExisting = 20, LEVEL_CLIENT, Metadata, false;
+    Rename = 32, LEVEL_CLIENT, Metadata, true;
+    Link = 33, LEVEL_CLIENT, Metadata, true;
+    Append = 34, LEVEL_CLIENT, Data, true;
+    Synchronise = 35, LEVEL_CLIENT, Data, false;
+    GetAttribute = 36, LEVEL_CLIENT, Metadata, false;
+    SetAttribute = 37, LEVEL_CLIENT, Metadata, true;
+    ListAttributes = 38, LEVEL_CLIENT, Metadata, false;
+    RemoveAttribute = 39, LEVEL_CLIENT, Metadata, true;
+    Announce = 64, LEVEL_COORDINATION, Metadata, false;
+    ReapChunks = 65, LEVEL_PARTICIPANT, Metadata, false;
+    TruncateChunks = 66, LEVEL_PARTICIPANT, Metadata, false;
+    MarkDirectory = 67, LEVEL_PARTICIPANT, Metadata, false;
+    ResolveDirectory = 68, LEVEL_PARTICIPANT, Metadata, false;
+    PrepareDentry = 69, LEVEL_PARTICIPANT, Metadata, false;
+    CommitDentry = 70, LEVEL_PARTICIPANT, Metadata, false;
+    Gather = 96, LEVEL_GATHER, Metadata, false;
+}

@@ -1,0 +1,79 @@
+//! The closed set of outcomes, and the one table that maps them to errno and to words.
+
+macro_rules! statuses {
+    ($($(#[$meta:meta])* $name:ident = $code:literal, $errno:literal, $words:literal;)*) => {
+        /// The outcome of a request.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        pub enum Status { $($(#[$meta])* $name = $code,)* }
+
+        impl Status {
+            pub fn from_code(code: u32) -> Option<Status> {
+                match code { $($code => Some(Status::$name),)* _ => None }
+            }
+
+            /// The Linux errno that callers see (0 for `Ok`).
+            pub fn errno(self) -> i32 {
+                match self { $(Status::$name => $errno,)* }
+            }
+
+            pub fn words(self) -> &'static str {
+                match self { $(Status::$name => $words,)* }
+            }
+
+            pub const ALL: &'static [Status] = &[$(Status::$name,)*];
+        }
+    };
+}
+
+statuses! {
+    Ok = 0, 0, "success";
+    NotFound = 1, 2, "no such file or directory";
+    Exists = 2, 17, "file exists";
+    NotDirectory = 3, 20, "not a directory";
+    IsDirectory = 4, 21, "is a directory";
+    NotEmpty = 5, 39, "directory not empty";
+    NameTooLong = 6, 36, "name too long";
+    Invalid = 7, 22, "invalid argument";
+    AccessDenied = 8, 13, "permission denied";
+    NotPermitted = 9, 1, "operation not permitted";
+    NoSpace = 10, 28, "no space left on the server's store";
+    TooLarge = 11, 27, "file or request too large";
+    Io = 12, 5, "input/output error";
+    Corrupt = 13, 5, "stored data does not match its checksum";
+    /// A directory that the request relied on was removed; the client forgets its id and resolves again.
+    StaleDirectory = 14, 116, "directory was removed meanwhile";
+    StaleFile = 15, 116, "file was removed meanwhile";
+    /// The slot of the request does not belong to this server.
+    WrongServer = 16, 71, "request was sent to a server that is not responsible for it";
+    UnknownOperation = 17, 38, "operation is not known to the server";
+    BadMessage = 18, 71, "message is malformed";
+    VersionMismatch = 19, 93, "protocol versions differ: upgrade the older side";
+    KeyMismatch = 20, 13, "key does not match the cluster's key";
+    ClusterMismatch = 21, 13, "server belongs to another cluster";
+    /// The server no longer knows the session, so it cannot tell whether the request was applied.
+    OutcomeUnknown = 22, 5, "outcome unknown: the server lost the session";
+    Unreachable = 23, 113, "server is unreachable";
+    TimedOut = 24, 110, "server was silent past the deadline";
+    /// The last component is a symbolic link; the reply carries its target.
+    IsSymlink = 25, 40, "is a symbolic link";
+    SymlinkLoop = 26, 40, "too many levels of symbolic links";
+    NotSupported = 27, 95, "operation not supported";
+    TooManyConnections = 28, 11, "server has no connection left: raise --connections-max or close clients";
+    WindowExceeded = 29, 71, "peer sent more than its window";
+    ChunkSizeMismatch = 30, 22, "chunk size differs from the file's";
+    /// The participant can't tell yet; the caller asks again.
+    Busy = 31, 16, "busy";
+    BadHandle = 32, 9, "bad file descriptor";
+    NoAttribute = 33, 61, "no such attribute";
+    TooManyLinks = 34, 31, "too many links";
+    CrossDirectory = 35, 18, "not within one file system";
+    Draining = 36, 108, "server is shutting down";
+    Deadlock = 37, 35, "locks would deadlock";
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.words())
+    }
+}
