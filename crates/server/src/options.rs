@@ -1,0 +1,75 @@
+//! How a server is set up, and why it may not start.
+
+use crate::store::StoreError;
+use reactor::Nanos;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use wire::Cluster;
+
+/// What a server has to be told.
+#[derive(Clone)]
+pub struct ServerOptions {
+    pub cluster: Rc<Cluster>,
+    /// Number of this server in the cluster.
+    pub index: u32,
+    /// Directory of the store; nobody else may use it meanwhile.
+    pub directory: PathBuf,
+    /// Bytes for data, of a store that is created.
+    pub store_size: u64,
+    /// Bytes of the journal, of a store that is created.
+    pub journal_size: u64,
+    /// Whether chunks carry checksums, of a store that is created.
+    pub checksums: bool,
+    /// Most connections at a time, of clients and other servers together.
+    pub connections_max: usize,
+    /// Silence of another server after which it counts as unreachable.
+    pub timeout: Nanos,
+    /// How long a session without a connection is remembered.
+    pub session_grace: Nanos,
+    /// Loopback port of the Prometheus page.
+    pub metrics_port: Option<u16>,
+}
+
+/// Why a server did not start. The words say what to do.
+#[derive(Debug)]
+pub enum StartError {
+    /// The index is not one of the cluster's.
+    NoSuchServer { index: u32, server_count: u32 },
+    /// The directory can't be used.
+    Directory(PathBuf, io::Error),
+    /// Another server uses the directory.
+    InUse(PathBuf),
+    /// The store can't be created or opened.
+    Store(PathBuf, StoreError),
+    /// The address can't be listened on.
+    Listen(SocketAddr, io::Error),
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StartError::NoSuchServer { index, server_count } => {
+                write!(f, "server {index} is not in the cluster file, which names servers 0 to {}", server_count - 1)
+            }
+            StartError::Directory(path, error) => write!(
+                f,
+                "directory {} can't be used: {error}; choose another with --dir or make it writable",
+                path.display()
+            ),
+            StartError::InUse(path) => write!(
+                f,
+                "directory {} is in use by another server; stop that one or choose another directory",
+                path.display()
+            ),
+            StartError::Store(path, error) => write!(f, "store in {}: {error}", path.display()),
+            StartError::Listen(address, error) => write!(
+                f,
+                "address {address} can't be listened on: {error}; stop what uses the port or choose another one"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
