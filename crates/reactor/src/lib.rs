@@ -1,9 +1,26 @@
 //! The loop that sees everything: tasks and their classes, timers, sockets, mapped storage, and the simulated twin of all of these.
 //!
 //! A [`Reactor`] runs single-threaded futures over a driver: io_uring (servers), epoll (clients inside foreign
-//! processes) or the simulator ([`sim`]). Everything above the driver is the same code for all three. [`Shared`] lets all
-//! threads of a process use one reactor without a thread of its own.
+//! processes) or the simulator. Everything above the driver is the same code for all three.
 
+pub mod barrier;
+pub mod driver;
+mod epoll;
+mod executor;
 pub mod region;
+mod storage;
+pub mod stream;
+mod system;
+pub mod task;
+mod timers;
+mod uring;
+mod waiting;
+pub mod workers;
 
+pub use driver::{Driver, DriverKind};
+pub use executor::{Class, JoinHandle, LoopStatistics, Reactor, Sleep, YieldNow};
 pub use region::{LocalFuture, OpenMode, Region, Span, Storage};
+pub use stream::{Listener, Stream};
+
+/// Nanoseconds: a duration, or a point of monotonic time.
+pub type Nanos = u64;

@@ -1,0 +1,50 @@
+//! What the loop asks of the world below it: clocks, randomness, sockets, storage, and waiting for any of them.
+
+use crate::Nanos;
+use crate::region::Storage;
+use crate::stream::{Listener, Stream};
+use crate::task::ReadyQueue;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Which driver a reactor runs over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriverKind {
+    /// io_uring, or epoll where io_uring is switched off; `Reactor::driver_name` says which.
+    Auto,
+    /// io_uring, or an error.
+    IoUring,
+    /// epoll.
+    Epoll,
+}
+
+/// A source of events. All methods are called on the loop's thread (for [`crate::Shared`]: under its lock).
+pub trait Driver {
+    /// Name for people.
+    fn name(&self) -> &'static str;
+    /// Monotonic time in nanoseconds; its zero has no meaning.
+    fn now(&self) -> Nanos;
+    /// Nanoseconds since the epoch.
+    fn wall_clock(&self) -> i64;
+    /// A fast random number; not for secrets.
+    fn random(&self) -> u64;
+    /// Random bytes, good enough for keys and nonces.
+    fn fill_random(&self, bytes: &mut [u8]);
+    /// Starts to connect; the stream becomes writable when that has ended, then `Stream::take_error` tells how.
+    fn connect(&self, address: SocketAddr) -> io::Result<Stream>;
+    /// Listens on an address; port 0 picks one.
+    fn listen(&self, address: SocketAddr) -> io::Result<Listener>;
+    /// The storage in a directory.
+    fn storage(&self, directory: &Path) -> io::Result<Rc<dyn Storage>>;
+    /// Delivers events that are there, without waiting. True if there were any.
+    fn poll(&self) -> bool;
+    /// Hands what was prepared to the kernel.
+    fn submit(&self);
+    /// Sleeps until an event is there, a poke comes, or `until` has passed.
+    fn wait(&self, until: Option<Nanos>);
+    /// Gives the driver the queue whose wakers may poke it awake from other threads.
+    fn attach(&self, queue: &Arc<ReadyQueue>);
+}

@@ -1,0 +1,195 @@
+//! The driver over epoll: for clients inside foreign processes, and where io_uring is switched off.
+//!
+//! Nothing in it is bound to a thread; `Shared` uses it from whichever thread holds its lock and sleeps in
+//! [`EventBuffer::wait`] without the lock.
+
+use crate::Nanos;
+use crate::driver::Driver;
+use crate::region::{LocalFuture, Storage};
+use crate::storage::{FileSync, MappedStorage};
+use crate::stream::{Listener, Readiness, Stream};
+use crate::system::{self, FastRandom, WATCHED_EVENTS, Watch, WatchTable};
+use crate::task::ReadyQueue;
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Events taken by one system call.
+const EVENTS_MAX: usize = 64;
+/// Token of the event descriptor by which other threads interrupt a sleep.
+const POKE_TOKEN: u64 = u64::MAX;
+
+/// Events taken from the kernel and not delivered yet.
+pub(crate) struct EventBuffer {
+    events: [libc::epoll_event; EVENTS_MAX],
+    count: usize,
+}
+
+impl EventBuffer {
+    pub fn new() -> EventBuffer {
+        EventBuffer { events: [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX], count: 0 }
+    }
+
+    /// Takes events, waiting for the first one for `timeout` nanoseconds (`None`: for ever).
+    pub fn wait(&mut self, epoll: libc::c_int, timeout: Option<Nanos>) {
+        let time = timeout.map(|timeout| libc::timespec { tv_sec: (timeout / 1_000_000_000) as i64, tv_nsec: (timeout % 1_000_000_000) as i64 });
+        let pointer = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // A zero time-out needs no precision: the older call is the cheaper one.
+        let count = if timeout == Some(0) {
+            // SAFETY: the buffer takes that many events.
+            unsafe { libc::epoll_wait(epoll, self.events.as_mut_ptr(), EVENTS_MAX as libc::c_int, 0) }
+        } else {
+            let mask = std::ptr::null::<libc::sigset_t>();
+            // SAFETY: the buffer takes that many events; the time-out is a local or null; no signal mask is given.
+            let count = unsafe { libc::syscall(libc::SYS_epoll_pwait2, epoll, self.events.as_mut_ptr(), EVENTS_MAX, pointer, mask, 8) };
+            if count < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) {
+                let milliseconds = timeout.map_or(-1, |timeout| timeout.div_ceil(1_000_000).min(i32::MAX as u64) as i32);
+                // SAFETY: as above; kernels before 5.11 know milliseconds only.
+                unsafe { libc::epoll_wait(epoll, self.events.as_mut_ptr(), EVENTS_MAX as libc::c_int, milliseconds) }
+            } else {
+                count as libc::c_int
+            }
+        };
+        if count < 0 {
+            let error = io::Error::last_os_error();
+            assert!(error.kind() == io::ErrorKind::Interrupted, "waiting on our own epoll descriptor works: {error}");
+        }
+        self.count = count.max(0) as usize;
+    }
+}
+
+struct Core {
+    epoll: OwnedFd,
+    poke: OwnedFd,
+    table: WatchTable,
+}
+
+impl Watch for Core {
+    fn watch(&self, descriptor: &OwnedFd, readiness: &Rc<Readiness>) -> io::Result<u64> {
+        let token = self.table.add(descriptor.as_raw_fd(), readiness);
+        self.control(descriptor, WATCHED_EVENTS, token).inspect_err(|_| self.table.remove(token))?;
+        Ok(token)
+    }
+
+    fn unwatch(&self, descriptor: &OwnedFd, token: u64) {
+        self.table.remove(token);
+        // Closing alone would not do where a forked child still holds the socket.
+        // SAFETY: no event is passed.
+        unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, descriptor.as_raw_fd(), std::ptr::null_mut()) };
+    }
+}
+
+impl Core {
+    fn control(&self, descriptor: &OwnedFd, events: u32, token: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: events | libc::EPOLLET as u32, u64: token };
+        // SAFETY: the event is a local.
+        system::check(unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, descriptor.as_raw_fd(), &mut event) }).map(drop)
+    }
+}
+
+/// The epoll driver. Clones are the same one.
+#[derive(Clone)]
+pub(crate) struct EpollDriver {
+    core: Rc<Core>,
+    events: Rc<RefCell<EventBuffer>>,
+    random: Rc<FastRandom>,
+}
+
+impl EpollDriver {
+    pub fn new() -> io::Result<EpollDriver> {
+        // SAFETY: makes a descriptor, which is owned from here on.
+        let epoll = unsafe { OwnedFd::from_raw_fd(system::check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
+        let core = Core { epoll, poke: system::event_descriptor()?, table: WatchTable::default() };
+        // Edge triggered: every poke is an event, and its count need never be read.
+        core.control(&core.poke, libc::EPOLLIN as u32, POKE_TOKEN)?;
+        let random = Rc::new(FastRandom::new());
+        Ok(EpollDriver { core: Rc::new(core), events: Rc::new(RefCell::new(EventBuffer::new())), random })
+    }
+
+    /// The descriptor to wait on.
+    pub fn descriptor(&self) -> libc::c_int {
+        self.core.epoll.as_raw_fd()
+    }
+
+    /// Tells the sockets about events. True if there were any.
+    pub fn deliver(&self, buffer: &mut EventBuffer) -> bool {
+        let count = std::mem::take(&mut buffer.count);
+        for event in &buffer.events[..count] {
+            let (token, events) = (event.u64, event.events);
+            if let Some((_, readiness)) = self.core.table.find(token) {
+                system::report(&readiness, events);
+            }
+        }
+        count > 0
+    }
+
+    fn take_events(&self, timeout: Option<Nanos>) -> bool {
+        let mut events = self.events.borrow_mut();
+        events.wait(self.descriptor(), timeout);
+        self.deliver(&mut events)
+    }
+}
+
+impl Driver for EpollDriver {
+    fn name(&self) -> &'static str {
+        "epoll"
+    }
+
+    fn now(&self) -> Nanos {
+        system::monotonic()
+    }
+
+    fn wall_clock(&self) -> i64 {
+        system::wall_clock()
+    }
+
+    fn random(&self) -> u64 {
+        self.random.next()
+    }
+
+    fn fill_random(&self, bytes: &mut [u8]) {
+        system::fill_random(bytes);
+    }
+
+    fn connect(&self, address: SocketAddr) -> io::Result<Stream> {
+        system::connect(&self.core, address)
+    }
+
+    fn listen(&self, address: SocketAddr) -> io::Result<Listener> {
+        system::listen(&self.core, address)
+    }
+
+    fn storage(&self, directory: &Path) -> io::Result<Rc<dyn Storage>> {
+        Ok(Rc::new(MappedStorage::open(directory, Rc::new(BlockingSync))?))
+    }
+
+    fn poll(&self) -> bool {
+        self.take_events(Some(0))
+    }
+
+    fn submit(&self) {}
+
+    fn wait(&self, until: Option<Nanos>) {
+        let timeout = until.map(|until| until.saturating_sub(self.now()));
+        self.take_events(timeout);
+    }
+
+    fn attach(&self, queue: &Arc<ReadyQueue>) {
+        queue.set_poke_descriptor(self.core.poke.as_raw_fd());
+    }
+}
+
+/// Makes files durable by waiting for it: this driver has no way to do so beside other work.
+struct BlockingSync;
+
+impl FileSync for BlockingSync {
+    fn sync(&self, file: &Rc<OwnedFd>) -> LocalFuture<io::Result<()>> {
+        // SAFETY: no pointers.
+        let result = system::check(unsafe { libc::fdatasync(file.as_raw_fd()) }).map(drop);
+        Box::pin(std::future::ready(result))
+    }
+}

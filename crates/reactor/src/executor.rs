@@ -1,0 +1,549 @@
+//! The reactor: runs ready tasks by class, fires timers, and waits when there is nothing to do.
+//!
+//! Invariants
+//! 1. No borrow of the reactor's own state is held while a task is polled, a future dropped or a waker woken or dropped.
+//! 2. After `shutdown` no task is alive and none can be added.
+
+use crate::Nanos;
+use crate::driver::{Driver, DriverKind};
+use crate::region::Storage;
+use crate::task::{self, CLASS_COUNT, Outcome, ReadyQueue, RootWaker, Runnable};
+use crate::timers::{TimerKey, Timers};
+use crate::waiting::Waiting;
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+
+/// Scheduling class of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Class {
+    /// Short work that others wait for.
+    Metadata = 0,
+    /// Moving bytes.
+    Data = 1,
+    /// Work that steps back while others are busy: flushing, checkpoints, eviction. It yields every 64-256 KiB.
+    Background = 2,
+}
+
+impl Class {
+    /// All classes, most urgent first.
+    pub const ALL: [Class; CLASS_COUNT] = [Class::Metadata, Class::Data, Class::Background];
+}
+
+/// Foreground polls of one turn, after which events are looked at again.
+const TURN_POLLS_MAX: usize = 128;
+/// Polls of a class in one pass over the classes: two metadata polls for one of data while both are busy.
+const PASS_POLLS: [usize; 2] = [32, 16];
+/// While the foreground is busy, background work gets one poll in this many turns.
+const BACKGROUND_TURNS: u32 = 8;
+
+/// What a loop has done so far. Times are nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoopStatistics {
+    /// Turns of the loop.
+    pub turns: u64,
+    /// Time spent working.
+    pub busy_ns: u64,
+    /// Time spent polling or asleep with nothing to do.
+    pub waiting_ns: u64,
+    /// Polls of tasks.
+    pub polls: u64,
+    /// Times that a turn found events or timers.
+    pub wakeups: u64,
+    /// Times that the loop slept in the kernel.
+    pub sleeps: u64,
+    /// Tasks alive, by class.
+    pub tasks_live: [u64; CLASS_COUNT],
+    /// Tasks ready to run, by class.
+    pub ready_depth: [u64; CLASS_COUNT],
+    /// Timers set.
+    pub timers: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    turns: Cell<u64>,
+    polls: Cell<u64>,
+    wakeups: Cell<u64>,
+    sleeps: Cell<u64>,
+    waiting_ns: Cell<u64>,
+}
+
+fn count(counter: &Cell<u64>) {
+    counter.set(counter.get() + 1);
+}
+
+/// Tasks that are alive.
+#[derive(Default)]
+struct TaskTable {
+    tasks: Vec<Option<Arc<dyn Runnable>>>,
+    free: Vec<u32>,
+    live: [u64; CLASS_COUNT],
+}
+
+impl TaskTable {
+    fn insert(&mut self, task: Arc<dyn Runnable>) {
+        self.live[task.header().class() as usize] += 1;
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.tasks.push(None);
+            (self.tasks.len() - 1) as u32
+        });
+        task.header().set_slot(slot);
+        self.tasks[slot as usize] = Some(task);
+    }
+
+    fn remove(&mut self, slot: u32) -> Option<Arc<dyn Runnable>> {
+        let task = self.tasks[slot as usize].take()?;
+        self.live[task.header().class() as usize] -= 1;
+        self.free.push(slot);
+        Some(task)
+    }
+}
+
+struct Inner {
+    queue: Arc<ReadyQueue>,
+    tasks: RefCell<TaskTable>,
+    timers: RefCell<Timers>,
+    waiting: RefCell<Waiting>,
+    counters: Counters,
+    started: Nanos,
+    background_debt: Cell<u32>,
+    yield_asked: Cell<bool>,
+    closed: Cell<bool>,
+    driver: Box<dyn Driver>,
+}
+
+/// One loop. Clones are the same loop; it stays on the thread that made it.
+#[derive(Clone)]
+pub struct Reactor(Rc<Inner>);
+
+impl Reactor {
+    /// A reactor over the machine's own facilities. Errors: whatever creating the ring or the epoll descriptor gives.
+    pub fn open(kind: DriverKind) -> io::Result<Reactor> {
+        let driver: Box<dyn Driver> = match kind {
+            DriverKind::Epoll => Box::new(crate::epoll::EpollDriver::new()?),
+            DriverKind::IoUring => Box::new(crate::uring::UringDriver::new()?),
+            DriverKind::Auto => match crate::uring::UringDriver::new() {
+                Ok(driver) => Box::new(driver),
+                Err(_) => Box::new(crate::epoll::EpollDriver::new()?),
+            },
+        };
+        Ok(Reactor::with_driver(driver))
+    }
+
+    /// A reactor over a given driver.
+    pub fn with_driver(driver: Box<dyn Driver>) -> Reactor {
+        let queue = ReadyQueue::new();
+        driver.attach(&queue);
+        Reactor(Rc::new(Inner {
+            queue,
+            tasks: RefCell::default(),
+            timers: RefCell::default(),
+            waiting: RefCell::new(Waiting::new()),
+            counters: Counters::default(),
+            started: driver.now(),
+            background_debt: Cell::new(0),
+            yield_asked: Cell::new(false),
+            closed: Cell::new(false),
+            driver,
+        }))
+    }
+
+    pub(crate) fn driver(&self) -> &dyn Driver {
+        &*self.0.driver
+    }
+
+    pub(crate) fn queue(&self) -> &Arc<ReadyQueue> {
+        &self.0.queue
+    }
+
+    /// Name of the driver: `io_uring`, `epoll` or `sim`.
+    pub fn driver_name(&self) -> &'static str {
+        self.0.driver.name()
+    }
+
+    /// Monotonic time.
+    pub fn now(&self) -> Nanos {
+        self.0.driver.now()
+    }
+
+    /// Nanoseconds since the epoch.
+    pub fn wall_clock(&self) -> i64 {
+        self.0.driver.wall_clock()
+    }
+
+    /// A random number; not for secrets.
+    pub fn random(&self) -> u64 {
+        self.0.driver.random()
+    }
+
+    /// Random bytes, good enough for keys and nonces.
+    pub fn fill_random(&self, bytes: &mut [u8]) {
+        self.0.driver.fill_random(bytes);
+    }
+
+    /// The storage in a directory, which is created if it is missing.
+    pub fn storage(&self, directory: &Path) -> io::Result<Rc<dyn Storage>> {
+        self.0.driver.storage(directory)
+    }
+
+    /// Starts a task that nobody waits for.
+    pub fn spawn(&self, class: Class, future: impl Future<Output = ()> + 'static) {
+        self.spawn_task(class, future);
+    }
+
+    /// Starts a task. Dropping the handle lets it go on; `JoinHandle::cancel` drops it.
+    pub fn spawn_joinable<T: 'static>(&self, class: Class, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
+        let result = Rc::new(RefCell::new(JoinResult { value: None, waker: None }));
+        let place = result.clone();
+        let task = self.spawn_task(class, async move {
+            let value = future.await;
+            let waker = {
+                let mut result = place.borrow_mut();
+                result.value = Some(value);
+                result.waker.take()
+            };
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        });
+        JoinHandle { reactor: self.clone(), task, result }
+    }
+
+    fn spawn_task<F: Future<Output = ()> + 'static>(&self, class: Class, future: F) -> Option<Arc<dyn Runnable>> {
+        if self.0.closed.get() {
+            return None;
+        }
+        let task = task::new_task(class, self.0.queue.clone(), future);
+        self.0.tasks.borrow_mut().insert(task.clone());
+        task.clone().schedule();
+        Some(task)
+    }
+
+    /// Resolves after a time.
+    pub fn sleep(&self, duration: Nanos) -> Sleep {
+        self.sleep_until(self.now().saturating_add(duration))
+    }
+
+    /// Resolves at a time.
+    pub fn sleep_until(&self, deadline: Nanos) -> Sleep {
+        Sleep { reactor: self.clone(), deadline, key: None }
+    }
+
+    /// Lets others run: the task goes to the end of its class, and events are looked at first.
+    pub fn yield_now(&self) -> YieldNow {
+        YieldNow { reactor: self.clone(), yielded: false }
+    }
+
+    /// Runs the loop until the future completes. Must not be called from within a task.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        let root = Arc::new(RootWaker { woken: AtomicBool::new(true), queue: self.0.queue.clone() });
+        let waker = Waker::from(root.clone());
+        let mut context = Context::from_waker(&waker);
+        let mut future = pin!(future);
+        loop {
+            if root.woken.swap(false, Ordering::Acquire)
+                && let Poll::Ready(value) = future.as_mut().poll(&mut context)
+            {
+                self.0.driver.submit();
+                return value;
+            }
+            self.turn(!root.woken.load(Ordering::Acquire));
+        }
+    }
+
+    /// One turn: events, timers, ready tasks within their budgets. With nothing to do and `may_wait` it waits for the next
+    /// event or timer. True if it did anything.
+    pub fn turn(&self, may_wait: bool) -> bool {
+        let inner = &*self.0;
+        count(&inner.counters.turns);
+        let events = inner.driver.poll() | inner.fire_timers();
+        if events {
+            count(&inner.counters.wakeups);
+        }
+        let did = inner.run_ready() | events;
+        inner.driver.submit();
+        if !did && may_wait {
+            inner.wait_for_work();
+        }
+        did
+    }
+
+    /// Drops all tasks and refuses new ones. Tasks own clones of the reactor, so this is also what lets it be freed.
+    pub fn shutdown(&self) {
+        self.0.closed.set(true);
+        loop {
+            let tasks = std::mem::take(&mut self.0.tasks.borrow_mut().tasks);
+            if tasks.is_empty() {
+                break;
+            }
+            for task in tasks.into_iter().flatten() {
+                task.cancel();
+            }
+        }
+        self.0.tasks.borrow_mut().live = [0; CLASS_COUNT];
+        self.0.queue.close();
+    }
+
+    /// What the loop has done so far.
+    pub fn statistics(&self) -> LoopStatistics {
+        let inner = &*self.0;
+        let waiting_ns = inner.counters.waiting_ns.get();
+        LoopStatistics {
+            turns: inner.counters.turns.get(),
+            busy_ns: (inner.driver.now() - inner.started).saturating_sub(waiting_ns),
+            waiting_ns,
+            polls: inner.counters.polls.get(),
+            wakeups: inner.counters.wakeups.get(),
+            sleeps: inner.counters.sleeps.get(),
+            tasks_live: inner.tasks.borrow().live,
+            ready_depth: Class::ALL.map(|class| inner.queue.ready_count(class) as u64),
+            timers: inner.timers.borrow().count() as u64,
+        }
+    }
+
+    /// When the next timer is due.
+    pub(crate) fn next_deadline(&self) -> Option<Nanos> {
+        self.0.timers.borrow_mut().next_deadline()
+    }
+
+    /// Whether a turn would run a task now.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.0.queue.is_empty()
+    }
+
+    /// Counts time spent waiting outside of `turn`, and whether it was asleep.
+    pub(crate) fn note_waited(&self, waited: Nanos, slept: bool) {
+        self.0.note_waited(waited, slept);
+    }
+}
+
+impl Inner {
+    fn fire_timers(&self) -> bool {
+        if self.timers.borrow().count() == 0 {
+            return false;
+        }
+        let now = self.driver.now();
+        let mut fired = false;
+        loop {
+            let due = self.timers.borrow_mut().pop_due(now);
+            let Some(waker) = due else { return fired };
+            waker.wake();
+            fired = true;
+        }
+    }
+
+    fn run_ready(&self) -> bool {
+        let mut foreground = 0;
+        loop {
+            self.queue.take_remote();
+            let mut ran = 0;
+            for class in [Class::Metadata, Class::Data] {
+                ran += self.run_class(class, PASS_POLLS[class as usize]);
+            }
+            foreground += ran;
+            // A task that yields wants events to be looked at before it goes on.
+            if ran == 0 || foreground >= TURN_POLLS_MAX || self.yield_asked.replace(false) {
+                break;
+            }
+        }
+        if foreground > 0 {
+            self.background_debt.set(self.background_debt.get() + 1);
+            if self.background_debt.get() < BACKGROUND_TURNS {
+                return true;
+            }
+        }
+        self.background_debt.set(0);
+        let background = self.run_class(Class::Background, 1);
+        self.yield_asked.set(false);
+        foreground + background > 0
+    }
+
+    /// Polls tasks of a class that are ready now, at most `most`. Returns how many.
+    fn run_class(&self, class: Class, most: usize) -> usize {
+        let ready = self.queue.ready_count(class).min(most);
+        for _ in 0..ready {
+            let Some(task) = self.queue.pop(class) else { break };
+            count(&self.counters.polls);
+            let slot = task.header().slot();
+            if task.run() == Outcome::Finished && !self.closed.get() {
+                let ended = self.tasks.borrow_mut().remove(slot);
+                drop(ended);
+            }
+        }
+        ready
+    }
+
+    /// Polls a while, giving the core away, then sleeps in the kernel.
+    fn wait_for_work(&self) {
+        let started = self.driver.now();
+        let deadline = self.timers.borrow_mut().next_deadline();
+        let rounds = self.waiting.borrow_mut().rounds();
+        let mut before = started;
+        for round in 0..rounds {
+            crate::system::yield_core();
+            let now = self.driver.now();
+            if self.driver.poll() || !self.queue.is_empty() || deadline.is_some_and(|deadline| deadline <= now) {
+                self.waiting.borrow_mut().note_found(round);
+                self.note_waited(now - started, false);
+                return;
+            }
+            if !self.waiting.borrow_mut().note_yield(now - before) {
+                break;
+            }
+            before = now;
+        }
+        let slept_from = self.driver.now();
+        if self.queue.begin_sleep() {
+            self.driver.wait(deadline);
+            self.queue.end_sleep();
+        }
+        let now = self.driver.now();
+        self.waiting.borrow_mut().note_slept(now - slept_from);
+        self.note_waited(now - started, true);
+    }
+
+    fn note_waited(&self, waited: Nanos, slept: bool) {
+        self.counters.waiting_ns.set(self.counters.waiting_ns.get() + waited);
+        if slept {
+            count(&self.counters.sleeps);
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.queue.close();
+        self.queue.set_poke_descriptor(-1);
+    }
+}
+
+/// Resolves at its deadline; see [`Reactor::sleep`]. Making and dropping one is cheap; it registers when first polled.
+pub struct Sleep {
+    reactor: Reactor,
+    deadline: Nanos,
+    key: Option<TimerKey>,
+}
+
+impl Sleep {
+    /// When it resolves.
+    pub fn deadline(&self) -> Nanos {
+        self.deadline
+    }
+
+    /// Moves the deadline, without waking anybody.
+    pub fn reset(&mut self, deadline: Nanos) {
+        self.forget();
+        self.deadline = deadline;
+    }
+
+    fn forget(&mut self) {
+        if let Some(key) = self.key.take() {
+            let waker = self.reactor.0.timers.borrow_mut().drop_timer(key);
+            drop(waker);
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        let inner = &*this.reactor.0;
+        match this.key {
+            Some(key) => {
+                let mut timers = inner.timers.borrow_mut();
+                if !timers.is_set(key) {
+                    return Poll::Ready(());
+                }
+                timers.update(key, context.waker());
+            }
+            None => {
+                if inner.driver.now() >= this.deadline {
+                    return Poll::Ready(());
+                }
+                this.key = Some(inner.timers.borrow_mut().set(this.deadline, context.waker().clone()));
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+/// Resolves when the task runs next; see [`Reactor::yield_now`].
+pub struct YieldNow {
+    reactor: Reactor,
+    yielded: bool,
+}
+
+impl Future for YieldNow {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.yielded {
+            return Poll::Ready(());
+        }
+        self.yielded = true;
+        self.reactor.0.yield_asked.set(true);
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+struct JoinResult<T> {
+    value: Option<T>,
+    waker: Option<Waker>,
+}
+
+/// Waits for a task's result; see [`Reactor::spawn_joinable`]. Never resolves if the reactor is shut down first.
+pub struct JoinHandle<T> {
+    reactor: Reactor,
+    task: Option<Arc<dyn Runnable>>,
+    result: Rc<RefCell<JoinResult<T>>>,
+}
+
+impl<T> JoinHandle<T> {
+    /// Drops the task's future now, or, called from within that task, when its poll returns.
+    pub fn cancel(self) {
+        let Some(task) = &self.task else { return };
+        if task.cancel() && !self.reactor.0.closed.get() {
+            let ended = self.reactor.0.tasks.borrow_mut().remove(task.header().slot());
+            drop(ended);
+        }
+    }
+
+    /// Whether the result is there.
+    pub fn is_finished(&self) -> bool {
+        self.result.borrow().value.is_some()
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let mut result = self.result.borrow_mut();
+        match result.value.take() {
+            Some(value) => Poll::Ready(value),
+            None => {
+                let old = result.waker.replace(context.waker().clone());
+                drop(result);
+                drop(old);
+                Poll::Pending
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Non-blocking byte streams and listeners, the same for every driver.
+//!
+//! Readiness has edge semantics: a direction stays ready until an operation found it exhausted, and becomes ready again
+//! when the driver reports an event. An operation that moved fewer bytes than it was offered has exhausted its direction
+//! too, unless the peer has hung up (then only another receive shows the end of the stream).
+
+use crate::Reactor;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// Who waits for one direction. The waker is kept after it was used, so that a task that waits again need not clone it.
+#[derive(Default)]
+struct Interest {
+    waker: RefCell<Option<Waker>>,
+    armed: Cell<bool>,
+}
+
+impl Interest {
+    fn arm(&self, context: &Context<'_>) {
+        self.armed.set(true);
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|old| old.will_wake(context.waker())) {
+            *waker = Some(context.waker().clone());
+        }
+    }
+
+    fn wake(&self) {
+        if self.armed.replace(false)
+            && let Some(waker) = &*self.waker.borrow()
+        {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// What a driver has told about one socket, and who wants to know.
+#[derive(Default)]
+pub struct Readiness {
+    readable: Cell<bool>,
+    writable: Cell<bool>,
+    hung_up: Cell<bool>,
+    reader: Interest,
+    writer: Interest,
+}
+
+impl Readiness {
+    /// Nothing is known yet.
+    pub fn new() -> Rc<Readiness> {
+        Rc::default()
+    }
+
+    /// Bytes, a connection, an error or the end have arrived.
+    pub fn set_readable(&self) {
+        self.readable.set(true);
+        self.reader.wake();
+    }
+
+    /// There is room to send, or connecting has ended.
+    pub fn set_writable(&self) {
+        self.writable.set(true);
+        self.writer.wake();
+    }
+
+    /// The peer will send nothing more, or the stream broke: both directions tell so from now on.
+    pub fn set_hung_up(&self) {
+        self.hung_up.set(true);
+        self.set_readable();
+    }
+
+    /// Whether anybody waits to receive.
+    pub(crate) fn has_reader(&self) -> bool {
+        self.reader.armed.get()
+    }
+
+    fn poll_readable(&self, context: &Context<'_>) -> Poll<()> {
+        if self.readable.get() {
+            return Poll::Ready(());
+        }
+        self.reader.arm(context);
+        Poll::Pending
+    }
+
+    fn poll_writable(&self, context: &Context<'_>) -> Poll<()> {
+        if self.writable.get() {
+            return Poll::Ready(());
+        }
+        self.writer.arm(context);
+        Poll::Pending
+    }
+}
+
+/// The operations of one driver's sockets. Dropping it closes the socket.
+pub trait Socket {
+    /// As [`Stream::try_recv`].
+    fn try_recv(&self, places: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+    /// As [`Stream::try_send`].
+    fn try_send(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize>;
+    /// As [`Stream::shutdown`].
+    fn shutdown(&self);
+    /// As [`Stream::peer_address`].
+    fn peer_address(&self) -> io::Result<SocketAddr>;
+    /// As [`Stream::local_address`].
+    fn local_address(&self) -> io::Result<SocketAddr>;
+    /// How connecting ended: `WouldBlock` while it has not.
+    fn take_error(&self) -> io::Result<()>;
+    /// As [`Stream::set_buffer_sizes`].
+    fn set_buffer_sizes(&self, receive: usize, send: usize) -> io::Result<()>;
+}
+
+struct StreamInner<S: ?Sized> {
+    readiness: Rc<Readiness>,
+    socket: S,
+}
+
+/// A connected byte stream. Clones share it; it closes when the last one is dropped.
+#[derive(Clone)]
+pub struct Stream(Rc<StreamInner<dyn Socket>>);
+
+impl Stream {
+    /// Wraps a driver's socket.
+    pub fn new(socket: impl Socket + 'static, readiness: Rc<Readiness>) -> Stream {
+        Stream(Rc::new(StreamInner { readiness, socket }))
+    }
+
+    /// Receives what is there into the places, in order. `Ok(0)` is the end of the stream. Errors: `WouldBlock` when
+    /// nothing is there now; anything else means that the stream is broken.
+    pub fn try_recv(&self, places: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let asked: usize = places.iter().map(|place| place.len()).sum();
+        debug_assert!(asked > 0, "receiving nothing would look like the end of the stream");
+        let result = self.0.socket.try_recv(places);
+        let exhausted = match &result {
+            Ok(received) => *received < asked && !self.0.readiness.hung_up.get(),
+            Err(error) => error.kind() == ErrorKind::WouldBlock,
+        };
+        if exhausted {
+            self.0.readiness.readable.set(false);
+        }
+        result
+    }
+
+    /// Sends as many bytes as there is room for, from the pieces in order. Errors: `WouldBlock` when there is no room now;
+    /// anything else means that the stream is broken. Never raises SIGPIPE.
+    pub fn try_send(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let result = self.0.socket.try_send(pieces);
+        if matches!(&result, Err(error) if error.kind() == ErrorKind::WouldBlock) {
+            self.0.readiness.writable.set(false);
+        }
+        result
+    }
+
+    /// Ready when it is worth trying to receive; otherwise the task is woken then. One task waits per direction.
+    pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.0.readiness.poll_readable(context)
+    }
+
+    /// Ready when it is worth trying to send; otherwise the task is woken then. One task waits per direction.
+    pub fn poll_writable(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.0.readiness.poll_writable(context)
+    }
+
+    /// Waits until it is worth trying to receive.
+    pub async fn readable(&self) {
+        poll_fn(|context| self.poll_readable(context)).await;
+    }
+
+    /// Waits until it is worth trying to send.
+    pub async fn writable(&self) {
+        poll_fn(|context| self.poll_writable(context)).await;
+    }
+
+    /// Receives at least one byte, or 0 at the end of the stream.
+    pub async fn recv(&self, place: &mut [u8]) -> io::Result<usize> {
+        loop {
+            self.readable().await;
+            match self.try_recv(&mut [IoSliceMut::new(place)]) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Receives exactly as many bytes as fit. Errors: `UnexpectedEof`, and as `try_recv`.
+    pub async fn recv_exact(&self, place: &mut [u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < place.len() {
+            match self.recv(&mut place[done..]).await? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                received => done += received,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends all bytes.
+    pub async fn send_all(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            self.writable().await;
+            match self.try_send(&[IoSlice::new(&bytes[done..])]) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+                Ok(sent) => done += sent,
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends both directions now, for all clones; the peer sees the end of the stream.
+    pub fn shutdown(&self) {
+        self.0.socket.shutdown();
+        self.0.readiness.set_hung_up();
+        self.0.readiness.set_writable();
+    }
+
+    /// Address of the other end.
+    pub fn peer_address(&self) -> io::Result<SocketAddr> {
+        self.0.socket.peer_address()
+    }
+
+    /// Address of this end.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.0.socket.local_address()
+    }
+
+    /// Sets the sizes of the kernel's buffers, in bytes; 0 leaves one as it is. The kernel may give less.
+    pub fn set_buffer_sizes(&self, receive: usize, send: usize) -> io::Result<()> {
+        self.0.socket.set_buffer_sizes(receive, send)
+    }
+
+    /// Waits until connecting has ended.
+    pub(crate) async fn connected(&self) -> io::Result<()> {
+        loop {
+            self.writable().await;
+            match self.0.socket.take_error() {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.0.readiness.writable.set(false),
+                result => return result,
+            }
+        }
+    }
+}
+
+/// The operations of one driver's listening sockets. Dropping it stops listening.
+pub trait ListenSocket {
+    /// Accepts a connection that is there. Errors: `WouldBlock` when there is none.
+    fn try_accept(&self) -> io::Result<(Stream, SocketAddr)>;
+    /// As [`Listener::local_address`].
+    fn local_address(&self) -> io::Result<SocketAddr>;
+}
+
+/// Accepts connections at one address.
+pub struct Listener {
+    readiness: Rc<Readiness>,
+    socket: Box<dyn ListenSocket>,
+}
+
+impl Listener {
+    /// Wraps a driver's socket.
+    pub fn new(socket: impl ListenSocket + 'static, readiness: Rc<Readiness>) -> Listener {
+        Listener { readiness, socket: Box::new(socket) }
+    }
+
+    /// Waits for a connection. Errors such as `EMFILE` concern one connection or the moment: log them, wait a little
+    /// ([`Reactor::sleep`]) and accept again.
+    pub async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
+        loop {
+            poll_fn(|context| self.readiness.poll_readable(context)).await;
+            match self.socket.try_accept() {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.readiness.readable.set(false),
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// The address that it listens at, with the port that was picked.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_address()
+    }
+}
+
+impl Reactor {
+    /// Connects to an address. Dropping the future gives up. There is no time limit of its own.
+    pub async fn connect(&self, address: SocketAddr) -> io::Result<Stream> {
+        let stream = self.driver().connect(address)?;
+        stream.connected().await?;
+        Ok(stream)
+    }
+
+    /// Listens on an address; port 0 picks one.
+    pub fn listen(&self, address: SocketAddr) -> io::Result<Listener> {
+        self.driver().listen(address)
+    }
+}

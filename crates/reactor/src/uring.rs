@@ -1,0 +1,360 @@
+//! The driver over io_uring: for servers.
+//!
+//! Each socket has one multishot poll, so readiness arrives as completions; bytes are then moved by non-blocking calls,
+//! straight into or out of their final place, and the kernel never owns a buffer for a socket. The ring defers its work to
+//! this thread and says so by a flag, so that polling for events costs a look at memory.
+//!
+//! Invariants
+//! 1. The ring is used by the thread that made it alone (`SINGLE_ISSUER`).
+//! 2. Whatever an operation in flight refers to (a file) is held by its entry in `operations` until its completion, also
+//!    when nobody waits for it any more.
+
+use crate::Nanos;
+use crate::driver::Driver;
+use crate::region::{LocalFuture, Storage};
+use crate::storage::{FileSync, MappedStorage};
+use crate::stream::{Listener, Readiness, Stream};
+use crate::system::{self, FastRandom, WATCHED_EVENTS, Watch, WatchTable};
+use crate::task::ReadyQueue;
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+/// Entries of the submission ring; when it is full it is submitted early.
+const SUBMISSIONS: u32 = 256;
+/// Entries of the completion ring; the kernel keeps what overflows, and multishot polls that end by it are made again.
+const COMPLETIONS: u32 = 4096;
+/// Completions handled at a time.
+const BATCH: usize = 64;
+/// `IORING_ENTER_GETEVENTS`: run the deferred work, which makes completions.
+const ENTER_GETEVENTS: u32 = 1;
+
+/// The upper eight bits of the user data say what completed; below is a watch token or an operation's index.
+const KIND_SHIFT: u32 = 56;
+const KIND_POLL: u64 = 0;
+const KIND_POKE: u64 = 1;
+const KIND_IGNORED: u64 = 2;
+const KIND_OPERATION: u64 = 3;
+
+/// An operation on a file.
+struct FileOperation {
+    _file: Rc<OwnedFd>,
+    result: Option<i32>,
+    waker: Option<Waker>,
+    abandoned: bool,
+}
+
+struct Core {
+    ring: RefCell<IoUring>,
+    poke: OwnedFd,
+    table: WatchTable,
+    operations: RefCell<Vec<Option<FileOperation>>>,
+    operations_free: RefCell<Vec<u32>>,
+    prepared: Cell<bool>,
+}
+
+/// The io_uring driver.
+pub(crate) struct UringDriver {
+    core: Rc<Core>,
+    random: FastRandom,
+}
+
+impl UringDriver {
+    /// Errors: `EPERM` or `ENOSYS` where io_uring is switched off, `EINVAL` where the kernel is older than 6.1.
+    pub fn new() -> io::Result<UringDriver> {
+        let ring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_coop_taskrun()
+            .setup_taskrun_flag()
+            .setup_cqsize(COMPLETIONS)
+            .build(SUBMISSIONS)?;
+        if !ring.params().is_feature_nodrop() || !ring.params().is_feature_ext_arg() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let core = Rc::new(Core {
+            ring: RefCell::new(ring),
+            poke: system::event_descriptor()?,
+            table: WatchTable::default(),
+            operations: RefCell::default(),
+            operations_free: RefCell::default(),
+            prepared: Cell::new(false),
+        });
+        core.arm_poke();
+        core.submit();
+        Ok(UringDriver { core, random: FastRandom::new() })
+    }
+}
+
+impl Core {
+    /// Prepares an operation; it is submitted at the end of the turn, or now if the ring is full.
+    fn push(&self, entry: &squeue::Entry) {
+        let mut ring = self.ring.borrow_mut();
+        loop {
+            // SAFETY: what the entries refer to outlives them: sockets are unwatched before they close, and files are held
+            // by `operations` (invariant 2).
+            if unsafe { ring.submission().push(entry) }.is_ok() {
+                self.prepared.set(true);
+                return;
+            }
+            if let Err(error) = ring.submit() {
+                assert!(is_passing(&error), "the kernel takes what is prepared: {error}");
+            }
+        }
+    }
+
+    fn submit(&self) {
+        if !self.prepared.get() {
+            return;
+        }
+        match self.ring.borrow_mut().submit() {
+            Ok(_) => self.prepared.set(false),
+            // The completion ring is full or a signal came: the next turn tries again.
+            Err(error) => assert!(is_passing(&error), "the kernel takes what is prepared: {error}"),
+        }
+    }
+
+    fn arm_poke(&self) {
+        let poll = opcode::PollAdd::new(types::Fd(self.poke.as_raw_fd()), libc::EPOLLIN as u32).multi(true).build();
+        self.push(&poll.user_data(KIND_POKE << KIND_SHIFT));
+    }
+
+    fn arm_socket(&self, descriptor: libc::c_int, token: u64) {
+        let poll = opcode::PollAdd::new(types::Fd(descriptor), WATCHED_EVENTS).multi(true).build();
+        self.push(&poll.user_data(token | KIND_POLL << KIND_SHIFT));
+    }
+
+    /// Handles what has completed.
+    fn reap(&self) -> bool {
+        let mut any = false;
+        loop {
+            let mut batch = [(0u64, 0i32, 0u32); BATCH];
+            let mut count = 0;
+            {
+                let mut ring = self.ring.borrow_mut();
+                let waiting = {
+                    let submission = ring.submission();
+                    submission.taskrun() || submission.cq_overflow()
+                };
+                if waiting {
+                    // SAFETY: no argument is passed.
+                    let entered = unsafe { ring.submitter().enter::<libc::sigset_t>(0, 0, ENTER_GETEVENTS, None) };
+                    if let Err(error) = entered {
+                        assert!(is_passing(&error), "the kernel runs deferred work: {error}");
+                    }
+                }
+                for completion in ring.completion().take(BATCH) {
+                    batch[count] = (completion.user_data(), completion.result(), completion.flags());
+                    count += 1;
+                }
+            }
+            for &(user_data, result, flags) in &batch[..count] {
+                self.complete(user_data, result, flags);
+            }
+            any |= count > 0;
+            if count < BATCH {
+                return any;
+            }
+        }
+    }
+
+    fn complete(&self, user_data: u64, result: i32, flags: u32) {
+        let token = user_data & ((1 << KIND_SHIFT) - 1);
+        match user_data >> KIND_SHIFT {
+            KIND_POLL => self.complete_poll(token, result, cqueue::more(flags)),
+            KIND_POKE => {
+                if !cqueue::more(flags) {
+                    self.arm_poke();
+                }
+            }
+            KIND_OPERATION => self.complete_operation(token as usize, result),
+            kind => assert!(kind == KIND_IGNORED, "completions carry what was submitted"),
+        }
+    }
+
+    fn complete_poll(&self, token: u64, result: i32, more: bool) {
+        // The socket may be closed by now: a late completion finds nothing.
+        let Some((descriptor, readiness)) = self.table.find(token) else { return };
+        if result < 0 {
+            // The kernel gave up on this poll (memory): look again, whatever there is will be reported at once.
+            self.arm_socket(descriptor, token);
+            return;
+        }
+        let dead = result & (libc::EPOLLHUP | libc::EPOLLERR) != 0;
+        if !more && !dead {
+            self.arm_socket(descriptor, token);
+        }
+        system::report(&readiness, result as u32);
+    }
+
+    fn complete_operation(&self, index: usize, result: i32) {
+        let mut operations = self.operations.borrow_mut();
+        let Some(operation) = &mut operations[index] else { unreachable!("an operation completes once") };
+        if operation.abandoned {
+            let operation = operations[index].take();
+            self.operations_free.borrow_mut().push(index as u32);
+            drop(operations);
+            drop(operation);
+            return;
+        }
+        operation.result = Some(result);
+        let waker = operation.waker.take();
+        drop(operations);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// Errors of `io_uring_enter` that only mean "later".
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME))
+}
+
+impl Watch for Core {
+    fn watch(&self, descriptor: &OwnedFd, readiness: &Rc<Readiness>) -> io::Result<u64> {
+        let token = self.table.add(descriptor.as_raw_fd(), readiness);
+        self.arm_socket(descriptor.as_raw_fd(), token);
+        Ok(token)
+    }
+
+    fn unwatch(&self, descriptor: &OwnedFd, token: u64) {
+        self.table.remove(token);
+        // The poll in the ring holds the socket open beyond `close`: end the connection now, then remove the poll. A poll
+        // that is still only prepared must not meet the descriptor's next owner, so everything is submitted here.
+        // SAFETY: no pointers; a failure means that it is disconnected already.
+        unsafe { libc::shutdown(descriptor.as_raw_fd(), libc::SHUT_RDWR) };
+        let remove = opcode::PollRemove::new(token | KIND_POLL << KIND_SHIFT).build();
+        self.push(&remove.user_data(KIND_IGNORED << KIND_SHIFT));
+        self.submit();
+    }
+}
+
+impl Driver for UringDriver {
+    fn name(&self) -> &'static str {
+        "io_uring"
+    }
+
+    fn now(&self) -> Nanos {
+        system::monotonic()
+    }
+
+    fn wall_clock(&self) -> i64 {
+        system::wall_clock()
+    }
+
+    fn random(&self) -> u64 {
+        self.random.next()
+    }
+
+    fn fill_random(&self, bytes: &mut [u8]) {
+        system::fill_random(bytes);
+    }
+
+    fn connect(&self, address: SocketAddr) -> io::Result<Stream> {
+        system::connect(&self.core, address)
+    }
+
+    fn listen(&self, address: SocketAddr) -> io::Result<Listener> {
+        system::listen(&self.core, address)
+    }
+
+    fn storage(&self, directory: &Path) -> io::Result<Rc<dyn Storage>> {
+        Ok(Rc::new(MappedStorage::open(directory, Rc::new(RingSync(Rc::downgrade(&self.core))))?))
+    }
+
+    fn poll(&self) -> bool {
+        self.core.reap()
+    }
+
+    fn submit(&self) {
+        self.core.submit();
+    }
+
+    fn wait(&self, until: Option<Nanos>) {
+        let ring = self.core.ring.borrow_mut();
+        let result = match until {
+            None => ring.submit_and_wait(1),
+            Some(until) => {
+                let left = until.saturating_sub(system::monotonic());
+                let time = types::Timespec::new().sec(left / 1_000_000_000).nsec((left % 1_000_000_000) as u32);
+                ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&time))
+            }
+        };
+        match result {
+            Ok(_) => self.core.prepared.set(false),
+            Err(error) => assert!(is_passing(&error), "the kernel waits for completions: {error}"),
+        }
+    }
+
+    fn attach(&self, queue: &Arc<ReadyQueue>) {
+        queue.set_poke_descriptor(self.core.poke.as_raw_fd());
+    }
+}
+
+/// Makes files durable beside other work. The ring may be gone before the regions are; then it is done waiting.
+struct RingSync(Weak<Core>);
+
+impl FileSync for RingSync {
+    fn sync(&self, file: &Rc<OwnedFd>) -> LocalFuture<io::Result<()>> {
+        let Some(core) = self.0.upgrade() else {
+            // SAFETY: no pointers.
+            let result = system::check(unsafe { libc::fdatasync(file.as_raw_fd()) }).map(drop);
+            return Box::pin(std::future::ready(result));
+        };
+        let operation = FileOperation { _file: file.clone(), result: None, waker: None, abandoned: false };
+        let index = core.operations_free.borrow_mut().pop().unwrap_or_else(|| {
+            let mut operations = core.operations.borrow_mut();
+            operations.push(None);
+            (operations.len() - 1) as u32
+        });
+        core.operations.borrow_mut()[index as usize] = Some(operation);
+        let entry = opcode::Fsync::new(types::Fd(file.as_raw_fd())).flags(types::FsyncFlags::DATASYNC).build();
+        core.push(&entry.user_data(u64::from(index) | KIND_OPERATION << KIND_SHIFT));
+        Box::pin(SyncFuture { core, index: Some(index) })
+    }
+}
+
+struct SyncFuture {
+    core: Rc<Core>,
+    index: Option<u32>,
+}
+
+impl Future for SyncFuture {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<io::Result<()>> {
+        let index = self.index.expect("a future is not polled after it completed");
+        let mut operations = self.core.operations.borrow_mut();
+        let Some(operation) = &mut operations[index as usize] else { unreachable!("the entry lives until its future takes it") };
+        let Some(result) = operation.result else {
+            operation.waker = Some(context.waker().clone());
+            return Poll::Pending;
+        };
+        operations[index as usize] = None;
+        drop(operations);
+        self.core.operations_free.borrow_mut().push(index);
+        self.index = None;
+        Poll::Ready(if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) })
+    }
+}
+
+impl Drop for SyncFuture {
+    fn drop(&mut self) {
+        let Some(index) = self.index else { return };
+        let mut operations = self.core.operations.borrow_mut();
+        let Some(operation) = &mut operations[index as usize] else { return };
+        if operation.result.is_some() {
+            operations[index as usize] = None;
+            self.core.operations_free.borrow_mut().push(index);
+        } else {
+            operation.abandoned = true;
+        }
+    }
+}
