@@ -1,0 +1,151 @@
+//! A process that leads others: waits for whichever ends first or for a signal, and takes its workers along when it dies.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// What a leader was woken by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// Some child ended; several may have at once, so look at all of them.
+    ChildEnded,
+    /// A signal (its number) asks the program to stop.
+    Interrupted(i32),
+}
+
+const STOP_SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+/// Holds back the signals that ask a program to stop, and those about children, so that the leader takes them one by
+/// one where it can act on them. Dropping it lets them through again. Meant for programs of one thread.
+pub struct HeldSignals {
+    held: libc::sigset_t,
+    before: libc::sigset_t,
+}
+
+impl HeldSignals {
+    pub fn hold() -> io::Result<HeldSignals> {
+        let mut held = empty_set();
+        for signal in STOP_SIGNALS.into_iter().chain([libc::SIGCHLD]) {
+            // SAFETY: `held` is an initialised set and the signal number is valid.
+            unsafe { libc::sigaddset(&mut held, signal) };
+        }
+        let mut before = empty_set();
+        // SAFETY: both sets are initialised and ours.
+        match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &held, &mut before) } {
+            0 => Ok(HeldSignals { held, before }),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+
+    /// Sleeps until the next signal.
+    pub fn next(&self) -> io::Result<Event> {
+        loop {
+            // SAFETY: the set is initialised; no information about the signal is asked for.
+            match unsafe { libc::sigwaitinfo(&self.held, std::ptr::null_mut()) } {
+                libc::SIGCHLD => return Ok(Event::ChildEnded),
+                signal if signal > 0 => return Ok(Event::Interrupted(signal)),
+                _ => {
+                    let error = io::Error::last_os_error();
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A signal that asks to stop and has come already.
+    pub fn interrupted(&self) -> Option<i32> {
+        let mut pending = empty_set();
+        // SAFETY: `pending` is ours to be written.
+        unsafe { libc::sigpending(&mut pending) };
+        // SAFETY: the set is initialised and the signal number is valid.
+        STOP_SIGNALS.into_iter().find(|signal| unsafe { libc::sigismember(&pending, *signal) } == 1)
+    }
+
+    /// The command's process gets the signals as they were before they were held.
+    pub fn release_in(&self, command: &mut Command) {
+        let before = self.before;
+        // SAFETY: between fork and exec only pthread_sigmask is called, which is async-signal-safe.
+        unsafe { command.pre_exec(move || restore(&before)) };
+    }
+
+    /// As [`HeldSignals::release_in`]; moreover the kernel kills the command's process when this one dies.
+    pub fn release_in_worker(&self, command: &mut Command) {
+        let before = self.before;
+        let leader = std::process::id();
+        let prepare = move || {
+            // SAFETY: plain system calls on numbers.
+            unsafe {
+                if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                // The leader may have died before the line above.
+                if libc::getppid() as u32 != leader {
+                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
+                }
+            }
+            restore(&before)
+        };
+        // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is allocated.
+        unsafe { command.pre_exec(prepare) };
+    }
+}
+
+impl Drop for HeldSignals {
+    fn drop(&mut self) {
+        // A failure is impossible with a set that the kernel gave us.
+        let restored = restore(&self.before);
+        debug_assert!(restored.is_ok());
+    }
+}
+
+fn empty_set() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the whole set and cannot fail on memory that is ours.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        set.assume_init()
+    }
+}
+
+fn restore(before: &libc::sigset_t) -> io::Result<()> {
+    // SAFETY: the set is initialised; the old one is not asked for.
+    match unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a leader learns of the end of a child and of a request to stop, and children are not born deaf.
+    /// Method: a child that ends by itself; a child that kills itself with a held signal (it must die of it); a signal to this thread.
+    #[test]
+    fn events_arrive_one_by_one() {
+        let held = HeldSignals::hold().unwrap();
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "kill -TERM $$; exit 0"]);
+        held.release_in_worker(&mut command);
+        // Other tests of this program have children too, so their ends may be seen here or be taken by them: poll the child.
+        let mut child = command.spawn().unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGTERM));
+
+        assert_eq!(held.interrupted(), None);
+        // SAFETY: a signal to the calling thread, which holds it back.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGHUP) };
+        assert_eq!(held.interrupted(), Some(libc::SIGHUP));
+        let event = loop {
+            match held.next().unwrap() {
+                Event::ChildEnded => continue,
+                event => break event,
+            }
+        };
+        assert_eq!(event, Event::Interrupted(libc::SIGHUP));
+        assert_eq!(held.interrupted(), None);
+    }
+}
