@@ -4,10 +4,15 @@
 //! processes) or the simulator. Everything above the driver is the same code for all three.
 
 pub mod barrier;
+pub mod channel;
 pub mod driver;
 mod epoll;
 mod executor;
+mod handshake;
+mod link;
 pub mod region;
+pub mod service;
+pub mod shared;
 mod storage;
 pub mod stream;
 mod system;
@@ -17,9 +22,13 @@ mod uring;
 mod waiting;
 pub mod workers;
 
+pub use channel::{Call, Channel, ChannelOptions, ChannelStatistics, Failure, Reply};
 pub use driver::{Driver, DriverKind};
 pub use executor::{Class, JoinHandle, LoopStatistics, Reactor, Sleep, YieldNow};
+pub use link::{BodyPiece, ReplyBody};
 pub use region::{LocalFuture, OpenMode, Region, Span, Storage};
+pub use service::{Disconnected, Incoming, Peer, ServeOptions, ServerHandle, Service, serve};
+pub use shared::{Shared, fork_generation};
 pub use stream::{Listener, Stream};
 
 /// Nanoseconds: a duration, or a point of monotonic time.

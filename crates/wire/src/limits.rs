@@ -37,7 +37,7 @@ pub const BYTES_WINDOW: u64 = BODY_SIZE_MAX as u64;
 /// Largest reply that is kept for a resend, in bytes.
 pub const OUTCOME_SIZE_MAX: usize = 512;
 /// Bytes of one page of a directory listing.
-pub const LISTING_PAGE_SIZE_MAX: u32 = 1 << 20;
+pub const LISTING_PAGE_SIZE_MAX: u32 = 256 << 10;
 
 const _: () = assert!(REQUEST_WINDOW.is_power_of_two());
 const _: () = assert!(CHUNK_SIZE_MAX as usize <= BODY_SIZE_MAX);
