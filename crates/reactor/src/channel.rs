@@ -58,15 +58,15 @@ pub struct Call<'a> {
     /// Bytes that travel with the request.
     pub body: &'a [IoSlice<'a>],
     /// Where the reply's body goes. Without one it is returned in `Reply::body`.
-    pub place: &'a mut [IoSliceMut<'a>],
+    pub place: Vec<IoSliceMut<'a>>,
     /// When the caller gives up whatever the server says; `None`: only silence counts.
     pub deadline: Option<Nanos>,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
     /// A request without body and place.
-    pub fn new(operation: Operation, params: &impl Encode) -> Call<'static> {
-        Call { operation, params: params.to_bytes(), body: &[], place: &mut [], deadline: None }
+    pub fn new(operation: Operation, params: &impl Encode) -> Call<'a> {
+        Call { operation, params: params.to_bytes(), body: &[], place: Vec::new(), deadline: None }
     }
 }
 
@@ -246,7 +246,7 @@ impl Channel {
 
     /// Sends a request and waits for its reply. It reaches the wire when first polled. A call that is dropped early may
     /// still be applied. Errors: the server's, or `Unreachable`, `TimedOut`, `OutcomeUnknown`, `KeyMismatch`, ...
-    pub async fn call(&self, call: Call<'_>) -> Result<Reply, Failure> {
+    pub async fn call(&self, mut call: Call<'_>) -> Result<Reply, Failure> {
         let body_size: u64 = call.body.iter().map(|slice| slice.len() as u64).sum();
         let mutating = call.operation.is_mutating();
         self.room(call.operation, body_size, mutating, call.deadline).await?;

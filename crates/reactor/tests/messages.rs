@@ -1,0 +1,288 @@
+//! The message layer over real sockets: both sides in one process, on one loop.
+
+use reactor::{
+    BodyPiece, Call, Channel, ChannelOptions, Class, DriverKind, Failure, Incoming, Peer, Reactor, ReplyBody,
+    ServeOptions, ServerHandle, Service, serve,
+};
+use std::cell::RefCell;
+use std::io::{IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use wire::handshake::Role;
+use wire::messages::{Empty, FileRequest};
+use wire::{Cluster, Decode, Encode, FileId, Operation, Placement, ServerAddress, Status};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Echoes bodies, and answers `StatId` only when told to.
+#[derive(Default)]
+struct Echo {
+    reactor: RefCell<Option<Reactor>>,
+    held: RefCell<Vec<Incoming>>,
+    sequences: RefCell<Vec<u64>>,
+}
+
+impl Service for Echo {
+    fn connected(&self, _: &Peer, _: bool) -> Result<bool, Status> {
+        Ok(true)
+    }
+
+    fn disconnected(&self, _: &Peer) {}
+
+    fn request(self: Rc<Self>, incoming: Incoming) {
+        if incoming.header.session_sequence != 0 {
+            self.sequences.borrow_mut().push(incoming.header.session_sequence);
+        }
+        match incoming.operation {
+            Operation::Ping => incoming.reply(&Empty {}),
+            Operation::StatId => self.held.borrow_mut().push(incoming),
+            Operation::Truncate => incoming.fail(Status::NoSpace, FileId(7), b"no room"),
+            Operation::Unlink => drop(incoming),
+            _ => {
+                let reactor = self.reactor.borrow().clone().unwrap();
+                reactor.clone().spawn(Class::Data, echo(reactor, incoming));
+            }
+        }
+    }
+}
+
+async fn echo(reactor: Reactor, mut incoming: Incoming) {
+    let size = incoming.body_size() as u64;
+    let directory = std::env::temp_dir().join(format!("tabane-echo-{}-{}", std::process::id(), reactor.random()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let storage = reactor.storage(&directory).unwrap();
+    let region = storage.open("place", size.max(4096), reactor::OpenMode::CreateNew).unwrap();
+    region.allocate(0, size.max(4096)).unwrap();
+    let half = size / 2;
+    let places = [
+        reactor::Span { region: region.clone(), offset: 0, size: half },
+        reactor::Span { region: region.clone(), offset: half, size: size - half },
+    ];
+    if incoming.receive_body(&places).await.is_ok() {
+        let pieces = vec![BodyPiece::Span(places[0].clone()), BodyPiece::Span(places[1].clone()), BodyPiece::Zero(3)];
+        incoming.reply_with_body(&Empty {}, ReplyBody { pieces, guard: None });
+    }
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+struct Fixture {
+    reactor: Reactor,
+    cluster: Rc<Cluster>,
+    handle: ServerHandle,
+    service: Rc<Echo>,
+}
+
+fn fixture(kind: DriverKind, working_interval: u64) -> Fixture {
+    let reactor = Reactor::open(kind).unwrap();
+    let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let cluster = Rc::new(cluster_at(listener.local_address().unwrap(), 9));
+    let service = Rc::new(Echo::default());
+    *service.reactor.borrow_mut() = Some(reactor.clone());
+    let options =
+        ServeOptions { cluster: cluster.clone(), server: 0, connections_max: 4, incarnation: 1, working_interval };
+    let handle = serve(&reactor, listener, options, service.clone());
+    Fixture { reactor, cluster, handle, service }
+}
+
+fn cluster_at(address: SocketAddr, key: u8) -> Cluster {
+    Cluster::new(77, [key; 32], Placement::Modular, 1 << 20, vec![ServerAddress { address }])
+}
+
+fn channel(fixture: &Fixture, cluster: &Rc<Cluster>, session: u64, timeout: u64) -> Channel {
+    let options = ChannelOptions {
+        cluster: cluster.clone(),
+        server: 0,
+        role: Role::Client,
+        from_server: 0,
+        level: 0,
+        session,
+        uid: 0,
+        gid: 0,
+        timeout,
+    };
+    Channel::new(&fixture.reactor, options)
+}
+
+fn stat() -> Call<'static> {
+    Call::new(Operation::StatId, &FileRequest { file: FileId::ROOT })
+}
+
+fn ping() -> Call<'static> {
+    Call::new(Operation::Ping, &Empty {})
+}
+
+fn in_both(test: fn(DriverKind)) {
+    test(DriverKind::Epoll);
+    test(DriverKind::IoUring);
+}
+
+/// Goal: bodies of every size arrive whole in both directions, scattered as asked.
+/// Method: echo bodies around the read-ahead, the socket buffers and several MiB, into two uneven places.
+#[test]
+fn bodies_arrive_whole() {
+    in_both(|kind| {
+        let fixture = fixture(kind, SECOND);
+        let channel = channel(&fixture, &fixture.cluster, 1, 10 * SECOND);
+        fixture.reactor.block_on(async {
+            for size in [1usize, 2, 4000, 4608, 4609, 47_008, 1 << 20, 9_000_001] {
+                let sent: Vec<u8> = (0..size).map(|i| (i * 7 + size) as u8).collect();
+                let mut first = vec![1; size / 3];
+                let mut second = vec![1; size - size / 3 + 3];
+                let reply = {
+                    let body = [IoSlice::new(&sent[..size / 2]), IoSlice::new(&sent[size / 2..])];
+                    let place = vec![IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
+                    let mut call = Call::new(Operation::Write, &Empty {});
+                    call.body = &body;
+                    call.place = place;
+                    channel.call(call).await.unwrap()
+                };
+                assert_eq!(reply.body_size, size + 3);
+                first.extend_from_slice(&second);
+                assert_eq!(&first[..size], &sent[..]);
+                assert_eq!(&first[size..], [0, 0, 0]);
+            }
+        });
+    });
+}
+
+/// Goal: many calls at once share a connection and its window, each getting its own answer.
+#[test]
+fn window_is_kept() {
+    in_both(|kind| {
+        let fixture = fixture(kind, SECOND);
+        let channel = channel(&fixture, &fixture.cluster, 1, 10 * SECOND);
+        let reactor = fixture.reactor.clone();
+        fixture.reactor.block_on(async {
+            let handles: Vec<_> = (0..1000)
+                .map(|_| {
+                    let channel = channel.clone();
+                    reactor.spawn_joinable(Class::Metadata, async move { channel.call(ping()).await.map(|_| ()) })
+                })
+                .collect();
+            for handle in handles {
+                handle.await.unwrap();
+            }
+        });
+        assert_eq!(channel.statistics().connects, 1);
+        assert_eq!(channel.outstanding(), 0);
+    });
+}
+
+fn outcome(fixture: &Fixture, channel: &Channel, call: Call<'_>) -> Result<(), Failure> {
+    fixture.reactor.block_on(channel.call(call)).map(|_| ())
+}
+
+/// Goal: a failure keeps its status, id and words; a dropped request is answered; an unreachable server is named.
+#[test]
+fn failures_say_why() {
+    let fixture = fixture(DriverKind::Epoll, SECOND);
+    let first = channel(&fixture, &fixture.cluster, 1, SECOND);
+    let failure = outcome(&fixture, &first, Call::new(Operation::Truncate, &Empty {})).unwrap_err();
+    assert_eq!((failure.status, failure.id, &failure.text[..]), (Status::NoSpace, FileId(7), &b"no room"[..]));
+    let failure = outcome(&fixture, &first, Call::new(Operation::Unlink, &Empty {})).unwrap_err();
+    assert_eq!(failure.status, Status::Io);
+    let gone = fixture.reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap().local_address().unwrap();
+    let lost = channel(&fixture, &Rc::new(cluster_at(gone, 9)), 1, SECOND / 5);
+    let failure = outcome(&fixture, &lost, ping()).unwrap_err();
+    assert_eq!(failure.status, Status::Unreachable);
+    assert!(String::from_utf8_lossy(&failure.text).contains(&gone.to_string()));
+}
+
+/// Goal: without the key nothing is served, and the caller is told; others go on undisturbed.
+#[test]
+fn wrong_key_is_refused() {
+    let fixture = fixture(DriverKind::Epoll, SECOND);
+    let good = channel(&fixture, &fixture.cluster, 1, SECOND);
+    outcome(&fixture, &good, ping()).unwrap();
+    let address = fixture.cluster.servers[0].address;
+    let bad = channel(&fixture, &Rc::new(cluster_at(address, 8)), 2, SECOND);
+    assert_eq!(outcome(&fixture, &bad, ping()).unwrap_err().status, Status::KeyMismatch);
+    let mut other = cluster_at(address, 9);
+    other.id = 78;
+    let stranger = channel(&fixture, &Rc::new(other), 3, SECOND);
+    assert_eq!(outcome(&fixture, &stranger, ping()).unwrap_err().status, Status::ClusterMismatch);
+    outcome(&fixture, &good, ping()).unwrap();
+    assert_eq!(good.statistics().connects, 1);
+}
+
+/// Goal: a request that takes long is no silence; one that nobody holds any more is.
+/// Method: hold a request for several time-outs with signs of life; then a server that gives none.
+#[test]
+fn silence_ends_calls_and_work_does_not() {
+    let fixture = fixture(DriverKind::Epoll, SECOND / 50);
+    let patient = channel(&fixture, &fixture.cluster, 1, SECOND / 5);
+    let reactor = fixture.reactor.clone();
+    let service = fixture.service.clone();
+    fixture.reactor.block_on(async {
+        let call = {
+            let patient = patient.clone();
+            reactor.spawn_joinable(Class::Metadata, async move { patient.call(stat()).await.map(|_| ()) })
+        };
+        reactor.sleep(SECOND).await;
+        let incoming = service.held.borrow_mut().pop().unwrap();
+        incoming.reply(&Empty {});
+        call.await.unwrap();
+    });
+    let mute = self::fixture(DriverKind::Epoll, 1000 * SECOND);
+    let channel = channel(&mute, &mute.cluster, 1, SECOND / 5);
+    assert_eq!(outcome(&mute, &channel, stat()).unwrap_err().status, Status::TimedOut);
+}
+
+/// Goal: after a cut connection a mutating request is sent again with the same sequence, and the old connection is gone.
+#[test]
+fn cut_connection_resends_the_same_sequence() {
+    let fixture = fixture(DriverKind::Epoll, SECOND);
+    let first = channel(&fixture, &fixture.cluster, 1, 10 * SECOND);
+    let reactor = fixture.reactor.clone();
+    let service = fixture.service.clone();
+    fixture.reactor.block_on(async {
+        let call = {
+            let first = first.clone();
+            reactor.spawn_joinable(Class::Metadata, async move { first.call(stat()).await.map(|_| ()) })
+        };
+        while service.held.borrow().is_empty() {
+            reactor.yield_now().await;
+        }
+        // A second connection of the same session fences the first one.
+        let second = channel(&fixture, &fixture.cluster, 1, 10 * SECOND);
+        second.call(ping()).await.unwrap();
+        second.close();
+        while service.held.borrow().len() < 2 {
+            reactor.yield_now().await;
+        }
+        let old = service.held.borrow_mut().remove(0);
+        assert!(!old.is_connected());
+        drop(old);
+        service.held.borrow_mut().remove(0).reply(&Empty {});
+        call.await.unwrap();
+    });
+    assert!(first.statistics().resends == 1 && first.statistics().connects == 2);
+}
+
+/// Goal: strangers and broken peers get one error and are closed, and disturb nobody.
+/// Method: random bytes, a truncated hello, an oversized one, and an authenticated peer that sends nonsense.
+#[test]
+fn bad_peers_are_closed() {
+    let fixture = fixture(DriverKind::Epoll, SECOND);
+    let good = channel(&fixture, &fixture.cluster, 1, SECOND);
+    outcome(&fixture, &good, ping()).unwrap();
+    let address = fixture.cluster.servers[0].address;
+    let reactor = fixture.reactor.clone();
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 600], &[2, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]] {
+        let answer = reactor.block_on(async {
+            let stream = reactor.connect(address).await.unwrap();
+            stream.send_all(bytes).await.unwrap();
+            let mut size = [0; 2];
+            stream.recv_exact(&mut size).await.unwrap();
+            let mut answer = vec![0; u16::from_le_bytes(size) as usize];
+            stream.recv_exact(&mut answer).await.unwrap();
+            answer
+        });
+        let challenge = wire::handshake::Challenge::from_bytes(&answer).unwrap();
+        assert_ne!(challenge.status, Status::Ok as u32);
+    }
+    outcome(&fixture, &good, ping()).unwrap();
+    assert_eq!(good.statistics().connects, 1);
+    assert!(fixture.handle.statistics().connections_refused >= 3);
+    assert!(Empty {}.to_bytes().is_empty());
+}
