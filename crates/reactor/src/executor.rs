@@ -116,6 +116,7 @@ struct Inner {
     started: Nanos,
     background_debt: Cell<u32>,
     yield_asked: Cell<bool>,
+    polled: Cell<bool>,
     closed: Cell<bool>,
     driver: Box<dyn Driver>,
 }
@@ -151,6 +152,7 @@ impl Reactor {
             started: driver.now(),
             background_debt: Cell::new(0),
             yield_asked: Cell::new(false),
+            polled: Cell::new(false),
             closed: Cell::new(false),
             driver,
         }))
@@ -264,7 +266,9 @@ impl Reactor {
     pub fn turn(&self, may_wait: bool) -> bool {
         let inner = &*self.0;
         count(&inner.counters.turns);
-        let events = inner.driver.poll() | inner.fire_timers();
+        // Events that ended a wait have just been taken.
+        let events = inner.polled.replace(false) || inner.driver.poll();
+        let events = inner.fire_timers() | events;
         if events {
             count(&inner.counters.wakeups);
         }
@@ -390,7 +394,9 @@ impl Inner {
         for round in 0..rounds {
             crate::system::yield_core();
             let now = self.driver.now();
-            if self.driver.poll() || !self.queue.is_empty() || deadline.is_some_and(|deadline| deadline <= now) {
+            let events = self.driver.poll();
+            self.polled.set(events);
+            if events || !self.queue.is_empty() || deadline.is_some_and(|deadline| deadline <= now) {
                 self.waiting.borrow_mut().note_found(round);
                 self.note_waited(now - started, false);
                 return;
@@ -410,6 +416,7 @@ impl Inner {
         self.note_waited(now - started, true);
     }
 
+    /// Counts time spent waiting.
     fn note_waited(&self, waited: Nanos, slept: bool) {
         self.counters.waiting_ns.set(self.counters.waiting_ns.get() + waited);
         if slept {

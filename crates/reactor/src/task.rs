@@ -69,7 +69,8 @@ impl ReadyQueue {
         self.owner.store(marker, Ordering::Relaxed);
     }
 
-    fn is_owner(&self) -> bool {
+    /// Whether this thread is the owner.
+    pub(crate) fn is_owner(&self) -> bool {
         // Relaxed suffices: the value equals this thread's marker only if this thread stored it.
         self.owner.load(Ordering::Relaxed) == thread_marker()
     }
@@ -239,7 +240,11 @@ unsafe impl<F> Send for Task<F> {}
 unsafe impl<F> Sync for Task<F> {}
 
 /// Makes a task; it is not queued yet.
-pub(crate) fn new_task<F: Future<Output = ()> + 'static>(class: Class, queue: Arc<ReadyQueue>, future: F) -> Arc<dyn Runnable> {
+pub(crate) fn new_task<F: Future<Output = ()> + 'static>(
+    class: Class,
+    queue: Arc<ReadyQueue>,
+    future: F,
+) -> Arc<dyn Runnable> {
     Arc::new(Task {
         header: Header { scheduled: AtomicBool::new(false), class, slot: AtomicU32::new(u32::MAX), queue },
         running: AtomicBool::new(false),
