@@ -4,6 +4,7 @@
 pub mod attributes;
 pub mod cluster;
 pub mod codec;
+pub mod fuzz;
 pub mod handshake;
 pub mod header;
 pub mod identity;

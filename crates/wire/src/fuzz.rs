@@ -1,0 +1,78 @@
+//! The entry point of the fuzz targets: every decoder on the same input. What decodes must encode to the same bytes.
+
+use crate::attributes::Attributes;
+use crate::handshake::{Challenge, Hello, Proof, Welcome};
+use crate::header::HEADER_SIZE;
+use crate::messages::*;
+use crate::{Cluster, Decode, Encode, Header};
+
+fn check<'a, T: Decode<'a> + Encode>(input: &'a [u8]) -> usize {
+    match T::from_bytes(input) {
+        Ok(value) => {
+            assert_eq!(value.to_bytes(), input, "an encoding is not unique");
+            1
+        }
+        Err(_) => 0,
+    }
+}
+
+macro_rules! decoders {
+    ($($type:ty),* $(,)?) => {
+        /// Runs every decoder; the number of those that accept the input.
+        pub fn decode_everything(input: &[u8]) -> usize {
+            let mut accepted = 0;
+            $(accepted += check::<$type>(input);)*
+            if let Some(array) = input.first_chunk::<HEADER_SIZE>()
+                && let Ok(header) = Header::from_array(array)
+            {
+                assert_eq!(&header.to_array(), array);
+                accepted += 1;
+            }
+            if let Ok(text) = std::str::from_utf8(input)
+                && let Ok(cluster) = Cluster::parse(text)
+            {
+                assert_eq!(Cluster::parse(&cluster.to_text()).as_ref(), Ok(&cluster));
+                accepted += 1;
+            }
+            accepted
+        }
+    };
+}
+
+decoders!(
+    Hello,
+    Challenge,
+    Proof,
+    Welcome,
+    Attributes,
+    ErrorDetail,
+    EntryRequest,
+    EntryReply,
+    OpenRequest,
+    OpenReply,
+    FileRequest,
+    SetAttributesRequest,
+    MakeDirectoryRequest,
+    MakeSymlinkRequest,
+    ReadDirectoryRequest,
+    ListingReply,
+    ListingEntry,
+    FileSystemReply,
+    DataRequest,
+    ReadReply,
+    WriteReply,
+    TruncateRequest,
+    ReserveAppendRequest,
+    ReserveAppendReply,
+    StatisticsRequest,
+    Empty,
+    AnnounceRequest,
+    AnnounceReply,
+    GatherRequest,
+    GatherReply,
+    ReapChunksRequest,
+    TruncateChunksRequest,
+    MarkDirectoryRequest,
+    ResolveDirectoryRequest,
+    Vec<u64>,
+);

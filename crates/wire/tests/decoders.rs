@@ -1,0 +1,141 @@
+//! Every decoder against the kept corpus, and against mutations of valid messages.
+//!
+//! `cargo fuzz run messages` in `fuzz/` looks for new inputs with coverage feedback; what it finds is kept in
+//! `fuzz/corpus/messages` and replayed here.
+
+use std::path::Path;
+use wire::fuzz::decode_everything;
+use wire::handshake::{HELLO_MAGIC, Hello, Role};
+use wire::layout::ChunkRange;
+use wire::messages::*;
+use wire::{Attributes, Encode, FileId, FrameKind, Header, Kind, Layout, LayoutPolicy, Name};
+
+fn layout() -> Layout {
+    Layout { policy: LayoutPolicy::Modular, chunk_size: 1 << 20, first: 3, width: 1024, run: 1 }
+}
+
+fn attributes() -> Attributes {
+    Attributes {
+        id: FileId::new(9, 3),
+        kind: Kind::File,
+        mode: 0o644,
+        uid: 1,
+        gid: 2,
+        link_count: 1,
+        size: 3901,
+        atime: -1,
+        mtime: 2,
+        ctime: 3,
+        version: 4,
+        truncate_generation: 5,
+        time_generation: 6,
+        layout: layout(),
+    }
+}
+
+/// One valid encoding of most messages.
+fn seeds() -> Vec<Vec<u8>> {
+    let name = Name::new(b"some name").unwrap();
+    let entry = Entry { parent: FileId::ROOT, name, ancestors: Ancestors(vec![FileId(5), FileId(6)]) };
+    let hello = Hello {
+        magic: HELLO_MAGIC,
+        protocol_version: 1,
+        role: Role::Client,
+        level: 0,
+        cluster: 7,
+        server: 0,
+        from_server: 0,
+        session: 8,
+        resume: true,
+        uid: 0,
+        gid: 0,
+        nonce: [3; 32],
+    };
+    let range = ChunkRange { chunk_index: 1, chunk_offset: 2, size: 3 };
+    vec![
+        hello.to_bytes(),
+        EntryRequest { entry: entry.clone() }.to_bytes(),
+        EntryReply { attributes: attributes(), target: b"target" }.to_bytes(),
+        OpenRequest { entry: entry.clone(), flags: 3, access: 6, mode: 0o600, chunk_size: 0 }.to_bytes(),
+        MakeSymlinkRequest { entry, target: Target(b"there") }.to_bytes(),
+        DataRequest { file: FileId(77), layout: layout(), pieces: Pieces(vec![range; 3]) }.to_bytes(),
+        ReadReply { complete: true, size: Some(9) }.to_bytes(),
+        ListingEntry {
+            next_cursor: 1,
+            id: FileId(2),
+            kind: Kind::Symlink,
+            name,
+            attributes: Some(attributes()),
+            size_final: true,
+        }
+        .to_bytes(),
+        ErrorDetail { id: FileId(1), text: b"why" }.to_bytes(),
+        Header::new(FrameKind::Request, 13).to_array().to_vec(),
+        vec![1u64, 2, 3].to_bytes(),
+    ]
+}
+
+/// Numbers from a fixed seed (splitmix64, Steele et al., OOPSLA 2014).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % bound as u64) as usize
+    }
+}
+
+/// Goal: no decoder panics, and each valid encoding is accepted.
+#[test]
+fn valid_messages_are_accepted() {
+    for seed in seeds() {
+        assert!(decode_everything(&seed) > 0, "{seed:?} was refused");
+    }
+}
+
+/// Goal: no input makes a decoder panic, allocate without bound, or accept two encodings of one value.
+/// Method: mutate valid messages: flips, cuts, insertions and large counts, from a fixed seed.
+#[test]
+fn mutations_never_panic() {
+    let seeds = seeds();
+    let mut random = Random(2);
+    for _ in 0..200_000 {
+        let mut input = seeds[random.below(seeds.len())].clone();
+        for _ in 0..=random.below(4) {
+            let position = random.below(input.len().max(1));
+            match random.below(5) {
+                0 if !input.is_empty() => input[position] ^= 1 << random.below(8),
+                1 => input.truncate(position),
+                2 => input.insert(position.min(input.len()), random.below(256) as u8),
+                3 if input.len() >= position + 4 => input[position..position + 4].fill(0xff),
+                _ => input.extend_from_slice(&[0; 3]),
+            }
+        }
+        decode_everything(&input);
+    }
+}
+
+/// Goal: inputs that once mattered stay harmless.
+#[test]
+fn corpus_is_replayed() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/messages");
+    let mut count = 0;
+    for file in std::fs::read_dir(&folder).expect("the corpus is part of the repository") {
+        decode_everything(&std::fs::read(file.unwrap().path()).unwrap());
+        count += 1;
+    }
+    assert!(count >= seeds().len(), "the corpus in {} is incomplete", folder.display());
+}
+
+/// Writes the seeds into the corpus: `cargo test -p wire --test decoders -- --ignored write_corpus`.
+#[test]
+#[ignore = "writes files into the repository; run by hand after a new message"]
+fn write_corpus() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/messages");
+    for (index, seed) in seeds().iter().enumerate() {
+        std::fs::write(folder.join(format!("seed-{index:02}")), seed).unwrap();
+    }
+}
