@@ -1,0 +1,189 @@
+//! Files that are only appended to: every acknowledged append is there once, whole, where its caller was told; one of
+//! unknown outcome at most once; and no two share a byte.
+
+use super::files::{Event, FileHistory, What};
+use crate::history::Finding;
+use crate::pattern::{self, Tag};
+
+/// An append as the checker sees it. Its bytes are the pattern of its tag, from position 0 on.
+struct Record {
+    number: usize,
+    start: u64,
+    end: u64,
+    offset: Option<u64>,
+    size: u64,
+    tag: Tag,
+}
+
+fn records(file: &FileHistory) -> Vec<Record> {
+    let record = |event: &Event| match event.what {
+        What::Append { offset, size, tag } => {
+            Some(Record { number: event.number, start: event.start, end: event.end, offset, size, tag })
+        }
+        _ => None,
+    };
+    file.events.iter().filter_map(record).collect()
+}
+
+/// Checks a file that only appends ever changed.
+pub fn check(file: &FileHistory) -> Vec<Finding> {
+    let records = records(file);
+    let mut findings = check_places(file, &records);
+    for event in &file.events {
+        if let What::Read { offset, bytes, .. } = event.what {
+            findings.extend(check_read(file, &records, event, offset, bytes));
+        }
+    }
+    findings
+}
+
+/// No two acknowledged appends share a byte, and later ones come later.
+fn check_places(file: &FileHistory, records: &[Record]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut told: Vec<(u64, &Record)> =
+        records.iter().filter_map(|record| record.offset.map(|offset| (offset, record))).collect();
+    told.sort_by_key(|(offset, _)| *offset);
+    for pair in told.windows(2) {
+        let ((first_offset, first), (second_offset, second)) = (pair[0], pair[1]);
+        let numbers = vec![first.number, second.number];
+        if first_offset + first.size > second_offset {
+            findings.push(Finding::new(format!("file {}: two appends share bytes", file.id), numbers));
+        } else if second.end < first.start {
+            findings
+                .push(Finding::new(format!("file {}: a later append came before an earlier one", file.id), numbers));
+        }
+    }
+    findings
+}
+
+fn check_read(file: &FileHistory, records: &[Record], read: &Event, offset: u64, bytes: &[u8]) -> Option<Finding> {
+    let end = offset + bytes.len() as u64;
+    let mut explained = vec![false; bytes.len()];
+    for record in records {
+        let Some(place) = record.offset else { continue };
+        let (from, to) = (place.max(offset), (place + record.size).min(end));
+        if from >= to {
+            continue;
+        }
+        let range = (from - offset) as usize..(to - offset) as usize;
+        let there = pattern::matches(record.tag, from - place, &bytes[range.clone()]);
+        if !there && record.end < read.start {
+            let words = format!("file {}: the append at {place} was acknowledged and is not there whole", file.id);
+            return Some(Finding::new(words, vec![record.number, read.number]));
+        }
+        if there && record.start > read.end {
+            let words = format!("file {}: the append at {place} was read before it began", file.id);
+            return Some(Finding::new(words, vec![record.number, read.number]));
+        }
+        explain_part(&mut explained, bytes, record, place, offset, file.chunk_size, range);
+    }
+    explain_unknown(file, records, offset, bytes, &mut explained);
+    let odd = (0..bytes.len()).find(|at| bytes[*at] != 0 && !explained[*at])?;
+    let words = format!("file {}: byte {} was appended by nobody, or twice", file.id, offset + odd as u64);
+    Some(Finding::new(words, vec![read.number]))
+}
+
+/// Marks what is there of a record at its place, chunk by chunk, for an append over two chunks is two steps.
+fn explain_part(
+    explained: &mut [bool],
+    bytes: &[u8],
+    record: &Record,
+    place: u64,
+    offset: u64,
+    chunk_size: u32,
+    range: std::ops::Range<usize>,
+) {
+    let mut from = range.start;
+    while from < range.end {
+        let position = offset + from as u64;
+        let to_boundary = u64::from(chunk_size) - position % u64::from(chunk_size);
+        let to = range.end.min(from + to_boundary as usize);
+        if pattern::matches(record.tag, position - place, &bytes[from..to]) {
+            explained[from..to].fill(true);
+        }
+        from = to;
+    }
+}
+
+/// Finds the place of each record of unknown outcome, and marks it there, once.
+fn explain_unknown(file: &FileHistory, records: &[Record], offset: u64, bytes: &[u8], explained: &mut [bool]) {
+    let chunk_size = u64::from(file.chunk_size);
+    for record in records.iter().filter(|record| record.offset.is_none()) {
+        // It can start at any byte: where its first bytes are seen, or so that a chunk boundary falls within it.
+        let mut places: Vec<u64> = Vec::new();
+        for at in 0..bytes.len() {
+            let position = offset + at as u64;
+            let starts_run = at == 0 || explained[at - 1] || bytes[at - 1] == 0 || position % chunk_size == 0;
+            if explained[at] || bytes[at] == 0 || !starts_run {
+                // A record that follows another unknown one starts within a run.
+                if explained[at] || bytes[at] == 0 || !begins(record, 0, &bytes[at..]) {
+                    continue;
+                }
+            }
+            let skips = if position % chunk_size == 0 { 0..record.size } else { 0..1 };
+            places.extend(skips.filter(|skip| begins(record, *skip, &bytes[at..])).map(|skip| position - skip));
+        }
+        if let Some(&place) = places.first() {
+            let from = place.max(offset) - offset;
+            let to = (place + record.size).min(offset + bytes.len() as u64) - offset;
+            let range = from as usize..to as usize;
+            explain_part(explained, bytes, record, place, offset, file.chunk_size, range);
+        }
+    }
+}
+
+/// Whether the bytes begin with what the record holds from `skip` on; judged by its next few bytes.
+fn begins(record: &Record, skip: u64, bytes: &[u8]) -> bool {
+    let size = (record.size - skip).min(16).min(bytes.len() as u64) as usize;
+    pattern::matches(record.tag, skip, &bytes[..size])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::NEVER;
+    use wire::FileId;
+
+    fn content(parts: &[(Tag, usize)]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (tag, size) in parts {
+            let mut part = vec![0; *size];
+            if *tag != 0 {
+                pattern::fill(*tag, 0, &mut part);
+            }
+            bytes.extend(part);
+        }
+        bytes
+    }
+
+    fn run(appends: &[(u64, u64, Option<u64>, u64, Tag)], bytes: &[u8]) -> usize {
+        let mut events: Vec<Event> = appends
+            .iter()
+            .map(|(start, end, offset, size, tag)| Event {
+                number: 0,
+                start: *start,
+                end: *end,
+                what: What::Append { offset: *offset, size: *size, tag: *tag },
+            })
+            .collect();
+        let what = What::Read { offset: 0, size: bytes.len() as u64, bytes };
+        events.push(Event { number: 0, start: 100, end: 101, what });
+        check(&FileHistory { id: FileId(1), chunk_size: 4096, events }).len()
+    }
+
+    /// Goal: lost, moved, overlapping and doubled appends are found; unknown ones may be there once.
+    #[test]
+    fn appends_are_there_once() {
+        let two = [(1, 2, Some(0), 50, 1), (3, 4, Some(50), 60, 2)];
+        assert_eq!(run(&two, &content(&[(1, 50), (2, 60)])), 0);
+        assert_eq!(run(&two, &content(&[(1, 50), (0, 60)])), 1);
+        assert_eq!(run(&two, &content(&[(1, 50), (2, 60), (2, 60)])), 1);
+        assert_eq!(run(&[(1, 2, Some(0), 50, 1), (1, 4, Some(40), 60, 2)], &content(&[])), 1);
+        assert_eq!(run(&[(1, 2, Some(50), 50, 1), (3, 4, Some(0), 50, 2)], &content(&[])), 1);
+        let unknown = [(1, 2, Some(0), 50, 1), (3, NEVER, None, 60, 2), (5, NEVER, None, 70, 3)];
+        assert_eq!(run(&unknown, &content(&[(1, 50), (0, 60)])), 0);
+        assert_eq!(run(&unknown, &content(&[(1, 50), (2, 60), (3, 70)])), 0);
+        assert_eq!(run(&unknown, &content(&[(1, 50), (3, 70), (2, 60)])), 0);
+        assert_eq!(run(&unknown, &content(&[(1, 50), (2, 60), (0, 7), (2, 60)])), 1);
+    }
+}

@@ -1,0 +1,187 @@
+//! Sorts a history by files: what was read from, written to and told about each of them.
+
+use crate::history::{Action, Moment, NEVER, Operation, Outcome, Path};
+use crate::pattern::Tag;
+use std::collections::{BTreeMap, BTreeSet};
+use wire::FileId;
+
+/// A change or observation of one file.
+#[derive(Clone, Debug)]
+pub struct Event<'a> {
+    /// Number of the operation in the history.
+    pub number: usize,
+    pub start: Moment,
+    /// `NEVER` for a change that may have happened at any time since its start, or not at all.
+    pub end: Moment,
+    pub what: What<'a>,
+}
+
+#[derive(Clone, Debug)]
+pub enum What<'a> {
+    Write {
+        offset: u64,
+        size: u64,
+        tag: Tag,
+    },
+    /// `offset` is not known when the outcome is not.
+    Append {
+        offset: Option<u64>,
+        size: u64,
+        tag: Tag,
+    },
+    Truncate {
+        size: u64,
+    },
+    /// Asked for `size` bytes and got `bytes`.
+    Read {
+        offset: u64,
+        size: u64,
+        bytes: &'a [u8],
+    },
+    SizeSeen {
+        size: u64,
+    },
+    SetTime {
+        mtime: i64,
+    },
+    TimeSeen {
+        mtime: i64,
+    },
+}
+
+/// Everything about one file.
+#[derive(Debug)]
+pub struct FileHistory<'a> {
+    pub id: FileId,
+    /// Bytes; 0 when nothing was ever read or written.
+    pub chunk_size: u32,
+    pub events: Vec<Event<'a>>,
+}
+
+impl FileHistory<'_> {
+    pub fn has_appends(&self) -> bool {
+        self.events.iter().any(|event| matches!(event.what, What::Append { .. }))
+    }
+}
+
+/// What is known of the files that were ever at a path.
+#[derive(Default)]
+struct Tenants {
+    ids: BTreeSet<FileId>,
+    /// When the first of them was first seen for sure.
+    seen_since: Option<Moment>,
+    /// Whether files may have been there that nobody saw.
+    unseen: bool,
+}
+
+#[derive(Default)]
+struct Sorter<'a> {
+    files: BTreeMap<FileId, FileHistory<'a>>,
+    at_path: BTreeMap<&'a Path, Tenants>,
+}
+
+/// Splits a history by file id.
+pub fn by_file(operations: &[Operation]) -> Vec<FileHistory<'_>> {
+    let mut sorter = Sorter::default();
+    for operation in operations {
+        sorter.note_identity(operation);
+    }
+    for (number, operation) in operations.iter().enumerate() {
+        sorter.note_change(number, operation);
+        sorter.note_observation(number, operation);
+    }
+    sorter.files.into_values().collect()
+}
+
+impl<'a> Sorter<'a> {
+    fn note_identity(&mut self, operation: &'a Operation) {
+        let Some(path) = operation.path() else { return };
+        let tenants = self.at_path.entry(path).or_default();
+        let id = match &operation.outcome {
+            Outcome::Opened(id) => *id,
+            Outcome::Seen(seen) if seen.kind == wire::Kind::File => seen.id,
+            Outcome::Unknown(_) => {
+                tenants.unseen |= matches!(operation.action, Action::Open { create: true, .. });
+                return;
+            }
+            _ => return,
+        };
+        tenants.ids.insert(id);
+        tenants.seen_since = Some(tenants.seen_since.map_or(operation.end, |moment| moment.min(operation.end)));
+    }
+
+    fn add(&mut self, id: FileId, number: usize, operation: &Operation, what: What<'a>) {
+        let event = Event { number, start: operation.start, end: operation.end, what };
+        self.push(id, event);
+    }
+
+    fn push(&mut self, id: FileId, event: Event<'a>) {
+        let file = self.files.entry(id).or_insert_with(|| FileHistory { id, chunk_size: 0, events: Vec::new() });
+        file.events.push(event);
+    }
+
+    /// A change by path: certain when only one file was ever there, else it may have met any of them.
+    fn add_at_path(&mut self, path: &Path, number: usize, operation: &Operation, what: What<'a>) {
+        let Some(tenants) = self.at_path.get(path) else { return };
+        let since = tenants.seen_since.unwrap_or(NEVER);
+        let certain = tenants.ids.len() == 1 && !tenants.unseen && since < operation.start;
+        let end = if certain { operation.end } else { NEVER };
+        for id in tenants.ids.clone() {
+            self.push(id, Event { number, start: operation.start, end, what: what.clone() });
+        }
+    }
+
+    fn set_chunk_size(&mut self, id: FileId, chunk_size: u32) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.chunk_size = chunk_size;
+        }
+    }
+
+    fn note_change(&mut self, number: usize, operation: &'a Operation) {
+        if !operation.may_have_happened() {
+            return;
+        }
+        match &operation.action {
+            Action::Open { path, truncate: true, .. } => match operation.outcome {
+                Outcome::Opened(id) => self.add(id, number, operation, What::Truncate { size: 0 }),
+                _ => self.add_at_path(path, number, operation, What::Truncate { size: 0 }),
+            },
+            Action::TruncatePath { path, size } => {
+                self.add_at_path(path, number, operation, What::Truncate { size: *size });
+            }
+            Action::TruncateFile { file, size } => {
+                self.add(*file, number, operation, What::Truncate { size: *size });
+            }
+            Action::SetTime { path, mtime } => {
+                self.add_at_path(path, number, operation, What::SetTime { mtime: *mtime });
+            }
+            Action::Write { file, chunk_size, offset, size, tag } => {
+                self.add(*file, number, operation, What::Write { offset: *offset, size: *size, tag: *tag });
+                self.set_chunk_size(*file, *chunk_size);
+            }
+            Action::Append { file, chunk_size, size, tag } => {
+                let offset = match operation.outcome {
+                    Outcome::Appended(offset) => Some(offset),
+                    _ => None,
+                };
+                self.add(*file, number, operation, What::Append { offset, size: *size, tag: *tag });
+                self.set_chunk_size(*file, *chunk_size);
+            }
+            _ => {}
+        }
+    }
+
+    fn note_observation(&mut self, number: usize, operation: &'a Operation) {
+        match (&operation.action, &operation.outcome) {
+            (Action::Read { file, chunk_size, offset, size }, Outcome::Bytes(bytes)) => {
+                self.add(*file, number, operation, What::Read { offset: *offset, size: *size, bytes });
+                self.set_chunk_size(*file, *chunk_size);
+            }
+            (_, Outcome::Seen(seen)) if seen.kind == wire::Kind::File => {
+                self.add(seen.id, number, operation, What::SizeSeen { size: seen.size });
+                self.add(seen.id, number, operation, What::TimeSeen { mtime: seen.mtime });
+            }
+            _ => {}
+        }
+    }
+}

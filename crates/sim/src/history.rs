@@ -1,0 +1,255 @@
+//! What the clients did and what they were told, as the checkers read it.
+
+use crate::pattern::Tag;
+use reactor::Nanos;
+use wire::{FileId, Kind, Status};
+
+/// Position in the one order of all starts and ends of operations.
+pub type Moment = u64;
+/// The end of an operation whose outcome never came.
+pub const NEVER: Moment = Moment::MAX;
+
+/// A path of one or two components.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Path {
+    pub top: String,
+    pub child: Option<String>,
+}
+
+impl Path {
+    pub fn top(name: &str) -> Path {
+        Path { top: name.to_owned(), child: None }
+    }
+
+    pub fn child(top: &str, name: &str) -> Path {
+        Path { top: top.to_owned(), child: Some(name.to_owned()) }
+    }
+}
+
+impl std::fmt::Display for Path {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.child {
+            None => write!(f, "/{}", self.top),
+            Some(child) => write!(f, "/{}/{child}", self.top),
+        }
+    }
+}
+
+/// What a client asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Opens for reading and writing.
+    Open {
+        path: Path,
+        create: bool,
+        exclusive: bool,
+        truncate: bool,
+        mode: u32,
+        chunk_size: u32,
+    },
+    Unlink {
+        path: Path,
+    },
+    MakeDirectory {
+        path: Path,
+        mode: u32,
+    },
+    RemoveDirectory {
+        path: Path,
+    },
+    MakeSymlink {
+        path: Path,
+        target: String,
+    },
+    ReadLink {
+        path: Path,
+    },
+    /// Does not follow symbolic links.
+    Stat {
+        path: Path,
+    },
+    ChangeMode {
+        path: Path,
+        mode: u32,
+    },
+    SetTime {
+        path: Path,
+        mtime: i64,
+    },
+    TruncatePath {
+        path: Path,
+        size: u64,
+    },
+    /// Reads a directory, `None` being the root; from all servers at once, or one after the other.
+    List {
+        directory: Option<String>,
+        by_server: bool,
+    },
+    Write {
+        file: FileId,
+        chunk_size: u32,
+        offset: u64,
+        size: u64,
+        tag: Tag,
+    },
+    Read {
+        file: FileId,
+        chunk_size: u32,
+        offset: u64,
+        size: u64,
+    },
+    Append {
+        file: FileId,
+        chunk_size: u32,
+        size: u64,
+        tag: Tag,
+    },
+    StatFile {
+        file: FileId,
+    },
+    TruncateFile {
+        file: FileId,
+        size: u64,
+    },
+    /// Sends the handle's close; nothing is told about it.
+    Close {
+        file: FileId,
+    },
+}
+
+/// Attributes that a stat returned, as far as they are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub id: FileId,
+    pub kind: Kind,
+    pub mode: u32,
+    pub size: u64,
+    pub mtime: i64,
+}
+
+/// An entry of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    pub name: String,
+    pub id: FileId,
+    pub kind: Kind,
+}
+
+/// What a client was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing, or nothing that tells whether it happened; with the status, if there was one.
+    Unknown(Option<Status>),
+    /// It did not happen, for this reason.
+    Failed(Status),
+    Done,
+    Opened(FileId),
+    Seen(Seen),
+    Target(Vec<u8>),
+    Entries(Vec<Listed>),
+    Bytes(Vec<u8>),
+    /// Offset of an append.
+    Appended(u64),
+}
+
+/// One operation of one client.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    pub client: u32,
+    pub start: Moment,
+    /// `NEVER` while the outcome is unknown.
+    pub end: Moment,
+    pub started_at: Nanos,
+    pub ended_at: Nanos,
+    pub action: Action,
+    pub outcome: Outcome,
+}
+
+impl Operation {
+    /// Whether it is known to have happened.
+    pub fn succeeded(&self) -> bool {
+        !matches!(self.outcome, Outcome::Unknown(_) | Outcome::Failed(_))
+    }
+
+    /// Whether it happened, or may have.
+    pub fn may_have_happened(&self) -> bool {
+        !matches!(self.outcome, Outcome::Failed(_))
+    }
+
+    /// The path that it names, if any.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.action {
+            Action::Open { path, .. }
+            | Action::Unlink { path }
+            | Action::MakeDirectory { path, .. }
+            | Action::RemoveDirectory { path }
+            | Action::MakeSymlink { path, .. }
+            | Action::ReadLink { path }
+            | Action::Stat { path }
+            | Action::ChangeMode { path, .. }
+            | Action::SetTime { path, .. }
+            | Action::TruncatePath { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Operation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let end = if self.end == NEVER { "never".to_owned() } else { self.end.to_string() };
+        write!(f, "[{}..{end}] client {} {:?} -> ", self.start, self.client, self.action)?;
+        match &self.outcome {
+            Outcome::Bytes(bytes) => write!(f, "{} bytes", bytes.len()),
+            other => write!(f, "{other:?}"),
+        }
+    }
+}
+
+/// Everything that happened, in order of the starts.
+#[derive(Default, Debug)]
+pub struct History {
+    moments: Moment,
+    pub operations: Vec<Operation>,
+}
+
+impl History {
+    /// Notes the start of an operation; its number is given to `finish`.
+    pub fn start(&mut self, client: u32, action: Action, now: Nanos) -> usize {
+        self.moments += 1;
+        self.operations.push(Operation {
+            client,
+            start: self.moments,
+            end: NEVER,
+            started_at: now,
+            ended_at: Nanos::MAX,
+            action,
+            outcome: Outcome::Unknown(None),
+        });
+        self.operations.len() - 1
+    }
+
+    /// Notes what the client was told. An outcome that tells nothing leaves the operation's end open.
+    pub fn finish(&mut self, index: usize, outcome: Outcome, now: Nanos) {
+        self.moments += 1;
+        let operation = &mut self.operations[index];
+        assert_eq!(operation.outcome, Outcome::Unknown(None));
+        if !matches!(outcome, Outcome::Unknown(_)) {
+            operation.end = self.moments;
+        }
+        operation.ended_at = now;
+        operation.outcome = outcome;
+    }
+}
+
+/// What a checker found wrong: words, and the operations concerned.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    pub words: String,
+    pub operations: Vec<usize>,
+}
+
+impl Finding {
+    pub fn new(words: impl Into<String>, operations: Vec<usize>) -> Finding {
+        Finding { words: words.into(), operations }
+    }
+}
