@@ -1,1 +1,34 @@
+//! The client: files, directories, striping and sessions over the message layer, with an async and a blocking face.
+//!
+//! The life of a write, top to bottom: [`FileSystem::write_at`] in `data.rs` cuts the bytes by the file's layout
+//! (`stripe.rs`), joins the pieces of one server into one request, and hands the requests of all servers to their
+//! channels at once (`servers.rs`). Names go through `resolve.rs`, which keeps the directory cache of `cache.rs`, to the
+//! operations in `names.rs`.
+//!
+//! [`FileSystem`] is single-threaded and belongs to one reactor; [`Client`] lets all threads of a process share one.
+//! [`descriptors`] is what the C interfaces have in common.
 
+mod blocking;
+mod cache;
+mod data;
+// pub mod descriptors;
+mod directory;
+mod error;
+mod file;
+mod filesystem;
+mod inodes;
+mod join;
+mod names;
+mod options;
+mod resolve;
+mod servers;
+mod stripe;
+
+pub use blocking::Client;
+pub use directory::{DirectoryEntry, DirectoryStream};
+pub use error::{Error, Result};
+pub use file::{File, OpenHow};
+pub use filesystem::{FileSystem, total};
+pub use inodes::{AttributeChanges, Timestamp};
+pub use options::{CLUSTER_FILE_NAME, OptionRow, Options, TABLE, load_cluster, take_variables};
+pub use wire::{Attributes, Cluster, FileId, Kind, Status};

@@ -1,0 +1,191 @@
+//! The blocking face: any number of threads share one reactor, one session and one directory cache.
+
+use crate::directory::{DirectoryEntry, DirectoryStream};
+use crate::error::{Error, Result};
+use crate::file::{File, OpenHow};
+use crate::filesystem::FileSystem;
+use crate::inodes::{AttributeChanges, Timestamp};
+use crate::options::{Options, load_cluster, take_variables};
+use reactor::{Reactor, Shared};
+use std::io::{IoSlice, IoSliceMut};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use wire::messages::FileSystemReply;
+use wire::{Attributes, Cluster, FileId, Status};
+
+/// A client for all threads of a process. Clones share it. It starts no thread; a child after fork gets a session and
+/// connections of its own, and the files that were open stay usable in both.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared<FileSystem>>,
+    cluster: Arc<Cluster>,
+}
+
+impl Client {
+    /// A client of a cluster. Connections are made when first used. Errors: `Io` when the kernel gives no descriptor.
+    pub fn connect(cluster: Cluster, options: Options) -> Result<Client> {
+        let cluster = Arc::new(cluster);
+        let template = cluster.clone();
+        let shared = Shared::new(move |reactor: &Reactor| {
+            FileSystem::new(reactor, Rc::new((*template).clone()), options.clone())
+        });
+        let shared = shared.map_err(|error| Error::new(Status::Io, format!("event loop of the client: {error}")))?;
+        Ok(Client { shared: Arc::new(shared), cluster })
+    }
+
+    /// A client of the cluster whose run directory or cluster file `TABANE_CLUSTER` names, with the options of this
+    /// process.
+    pub fn from_environment() -> Result<Client> {
+        let [path] = take_variables(["TABANE_CLUSTER"]);
+        let path = path.ok_or_else(|| {
+            let words =
+                "TABANE_CLUSTER is not set: set it to the run directory of a cluster, or run this under `tabane run`";
+            Error::new(Status::NotFound, words)
+        })?;
+        Client::connect(load_cluster(Path::new(&path))?, Options::of_this_process()?)
+    }
+
+    /// Runs an async piece of work on the client's file system and waits for it.
+    pub fn run<R: Send>(&self, work: impl AsyncFnOnce(&Reactor, &FileSystem) -> R + Send) -> R {
+        self.shared.run(work)
+    }
+
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    pub fn server_count(&self) -> u32 {
+        self.cluster.server_count()
+    }
+
+    /// Lists a directory; see `FileSystem::read_directory`. `on_entry` may use the client.
+    pub fn read_directory(&self, path: &[u8], on_entry: &mut dyn FnMut(&DirectoryEntry) -> bool) -> Result<()> {
+        let stream = self.open_directory(path, true)?;
+        self.drain(stream, on_entry)
+    }
+
+    /// Lists the share of one server; see `FileSystem::read_directory_server`.
+    pub fn read_directory_server(
+        &self,
+        path: &[u8],
+        server: u32,
+        with_attributes: bool,
+        on_entry: &mut dyn FnMut(&DirectoryEntry) -> bool,
+    ) -> Result<()> {
+        let stream = self.open_directory_server(path, server, with_attributes)?;
+        self.drain(stream, on_entry)
+    }
+
+    fn drain(&self, mut stream: DirectoryStream, on_entry: &mut dyn FnMut(&DirectoryEntry) -> bool) -> Result<()> {
+        while !stream.is_at_end() {
+            for entry in self.next_page(&mut stream)? {
+                if !on_entry(&entry) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Blocking twins of the async operations of the same names.
+macro_rules! blocking {
+    ($($(#[$meta:meta])* fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        impl Client {
+            $(
+                $(#[$meta])*
+                pub fn $name(&self, $($argument: $type),*) -> $result {
+                    self.shared.run(async |_, file_system: &FileSystem| file_system.$name($($argument),*).await)
+                }
+            )*
+        }
+    };
+}
+
+blocking! {
+    /// See `FileSystem::open`.
+    fn open(path: &[u8], how: &OpenHow) -> Result<File>;
+    /// See `FileSystem::open_unchecked`.
+    fn open_unchecked(path: &[u8], how: &OpenHow) -> Result<File>;
+    /// See `FileSystem::read_at`.
+    fn read_at(file: &File, place: &mut [u8], offset: u64) -> Result<usize>;
+    /// See `FileSystem::read_vectored_at`.
+    fn read_vectored_at(file: &File, places: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize>;
+    /// See `FileSystem::write_at`.
+    fn write_at(file: &File, bytes: &[u8], offset: u64) -> Result<usize>;
+    /// See `FileSystem::write_vectored_at`.
+    fn write_vectored_at(file: &File, places: &[IoSlice<'_>], offset: u64) -> Result<usize>;
+    /// See `FileSystem::append`.
+    fn append(file: &File, bytes: &[u8]) -> Result<u64>;
+    /// See `FileSystem::close`.
+    fn close(file: &File) -> ();
+    /// See `FileSystem::stat`.
+    fn stat(path: &[u8]) -> Result<Attributes>;
+    /// See `FileSystem::lstat`.
+    fn lstat(path: &[u8]) -> Result<Attributes>;
+    /// See `FileSystem::stat_file`.
+    fn stat_file(file: &File) -> Result<Attributes>;
+    /// See `FileSystem::stat_id`.
+    fn stat_id(id: FileId) -> Result<Attributes>;
+    /// See `FileSystem::stat_entry`.
+    fn stat_entry(entry: &DirectoryEntry) -> Result<Attributes>;
+    /// See `FileSystem::set_attributes`.
+    fn set_attributes(path: &[u8], follow: bool, changes: &AttributeChanges) -> Result<Attributes>;
+    /// See `FileSystem::set_file_attributes`.
+    fn set_file_attributes(file: &File, changes: &AttributeChanges) -> Result<Attributes>;
+    /// See `FileSystem::chmod`.
+    fn chmod(path: &[u8], mode: u32) -> Result<Attributes>;
+    /// See `FileSystem::chown`.
+    fn chown(path: &[u8], uid: Option<u32>, gid: Option<u32>) -> Result<Attributes>;
+    /// See `FileSystem::utimens`.
+    fn utimens(path: &[u8], atime: Timestamp, mtime: Timestamp) -> Result<Attributes>;
+    /// See `FileSystem::mkdir`.
+    fn mkdir(path: &[u8], mode: u32) -> Result<Attributes>;
+    /// See `FileSystem::create_all`.
+    fn create_all(path: &[u8], mode: u32) -> Result<()>;
+    /// See `FileSystem::rmdir`.
+    fn rmdir(path: &[u8]) -> Result<()>;
+    /// See `FileSystem::unlink`.
+    fn unlink(path: &[u8]) -> Result<()>;
+    /// See `FileSystem::symlink`.
+    fn symlink(link: &[u8], path: &[u8]) -> Result<Attributes>;
+    /// See `FileSystem::readlink`.
+    fn readlink(path: &[u8]) -> Result<Vec<u8>>;
+    /// See `FileSystem::truncate`.
+    fn truncate(path: &[u8], size: u64) -> Result<Attributes>;
+    /// See `FileSystem::truncate_file`.
+    fn truncate_file(file: &File, size: u64) -> Result<Attributes>;
+    /// See `FileSystem::directory`.
+    fn directory(path: &[u8]) -> Result<FileId>;
+    /// See `FileSystem::open_directory`.
+    fn open_directory(path: &[u8], with_attributes: bool) -> Result<DirectoryStream>;
+    /// See `FileSystem::open_directory_server`.
+    fn open_directory_server(path: &[u8], server: u32, with_attributes: bool) -> Result<DirectoryStream>;
+    /// See `FileSystem::next_page`.
+    fn next_page(stream: &mut DirectoryStream) -> Result<Vec<DirectoryEntry>>;
+    /// See `FileSystem::stat_file_system`.
+    fn stat_file_system() -> Result<Vec<FileSystemReply>>;
+    /// See `FileSystem::stat_server`.
+    fn stat_server(server: u32) -> Result<FileSystemReply>;
+    /// See `FileSystem::server_statistics`.
+    fn server_statistics(server: u32, format: u8) -> Result<String>;
+    /// See `FileSystem::ping`.
+    fn ping(server: u32) -> Result<()>;
+    /// See `FileSystem::shutdown`.
+    fn shutdown(server: u32) -> Result<()>;
+}
+
+impl Client {
+    /// See `FileSystem::round_trips`.
+    pub fn round_trips(&self) -> u64 {
+        self.shared.run(async |_, file_system: &FileSystem| file_system.round_trips())
+    }
+}
+
+const _: () = {
+    const fn is_shareable<T: Send + Sync + Clone>() {}
+    is_shareable::<Client>();
+    is_shareable::<File>();
+    is_shareable::<DirectoryStream>();
+};

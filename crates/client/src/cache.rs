@@ -1,0 +1,228 @@
+//! The directory cache: canonical path -> directory, bounded, with the ancestors that requests carry.
+//!
+//! Invariants
+//! 1. Only real directories are kept, under paths without symbolic links: a link can change without notice, while a
+//!    directory that was removed or renamed is announced by the servers (`StaleDirectory`, tree numbers).
+//! 2. A directory is never kept after one of its ancestors, by id, was forgotten.
+//! 3. The root is not in the tables; it never goes away.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use wire::FileId;
+use wire::limits::ANCESTOR_COUNT_MAX;
+use wire::messages::Ancestors;
+
+/// A resolved directory.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Directory {
+    pub id: FileId,
+    /// Canonical path: names joined by `/`, without one in front; empty for the root.
+    pub path: Vec<u8>,
+    /// Nearest first, without the directory itself.
+    pub ancestors: Ancestors,
+    /// `None` for the root.
+    pub parent: Option<Rc<Directory>>,
+}
+
+impl Directory {
+    pub(crate) fn root() -> Rc<Directory> {
+        Rc::new(Directory { id: FileId::ROOT, path: Vec::new(), ancestors: Ancestors::default(), parent: None })
+    }
+
+    /// The directory `name` with the given id, within this one.
+    pub(crate) fn child(self: &Rc<Self>, name: &[u8], id: FileId) -> Rc<Directory> {
+        let above = self.ancestors.0.len().min(ANCESTOR_COUNT_MAX - 1);
+        let mut ancestors = Vec::with_capacity(above + 1);
+        ancestors.push(self.id);
+        ancestors.extend_from_slice(&self.ancestors.0[..above]);
+        let path = self.child_path(name);
+        Rc::new(Directory { id, path, ancestors: Ancestors(ancestors), parent: Some(self.clone()) })
+    }
+
+    /// Canonical path of an entry of this directory.
+    pub(crate) fn child_path(&self, name: &[u8]) -> Vec<u8> {
+        let mut path = Vec::with_capacity(self.path.len() + 1 + name.len());
+        path.extend_from_slice(&self.path);
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        path
+    }
+
+    /// Whether this is the directory `id` or lies beneath it.
+    fn lies_in(&self, id: FileId) -> bool {
+        let mut directory = Some(self);
+        while let Some(here) = directory {
+            if here.id == id {
+                return true;
+            }
+            directory = here.parent.as_deref();
+        }
+        false
+    }
+
+    /// Bytes that the directory takes in the cache, roughly.
+    fn weight(&self) -> usize {
+        self.path.len() * 2 + self.ancestors.0.len() * size_of::<FileId>() + ENTRY_OVERHEAD
+    }
+}
+
+/// Table slot, reference counts and allocator overhead of one entry, roughly, in bytes.
+const ENTRY_OVERHEAD: usize = 256;
+/// Bytes that one of the two generations may take.
+const GENERATION_WEIGHT_MAX: usize = 8 << 20;
+
+type Table = HashMap<Vec<u8>, Rc<Directory>>;
+
+/// Two generations approximate "least recently used": what is used moves to the young one; when that is full the old
+/// one is dropped and the young one becomes it.
+pub(crate) struct DirectoryCache {
+    root: Rc<Directory>,
+    young: Table,
+    old: Table,
+    young_weight: usize,
+    weight_max: usize,
+}
+
+impl DirectoryCache {
+    pub(crate) fn new() -> DirectoryCache {
+        DirectoryCache::with_weight(GENERATION_WEIGHT_MAX)
+    }
+
+    fn with_weight(weight_max: usize) -> DirectoryCache {
+        DirectoryCache { root: Directory::root(), young: Table::new(), old: Table::new(), young_weight: 0, weight_max }
+    }
+
+    pub(crate) fn root(&self) -> Rc<Directory> {
+        self.root.clone()
+    }
+
+    /// The directory at a canonical path.
+    pub(crate) fn get(&mut self, path: &[u8]) -> Option<Rc<Directory>> {
+        if path.is_empty() {
+            return Some(self.root.clone());
+        }
+        if let Some(directory) = self.young.get(path) {
+            return Some(directory.clone());
+        }
+        let directory = self.old.remove(path)?;
+        self.insert(directory.clone());
+        Some(directory)
+    }
+
+    pub(crate) fn insert(&mut self, directory: Rc<Directory>) {
+        if directory.parent.is_none() {
+            return; // Invariant 3.
+        }
+        let weight = directory.weight();
+        if self.young_weight + weight > self.weight_max {
+            self.old = std::mem::take(&mut self.young);
+            self.young_weight = 0;
+        }
+        if self.young.insert(directory.path.clone(), directory).is_none() {
+            self.young_weight += weight;
+        }
+    }
+
+    /// Forgets one path. Nothing may be cached beneath it: for a directory that was just found empty and removed.
+    pub(crate) fn forget_path(&mut self, path: &[u8]) {
+        if let Some(directory) = self.young.remove(path) {
+            self.young_weight -= directory.weight();
+        }
+        self.old.remove(path);
+    }
+
+    /// Forgets a directory and everything beneath it.
+    pub(crate) fn forget(&mut self, id: FileId) {
+        let mut dropped = 0;
+        self.young.retain(|_, directory| {
+            let keep = !directory.lies_in(id);
+            dropped += if keep { 0 } else { directory.weight() };
+            keep
+        });
+        self.young_weight -= dropped;
+        self.old.retain(|_, directory| !directory.lies_in(id));
+    }
+
+    pub(crate) fn forget_all(&mut self) {
+        self.young.clear();
+        self.old.clear();
+        self.young_weight = 0;
+    }
+
+    #[cfg(test)]
+    fn count(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u64) -> FileId {
+        FileId::new(number, 5)
+    }
+
+    /// Goal: a directory is found by its canonical path and names its ancestors, nearest first.
+    #[test]
+    fn ancestors_are_nearest_first() {
+        let mut cache = DirectoryCache::new();
+        let a = cache.root().child(b"a", id(10));
+        let b = a.child(b"b", id(11));
+        cache.insert(a);
+        cache.insert(b.clone());
+        let found = cache.get(b"a/b").expect("was inserted");
+        assert_eq!(found.ancestors.0, vec![id(10), FileId::ROOT]);
+        assert_eq!(found, b);
+        assert_eq!(cache.get(b"b"), None);
+        assert_eq!(cache.get(b"").map(|root| root.id), Some(FileId::ROOT));
+    }
+
+    /// Goal: forgetting an id drops what lies beneath it and nothing else.
+    #[test]
+    fn forget_drops_what_lies_beneath() {
+        let mut cache = DirectoryCache::new();
+        let a = cache.root().child(b"a", id(10));
+        let b = a.child(b"b", id(11));
+        let c = b.child(b"c", id(12));
+        let other = cache.root().child(b"other", id(13));
+        for directory in [a, b, c, other] {
+            cache.insert(directory);
+        }
+        cache.forget(id(11));
+        assert!(cache.get(b"a").is_some() && cache.get(b"other").is_some());
+        assert!(cache.get(b"a/b").is_none() && cache.get(b"a/b/c").is_none());
+        cache.forget_path(b"a");
+        assert_eq!(cache.count(), 1);
+        cache.forget_all();
+        assert_eq!((cache.count(), cache.young_weight), (0, 0));
+    }
+
+    /// Goal: the cache stays within its bound and keeps what is used often.
+    /// Method: ten thousand directories pass through a small cache while one of them is looked up again and again.
+    #[test]
+    fn bounded_and_keeps_the_used() {
+        let mut cache = DirectoryCache::with_weight(64 << 10);
+        let used = cache.root().child(b"used", id(1));
+        cache.insert(used);
+        for number in 2..10_000 {
+            let directory = cache.root().child(format!("directory {number}").as_bytes(), id(number));
+            cache.insert(directory);
+            assert!(cache.get(b"used").is_some(), "forgotten after {number}");
+            assert!(cache.count() * ENTRY_OVERHEAD <= 2 * (64 << 10));
+        }
+    }
+
+    /// Goal: very deep directories name no more ancestors than a request may carry.
+    #[test]
+    fn ancestors_are_bounded() {
+        let mut directory = Directory::root();
+        for depth in 0..200 {
+            directory = directory.child(b"d", id(depth + 2));
+        }
+        assert_eq!(directory.ancestors.0.len(), ANCESTOR_COUNT_MAX);
+        assert_eq!(directory.ancestors.0[0], id(200));
+    }
+}

@@ -1,0 +1,310 @@
+//! Reading and writing: one call becomes one request to each server that holds a part, all under way at once, with the
+//! bytes going straight from and to the caller's memory.
+//!
+//! How a read knows where the file ends
+//! 1. A server says of its pieces whether they are complete: wholly before some byte that it holds of that chunk. All
+//!    complete: nothing is missing.
+//! 2. Else the home may have told the size with its own piece, when nobody else holds bytes.
+//! 3. Else the home is asked. What was read before is only valid up to a size that was known before the read and in the
+//!    same truncate generation, for within a generation sizes only grow; where the size turns out to be larger, the
+//!    range is read again. So a byte that was written in between is never returned as a zero.
+
+use crate::error::{Result, Trouble};
+use crate::file::{File, KnownSize};
+use crate::filesystem::FileSystem;
+use crate::join::join_all;
+use crate::servers::Servers;
+use crate::stripe::{Destination, Share, Source, deal, fill_zero};
+use reactor::channel::Call;
+use std::io::{IoSlice, IoSliceMut};
+use wire::layout::ChunkRange;
+use wire::limits::FILE_SIZE_MAX;
+use wire::messages::{DataRequest, Pieces, ReadReply, ReserveAppendReply, ReserveAppendRequest};
+use wire::{Decode, Encode, Kind, Operation, Status};
+
+type Attempt<R> = std::result::Result<R, Trouble>;
+
+/// Bytes of one call that are under way at once: bounds the lists of pieces of very large calls.
+const ROUND_SIZE_MAX: usize = 256 << 20;
+/// How often a read follows a file that others truncate under it.
+const REREAD_COUNT_MAX: usize = 16;
+
+impl FileSystem {
+    /// Reads into `place` from `offset` bytes on. Returns the bytes read: fewer than asked only at the end of the file.
+    ///
+    /// Errors: `BadHandle` when not opened for reading, `IsDirectory`, and what concerns the servers.
+    pub async fn read_at(&self, file: &File, place: &mut [u8], offset: u64) -> Result<usize> {
+        self.read_vectored_at(file, &mut [IoSliceMut::new(place)], offset).await
+    }
+
+    /// Reads into several places, one after the other, as `read_at` does.
+    pub async fn read_vectored_at(&self, file: &File, places: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
+        self.try_read(file, places, offset).await.map_err(|trouble| trouble.about_file(file.id))
+    }
+
+    /// Writes all of `bytes` at `offset`. Returns the bytes written: fewer only when an error struck in the middle, which
+    /// a further write will report.
+    ///
+    /// Errors: `BadHandle` when not opened for writing, `TooLarge` beyond 2^63 - 1, `NoSpace`, and what concerns the servers.
+    pub async fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> Result<usize> {
+        self.write_vectored_at(file, &[IoSlice::new(bytes)], offset).await
+    }
+
+    /// Writes from several places, one after the other, as `write_at` does.
+    pub async fn write_vectored_at(&self, file: &File, places: &[IoSlice<'_>], offset: u64) -> Result<usize> {
+        self.try_write(file, places, offset).await.map_err(|trouble| trouble.about_file(file.id))
+    }
+
+    /// Writes at the end of the file, which the home moves first so that no two appends overlap. Returns the offset.
+    pub async fn append(&self, file: &File, bytes: &[u8]) -> Result<u64> {
+        let offset = self.reserve_append(file, bytes.len()).await.map_err(|trouble| trouble.about_file(file.id))?;
+        let mut written = 0;
+        while written < bytes.len() {
+            written += self.write_at(file, &bytes[written..], offset + written as u64).await?;
+        }
+        Ok(offset)
+    }
+
+    async fn reserve_append(&self, file: &File, size: usize) -> Attempt<u64> {
+        check_handle(file, file.write)?;
+        let home = self.servers.home_of(file.id)?;
+        let operation = Operation::ReserveAppend;
+        let request = ReserveAppendRequest { file: file.id, size: size as u64 };
+        let reply = self.servers.ask(home, operation, &request).await?;
+        let reply = ReserveAppendReply::from_bytes(&reply.params);
+        let offset = reply.map_err(|malformed| Trouble::malformed(operation, home, malformed))?.offset;
+        match offset.checked_add(size as u64) {
+            Some(end) if end <= FILE_SIZE_MAX => Ok(offset),
+            _ => Err(Trouble::local(Status::TooLarge)),
+        }
+    }
+
+    async fn try_write(&self, file: &File, places: &[IoSlice<'_>], offset: u64) -> Attempt<usize> {
+        check_handle(file, file.write)?;
+        let size = places.iter().map(|place| place.len()).sum::<usize>();
+        match offset.checked_add(size as u64) {
+            Some(end) if end <= FILE_SIZE_MAX => {}
+            _ => return Err(Trouble::local(Status::TooLarge)),
+        }
+        if size <= ROUND_SIZE_MAX {
+            return self.servers.write_round(file, places, offset, size).await;
+        }
+        let mut written = 0;
+        while written < size {
+            let round_size = (size - written).min(ROUND_SIZE_MAX);
+            let round = part_of(places, written, round_size);
+            match self.servers.write_round(file, &round, offset + written as u64, round_size).await {
+                Ok(count) if count == round_size => written += count,
+                Ok(count) => return Ok(written + count),
+                Err(_) if written > 0 => return Ok(written),
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        Ok(written)
+    }
+
+    async fn try_read(&self, file: &File, places: &mut [IoSliceMut<'_>], offset: u64) -> Attempt<usize> {
+        check_handle(file, file.read)?;
+        let size = places.iter().map(|place| place.len()).sum::<usize>();
+        let size = (size as u64).min(FILE_SIZE_MAX.saturating_sub(offset)) as usize;
+        if size <= ROUND_SIZE_MAX {
+            return self.servers.read_round(file, places, offset, size).await;
+        }
+        let mut read = 0;
+        while read < size {
+            let round_size = (size - read).min(ROUND_SIZE_MAX);
+            let mut round = part_of_mut(places, read, round_size);
+            let count = self.servers.read_round(file, &mut round, offset + read as u64, round_size).await?;
+            read += count;
+            if count < round_size {
+                break;
+            }
+        }
+        Ok(read)
+    }
+}
+
+/// What the servers said to one attempt to read a range.
+struct RangeRead {
+    complete: bool,
+    size: Option<u64>,
+}
+
+impl Servers {
+    async fn write_round(&self, file: &File, places: &[IoSlice<'_>], offset: u64, size: usize) -> Attempt<usize> {
+        if size == 0 {
+            return Ok(0);
+        }
+        let home = self.home_of(file.id)?;
+        let shares = deal(&self.cluster, file.id, &file.layout, offset, size, Source::new(places));
+        let beyond_home = shares.iter().any(|share| share.server != home);
+        let firsts: Vec<u64> = shares.iter().map(|share| share.first_offset).collect();
+        let results = match <[_; 1]>::try_from(shares) {
+            Ok([share]) => vec![self.write_share(file, share).await],
+            Err(shares) => join_all(shares.into_iter().map(|share| self.write_share(file, share))).await,
+        };
+        // Everything before the first piece that failed is written; the error itself waits for the next call then.
+        let mut written_end = offset + size as u64;
+        let mut first_trouble = None;
+        for (first, result) in firsts.into_iter().zip(results) {
+            if let Err(trouble) = result
+                && (first < written_end || first_trouble.is_none())
+            {
+                written_end = written_end.min(first);
+                first_trouble = Some(trouble);
+            }
+        }
+        match first_trouble {
+            Some(trouble) if written_end == offset => Err(trouble),
+            _ => {
+                file.note_written(written_end, beyond_home);
+                Ok((written_end - offset) as usize)
+            }
+        }
+    }
+
+    async fn write_share(&self, file: &File, share: Share<IoSlice<'_>>) -> Attempt<()> {
+        let params = data_request(file, share.pieces);
+        let call = Call { operation: Operation::Write, params, body: &share.slices, place: Vec::new(), deadline: None };
+        self.send(share.server, call).await.map(|_| ())
+    }
+
+    async fn read_round(&self, file: &File, places: &mut [IoSliceMut<'_>], offset: u64, size: usize) -> Attempt<usize> {
+        if size == 0 {
+            return Ok(0);
+        }
+        let mut known = file.known_size();
+        let mut end = offset + size as u64;
+        if offset >= known.size && offset >= file.written_end() {
+            // Most likely the end of the file: the size alone is cheaper than a body of zeros.
+            known = self.ask_size(file).await?;
+            end = end.min(known.size);
+        }
+        for _ in 0..REREAD_COUNT_MAX {
+            if end <= offset {
+                return Ok(0);
+            }
+            let read = self.read_range(file, places, offset, (end - offset) as usize).await?;
+            if read.complete {
+                break;
+            }
+            if let Some(size) = read.size {
+                return Ok(end.min(size).saturating_sub(offset) as usize);
+            }
+            let now = self.ask_size(file).await?;
+            let valid_end = end.min(now.size);
+            if now.truncate_generation == known.truncate_generation && valid_end <= known.size {
+                end = valid_end;
+                break;
+            }
+            known = now;
+            end = valid_end;
+        }
+        Ok(end.saturating_sub(offset) as usize)
+    }
+
+    async fn ask_size(&self, file: &File) -> Attempt<KnownSize> {
+        let attributes = self.stat_id(file.id).await?;
+        file.note_attributes(&attributes);
+        Ok(KnownSize { size: attributes.size, truncate_generation: attributes.truncate_generation })
+    }
+
+    /// Asks all servers of a range for their pieces. All of the range is filled, with zeros where nothing is held.
+    async fn read_range(
+        &self,
+        file: &File,
+        places: &mut [IoSliceMut<'_>],
+        offset: u64,
+        size: usize,
+    ) -> Attempt<RangeRead> {
+        let shares = deal(&self.cluster, file.id, &file.layout, offset, size, Destination::new(places));
+        let results = match <[_; 1]>::try_from(shares) {
+            Ok([share]) => vec![self.read_share(file, share).await],
+            Err(shares) => join_all(shares.into_iter().map(|share| self.read_share(file, share))).await,
+        };
+        let mut range = RangeRead { complete: true, size: None };
+        for result in results {
+            let share = result?;
+            range.complete &= share.reply.complete;
+            range.size = range.size.or(share.reply.size);
+            if share.received < share.size {
+                fill_missing(file, places, offset, &share.pieces, share.received);
+            }
+        }
+        Ok(range)
+    }
+
+    async fn read_share(&self, file: &File, share: Share<IoSliceMut<'_>>) -> Attempt<ShareRead> {
+        let operation = Operation::Read;
+        let params = data_request(file, share.pieces.clone());
+        let call = Call { operation, params, body: &[], place: share.slices, deadline: None };
+        let reply = self.send(share.server, call).await?;
+        let received = reply.body_size;
+        let reply = ReadReply::from_bytes(&reply.params)
+            .map_err(|malformed| Trouble::malformed(operation, share.server, malformed))?;
+        Ok(ShareRead { reply, received, size: share.size, pieces: share.pieces })
+    }
+}
+
+struct ShareRead {
+    reply: ReadReply,
+    /// Bytes that came; a server may leave out the zeros at the end of the body.
+    received: usize,
+    size: usize,
+    pieces: Vec<ChunkRange>,
+}
+
+fn data_request(file: &File, pieces: Vec<ChunkRange>) -> Vec<u8> {
+    DataRequest { file: file.id, layout: file.layout, pieces: Pieces(pieces) }.to_bytes()
+}
+
+/// Zeroes what of the pieces lies beyond the first `received` bytes of their body.
+fn fill_missing(file: &File, places: &mut [IoSliceMut<'_>], offset: u64, pieces: &[ChunkRange], received: usize) {
+    let mut before = 0;
+    for piece in pieces {
+        let size = piece.size as usize;
+        let present = received.saturating_sub(before).min(size);
+        let piece_offset = piece.chunk_index * u64::from(file.layout.chunk_size) + u64::from(piece.chunk_offset);
+        fill_zero(places, (piece_offset - offset) as usize + present, size - present);
+        before += size;
+    }
+}
+
+fn check_handle(file: &File, allowed: bool) -> Attempt<()> {
+    match file.kind {
+        Kind::Directory => Err(Trouble::local(Status::IsDirectory)),
+        _ if allowed => Ok(()),
+        _ => Err(Trouble::local(Status::BadHandle)),
+    }
+}
+
+/// The slices of `[start, start + size)`, counted over all places.
+fn part_of<'m>(places: &'m [IoSlice<'_>], start: usize, size: usize) -> Vec<IoSlice<'m>> {
+    let mut before = 0;
+    let mut part = Vec::new();
+    for place in places {
+        let from = start.saturating_sub(before).min(place.len());
+        let to = (start + size).saturating_sub(before).min(place.len());
+        if from < to {
+            part.push(IoSlice::new(&place[from..to]));
+        }
+        before += place.len();
+    }
+    part
+}
+
+/// As `part_of`, for memory that is read into.
+fn part_of_mut<'m>(places: &'m mut [IoSliceMut<'_>], start: usize, size: usize) -> Vec<IoSliceMut<'m>> {
+    let mut before = 0;
+    let mut part = Vec::new();
+    for place in places {
+        let place_size = place.len();
+        let from = start.saturating_sub(before).min(place_size);
+        let to = (start + size).saturating_sub(before).min(place_size);
+        if from < to {
+            part.push(IoSliceMut::new(&mut place[from..to]));
+        }
+        before += place_size;
+    }
+    part
+}

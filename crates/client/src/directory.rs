@@ -1,0 +1,216 @@
+//! Listing directories: every server holds a share of the names, and all are asked at once.
+
+use crate::error::{Result, Trouble};
+use crate::filesystem::FileSystem;
+use crate::join::join_all;
+use crate::resolve::Target;
+use crate::servers::Servers;
+use wire::limits::LISTING_PAGE_SIZE_MAX;
+use wire::messages::{ListingEntry, ListingReply, ReadDirectoryRequest};
+use wire::{Attributes, Decode, Decoder, FileId, Kind, Operation, Status};
+
+type Attempt<R> = std::result::Result<R, Trouble>;
+
+/// Bytes of entries asked for in one page, of each server.
+const PAGE_SIZE: u32 = 128 << 10;
+const _: () = assert!(PAGE_SIZE <= LISTING_PAGE_SIZE_MAX);
+
+/// One name in a directory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DirectoryEntry {
+    pub name: Vec<u8>,
+    pub id: FileId,
+    pub kind: Kind,
+    /// When asked for and the inode is on the server that listed it.
+    pub attributes: Option<Attributes>,
+    /// Whether the size in `attributes` is the last word; else `FileSystem::stat_entry` asks for it.
+    pub size_final: bool,
+    /// The server that listed it.
+    pub server: u32,
+    /// Where that server's share goes on after this entry.
+    pub next_cursor: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Share {
+    server: u32,
+    cursor: u64,
+    end: bool,
+}
+
+/// A listing under way. It holds no connection: dropping it needs no message.
+#[derive(Debug, Clone)]
+pub struct DirectoryStream {
+    directory: FileId,
+    path: Vec<u8>,
+    shares: Vec<Share>,
+    with_attributes: bool,
+}
+
+impl DirectoryStream {
+    /// The directory's id.
+    pub fn id(&self) -> FileId {
+        self.directory
+    }
+
+    /// Whether all servers have listed everything.
+    pub fn is_at_end(&self) -> bool {
+        self.shares.iter().all(|share| share.end)
+    }
+
+    /// Starts over.
+    pub fn rewind(&mut self) {
+        for share in &mut self.shares {
+            (share.cursor, share.end) = (0, false);
+        }
+    }
+}
+
+impl FileSystem {
+    /// Lists a directory, with attributes where they come for free. `on_entry` gets every entry, in no order, and ends
+    /// the listing by returning false. `.` and `..` are not listed.
+    ///
+    /// Errors: `NotFound`, `NotDirectory`, and what concerns the servers.
+    pub async fn read_directory(&self, path: &[u8], on_entry: &mut dyn FnMut(&DirectoryEntry) -> bool) -> Result<()> {
+        let mut stream = self.open_directory(path, true).await?;
+        self.drain(&mut stream, on_entry).await
+    }
+
+    /// Lists the share of one server.
+    pub async fn read_directory_server(
+        &self,
+        path: &[u8],
+        server: u32,
+        with_attributes: bool,
+        on_entry: &mut dyn FnMut(&DirectoryEntry) -> bool,
+    ) -> Result<()> {
+        let mut stream = self.open_directory_server(path, server, with_attributes).await?;
+        self.drain(&mut stream, on_entry).await
+    }
+
+    async fn drain(
+        &self,
+        stream: &mut DirectoryStream,
+        on_entry: &mut dyn FnMut(&DirectoryEntry) -> bool,
+    ) -> Result<()> {
+        while !stream.is_at_end() {
+            for entry in self.next_page(stream).await? {
+                if !on_entry(&entry) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a listing to be read page by page with `next_page`.
+    pub async fn open_directory(&self, path: &[u8], with_attributes: bool) -> Result<DirectoryStream> {
+        let directory = self.directory(path).await?;
+        let shares = (0..self.server_count()).map(|server| Share { server, cursor: 0, end: false }).collect();
+        Ok(DirectoryStream { directory, path: path.to_vec(), shares, with_attributes })
+    }
+
+    /// Starts a listing of the share of one server. Errors: `Invalid` for a server that there is not.
+    pub async fn open_directory_server(
+        &self,
+        path: &[u8],
+        server: u32,
+        with_attributes: bool,
+    ) -> Result<DirectoryStream> {
+        if server >= self.server_count() {
+            let words = format!("there is no server {server} in a cluster of {}", self.server_count());
+            return Err(Trouble::Local(Status::Invalid, words).about(path));
+        }
+        let directory = self.directory(path).await?;
+        let shares = vec![Share { server, cursor: 0, end: false }];
+        Ok(DirectoryStream { directory, path: path.to_vec(), shares, with_attributes })
+    }
+
+    /// The next page of every server that has more. Empty pages are possible before the end.
+    pub async fn next_page(&self, stream: &mut DirectoryStream) -> Result<Vec<DirectoryEntry>> {
+        match self.try_page(stream).await {
+            Err(trouble) if goes_away(&trouble) => {}
+            other => return other.map_err(|trouble| trouble.about(&stream.path)),
+        }
+        // Removed, or the cached id was out of date. Before anything was listed the path is looked up again; later,
+        // what was removed is empty.
+        self.servers.cache.borrow_mut().forget(stream.directory);
+        if stream.shares.iter().any(|share| share.cursor != 0 || share.end) {
+            stream.shares.iter_mut().for_each(|share| share.end = true);
+            return Ok(Vec::new());
+        }
+        stream.directory = self.directory(&stream.path).await?;
+        self.try_page(stream).await.map_err(|trouble| trouble.about(&stream.path))
+    }
+
+    async fn try_page(&self, stream: &mut DirectoryStream) -> Attempt<Vec<DirectoryEntry>> {
+        let open = stream.shares.iter().filter(|share| !share.end);
+        let (directory, with_attributes) = (stream.directory, stream.with_attributes);
+        let pages = join_all(open.map(|share| self.servers.list(directory, *share, with_attributes))).await;
+        let pages = pages.into_iter().collect::<Attempt<Vec<_>>>()?;
+        let mut entries = Vec::with_capacity(pages.iter().map(|(_, page)| page.len()).sum());
+        for (share, page) in pages {
+            entries.extend(page);
+            let own = stream.shares.iter_mut().find(|own| own.server == share.server);
+            *own.expect("a page belongs to a share of the stream") = share;
+        }
+        Ok(entries)
+    }
+
+    /// Complete attributes of a listed entry: those that came with it if they are the last word, else its home's.
+    pub async fn stat_entry(&self, entry: &DirectoryEntry) -> Result<Attributes> {
+        match &entry.attributes {
+            Some(attributes) if entry.size_final => Ok(attributes.clone()),
+            _ => self.stat_id(entry.id).await,
+        }
+    }
+
+    /// The id of the directory that a path leads to.
+    pub async fn directory(&self, path: &[u8]) -> Result<FileId> {
+        let cached = self.servers.cache.borrow_mut().get(path.strip_prefix(b"/").unwrap_or(path));
+        if let Some(directory) = cached.filter(|_| !path.is_empty()) {
+            return Ok(directory.id);
+        }
+        let directory = self.servers.on_path(path, async |target: &Target| self.servers.directory_at(target).await);
+        Ok(directory.await?.id)
+    }
+}
+
+fn goes_away(trouble: &Trouble) -> bool {
+    matches!(trouble.status(), Status::StaleDirectory | Status::NotFound | Status::StaleFile)
+}
+
+impl Servers {
+    /// One page of one server's share.
+    async fn list(
+        &self,
+        directory: FileId,
+        share: Share,
+        with_attributes: bool,
+    ) -> Attempt<(Share, Vec<DirectoryEntry>)> {
+        let operation = Operation::ReadDirectory;
+        let request = ReadDirectoryRequest { directory, cursor: share.cursor, size_max: PAGE_SIZE, with_attributes };
+        let reply = self.ask(share.server, operation, &request).await?;
+        let malformed = |malformed| Trouble::malformed(operation, share.server, malformed);
+        let page = ListingReply::from_bytes(&reply.params).map_err(malformed)?;
+        let mut input = Decoder::new(&reply.body);
+        let mut entries = Vec::new();
+        while input.remaining() > 0 {
+            let entry = ListingEntry::decode(&mut input).map_err(malformed)?;
+            entries.push(DirectoryEntry {
+                name: entry.name.as_bytes().to_vec(),
+                id: entry.id,
+                kind: entry.kind,
+                attributes: entry.attributes,
+                size_final: entry.size_final,
+                server: share.server,
+                next_cursor: entry.next_cursor,
+            });
+        }
+        if !page.end && page.next_cursor <= share.cursor {
+            let words = format!("server {} lists a directory in circles", share.server);
+            return Err(Trouble::Local(Status::BadMessage, words));
+        }
+        Ok((Share { cursor: page.next_cursor, end: page.end, ..share }, entries))
+    }
+}

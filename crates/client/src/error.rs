@@ -1,0 +1,104 @@
+//! What callers get when an operation fails, and what travels inside the client until then.
+
+use reactor::channel::Failure;
+use wire::{FileId, Malformed, Operation, Status};
+
+/// Why an operation failed: a status for programs and a sentence for people that names the path, server and operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    /// The outcome; `Status::errno` maps it to the Linux errno.
+    pub status: Status,
+    /// The sentence.
+    pub message: String,
+}
+
+/// The outcome of an operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An error of the client's own making.
+    pub fn new(status: Status, message: impl Into<String>) -> Error {
+        Error { status, message: message.into() }
+    }
+
+    /// The Linux errno of the status.
+    pub fn errno(&self) -> i32 {
+        self.status.errno()
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A failure on its way up, before the path that it concerns is put in front of it.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// A server said no, or could not be asked.
+    Server(Failure),
+    /// The client itself refuses.
+    Local(Status, String),
+}
+
+impl Trouble {
+    pub(crate) fn local(status: Status) -> Trouble {
+        Trouble::Local(status, status.words().to_owned())
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        match self {
+            Trouble::Server(failure) => failure.status,
+            Trouble::Local(status, _) => *status,
+        }
+    }
+
+    /// The directory or file that the failure is about; 0 when it names none.
+    pub(crate) fn id(&self) -> FileId {
+        match self {
+            Trouble::Server(failure) => failure.id,
+            Trouble::Local(..) => FileId::default(),
+        }
+    }
+
+    /// The target, when a server answered that the name is a symbolic link.
+    pub(crate) fn into_symlink_target(self) -> std::result::Result<Vec<u8>, Trouble> {
+        match self {
+            Trouble::Server(failure) if failure.status == Status::IsSymlink && !failure.text.is_empty() => {
+                Ok(failure.text)
+            }
+            other => Err(other),
+        }
+    }
+
+    /// A reply that can't be decoded.
+    pub(crate) fn malformed(operation: Operation, server: u32, malformed: Malformed) -> Trouble {
+        Trouble::Local(Status::BadMessage, format!("reply to {} of server {server}: {malformed}", operation.name()))
+    }
+
+    /// The error as callers see it: the path, then what happened.
+    pub(crate) fn about(self, path: &[u8]) -> Error {
+        let path = String::from_utf8_lossy(path);
+        match self {
+            Trouble::Server(failure) => Error::new(failure.status, format!("{path}: {failure}")),
+            Trouble::Local(status, words) => Error::new(status, format!("{path}: {words}")),
+        }
+    }
+
+    /// The error of an operation on an open file.
+    pub(crate) fn about_file(self, file: FileId) -> Error {
+        match self {
+            Trouble::Server(failure) => Error::new(failure.status, format!("file {file}: {failure}")),
+            Trouble::Local(status, words) => Error::new(status, format!("file {file}: {words}")),
+        }
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Trouble {
+        Trouble::Server(failure)
+    }
+}

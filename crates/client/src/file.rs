@@ -1,0 +1,140 @@
+//! Open files: an identity, a layout and a few facts that all users of the handle share. No connection.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use wire::{Attributes, FileId, Kind, Layout};
+
+/// How to open a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenHow {
+    pub read: bool,
+    pub write: bool,
+    /// Make the file when it does not exist.
+    pub create: bool,
+    /// With `create`: the file must not exist.
+    pub exclusive: bool,
+    /// Cut the file to no bytes.
+    pub truncate: bool,
+    /// The handle is for `FileSystem::append`; kept for callers, the file system itself does not look at it.
+    pub append: bool,
+    /// A symbolic link at the end of the path is an error.
+    pub no_follow: bool,
+    /// Permission bits of a new file, before the umask.
+    pub mode: u32,
+    /// Bytes of a chunk of a new file; 0 takes the option's or the cluster's.
+    pub chunk_size: u32,
+}
+
+impl Default for OpenHow {
+    /// Nothing allowed, nothing created; a new file would be 0666.
+    fn default() -> OpenHow {
+        OpenHow {
+            read: false,
+            write: false,
+            create: false,
+            exclusive: false,
+            truncate: false,
+            append: false,
+            no_follow: false,
+            mode: 0o666,
+            chunk_size: 0,
+        }
+    }
+}
+
+impl OpenHow {
+    /// For reading.
+    pub fn reading() -> OpenHow {
+        OpenHow { read: true, ..OpenHow::default() }
+    }
+
+    /// For reading and writing an existing file.
+    pub fn reading_and_writing() -> OpenHow {
+        OpenHow { read: true, write: true, ..OpenHow::default() }
+    }
+
+    /// For reading and writing; made when missing, cut when present.
+    pub fn creating(mode: u32) -> OpenHow {
+        OpenHow { read: true, write: true, create: true, truncate: true, mode, ..OpenHow::default() }
+    }
+}
+
+/// The least that the size was known to be, in one truncate generation. Within a generation sizes only grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KnownSize {
+    pub size: u64,
+    pub truncate_generation: u32,
+}
+
+#[derive(Debug)]
+struct FileState {
+    /// Whether a write through this handle reached a server other than the home: then close folds the size in.
+    wrote_beyond_home: AtomicBool,
+    /// End of the furthest write through this handle: reads before it need not ask for the size first.
+    written_end: AtomicU64,
+    known_size: Mutex<KnownSize>,
+}
+
+/// An open file. Cheap to clone; clones share their state. Usable from any thread, and in a child after fork.
+#[derive(Debug, Clone)]
+pub struct File {
+    pub id: FileId,
+    pub kind: Kind,
+    pub layout: Layout,
+    pub read: bool,
+    pub write: bool,
+    pub append: bool,
+    state: Arc<FileState>,
+}
+
+impl File {
+    pub(crate) fn new(attributes: &Attributes, how: &OpenHow) -> File {
+        let known = KnownSize { size: attributes.size, truncate_generation: attributes.truncate_generation };
+        File {
+            id: attributes.id,
+            kind: attributes.kind,
+            layout: attributes.layout,
+            read: how.read,
+            write: how.write,
+            append: how.append,
+            state: Arc::new(FileState {
+                wrote_beyond_home: AtomicBool::new(false),
+                written_end: AtomicU64::new(0),
+                known_size: Mutex::new(known),
+            }),
+        }
+    }
+
+    pub(crate) fn note_written(&self, end: u64, beyond_home: bool) {
+        self.state.written_end.fetch_max(end, Ordering::Relaxed);
+        if beyond_home {
+            self.state.wrote_beyond_home.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a write went to a server other than the home since this was last asked.
+    pub(crate) fn take_wrote_beyond_home(&self) -> bool {
+        self.state.wrote_beyond_home.load(Ordering::Relaxed)
+            && self.state.wrote_beyond_home.swap(false, Ordering::Relaxed)
+    }
+
+    pub(crate) fn written_end(&self) -> u64 {
+        self.state.written_end.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn known_size(&self) -> KnownSize {
+        *self.state.known_size.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Takes in attributes that a server sent: a later generation counts, and within one the larger size.
+    pub(crate) fn note_attributes(&self, attributes: &Attributes) {
+        let mut known = self.state.known_size.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let generation = attributes.truncate_generation;
+        if generation > known.truncate_generation {
+            *known = KnownSize { size: attributes.size, truncate_generation: generation };
+        } else if generation == known.truncate_generation {
+            known.size = known.size.max(attributes.size);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The async face, and what concerns the cluster as a whole. Names are in `names.rs`, inodes in `inodes.rs`, bytes in
+//! `data.rs`, listings in `directory.rs`.
+
+use crate::error::{Error, Result, Trouble};
+use crate::join::join_all;
+use crate::options::Options;
+use crate::servers::Servers;
+use reactor::Reactor;
+use std::rc::Rc;
+use wire::messages::{Empty, FileSystemReply, StatisticsRequest};
+use wire::{Cluster, Decode, Operation, Status};
+
+/// A client's view of one cluster: one session, one channel to each server it talks to, one directory cache. Clones
+/// share all of it. Paths are bytes, relative to the file system's root with or without a slash in front.
+///
+/// Dropping the future of an operation that changes something leaves open whether it is applied.
+#[derive(Clone)]
+pub struct FileSystem {
+    pub(crate) servers: Rc<Servers>,
+}
+
+impl FileSystem {
+    /// A file system that has not talked to anyone yet; connections are made when first used.
+    pub fn new(reactor: &Reactor, cluster: Rc<Cluster>, options: Options) -> FileSystem {
+        FileSystem { servers: Rc::new(Servers::new(reactor, cluster, options)) }
+    }
+
+    pub fn cluster(&self) -> &Rc<Cluster> {
+        &self.servers.cluster
+    }
+
+    pub fn options(&self) -> &Options {
+        &self.servers.options
+    }
+
+    pub fn reactor(&self) -> &Reactor {
+        &self.servers.reactor
+    }
+
+    pub fn server_count(&self) -> u32 {
+        self.servers.server_count()
+    }
+
+    /// Requests sent so far, those sent again over a new connection not counted twice.
+    pub fn round_trips(&self) -> u64 {
+        self.servers.round_trips()
+    }
+
+    /// Forgets all resolved directories: the next use of each costs a round trip.
+    pub fn forget_directories(&self) {
+        self.servers.cache.borrow_mut().forget_all();
+    }
+
+    fn check_server(&self, server: u32) -> Result<()> {
+        if server < self.server_count() {
+            return Ok(());
+        }
+        let count = self.server_count();
+        Err(Error::new(
+            Status::Invalid,
+            format!("there is no server {server}: the cluster has servers 0 to {}", count - 1),
+        ))
+    }
+
+    /// Asks a server for a sign of life.
+    pub async fn ping(&self, server: u32) -> Result<()> {
+        self.check_server(server)?;
+        self.servers.ask(server, Operation::Ping, &Empty {}).await.map_err(|trouble| about_server(trouble, server))?;
+        Ok(())
+    }
+
+    /// Asks a server to stop cleanly; returns when it has agreed.
+    pub async fn shutdown(&self, server: u32) -> Result<()> {
+        self.check_server(server)?;
+        self.servers
+            .ask(server, Operation::Shutdown, &Empty {})
+            .await
+            .map_err(|trouble| about_server(trouble, server))?;
+        Ok(())
+    }
+
+    /// A server's statistics as text. Formats: 0 JSON of the counters and the last sample, 1 Prometheus, 2 JSON with
+    /// all kept samples.
+    pub async fn server_statistics(&self, server: u32, format: u8) -> Result<String> {
+        self.check_server(server)?;
+        let request = StatisticsRequest { format };
+        let reply = self.servers.ask(server, Operation::Statistics, &request).await;
+        let reply = reply.map_err(|trouble| about_server(trouble, server))?;
+        Ok(String::from_utf8_lossy(&reply.body).into_owned())
+    }
+
+    /// Space and counts of every server, in their order; all are asked at once.
+    pub async fn stat_file_system(&self) -> Result<Vec<FileSystemReply>> {
+        let replies = join_all((0..self.server_count()).map(|server| self.stat_server(server))).await;
+        replies.into_iter().collect()
+    }
+
+    /// Space and counts of one server.
+    pub async fn stat_server(&self, server: u32) -> Result<FileSystemReply> {
+        self.check_server(server)?;
+        let operation = Operation::StatFileSystem;
+        let reply = self.servers.ask(server, operation, &Empty {}).await;
+        let reply = reply.map_err(|trouble| about_server(trouble, server))?;
+        FileSystemReply::from_bytes(&reply.params)
+            .map_err(|malformed| about_server(Trouble::malformed(operation, server, malformed), server))
+    }
+}
+
+fn about_server(trouble: Trouble, server: u32) -> Error {
+    match trouble {
+        Trouble::Server(failure) => Error::new(failure.status, failure.to_string()),
+        Trouble::Local(status, words) => Error::new(status, format!("server {server}: {words}")),
+    }
+}
+
+/// The sum over all servers.
+pub fn total(servers: &[FileSystemReply]) -> FileSystemReply {
+    let mut sum = FileSystemReply { bytes_total: 0, bytes_free: 0, inodes: 0, chunks: 0, journal_bytes: 0 };
+    for server in servers {
+        sum.bytes_total = sum.bytes_total.saturating_add(server.bytes_total);
+        sum.bytes_free = sum.bytes_free.saturating_add(server.bytes_free);
+        sum.inodes = sum.inodes.saturating_add(server.inodes);
+        sum.chunks = sum.chunks.saturating_add(server.chunks);
+        sum.journal_bytes = sum.journal_bytes.saturating_add(server.journal_bytes);
+    }
+    sum
+}

@@ -1,0 +1,203 @@
+//! Operations on inodes: attributes and sizes. By path they cost a lookup more than by handle.
+
+use crate::error::{Result, Trouble};
+use crate::file::File;
+use crate::filesystem::FileSystem;
+use crate::resolve::{Step, Target};
+use crate::servers::Servers;
+use wire::limits::FILE_SIZE_MAX;
+use wire::messages::{EntryReply, FileRequest, SetAttributesRequest, TruncateRequest, set_mask};
+use wire::{Attributes, Decode, Encode, FileId, Kind, Operation, Status};
+
+type Attempt<R> = std::result::Result<R, Trouble>;
+
+/// What to do with a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Timestamp {
+    /// Leave it.
+    #[default]
+    Keep,
+    /// The server's now.
+    Now,
+    /// Nanoseconds since the epoch.
+    At(i64),
+}
+
+/// Changes to an inode; `None` and `Keep` leave things as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AttributeChanges {
+    /// Permission bits (12).
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub atime: Timestamp,
+    pub mtime: Timestamp,
+}
+
+impl AttributeChanges {
+    fn request(&self, file: FileId) -> SetAttributesRequest {
+        let mut request = SetAttributesRequest { file, mask: 0, mode: 0, uid: 0, gid: 0, atime: 0, mtime: 0 };
+        let mut set = |value: Option<u32>, field: &mut u32, bit: u32| {
+            if let Some(value) = value {
+                *field = value;
+                request.mask |= bit;
+            }
+        };
+        set(self.mode, &mut request.mode, set_mask::MODE);
+        set(self.uid, &mut request.uid, set_mask::UID);
+        set(self.gid, &mut request.gid, set_mask::GID);
+        let time = |timestamp, at_bit, now_bit| match timestamp {
+            Timestamp::Keep => (0, 0),
+            Timestamp::Now => (0, now_bit),
+            Timestamp::At(nanoseconds) => (nanoseconds, at_bit),
+        };
+        let (atime, atime_bit) = time(self.atime, set_mask::ATIME, set_mask::ATIME_NOW);
+        let (mtime, mtime_bit) = time(self.mtime, set_mask::MTIME, set_mask::MTIME_NOW);
+        SetAttributesRequest { mask: request.mask | atime_bit | mtime_bit, atime, mtime, ..request }
+    }
+}
+
+impl FileSystem {
+    /// Attributes of what a path leads to, symbolic links followed; sizes are gathered from all servers.
+    pub async fn stat(&self, path: &[u8]) -> Result<Attributes> {
+        self.stat_path(path, true).await
+    }
+
+    /// Attributes of what a path names; of a symbolic link, its own.
+    pub async fn lstat(&self, path: &[u8]) -> Result<Attributes> {
+        self.stat_path(path, false).await
+    }
+
+    async fn stat_path(&self, path: &[u8], follow: bool) -> Result<Attributes> {
+        self.servers.on_path(path, async |target| inspect(&self.servers, target, Operation::Stat, follow).await).await
+    }
+
+    /// Attributes of an open file.
+    pub async fn stat_file(&self, file: &File) -> Result<Attributes> {
+        let attributes = self.servers.stat_id(file.id).await.map_err(|trouble| trouble.about_file(file.id))?;
+        file.note_attributes(&attributes);
+        Ok(attributes)
+    }
+
+    /// Attributes by id, such as those of a listed entry.
+    pub async fn stat_id(&self, id: FileId) -> Result<Attributes> {
+        self.servers.stat_id(id).await.map_err(|trouble| trouble.about_file(id))
+    }
+
+    /// Changes attributes of what a path names, or leads to with `follow`. Returns them as they are then.
+    ///
+    /// Errors: `NotPermitted` for those who are not the owner, and others.
+    pub async fn set_attributes(&self, path: &[u8], follow: bool, changes: &AttributeChanges) -> Result<Attributes> {
+        let change = async |target: &Target| {
+            let id = match inspect_id(&self.servers, target, follow).await? {
+                Step::Done((id, _)) => id,
+                Step::Follow(link) => return Ok(Step::Follow(link)),
+            };
+            let request = changes.request(id);
+            ask_home(&self.servers, id, Operation::SetAttributes, &request).await.map(Step::Done)
+        };
+        self.servers.on_path(path, change).await
+    }
+
+    /// Changes attributes of an open file.
+    pub async fn set_file_attributes(&self, file: &File, changes: &AttributeChanges) -> Result<Attributes> {
+        let request = changes.request(file.id);
+        ask_home(&self.servers, file.id, Operation::SetAttributes, &request)
+            .await
+            .map_err(|trouble| trouble.about_file(file.id))
+    }
+
+    /// Sets the permission bits.
+    pub async fn chmod(&self, path: &[u8], mode: u32) -> Result<Attributes> {
+        let changes = AttributeChanges { mode: Some(mode & 0o7777), ..AttributeChanges::default() };
+        self.set_attributes(path, true, &changes).await
+    }
+
+    /// Sets owner and group; `None` leaves one as it is.
+    pub async fn chown(&self, path: &[u8], uid: Option<u32>, gid: Option<u32>) -> Result<Attributes> {
+        let changes = AttributeChanges { uid, gid, ..AttributeChanges::default() };
+        self.set_attributes(path, true, &changes).await
+    }
+
+    /// Sets the times of access and modification.
+    pub async fn utimens(&self, path: &[u8], atime: Timestamp, mtime: Timestamp) -> Result<Attributes> {
+        let changes = AttributeChanges { atime, mtime, ..AttributeChanges::default() };
+        self.set_attributes(path, true, &changes).await
+    }
+
+    /// Cuts or extends a file to `size` bytes. Errors: `IsDirectory`, `TooLarge`, and others.
+    pub async fn truncate(&self, path: &[u8], size: u64) -> Result<Attributes> {
+        let cut = async |target: &Target| {
+            let (id, kind) = match inspect_id(&self.servers, target, true).await? {
+                Step::Done(found) => found,
+                Step::Follow(link) => return Ok(Step::Follow(link)),
+            };
+            if kind == Kind::Directory {
+                return Err(Trouble::local(Status::IsDirectory));
+            }
+            truncate_id(&self.servers, id, size).await.map(Step::Done)
+        };
+        self.servers.on_path(path, cut).await
+    }
+
+    /// Cuts or extends an open file. Errors: `Invalid` when it was not opened for writing, `TooLarge`, and others.
+    pub async fn truncate_file(&self, file: &File, size: u64) -> Result<Attributes> {
+        if !file.write {
+            return Err(Trouble::local(Status::Invalid).about_file(file.id));
+        }
+        let attributes = truncate_id(&self.servers, file.id, size).await;
+        let attributes = attributes.map_err(|trouble| trouble.about_file(file.id))?;
+        file.note_attributes(&attributes);
+        Ok(attributes)
+    }
+}
+
+impl Servers {
+    pub(crate) async fn stat_id(&self, id: FileId) -> Attempt<Attributes> {
+        ask_home(self, id, Operation::StatId, &FileRequest { file: id }).await
+    }
+}
+
+/// A request about an inode to its home, answered with its attributes.
+async fn ask_home(servers: &Servers, id: FileId, operation: Operation, request: &impl Encode) -> Attempt<Attributes> {
+    let home = servers.home_of(id)?;
+    let reply = servers.ask(home, operation, request).await?;
+    let reply = EntryReply::from_bytes(&reply.params);
+    Ok(reply.map_err(|malformed| Trouble::malformed(operation, home, malformed))?.attributes)
+}
+
+async fn truncate_id(servers: &Servers, id: FileId, size: u64) -> Attempt<Attributes> {
+    if size > FILE_SIZE_MAX {
+        return Err(Trouble::local(Status::TooLarge));
+    }
+    ask_home(servers, id, Operation::Truncate, &TruncateRequest { file: id, size }).await
+}
+
+/// `Stat` or `Lookup` of a target, with the rules for symbolic links and trailing slashes.
+async fn inspect(servers: &Servers, target: &Target, operation: Operation, follow: bool) -> Attempt<Step<Attributes>> {
+    let entry = match target {
+        Target::Itself(directory) => return servers.stat_id(directory.id).await.map(Step::Done),
+        Target::Entry(entry) => entry,
+    };
+    let (attributes, link) = servers.look_up(entry, operation).await?;
+    match attributes.kind {
+        Kind::Symlink if follow || entry.must_be_directory => return Ok(Step::Follow(link)),
+        Kind::File if entry.must_be_directory => return Err(Trouble::local(Status::NotDirectory)),
+        Kind::Directory => {
+            servers.remember(entry, attributes.id);
+        }
+        _ => {}
+    }
+    Ok(Step::Done(attributes))
+}
+
+/// Id and kind of a target, for operations that go to the inode's home next.
+async fn inspect_id(servers: &Servers, target: &Target, follow: bool) -> Attempt<Step<(FileId, Kind)>> {
+    if let Target::Itself(directory) = target {
+        return Ok(Step::Done((directory.id, Kind::Directory)));
+    }
+    Ok(match inspect(servers, target, Operation::Lookup, follow).await? {
+        Step::Done(attributes) => Step::Done((attributes.id, attributes.kind)),
+        Step::Follow(link) => Step::Follow(link),
+    })
+}

@@ -1,0 +1,223 @@
+//! Operations on names: open and create, directories, symbolic links, unlink. Each is one round trip once the parent
+//! directory is known.
+
+use crate::error::{Result, Trouble};
+use crate::file::{File, OpenHow};
+use crate::filesystem::FileSystem;
+use crate::resolve::{EntryTarget, Step, Target};
+use crate::servers::Servers;
+use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, PATH_SIZE_MAX};
+use wire::messages::{
+    self, EntryReply, EntryRequest, MakeDirectoryRequest, MakeSymlinkRequest, OpenReply, OpenRequest, open_flags,
+};
+use wire::{Attributes, Decode, Kind, Operation, Status};
+
+type Attempt<R> = std::result::Result<R, Trouble>;
+
+const MODE_BITS: u32 = 0o7777;
+const ACCESS_READ: u8 = 4;
+const ACCESS_WRITE: u8 = 2;
+
+impl FileSystem {
+    /// Opens a file, or a directory for reading (to stat or list it).
+    ///
+    /// Errors: `NotFound`, `Exists`, `IsDirectory`, `NotDirectory`, `AccessDenied`, `SymlinkLoop`, `Invalid` for a chunk
+    /// size out of range, and what concerns the server.
+    pub async fn open(&self, path: &[u8], how: &OpenHow) -> Result<File> {
+        let read = if how.read { ACCESS_READ } else { 0 };
+        let write = if how.write || how.truncate { ACCESS_WRITE } else { 0 };
+        self.open_checking(path, how, read | write).await
+    }
+
+    /// Opens like `open`, without a check of the file's permission bits.
+    pub async fn open_unchecked(&self, path: &[u8], how: &OpenHow) -> Result<File> {
+        self.open_checking(path, how, 0).await
+    }
+
+    async fn open_checking(&self, path: &[u8], how: &OpenHow, access: u8) -> Result<File> {
+        let attributes =
+            self.servers.on_path(path, async |target| open_target(&self.servers, target, how, access).await);
+        Ok(File::new(&attributes.await?, how))
+    }
+
+    /// Ends the use of a handle. Waits for nothing: when sizes beyond the home's own chunks have to be folded in, the
+    /// home is told so with the next traffic.
+    pub async fn close(&self, file: &File) {
+        if file.take_wrote_beyond_home()
+            && let Ok(home) = self.servers.home_of(file.id)
+        {
+            self.servers.tell(home, Operation::Close, &messages::FileRequest { file: file.id });
+        }
+    }
+
+    /// Makes a directory. `mode` is taken before the umask. Errors: `Exists`, `NotFound` and others.
+    pub async fn mkdir(&self, path: &[u8], mode: u32) -> Result<Attributes> {
+        let mode = mode & MODE_BITS & !self.servers.options.umask;
+        self.servers.on_path(path, async |target| make_directory(&self.servers, target, mode).await).await
+    }
+
+    /// Makes a directory and all that are missing above it; what exists is left as it is.
+    ///
+    /// Errors: `NotDirectory` when something on the path is a file, and others.
+    pub async fn create_all(&self, path: &[u8], mode: u32) -> Result<()> {
+        if self.directory(path).await.is_ok() {
+            return Ok(());
+        }
+        let ends = (1..path.len()).filter(|end| path[*end] == b'/' && path[*end - 1] != b'/');
+        for end in ends.chain([path.len()]) {
+            match self.mkdir(&path[..end], mode).await {
+                Ok(_) => {}
+                Err(error) if error.status == Status::Exists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.directory(path).await.map(|_| ())
+    }
+
+    /// Removes an empty directory. Errors: `NotEmpty`, `NotDirectory`, `NotFound`, `Busy` for the root.
+    pub async fn rmdir(&self, path: &[u8]) -> Result<()> {
+        self.servers.on_path(path, async |target| remove_directory(&self.servers, target).await).await
+    }
+
+    /// Removes a file or symbolic link. Errors: `IsDirectory`, `NotFound` and others.
+    pub async fn unlink(&self, path: &[u8]) -> Result<()> {
+        self.servers.on_path(path, async |target| unlink(&self.servers, target).await).await
+    }
+
+    /// Makes a symbolic link at `path` that leads to `link`, whether or not that exists.
+    ///
+    /// Errors: `Exists`; `NotFound` for an empty target, `NameTooLong` from 4,096 bytes on, `Invalid` for a NUL in it.
+    pub async fn symlink(&self, link: &[u8], path: &[u8]) -> Result<Attributes> {
+        let checked = match link.len() {
+            0 => Err(Status::NotFound),
+            1..PATH_SIZE_MAX if link.contains(&0) => Err(Status::Invalid),
+            1..PATH_SIZE_MAX => Ok(()),
+            _ => Err(Status::NameTooLong),
+        };
+        checked.map_err(|status| Trouble::Local(status, format!("target of the link: {status}")).about(path))?;
+        self.servers.on_path(path, async |target| make_symlink(&self.servers, target, link).await).await
+    }
+
+    /// The target of a symbolic link. Errors: `Invalid` for anything else.
+    pub async fn readlink(&self, path: &[u8]) -> Result<Vec<u8>> {
+        let read = async |target: &Target| {
+            let Target::Entry(entry) = target else { return Err(Trouble::local(Status::Invalid)) };
+            let (attributes, link) = self.servers.look_up(entry, Operation::Lookup).await?;
+            match attributes.kind {
+                Kind::Symlink if entry.must_be_directory => Ok(Step::Follow(link)),
+                Kind::Symlink => Ok(Step::Done(link)),
+                _ => Err(Trouble::local(Status::Invalid)),
+            }
+        };
+        self.servers.on_path(path, read).await
+    }
+}
+
+async fn open_target(servers: &Servers, target: &Target, how: &OpenHow, access: u8) -> Attempt<Step<Attributes>> {
+    let entry = match target {
+        Target::Itself(_) if how.create && how.exclusive => return Err(Trouble::local(Status::Exists)),
+        Target::Itself(_) if how.write || how.create || how.truncate => {
+            return Err(Trouble::local(Status::IsDirectory));
+        }
+        Target::Itself(directory) => return servers.stat_id(directory.id).await.map(Step::Done),
+        Target::Entry(entry) => entry,
+    };
+    if how.create && entry.must_be_directory {
+        return Err(Trouble::local(Status::IsDirectory));
+    }
+    match ask_to_open(servers, entry, how, access).await {
+        Ok(attributes) if attributes.kind != Kind::Directory && entry.must_be_directory => {
+            Err(Trouble::local(Status::NotDirectory))
+        }
+        Ok(attributes) if attributes.kind == Kind::Directory && (how.write || how.create || how.truncate) => {
+            Err(Trouble::local(Status::IsDirectory))
+        }
+        Ok(attributes) => Ok(Step::Done(attributes)),
+        Err(trouble) if trouble.status() == Status::IsSymlink => match (how.create && how.exclusive, how.no_follow) {
+            (true, _) => Err(Trouble::local(Status::Exists)),
+            (false, true) => Err(Trouble::local(Status::SymlinkLoop)),
+            (false, false) => trouble.into_symlink_target().map(Step::Follow),
+        },
+        Err(trouble) => Err(trouble),
+    }
+}
+
+async fn ask_to_open(servers: &Servers, entry: &EntryTarget, how: &OpenHow, access: u8) -> Attempt<Attributes> {
+    let chunk_size = if how.chunk_size == 0 { servers.options.chunk_size } else { how.chunk_size };
+    if chunk_size != 0 && !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&chunk_size) {
+        let words = format!("chunk size {chunk_size} is not between {CHUNK_SIZE_MIN} and {CHUNK_SIZE_MAX} bytes");
+        return Err(Trouble::Local(Status::Invalid, words));
+    }
+    let flag = |wanted: bool, flag: u32| if wanted { flag } else { 0 };
+    let flags = flag(how.create, open_flags::CREATE)
+        | flag(how.create && how.exclusive, open_flags::EXCLUSIVE)
+        | flag(how.truncate, open_flags::TRUNCATE)
+        | flag(how.no_follow, open_flags::NO_FOLLOW);
+    let operation = if how.create || how.truncate { Operation::Open } else { Operation::OpenExisting };
+    let mode = how.mode & MODE_BITS & !servers.options.umask;
+    let request = OpenRequest { entry: entry.entry()?, flags, access, mode, chunk_size };
+    let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
+    let reply = servers.ask(server, operation, &request).await?;
+    let reply =
+        OpenReply::from_bytes(&reply.params).map_err(|malformed| Trouble::malformed(operation, server, malformed))?;
+    let slot_count = servers.cluster.slot_count;
+    if reply.attributes.kind == Kind::File {
+        let layout = reply.attributes.layout.check(slot_count);
+        layout.map_err(|malformed| Trouble::malformed(operation, server, malformed))?;
+    }
+    Ok(reply.attributes)
+}
+
+async fn make_directory(servers: &Servers, target: &Target, mode: u32) -> Attempt<Step<Attributes>> {
+    let Target::Entry(entry) = target else { return Err(Trouble::local(Status::Exists)) };
+    let request = MakeDirectoryRequest { entry: entry.entry()?, mode };
+    let attributes = ask_to_make(servers, entry, Operation::MakeDirectory, &request).await?;
+    servers.remember(entry, attributes.id);
+    Ok(Step::Done(attributes))
+}
+
+async fn make_symlink(servers: &Servers, target: &Target, link: &[u8]) -> Attempt<Step<Attributes>> {
+    let Target::Entry(entry) = target else { return Err(Trouble::local(Status::Exists)) };
+    if entry.must_be_directory {
+        return Err(Trouble::local(Status::NotFound));
+    }
+    let request = MakeSymlinkRequest { entry: entry.entry()?, target: messages::Target(link) };
+    ask_to_make(servers, entry, Operation::MakeSymlink, &request).await.map(Step::Done)
+}
+
+async fn ask_to_make(
+    servers: &Servers,
+    entry: &EntryTarget,
+    operation: Operation,
+    request: &impl wire::Encode,
+) -> Attempt<Attributes> {
+    let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
+    let reply = servers.ask(server, operation, request).await?;
+    let reply = EntryReply::from_bytes(&reply.params);
+    Ok(reply.map_err(|malformed| Trouble::malformed(operation, server, malformed))?.attributes)
+}
+
+async fn remove_directory(servers: &Servers, target: &Target) -> Attempt<Step<()>> {
+    let entry = match target {
+        Target::Itself(directory) if directory.parent.is_none() => return Err(Trouble::local(Status::Busy)),
+        Target::Itself(_) => return Err(Trouble::Local(Status::Invalid, "the path ends in . or ..".to_owned())),
+        Target::Entry(entry) => entry,
+    };
+    let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
+    servers.ask(server, Operation::RemoveDirectory, &EntryRequest { entry: entry.entry()? }).await?;
+    servers.cache.borrow_mut().forget_path(&entry.parent.child_path(&entry.name));
+    Ok(Step::Done(()))
+}
+
+async fn unlink(servers: &Servers, target: &Target) -> Attempt<Step<()>> {
+    let Target::Entry(entry) = target else { return Err(Trouble::local(Status::IsDirectory)) };
+    if entry.must_be_directory {
+        // Never right, but POSIX wants to know which way it is wrong.
+        let (attributes, _) = servers.look_up(entry, Operation::Lookup).await?;
+        let is_directory = attributes.kind == Kind::Directory;
+        return Err(Trouble::local(if is_directory { Status::IsDirectory } else { Status::NotDirectory }));
+    }
+    let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
+    servers.ask(server, Operation::Unlink, &EntryRequest { entry: entry.entry()? }).await?;
+    Ok(Step::Done(()))
+}

@@ -1,0 +1,168 @@
+//! The client's options: one table that names each, with its environment variable, default, unit and help. The
+//! environment is read here once, when a client is made.
+
+use crate::error::{Error, Result};
+use std::path::Path;
+use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
+use wire::{Cluster, Status};
+
+/// Name of the cluster file within a run directory.
+pub const CLUSTER_FILE_NAME: &str = "cluster";
+
+/// What a client may be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// A server that is silent for this long, in milliseconds, is given up on.
+    pub timeout_ms: u64,
+    pub uid: u32,
+    pub gid: u32,
+    /// Permission bits that new files and directories do not get.
+    pub umask: u32,
+    /// Bytes of a chunk of new files; 0 takes the cluster's.
+    pub chunk_size: u32,
+    /// The session's number, for simulations; else drawn at random.
+    pub session: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { timeout_ms: TIMEOUT_MS_DEFAULT, uid: 0, gid: 0, umask: 0o022, chunk_size: 0, session: None }
+    }
+}
+
+const TIMEOUT_MS_DEFAULT: u64 = 30_000;
+const TIMEOUT_MS_MAX: u64 = 24 * 3600 * 1000;
+
+/// One option: its environment variable, default, unit and help.
+#[derive(Debug, Clone, Copy)]
+pub struct OptionRow {
+    pub variable: &'static str,
+    pub default: &'static str,
+    pub unit: &'static str,
+    pub help: &'static str,
+}
+
+/// All options that the environment can set.
+pub const TABLE: &[OptionRow] = &[
+    OptionRow {
+        variable: "TABANE_CLUSTER",
+        default: "",
+        unit: "path",
+        help: "run directory of the cluster, or its cluster file",
+    },
+    OptionRow {
+        variable: "TABANE_TIMEOUT_MS",
+        default: "30000",
+        unit: "milliseconds",
+        help: "a server that is silent for this long is given up on",
+    },
+    OptionRow {
+        variable: "TABANE_CHUNK_SIZE",
+        default: "0",
+        unit: "bytes",
+        help: "chunk size of new files; 0 takes the cluster's",
+    },
+];
+
+/// Values of environment variables, in the order of `names`. Doors call this once, at start-up.
+#[allow(clippy::disallowed_methods)] // This is the one place where the client's options are read.
+pub fn take_variables<const N: usize>(names: [&str; N]) -> [Option<String>; N] {
+    names.map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+}
+
+impl Options {
+    /// The options of this process: user, group and umask as the kernel has them, the rest from the environment.
+    ///
+    /// Errors: `Invalid` for a value that is not a number or out of range.
+    pub fn of_this_process() -> Result<Options> {
+        let mut options = Options::default();
+        if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
+            options.take_process_status(&status);
+        }
+        let [timeout_ms, chunk_size] = take_variables(["TABANE_TIMEOUT_MS", "TABANE_CHUNK_SIZE"]);
+        if let Some(text) = timeout_ms {
+            options.timeout_ms = parse_within("TABANE_TIMEOUT_MS", &text, 1, TIMEOUT_MS_MAX)?;
+        }
+        if let Some(text) = chunk_size.filter(|text| text != "0") {
+            let (least, most) = (u64::from(CHUNK_SIZE_MIN), u64::from(CHUNK_SIZE_MAX));
+            options.chunk_size = parse_within("TABANE_CHUNK_SIZE", &text, least, most)? as u32;
+        }
+        Ok(options)
+    }
+
+    /// Reads effective ids and umask from the text of /proc/self/status (proc(5)).
+    fn take_process_status(&mut self, status: &str) {
+        for line in status.lines() {
+            let mut words = line.split_ascii_whitespace();
+            match words.next() {
+                Some("Umask:") => {
+                    let umask = words.next().and_then(|word| u32::from_str_radix(word, 8).ok());
+                    self.umask = umask.unwrap_or(self.umask);
+                }
+                Some("Uid:") => self.uid = words.nth(1).and_then(|word| word.parse().ok()).unwrap_or(self.uid),
+                Some("Gid:") => self.gid = words.nth(1).and_then(|word| word.parse().ok()).unwrap_or(self.gid),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn parse_within(name: &str, text: &str, least: u64, most: u64) -> Result<u64> {
+    let value = text.trim().parse().ok().filter(|value| (least..=most).contains(value));
+    value.ok_or_else(|| {
+        Error::new(
+            Status::Invalid,
+            format!("{name}={text} is not a number from {least} to {most}; correct it or unset it"),
+        )
+    })
+}
+
+/// Reads the cluster file at `path`, or within it when it is a run directory.
+///
+/// Errors name the path and say what to do.
+pub fn load_cluster(path: &Path) -> Result<Cluster> {
+    let file = if path.is_dir() { path.join(CLUSTER_FILE_NAME) } else { path.to_owned() };
+    let text = std::fs::read_to_string(&file).map_err(|error| {
+        let status = match error.kind() {
+            std::io::ErrorKind::NotFound => Status::NotFound,
+            std::io::ErrorKind::PermissionDenied => Status::AccessDenied,
+            _ => Status::Io,
+        };
+        let advice = "is the cluster up, and is this its run directory?";
+        Error::new(status, format!("cluster file {}: {error}; {advice}", file.display()))
+    })?;
+    Cluster::parse(&text)
+        .map_err(|reason| Error::new(Status::Invalid, format!("cluster file {} {reason}", file.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: effective ids and the umask are taken from the kernel's text.
+    /// Method: a text with four different ids.
+    #[test]
+    fn process_status_is_understood() {
+        let mut options = Options::default();
+        options.take_process_status("Name:\tx\nUmask:\t0027\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\n");
+        assert_eq!((options.umask, options.uid, options.gid), (0o027, 2, 6));
+    }
+
+    /// Goal: numbers out of range are refused with a message that names the variable.
+    #[test]
+    fn numbers_are_checked() {
+        assert_eq!(parse_within("X", "17", 1, 20), Ok(17));
+        for text in ["", "0", "21", "-1", "seventeen"] {
+            let error = parse_within("X", text, 1, 20).expect_err(text);
+            assert!(error.status == Status::Invalid && error.message.contains("X="), "{error}");
+        }
+    }
+
+    /// Goal: a missing cluster file is an error that names the file and what to check.
+    #[test]
+    fn missing_cluster_file() {
+        let error = load_cluster(Path::new("/nonexistent/run")).expect_err("there is no such file");
+        assert_eq!(error.status, Status::NotFound);
+        assert!(error.message.contains("/nonexistent/run"), "{error}");
+    }
+}

@@ -1,0 +1,334 @@
+//! From paths to directory entries: component by component, through the directory cache, following symbolic links.
+//!
+//! A walk keeps the chain of real directories that it came through, so `..` leads to the true parent also behind a
+//! symbolic link. A path whose directories are cached costs no round trip here.
+
+use crate::cache::Directory;
+use crate::error::{Error, Result, Trouble};
+use crate::servers::Servers;
+use std::borrow::Cow;
+use std::rc::Rc;
+use wire::limits::{PATH_SIZE_MAX, SYMLINK_DEPTH_MAX};
+use wire::messages::{Entry, EntryReply, EntryRequest};
+use wire::{Attributes, Decode, FileId, Kind, Name, Operation, Status};
+
+/// How often a path is resolved anew because a directory on it went away meanwhile.
+const STALE_RETRY_COUNT_MAX: usize = 16;
+
+/// What a path names.
+pub(crate) enum Target {
+    /// An entry of a directory; whether it exists is for its server to say.
+    Entry(EntryTarget),
+    /// A directory that is known already: the root, or a path that ends in `.` or `..`.
+    Itself(Rc<Directory>),
+}
+
+pub(crate) struct EntryTarget {
+    pub parent: Rc<Directory>,
+    pub name: Vec<u8>,
+    /// The path ended in a slash.
+    pub must_be_directory: bool,
+}
+
+impl EntryTarget {
+    /// The entry as it heads requests. Errors: `NameTooLong`, `Invalid`.
+    pub(crate) fn entry(&self) -> std::result::Result<Entry<'_>, Trouble> {
+        let name = Name::new(&self.name).map_err(Trouble::local)?;
+        Ok(Entry { parent: self.parent.id, name, ancestors: self.parent.ancestors.clone() })
+    }
+}
+
+/// What an operation on a target came to.
+pub(crate) enum Step<R> {
+    Done(R),
+    /// The target is a symbolic link to this; the operation is wanted on what it leads to.
+    Follow(Vec<u8>),
+}
+
+/// What one component of a path leads to.
+enum Component {
+    Directory(Rc<Directory>),
+    Symlink(Vec<u8>),
+}
+
+/// A path on its way to a target.
+struct Walk<'p> {
+    start: Rc<Directory>,
+    rest: Cow<'p, [u8]>,
+    link_count: usize,
+}
+
+impl Walk<'_> {
+    /// Goes on at the target of a symbolic link that was met in `parent`; `rest` is what comes after the link.
+    fn follow(
+        &mut self,
+        root: Rc<Directory>,
+        parent: Rc<Directory>,
+        target: &[u8],
+        rest: &[u8],
+    ) -> std::result::Result<(), Trouble> {
+        self.link_count += 1;
+        if self.link_count > SYMLINK_DEPTH_MAX {
+            return Err(Trouble::local(Status::SymlinkLoop));
+        }
+        let mut path = target.to_vec();
+        if !rest.is_empty() {
+            path.push(b'/');
+            path.extend_from_slice(rest);
+        }
+        if path.len() >= PATH_SIZE_MAX {
+            return Err(Trouble::local(Status::NameTooLong));
+        }
+        self.start = if target.starts_with(b"/") { root } else { parent };
+        self.rest = Cow::Owned(path);
+        Ok(())
+    }
+}
+
+impl Servers {
+    /// Resolves `path`, runs `operation` on what it names, and does both again where a symbolic link leads on or a
+    /// directory that was relied on has gone. Errors name the path.
+    pub(crate) async fn on_path<R>(
+        &self,
+        path: &[u8],
+        operation: impl AsyncFn(&Target) -> std::result::Result<Step<R>, Trouble>,
+    ) -> Result<R> {
+        check_path(path)?;
+        let mut retry_count = 0;
+        loop {
+            let stale = match self.try_path(path, &operation).await {
+                Ok(result) => return Ok(result),
+                Err(stale) => stale,
+            };
+            retry_count += 1;
+            if !stale.again || retry_count > STALE_RETRY_COUNT_MAX {
+                return Err(stale.trouble.about(path));
+            }
+        }
+    }
+
+    async fn try_path<R>(
+        &self,
+        path: &[u8],
+        operation: &impl AsyncFn(&Target) -> std::result::Result<Step<R>, Trouble>,
+    ) -> std::result::Result<R, Outdated> {
+        let root = self.cache.borrow().root();
+        let mut walk = Walk { start: root.clone(), rest: Cow::Borrowed(path), link_count: 0 };
+        loop {
+            let target = match self.resolve(&mut walk).await {
+                Ok(target) => target,
+                Err(trouble) => return Err(self.judge(trouble, None)),
+            };
+            let link = match operation(&target).await {
+                Ok(Step::Done(result)) => return Ok(result),
+                Ok(Step::Follow(link)) => link,
+                Err(trouble) => return Err(self.judge(trouble, Some(&target))),
+            };
+            let Target::Entry(entry) = target else { unreachable!("only entries can be symbolic links") };
+            // A trailing slash stays with the path: what the link leads to must be a directory then.
+            let rest: &[u8] = if entry.must_be_directory { b"." } else { b"" };
+            walk.follow(root.clone(), entry.parent, &link, rest).map_err(Outdated::no)?;
+        }
+    }
+
+    /// Decides whether a failure only means that something cached is out of date, and forgets it then.
+    fn judge(&self, trouble: Trouble, target: Option<&Target>) -> Outdated {
+        let id = trouble.id();
+        let mut cache = self.cache.borrow_mut();
+        let again = match (trouble.status(), target) {
+            (Status::StaleDirectory | Status::NotFound | Status::StaleFile, Some(Target::Itself(directory)))
+                if directory.id != FileId::ROOT =>
+            {
+                cache.forget(directory.id);
+                true
+            }
+            (Status::StaleDirectory, _) if id != FileId::default() => {
+                cache.forget(id);
+                true
+            }
+            (Status::StaleDirectory, _) => {
+                cache.forget_all();
+                true
+            }
+            // The name led to this file a moment ago: ask for the name again.
+            (Status::StaleFile, _) => true,
+            (Status::NotFound, Some(Target::Entry(entry))) if id == entry.parent.id && id != FileId::ROOT => {
+                cache.forget(id);
+                true
+            }
+            _ => false,
+        };
+        Outdated { trouble, again }
+    }
+
+    async fn resolve(&self, walk: &mut Walk<'_>) -> std::result::Result<Target, Trouble> {
+        if let Some(target) = self.resolve_cached(walk) {
+            return Ok(target);
+        }
+        let root = self.cache.borrow().root();
+        'links: loop {
+            let rest = walk.rest.clone();
+            let mut here = walk.start.clone();
+            let mut position = 0;
+            while let Some((component, next)) = next_component(&rest, position) {
+                position = next;
+                match component {
+                    b"." => continue,
+                    b".." => {
+                        here = here.parent.clone().unwrap_or_else(|| root.clone());
+                        continue;
+                    }
+                    _ => {}
+                }
+                if next_component(&rest, position).is_none() {
+                    let must_be_directory = position < rest.len();
+                    return Ok(Target::Entry(EntryTarget {
+                        parent: here,
+                        name: component.to_vec(),
+                        must_be_directory,
+                    }));
+                }
+                match self.step(&here, component).await? {
+                    Component::Directory(directory) => here = directory,
+                    Component::Symlink(target) => {
+                        walk.follow(root.clone(), here, &target, &rest[position..])?;
+                        continue 'links;
+                    }
+                }
+            }
+            return Ok(Target::Itself(here));
+        }
+    }
+
+    /// The common case: everything before the last name is a cached directory as it is written.
+    fn resolve_cached(&self, walk: &Walk<'_>) -> Option<Target> {
+        let rest: &[u8] = &walk.rest;
+        let slashes = rest.iter().take_while(|byte| **byte == b'/').count();
+        if slashes == 0 && walk.start.parent.is_some() {
+            return None;
+        }
+        let rest = &rest[slashes..];
+        let (directory, name) = match rest.iter().rposition(|byte| *byte == b'/') {
+            Some(position) => (&rest[..position], &rest[position + 1..]),
+            None => (&rest[..0], rest),
+        };
+        if matches!(name, b"" | b"." | b"..") {
+            return None;
+        }
+        let parent = self.cache.borrow_mut().get(directory)?;
+        Some(Target::Entry(EntryTarget { parent, name: name.to_vec(), must_be_directory: false }))
+    }
+
+    /// Looks one component up, in the cache or at its server.
+    async fn step(&self, here: &Rc<Directory>, name: &[u8]) -> std::result::Result<Component, Trouble> {
+        let cached = self.cache.borrow_mut().get(&here.child_path(name));
+        if let Some(directory) = cached.filter(|directory| directory.parent.as_ref().is_some_and(|p| p.id == here.id)) {
+            return Ok(Component::Directory(directory));
+        }
+        let entry = EntryTarget { parent: here.clone(), name: name.to_vec(), must_be_directory: true };
+        let (attributes, target) = self.look_up(&entry, Operation::Lookup).await?;
+        match attributes.kind {
+            Kind::File => Err(Trouble::local(Status::NotDirectory)),
+            Kind::Symlink => Ok(Component::Symlink(target)),
+            Kind::Directory => Ok(Component::Directory(self.remember(&entry, attributes.id))),
+        }
+    }
+
+    /// `Lookup` or `Stat` of an entry: its attributes, and its target when it is a symbolic link.
+    pub(crate) async fn look_up(
+        &self,
+        target: &EntryTarget,
+        operation: Operation,
+    ) -> std::result::Result<(Attributes, Vec<u8>), Trouble> {
+        let request = EntryRequest { entry: target.entry()? };
+        let server = self.cluster.dentry_server(target.parent.id, &target.name);
+        let reply = self.ask(server, operation, &request).await?;
+        let reply = EntryReply::from_bytes(&reply.params)
+            .map_err(|malformed| Trouble::malformed(operation, server, malformed))?;
+        if reply.attributes.kind == Kind::Symlink && reply.target.is_empty() {
+            return Err(Trouble::Local(
+                Status::BadMessage,
+                format!("server {server} sent a symbolic link without target"),
+            ));
+        }
+        Ok((reply.attributes, reply.target.to_vec()))
+    }
+
+    /// Keeps a directory that a server has just shown.
+    pub(crate) fn remember(&self, target: &EntryTarget, id: FileId) -> Rc<Directory> {
+        let directory = target.parent.child(&target.name, id);
+        self.cache.borrow_mut().insert(directory.clone());
+        directory
+    }
+
+    /// The directory that a path names, symbolic links followed.
+    pub(crate) async fn directory_at(&self, target: &Target) -> std::result::Result<Step<Rc<Directory>>, Trouble> {
+        let entry = match target {
+            Target::Itself(directory) => return Ok(Step::Done(directory.clone())),
+            Target::Entry(entry) => entry,
+        };
+        Ok(match self.step(&entry.parent, &entry.name).await? {
+            Component::Directory(directory) => Step::Done(directory),
+            Component::Symlink(link) => Step::Follow(link),
+        })
+    }
+}
+
+/// A failure, and whether resolving the path again may help.
+struct Outdated {
+    trouble: Trouble,
+    again: bool,
+}
+
+impl Outdated {
+    fn no(trouble: Trouble) -> Outdated {
+        Outdated { trouble, again: false }
+    }
+}
+
+/// The component at or after `position`, and the position after it.
+fn next_component(path: &[u8], position: usize) -> Option<(&[u8], usize)> {
+    let start = position + path[position..].iter().position(|byte| *byte != b'/')?;
+    let size = path[start..].iter().position(|byte| *byte == b'/').unwrap_or(path.len() - start);
+    Some((&path[start..start + size], start + size))
+}
+
+/// Errors: `NotFound` for an empty path, `NameTooLong` from `PATH_SIZE_MAX` bytes on, as POSIX has it.
+fn check_path(path: &[u8]) -> Result<()> {
+    match path.len() {
+        0 => Err(Error::new(Status::NotFound, "the path is empty")),
+        1..PATH_SIZE_MAX => Ok(()),
+        _ => Err(Error::new(Status::NameTooLong, format!("the path is longer than {} bytes", PATH_SIZE_MAX - 1))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: paths fall into components whatever slashes they have.
+    #[test]
+    fn components() {
+        let split = |path: &[u8]| {
+            let mut parts = Vec::new();
+            let mut position = 0;
+            while let Some((component, next)) = next_component(path, position) {
+                parts.push(String::from_utf8_lossy(component).into_owned());
+                position = next;
+            }
+            parts.join(" ")
+        };
+        assert_eq!(split(b"/a//b/./c/"), "a b . c");
+        assert_eq!(split(b"a"), "a");
+        assert_eq!(split(b"///"), "");
+        assert_eq!(split(b""), "");
+    }
+
+    /// Goal: empty and overlong paths get the errors of POSIX.
+    #[test]
+    fn path_limits() {
+        assert_eq!(check_path(b"").expect_err("empty").status, Status::NotFound);
+        assert_eq!(check_path(&[b'a'; PATH_SIZE_MAX]).expect_err("long").status, Status::NameTooLong);
+        assert_eq!(check_path(&[b'a'; PATH_SIZE_MAX - 1]), Ok(()));
+    }
+}

@@ -1,0 +1,124 @@
+//! The channels to all servers, opened when first used, and the one way in which requests leave the client.
+
+use crate::cache::DirectoryCache;
+use crate::error::Trouble;
+use crate::options::Options;
+use reactor::channel::{Call, Channel, ChannelOptions, Reply};
+use reactor::{Nanos, Reactor};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use wire::handshake::Role;
+use wire::operation::LEVEL_CLIENT;
+use wire::{Cluster, Encode, FileId, Operation, Status};
+
+const NANOS_PER_MS: Nanos = 1_000_000;
+/// First and longest pause before a server that answered `Busy` is asked again.
+const BUSY_PAUSE: Nanos = NANOS_PER_MS;
+const BUSY_PAUSE_MAX: Nanos = 100 * NANOS_PER_MS;
+
+/// Everything that the operations share.
+pub(crate) struct Servers {
+    pub(crate) reactor: Reactor,
+    pub(crate) cluster: Rc<Cluster>,
+    pub(crate) options: Options,
+    pub(crate) cache: RefCell<DirectoryCache>,
+    session: u64,
+    channels: RefCell<Vec<Option<Channel>>>,
+    round_trips: Cell<u64>,
+    tree_number: Cell<u64>,
+}
+
+impl Servers {
+    pub(crate) fn new(reactor: &Reactor, cluster: Rc<Cluster>, options: Options) -> Servers {
+        let session = options.session.unwrap_or_else(|| reactor.random());
+        let channels = vec![None; cluster.servers.len()];
+        Servers {
+            reactor: reactor.clone(),
+            cluster,
+            options,
+            cache: RefCell::new(DirectoryCache::new()),
+            session,
+            channels: RefCell::new(channels),
+            round_trips: Cell::new(0),
+            tree_number: Cell::new(0),
+        }
+    }
+
+    fn silence(&self) -> Nanos {
+        self.options.timeout_ms.saturating_mul(NANOS_PER_MS)
+    }
+
+    fn channel(&self, server: u32) -> Channel {
+        let mut channels = self.channels.borrow_mut();
+        let slot = &mut channels[server as usize];
+        slot.get_or_insert_with(|| {
+            let options = ChannelOptions {
+                cluster: self.cluster.clone(),
+                server,
+                role: Role::Client,
+                from_server: 0,
+                level: LEVEL_CLIENT,
+                session: self.session,
+                uid: self.options.uid,
+                gid: self.options.gid,
+                timeout: self.silence(),
+            };
+            Channel::new(&self.reactor, options)
+        })
+        .clone()
+    }
+
+    pub(crate) fn round_trips(&self) -> u64 {
+        self.round_trips.get()
+    }
+
+    pub(crate) fn server_count(&self) -> u32 {
+        self.cluster.server_count()
+    }
+
+    /// The home of a file. Errors: `BadMessage`, for an id that no server of this cluster gives out.
+    pub(crate) fn home_of(&self, file: FileId) -> Result<u32, Trouble> {
+        self.cluster
+            .home_of(file)
+            .ok_or_else(|| Trouble::Local(Status::BadMessage, format!("a server named file {file}, which has no home")))
+    }
+
+    /// One request and its reply.
+    pub(crate) async fn send(&self, server: u32, call: Call<'_>) -> Result<Reply, Trouble> {
+        self.round_trips.set(self.round_trips.get() + 1);
+        let reply = self.channel(server).call(call).await?;
+        if reply.tree_number > self.tree_number.get() {
+            // Directories were renamed or closed to someone: what was resolved before may lead elsewhere now.
+            self.tree_number.set(reply.tree_number);
+            self.cache.borrow_mut().forget_all();
+        }
+        Ok(reply)
+    }
+
+    /// A request without a body. `Busy` means "ask again", which is done with growing pauses until the time-out.
+    pub(crate) async fn ask(&self, server: u32, operation: Operation, params: &impl Encode) -> Result<Reply, Trouble> {
+        let result = self.send(server, Call::new(operation, params)).await;
+        match result {
+            Err(trouble) if trouble.status() == Status::Busy => self.ask_again(server, operation, params).await,
+            other => other,
+        }
+    }
+
+    async fn ask_again(&self, server: u32, operation: Operation, params: &impl Encode) -> Result<Reply, Trouble> {
+        let give_up = self.reactor.now().saturating_add(self.silence());
+        let mut pause = BUSY_PAUSE;
+        loop {
+            self.reactor.sleep(pause).await;
+            pause = (pause * 2).min(BUSY_PAUSE_MAX);
+            match self.send(server, Call::new(operation, params)).await {
+                Err(trouble) if trouble.status() == Status::Busy && self.reactor.now() < give_up => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Sends a request whose reply nobody waits for.
+    pub(crate) fn tell(&self, server: u32, operation: Operation, params: &impl Encode) {
+        self.channel(server).notify(operation, params.to_bytes());
+    }
+}

@@ -1,0 +1,233 @@
+//! From bytes to chunks: cuts a range of a file by its layout and joins what belongs to one server.
+
+use std::collections::HashMap;
+use std::io::{IoSlice, IoSliceMut};
+use wire::layout::ChunkRange;
+use wire::limits::{BODY_SIZE_MAX, PIECE_COUNT_MAX};
+use wire::{Cluster, FileId, Layout};
+
+/// What one request to one server carries.
+pub(crate) struct Share<S> {
+    pub server: u32,
+    /// Offset in the file of the first piece, in bytes.
+    pub first_offset: u64,
+    pub pieces: Vec<ChunkRange>,
+    /// The caller's memory for the pieces, in their order; neighbours are joined.
+    pub slices: Vec<S>,
+    /// Bytes of all pieces.
+    pub size: usize,
+}
+
+/// The caller's memory, taken from the front.
+pub(crate) trait Memory {
+    type Slice;
+    /// Takes the next `size` bytes as one or more slices. Panics when there are fewer.
+    fn take(&mut self, size: usize, out: &mut Vec<Self::Slice>);
+}
+
+/// Memory that is written to the file.
+pub(crate) struct Source<'m> {
+    slices: &'m [IoSlice<'m>],
+    position: usize,
+}
+
+impl<'m> Source<'m> {
+    pub(crate) fn new(slices: &'m [IoSlice<'m>]) -> Source<'m> {
+        Source { slices, position: 0 }
+    }
+}
+
+impl<'m> Memory for Source<'m> {
+    type Slice = IoSlice<'m>;
+
+    fn take(&mut self, mut size: usize, out: &mut Vec<IoSlice<'m>>) {
+        while size > 0 {
+            let slice: &'m [u8] = &self.slices[0];
+            let part = size.min(slice.len() - self.position);
+            if part > 0 {
+                out.push(IoSlice::new(&slice[self.position..self.position + part]));
+            }
+            self.position += part;
+            size -= part;
+            if self.position == slice.len() {
+                self.slices = &self.slices[1..];
+                self.position = 0;
+            }
+        }
+    }
+}
+
+/// Memory that the file is read into.
+pub(crate) struct Destination<'m> {
+    slices: std::vec::IntoIter<&'m mut [u8]>,
+    current: &'m mut [u8],
+}
+
+impl<'m> Destination<'m> {
+    pub(crate) fn new(slices: &'m mut [IoSliceMut<'_>]) -> Destination<'m> {
+        let slices: Vec<&'m mut [u8]> = slices.iter_mut().map(|slice| &mut **slice).collect();
+        Destination { slices: slices.into_iter(), current: &mut [] }
+    }
+}
+
+impl<'m> Memory for Destination<'m> {
+    type Slice = IoSliceMut<'m>;
+
+    fn take(&mut self, mut size: usize, out: &mut Vec<IoSliceMut<'m>>) {
+        while size > 0 {
+            if self.current.is_empty() {
+                self.current = self.slices.next().expect("the caller's memory holds the whole range");
+                continue;
+            }
+            let part = size.min(self.current.len());
+            let (head, tail) = std::mem::take(&mut self.current).split_at_mut(part);
+            out.push(IoSliceMut::new(head));
+            self.current = tail;
+            size -= part;
+        }
+    }
+}
+
+/// Cuts `[offset, offset + size)` of a file into pieces and deals them out to requests: one per server, more only where
+/// a request would pass the limits of a message. The range must end by `FILE_SIZE_MAX`.
+pub(crate) fn deal<M: Memory>(
+    cluster: &Cluster,
+    file: FileId,
+    layout: &Layout,
+    offset: u64,
+    size: usize,
+    mut memory: M,
+) -> Vec<Share<M::Slice>> {
+    let mut shares: Vec<Share<M::Slice>> = Vec::new();
+    let mut open_shares: HashMap<u32, usize> = HashMap::new();
+    // The share of the piece before, and its bytes whose memory was not taken yet.
+    let mut run: (usize, usize) = (0, 0);
+    let mut position = offset;
+    for piece in layout.pieces(offset, size as u64) {
+        let server = cluster.chunk_server(file, layout, piece.chunk_index);
+        let fits = |share: &Share<M::Slice>| {
+            share.pieces.len() < PIECE_COUNT_MAX && share.size + piece.size as usize <= BODY_SIZE_MAX
+        };
+        let index = match open_shares.get(&server) {
+            Some(index) if fits(&shares[*index]) => *index,
+            _ => {
+                shares.push(Share { server, first_offset: position, pieces: Vec::new(), slices: Vec::new(), size: 0 });
+                open_shares.insert(server, shares.len() - 1);
+                shares.len() - 1
+            }
+        };
+        if run.0 != index {
+            memory.take(run.1, &mut shares[run.0].slices);
+            run = (index, 0);
+        }
+        run.1 += piece.size as usize;
+        shares[index].size += piece.size as usize;
+        shares[index].pieces.push(piece);
+        position += u64::from(piece.size);
+    }
+    if let Some(share) = shares.get_mut(run.0) {
+        memory.take(run.1, &mut share.slices);
+    }
+    shares
+}
+
+/// Zeroes `size` bytes of the caller's memory from `start` on, counted over all slices.
+pub(crate) fn fill_zero(slices: &mut [IoSliceMut<'_>], mut start: usize, mut size: usize) {
+    for slice in slices {
+        if size == 0 {
+            break;
+        }
+        let skipped = start.min(slice.len());
+        let part = size.min(slice.len() - skipped);
+        slice[skipped..skipped + part].fill(0);
+        start -= skipped;
+        size -= part;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::cluster::KEY_SIZE;
+    use wire::layout::LayoutPolicy;
+    use wire::{Placement, ServerAddress};
+
+    fn cluster(server_count: u16, chunk_size: u32) -> Cluster {
+        let servers = (0..server_count).map(|i| ServerAddress { address: ([127, 0, 0, 1], 4000 + i).into() });
+        Cluster::new(1, [0; KEY_SIZE], Placement::Modular, chunk_size, servers.collect())
+    }
+
+    /// Goal: every byte of a range goes to the right chunk of the right server, once, whatever the caller's slices are.
+    /// Method: bytes that name their own offset, several chunk sizes and ways to slice; each share's bytes are put
+    /// where its pieces say and the whole is compared.
+    #[test]
+    fn bytes_reach_their_chunks() {
+        for (servers, chunk_size) in [(1, 4096), (2, 4096), (3, 4700), (5, 47_008)] {
+            let cluster = cluster(servers, chunk_size);
+            let file = FileId::new(9, 3);
+            let layout = cluster.layout_for(3, 0);
+            let (offset, size) = (4095, 100_001);
+            let bytes: Vec<u8> = (0..size).map(|i| ((offset + i) * 31 % 251) as u8).collect();
+            for cuts in [vec![], vec![1], vec![4096, 4097, 50_000], vec![0, 0, 99_999]] {
+                let mut slices = Vec::new();
+                let mut start = 0;
+                for cut in cuts.into_iter().chain([size]) {
+                    slices.push(IoSlice::new(&bytes[start..cut.max(start)]));
+                    start = cut.max(start);
+                }
+                let shares = deal(&cluster, file, &layout, offset as u64, size, Source::new(&slices));
+                assert!(shares.len() <= servers as usize, "one request for each server");
+                let mut found = vec![0u8; size];
+                for share in &shares {
+                    let body: Vec<u8> = share.slices.iter().flat_map(|slice| slice.to_vec()).collect();
+                    assert_eq!(body.len(), share.size);
+                    let mut position = 0;
+                    for piece in &share.pieces {
+                        assert_eq!(cluster.chunk_server(file, &layout, piece.chunk_index), share.server);
+                        let at = piece.chunk_index * u64::from(chunk_size) + u64::from(piece.chunk_offset);
+                        assert!(at >= share.first_offset);
+                        let at = at as usize - offset;
+                        let piece_size = piece.size as usize;
+                        found[at..at + piece_size].copy_from_slice(&body[position..position + piece_size]);
+                        position += piece_size;
+                    }
+                }
+                assert_eq!(found, bytes);
+            }
+        }
+    }
+
+    /// Goal: neighbouring pieces of one server use one slice, so that a contiguous range is one system call's vector.
+    #[test]
+    fn neighbours_are_joined() {
+        let cluster = cluster(1, 4096);
+        let bytes = vec![7; 1 << 20];
+        let slices = [IoSlice::new(&bytes)];
+        let shares = deal(&cluster, FileId::new(2, 0), &cluster.layout_for(0, 0), 0, bytes.len(), Source::new(&slices));
+        assert_eq!((shares.len(), shares[0].pieces.len(), shares[0].slices.len()), (1, 256, 1));
+    }
+
+    /// Goal: no request passes the limits of a message.
+    #[test]
+    fn limits_are_kept() {
+        let cluster = cluster(2, 4096);
+        let layout = Layout::default_for(LayoutPolicy::Ring, 0, cluster.slot_count, 4096);
+        let mut bytes = vec![0; 20 << 20];
+        let size = bytes.len();
+        let mut slices = [IoSliceMut::new(&mut bytes)];
+        let shares = deal(&cluster, FileId::new(2, 0), &layout, 100, size, Destination::new(&mut slices));
+        assert!(shares.len() >= 6);
+        for share in &shares {
+            assert!(share.pieces.len() <= PIECE_COUNT_MAX && share.size <= BODY_SIZE_MAX);
+            assert_eq!(share.slices.iter().map(|slice| slice.len()).sum::<usize>(), share.size);
+        }
+    }
+
+    /// Goal: zeros land exactly in the range, across slices.
+    #[test]
+    fn zeros_across_slices() {
+        let (mut a, mut b, mut c) = ([1u8; 3], [1u8; 4], [1u8; 5]);
+        fill_zero(&mut [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b), IoSliceMut::new(&mut c)], 2, 6);
+        assert_eq!((a, b, c), ([1, 1, 0], [0; 4], [0, 1, 1, 1, 1]));
+    }
+}
