@@ -35,6 +35,13 @@ pub enum StoreError {
         /// File id.
         file: u64,
     },
+    /// A transaction writes to the same chunk twice (EINVAL).
+    TouchedTwice {
+        /// File id.
+        file: u64,
+        /// Chunk index within the file.
+        index: u64,
+    },
     /// The store on the medium is damaged; the text names the place and says what was found.
     Damaged(String),
     /// The store on the medium is of another format, cluster or server, or there is none; the text says which.
@@ -68,6 +75,7 @@ impl fmt::Display for StoreError {
             }
             StoreError::TooLarge => write!(formatter, "the range lies outside the chunk or the transaction exceeds the journal"),
             StoreError::Gone { file } => write!(formatter, "file {file:#x} was removed while the write was on its way"),
+            StoreError::TouchedTwice { file, index } => write!(formatter, "file {file:#x}, chunk {index} is written twice in one step"),
             StoreError::Damaged(what) => write!(formatter, "the store is damaged: {what}"),
             StoreError::Incompatible(what) => write!(formatter, "the store cannot be opened: {what}"),
             StoreError::Medium(attempt, error) => write!(formatter, "the store's medium failed to {attempt}: {error}"),

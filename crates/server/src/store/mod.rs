@@ -3,15 +3,46 @@
 //! The byte layout and the invariants are described in docs/store.md. All methods are synchronous and deterministic; the
 //! store reads no clock and draws no randomness. Entries of kind 64 and above are the caller's and opaque here.
 
+mod active;
+mod allocator;
+mod checkpoint;
+mod chunk;
+mod commit;
+mod entries;
 mod error;
+mod few;
+mod files;
+mod hash;
+mod journal;
+mod read;
+mod recovery;
+mod state;
+mod superblock;
+mod write;
 
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use allocator::PAGE_SIZE;
 pub use error::{Corrupt, StoreError};
 
+pub use hash::FastMap;
+pub use recovery::JOURNAL_SIZE_MIN;
+
+use commit::{Operation, Parts};
 use reactor::{LocalFuture, Span, Storage};
+use state::{Key, State};
+use std::cell::RefCell;
 use std::rc::Rc;
+use write::Ticket;
 
 /// Number of a journal record; each commit gets the next one.
 pub type Lsn = u64;
+
+/// Largest chunk, in bytes.
+pub const CHUNK_SIZE_MAX: u32 = 1 << 30;
 
 /// First entry kind that belongs to the caller; smaller ones are the store's own.
 pub const KIND_FOREIGN_FIRST: u8 = 64;
@@ -89,146 +120,262 @@ pub struct ChunkRead {
     pub pieces: Vec<Piece>,
     /// End of the last byte ever written in the chunk, counted from the chunk's start; 0 when there is no chunk.
     pub valid_end: u32,
+    pin: Option<(Store, Key, u64)>,
+}
+
+impl Drop for ChunkRead {
+    fn drop(&mut self) {
+        if let Some((store, key, at)) = self.pin.take() {
+            store.state.borrow_mut().unpin(key, at);
+        }
+    }
 }
 
 /// Space for a write whose bytes are on their way. Dropped without a commit, nothing happened.
 pub struct ChunkWrite {
     /// Where the bytes belong, in order; together they are as long as the write.
     pub places: Vec<Span>,
+    reservation: Reservation,
+}
+
+/// A ticket that is given back when it was not used.
+struct Reservation {
+    store: Store,
+    ticket: Option<Ticket>,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.store.state.borrow_mut().abandon(&ticket);
+        }
+    }
 }
 
 /// Entries that become durable together. Dropped without a commit, nothing happened.
-pub struct Transaction {}
+pub struct Transaction {
+    store: Store,
+    parts: Parts,
+}
 
 impl Transaction {
     /// Adds one entry of the caller's, of kind [`KIND_FOREIGN_FIRST`] or above.
     pub fn put(&mut self, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) {
-        unimplemented!()
+        self.parts.put(kind, fill);
+    }
+
+    /// Whether there is nothing to commit.
+    pub fn is_empty(&self) -> bool {
+        self.parts.count == 0 && self.parts.operations.is_empty()
+    }
+
+    fn add_alone(&mut self, operation: Operation) {
+        self.parts.check(&operation).expect("only writes can be refused here");
+        self.parts.operations.push(operation);
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        for operation in self.parts.operations.drain(..) {
+            if let Operation::Write(ticket, _) = operation {
+                self.store.state.borrow_mut().abandon(&ticket);
+            }
+        }
     }
 }
 
 /// A checkpoint in the making; dropped before `finish`, it is given up.
-pub struct Checkpoint {}
+pub struct Checkpoint {
+    store: Store,
+}
 
 impl Checkpoint {
     /// Adds one entry of the caller's. Errors: the medium is full or fails; the checkpoint is then to be dropped.
     pub fn put(&mut self, kind: u8, bytes: &[u8]) -> Result<(), StoreError> {
-        unimplemented!()
+        assert!(kind >= KIND_FOREIGN_FIRST, "kinds below {KIND_FOREIGN_FIRST} are the store's own");
+        self.store.state.borrow_mut().checkpoint_put(kind, bytes)
     }
 
-    /// Adds a bounded number of the store's own entries; false when there are no more.
+    /// Adds a bounded number of the store's own entries; false when there are no more. Errors: as `put`.
     pub fn store_step(&mut self) -> Result<bool, StoreError> {
-        unimplemented!()
+        self.store.state.borrow_mut().checkpoint_step()
     }
 
     /// Makes this checkpoint the one that recovery starts from and releases the journal before its begin.
-    /// Steps of the store's own that are still missing are done now.
+    /// Steps of the store's own that are still missing are done now. Errors: as `put`; the checkpoint before still counts.
     pub fn finish(self) -> Result<(), StoreError> {
-        unimplemented!()
+        self.store.state.borrow_mut().checkpoint_finish()
+    }
+}
+
+impl Drop for Checkpoint {
+    fn drop(&mut self) {
+        self.store.state.borrow_mut().checkpoint_give_up();
     }
 }
 
 /// The store of one server; a cheap handle.
 #[derive(Clone)]
-pub struct Store {}
+pub struct Store {
+    state: Rc<RefCell<State>>,
+}
 
 impl Store {
-    /// Creates a store in an empty directory. Errors: it is not empty, sizes out of bounds, the medium is full or fails.
+    /// Creates a store in a directory without one. Errors: `Incompatible` when there is one or a size is out of bounds,
+    /// `Medium` when the medium is full or fails or the directory is in use.
     pub fn create(storage: Rc<dyn Storage>, options: &StoreOptions, identity: StoreIdentity) -> Result<Store, StoreError> {
-        unimplemented!()
+        recovery::create(storage, options, identity).map(Store::around)
     }
 
     /// Opens a store: loads the newest complete checkpoint and replays the journal. `replay` gets each entry of the
-    /// caller's in order, those of the checkpoint first; each is an after-image, so that it may come more than once.
+    /// caller's in order, those of the checkpoint first; each must be an after-image, for it may come more than once.
+    /// Errors: `Incompatible`, `Damaged`, `Medium`.
     pub fn open(
         storage: Rc<dyn Storage>,
         identity: StoreIdentity,
         replay: &mut dyn FnMut(u8, &[u8]) -> Result<(), Corrupt>,
     ) -> Result<Store, StoreError> {
-        unimplemented!()
+        recovery::open(storage, identity, replay).map(Store::around)
     }
 
-    /// Whether the directory holds a store.
+    /// Whether the directory holds a store; what an interrupted creation left does not count.
     pub fn exists(storage: &dyn Storage) -> bool {
-        unimplemented!()
+        recovery::exists(storage)
+    }
+
+    fn around(state: State) -> Store {
+        Store { state: Rc::new(RefCell::new(state)) }
     }
 
     /// Starts a transaction.
     pub fn begin(&self) -> Transaction {
-        unimplemented!()
+        Transaction { store: self.clone(), parts: self.state.borrow_mut().begin() }
     }
 
     /// Makes a transaction durable as one record and applies it. Errors: `Full`, `JournalFull`, `Gone`, `TooLarge`,
-    /// `Corrupt`; then nothing of it happened.
-    pub fn commit(&self, transaction: Transaction) -> Result<Lsn, StoreError> {
-        unimplemented!()
+    /// `ChunkSizeMismatch`, `Corrupt`; then nothing of it happened, and its reservations are released.
+    pub fn commit(&self, mut transaction: Transaction) -> Result<Lsn, StoreError> {
+        assert!(Rc::ptr_eq(&self.state, &transaction.store.state), "a transaction is committed to its own store");
+        self.state.borrow_mut().commit(&mut transaction.parts)
     }
 
-    /// Resolves when the record survives whatever the medium can survive; at once on memory.
+    /// Resolves when the record survives whatever the medium can survive: at once on a volatile medium, else when all
+    /// that was written so far is on it. Errors: `Medium`.
     pub fn durable(&self, lsn: Lsn) -> LocalFuture<Result<(), StoreError>> {
-        unimplemented!()
+        let state = self.state.borrow();
+        assert!(lsn < state.journal.tail().lsn, "only what was committed can become durable");
+        if state.data.is_volatile() {
+            return Box::pin(std::future::ready(Ok(())));
+        }
+        let data_end = u64::from(state.allocator.backed()) * PAGE_SIZE;
+        let data = state.data.sync(0, data_end);
+        let journal = state.journal.region().clone();
+        let superblock = state.superblock.region().clone();
+        Box::pin(async move {
+            let failed = |error| StoreError::Medium("make what was committed durable", error);
+            data.await.map_err(failed)?;
+            journal.sync(0, journal.size()).await.map_err(failed)?;
+            superblock.sync(0, superblock.size()).await.map_err(failed)
+        })
     }
 
     /// Whether the journal is full enough that a checkpoint should begin (and none is under way).
     pub fn checkpoint_due(&self) -> bool {
-        unimplemented!()
+        self.state.borrow().checkpoint_due()
     }
 
     /// Begins a checkpoint. There is at most one at a time.
     pub fn checkpoint_begin(&self) -> Checkpoint {
-        unimplemented!()
+        self.state.borrow_mut().checkpoint_begin();
+        Checkpoint { store: self.clone() }
     }
 
     /// What is in the store.
     pub fn usage(&self) -> Usage {
-        unimplemented!()
+        self.state.borrow_mut().usage()
     }
 
-    /// Takes one more step of data space from the medium ahead of its use; false when all of it is taken.
+    /// Checks that every page is used exactly once or free, and that all chunks are sound; says what is not. For tests
+    /// and check tools; its cost grows with the store.
+    pub fn check(&self) -> Result<(), String> {
+        self.state.borrow_mut().check()
+    }
+
+    /// Takes one more step (4 MiB) of data space from the medium ahead of its use; false when all of it is taken.
+    /// Errors: `Full` when the medium has no more, `Medium`.
     pub fn prefault_step(&self) -> Result<bool, StoreError> {
-        unimplemented!()
+        self.state.borrow_mut().prefault_step()
     }
 
-    /// Finds a place for `size` bytes at `offset` within a chunk. Errors: `Full`, `ChunkSizeMismatch`, `TooLarge`.
+    /// Finds a place for `size` bytes at `offset` within a chunk. Errors: `Full`, `ChunkSizeMismatch`; `TooLarge` when
+    /// the range leaves the chunk or the chunk is larger than [`CHUNK_SIZE_MAX`].
     pub fn reserve_write(&self, file: u64, index: u64, chunk_size: u32, offset: u32, size: u32) -> Result<ChunkWrite, StoreError> {
-        unimplemented!()
+        if chunk_size > CHUNK_SIZE_MAX || index == u64::MAX {
+            return Err(StoreError::TooLarge);
+        }
+        let mut state = self.state.borrow_mut();
+        let ticket = state.reserve((file, index), chunk_size, offset, size)?;
+        let mut places = Vec::with_capacity(1);
+        chunk::for_each_piece(&ticket.landing, ticket.start, ticket.end, |place, _, piece_size| {
+            places.push(Span { region: state.data.clone(), offset: place, size: u64::from(piece_size) });
+        });
+        Ok(ChunkWrite { places, reservation: Reservation { store: self.clone(), ticket: Some(ticket) } })
     }
 
     /// Adds a write, whose bytes are all in its places, to a transaction; it happens when that is committed.
-    /// `mtime` is in nanoseconds since the epoch. A transaction touches each chunk at most once.
-    /// Errors: `Gone`.
-    pub fn commit_write(&self, write: ChunkWrite, transaction: &mut Transaction, mtime: i64) -> Result<(), StoreError> {
-        unimplemented!()
+    /// `mtime` is in nanoseconds since the epoch and becomes the file's. A write of no bytes changes nothing.
+    /// Errors: `TouchedTwice` when the transaction writes to that chunk already, `ChunkSizeMismatch`.
+    pub fn commit_write(&self, mut write: ChunkWrite, transaction: &mut Transaction, mtime: i64) -> Result<(), StoreError> {
+        assert!(Rc::ptr_eq(&self.state, &transaction.store.state), "a write is committed in a transaction of its own store");
+        let ticket = write.reservation.ticket.take().expect("a write has its ticket until it is committed");
+        if ticket.start == ticket.end {
+            self.state.borrow_mut().abandon(&ticket);
+            return Ok(());
+        }
+        let operation = Operation::Write(ticket, mtime);
+        if let Err(error) = transaction.parts.check(&operation) {
+            if let Operation::Write(ticket, _) = operation {
+                write.reservation.ticket = Some(ticket);
+            }
+            return Err(error);
+        }
+        transaction.parts.operations.push(operation);
+        Ok(())
     }
 
     /// Reads a range of a chunk; what was never written is zeros, also beyond the chunk's written end.
     /// Errors: `Corrupt`; `TooLarge` when the range's end exceeds 2^32-1.
     pub fn read(&self, file: u64, index: u64, offset: u32, size: u32) -> Result<ChunkRead, StoreError> {
-        unimplemented!()
+        let found = self.state.borrow_mut().read((file, index), offset, size)?;
+        let pin = found.at.map(|at| (self.clone(), (file, index), at));
+        Ok(ChunkRead { pieces: found.pieces, valid_end: found.valid_end, pin })
     }
 
     /// Cuts this server's share of the file at `size` bytes of the file and remembers the truncate generation.
+    /// It is the only operation on the file in its transaction.
     pub fn truncate_file(&self, file: u64, size: u64, generation: u32, transaction: &mut Transaction) {
-        unimplemented!()
+        transaction.add_alone(Operation::Truncate { file, size, generation });
     }
 
-    /// Forgets the file and frees its chunks. Writes that are on their way fail with `Gone`.
+    /// Forgets the file and frees its chunks; if they are many, in steps with the commits that follow. Writes that are on
+    /// their way fail with `Gone`. It is the only operation on the file in its transaction.
     pub fn reap_file(&self, file: u64, transaction: &mut Transaction) {
-        unimplemented!()
+        transaction.add_alone(Operation::Reap(file));
     }
 
     /// This server's share of a file; nothing if it has none.
     pub fn share(&self, file: u64) -> Option<FileShare> {
-        unimplemented!()
+        self.state.borrow().files.get(file).map(files::File::share)
     }
 
     /// Remembers under which generation this server's share is announced to the file's home.
     pub fn set_announced(&self, file: u64, announced: Option<u32>, transaction: &mut Transaction) {
-        unimplemented!()
+        transaction.add_alone(Operation::Announced(file, announced));
     }
 
-    /// Visits every file that the store remembers, in no particular order.
+    /// Visits every file that the store remembers, in no particular order. The store is not to be used meanwhile.
     pub fn for_each_file(&self, visit: &mut dyn FnMut(u64, &FileShare)) {
-        unimplemented!()
+        self.state.borrow().files.iter().for_each(|file| visit(file.id, &file.share()));
     }
 }

@@ -1,0 +1,284 @@
+//! Transactions: many changes, one journal record.
+//!
+//! A commit first works out every change without touching what anybody can see, then writes the record, and only then
+//! applies the changes. So it either happens as a whole or, with an error, not at all.
+
+use super::allocator::Run;
+use super::chunk::{self, Chunk, Extent, Range};
+use super::entries;
+use super::few::Few;
+use super::files::File;
+use super::journal::RECORD_HEADER_SIZE;
+use super::state::{Key, State};
+use super::write::{ChunkChange, Ticket};
+use super::{KIND_FOREIGN_FIRST, Lsn, StoreError};
+use std::mem;
+
+/// Buffers that are kept for later transactions, and the largest that is worth it.
+const BUFFERS_MAX: usize = 8;
+const BUFFER_SIZE_MAX: usize = 64 * 1024;
+/// Above this share of the journal (in quarters) each commit takes part in the running checkpoint.
+const PRESSURE_QUARTERS: u64 = 3;
+
+/// One change of the store's own.
+pub enum Operation {
+    /// A write whose body has arrived.
+    Write(Ticket, i64),
+    /// See [`super::Store::truncate_file`].
+    Truncate { file: u64, size: u64, generation: u32 },
+    /// See [`super::Store::reap_file`].
+    Reap(u64),
+    /// See [`super::Store::set_announced`].
+    Announced(u64, Option<u32>),
+}
+
+impl Operation {
+    fn file(&self) -> u64 {
+        match self {
+            Operation::Write(ticket, _) => ticket.key.0,
+            Operation::Truncate { file, .. } | Operation::Reap(file) | Operation::Announced(file, _) => *file,
+        }
+    }
+}
+
+/// What a transaction consists of.
+pub struct Parts {
+    /// The record so far: room for its header, then entries.
+    pub buffer: Vec<u8>,
+    /// Number of entries in `buffer`.
+    pub count: u32,
+    /// Changes whose entries are not in `buffer` yet.
+    pub operations: Vec<Operation>,
+}
+
+impl Parts {
+    /// Appends an entry of the caller's.
+    pub fn put(&mut self, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) {
+        assert!(kind >= KIND_FOREIGN_FIRST, "kinds below {KIND_FOREIGN_FIRST} are the store's own");
+        entries::put_entry(&mut self.buffer, kind, fill);
+        self.count += 1;
+    }
+
+    /// Checks that an operation goes together with those that are there already.
+    ///
+    /// Errors: `TouchedTwice` for a second write to a chunk, `ChunkSizeMismatch` for two sizes of one file.
+    pub fn check(&self, operation: &Operation) -> Result<(), StoreError> {
+        for present in self.operations.iter().filter(|present| present.file() == operation.file()) {
+            match (present, operation) {
+                (Operation::Write(one, _), Operation::Write(other, _)) if one.key == other.key => {
+                    return Err(StoreError::TouchedTwice { file: other.key.0, index: other.key.1 });
+                }
+                (Operation::Write(one, _), Operation::Write(other, _)) if one.chunk_size != other.chunk_size => {
+                    return Err(StoreError::ChunkSizeMismatch { file: one.key.0, known: one.chunk_size, given: other.chunk_size });
+                }
+                (Operation::Write(..) | Operation::Announced(..), Operation::Write(..) | Operation::Announced(..)) => {}
+                _ => panic!("a truncate or reap of a file is the only operation on it in its transaction"),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A change that is worked out but not applied.
+enum Change {
+    Write(ChunkChange, Applied),
+    Truncate { file: u64, generation: u32, keep_below: u64, cut: Option<(ChunkChange, u32)> },
+    Reap(u64),
+    Announced(u64, Option<u32>),
+}
+
+/// What else a write changes.
+struct Applied {
+    chunk_size: u32,
+    mtime: i64,
+    at: u64,
+    /// Pages that were staged for the write.
+    staged: Vec<Run>,
+}
+
+impl State {
+    /// An empty transaction.
+    pub fn begin(&mut self) -> Parts {
+        let mut buffer = self.buffers.pop().unwrap_or_default();
+        buffer.clear();
+        buffer.resize(RECORD_HEADER_SIZE, 0);
+        Parts { buffer, count: 0, operations: Vec::new() }
+    }
+
+    /// See [`super::Store::commit`]. After an error the operations are still in `parts`.
+    pub fn commit(&mut self, parts: &mut Parts) -> Result<Lsn, StoreError> {
+        self.bury_step();
+        self.checkpoint_under_pressure();
+        let mut changes = Vec::with_capacity(parts.operations.len());
+        let mut fresh = Vec::new();
+        let written = self.plan_all(parts, &mut changes, &mut fresh);
+        let lsn = match written.and_then(|()| self.journal.append(&mut parts.buffer, parts.count, false)) {
+            Ok(lsn) => lsn,
+            Err(error) => {
+                self.release(fresh);
+                return Err(error);
+            }
+        };
+        self.release_deferred();
+        parts.operations.clear();
+        for change in changes {
+            self.apply(change);
+        }
+        let buffer = mem::take(&mut parts.buffer);
+        if self.buffers.len() < BUFFERS_MAX && buffer.capacity() <= BUFFER_SIZE_MAX {
+            self.buffers.push(buffer);
+        }
+        Ok(lsn)
+    }
+
+    fn checkpoint_under_pressure(&mut self) {
+        if self.checkpoint.is_some() && self.journal.used() > self.journal.size() / 4 * PRESSURE_QUARTERS {
+            // An error stays with the checkpoint, whose next step by its owner reports it.
+            self.checkpoint_step_kept();
+        }
+    }
+
+    fn plan_all(&mut self, parts: &mut Parts, changes: &mut Vec<Change>, fresh: &mut Vec<Run>) -> Result<(), StoreError> {
+        for operation in &parts.operations {
+            let change = match operation {
+                Operation::Write(ticket, mtime) => Some(self.plan_commit(ticket, *mtime, fresh)?),
+                Operation::Truncate { file, size, generation } => Some(self.plan_truncate(*file, *size, *generation)?),
+                Operation::Reap(file) => Some(Change::Reap(*file)),
+                Operation::Announced(file, announced) => Some(Change::Announced(*file, *announced)),
+            };
+            if let Some(change) = change {
+                parts.count += self.encode(&change, &mut parts.buffer);
+                changes.push(change);
+            }
+        }
+        Ok(())
+    }
+
+    fn plan_commit(&mut self, ticket: &Ticket, mtime: i64, fresh: &mut Vec<Run>) -> Result<Change, StoreError> {
+        let change = self.plan_write(ticket, fresh)?;
+        let staged = if ticket.staged { ticket.landing.iter().map(Extent::run).collect() } else { Vec::new() };
+        Ok(Change::Write(change, Applied { chunk_size: ticket.chunk_size, mtime, at: ticket.at, staged }))
+    }
+
+    fn plan_truncate(&self, id: u64, size: u64, generation: u32) -> Result<Change, StoreError> {
+        let nothing = Change::Truncate { file: id, generation, keep_below: 0, cut: None };
+        let Some(file) = self.files.get(id).filter(|file| file.chunk_size > 0) else { return Ok(nothing) };
+        let chunk_size = u64::from(file.chunk_size);
+        let (index, within) = (size / chunk_size, (size % chunk_size) as u32);
+        let Some(current) = file.chunks.get(index).filter(|_| within > 0) else {
+            // The file may have no chunk there, but those before stay.
+            let keep_below = if within > 0 { index + 1 } else { index };
+            return Ok(Change::Truncate { file: id, generation, keep_below, cut: None });
+        };
+        let key = (id, index);
+        let (chunk, gone) = self.cut_chunk(key, current, within)?;
+        if chunk.ranges.is_empty() {
+            return Ok(Change::Truncate { file: id, generation, keep_below: index, cut: None });
+        }
+        let change = ChunkChange { key, chunk, gone, copies: Vec::new(), absorbs_capacity: false };
+        let cut = (current.valid_end() > within).then_some((change, within));
+        Ok(Change::Truncate { file: id, generation, keep_below: index + 1, cut })
+    }
+
+    /// The chunk when it ends at byte `end`, and the extents that it then no longer needs. Errors: `Corrupt`.
+    fn cut_chunk(&self, key: Key, current: &Chunk, end: u32) -> Result<(Chunk, Vec<Extent>), StoreError> {
+        let mut ranges = Vec::with_capacity(current.ranges.len());
+        for range in current.ranges.iter().filter(|range| range.start < end) {
+            let mut kept = Range { end: range.end.min(end), ..*range };
+            if kept.end < range.end {
+                self.verify(key, &current.extents, range)?;
+                kept.crc = self.part_crc(&current.extents, range, range.start, kept.end);
+            }
+            ranges.push(kept);
+        }
+        let keep_pages = chunk::page_end(end);
+        let extents: Vec<Extent> = current.extents.iter().filter_map(|extent| extent.clip(0, keep_pages)).collect();
+        let gone = current.extents.iter().filter_map(|extent| extent.clip(keep_pages, u32::MAX)).collect();
+        Ok((Chunk { extents: Few::from_slice(&extents), ranges: Few::from_slice(&ranges) }, gone))
+    }
+
+    /// Appends the entries of a change and returns their number.
+    fn encode(&self, change: &Change, out: &mut Vec<u8>) -> u32 {
+        match change {
+            Change::Write(change, applied) => {
+                entries::put_chunk(out, change.key.0, change.key.1, applied.chunk_size, applied.mtime, &change.chunk);
+                change.copies.iter().for_each(|&copy| entries::put_redo(out, copy));
+                1 + change.copies.len() as u32
+            }
+            Change::Truncate { file, generation, keep_below, cut } => {
+                entries::put_truncate(out, *file, *generation, *keep_below);
+                if let Some((change, _)) = cut {
+                    let known = self.files.get(*file).map_or((0, 0), |file| (file.chunk_size, file.mtime));
+                    entries::put_chunk(out, change.key.0, change.key.1, known.0, known.1, &change.chunk);
+                }
+                1 + u32::from(cut.is_some())
+            }
+            Change::Reap(file) => {
+                entries::put_reap(out, *file);
+                1
+            }
+            Change::Announced(file, announced) => {
+                entries::put_announced(out, *file, *announced);
+                1
+            }
+        }
+    }
+
+    fn apply(&mut self, change: Change) {
+        match change {
+            Change::Write(change, applied) => self.apply_write(change, applied),
+            Change::Truncate { file: id, generation, keep_below, cut } => {
+                let file = self.files.entry(id);
+                file.generation = generation;
+                let dropped = file.chunks.split_off(keep_below);
+                self.bury(id, dropped);
+                if let Some((change, end)) = cut {
+                    if let Some(active) = self.active.get_mut(&change.key) {
+                        active.freeze(end);
+                    }
+                    self.install(change);
+                }
+            }
+            Change::Reap(id) => {
+                let chunks = self.files.remove(id).map(|file| file.chunks);
+                self.active.iter_mut().filter(|(key, _)| key.0 == id).for_each(|(_, active)| active.reaped = true);
+                self.bury(id, chunks.unwrap_or_default());
+            }
+            Change::Announced(id, announced) => self.files.entry(id).announced = announced,
+        }
+    }
+
+    fn apply_write(&mut self, mut change: ChunkChange, applied: Applied) {
+        let file: &mut File = self.files.entry(change.key.0);
+        file.chunk_size = applied.chunk_size;
+        file.mtime = applied.mtime;
+        let key = change.key;
+        self.staged_pages -= applied.staged.iter().map(|run| u64::from(run.pages)).sum::<u64>();
+        let copies = mem::take(&mut change.copies);
+        if copies.is_empty() {
+            self.install(change);
+            self.unpin(key, applied.at);
+            return;
+        }
+        for copy in &copies {
+            self.data.copy_within(copy.from, copy.to, u64::from(copy.size));
+        }
+        self.install(change);
+        if applied.staged.is_empty() {
+            self.deferred.pins.push((key, applied.at));
+        } else {
+            self.deferred.runs.extend(applied.staged);
+            self.unpin(key, applied.at);
+        }
+    }
+
+    /// Makes a chunk what the change says.
+    fn install(&mut self, change: ChunkChange) {
+        if change.absorbs_capacity && let Some(active) = self.active.get_mut(&change.key) {
+            active.capacity = Few::default();
+        }
+        let before = self.files.entry(change.key.0).chunks.insert(change.key.1, change.chunk);
+        self.chunk_count += u64::from(before.is_none());
+        self.let_go(change.key, &change.gone);
+    }
+}

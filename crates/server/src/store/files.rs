@@ -1,0 +1,178 @@
+//! What the store remembers of each file: exactly what the journal says, nothing volatile.
+//!
+//! Files sit in numbered cells that they never leave, so that a checkpoint can walk the table in steps while it changes.
+
+use super::FileShare;
+use super::chunk::Chunk;
+use super::hash::FastMap;
+use std::collections::BTreeMap;
+
+/// The chunks of one file, by index. Most files have one.
+#[derive(Default)]
+pub enum Chunks {
+    /// None.
+    #[default]
+    None,
+    /// One.
+    One(u64, Chunk),
+    /// Several.
+    Several(BTreeMap<u64, Chunk>),
+}
+
+impl Chunks {
+    /// The chunk of an index.
+    pub fn get(&self, index: u64) -> Option<&Chunk> {
+        match self {
+            Chunks::One(only, chunk) if *only == index => Some(chunk),
+            Chunks::Several(tree) => tree.get(&index),
+            _ => None,
+        }
+    }
+
+    /// Puts a chunk; the one that was there before comes back.
+    pub fn insert(&mut self, index: u64, chunk: Chunk) -> Option<Chunk> {
+        match self {
+            Chunks::None => {
+                *self = Chunks::One(index, chunk);
+                None
+            }
+            Chunks::One(only, present) if *only == index => Some(std::mem::replace(present, chunk)),
+            Chunks::One(..) => {
+                if let Chunks::One(only, present) = std::mem::take(self) {
+                    *self = Chunks::Several(BTreeMap::from([(only, present), (index, chunk)]));
+                }
+                None
+            }
+            Chunks::Several(tree) => tree.insert(index, chunk),
+        }
+    }
+
+    /// Takes out all chunks from `first` on.
+    pub fn split_off(&mut self, first: u64) -> Chunks {
+        match self {
+            Chunks::None => Chunks::None,
+            Chunks::One(only, _) if *only < first => Chunks::None,
+            Chunks::One(..) => std::mem::take(self),
+            Chunks::Several(tree) => Chunks::Several(tree.split_off(&first)),
+        }
+    }
+
+    /// Number of chunks.
+    pub fn count(&self) -> u64 {
+        match self {
+            Chunks::None => 0,
+            Chunks::One(..) => 1,
+            Chunks::Several(tree) => tree.len() as u64,
+        }
+    }
+
+    /// The chunk with the highest index.
+    pub fn last(&self) -> Option<(u64, &Chunk)> {
+        match self {
+            Chunks::None => None,
+            Chunks::One(index, chunk) => Some((*index, chunk)),
+            Chunks::Several(tree) => tree.last_key_value().map(|(index, chunk)| (*index, chunk)),
+        }
+    }
+
+    /// The first chunk from an index on.
+    pub fn next(&self, from: u64) -> Option<(u64, &Chunk)> {
+        match self {
+            Chunks::One(index, chunk) if *index >= from => Some((*index, chunk)),
+            Chunks::Several(tree) => tree.range(from..).next().map(|(index, chunk)| (*index, chunk)),
+            _ => None,
+        }
+    }
+}
+
+/// One file.
+pub struct File {
+    /// Its id.
+    pub id: u64,
+    /// Bytes of a chunk; 0 while unknown.
+    pub chunk_size: u32,
+    /// Generation of the last truncate.
+    pub generation: u32,
+    /// Generation of the announcement.
+    pub announced: Option<u32>,
+    /// Time of the last write.
+    pub mtime: i64,
+    /// Its chunks here.
+    pub chunks: Chunks,
+}
+
+impl File {
+    /// A file of which nothing is known yet.
+    pub fn new(id: u64) -> File {
+        File { id, chunk_size: 0, generation: 0, announced: None, mtime: 0, chunks: Chunks::None }
+    }
+
+    /// See [`FileShare`].
+    pub fn share(&self) -> FileShare {
+        let end = self.chunks.last().map_or(0, |(index, chunk)| {
+            index.saturating_mul(u64::from(self.chunk_size)).saturating_add(u64::from(chunk.valid_end()))
+        });
+        FileShare {
+            end,
+            mtime: self.mtime,
+            chunk_size: self.chunk_size,
+            chunk_count: self.chunks.count(),
+            generation: self.generation,
+            announced: self.announced,
+        }
+    }
+}
+
+/// All files.
+#[derive(Default)]
+pub struct Files {
+    cells: Vec<Option<File>>,
+    vacant: Vec<u32>,
+    by_id: FastMap<u64, u32>,
+}
+
+impl Files {
+    /// Number of files.
+    pub fn count(&self) -> u64 {
+        self.by_id.len() as u64
+    }
+
+    /// The file of an id.
+    pub fn get(&self, id: u64) -> Option<&File> {
+        self.cells[*self.by_id.get(&id)? as usize].as_ref()
+    }
+
+    /// The file of an id, made if there is none.
+    pub fn entry(&mut self, id: u64) -> &mut File {
+        let Files { cells, vacant, by_id } = self;
+        let number = *by_id.entry(id).or_insert_with(|| {
+            vacant.pop().unwrap_or_else(|| {
+                cells.push(None);
+                (cells.len() - 1) as u32
+            })
+        });
+        cells[number as usize].get_or_insert_with(|| File::new(id))
+    }
+
+    /// Takes a file out.
+    pub fn remove(&mut self, id: u64) -> Option<File> {
+        let number = self.by_id.remove(&id)?;
+        self.vacant.push(number);
+        self.cells[number as usize].take()
+    }
+
+    /// Number of cells, vacant ones included.
+    pub fn cell_count(&self) -> u32 {
+        self.cells.len() as u32
+    }
+
+    /// The file in a cell.
+    pub fn cell(&self, number: u32) -> Option<&File> {
+        self.cells.get(number as usize)?.as_ref()
+    }
+
+    /// All files, in the order of their cells.
+    pub fn iter(&self) -> impl Iterator<Item = &File> {
+        self.cells.iter().flatten()
+    }
+}

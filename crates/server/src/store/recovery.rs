@@ -1,0 +1,221 @@
+//! Creating a store, and opening one again: checkpoint, journal, space, copies.
+
+use super::allocator::{Allocator, PAGE_SIZE, Run};
+use super::checkpoint::{self, NAME_PREFIX, segment_name};
+use super::entries::{self, Copy, Entry};
+use super::files::Files;
+use super::journal::{Journal, Position};
+use super::state::State;
+use super::superblock::{Head, SUPER_SIZE, Super};
+use super::{Corrupt, KIND_FOREIGN_FIRST, StoreError, StoreIdentity, StoreOptions};
+use reactor::{OpenMode, Region, Storage};
+use std::rc::Rc;
+
+const NAME_SUPER: &str = "super";
+const NAME_JOURNAL: &str = "journal";
+const NAME_DATA: &str = "data";
+/// Bytes by which the data space that was taken from the medium grows at a time; each step faults its pages in at once,
+/// which holds the loop up for milliseconds.
+const GROWTH_SIZE: u64 = 4 * 1024 * 1024;
+/// Smallest journal.
+pub const JOURNAL_SIZE_MIN: u64 = 64 * 1024;
+
+/// The caller's entries, handed back.
+pub type Replay<'a> = &'a mut dyn FnMut(u8, &[u8]) -> Result<(), Corrupt>;
+
+/// See [`super::Store::exists`].
+pub fn exists(storage: &dyn Storage) -> bool {
+    let open = |name: &str| storage.exists(name).then(|| storage.open(name, 0, OpenMode::Existing).ok()).flatten();
+    let is_complete = open(NAME_SUPER).is_some_and(|region| region.size() >= SUPER_SIZE && Super::is_complete(region.as_ref()));
+    // A store whose superblock is gone but whose journal was used is to be looked at by a person, not created anew.
+    let is_used = || {
+        open(NAME_JOURNAL).is_some_and(|region| {
+            let mut start = [0; 64];
+            region.size() >= 64 && {
+                region.read(0, &mut start);
+                start != [0; 64]
+            }
+        })
+    };
+    is_complete || is_used()
+}
+
+/// See [`super::Store::create`].
+pub fn create(storage: Rc<dyn Storage>, options: &StoreOptions, identity: StoreIdentity) -> Result<State, StoreError> {
+    lock(storage.as_ref())?;
+    if exists(storage.as_ref()) {
+        return Err(StoreError::Incompatible("there is a store here already".into()));
+    }
+    let options = StoreOptions {
+        size: options.size / PAGE_SIZE * PAGE_SIZE,
+        journal_size: options.journal_size / PAGE_SIZE * PAGE_SIZE,
+        checksums: options.checksums,
+    };
+    if options.size == 0 || options.size / PAGE_SIZE > u64::from(u32::MAX) {
+        return Err(StoreError::Incompatible("its size must be between 4 KiB and 16 TiB".into()));
+    }
+    if options.journal_size < JOURNAL_SIZE_MIN {
+        return Err(StoreError::Incompatible(format!("its journal must have at least {JOURNAL_SIZE_MIN} bytes")));
+    }
+    for name in storage.list() {
+        if [NAME_SUPER, NAME_JOURNAL, NAME_DATA].contains(&name.as_str()) || name.starts_with(NAME_PREFIX) {
+            storage.remove(&name).map_err(|error| StoreError::Medium("remove what an interrupted creation left", error))?;
+        }
+    }
+    let data = make(storage.as_ref(), NAME_DATA, options.size, false)?;
+    let journal = make(storage.as_ref(), NAME_JOURNAL, options.journal_size, true)?;
+    let superblock = make(storage.as_ref(), NAME_SUPER, SUPER_SIZE, true)?;
+    let start = Position { at: 0, lsn: 1, previous: 0 };
+    let head = Head { sequence: 1, start, segments: 0, blocks: 0 };
+    let superblock = Super::create(superblock, options, identity, head);
+    let allocator = new_allocator(options.size, Vec::new())?;
+    Ok(State::new(storage, superblock, data, Journal::new(journal, start), Files::default(), allocator))
+}
+
+fn make(storage: &dyn Storage, name: &str, size: u64, allocate: bool) -> Result<Rc<dyn Region>, StoreError> {
+    let region = storage.open(name, size, OpenMode::CreateNew).map_err(|error| StoreError::Medium("create a file of the store", error))?;
+    if allocate {
+        region.allocate(0, size).map_err(|error| StoreError::Medium("allocate a file of the store", error))?;
+    }
+    Ok(region)
+}
+
+fn lock(storage: &dyn Storage) -> Result<(), StoreError> {
+    storage.lock_exclusive().map_err(|error| StoreError::Medium("lock its directory, which another server may be using", error))
+}
+
+/// See [`super::Store::open`].
+pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -> Result<State, StoreError> {
+    lock(storage.as_ref())?;
+    let superblock = open_region(storage.as_ref(), NAME_SUPER)?;
+    let superblock = Super::open(superblock, identity)?;
+    let (data, journal) = (open_region(storage.as_ref(), NAME_DATA)?, open_region(storage.as_ref(), NAME_JOURNAL)?);
+    let options = superblock.options;
+    if data.size() != options.size || journal.size() != options.journal_size {
+        return Err(StoreError::Damaged("the files `data` and `journal` do not have the sizes that `super` says".into()));
+    }
+    let mut tables = Tables { files: Files::default(), copies: Vec::new(), replay };
+    checkpoint::load(storage.as_ref(), &superblock.head, &mut |block| tables.apply_all("checkpoint block", 0, None, block))?;
+    let mut journal = Journal::new(journal, superblock.head.start);
+    journal.replay(&mut |lsn, count, bytes| {
+        // The copies of the record before are done: they were made before this one was written (state, invariant 3).
+        tables.copies.clear();
+        tables.apply_all("journal record", lsn, Some(count), bytes)
+    })?;
+    let Tables { files, copies, .. } = tables;
+    let allocator = new_allocator(options.size, used_runs(&files, options.size)?)?;
+    let mut state = State::new(storage, superblock, data, journal, files, allocator);
+    if !copies.is_empty() {
+        repeat_copies(&state, &copies)?;
+        state.append_mark()?;
+    }
+    remove_leftovers(&state)?;
+    Ok(state)
+}
+
+fn open_region(storage: &dyn Storage, name: &str) -> Result<Rc<dyn Region>, StoreError> {
+    if !storage.exists(name) {
+        return Err(StoreError::Incompatible(format!("the file `{name}` is missing; is this the store's directory?")));
+    }
+    storage.open(name, 0, OpenMode::Existing).map_err(|error| StoreError::Medium("open a file of the store", error))
+}
+
+/// What replay builds.
+struct Tables<'a> {
+    files: Files,
+    /// Copies of the last record.
+    copies: Vec<Copy>,
+    replay: Replay<'a>,
+}
+
+impl Tables<'_> {
+    fn apply_all(&mut self, place: &str, lsn: u64, count: Option<u32>, mut bytes: &[u8]) -> Result<(), StoreError> {
+        let damaged = |what: &str| StoreError::Damaged(format!("{place} {lsn}: {what}"));
+        let mut found = 0;
+        while !bytes.is_empty() {
+            let (kind, body) = entries::next_entry(&mut bytes).ok_or_else(|| damaged("it ends within an entry"))?;
+            if kind >= KIND_FOREIGN_FIRST {
+                (self.replay)(kind, body).map_err(|error| damaged(&format!("entry of kind {kind}: {error}")))?;
+            } else {
+                let entry = entries::decode(kind, body).ok_or_else(|| damaged(&format!("entry of kind {kind} is malformed")))?;
+                self.apply(entry);
+            }
+            found += 1;
+        }
+        match count {
+            Some(count) if count != found => Err(damaged("it has another number of entries than it says")),
+            _ => Ok(()),
+        }
+    }
+
+    fn apply(&mut self, entry: Entry) {
+        match entry {
+            Entry::Chunk { file: id, index, chunk_size, mtime, chunk } => {
+                let file = self.files.entry(id);
+                (file.chunk_size, file.mtime) = (chunk_size, mtime);
+                file.chunks.insert(index, chunk);
+            }
+            Entry::Truncate { file: id, generation, keep_below } => {
+                let file = self.files.entry(id);
+                file.generation = generation;
+                drop(file.chunks.split_off(keep_below));
+            }
+            Entry::Reap { file } => drop(self.files.remove(file)),
+            Entry::Announced { file, announced } => self.files.entry(file).announced = announced,
+            Entry::Redo(copy) => self.copies.push(copy),
+            Entry::File { file: id, chunk_size, generation, announced, mtime } => {
+                let file = self.files.entry(id);
+                (file.chunk_size, file.generation, file.announced, file.mtime) = (chunk_size, generation, announced, mtime);
+            }
+        }
+    }
+}
+
+/// The pages of all chunks; each chunk is checked first.
+fn used_runs(files: &Files, size: u64) -> Result<Vec<Run>, StoreError> {
+    let mut runs = Vec::new();
+    for file in files.iter() {
+        let mut index = 0;
+        while let Some((found, chunk)) = file.chunks.next(index) {
+            chunk.check(file.chunk_size, (size / PAGE_SIZE) as u32).map_err(|what| {
+                StoreError::Damaged(format!("chunk {found} of file {:#x}: {what}", file.id))
+            })?;
+            runs.extend(chunk.extents.iter().map(|extent| extent.run()));
+            index = found.saturating_add(1);
+            if found == u64::MAX {
+                break;
+            }
+        }
+    }
+    Ok(runs)
+}
+
+fn new_allocator(size: u64, used: Vec<Run>) -> Result<Allocator, StoreError> {
+    Allocator::new((size / PAGE_SIZE) as u32, (GROWTH_SIZE / PAGE_SIZE) as u32, used)
+        .map_err(|(one, other)| StoreError::Damaged(format!("two chunks share space: {one:?} and {other:?}")))
+}
+
+/// Performs the copies of the last record again: the crash may have come before or within them.
+fn repeat_copies(state: &State, copies: &[Copy]) -> Result<(), StoreError> {
+    let size = state.data.size();
+    for copy in copies {
+        let end = copy.from.max(copy.to).checked_add(u64::from(copy.size));
+        if end.is_none_or(|end| end > size) {
+            return Err(StoreError::Damaged("the last journal record copies from or to beyond the data".into()));
+        }
+        state.data.copy_within(copy.from, copy.to, u64::from(copy.size));
+    }
+    Ok(())
+}
+
+/// Removes segments of checkpoints that do not count.
+fn remove_leftovers(state: &State) -> Result<(), StoreError> {
+    let head = state.superblock.head;
+    let current: Vec<String> = (0..head.segments).map(|number| segment_name(head.sequence, number)).collect();
+    for name in state.storage.list() {
+        if name.starts_with(NAME_PREFIX) && !current.contains(&name) {
+            state.storage.remove(&name).map_err(|error| StoreError::Medium("remove an unfinished checkpoint", error))?;
+        }
+    }
+    Ok(())
+}

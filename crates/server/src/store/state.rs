@@ -1,0 +1,273 @@
+//! The store's state and what all operations on it share: space, pins, and the release of both.
+//!
+//! Invariants
+//! 1. `files` is exactly what the journal and the newest checkpoint say; everything volatile is in `active`.
+//! 2. Each used page is in one extent of a committed chunk, or in `active` (capacity, held), or in a `ChunkWrite` that
+//!    lands in staged space, or in `deferred`, or in a chunk of `graveyard`.
+//! 3. The copies of every journal record but the last are done; `deferred` is what those of the last one read from.
+
+use super::active::{Active, Pin};
+use super::allocator::{Allocator, PAGE_SIZE, Run};
+use super::checkpoint::Writer;
+use super::chunk::{Chunk, Extent};
+use super::files::{Chunks, Files};
+use super::hash::FastMap;
+use super::journal::{Journal, RECORD_HEADER_SIZE};
+use super::superblock::Super;
+use super::{StoreError, Usage};
+use reactor::{Region, Storage};
+use std::collections::{VecDeque, btree_map};
+use std::io;
+use std::rc::Rc;
+
+/// Chunks that are freed with each commit when large files were dropped.
+const BURY_STEP: usize = 256;
+/// Files of up to this many chunks are freed at once.
+const BURY_AT_ONCE: u64 = 64;
+
+/// File id and chunk index.
+pub type Key = (u64, u64);
+
+/// What the copies of the last record may still be repeated from.
+#[derive(Default)]
+pub struct Deferred {
+    /// Staged space.
+    pub runs: Vec<Run>,
+    /// Writers whose landing space was overtaken by another write.
+    pub pins: Vec<(Key, u64)>,
+}
+
+/// See the module.
+pub struct State {
+    pub storage: Rc<dyn Storage>,
+    pub superblock: Super,
+    pub data: Rc<dyn Region>,
+    pub journal: Journal,
+    pub files: Files,
+    pub active: FastMap<Key, Active>,
+    pub allocator: Allocator,
+    /// Counts pins; see `active`.
+    pub clock: u64,
+    pub chunk_count: u64,
+    pub deferred: Deferred,
+    pub checkpoint: Option<Writer>,
+    /// Pages that belong to writes on their way and to nothing else.
+    pub staged_pages: u64,
+    /// Buffers of finished transactions, to be used again.
+    pub buffers: Vec<Vec<u8>>,
+    graveyard: VecDeque<(u64, btree_map::IntoIter<u64, Chunk>)>,
+}
+
+impl State {
+    /// A state without pins, around what was created or recovered.
+    pub fn new(storage: Rc<dyn Storage>, superblock: Super, data: Rc<dyn Region>, journal: Journal, files: Files, allocator: Allocator) -> State {
+        let chunk_count = files.iter().map(|file| file.chunks.count()).sum();
+        State {
+            storage,
+            superblock,
+            data,
+            journal,
+            files,
+            active: FastMap::default(),
+            allocator,
+            clock: 0,
+            chunk_count,
+            deferred: Deferred::default(),
+            checkpoint: None,
+            staged_pages: 0,
+            buffers: Vec::new(),
+            graveyard: VecDeque::new(),
+        }
+    }
+
+    /// Whether chunks carry checksums.
+    pub fn checksums(&self) -> bool {
+        self.superblock.options.checksums
+    }
+
+    /// Takes `pages` pages, in one run if there is one. Errors: `Full`, and what the medium says.
+    pub fn allocate(&mut self, pages: u32, into: &mut Vec<Run>) -> Result<(), StoreError> {
+        if self.try_allocate(pages, into).is_ok() {
+            return Ok(());
+        }
+        self.bury_some(usize::MAX);
+        self.release_deferred_now()?;
+        self.try_allocate(pages, into)
+    }
+
+    /// Takes one run of `pages` pages if that is possible without effort.
+    pub fn allocate_run(&mut self, pages: u32) -> Option<Run> {
+        let data = &self.data;
+        self.allocator.take_run(pages, &mut |from, to| back(data.as_ref(), from, to).is_ok())
+    }
+
+    fn try_allocate(&mut self, pages: u32, into: &mut Vec<Run>) -> Result<(), StoreError> {
+        let data = &self.data;
+        let mut failure = None;
+        let mut grow = |from, to| match back(data.as_ref(), from, to) {
+            Ok(()) => true,
+            Err(error) => {
+                failure = Some(error);
+                false
+            }
+        };
+        if self.allocator.take(pages, &mut grow, into) {
+            return Ok(());
+        }
+        match failure {
+            Some(error) if error.kind() != io::ErrorKind::StorageFull => Err(StoreError::Medium("allocate data space", error)),
+            _ => Err(StoreError::Full),
+        }
+    }
+
+    /// Gives runs back.
+    pub fn release(&mut self, runs: impl IntoIterator<Item = Run>) {
+        for run in runs {
+            self.allocator.release(run);
+        }
+    }
+
+    /// Takes one more step of data space from the medium.
+    pub fn prefault_step(&mut self) -> Result<bool, StoreError> {
+        let data = &self.data;
+        let mut failure = None;
+        let grown = self.allocator.grow_step(&mut |from, to| back(data.as_ref(), from, to).map_err(|error| failure = Some(error)).is_ok());
+        match (grown, failure) {
+            (Ok(more), _) => Ok(more),
+            (Err(()), Some(error)) if error.kind() != io::ErrorKind::StorageFull => Err(StoreError::Medium("allocate data space", error)),
+            (Err(()), _) => Err(StoreError::Full),
+        }
+    }
+
+    /// Registers a reader or writer of a chunk and returns its number.
+    pub fn pin(&mut self, key: Key, reader: bool, in_place: Option<(u32, u32)>) -> u64 {
+        self.clock += 1;
+        self.active.entry(key).or_default().pin(Pin { at: self.clock, in_place, reader });
+        self.clock
+    }
+
+    /// Removes a reader or writer; space that only it used is free.
+    pub fn unpin(&mut self, key: Key, at: u64) {
+        let mut free = Vec::new();
+        let active = self.active.get_mut(&key).expect("a pin is registered until it is removed");
+        if active.unpin(at, &mut free) {
+            self.active.remove(&key);
+        }
+        self.release(free);
+    }
+
+    /// Extents leave a chunk.
+    pub fn let_go(&mut self, key: Key, extents: &[Extent]) {
+        if extents.is_empty() {
+            return;
+        }
+        let mut free = Vec::new();
+        match self.active.get_mut(&key) {
+            Some(active) => extents.iter().for_each(|&extent| active.let_go(extent, self.clock, &mut free)),
+            None => free.extend(extents.iter().map(Extent::run)),
+        }
+        self.release(free);
+    }
+
+    /// Chunks leave the tables; their space follows, in steps if they are many.
+    pub fn bury(&mut self, file: u64, chunks: Chunks) {
+        self.chunk_count -= chunks.count();
+        let many = chunks.count() > BURY_AT_ONCE;
+        match chunks {
+            Chunks::None => {}
+            Chunks::One(index, chunk) => self.let_go((file, index), &chunk.extents),
+            Chunks::Several(tree) if many => self.graveyard.push_back((file, tree.into_iter())),
+            Chunks::Several(tree) => tree.iter().for_each(|(&index, chunk)| self.let_go((file, index), &chunk.extents)),
+        }
+    }
+
+    /// Frees the space of a bounded number of buried chunks.
+    pub fn bury_step(&mut self) {
+        self.bury_some(BURY_STEP);
+    }
+
+    fn bury_some(&mut self, count: usize) {
+        for _ in 0..count {
+            let Some((file, chunks)) = self.graveyard.front_mut() else { return };
+            let file = *file;
+            match chunks.next() {
+                Some((index, chunk)) => self.let_go((file, index), &chunk.extents),
+                None => {
+                    self.graveyard.pop_front();
+                }
+            }
+        }
+    }
+
+    /// A record was written after the last one with copies: what they read from is free (invariant 3).
+    pub fn release_deferred(&mut self) {
+        if self.deferred.runs.is_empty() && self.deferred.pins.is_empty() {
+            return;
+        }
+        let Deferred { runs, pins } = std::mem::take(&mut self.deferred);
+        self.release(runs);
+        for (key, at) in pins {
+            self.unpin(key, at);
+        }
+    }
+
+    fn release_deferred_now(&mut self) -> Result<(), StoreError> {
+        if self.deferred.runs.is_empty() && self.deferred.pins.is_empty() {
+            return Ok(());
+        }
+        self.append_mark()?;
+        self.release_deferred();
+        Ok(())
+    }
+
+    /// Appends a record without entries: the copies of the one before need not be repeated.
+    pub fn append_mark(&mut self) -> Result<(), StoreError> {
+        self.journal.append(&mut [0; RECORD_HEADER_SIZE], 0, true).map(|_| ())
+    }
+
+    /// See [`super::Store::check`].
+    pub fn check(&mut self) -> Result<(), String> {
+        self.bury_some(usize::MAX);
+        let mut runs: Vec<Run> = self.active.values().flat_map(|active| active.held_runs()).chain(self.deferred.runs.iter().copied()).collect();
+        let mut chunk_count = 0;
+        for file in self.files.iter() {
+            let mut from = Some(0);
+            while let Some((index, chunk)) = from.and_then(|from| file.chunks.next(from)) {
+                chunk.check(file.chunk_size, self.allocator.total()).map_err(|what| format!("chunk {index} of file {:#x}: {what}", file.id))?;
+                runs.extend(chunk.extents.iter().map(Extent::run));
+                chunk_count += 1;
+                from = index.checked_add(1);
+            }
+        }
+        let used: u64 = runs.iter().map(|run| u64::from(run.pages)).sum::<u64>() + self.staged_pages;
+        let (free_runs, frontier) = self.allocator.free_runs();
+        let free = free_runs.iter().map(|run| u64::from(run.pages)).sum::<u64>() + u64::from(self.allocator.total() - frontier);
+        runs.extend(free_runs);
+        runs.sort_unstable();
+        if let Some(pair) = runs.windows(2).find(|pair| pair[0].start + pair[0].pages > pair[1].start) {
+            return Err(format!("pages are used twice: {:?} and {:?}", pair[0], pair[1]));
+        }
+        if free != self.allocator.free() || used + free != u64::from(self.allocator.total()) {
+            return Err(format!("{used} pages are used and {free} free, of {}", self.allocator.total()));
+        }
+        if chunk_count != self.chunk_count { Err(format!("{chunk_count} chunks, counted as {}", self.chunk_count)) } else { Ok(()) }
+    }
+
+    /// See [`Usage`].
+    pub fn usage(&mut self) -> Usage {
+        self.bury_some(BURY_STEP * 16);
+        Usage {
+            size: u64::from(self.allocator.total()) * PAGE_SIZE,
+            free: self.allocator.free() * PAGE_SIZE,
+            backed: u64::from(self.allocator.backed()) * PAGE_SIZE,
+            journal_size: self.journal.size(),
+            journal_used: self.journal.used(),
+            chunks: self.chunk_count,
+            files: self.files.count(),
+        }
+    }
+}
+
+fn back(data: &dyn Region, from: u32, to: u32) -> io::Result<()> {
+    data.allocate(u64::from(from) * PAGE_SIZE, u64::from(to - from) * PAGE_SIZE)
+}

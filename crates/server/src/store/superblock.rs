@@ -1,0 +1,158 @@
+//! The superblock: whose store this is, how it is laid out, and where recovery starts.
+//!
+//! Region `super`: at 0 the identity, written last at creation and never again; at 4096 and 8192 two checkpoint heads,
+//! of which the valid one with the higher sequence counts. A new head never overwrites the one that counts.
+
+use super::entries::Reader;
+use super::journal::Position;
+use super::{StoreError, StoreIdentity, StoreOptions};
+use reactor::Region;
+use std::rc::Rc;
+
+/// Version of everything on the medium; others are refused.
+pub const FORMAT_VERSION: u32 = 1;
+/// Version of the placement hash (siphash-1-3 of parent id and name).
+pub const PLACEMENT_VERSION: u32 = 1;
+/// Bytes of the region.
+pub const SUPER_SIZE: u64 = 16 * 1024;
+const MAGIC: u64 = u64::from_le_bytes(*b"TabaneSt");
+const HEAD_OFFSET: u64 = 4096;
+const HEAD_STEP: u64 = 4096;
+
+/// Where recovery starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Number of the checkpoint; each new one has the next.
+    pub sequence: u64,
+    /// Where replay of the journal starts.
+    pub start: Position,
+    /// Segments of the checkpoint.
+    pub segments: u32,
+    /// Blocks in all segments.
+    pub blocks: u64,
+}
+
+/// See the module.
+pub struct Super {
+    region: Rc<dyn Region>,
+    /// How the store is laid out.
+    pub options: StoreOptions,
+    /// The head that counts.
+    pub head: Head,
+}
+
+impl Super {
+    /// Writes a new superblock; the identity last, and its magic after the rest.
+    pub fn create(region: Rc<dyn Region>, options: StoreOptions, identity: StoreIdentity, head: Head) -> Super {
+        let mut superblock = Super { region, options, head };
+        superblock.advance(head);
+        let bytes = encode_identity(&options, identity);
+        superblock.region.write(8, &bytes[8..]);
+        superblock.region.write(0, &bytes[..8]);
+        superblock
+    }
+
+    /// Whether the region holds a superblock that was completely written.
+    pub fn is_complete(region: &dyn Region) -> bool {
+        let mut magic = [0; 8];
+        region.read(0, &mut magic);
+        u64::from_le_bytes(magic) == MAGIC
+    }
+
+    /// Reads and checks a superblock. Errors: `Incompatible`, `Damaged`.
+    pub fn open(region: Rc<dyn Region>, identity: StoreIdentity) -> Result<Super, StoreError> {
+        if region.size() < SUPER_SIZE {
+            return Err(StoreError::Incompatible("the file `super` is too short".into()));
+        }
+        let options = read_identity(region.as_ref(), identity)?;
+        let heads = [0, 1].map(|number| read_head(region.as_ref(), number));
+        let head = heads.into_iter().flatten().max_by_key(|head| head.sequence);
+        let head = head.ok_or_else(|| StoreError::Damaged("neither checkpoint head in `super` is readable".into()))?;
+        Ok(Super { region, options, head })
+    }
+
+    /// Makes another checkpoint the one that counts.
+    pub fn advance(&mut self, head: Head) {
+        let mut bytes = Vec::with_capacity(64);
+        bytes.extend_from_slice(&head.sequence.to_le_bytes());
+        bytes.extend_from_slice(&head.start.at.to_le_bytes());
+        bytes.extend_from_slice(&head.start.lsn.to_le_bytes());
+        bytes.extend_from_slice(&head.start.previous.to_le_bytes());
+        bytes.extend_from_slice(&head.segments.to_le_bytes());
+        bytes.extend_from_slice(&head.blocks.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes);
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        self.region.write(HEAD_OFFSET + head.sequence % 2 * HEAD_STEP, &bytes);
+        self.head = head;
+    }
+
+    /// The region, to be made durable.
+    pub fn region(&self) -> &Rc<dyn Region> {
+        &self.region
+    }
+}
+
+fn encode_identity(options: &StoreOptions, identity: StoreIdentity) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(80);
+    bytes.extend_from_slice(&MAGIC.to_le_bytes());
+    bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    bytes.extend_from_slice(&PLACEMENT_VERSION.to_le_bytes());
+    bytes.extend_from_slice(&identity.cluster_id.to_le_bytes());
+    bytes.extend_from_slice(&identity.server.to_le_bytes());
+    bytes.extend_from_slice(&identity.slots.to_le_bytes());
+    bytes.extend_from_slice(&options.size.to_le_bytes());
+    bytes.extend_from_slice(&options.journal_size.to_le_bytes());
+    bytes.extend_from_slice(&u32::from(options.checksums).to_le_bytes());
+    let crc = crc32c::crc32c(&bytes);
+    bytes.extend_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+fn read_identity(region: &dyn Region, identity: StoreIdentity) -> Result<StoreOptions, StoreError> {
+    let mut bytes = vec![0; 60];
+    region.read(0, &mut bytes);
+    let mut crc = [0; 4];
+    region.read(bytes.len() as u64, &mut crc);
+    let incompatible = |what: String| Err(StoreError::Incompatible(what));
+    let mut reader = Reader(&bytes);
+    let mut next = || reader.u32().unwrap_or_default();
+    let (magic_low, magic_high, format, placement) = (next(), next(), next(), next());
+    if u64::from(magic_high) << 32 | u64::from(magic_low) != MAGIC {
+        return incompatible("there is no store here, or its creation was interrupted; create it".into());
+    }
+    if format != FORMAT_VERSION {
+        return incompatible(format!("its format is version {format}; this program reads version {FORMAT_VERSION}"));
+    }
+    if placement != PLACEMENT_VERSION {
+        return incompatible(format!("its placement is version {placement}; this program uses version {PLACEMENT_VERSION}"));
+    }
+    if crc32c::crc32c(&bytes) != u32::from_le_bytes(crc) {
+        return Err(StoreError::Damaged("the identity in `super` does not match its checksum".into()));
+    }
+    let cluster_id = reader.u128().unwrap_or_default();
+    let (server, slots) = (reader.u32().unwrap_or_default(), reader.u32().unwrap_or_default());
+    let found = StoreIdentity { cluster_id, server, slots };
+    if found != identity {
+        return incompatible(format!(
+            "it belongs to server {server} of cluster {cluster_id:032x} with {slots} slots, not to server {} of cluster {:032x} with {} slots",
+            identity.server, identity.cluster_id, identity.slots
+        ));
+    }
+    let (size, journal_size) = (reader.u64().unwrap_or_default(), reader.u64().unwrap_or_default());
+    Ok(StoreOptions { size, journal_size, checksums: reader.u32().unwrap_or_default() != 0 })
+}
+
+fn read_head(region: &dyn Region, number: u64) -> Option<Head> {
+    let mut bytes = [0; 44];
+    region.read(HEAD_OFFSET + number * HEAD_STEP, &mut bytes);
+    let (fields, crc) = bytes.split_at(40);
+    if crc32c::crc32c(fields).to_le_bytes() != crc {
+        return None;
+    }
+    let mut reader = Reader(fields);
+    let sequence = reader.u64()?;
+    let start = Position { at: reader.u64()?, lsn: reader.u64()?, previous: reader.u32()? };
+    let head = Head { sequence, start, segments: reader.u32()?, blocks: reader.u64()? };
+    // A page of zeros has the checksum of nothing else, and no checkpoint is number 0.
+    (head.sequence > 0).then_some(head)
+}

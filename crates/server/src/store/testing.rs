@@ -1,0 +1,216 @@
+//! A storage in memory that crashes at a chosen write, and a small generator of pseudo-random numbers, for tests.
+
+use reactor::{LocalFuture, OpenMode, Region, Storage};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::rc::Rc;
+
+/// SplitMix64 (Steele, Lea, Flood, 2014).
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
+
+/// What all regions of a disk share.
+#[derive(Default)]
+struct Power {
+    /// Writes that still succeed; the one after is torn, all later ones are lost.
+    left: Cell<Option<u64>>,
+    is_off: Cell<bool>,
+    writes: Cell<u64>,
+    tear: Cell<u64>,
+    /// Allocations that still succeed.
+    allocations_left: Cell<Option<u64>>,
+}
+
+impl Power {
+    /// How many of `size` bytes reach the medium.
+    fn spend(&self, size: u64) -> u64 {
+        if self.is_off.get() {
+            return 0;
+        }
+        self.writes.set(self.writes.get() + 1);
+        match self.left.get() {
+            None => size,
+            Some(0) => {
+                self.is_off.set(true);
+                self.tear.get() % (size + 1)
+            }
+            Some(left) => {
+                self.left.set(Some(left - 1));
+                size
+            }
+        }
+    }
+}
+
+/// A storage in memory. Clones share it.
+#[derive(Clone, Default)]
+pub struct TestDisk {
+    regions: Rc<RefCell<BTreeMap<String, Rc<TestRegion>>>>,
+    power: Rc<Power>,
+}
+
+impl TestDisk {
+    /// Lets `writes` more writes succeed; of the next one an arbitrary first part arrives, picked by `tear`.
+    pub fn crash_after(&self, writes: u64, tear: u64) {
+        self.power.left.set(Some(writes));
+        self.power.tear.set(tear);
+    }
+
+    /// Whether the crash has happened.
+    pub fn is_crashed(&self) -> bool {
+        self.power.is_off.get()
+    }
+
+    /// Ends the crash.
+    pub fn revive(&self) {
+        self.power.is_off.set(false);
+        self.power.left.set(None);
+    }
+
+    /// Writes so far.
+    pub fn writes(&self) -> u64 {
+        self.power.writes.get()
+    }
+
+    /// Lets that many allocations succeed, then none; `None`: all.
+    pub fn fail_allocations_after(&self, count: Option<u64>) {
+        self.power.allocations_left.set(count);
+    }
+
+    /// Inverts bits of a byte.
+    pub fn flip(&self, name: &str, offset: u64, bits: u8) {
+        self.regions.borrow()[name].bytes.borrow_mut()[offset as usize] ^= bits;
+    }
+
+    /// A copy with a life of its own.
+    pub fn duplicate(&self) -> TestDisk {
+        let copy = TestDisk::default();
+        for (name, region) in self.regions.borrow().iter() {
+            let region = TestRegion { bytes: RefCell::new(region.bytes.borrow().clone()), power: copy.power.clone() };
+            copy.regions.borrow_mut().insert(name.clone(), Rc::new(region));
+        }
+        copy
+    }
+
+    /// The bytes of a region.
+    pub fn bytes(&self, name: &str) -> Vec<u8> {
+        self.regions.borrow()[name].bytes.borrow().clone()
+    }
+}
+
+impl Storage for TestDisk {
+    fn open(&self, name: &str, size: u64, mode: OpenMode) -> io::Result<Rc<dyn Region>> {
+        if mode == OpenMode::Existing {
+            let found = self.regions.borrow().get(name).cloned().ok_or(io::ErrorKind::NotFound)?;
+            return Ok(found);
+        }
+        if self.exists(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let region = Rc::new(TestRegion { bytes: RefCell::new(vec![0; size as usize]), power: self.power.clone() });
+        if self.power.spend(0) == 0 && !self.is_crashed() {
+            self.regions.borrow_mut().insert(name.into(), region.clone());
+        }
+        Ok(region)
+    }
+
+    fn exists(&self, name: &str) -> bool {
+        self.regions.borrow().contains_key(name)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.power.spend(0);
+        if !self.is_crashed() {
+            self.regions.borrow_mut().remove(name).ok_or(io::ErrorKind::NotFound)?;
+        }
+        Ok(())
+    }
+
+    fn list(&self) -> Vec<String> {
+        self.regions.borrow().keys().cloned().collect()
+    }
+
+    fn lock_exclusive(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn free_bytes(&self) -> u64 {
+        u64::MAX
+    }
+}
+
+/// A region of a [`TestDisk`].
+pub struct TestRegion {
+    bytes: RefCell<Vec<u8>>,
+    power: Rc<Power>,
+}
+
+impl Region for TestRegion {
+    fn size(&self) -> u64 {
+        self.bytes.borrow().len() as u64
+    }
+
+    fn allocate(&self, offset: u64, size: u64) -> io::Result<()> {
+        assert!(offset + size <= self.size());
+        match self.power.allocations_left.get() {
+            Some(0) => Err(io::ErrorKind::StorageFull.into()),
+            left => {
+                self.power.allocations_left.set(left.map(|left| left - 1));
+                Ok(())
+            }
+        }
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) {
+        into.copy_from_slice(&self.bytes.borrow()[offset as usize..offset as usize + into.len()]);
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) {
+        let kept = self.power.spend(from.len() as u64) as usize;
+        self.bytes.borrow_mut()[offset as usize..][..from.len()][..kept].copy_from_slice(&from[..kept]);
+    }
+
+    fn copy_within(&self, from: u64, to: u64, size: u64) {
+        let kept = self.power.spend(size);
+        assert!(from.max(to) + size <= self.size());
+        self.bytes.borrow_mut().copy_within(from as usize..(from + kept) as usize, to as usize);
+    }
+
+    fn fill_zero(&self, offset: u64, size: u64) {
+        let kept = self.power.spend(size);
+        self.bytes.borrow_mut()[offset as usize..][..kept as usize].fill(0);
+    }
+
+    fn crc32c(&self, offset: u64, size: u64) -> u32 {
+        crc32c::crc32c(&self.bytes.borrow()[offset as usize..][..size as usize])
+    }
+
+    fn base(&self) -> *mut u8 {
+        std::ptr::null_mut()
+    }
+
+    fn note_received(&self, _offset: u64, _size: u64) {}
+
+    fn sync(&self, _offset: u64, _size: u64) -> LocalFuture<io::Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn is_volatile(&self) -> bool {
+        true
+    }
+}

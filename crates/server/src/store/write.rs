@@ -1,0 +1,353 @@
+//! What happens to a write: a place is reserved, the body arrives there, and a commit makes it part of the chunk.
+//!
+//! - Bytes that the chunk does not hold land *in place*: in the chunk's own pages, or in new ones given to it. The commit
+//!   only extends the written ranges.
+//! - Anything that overlaps written bytes, or bytes that somebody else has a claim on, lands in *staged* pages. The commit
+//!   swaps them in, after copying the live rest of the first and last page into them; or, where that copies less or the
+//!   chunk is in too many pieces already, and no reader is there, journals a copy onto the live bytes and performs it
+//!   when the record is written.
+//! - A write in place may be overtaken by another write or a truncate. Then its landing pages count as staged ones, except
+//!   that they are not its own and cannot be swapped in.
+
+use super::StoreError;
+use super::active::Active;
+use super::allocator::{PAGE_SIZE, Run};
+use super::chunk::{self, Chunk, Extent, Range};
+use super::entries::Copy;
+use super::few::Few;
+use super::state::{Key, State};
+
+const PAGE: u32 = PAGE_SIZE as u32;
+/// From this many extents on a chunk is overwritten by copies rather than by swapping pages.
+const EXTENTS_MAX: usize = 16;
+/// With more written ranges, the smallest gaps between them are filled with zeros.
+const RANGES_MAX: usize = 8;
+
+/// A write between its reservation and its commit.
+pub struct Ticket {
+    /// File and chunk.
+    pub key: Key,
+    /// Bytes of a chunk.
+    pub chunk_size: u32,
+    /// First byte in the chunk.
+    pub start: u32,
+    /// Byte after the last.
+    pub end: u32,
+    /// Number of its pin.
+    pub at: u64,
+    /// Where the pages of the range are while the body arrives.
+    pub landing: Few<Extent>,
+    /// Whether `landing` belongs to this write alone.
+    pub staged: bool,
+}
+
+impl Ticket {
+    /// Number of pages that the bytes reach into.
+    pub fn pages(&self) -> u64 {
+        self.landing.iter().map(|extent| u64::from(extent.pages)).sum()
+    }
+}
+
+/// What a commit is going to do to one chunk.
+pub struct ChunkChange {
+    /// File and chunk.
+    pub key: Key,
+    /// The chunk afterwards.
+    pub chunk: Chunk,
+    /// Extents that leave the chunk.
+    pub gone: Vec<Extent>,
+    /// Copies to be performed when the record is written.
+    pub copies: Vec<Copy>,
+    /// Whether space given to the chunk by reservations is now part of it.
+    pub absorbs_capacity: bool,
+}
+
+impl State {
+    /// See [`super::Store::reserve_write`].
+    pub fn reserve(&mut self, key: Key, chunk_size: u32, offset: u32, size: u32) -> Result<Ticket, StoreError> {
+        let end = offset.checked_add(size).filter(|&end| end <= chunk_size).ok_or(StoreError::TooLarge)?;
+        let file = self.files.get(key.0);
+        if let Some(known) = file.map(|file| file.chunk_size).filter(|&known| known != 0 && known != chunk_size) {
+            return Err(StoreError::ChunkSizeMismatch { file: key.0, known, given: chunk_size });
+        }
+        let chunk = file.and_then(|file| file.chunks.get(key.1));
+        let active = self.active.get(&key);
+        let staged = chunk.is_some_and(|chunk| chunk::overlaps(&chunk.ranges, offset, end))
+            || active.is_some_and(|active| !active.is_unclaimed(offset, end, None));
+        let (first, last) = if size == 0 { (0, 0) } else { (offset / PAGE, chunk::page_end(end)) };
+        let landing = if size == 0 {
+            Few::default()
+        } else if staged {
+            let extents = self.allocate_extents(first, last - first)?;
+            self.staged_pages += u64::from(last - first);
+            Few::from_slice(&extents)
+        } else {
+            self.prepare_in_place(key, chunk_size, first, last)?
+        };
+        let at = self.pin(key, false, (!staged).then_some((offset, end)));
+        Ok(Ticket { key, chunk_size, start: offset, end, at, landing, staged })
+    }
+
+    /// Undoes a reservation.
+    pub fn abandon(&mut self, ticket: &Ticket) {
+        self.unpin(ticket.key, ticket.at);
+        if ticket.staged {
+            self.staged_pages -= ticket.pages();
+            self.release(ticket.landing.iter().map(Extent::run));
+        }
+    }
+
+    /// New pages for `pages` pages of a chunk from `first` on.
+    fn allocate_extents(&mut self, first: u32, pages: u32) -> Result<Vec<Extent>, StoreError> {
+        let mut runs = Vec::with_capacity(1);
+        self.allocate(pages, &mut runs)?;
+        let mut logical = first;
+        let birth = self.clock;
+        let place = |run: Run| {
+            let extent = Extent { logical, start: run.start, pages: run.pages, birth };
+            logical += run.pages;
+            extent
+        };
+        Ok(runs.into_iter().map(place).collect())
+    }
+
+    /// Gives the chunk the pages `first..last` that it lacks, and says where all of them are.
+    fn prepare_in_place(&mut self, key: Key, chunk_size: u32, first: u32, last: u32) -> Result<Few<Extent>, StoreError> {
+        let committed = self.files.get(key.0).and_then(|file| file.chunks.get(key.1)).map_or(&[][..], |chunk| &chunk.extents);
+        let capacity = self.active.get(&key).map_or(&[][..], |active| &active.capacity);
+        let mut mapped = committed.to_vec();
+        mapped.extend_from_slice(capacity);
+        mapped.sort_unstable_by_key(|extent| extent.logical);
+        let mut added: Vec<Extent> = Vec::new();
+        let mut page = first;
+        while page < last {
+            if let Some(extent) = mapped.iter().find(|extent| extent.logical <= page && page < extent.logical_end()) {
+                page = extent.logical_end();
+                continue;
+            }
+            let limit = mapped.iter().map(|extent| extent.logical).find(|&logical| logical > page);
+            let limit = limit.unwrap_or(chunk::page_end(chunk_size));
+            let held = mapped.iter().chain(&added).map(|extent| extent.pages).sum();
+            match self.fill_gap(key.1, chunk::page_end(chunk_size), page, last.min(limit), limit, held) {
+                Ok(extents) => {
+                    page = extents.last().map_or(limit, Extent::logical_end);
+                    added.extend(extents);
+                }
+                Err(error) => {
+                    self.release(added.iter().map(Extent::run));
+                    return Err(error);
+                }
+            }
+        }
+        if added.is_empty() {
+            return Ok(clip_all(&mapped, first, last));
+        }
+        mapped.extend_from_slice(&added);
+        mapped.sort_unstable_by_key(|extent| extent.logical);
+        let active = self.active.entry(key).or_default();
+        let all = chunk::replace_pages(&active.capacity, &added, &mut Vec::new());
+        active.capacity = Few::from_slice(&all);
+        Ok(clip_all(&mapped, first, last))
+    }
+
+    /// New pages `first..last` of a chunk, and more up to `limit` when more is likely to come: the whole chunk at once
+    /// for a big first write, else as much again as the chunk has (`held` pages), so that a chunk that grows piece by
+    /// piece is in few pieces.
+    fn fill_gap(&mut self, index: u64, chunk_pages: u32, first: u32, last: u32, limit: u32, held: u32) -> Result<Vec<Extent>, StoreError> {
+        let needed = last - first;
+        let start_size = if index > 0 { chunk_pages / 8 } else { 0 };
+        let wanted = if needed >= chunk_pages / 4 { chunk_pages } else { needed.max(held).max(start_size) };
+        let wanted = wanted.min(limit - first);
+        let is_scarce = self.allocator.free() < u64::from(self.allocator.total()) / 16;
+        if wanted > needed && !is_scarce && let Some(run) = self.allocate_run(wanted) {
+            return Ok(vec![Extent { logical: first, start: run.start, pages: run.pages, birth: self.clock }]);
+        }
+        self.allocate_extents(first, needed)
+    }
+
+    /// Works out what committing a write does. Bytes are moved already where nobody can see them; new pages that this
+    /// takes are appended to `fresh`, for the caller to give back if the commit comes to nothing.
+    pub fn plan_write(&mut self, ticket: &Ticket, fresh: &mut Vec<Run>) -> Result<ChunkChange, StoreError> {
+        let Ticket { key, start, end, .. } = *ticket;
+        let active = self.active.get(&key).expect("a writer is registered until its commit");
+        if active.reaped {
+            return Err(StoreError::Gone { file: key.0 });
+        }
+        let file = self.files.get(key.0);
+        if let Some(known) = file.map(|file| file.chunk_size).filter(|&known| known != 0 && known != ticket.chunk_size) {
+            return Err(StoreError::ChunkSizeMismatch { file: key.0, known, given: ticket.chunk_size });
+        }
+        let empty = Chunk::default();
+        let current = file.and_then(|file| file.chunks.get(key.1)).unwrap_or(&empty);
+        let mut gone = Vec::new();
+        let base = chunk::replace_pages(&current.extents, &active.capacity, &mut gone);
+        assert!(gone.is_empty(), "capacity only fills what a chunk lacks");
+        let ranges = self.merge_ranges(key, current, &ticket.landing, start, end)?;
+        let (first, last) = (start / PAGE, chunk::page_end(end));
+        let mut copies = Vec::new();
+        let extents = if !ticket.staged && chunk::is_same_place(&base, &ticket.landing, first, last) {
+            assert!(!chunk::overlaps(&current.ranges, start, end), "nobody else writes where a body lands (active, invariant 3)");
+            base
+        } else if may_copy(active, &base, ticket) && prefers_copy(current, &base, ticket) {
+            plan_copies(&ticket.landing, &base, start, end, &mut copies);
+            base
+        } else {
+            let ranges_before = current.ranges.clone();
+            let pages = self.own_pages(ticket, fresh)?;
+            self.copy_edges(&base, &ranges_before, &pages, start, end);
+            chunk::replace_pages(&base, &pages, &mut gone)
+        };
+        let ranges = self.fill_gaps(ticket, &extents, ranges);
+        let chunk = Chunk { extents: Few::from_slice(&extents), ranges: Few::from_slice(&ranges) };
+        Ok(ChunkChange { key, chunk, gone, copies, absorbs_capacity: true })
+    }
+
+    /// Pages with the write's bytes that can become the chunk's: the staged ones, or new ones when the landing pages
+    /// are shared.
+    fn own_pages(&mut self, ticket: &Ticket, fresh: &mut Vec<Run>) -> Result<Vec<Extent>, StoreError> {
+        let born = |extent: &Extent| Extent { birth: self.clock, ..*extent };
+        if ticket.staged {
+            return Ok(ticket.landing.iter().map(born).collect());
+        }
+        let first = ticket.start / PAGE;
+        let pages = self.allocate_extents(first, chunk::page_end(ticket.end) - first)?;
+        fresh.extend(pages.iter().map(Extent::run));
+        let mut copies = Vec::new();
+        plan_copies(&ticket.landing, &pages, ticket.start, ticket.end, &mut copies);
+        for copy in copies {
+            self.data.copy_within(copy.from, copy.to, u64::from(copy.size));
+        }
+        Ok(pages)
+    }
+
+    /// Copies the live bytes around `start..end` that share its first and last page into the pages that replace these.
+    fn copy_edges(&self, base: &[Extent], ranges: &[Range], pages: &[Extent], start: u32, end: u32) {
+        for (from, to) in edges(start, end) {
+            for range in ranges {
+                let (first, last) = (range.start.max(from), range.end.min(to));
+                if first < last {
+                    let mut copies = Vec::new();
+                    plan_copies(base, pages, first, last, &mut copies);
+                    for copy in copies {
+                        self.data.copy_within(copy.from, copy.to, u64::from(copy.size));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The written ranges when `start..end` is written from `landing`. With checksums, a range of which only a part
+    /// stays is verified first. Errors: `Corrupt`.
+    fn merge_ranges(&self, key: Key, current: &Chunk, landing: &[Extent], start: u32, end: u32) -> Result<Vec<Range>, StoreError> {
+        let mut merged = Range { start, end, crc: if self.checksums() { chunk::crc_of(self.data.as_ref(), landing, start, end) } else { 0 } };
+        let mut all = Vec::with_capacity(current.ranges.len() + 1);
+        let mut right = None;
+        for range in current.ranges.iter() {
+            if range.end < start || range.start > end {
+                all.push(*range);
+                continue;
+            }
+            let is_cut = (range.start < start && range.end > start) || (range.start < end && range.end > end);
+            if is_cut {
+                self.verify(key, &current.extents, range)?;
+            }
+            if range.start < start {
+                let left = self.part_crc(&current.extents, range, range.start, start);
+                merged.crc = self.join_crc(left, merged.crc, end - start);
+                merged.start = range.start;
+            }
+            if range.end > end {
+                right = Some((self.part_crc(&current.extents, range, end, range.end), range.end));
+            }
+        }
+        if let Some((crc, right_end)) = right {
+            merged.crc = self.join_crc(merged.crc, crc, right_end - end);
+            merged.end = right_end;
+        }
+        let place = all.partition_point(|range| range.start < merged.start);
+        all.insert(place, merged);
+        Ok(all)
+    }
+
+    /// Checks a written range against its checksum, if the store keeps them. Errors: `Corrupt`.
+    pub fn verify(&self, key: Key, extents: &[Extent], range: &Range) -> Result<(), StoreError> {
+        if self.checksums() && chunk::crc_of(self.data.as_ref(), extents, range.start, range.end) != range.crc {
+            return Err(StoreError::Corrupt { file: key.0, index: key.1, offset: range.start });
+        }
+        Ok(())
+    }
+
+    /// Checksum of bytes `from..to` of a range; 0 when the store keeps none.
+    pub fn part_crc(&self, extents: &[Extent], range: &Range, from: u32, to: u32) -> u32 {
+        if !self.checksums() {
+            0
+        } else if (from, to) == (range.start, range.end) {
+            range.crc
+        } else {
+            chunk::crc_of(self.data.as_ref(), extents, from, to)
+        }
+    }
+
+    fn join_crc(&self, first: u32, second: u32, second_size: u32) -> u32 {
+        if self.checksums() { crc32c::crc32c_combine(first, second, second_size as usize) } else { 0 }
+    }
+
+    /// Writes zeros into the smallest gaps until the ranges are few. Gaps without pages, or with somebody else's claim on
+    /// them, stay.
+    fn fill_gaps(&self, ticket: &Ticket, extents: &[Extent], mut ranges: Vec<Range>) -> Vec<Range> {
+        while ranges.len() > RANGES_MAX {
+            let active = &self.active[&ticket.key];
+            let fillable = |&number: &usize| {
+                let (from, to) = (ranges[number].end, ranges[number + 1].start);
+                active.is_unclaimed(from, to, Some(ticket.at)) && chunk::is_mapped(extents, from / PAGE, chunk::page_end(to))
+            };
+            let gaps = (0..ranges.len() - 1).filter(fillable);
+            let Some(number) = gaps.min_by_key(|&number| ranges[number + 1].start - ranges[number].end) else { break };
+            let (from, to) = (ranges[number].end, ranges[number + 1].start);
+            chunk::for_each_piece(extents, from, to, |offset, _, size| self.data.fill_zero(offset, u64::from(size)));
+            let second = ranges.remove(number + 1);
+            let zeros = if self.checksums() { chunk::crc_of(self.data.as_ref(), extents, from, to) } else { 0 };
+            let crc = self.join_crc(ranges[number].crc, zeros, to - from);
+            ranges[number] = Range { start: ranges[number].start, end: second.end, crc: self.join_crc(crc, second.crc, second.end - second.start) };
+        }
+        ranges
+    }
+}
+
+/// Whether the write's bytes may be copied over what is in the chunk's pages.
+fn may_copy(active: &Active, base: &[Extent], ticket: &Ticket) -> bool {
+    !active.has_readers()
+        && !active.has_other_landing(ticket.start, ticket.end, Some(ticket.at))
+        && chunk::is_mapped(base, ticket.start / PAGE, chunk::page_end(ticket.end))
+}
+
+/// Whether copying the write's bytes is better than swapping its pages in.
+fn prefers_copy(current: &Chunk, base: &[Extent], ticket: &Ticket) -> bool {
+    let live_edges: u32 = edges(ticket.start, ticket.end)
+        .iter()
+        .flat_map(|&(from, to)| current.ranges.iter().map(move |range| range.end.min(to).saturating_sub(range.start.max(from))))
+        .sum();
+    !ticket.staged || ticket.end - ticket.start <= live_edges || base.len() >= EXTENTS_MAX
+}
+
+/// Bytes before and after `start..end` in its first and last page.
+fn edges(start: u32, end: u32) -> [(u32, u32); 2] {
+    [(start / PAGE * PAGE, start), (end, end.next_multiple_of(PAGE))]
+}
+
+/// The copies that bring bytes `start..end` of a chunk from one place to another; none where both are the same.
+fn plan_copies(from: &[Extent], to: &[Extent], start: u32, end: u32, copies: &mut Vec<Copy>) {
+    chunk::for_each_piece(from, start, end, |source, byte, size| {
+        chunk::for_each_piece(to, byte, byte + size, |target, part, part_size| {
+            let source = source + u64::from(part - byte);
+            if source != target {
+                copies.push(Copy { from: source, to: target, size: part_size });
+            }
+        });
+    });
+}
+
+fn clip_all(extents: &[Extent], first: u32, last: u32) -> Few<Extent> {
+    let parts: Vec<Extent> = extents.iter().filter_map(|extent| extent.clip(first, last)).collect();
+    Few::from_slice(&parts)
+}
