@@ -6,6 +6,7 @@ use crate::stream::{Listener, Stream};
 use crate::task::ReadyQueue;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,6 +38,10 @@ pub trait Driver {
     fn connect(&self, address: SocketAddr) -> io::Result<Stream>;
     /// Listens on an address; port 0 picks one.
     fn listen(&self, address: SocketAddr) -> io::Result<Listener>;
+    /// Makes a stream of a connected socket that was made elsewhere. Errors: `Unsupported` where there are no descriptors.
+    fn adopt(&self, _socket: OwnedFd) -> io::Result<Stream> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// The storage in a directory.
     fn storage(&self, directory: &Path) -> io::Result<Rc<dyn Storage>>;
     /// Delivers events that are there, without waiting. True if there were any.

@@ -36,7 +36,10 @@ impl EventBuffer {
 
     /// Takes events, waiting for the first one for `timeout` nanoseconds (`None`: for ever).
     pub fn wait(&mut self, epoll: libc::c_int, timeout: Option<Nanos>) {
-        let time = timeout.map(|timeout| libc::timespec { tv_sec: (timeout / 1_000_000_000) as i64, tv_nsec: (timeout % 1_000_000_000) as i64 });
+        let time = timeout.map(|timeout| libc::timespec {
+            tv_sec: (timeout / 1_000_000_000) as i64,
+            tv_nsec: (timeout % 1_000_000_000) as i64,
+        });
         let pointer = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // A zero time-out needs no precision: the older call is the cheaper one.
         let count = if timeout == Some(0) {
@@ -45,9 +48,12 @@ impl EventBuffer {
         } else {
             let mask = std::ptr::null::<libc::sigset_t>();
             // SAFETY: the buffer takes that many events; the time-out is a local or null; no signal mask is given.
-            let count = unsafe { libc::syscall(libc::SYS_epoll_pwait2, epoll, self.events.as_mut_ptr(), EVENTS_MAX, pointer, mask, 8) };
+            let count = unsafe {
+                libc::syscall(libc::SYS_epoll_pwait2, epoll, self.events.as_mut_ptr(), EVENTS_MAX, pointer, mask, 8)
+            };
             if count < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) {
-                let milliseconds = timeout.map_or(-1, |timeout| timeout.div_ceil(1_000_000).min(i32::MAX as u64) as i32);
+                let milliseconds =
+                    timeout.map_or(-1, |timeout| timeout.div_ceil(1_000_000).min(i32::MAX as u64) as i32);
                 // SAFETY: as above; kernels before 5.11 know milliseconds only.
                 unsafe { libc::epoll_wait(epoll, self.events.as_mut_ptr(), EVENTS_MAX as libc::c_int, milliseconds) }
             } else {
@@ -79,7 +85,9 @@ impl Watch for Core {
         self.table.remove(token);
         // Closing alone would not do where a forked child still holds the socket.
         // SAFETY: no event is passed.
-        unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, descriptor.as_raw_fd(), std::ptr::null_mut()) };
+        unsafe {
+            libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, descriptor.as_raw_fd(), std::ptr::null_mut())
+        };
     }
 }
 
@@ -87,7 +95,10 @@ impl Core {
     fn control(&self, descriptor: &OwnedFd, events: u32, token: u64) -> io::Result<()> {
         let mut event = libc::epoll_event { events: events | libc::EPOLLET as u32, u64: token };
         // SAFETY: the event is a local.
-        system::check(unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, descriptor.as_raw_fd(), &mut event) }).map(drop)
+        system::check(unsafe {
+            libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, descriptor.as_raw_fd(), &mut event)
+        })
+        .map(drop)
     }
 }
 
@@ -161,6 +172,10 @@ impl Driver for EpollDriver {
 
     fn listen(&self, address: SocketAddr) -> io::Result<Listener> {
         system::listen(&self.core, address)
+    }
+
+    fn adopt(&self, socket: OwnedFd) -> io::Result<Stream> {
+        system::adopt(&self.core, socket)
     }
 
     fn storage(&self, directory: &Path) -> io::Result<Rc<dyn Storage>> {

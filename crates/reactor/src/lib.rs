@@ -10,6 +10,7 @@ mod epoll;
 mod executor;
 mod handshake;
 mod link;
+pub mod process;
 pub mod region;
 pub mod service;
 pub mod shared;

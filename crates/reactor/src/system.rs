@@ -262,6 +262,16 @@ fn watch_stream<W: Watch>(driver: &Rc<W>, descriptor: OwnedFd, connected: bool) 
     Ok(Stream::new(WatchedSocket { descriptor, driver: driver.clone(), token }, readiness))
 }
 
+/// Watches a connected socket that was made elsewhere, and makes it non-blocking.
+pub(crate) fn adopt<W: Watch>(driver: &Rc<W>, socket: OwnedFd) -> io::Result<Stream> {
+    // SAFETY: no pointers; the flag is set on a descriptor that is ours.
+    unsafe {
+        let flags = check(libc::fcntl(socket.as_raw_fd(), libc::F_GETFL))?;
+        check(libc::fcntl(socket.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK))?;
+    }
+    watch_stream(driver, socket, true)
+}
+
 /// Starts to connect.
 pub(crate) fn connect<W: Watch>(driver: &Rc<W>, address: SocketAddr) -> io::Result<Stream> {
     let descriptor = new_socket(address)?;
@@ -300,7 +310,9 @@ impl<W: Watch> ListenSocket for WatchedSocket<W> {
             OwnedFd::from_raw_fd(check(raw)?)
         };
         // A peer that has gone already has no address; the caller shall just take the next one.
-        let Ok(peer) = address_of(&descriptor, libc::getpeername) else { return Err(ErrorKind::ConnectionAborted.into()) };
+        let Ok(peer) = address_of(&descriptor, libc::getpeername) else {
+            return Err(ErrorKind::ConnectionAborted.into());
+        };
         set_option(&descriptor, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
         Ok((watch_stream(&self.driver, descriptor, true)?, peer))
     }
@@ -383,7 +395,9 @@ impl<W: Watch> Socket for WatchedSocket<W> {
         let mut size = size_of::<libc::c_int>() as libc::socklen_t;
         let descriptor = self.descriptor.as_raw_fd();
         // SAFETY: writes one local integer.
-        check(unsafe { libc::getsockopt(descriptor, libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut error).cast(), &mut size) })?;
+        check(unsafe {
+            libc::getsockopt(descriptor, libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut error).cast(), &mut size)
+        })?;
         if error != 0 {
             return Err(io::Error::from_raw_os_error(error));
         }

@@ -265,6 +265,10 @@ impl Driver for UringDriver {
         system::listen(&self.core, address)
     }
 
+    fn adopt(&self, socket: OwnedFd) -> io::Result<Stream> {
+        system::adopt(&self.core, socket)
+    }
+
     fn storage(&self, directory: &Path) -> io::Result<Rc<dyn Storage>> {
         Ok(Rc::new(MappedStorage::open(directory, Rc::new(RingSync(Rc::downgrade(&self.core))))?))
     }
@@ -332,7 +336,9 @@ impl Future for SyncFuture {
     fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<io::Result<()>> {
         let index = self.index.expect("a future is not polled after it completed");
         let mut operations = self.core.operations.borrow_mut();
-        let Some(operation) = &mut operations[index as usize] else { unreachable!("the entry lives until its future takes it") };
+        let Some(operation) = &mut operations[index as usize] else {
+            unreachable!("the entry lives until its future takes it")
+        };
         let Some(result) = operation.result else {
             operation.waker = Some(context.waker().clone());
             return Poll::Pending;

@@ -1,0 +1,347 @@
+//! What a program's front end asks of the operating system: signals as events, detached processes, processes known by
+//! number and start time, names of users, and the local time of day.
+
+use crate::{Nanos, Reactor, Stream};
+use std::ffi::CStr;
+use std::future::poll_fn;
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+pub use libc::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGTERM};
+
+/// The socket that the signal handler writes to; -1 while nobody listens.
+static SIGNAL_SOCKET: AtomicI32 = AtomicI32::new(-1);
+
+/// A signal that has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Signal {
+    pub number: i32,
+    /// The terminal sent it to the whole foreground group, so children have it already.
+    pub from_terminal: bool,
+}
+
+impl Signal {
+    /// The exit status by which shells tell that a program ended by this signal.
+    pub fn exit_code(self) -> u8 {
+        (128 + self.number) as u8
+    }
+}
+
+/// Signals as events on a loop. At most one per program; the signals are caught from then on until the program ends.
+pub struct Signals {
+    stream: Stream,
+}
+
+impl Signals {
+    /// Catches the signals with these numbers. Errors: those of the system; `Unsupported` in the simulator.
+    pub fn catch(reactor: &Reactor, numbers: &[i32]) -> io::Result<Signals> {
+        let (reader, writer) = UnixStream::pair()?;
+        writer.set_nonblocking(true)?;
+        // The handler may use the descriptor at any time from now on, so it stays open until the program ends.
+        let before = SIGNAL_SOCKET.swap(writer.into_raw_fd(), Ordering::AcqRel);
+        assert!(before == -1, "signals are caught in one place of a program");
+        for number in numbers {
+            catch(*number)?;
+        }
+        Ok(Signals { stream: reactor.driver().adopt(OwnedFd::from(reader))? })
+    }
+
+    /// The next signal.
+    pub async fn next(&self) -> Signal {
+        loop {
+            if let Some(signal) = self.take() {
+                return signal;
+            }
+            poll_fn(|context| self.stream.poll_readable(context)).await;
+        }
+    }
+
+    /// A signal that has come already.
+    pub fn take(&self) -> Option<Signal> {
+        let mut event = [0u8; 2];
+        match self.stream.try_recv(&mut [IoSliceMut::new(&mut event)]) {
+            Ok(2) => Some(Signal { number: i32::from(event[0]), from_terminal: event[1] == 1 }),
+            _ => None,
+        }
+    }
+}
+
+fn catch(number: i32) -> io::Result<()> {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: a zeroed action is a valid one, with an empty mask; the handler has the signature that SA_SIGINFO asks for and
+    // calls only what is safe in handlers.
+    unsafe {
+        let action = action.assume_init_mut();
+        action.sa_sigaction = note_signal as extern "C" fn(_, _, _) as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+        crate::system::check(libc::sigaction(number, action, std::ptr::null_mut())).map(drop)
+    }
+}
+
+extern "C" fn note_signal(number: libc::c_int, information: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    /// si_code of signals that the kernel itself sends, among them those of a terminal (sigaction(2)).
+    const SI_KERNEL: libc::c_int = 0x80;
+    // SAFETY: the kernel gives a valid pointer; send is safe in handlers, and errno is put back as it was.
+    unsafe {
+        let errno = *libc::__errno_location();
+        let event = [number as u8, u8::from((*information).si_code == SI_KERNEL)];
+        // A full socket means that thousands of signals wait already: one more says nothing new.
+        libc::send(SIGNAL_SOCKET.load(Ordering::Acquire), event.as_ptr().cast(), 2, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        *libc::__errno_location() = errno;
+    }
+}
+
+/// Starts a command in a session of its own, so that no terminal's signals reach it.
+pub fn spawn_detached(command: &mut Command) -> io::Result<Child> {
+    let detach = || {
+        // SAFETY: a plain system call. It fails only for leaders of a group, which a new process is not.
+        crate::system::check(unsafe { libc::setsid() }).map(drop)
+    };
+    // SAFETY: between fork and exec only that async-signal-safe call is made.
+    unsafe { command.pre_exec(detach) };
+    command.spawn()
+}
+
+/// Lets the kernel send `signal` to the command's process when the thread that starts it dies.
+pub fn signal_at_our_death(command: &mut Command, signal: i32) {
+    let parent = std::process::id();
+    let bind = move || {
+        // SAFETY: plain system calls on numbers.
+        unsafe {
+            crate::system::check(libc::prctl(libc::PR_SET_PDEATHSIG, signal))?;
+            // The parent may have died before the line above.
+            if libc::getppid() as u32 != parent {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is allocated.
+    unsafe { command.pre_exec(bind) };
+}
+
+/// Effective user of this process.
+pub fn user() -> u32 {
+    // SAFETY: a plain system call that can't fail.
+    unsafe { libc::geteuid() }
+}
+
+/// A process, known by its number and the time when it started, so that a number that was given out again is not
+/// mistaken for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessId {
+    pub pid: u32,
+    /// Clock ticks between the start of the machine and that of the process (field 22 of /proc/PID/stat).
+    pub started: u64,
+}
+
+impl ProcessId {
+    /// The process that has this number now; `None` if there is none, or only its unclaimed exit status.
+    pub fn of(pid: u32) -> Option<ProcessId> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (state, started) = parse_stat(&text)?;
+        (!matches!(state, 'Z' | 'X')).then_some(ProcessId { pid, started })
+    }
+
+    /// Whether it still runs.
+    pub fn is_alive(self) -> bool {
+        ProcessId::of(self.pid) == Some(self)
+    }
+
+    /// Sends it a signal. False if it does not run any more. Errors: `PermissionDenied` for the process of another user.
+    pub fn signal(self, number: i32) -> io::Result<bool> {
+        // SAFETY: a system call on numbers; the new descriptor is owned from here on.
+        let raw = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid as libc::pid_t, 0) } as libc::c_int;
+        let handle = if raw >= 0 {
+            // SAFETY: the descriptor is new and nobody else owns it.
+            Some(unsafe { OwnedFd::from_raw_fd(raw) })
+        } else {
+            match io::Error::last_os_error().raw_os_error() {
+                Some(libc::ESRCH) => return Ok(false),
+                // Kernels before 5.3 have only numbers, whose owner may change right after it was looked at.
+                _ => None,
+            }
+        };
+        if !self.is_alive() {
+            return Ok(false);
+        }
+        let result = match &handle {
+            // SAFETY: system calls on numbers and a null pointer.
+            Some(handle) => unsafe {
+                let information = std::ptr::null::<libc::siginfo_t>();
+                libc::syscall(libc::SYS_pidfd_send_signal, handle.as_raw_fd(), number, information, 0) as libc::c_int
+            },
+            // SAFETY: a system call on numbers.
+            None => unsafe { libc::kill(self.pid as libc::pid_t, number) },
+        };
+        match crate::system::check(result) {
+            Ok(_) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Bytes of memory that it holds now; `None` if it does not run any more.
+    pub fn resident_bytes(self) -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let kibibytes: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
+        self.is_alive().then_some(kibibytes * 1024)
+    }
+
+    /// How long it has been running.
+    pub fn uptime(self) -> Option<Nanos> {
+        let text = std::fs::read_to_string("/proc/uptime").ok()?;
+        let seconds: f64 = text.split_ascii_whitespace().next()?.parse().ok()?;
+        // SAFETY: a library call without pointers.
+        let ticks_per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as f64;
+        let running = (seconds - self.started as f64 / ticks_per_second).max(0.0);
+        Some((running * 1e9) as Nanos)
+    }
+}
+
+/// State and start time from the text of /proc/PID/stat (proc(5)). The program's name may hold any character, also
+/// brackets and spaces, so fields are counted from behind it.
+fn parse_stat(text: &str) -> Option<(char, u64)> {
+    let (_, fields) = text.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.nth(18)?.parse().ok()?))
+}
+
+/// A user's name.
+pub fn user_name(uid: u32) -> Option<String> {
+    let mut buffer = vec![0; 4096];
+    let mut entry = MaybeUninit::<libc::passwd>::zeroed();
+    let mut found = std::ptr::null_mut();
+    // SAFETY: all places are ours and as large as is said; the name is copied before they go.
+    unsafe {
+        let status = libc::getpwuid_r(uid, entry.as_mut_ptr(), buffer.as_mut_ptr(), buffer.len(), &mut found);
+        (status == 0 && !found.is_null()).then(|| CStr::from_ptr((*found).pw_name).to_string_lossy().into_owned())
+    }
+}
+
+/// A group's name.
+pub fn group_name(gid: u32) -> Option<String> {
+    let mut buffer = vec![0; 1 << 16];
+    let mut entry = MaybeUninit::<libc::group>::zeroed();
+    let mut found = std::ptr::null_mut();
+    // SAFETY: as above.
+    unsafe {
+        let status = libc::getgrgid_r(gid, entry.as_mut_ptr(), buffer.as_mut_ptr(), buffer.len(), &mut found);
+        (status == 0 && !found.is_null()).then(|| CStr::from_ptr((*found).gr_name).to_string_lossy().into_owned())
+    }
+}
+
+/// A point of time on the local calendar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LocalTime {
+    pub year: i64,
+    /// 1 to 12.
+    pub month: u32,
+    /// 1 to 31.
+    pub day: u32,
+    pub hour: u32,
+    pub minute: u32,
+    pub second: u32,
+    /// Seconds east of Greenwich.
+    pub offset_seconds: i64,
+}
+
+/// The local calendar's view of a number of seconds since the epoch.
+pub fn local_time(seconds: i64) -> Option<LocalTime> {
+    let mut broken = MaybeUninit::<libc::tm>::zeroed();
+    // SAFETY: both pointers are to locals; a null result means that nothing was written.
+    let broken = unsafe {
+        if libc::localtime_r(&seconds, broken.as_mut_ptr()).is_null() {
+            return None;
+        }
+        broken.assume_init()
+    };
+    Some(LocalTime {
+        year: i64::from(broken.tm_year) + 1900,
+        month: broken.tm_mon as u32 + 1,
+        day: broken.tm_mday as u32,
+        hour: broken.tm_hour as u32,
+        minute: broken.tm_min as u32,
+        second: broken.tm_sec as u32,
+        offset_seconds: broken.tm_gmtoff,
+    })
+}
+
+/// Bytes free for this user, and all bytes, of the file system that holds a path.
+pub fn file_system_space(path: &std::path::Path) -> io::Result<(u64, u64)> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
+    let mut space = MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: the path ends with NUL and the place is ours; zeroed space is a valid value.
+    let space = unsafe {
+        crate::system::check(libc::statvfs(path.as_ptr(), space.as_mut_ptr()))?;
+        space.assume_init()
+    };
+    Ok((space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DriverKind;
+    use std::process::Stdio;
+
+    /// Goal: signals become events on a loop over either driver's kind of descriptor, in order, with their sender.
+    /// Method: signals to this process.
+    #[test]
+    fn signals_are_events() {
+        let reactor = Reactor::open(DriverKind::Auto).unwrap();
+        let signals = Signals::catch(&reactor, &[libc::SIGUSR1, libc::SIGUSR2]).unwrap();
+        assert_eq!(signals.take(), None);
+        let us = ProcessId::of(std::process::id()).unwrap();
+        for number in [libc::SIGUSR1, libc::SIGUSR2, libc::SIGUSR1] {
+            assert!(us.signal(number).unwrap());
+            let signal = reactor.block_on(signals.next());
+            assert_eq!(signal, Signal { number, from_terminal: false });
+        }
+        assert_eq!(signals.take(), None);
+    }
+
+    /// Goal: a detached process is seen alive, can be ended, and is then seen dead; a recycled number is not it.
+    #[test]
+    fn processes_are_known_by_start_time() {
+        let mut command = Command::new("/bin/cat");
+        command.stdin(Stdio::piped());
+        let mut child = spawn_detached(&mut command).unwrap();
+        let process = ProcessId::of(child.id()).unwrap();
+        let other = ProcessId { started: process.started + 1, ..process };
+        assert!(process.is_alive() && process.resident_bytes().is_some() && process.uptime().is_some());
+        assert!(!other.is_alive() && !other.signal(SIGKILL).unwrap());
+        assert!(process.is_alive());
+        assert!(process.signal(SIGTERM).unwrap());
+        child.wait().unwrap();
+        assert!(!process.is_alive() && !process.signal(SIGTERM).unwrap());
+    }
+
+    /// Goal: names with brackets and spaces do not shift the fields of /proc/PID/stat.
+    #[test]
+    fn stat_is_parsed_behind_the_name() {
+        let fields: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
+        let text = format!("7 (a) S 1 (b) Z {}", fields.join(" "));
+        assert_eq!(parse_stat(&text), Some(('Z', 22)));
+        assert_eq!(parse_stat("7 (a) S 1"), None);
+    }
+
+    /// Goal: the calendar's fields count as documented.
+    /// Method: the epoch, shifted to be the epoch on the local calendar.
+    #[test]
+    fn calendar() {
+        let offset = local_time(0).unwrap().offset_seconds;
+        let time = local_time(951_825_599 - offset).unwrap();
+        assert_eq!((time.year, time.month, time.day), (2000, 2, 29));
+        assert_eq!((time.hour, time.minute, time.second), (11, 59, 59));
+        assert!(user_name(0).is_some_and(|name| name == "root") && user_name(u32::MAX - 7).is_none());
+    }
+}
