@@ -115,9 +115,20 @@ pub struct ChannelStatistics {
     pub bytes_received: u64,
 }
 
-/// A way to one server. Clones share it.
+/// A way to one server. Clones share it; with the last one the connection ends.
 #[derive(Clone)]
-pub struct Channel(Rc<Inner>);
+pub struct Channel(Rc<Inner>, #[allow(dead_code)] Rc<Owner>);
+
+/// Held by channels alone, not by the tasks that serve them.
+struct Owner(std::rc::Weak<Inner>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if let Some(inner) = self.0.upgrade() {
+            inner.close();
+        }
+    }
+}
 
 struct Inner {
     reactor: Reactor,
@@ -213,7 +224,9 @@ impl Channel {
             closed: false,
             statistics: ChannelStatistics::default(),
         };
-        Channel(Rc::new(Inner { reactor: reactor.clone(), options, state: RefCell::new(state) }))
+        let inner = Rc::new(Inner { reactor: reactor.clone(), options, state: RefCell::new(state) });
+        let owner = Rc::new(Owner(Rc::downgrade(&inner)));
+        Channel(inner, owner)
     }
 
     pub fn server(&self) -> u32 {
@@ -237,11 +250,7 @@ impl Channel {
 
     /// Closes the connection for good; outstanding calls fail.
     pub fn close(&self) {
-        let mut state = self.0.state.borrow_mut();
-        state.closed = true;
-        self.0.disconnect(&mut state, "the channel was closed");
-        self.0.fail_all(&mut state, Status::Unreachable, "the channel was closed");
-        state.wake_watcher();
+        self.0.close();
     }
 
     /// Sends a request and waits for its reply. It reaches the wire when first polled. A call that is dropped early may
@@ -411,6 +420,14 @@ fn body_size(body: &[RawSlice]) -> u64 {
 }
 
 impl Inner {
+    fn close(&self) {
+        let mut state = self.state.borrow_mut();
+        state.closed = true;
+        self.disconnect(&mut state, "the channel was closed");
+        self.fail_all(&mut state, Status::Unreachable, "the channel was closed");
+        state.wake_watcher();
+    }
+
     fn failure(&self, operation: Operation, status: Status, words: &str) -> Failure {
         let address = self.options.cluster.servers[self.options.server as usize].address;
         let text = format!("{words}; its address is {address}").into_bytes();

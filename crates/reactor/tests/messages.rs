@@ -259,6 +259,51 @@ fn cut_connection_resends_the_same_sequence() {
     assert!(first.statistics().resends == 1 && first.statistics().connects == 2);
 }
 
+/// Goal: with the last handle the connection ends, on both sides.
+#[test]
+fn dropped_channel_disconnects() {
+    let fixture = fixture(DriverKind::Epoll, SECOND);
+    let first = channel(&fixture, &fixture.cluster, 1, SECOND);
+    outcome(&fixture, &first, ping()).unwrap();
+    assert_eq!(fixture.handle.statistics().connections, 1);
+    drop(first);
+    fixture.reactor.block_on(async {
+        while fixture.handle.statistics().connections > 0 {
+            fixture.reactor.yield_now().await;
+        }
+    });
+}
+
+/// Goal: a call that is dropped half way neither corrupts the stream nor its memory, and others go on.
+/// Method: drop a call whose reply is on its way, and one whose body is too large for the socket.
+#[test]
+fn dropped_calls_disturb_nobody() {
+    let fixture = fixture(DriverKind::Epoll, SECOND);
+    let first = channel(&fixture, &fixture.cluster, 1, 10 * SECOND);
+    let body = vec![5; 30 << 20];
+    for _ in 0..3 {
+        let mut place = vec![0; (30 << 20) + 3];
+        fixture.reactor.block_on(async {
+            let slices = [IoSlice::new(&body)];
+            let mut call = Call::new(Operation::Write, &Empty {});
+            call.body = &slices;
+            call.place = vec![IoSliceMut::new(&mut place)];
+            let mut future = std::pin::pin!(first.call(call));
+            let mut polls = 0;
+            std::future::poll_fn(|cx| {
+                polls += 1;
+                let _ = future.as_mut().poll(cx);
+                cx.waker().wake_by_ref();
+                if polls > 20 { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+            })
+            .await;
+        });
+        drop(place);
+        outcome(&fixture, &first, ping()).unwrap();
+    }
+    assert_eq!(first.outstanding(), 0);
+}
+
 /// Goal: strangers and broken peers get one error and are closed, and disturb nobody.
 /// Method: random bytes, a truncated hello, an oversized one, and an authenticated peer that sends nonsense.
 #[test]
