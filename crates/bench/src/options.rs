@@ -1,0 +1,547 @@
+//! The one table of options: flags, environment variables and the help text come from it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+/// How an option's text is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Count,
+    Size,
+    Seconds,
+    Text,
+    Flag,
+}
+
+struct Spec {
+    name: &'static str,
+    kind: Kind,
+    /// What holds when nobody says anything; empty means unset.
+    default: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    /// Passed from the leader to its workers, of no use to people.
+    internal: bool,
+}
+
+const fn spec(name: &'static str, kind: Kind, default: &'static str, unit: &'static str, help: &'static str) -> Spec {
+    Spec { name, kind, default, unit, help, internal: false }
+}
+
+const fn internal(name: &'static str, kind: Kind) -> Spec {
+    Spec { name, kind, default: "", unit: "", help: "", internal: true }
+}
+
+const TABLE: &[Spec] = &[
+    spec("target", Kind::Text, "tabane", "TARGET", "what to measure: tabane, or posix:DIRECTORY"),
+    spec("compare", Kind::Text, "", "TARGET", "measure this target too, in turns, and print medians and ratios"),
+    spec("repeat", Kind::Count, "1", "runs", "runs of each bench on each target"),
+    spec("procs", Kind::Count, "2", "processes", "processes that do the work together"),
+    spec("block-size", Kind::Size, "1GiB", "bytes", "volume that each process writes in the ior benches"),
+    spec("transfer-size", Kind::Size, "", "bytes", "size of one write or read: 1MiB in ior-easy, 47,008 in ior-hard"),
+    spec("files", Kind::Count, "50000", "files", "files of each process in mdtest and find; pings of each in ping"),
+    spec(
+        "seconds",
+        Kind::Seconds,
+        "0",
+        "seconds",
+        "stop each phase of writing, creating or pinging after this time; 0 never",
+    ),
+    spec("verify", Kind::Flag, "", "", "after each timed run, run again untimed and check all contents"),
+    spec("no-warm", Kind::Flag, "", "", "do not write and delete the same volume before the timed run"),
+    spec("servers", Kind::Count, "2", "servers", "servers of the cluster started for --target tabane"),
+    spec("transport", Kind::Text, "tcp", "NAME", "transport of that cluster"),
+    spec("store", Kind::Text, "", "STORE", "store of that cluster, as for `tabane up`"),
+    spec(
+        "chunk-size",
+        Kind::Size,
+        "0",
+        "bytes",
+        "chunk size of that cluster and of the files made; 0 takes the cluster's",
+    ),
+    spec("placement", Kind::Text, "", "NAME", "placement of that cluster, as for `tabane up`"),
+    spec("tabane", Kind::Text, "", "FILE", "the tabane program; unset means beside this one, else the one in PATH"),
+    spec("help", Kind::Flag, "", "", "print this text"),
+    internal("worker", Kind::Count),
+    internal("board", Kind::Text),
+    internal("directory", Kind::Text),
+];
+
+const INTRODUCTION: &str = "\
+tabane-bench [OPTIONS] BENCH...
+Measures a file system with several processes. One JSON line a phase goes to standard output, tables go to standard error.
+
+Benches:
+  ior-easy     each process writes its own file in large pieces and reads its neighbour's
+  ior-hard     all write one file in pieces of 47,008 bytes, interleaved, and read their neighbour's pieces
+  mdtest-easy  empty files, one directory a process: create, stat, read, remove
+  mdtest-hard  files of 3,901 bytes in one shared directory: create, stat, read, remove
+  find         search what mdtest made by name, size and age
+  ping         round trips to each server (--target tabane only)
+  all          all of them but ping
+
+Example: tabane-bench --procs 2 --servers 2 --compare posix:/dev/shm --repeat 3 ior-easy mdtest-easy
+A cluster is started and taken down again unless TABANE_CLUSTER names one.
+
+Options (each also as an environment variable: --block-size is TABANE_BENCH_BLOCK_SIZE):
+";
+
+/// The benches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bench {
+    IorEasy,
+    IorHard,
+    MdtestEasy,
+    MdtestHard,
+    Find,
+    Ping,
+    /// Internal: removes what an interrupted run left.
+    Clean,
+}
+
+/// What a phase counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    Bytes,
+    Operations,
+}
+
+const EVERY_BENCH: [(Bench, &str); 7] = [
+    (Bench::IorEasy, "ior-easy"),
+    (Bench::IorHard, "ior-hard"),
+    (Bench::MdtestEasy, "mdtest-easy"),
+    (Bench::MdtestHard, "mdtest-hard"),
+    (Bench::Find, "find"),
+    (Bench::Ping, "ping"),
+    (Bench::Clean, "clean"),
+];
+
+impl Bench {
+    pub fn name(self) -> &'static str {
+        EVERY_BENCH.iter().find(|(bench, _)| *bench == self).map_or("", |(_, name)| name)
+    }
+
+    /// Its phases in order.
+    pub fn phases(self) -> &'static [&'static str] {
+        match self {
+            Bench::IorEasy | Bench::IorHard => &["write", "read"],
+            Bench::MdtestEasy | Bench::MdtestHard => &["create", "stat", "read", "remove"],
+            Bench::Find => &["find"],
+            Bench::Ping => &["ping"],
+            Bench::Clean => &[],
+        }
+    }
+
+    pub fn unit(self) -> Unit {
+        match self {
+            Bench::IorEasy | Bench::IorHard => Unit::Bytes,
+            _ => Unit::Operations,
+        }
+    }
+}
+
+/// A file system to measure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TargetName {
+    Tabane,
+    Posix(PathBuf),
+}
+
+impl fmt::Display for TargetName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TargetName::Tabane => f.write_str("tabane"),
+            TargetName::Posix(directory) => write!(f, "posix:{}", directory.display()),
+        }
+    }
+}
+
+impl TargetName {
+    fn parse(text: &str) -> Result<TargetName, String> {
+        match text.split_once(':') {
+            None if text == "tabane" => Ok(TargetName::Tabane),
+            Some(("posix", directory)) if !directory.is_empty() => Ok(TargetName::Posix(PathBuf::from(directory))),
+            _ => Err(format!("target \"{text}\" is not known; use tabane or posix:DIRECTORY")),
+        }
+    }
+}
+
+/// What makes this process a worker instead of the leader.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    pub rank: u32,
+    pub board: PathBuf,
+    /// Directory on the target in which everything is made; a path from the target's root.
+    pub directory: String,
+}
+
+/// All options, checked.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub benches: Vec<Bench>,
+    pub target: TargetName,
+    pub compare: Option<TargetName>,
+    pub repeat: u32,
+    pub procs: u32,
+    /// Bytes that each process writes.
+    pub block_size: u64,
+    /// Bytes of one call; unset means the bench's own.
+    pub transfer_size: Option<usize>,
+    pub files: u64,
+    /// 0 means no limit.
+    pub seconds: f64,
+    pub verify: bool,
+    pub warm: bool,
+    pub servers: u32,
+    pub transport: String,
+    pub store: Option<String>,
+    pub chunk_size: u32,
+    pub placement: Option<String>,
+    pub tabane: Option<PathBuf>,
+    pub worker: Option<Worker>,
+    /// The cluster that TABANE_CLUSTER names.
+    pub cluster: Option<PathBuf>,
+    /// As given, so that workers can be told the same.
+    texts: BTreeMap<&'static str, String>,
+}
+
+/// What the command line asks for.
+pub enum Request {
+    Help(String),
+    Run(Box<Options>),
+}
+
+/// Reads command line and environment. The error says what to do.
+pub fn read() -> Result<Request, String> {
+    // The one place where this program looks at its environment.
+    #[allow(clippy::disallowed_methods)]
+    let environment = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    parse(std::env::args_os().skip(1), environment)
+}
+
+fn parse(
+    arguments: impl IntoIterator<Item = OsString>,
+    environment: impl Fn(&str) -> Option<String>,
+) -> Result<Request, String> {
+    let mut texts = BTreeMap::new();
+    for spec in TABLE {
+        let variable = variable(spec);
+        let given = environment(&variable).filter(|text| !spec.internal && !text.is_empty());
+        if let Some(text) = given {
+            check(spec, &text).map_err(|error| format!("{variable}: {error}"))?;
+            texts.insert(spec.name, text);
+        }
+    }
+    let mut benches = Vec::new();
+    let mut parser = lexopt::Parser::from_args(arguments);
+    while let Some(argument) = parser.next().map_err(|error| error.to_string())? {
+        match argument {
+            lexopt::Arg::Short('h') => return Ok(Request::Help(help())),
+            lexopt::Arg::Short(letter) => return Err(unknown(&format!("-{letter}"))),
+            lexopt::Arg::Value(name) => add_bench(&name.to_string_lossy(), &mut benches)?,
+            lexopt::Arg::Long(name) => {
+                let spec = TABLE.iter().find(|spec| spec.name == name).ok_or_else(|| unknown(&format!("--{name}")))?;
+                let text = match spec.kind {
+                    Kind::Flag => "1".to_string(),
+                    _ => {
+                        let value = parser.value().map_err(|error| error.to_string())?;
+                        value.into_string().map_err(|_| format!("--{}: the value is not UTF-8", spec.name))?
+                    }
+                };
+                check(spec, &text).map_err(|error| format!("--{}: {error}", spec.name))?;
+                texts.insert(spec.name, text);
+            }
+        }
+    }
+    if texts.contains_key("help") {
+        return Ok(Request::Help(help()));
+    }
+    let cluster = environment("TABANE_CLUSTER").filter(|text| !text.is_empty()).map(PathBuf::from);
+    Options::build(benches, texts, cluster).map(|options| Request::Run(Box::new(options)))
+}
+
+impl Options {
+    fn build(
+        benches: Vec<Bench>,
+        texts: BTreeMap<&'static str, String>,
+        cluster: Option<PathBuf>,
+    ) -> Result<Options, String> {
+        let values = Values(&texts);
+        let worker = match values.text("worker") {
+            None => None,
+            Some(_) => Some(Worker {
+                rank: values.count("worker", 0, u64::from(reactor::barrier::PARTY_COUNT_MAX))? as u32,
+                board: PathBuf::from(values.text("board").ok_or("--worker needs --board")?),
+                directory: values.text("directory").ok_or("--worker needs --directory")?,
+            }),
+        };
+        if benches.is_empty() {
+            return Err("name a bench, for instance ior-easy, or all; see tabane-bench --help".into());
+        }
+        let options = Options {
+            benches,
+            target: TargetName::parse(&values.text("target").unwrap_or_default())?,
+            compare: values.text("compare").map(|text| TargetName::parse(&text)).transpose()?,
+            repeat: values.count("repeat", 1, 10_000)? as u32,
+            procs: values.count("procs", 1, u64::from(reactor::barrier::PARTY_COUNT_MAX))? as u32,
+            block_size: values.size("block-size", 1, 1 << 50)?.unwrap_or(1),
+            transfer_size: values.size("transfer-size", 1, 1 << 30)?.map(|size| size as usize),
+            files: values.count("files", 1, 1 << 40)?,
+            seconds: values.text("seconds").and_then(|text| text.parse().ok()).unwrap_or(0.0),
+            verify: values.text("verify").is_some(),
+            warm: values.text("no-warm").is_none(),
+            servers: values.count("servers", 1, u64::from(wire::limits::SERVER_COUNT_MAX))? as u32,
+            transport: values.text("transport").unwrap_or_default(),
+            store: values.text("store"),
+            chunk_size: values.size("chunk-size", 0, u64::from(wire::limits::CHUNK_SIZE_MAX))?.unwrap_or(0) as u32,
+            placement: values.text("placement"),
+            tabane: values.text("tabane").map(PathBuf::from),
+            worker,
+            cluster,
+            texts,
+        };
+        options.check_together()?;
+        Ok(options)
+    }
+
+    fn check_together(&self) -> Result<(), String> {
+        if self.compare.as_ref() == Some(&self.target) {
+            return Err("--compare names the same target as --target; name another one".into());
+        }
+        let posix_only =
+            self.target != TargetName::Tabane || self.compare.as_ref().is_some_and(|t| *t != TargetName::Tabane);
+        if self.benches.contains(&Bench::Ping) && posix_only {
+            return Err("ping measures servers; leave posix targets out of that run".into());
+        }
+        if self.chunk_size != 0 && self.chunk_size < wire::limits::CHUNK_SIZE_MIN {
+            return Err(format!("--chunk-size must be at least {} bytes", wire::limits::CHUNK_SIZE_MIN));
+        }
+        Ok(())
+    }
+
+    /// Changes the number of processes, for steps that one does alone.
+    pub fn set_procs(&mut self, procs: u32) {
+        self.procs = procs;
+        self.texts.insert("procs", procs.to_string());
+    }
+
+    /// The arguments that make another process of this program a worker under the same options.
+    pub fn worker_arguments(&self, bench: Bench, target: &TargetName, worker: &Worker) -> Vec<String> {
+        let mut texts = self.texts.clone();
+        for name in ["compare", "repeat"] {
+            texts.remove(name);
+        }
+        texts.insert("target", target.to_string());
+        texts.insert("worker", worker.rank.to_string());
+        texts.insert("board", worker.board.display().to_string());
+        texts.insert("directory", worker.directory.clone());
+        let is_flag = |name: &str| TABLE.iter().any(|spec| spec.name == name && spec.kind == Kind::Flag);
+        let mut arguments = vec![bench.name().to_string()];
+        for (name, text) in texts {
+            arguments.push(if is_flag(name) { format!("--{name}") } else { format!("--{name}={text}") });
+        }
+        arguments
+    }
+}
+
+/// Texts by name, with defaults from the table.
+struct Values<'a>(&'a BTreeMap<&'static str, String>);
+
+impl Values<'_> {
+    /// `None` when neither given nor a default exists.
+    fn text(&self, name: &str) -> Option<String> {
+        let default = || TABLE.iter().find(|spec| spec.name == name).map(|spec| spec.default.to_string());
+        self.0.get(name).cloned().or_else(default).filter(|text| !text.is_empty())
+    }
+
+    fn count(&self, name: &str, least: u64, most: u64) -> Result<u64, String> {
+        let value = self.text(name).unwrap_or_default().parse().map_err(|_| format!("--{name}: not a number"))?;
+        in_range(name, value, least, most)
+    }
+
+    fn size(&self, name: &str, least: u64, most: u64) -> Result<Option<u64>, String> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        let value = parse_size(&text).ok_or_else(|| format!("--{name}: not a size"))?;
+        in_range(name, value, least, most).map(Some)
+    }
+}
+
+fn in_range(name: &str, value: u64, least: u64, most: u64) -> Result<u64, String> {
+    if (least..=most).contains(&value) {
+        return Ok(value);
+    }
+    Err(format!("--{name}: {value} is out of range ({least} to {most})"))
+}
+
+fn variable(spec: &Spec) -> String {
+    format!("TABANE_BENCH_{}", spec.name.replace('-', "_").to_uppercase())
+}
+
+/// Names of all environment variables that set options; workers get theirs as arguments only.
+pub fn variables() -> impl Iterator<Item = String> {
+    TABLE.iter().map(variable)
+}
+
+fn check(spec: &Spec, text: &str) -> Result<(), String> {
+    let good = match spec.kind {
+        Kind::Count => text.parse::<u64>().is_ok(),
+        Kind::Size => parse_size(text).is_some(),
+        Kind::Seconds => text.parse::<f64>().is_ok_and(|seconds| (0.0..=1e9).contains(&seconds)),
+        Kind::Text | Kind::Flag => true,
+    };
+    if good {
+        return Ok(());
+    }
+    let wanted = match spec.kind {
+        Kind::Size => "a size such as 4096, 64KiB or 1GiB",
+        Kind::Seconds => "a time in seconds such as 2.5",
+        _ => "a whole number",
+    };
+    Err(format!("\"{text}\" is not {wanted}"))
+}
+
+/// Bytes, with an optional suffix: K, M, G, T, also written KiB or kib (powers of 1,024).
+fn parse_size(text: &str) -> Option<u64> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let number: u64 = text[..digits].parse().ok()?;
+    let shift = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return None,
+    };
+    number.checked_mul(1 << shift)
+}
+
+fn add_bench(name: &str, benches: &mut Vec<Bench>) -> Result<(), String> {
+    if name == "all" {
+        benches.extend([Bench::IorEasy, Bench::IorHard, Bench::MdtestEasy, Bench::MdtestHard, Bench::Find]);
+        return Ok(());
+    }
+    let found = EVERY_BENCH.iter().find(|(_, known)| *known == name);
+    let (bench, _) = found.ok_or_else(|| {
+        let known: Vec<&str> = EVERY_BENCH.iter().map(|(_, known)| *known).filter(|known| *known != "clean").collect();
+        format!("bench \"{name}\" is not known; there are {} and all", known.join(", "))
+    })?;
+    benches.push(*bench);
+    Ok(())
+}
+
+fn unknown(option: &str) -> String {
+    let near = TABLE.iter().filter(|spec| !spec.internal).map(|spec| format!("--{}", spec.name));
+    let near = near.map(|name| (distance(option, &name), name)).min().filter(|(distance, _)| *distance <= 3);
+    match near {
+        Some((_, name)) => format!("option {option} is not known; did you mean {name}?"),
+        None => format!("option {option} is not known; see tabane-bench --help"),
+    }
+}
+
+/// Number of single-byte edits between two texts (Wagner and Fischer 1974).
+fn distance(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.bytes().enumerate() {
+        let mut corner = row[0];
+        row[0] = i + 1;
+        for (j, b) in to.bytes().enumerate() {
+            let replaced = corner + usize::from(a != b);
+            corner = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row[to.len()]
+}
+
+fn help() -> String {
+    let mut text = INTRODUCTION.to_string();
+    for spec in TABLE.iter().filter(|spec| !spec.internal) {
+        let default = if spec.default.is_empty() { String::new() } else { format!(" [{}]", spec.default) };
+        text.push_str(&format!("  {:<26} {}{default}\n", format!("--{} {}", spec.name, spec.unit), spec.help));
+    }
+    text
+}
+
+/// Options of a command line that is right, for the tests of other files.
+#[cfg(test)]
+pub fn for_tests(arguments: &[&str]) -> Options {
+    match parse(arguments.iter().map(OsString::from), |_| None) {
+        Ok(Request::Run(options)) => *options,
+        _ => panic!("{arguments:?} is wrong"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Options, String> {
+        let lookup = |name: &str| environment.iter().find(|(key, _)| *key == name).map(|(_, v)| v.to_string());
+        match parse(arguments.iter().map(OsString::from), lookup)? {
+            Request::Run(options) => Ok(*options),
+            Request::Help(_) => Err("help".into()),
+        }
+    }
+
+    /// Goal: sizes are read with and without suffix and refused otherwise.
+    #[test]
+    fn sizes() {
+        let read = |text| parse_size(text);
+        assert_eq!(read("47008"), Some(47_008));
+        assert_eq!(read("1MiB"), Some(1 << 20));
+        assert_eq!(read("2g"), Some(2 << 30));
+        assert_eq!((read(""), read("x"), read("1Q"), read("99999999999T")), (None, None, None, None));
+    }
+
+    /// Goal: the command line goes before the environment, and that before the default.
+    #[test]
+    fn precedence() {
+        let environment = [("TABANE_BENCH_PROCS", "3"), ("TABANE_BENCH_FILES", "7"), ("TABANE_CLUSTER", "/run/x")];
+        let options = run(&["--procs", "4", "ior-easy"], &environment).unwrap();
+        assert_eq!((options.procs, options.files, options.repeat), (4, 7, 1));
+        assert_eq!(options.cluster, Some(PathBuf::from("/run/x")));
+    }
+
+    /// Goal: every wrong command line is refused with words that help.
+    #[test]
+    fn refusals() {
+        let refused = |arguments: &[&str]| run(arguments, &[]).unwrap_err();
+        assert!(refused(&["--proc", "2", "all"]).contains("did you mean --procs?"));
+        assert!(refused(&["--procs", "two", "all"]).contains("whole number"));
+        assert!(refused(&["--procs", "0", "all"]).contains("out of range"));
+        assert!(refused(&["--block-size", "1 apple", "all"]).contains("64KiB"));
+        assert!(refused(&["ior-esy"]).contains("ior-easy"));
+        assert!(refused(&[]).contains("name a bench"));
+        assert!(refused(&["--target", "disk", "all"]).contains("posix:DIRECTORY"));
+        assert!(refused(&["--target", "posix:/x", "ping"]).contains("ping"));
+        assert!(refused(&["--compare", "tabane", "all"]).contains("same target"));
+        assert!(refused(&["--chunk-size", "100", "all"]).contains("at least 4096"));
+    }
+
+    /// Goal: a worker reads exactly the options that its leader had.
+    #[test]
+    fn workers_are_told_the_same() {
+        let arguments =
+            ["--procs=3", "--verify", "--block-size", "3MiB", "--compare", "posix:/tmp", "--repeat=5", "all"];
+        let leader = run(&arguments, &[("TABANE_BENCH_FILES", "9")]).unwrap();
+        let worker = Worker { rank: 2, board: "/proc/1/fd/3".into(), directory: "/bench".into() };
+        let arguments = leader.worker_arguments(Bench::IorHard, &TargetName::Posix("/tmp".into()), &worker);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let told = run(&arguments, &[]).unwrap();
+        assert_eq!((told.procs, told.verify, told.block_size, told.files), (3, true, 3 << 20, 9));
+        assert_eq!((told.benches, told.target), (vec![Bench::IorHard], TargetName::Posix("/tmp".into())));
+        let told = told.worker.unwrap();
+        assert_eq!((told.rank, told.board, told.directory), (2, worker.board, worker.directory));
+    }
+
+    /// Goal: the help names every option that people may use.
+    #[test]
+    fn help_is_complete() {
+        let text = help();
+        for spec in TABLE {
+            assert_eq!(text.contains(&format!("--{} ", spec.name)), !spec.internal, "{}", spec.name);
+        }
+    }
+}

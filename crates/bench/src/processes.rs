@@ -1,0 +1,166 @@
+//! The processes of a run: the leader starts them and waits; each worker goes through the passes of one bench.
+
+use crate::group::{self, Failure, Group, Measured, Pass};
+use crate::options::{self, Bench, Options, TargetName, Worker};
+use crate::target::Target;
+use crate::target_posix::Posix;
+use crate::target_tabane::Tabane;
+use crate::{workload_find, workload_ior, workload_mdtest, workload_ping};
+use reactor::barrier::Board;
+use reactor::workers::{Event, HeldSignals};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+
+/// A worker that stopped because another one failed.
+const EXIT_ABORTED: u8 = 3;
+
+/// Why the leader stops.
+#[derive(Debug)]
+pub enum Stop {
+    /// A signal (its number) asked for it.
+    Interrupted(i32),
+    Failed(String),
+}
+
+impl From<String> for Stop {
+    fn from(message: String) -> Stop {
+        Stop::Failed(message)
+    }
+}
+
+/// Where one run takes place.
+pub struct Place<'a> {
+    pub target: &'a TargetName,
+    /// Cluster of a Tabane target.
+    pub cluster: Option<&'a Path>,
+    /// Directory on the target.
+    pub directory: &'a str,
+}
+
+/// Runs one bench with all its processes; returns what each of its phases measured.
+pub fn run_group(options: &Options, bench: Bench, place: &Place, signals: &HeldSignals) -> Result<Vec<Measured>, Stop> {
+    let failed = |error: std::io::Error| format!("start of the processes: {error}");
+    let board = Board::create(options.procs, group::word_count(options.procs)).map_err(failed)?;
+    let mut workers = Workers { children: Vec::new() };
+    for rank in 0..options.procs {
+        let worker = Worker { rank, board: board.path(), directory: place.directory.to_string() };
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        command.args(options.worker_arguments(bench, place.target, &worker));
+        for variable in options::variables() {
+            command.env_remove(variable);
+        }
+        if let Some(cluster) = place.cluster {
+            command.env("TABANE_CLUSTER", cluster);
+        }
+        signals.release_in_worker(&mut command);
+        workers.children.push(Some(command.spawn().map_err(failed)?));
+    }
+    workers.wait(signals, bench)?;
+    Ok((0..bench.phases().len()).map(|phase| group::measured(&board, options.procs, phase)).collect())
+}
+
+/// Child processes; those still running are killed when this is dropped.
+struct Workers {
+    children: Vec<Option<Child>>,
+}
+
+impl Workers {
+    fn wait(&mut self, signals: &HeldSignals, bench: Bench) -> Result<(), Stop> {
+        while self.reap(bench)? {
+            match signals.next().map_err(|error| format!("wait for the processes: {error}"))? {
+                Event::ChildEnded => {}
+                Event::Interrupted(signal) => return Err(Stop::Interrupted(signal)),
+            }
+        }
+        Ok(())
+    }
+
+    /// True while some still run. An error as soon as one has failed.
+    fn reap(&mut self, bench: Bench) -> Result<bool, Stop> {
+        let mut running = false;
+        for (rank, place) in self.children.iter_mut().enumerate() {
+            let Some(child) = place else { continue };
+            match child.try_wait().map_err(|error| format!("wait for the processes: {error}"))? {
+                None => running = true,
+                Some(status) => {
+                    *place = None;
+                    check_status(bench, rank, status)?;
+                }
+            }
+        }
+        Ok(running)
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        for child in self.children.iter_mut().flatten() {
+            // It may have ended meanwhile; then both calls have nothing to do.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn check_status(bench: Bench, rank: usize, status: ExitStatus) -> Result<(), Stop> {
+    if status.success() {
+        return Ok(());
+    }
+    let reason = match status.code() {
+        Some(code) if code == i32::from(EXIT_ABORTED) => return Ok(()),
+        Some(_) => "failed, as it says above".to_string(),
+        None => format!("ended: {status}"),
+    };
+    Err(Stop::Failed(format!("{}: process {rank} {reason}", bench.name())))
+}
+
+/// The life of a worker; the status to exit with.
+pub fn work(options: &Options, worker: &Worker) -> u8 {
+    let board = match Board::open(&worker.board) {
+        Ok(board) => board,
+        Err(error) => {
+            eprintln!("tabane-bench: process {}: {}: {error}", worker.rank, worker.board.display());
+            return 1;
+        }
+    };
+    let bench = options.benches[0];
+    let mut group = Group::new(options, &board, bench, worker.rank, &worker.directory);
+    let result = match &options.target {
+        TargetName::Tabane => Tabane::open(options).map_err(Failure::from).and_then(|t| all_passes(&t, &mut group)),
+        TargetName::Posix(root) => Posix::open(root).map_err(Failure::from).and_then(|t| all_passes(&t, &mut group)),
+    };
+    match result {
+        Ok(()) => 0,
+        Err(Failure::Aborted) => EXIT_ABORTED,
+        Err(Failure::Message(message)) => {
+            eprintln!("tabane-bench: {}: process {}: {message}", bench.name(), worker.rank);
+            board.abort();
+            1
+        }
+    }
+}
+
+fn all_passes<T: Target>(target: &T, group: &mut Group) -> Result<(), Failure> {
+    if group.bench == Bench::Clean {
+        return workload_ping::clean(target, group);
+    }
+    if group.rank == 0 {
+        target.make_directory(group.directory)?;
+    }
+    group.barrier()?;
+    let (warm, verify) = (group.options.warm, group.options.verify);
+    for (pass, wanted) in [(Pass::Warm, warm), (Pass::Timed, true), (Pass::Verify, verify)] {
+        if !wanted {
+            continue;
+        }
+        group.pass = pass;
+        match group.bench {
+            Bench::IorEasy | Bench::IorHard => workload_ior::run(target, group)?,
+            Bench::MdtestEasy | Bench::MdtestHard => workload_mdtest::run(target, group)?,
+            Bench::Find => workload_find::run(target, group)?,
+            Bench::Ping => workload_ping::run(target, group)?,
+            Bench::Clean => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! What a workload needs of a file system, so that every target runs the same code.
+
+use std::ops::Range;
+
+/// Errors carry the operation, the path and the cause in words.
+pub type Result<T> = std::result::Result<T, String>;
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// For writing; made if it does not exist.
+    Create,
+    /// For writing; must not exist.
+    CreateNew,
+    /// For reading; must exist.
+    Read,
+}
+
+/// The attributes that the workloads look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attributes {
+    pub size: u64,
+    /// Nanoseconds since the epoch.
+    pub mtime: i64,
+}
+
+/// Which part of a directory one of several processes reads.
+#[derive(Debug, Clone, Copy)]
+pub struct Share {
+    pub index: u32,
+    pub count: u32,
+}
+
+impl Share {
+    pub const ALL: Share = Share { index: 0, count: 1 };
+
+    /// True if item `index` of something is in this share.
+    pub fn has(&self, index: usize) -> bool {
+        index % self.count as usize == self.index as usize
+    }
+
+    /// The servers, of so many, that are in this share.
+    pub fn servers(&self, server_count: u32) -> impl Iterator<Item = u32> + use<> {
+        (self.index..server_count).step_by(self.count as usize)
+    }
+}
+
+/// One entry of a directory.
+pub struct Entry<'a> {
+    pub name: &'a [u8],
+    pub is_directory: bool,
+    /// Only for files whose name was asked for.
+    pub attributes: Option<Attributes>,
+}
+
+/// A file system under measurement. Paths start with a slash and mean the target's own root.
+pub trait Target {
+    type File;
+
+    fn open(&self, path: &str, how: How) -> Result<Self::File>;
+
+    /// Writes all of `bytes` at `offset`.
+    fn write_at(&self, file: &Self::File, bytes: &[u8], offset: u64) -> Result<()>;
+
+    /// Reads until `place` is full or the file ends; returns the number of bytes.
+    fn read_at(&self, file: &Self::File, place: &mut [u8], offset: u64) -> Result<usize>;
+
+    fn close(&self, file: Self::File) -> Result<()>;
+
+    /// `None` if there is no such file.
+    fn stat(&self, path: &str) -> Result<Option<Attributes>>;
+
+    fn unlink(&self, path: &str) -> Result<()>;
+
+    /// Makes a directory; fine if it exists.
+    fn make_directory(&self, path: &str) -> Result<()>;
+
+    /// Removes an empty directory; fine if it does not exist.
+    fn remove_directory(&self, path: &str) -> Result<()>;
+
+    /// Calls `on_entry` for each entry of `share` of a directory; attributes are fetched for files whose name is `wanted`.
+    fn scan(
+        &self,
+        directory: &str,
+        share: Share,
+        wanted: &dyn Fn(&[u8]) -> bool,
+        on_entry: &mut dyn FnMut(Entry<'_>),
+    ) -> Result<()>;
+
+    /// Number of servers that [`Target::ping`] reaches.
+    fn server_count(&self) -> u32;
+
+    /// One round trip to a server.
+    fn ping(&self, server: u32) -> Result<()>;
+}
+
+/// Bytes that tell where they belong: word i holds a mix of `seed` and its offset.
+pub fn fill_pattern(seed: u64, offset: u64, place: &mut [u8]) {
+    for (index, word) in place.chunks_mut(8).enumerate() {
+        let value = mix(seed ^ offset.wrapping_add(index as u64 * 8)).to_le_bytes();
+        word.copy_from_slice(&value[..word.len()]);
+    }
+}
+
+/// The first byte range of a word that is not as [`fill_pattern`] made it.
+pub fn find_difference(seed: u64, offset: u64, bytes: &[u8]) -> Option<Range<u64>> {
+    for (index, word) in bytes.chunks(8).enumerate() {
+        let at = offset.wrapping_add(index as u64 * 8);
+        if *word != mix(seed ^ at).to_le_bytes()[..word.len()] {
+            return Some(at..at + word.len() as u64);
+        }
+    }
+    None
+}
+
+/// Finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+pub fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a changed, swapped or shifted byte is found, also in a last short word.
+    #[test]
+    fn differences_are_found() {
+        let mut bytes = vec![0; 3_901];
+        fill_pattern(5, 47_008, &mut bytes);
+        assert_eq!(find_difference(5, 47_008, &bytes), None);
+        assert!(find_difference(5, 0, &bytes).is_some());
+        assert!(find_difference(6, 47_008, &bytes).is_some());
+        bytes[3_900] ^= 1;
+        assert_eq!(find_difference(5, 47_008, &bytes), Some(47_008 + 3_896..47_008 + 3_901));
+    }
+
+    /// Goal: every server belongs to exactly one share, whatever the counts.
+    #[test]
+    fn shares_cover_all_servers() {
+        for (servers, count) in [(1, 4), (4, 1), (5, 2), (8, 8)] {
+            let mut seen: Vec<u32> = (0..count).flat_map(|index| Share { index, count }.servers(servers)).collect();
+            seen.sort_unstable();
+            assert_eq!(seen, (0..servers).collect::<Vec<u32>>());
+        }
+    }
+}

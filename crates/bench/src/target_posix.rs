@@ -1,0 +1,135 @@
+//! A local directory through the operating system.
+
+use crate::target::{Attributes, Entry, How, Result, Share, Target};
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// A directory of the local machine as a target.
+pub struct Posix {
+    root: String,
+}
+
+impl Posix {
+    /// The directory must exist.
+    pub fn open(root: &Path) -> Result<Posix> {
+        let about = |cause: &str| format!("posix:{}: {cause}; name a directory that you may write to", root.display());
+        let metadata = fs::metadata(root).map_err(|error| about(&error.to_string()))?;
+        if !metadata.is_dir() {
+            return Err(about("is not a directory"));
+        }
+        let root = root.to_str().ok_or_else(|| about("the path is not UTF-8"))?;
+        Ok(Posix { root: root.trim_end_matches('/').to_string() })
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        let mut full = String::with_capacity(self.root.len() + path.len());
+        full.push_str(&self.root);
+        full.push_str(path);
+        PathBuf::from(full)
+    }
+
+    fn failure(&self, operation: &str, path: &str, error: std::io::Error) -> String {
+        format!("{operation} {}{path}: {error}", self.root)
+    }
+}
+
+fn attributes_of(metadata: &fs::Metadata) -> Attributes {
+    Attributes { size: metadata.size(), mtime: metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec() }
+}
+
+impl Target for Posix {
+    type File = File;
+
+    fn open(&self, path: &str, how: How) -> Result<File> {
+        let mut options = OpenOptions::new();
+        match how {
+            How::Create => options.write(true).create(true),
+            How::CreateNew => options.write(true).create_new(true),
+            How::Read => options.read(true),
+        };
+        options.open(self.path(path)).map_err(|error| self.failure("open", path, error))
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> Result<()> {
+        file.write_all_at(bytes, offset).map_err(|error| format!("write at {offset}: {error}"))
+    }
+
+    fn read_at(&self, file: &File, place: &mut [u8], offset: u64) -> Result<usize> {
+        let mut done = 0;
+        while done < place.len() {
+            match file.read_at(&mut place[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(format!("read at {offset}: {error}")),
+            }
+        }
+        Ok(done)
+    }
+
+    fn close(&self, file: File) -> Result<()> {
+        drop(file);
+        Ok(())
+    }
+
+    fn stat(&self, path: &str) -> Result<Option<Attributes>> {
+        match fs::metadata(self.path(path)) {
+            Ok(metadata) => Ok(Some(attributes_of(&metadata))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.failure("stat", path, error)),
+        }
+    }
+
+    fn unlink(&self, path: &str) -> Result<()> {
+        fs::remove_file(self.path(path)).map_err(|error| self.failure("unlink", path, error))
+    }
+
+    fn make_directory(&self, path: &str) -> Result<()> {
+        match fs::create_dir(self.path(path)) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(self.failure("mkdir", path, error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn remove_directory(&self, path: &str) -> Result<()> {
+        match fs::remove_dir(self.path(path)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(self.failure("rmdir", path, error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn scan(
+        &self,
+        directory: &str,
+        share: Share,
+        wanted: &dyn Fn(&[u8]) -> bool,
+        on_entry: &mut dyn FnMut(Entry<'_>),
+    ) -> Result<()> {
+        let failed = |error| self.failure("readdir", directory, error);
+        for (index, entry) in fs::read_dir(self.path(directory)).map_err(failed)?.enumerate() {
+            let entry = entry.map_err(failed)?;
+            if !share.has(index) {
+                continue;
+            }
+            let name = entry.file_name();
+            let is_directory = entry.file_type().map_err(failed)?.is_dir();
+            let mut attributes = None;
+            if !is_directory && wanted(name.as_bytes()) {
+                attributes = Some(attributes_of(&entry.metadata().map_err(failed)?));
+            }
+            on_entry(Entry { name: name.as_bytes(), is_directory, attributes });
+        }
+        Ok(())
+    }
+
+    fn server_count(&self) -> u32 {
+        0
+    }
+
+    fn ping(&self, _server: u32) -> Result<()> {
+        Err("a local directory has no servers to ping".into())
+    }
+}

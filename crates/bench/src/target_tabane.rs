@@ -1,0 +1,136 @@
+//! A Tabane cluster through the client's blocking face.
+
+use crate::options::Options;
+use crate::target::{Attributes, Entry, How, Result, Share, Target};
+use client::{Client, DirectoryEntry, File, Kind, OpenHow, Status};
+
+/// The cluster that TABANE_CLUSTER names, as a target.
+pub struct Tabane {
+    client: Client,
+    chunk_size: u32,
+}
+
+impl Tabane {
+    pub fn open(options: &Options) -> Result<Tabane> {
+        let path = options.cluster.as_ref().ok_or("TABANE_CLUSTER is not set")?;
+        let cluster = client::load_cluster(path).map_err(words)?;
+        let own = client::Options::of_this_process().map_err(words)?;
+        let client = Client::connect(cluster, own).map_err(words)?;
+        Ok(Tabane { client, chunk_size: options.chunk_size })
+    }
+}
+
+fn words(error: client::Error) -> String {
+    error.message
+}
+
+fn attributes_of(attributes: &client::Attributes) -> Attributes {
+    Attributes { size: attributes.size, mtime: attributes.mtime }
+}
+
+impl Target for Tabane {
+    type File = File;
+
+    fn open(&self, path: &str, how: How) -> Result<File> {
+        let create = how != How::Read;
+        let how = OpenHow {
+            read: !create,
+            write: create,
+            create,
+            exclusive: how == How::CreateNew,
+            chunk_size: self.chunk_size,
+            ..OpenHow::default()
+        };
+        self.client.open(path.as_bytes(), &how).map_err(words)
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> Result<()> {
+        match self.client.write_at(file, bytes, offset).map_err(words)? {
+            size if size == bytes.len() => Ok(()),
+            size => Err(format!("write at {offset}: {size} of {} bytes written", bytes.len())),
+        }
+    }
+
+    fn read_at(&self, file: &File, place: &mut [u8], offset: u64) -> Result<usize> {
+        self.client.read_at(file, place, offset).map_err(words)
+    }
+
+    fn close(&self, file: File) -> Result<()> {
+        self.client.close(&file);
+        Ok(())
+    }
+
+    fn stat(&self, path: &str) -> Result<Option<Attributes>> {
+        match self.client.stat(path.as_bytes()) {
+            Ok(attributes) => Ok(Some(attributes_of(&attributes))),
+            Err(error) if error.status == Status::NotFound => Ok(None),
+            Err(error) => Err(error.message),
+        }
+    }
+
+    fn unlink(&self, path: &str) -> Result<()> {
+        self.client.unlink(path.as_bytes()).map_err(words)
+    }
+
+    fn make_directory(&self, path: &str) -> Result<()> {
+        match self.client.mkdir(path.as_bytes(), 0o777) {
+            Err(error) if error.status != Status::Exists => Err(error.message),
+            _ => Ok(()),
+        }
+    }
+
+    fn remove_directory(&self, path: &str) -> Result<()> {
+        match self.client.rmdir(path.as_bytes()) {
+            Err(error) if error.status != Status::NotFound => Err(error.message),
+            _ => Ok(()),
+        }
+    }
+
+    fn scan(
+        &self,
+        directory: &str,
+        share: Share,
+        wanted: &dyn Fn(&[u8]) -> bool,
+        on_entry: &mut dyn FnMut(Entry<'_>),
+    ) -> Result<()> {
+        for server in share.servers(self.client.server_count()) {
+            let mut failure = None;
+            let mut take = |entry: &DirectoryEntry| match self.attributes_if(entry, wanted) {
+                Ok(attributes) => {
+                    on_entry(Entry { name: &entry.name, is_directory: entry.kind == Kind::Directory, attributes });
+                    true
+                }
+                Err(message) => {
+                    failure = Some(message);
+                    false
+                }
+            };
+            self.client.read_directory_server(directory.as_bytes(), server, true, &mut take).map_err(words)?;
+            if let Some(message) = failure {
+                return Err(message);
+            }
+        }
+        Ok(())
+    }
+
+    fn server_count(&self) -> u32 {
+        self.client.server_count()
+    }
+
+    fn ping(&self, server: u32) -> Result<()> {
+        self.client.ping(server).map_err(words)
+    }
+}
+
+impl Tabane {
+    /// Attributes of a file with a wanted name: those that came with the listing, or asked for where they are elsewhere.
+    fn attributes_if(&self, entry: &DirectoryEntry, wanted: &dyn Fn(&[u8]) -> bool) -> Result<Option<Attributes>> {
+        if entry.kind != Kind::File || !wanted(&entry.name) {
+            return Ok(None);
+        }
+        match &entry.attributes {
+            Some(attributes) if entry.size_final => Ok(Some(attributes_of(attributes))),
+            _ => self.client.stat_entry(entry).map(|found| Some(attributes_of(&found))).map_err(words),
+        }
+    }
+}
