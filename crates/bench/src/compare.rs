@@ -4,6 +4,7 @@ use crate::cluster::Cluster;
 use crate::options::{Bench, Options, TargetName};
 use crate::processes::{Place, Stop, run_group};
 use crate::report::{Record, table};
+use crate::target_posix::Posix;
 use reactor::workers::HeldSignals;
 use std::io::{ErrorKind, Write};
 
@@ -15,6 +16,13 @@ pub fn lead(options: &Options) -> u8 {
     };
     let targets: Vec<TargetName> =
         [Some(&options.target), options.compare.as_ref()].into_iter().flatten().cloned().collect();
+    for target in &targets {
+        if let TargetName::Posix(root) = target
+            && let Err(message) = Posix::open(root)
+        {
+            return report_stop(&Stop::Failed(message));
+        }
+    }
     let cluster = match targets.contains(&TargetName::Tabane).then(|| Cluster::find_or_start(options, &signals)) {
         Some(Ok(cluster)) => Some(cluster),
         Some(Err(message)) => return report_stop(&Stop::Failed(message)),
@@ -83,7 +91,9 @@ impl Leader<'_> {
             None => String::new(),
         };
         let verified = if options.verify { ", contents verified" } else { "" };
-        format!("{} processes{cluster}, medians of {} runs{verified}\n", options.procs, options.repeat)
+        let runs =
+            if options.repeat == 1 { "one run".to_string() } else { format!("medians of {} runs", options.repeat) };
+        format!("{} processes{cluster}, {runs}{verified}\n", options.procs)
     }
 
     fn run(&self, options: &Options, bench: Bench, target: &TargetName) -> Result<Vec<Record>, Stop> {

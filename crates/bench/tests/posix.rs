@@ -1,0 +1,201 @@
+//! Whole runs of `tabane-bench` on a local directory, with real processes.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// A directory that goes when the test ends.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("tabane-bench-test-{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Scratch(path)
+    }
+
+    fn target(&self) -> String {
+        format!("posix:{}", self.0.display())
+    }
+
+    fn is_empty(&self) -> bool {
+        std::fs::read_dir(&self.0).unwrap().next().is_none()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tabane-bench"));
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env_remove("TABANE_CLUSTER");
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    bench(arguments).output().unwrap()
+}
+
+fn lines_of(output: &Output) -> Vec<Value> {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn send(signal: &str, process: &str) {
+    assert!(Command::new("kill").args([signal, process]).status().unwrap().success());
+}
+
+/// Goal: every bench and phase runs, is verified, says exactly the promised keys, and leaves nothing behind.
+/// Method: all benches with three processes and small volumes.
+#[test]
+fn all_benches_verified() {
+    let scratch = Scratch::new("all");
+    let target = scratch.target();
+    let sizes = ["--procs=3", "--files=120", "--block-size=200KiB", "--transfer-size=30001", "--verify"];
+    let output = run(&[&["--target", &target], &sizes[..], &["all"]].concat());
+    let lines = lines_of(&output);
+    let phases: Vec<String> = lines
+        .iter()
+        .map(|line| format!("{} {}", line["bench"].as_str().unwrap(), line["phase"].as_str().unwrap()))
+        .collect();
+    let mut expected = Vec::new();
+    for bench in ["ior-easy", "ior-hard"] {
+        expected.extend(["write", "read"].map(|phase| format!("{bench} {phase}")));
+    }
+    for bench in ["mdtest-easy", "mdtest-hard"] {
+        expected.extend(["create", "stat", "read", "remove"].map(|phase| format!("{bench} {phase}")));
+    }
+    expected.push("find find".to_string());
+    assert_eq!(phases, expected);
+    for line in &lines {
+        let rate = if line["bench"].as_str().unwrap().starts_with("ior") { "mib_per_s" } else { "ops_per_s" };
+        let mut keys = vec!["bench", "phase", "target", "procs", "servers", "transport", rate, "seconds", "verified"];
+        keys.sort_unstable();
+        let mut said: Vec<&str> = line.as_object().unwrap().keys().map(String::as_str).collect();
+        said.sort_unstable();
+        assert_eq!(said, keys);
+        assert_eq!(line["verified"], true);
+        assert_eq!((&line["procs"], &line["target"]), (&3.into(), &target.as_str().into()));
+        assert!(line[rate].as_f64().unwrap() > 0.0 && line["seconds"].as_f64().unwrap() > 0.0);
+    }
+    assert!(scratch.is_empty());
+}
+
+/// Goal: the work is counted in full: rate times time is what the options ask for.
+#[test]
+fn rates_count_all_work() {
+    let scratch = Scratch::new("rates");
+    let output = run(&["--target", &scratch.target(), "--files=500", "--block-size=2MiB", "ior-easy", "mdtest-hard"]);
+    for line in lines_of(&output) {
+        let seconds = line["seconds"].as_f64().unwrap();
+        let (work, wanted) = match line.get("mib_per_s") {
+            Some(rate) => (rate.as_f64().unwrap() * seconds, 4.0),
+            None => (line["ops_per_s"].as_f64().unwrap() * seconds, 1000.0),
+        };
+        assert!((work / wanted - 1.0).abs() < 0.02, "{line}: {work} instead of {wanted}");
+        assert_eq!(line["verified"], false);
+    }
+}
+
+/// Goal: two targets take turns, and the table ends with their ratio.
+#[test]
+fn comparison_alternates() {
+    let (first, second) = (Scratch::new("a"), Scratch::new("b"));
+    let (a, b) = (first.target(), second.target());
+    let arguments = ["--target", &a, "--compare", &b, "--repeat=2", "--files=50", "--no-warm", "mdtest-easy"];
+    let output = run(&arguments);
+    let targets: Vec<Value> =
+        lines_of(&output).iter().filter(|l| l["phase"] == "stat").map(|l| l["target"].clone()).collect();
+    assert_eq!(targets, [&a, &b, &a, &b].map(|target| Value::from(target.as_str())));
+    let table = String::from_utf8(output.stderr).unwrap();
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("mdtest-easy")).collect();
+    assert_eq!(rows.len(), 4, "{table}");
+    for row in rows {
+        assert!(row.split_whitespace().last().unwrap().parse::<f64>().unwrap() > 0.0);
+    }
+    assert!(first.is_empty() && second.is_empty());
+}
+
+/// Goal: a time limit ends writing and creating early, and the other phases take what is there.
+#[test]
+fn time_limit_cuts_work() {
+    let scratch = Scratch::new("limit");
+    let arguments = ["--seconds=0.05", "--files=1000000000", "--no-warm", "--verify", "mdtest-easy"];
+    let lines = lines_of(&run(&[&["--target", &scratch.target()], &arguments[..]].concat()));
+    let work = |line: &Value| (line["ops_per_s"].as_f64().unwrap() * line["seconds"].as_f64().unwrap()).round();
+    let created = work(&lines[0]);
+    assert!(created > 0.0 && created < 1e9);
+    for line in &lines[1..] {
+        assert!((work(line) / created - 1.0).abs() < 0.02, "{lines:?}");
+    }
+    assert!(scratch.is_empty());
+}
+
+/// Goal: wrong command lines exit with 2, a target that cannot be used with 1, and both say what to do.
+#[test]
+fn errors_say_what_to_do() {
+    let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let usage = run(&["--poc=2", "all"]);
+    assert_eq!(usage.status.code(), Some(2));
+    assert!(said(&usage).contains("did you mean --procs?"));
+    let missing = run(&["--target=posix:/nonexistent/directory", "all"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(said(&missing).contains("name a directory that you may write to"), "{}", said(&missing));
+    let mut command = bench(&["--target=tabane", "ior-easy"]);
+    let cluster = command.env("TABANE_CLUSTER", "/nonexistent/run").output().unwrap();
+    assert_eq!(cluster.status.code(), Some(1));
+    assert!(said(&cluster).contains("/nonexistent/run"), "{}", said(&cluster));
+    let program = run(&["--target=tabane", "--tabane=/nonexistent/tabane", "ior-easy"]);
+    assert_eq!(program.status.code(), Some(1));
+    assert!(said(&program).contains("/nonexistent/tabane"));
+}
+
+/// Goal: Ctrl-C ends all processes and leaves nothing behind.
+/// Method: interrupt the leader, once its first line shows that it is at work.
+#[test]
+fn interruption_cleans_up() {
+    let scratch = Scratch::new("interrupt");
+    let mut leader =
+        bench(&["--target", &scratch.target(), "--repeat=10000", "--files=2000", "mdtest-hard"]).spawn().unwrap();
+    let mut output = BufReader::new(leader.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert!(line.contains("create"));
+    send("-INT", &leader.id().to_string());
+    output.read_to_string(&mut line).unwrap();
+    assert_eq!(leader.wait().unwrap().code(), Some(130));
+    assert!(scratch.is_empty());
+}
+
+/// Goal: the death of one process ends the run with words, and nothing is left.
+/// Method: kill one worker in the middle of an endless phase.
+#[test]
+fn death_of_a_worker_is_reported() {
+    let scratch = Scratch::new("death");
+    let mut leader =
+        bench(&["--target", &scratch.target(), "--files=1000000000", "--no-warm", "mdtest-easy"]).spawn().unwrap();
+    let victim = wait_for_work(&leader, &scratch.0);
+    send("-KILL", &victim);
+    let mut words = String::new();
+    leader.stderr.take().unwrap().read_to_string(&mut words).unwrap();
+    assert_eq!(leader.wait().unwrap().code(), Some(1));
+    assert!(words.contains("signal: 9"), "{words}");
+    assert!(scratch.is_empty());
+}
+
+/// Process id of one of the two workers, after both have made files.
+fn wait_for_work(leader: &Child, root: &Path) -> String {
+    let run = root.join(format!("tabane-bench-{}", leader.id())).join("mdtest-easy");
+    while !(run.join("0/file.mdtest.0.0").exists() && run.join("1/file.mdtest.1.0").exists()) {
+        std::thread::yield_now();
+    }
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", leader.id())).unwrap();
+    let workers: Vec<&str> = children.split_whitespace().collect();
+    assert_eq!(workers.len(), 2);
+    workers[1].to_string()
+}
