@@ -164,6 +164,8 @@ blocking! {
     fn open_directory_server(path: &[u8], server: u32, with_attributes: bool) -> Result<DirectoryStream>;
     /// See `FileSystem::next_page`.
     fn next_page(stream: &mut DirectoryStream) -> Result<Vec<DirectoryEntry>>;
+    /// See `FileSystem::complete_entries`.
+    fn complete_entries(entries: &mut [DirectoryEntry]) -> Result<()>;
     /// See `FileSystem::stat_file_system`.
     fn stat_file_system() -> Result<Vec<FileSystemReply>>;
     /// See `FileSystem::stat_server`.

@@ -15,6 +15,9 @@ type Attempt<R> = std::result::Result<R, Trouble>;
 const PAGE_SIZE: u32 = 128 << 10;
 const _: () = assert!(PAGE_SIZE <= LISTING_PAGE_SIZE_MAX);
 
+/// Entries whose attributes are fetched at the same time.
+const COMPLETE_COUNT_MAX: usize = 64;
+
 /// One name in a directory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DirectoryEntry {
@@ -163,6 +166,23 @@ impl FileSystem {
             Some(attributes) if entry.size_final => Ok(attributes.clone()),
             _ => self.stat_id(entry.id).await,
         }
+    }
+
+    /// Fetches what is missing in listed entries, many at a time. Entries that are gone meanwhile stay as they are.
+    pub async fn complete_entries(&self, entries: &mut [DirectoryEntry]) -> Result<()> {
+        let mut missing: Vec<&mut DirectoryEntry> =
+            entries.iter_mut().filter(|entry| entry.attributes.is_none() || !entry.size_final).collect();
+        for group in missing.chunks_mut(COMPLETE_COUNT_MAX) {
+            let answers = join_all(group.iter().map(|entry| self.stat_id(entry.id))).await;
+            for (entry, answer) in group.iter_mut().zip(answers) {
+                match answer {
+                    Ok(attributes) => (entry.attributes, entry.size_final) = (Some(attributes), true),
+                    Err(error) if matches!(error.status, Status::NotFound | Status::StaleFile) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The id of the directory that a path leads to.

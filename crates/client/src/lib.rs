@@ -11,7 +11,7 @@
 mod blocking;
 mod cache;
 mod data;
-// pub mod descriptors;
+pub mod descriptors;
 mod directory;
 mod error;
 mod file;

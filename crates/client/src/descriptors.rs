@@ -1,0 +1,297 @@
+//! What the C interfaces share: small integers for open files, file positions, and the one file system of a process.
+//!
+//! Invariants
+//! 1. A descriptor is the lowest free number, as in POSIX, from `FIRST_DESCRIPTOR` on.
+//! 2. An operation that uses or moves the file position holds the position's lock until it is done, so that two threads
+//!    that read one descriptor never get the same bytes.
+
+use crate::blocking::Client;
+use crate::error::{Error, Result};
+use crate::file::File;
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use wire::Status;
+use wire::limits::FILE_SIZE_MAX;
+
+/// The first number that is given out; lower ones are the standard streams in the minds of many programs.
+pub const FIRST_DESCRIPTOR: i32 = 3;
+/// Most descriptors that a process may have.
+pub const DESCRIPTOR_COUNT_MAX: usize = 1 << 20;
+
+/// Where `seek` counts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whence {
+    Start,
+    Current,
+    End,
+}
+
+/// An open file with its position.
+#[derive(Debug)]
+pub struct OpenFile {
+    pub file: File,
+    /// Offset of the next `read` or `write`, in bytes.
+    position: Mutex<u64>,
+}
+
+impl OpenFile {
+    fn position(&self) -> MutexGuard<'_, u64> {
+        self.position.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The table of descriptors.
+#[derive(Debug, Default)]
+struct Table {
+    files: Vec<Option<Arc<OpenFile>>>,
+    /// No slot below this one is free.
+    first_free: usize,
+}
+
+/// A client with its descriptors.
+pub struct Mounted {
+    pub client: Client,
+    table: RwLock<Table>,
+}
+
+fn bad_descriptor(descriptor: i32) -> Error {
+    Error::new(Status::BadHandle, format!("{descriptor} is not an open file descriptor"))
+}
+
+impl Mounted {
+    pub fn new(client: Client) -> Mounted {
+        Mounted { client, table: RwLock::new(Table::default()) }
+    }
+
+    /// Gives an open file a number. Errors: `TooManyConnections` (EAGAIN) when there are too many.
+    pub fn insert(&self, file: File) -> Result<i32> {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let index = (table.first_free..table.files.len()).find(|index| table.files[*index].is_none());
+        let index = index.unwrap_or(table.files.len());
+        if index >= DESCRIPTOR_COUNT_MAX {
+            return Err(Error::new(Status::TooManyConnections, "too many open files: close some"));
+        }
+        if index == table.files.len() {
+            table.files.push(None);
+        }
+        table.files[index] = Some(Arc::new(OpenFile { file, position: Mutex::new(0) }));
+        table.first_free = index + 1;
+        Ok(index as i32 + FIRST_DESCRIPTOR)
+    }
+
+    /// The open file behind a number. Errors: `BadHandle`.
+    pub fn get(&self, descriptor: i32) -> Result<Arc<OpenFile>> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let index = usize::try_from(descriptor.wrapping_sub(FIRST_DESCRIPTOR)).ok();
+        let file = index.and_then(|index| table.files.get(index)?.clone());
+        file.ok_or_else(|| bad_descriptor(descriptor))
+    }
+
+    /// Closes a number. The file itself lives on until operations that use it are done. Errors: `BadHandle`.
+    pub fn close(&self, descriptor: i32) -> Result<()> {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let index = usize::try_from(descriptor.wrapping_sub(FIRST_DESCRIPTOR)).ok();
+        let taken = index.and_then(|index| Some((index, table.files.get_mut(index)?.take()?)));
+        let (index, file) = taken.ok_or_else(|| bad_descriptor(descriptor))?;
+        table.first_free = table.first_free.min(index);
+        drop(table);
+        self.client.close(&file.file);
+        Ok(())
+    }
+
+    /// Closes all numbers.
+    pub fn close_all(&self) {
+        let files = std::mem::take(&mut *self.table.write().unwrap_or_else(PoisonError::into_inner)).files;
+        for file in files.into_iter().flatten() {
+            self.client.close(&file.file);
+        }
+    }
+
+    /// Reads at the position and moves it.
+    pub fn read(&self, descriptor: i32, places: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        let open = self.get(descriptor)?;
+        let mut position = open.position();
+        let count = self.client.read_vectored_at(&open.file, places, *position)?;
+        *position += count as u64;
+        Ok(count)
+    }
+
+    /// Reads at an offset, which may not be negative; the position stays.
+    pub fn read_at(&self, descriptor: i32, places: &mut [IoSliceMut<'_>], offset: i64) -> Result<usize> {
+        let open = self.get(descriptor)?;
+        self.client.read_vectored_at(&open.file, places, checked_offset(offset)?)
+    }
+
+    /// Writes at the position, or at the end of the file when it was opened for appending, and moves the position.
+    pub fn write(&self, descriptor: i32, places: &[IoSlice<'_>]) -> Result<usize> {
+        let open = self.get(descriptor)?;
+        let mut position = open.position();
+        if open.file.append {
+            return self.append(&open.file, &mut position, places);
+        }
+        let count = self.client.write_vectored_at(&open.file, places, *position)?;
+        *position += count as u64;
+        Ok(count)
+    }
+
+    fn append(&self, file: &File, position: &mut u64, places: &[IoSlice<'_>]) -> Result<usize> {
+        let joined: Vec<u8>;
+        let bytes: &[u8] = match places {
+            [] => &[],
+            [place] => place,
+            _ => {
+                joined = places.iter().flat_map(|place| place.iter().copied()).collect();
+                &joined
+            }
+        };
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        *position = self.client.append(file, bytes)? + bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    /// Writes at an offset, which may not be negative; the position stays, and appending makes no difference (POSIX).
+    pub fn write_at(&self, descriptor: i32, places: &[IoSlice<'_>], offset: i64) -> Result<usize> {
+        let open = self.get(descriptor)?;
+        self.client.write_vectored_at(&open.file, places, checked_offset(offset)?)
+    }
+
+    /// Moves the position. Errors: `Invalid` when it would be negative or beyond the largest file size.
+    pub fn seek(&self, descriptor: i32, distance: i64, whence: Whence) -> Result<i64> {
+        let open = self.get(descriptor)?;
+        let mut position = open.position();
+        let base = match whence {
+            Whence::Start => 0,
+            Whence::Current => *position,
+            Whence::End => self.client.stat_file(&open.file)?.size,
+        };
+        let target = base.checked_add_signed(distance).filter(|target| *target <= FILE_SIZE_MAX);
+        *position = target.ok_or_else(|| Error::new(Status::Invalid, "the file position would be out of range"))?;
+        Ok(*position as i64)
+    }
+}
+
+fn checked_offset(offset: i64) -> Result<u64> {
+    u64::try_from(offset).map_err(|_| Error::new(Status::Invalid, format!("offset {offset} is negative")))
+}
+
+/// The file system of a process, as a C interface keeps it in a static.
+pub struct Process {
+    mounted: RwLock<Option<Arc<Mounted>>>,
+}
+
+impl Process {
+    /// Nothing mounted.
+    pub const fn new() -> Process {
+        Process { mounted: RwLock::new(None) }
+    }
+
+    /// Mounts what `connect` gives unless something is mounted already.
+    pub fn start(&self, connect: impl FnOnce() -> Result<Client>) -> Result<()> {
+        let mut mounted = self.mounted.write().unwrap_or_else(PoisonError::into_inner);
+        if mounted.is_none() {
+            *mounted = Some(Arc::new(Mounted::new(connect()?)));
+        }
+        Ok(())
+    }
+
+    /// Unmounts; open descriptors are closed. False when nothing was mounted.
+    pub fn stop(&self) -> bool {
+        let mounted = self.mounted.write().unwrap_or_else(PoisonError::into_inner).take();
+        match mounted {
+            Some(mounted) => {
+                mounted.close_all();
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub fn is_started(&self) -> bool {
+        self.mounted.read().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// What is mounted. Errors: `Draining` (ESHUTDOWN) when nothing is: before the start, and after the stop.
+    pub fn get(&self) -> Result<Arc<Mounted>> {
+        let mounted = self.mounted.read().unwrap_or_else(PoisonError::into_inner);
+        mounted.clone().ok_or_else(|| Error::new(Status::Draining, "not connected to a cluster: initialise first"))
+    }
+}
+
+impl Default for Process {
+    fn default() -> Process {
+        Process::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::OpenHow;
+    use crate::options::Options;
+    use wire::cluster::KEY_SIZE;
+    use wire::{Attributes, Cluster, FileId, Kind, Placement, ServerAddress};
+
+    /// A client that never talks to anyone.
+    fn mounted() -> Mounted {
+        let servers = vec![ServerAddress { address: ([127, 0, 0, 1], 1).into() }];
+        let cluster = Cluster::new(1, [0; KEY_SIZE], Placement::Modular, 4096, servers);
+        Mounted::new(Client::connect(cluster, Options::default()).expect("needs a descriptor only"))
+    }
+
+    fn file(mounted: &Mounted, number: u64) -> File {
+        let id = FileId::new(number, 0);
+        let attributes = Attributes {
+            id,
+            kind: Kind::File,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            link_count: 1,
+            size: 0,
+            atime: 0,
+            mtime: 0,
+            ctime: 0,
+            version: 1,
+            truncate_generation: 0,
+            time_generation: 0,
+            layout: mounted.client.cluster().layout_for(0, 0),
+        };
+        File::new(&attributes, &OpenHow::reading_and_writing())
+    }
+
+    /// Goal: invariant 1, and closed or invented numbers are `BadHandle`.
+    #[test]
+    fn lowest_free_number() {
+        let mounted = mounted();
+        let numbers: Vec<i32> = (2..6).map(|n| mounted.insert(file(&mounted, n)).expect("room")).collect();
+        assert_eq!(numbers, [3, 4, 5, 6]);
+        mounted.close(5).expect("open");
+        mounted.close(4).expect("open");
+        assert_eq!(mounted.insert(file(&mounted, 7)), Ok(4));
+        assert_eq!(mounted.insert(file(&mounted, 8)), Ok(5));
+        assert_eq!(mounted.insert(file(&mounted, 9)), Ok(7));
+        assert_eq!(mounted.get(5).expect("open").file.id, FileId::new(8, 0));
+        for wrong in [-1, 0, 2, 8, i32::MIN, i32::MAX] {
+            assert_eq!(mounted.get(wrong).expect_err("not open").status, Status::BadHandle);
+            assert_eq!(mounted.close(wrong).expect_err("not open").status, Status::BadHandle);
+        }
+        mounted.close_all();
+        assert_eq!(mounted.insert(file(&mounted, 10)), Ok(3));
+    }
+
+    /// Goal: positions move by POSIX's rules and never out of range.
+    #[test]
+    fn seek_rules() {
+        let mounted = mounted();
+        let descriptor = mounted.insert(file(&mounted, 2)).expect("room");
+        assert_eq!(mounted.seek(descriptor, 100, Whence::Start), Ok(100));
+        assert_eq!(mounted.seek(descriptor, -40, Whence::Current), Ok(60));
+        for (distance, whence) in [(-61, Whence::Current), (i64::MAX, Whence::Current), (-1, Whence::Start)] {
+            assert_eq!(mounted.seek(descriptor, distance, whence).expect_err("out of range").status, Status::Invalid);
+        }
+        assert_eq!(mounted.seek(descriptor, 0, Whence::Current), Ok(60));
+        assert_eq!(mounted.seek(descriptor, i64::MAX, Whence::Start), Ok(i64::MAX));
+    }
+}
