@@ -99,7 +99,9 @@ impl Active {
 
     /// Whether a writer other than `except` lands in place in bytes `from..to`.
     pub fn has_other_landing(&self, from: u32, to: u32, except: Option<u64>) -> bool {
-        self.pins.iter().any(|pin| Some(pin.at) != except && pin.in_place.is_some_and(|(start, end)| start < to && from < end))
+        self.pins
+            .iter()
+            .any(|pin| Some(pin.at) != except && pin.in_place.is_some_and(|(start, end)| start < to && from < end))
     }
 
     /// Runs that are held here and are in no chunk.

@@ -238,7 +238,9 @@ impl Allocator {
         let longest = self.by_size.last().copied();
         let rest = self.total - self.frontier;
         let run_pages = longest.map_or(0, |(found, _)| found);
-        if rest > run_pages && let Some(start) = self.advance_grown(rest.min(pages), grow) {
+        if rest > run_pages
+            && let Some(start) = self.advance_grown(rest.min(pages), grow)
+        {
             self.free -= u64::from(rest.min(pages));
             return Some(Run { start, pages: rest.min(pages) });
         }

@@ -103,7 +103,9 @@ impl Writer {
     fn new_segment(&mut self, storage: &dyn Storage, needed: u64) -> Result<Rc<dyn Region>, StoreError> {
         let name = segment_name(self.sequence, self.segments);
         let size = self.segment_size.max(needed).next_multiple_of(4096);
-        let region = storage.open(&name, size, OpenMode::CreateNew).map_err(|error| StoreError::Medium("create a checkpoint segment", error))?;
+        let region = storage
+            .open(&name, size, OpenMode::CreateNew)
+            .map_err(|error| StoreError::Medium("create a checkpoint segment", error))?;
         self.segments += 1;
         region.allocate(0, size).map_err(|error| StoreError::Medium("allocate a checkpoint segment", error))?;
         self.segment = Some(region.clone());
@@ -173,7 +175,9 @@ impl State {
                 (writer.begun, writer.index) = (Some(file.id), 0);
                 budget -= 1;
             }
-            while budget > 0 && let Some((index, chunk)) = file.chunks.next(writer.index) {
+            while budget > 0
+                && let Some((index, chunk)) = file.chunks.next(writer.index)
+            {
                 entries::put_chunk(&mut writer.buffer, file.id, index, file.chunk_size, file.mtime, chunk);
                 writer.flush_if_large(self.storage.as_ref());
                 writer.index = index + 1;
@@ -194,7 +198,8 @@ impl State {
         writer.flush(self.storage.as_ref());
         writer.check()?;
         let before = self.superblock.head;
-        let head = Head { sequence: writer.sequence, start: writer.start, segments: writer.segments, blocks: writer.blocks };
+        let head =
+            Head { sequence: writer.sequence, start: writer.start, segments: writer.segments, blocks: writer.blocks };
         self.checkpoint = None;
         self.superblock.advance(head);
         self.journal.release(head.start.at);
@@ -218,7 +223,11 @@ impl State {
 }
 
 /// Reads a checkpoint; `visit` gets the entries of each block. Errors: `Damaged`, and whatever `visit` says.
-pub fn load(storage: &dyn Storage, head: &Head, visit: &mut dyn FnMut(&[u8]) -> Result<(), StoreError>) -> Result<(), StoreError> {
+pub fn load(
+    storage: &dyn Storage,
+    head: &Head,
+    visit: &mut dyn FnMut(&[u8]) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
     let mut number = 0;
     for segment_number in 0..head.segments {
         let name = segment_name(head.sequence, segment_number);
@@ -226,14 +235,19 @@ pub fn load(storage: &dyn Storage, head: &Head, visit: &mut dyn FnMut(&[u8]) -> 
             .open(&name, 0, OpenMode::Existing)
             .map_err(|error| StoreError::Damaged(format!("checkpoint segment `{name}` cannot be opened: {error}")))?;
         let mut offset = 0;
-        while number < head.blocks && let Some(block) = read_block(segment.as_ref(), offset, head.sequence, number) {
+        while number < head.blocks
+            && let Some(block) = read_block(segment.as_ref(), offset, head.sequence, number)
+        {
             visit(&block[BLOCK_HEADER_SIZE..])?;
             offset = (offset + block.len() as u64).next_multiple_of(8);
             number += 1;
         }
     }
     if number < head.blocks {
-        return Err(StoreError::Damaged(format!("block {number} of {} of checkpoint {} is unreadable", head.blocks, head.sequence)));
+        return Err(StoreError::Damaged(format!(
+            "block {number} of {} of checkpoint {} is unreadable",
+            head.blocks, head.sequence
+        )));
     }
     Ok(())
 }

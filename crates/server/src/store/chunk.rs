@@ -39,7 +39,12 @@ impl Extent {
     pub fn clip(&self, from: u32, to: u32) -> Option<Extent> {
         let first = self.logical.max(from);
         let end = self.logical_end().min(to);
-        (first < end).then(|| Extent { logical: first, start: self.start + (first - self.logical), pages: end - first, birth: self.birth })
+        (first < end).then(|| Extent {
+            logical: first,
+            start: self.start + (first - self.logical),
+            pages: end - first,
+            birth: self.birth,
+        })
     }
 }
 
@@ -118,7 +123,9 @@ pub fn is_mapped(extents: &[Extent], from: u32, to: u32) -> bool {
 pub fn is_same_place(one: &[Extent], other: &[Extent], from: u32, to: u32) -> bool {
     let mut page = from;
     while page < to {
-        let find = |extents: &[Extent]| extents.iter().find_map(|extent| extent.clip(page, to).filter(|part| part.logical == page));
+        let find = |extents: &[Extent]| {
+            extents.iter().find_map(|extent| extent.clip(page, to).filter(|part| part.logical == page))
+        };
         match (find(one), find(other)) {
             (Some(here), Some(there)) if here.start == there.start => page += here.pages.min(there.pages),
             _ => return false,

@@ -69,7 +69,11 @@ impl Parts {
                     return Err(StoreError::TouchedTwice { file: other.key.0, index: other.key.1 });
                 }
                 (Operation::Write(one, _), Operation::Write(other, _)) if one.chunk_size != other.chunk_size => {
-                    return Err(StoreError::ChunkSizeMismatch { file: one.key.0, known: one.chunk_size, given: other.chunk_size });
+                    return Err(StoreError::ChunkSizeMismatch {
+                        file: one.key.0,
+                        known: one.chunk_size,
+                        given: other.chunk_size,
+                    });
                 }
                 (Operation::Write(..) | Operation::Announced(..), Operation::Write(..) | Operation::Announced(..)) => {}
                 _ => panic!("a truncate or reap of a file is the only operation on it in its transaction"),
@@ -138,11 +142,18 @@ impl State {
         }
     }
 
-    fn plan_all(&mut self, parts: &mut Parts, changes: &mut Vec<Change>, fresh: &mut Vec<Run>) -> Result<(), StoreError> {
+    fn plan_all(
+        &mut self,
+        parts: &mut Parts,
+        changes: &mut Vec<Change>,
+        fresh: &mut Vec<Run>,
+    ) -> Result<(), StoreError> {
         for operation in &parts.operations {
             let change = match operation {
                 Operation::Write(ticket, mtime) => Some(self.plan_commit(ticket, *mtime, fresh)?),
-                Operation::Truncate { file, size, generation } => Some(self.plan_truncate(*file, *size, *generation)?),
+                Operation::Truncate { file, size, generation } => {
+                    Some(self.plan_truncate(*file, *size, *generation)?)
+                }
                 Operation::Reap(file) => Some(Change::Reap(*file)),
                 Operation::Announced(file, announced) => Some(Change::Announced(*file, *announced)),
             };
@@ -274,7 +285,9 @@ impl State {
 
     /// Makes a chunk what the change says.
     fn install(&mut self, change: ChunkChange) {
-        if change.absorbs_capacity && let Some(active) = self.active.get_mut(&change.key) {
+        if change.absorbs_capacity
+            && let Some(active) = self.active.get_mut(&change.key)
+        {
             active.capacity = Few::default();
         }
         let before = self.files.entry(change.key.0).chunks.insert(change.key.1, change.chunk);

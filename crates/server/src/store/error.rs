@@ -66,16 +66,25 @@ impl fmt::Display for StoreError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StoreError::Full => write!(formatter, "the store is full"),
-            StoreError::JournalFull => write!(formatter, "the journal is full until the running checkpoint has finished"),
+            StoreError::JournalFull => {
+                write!(formatter, "the journal is full until the running checkpoint has finished")
+            }
             StoreError::Corrupt { file, index, offset } => {
-                write!(formatter, "file {file:#x}, chunk {index}: the bytes from {offset} on do not match their checksum")
+                write!(
+                    formatter,
+                    "file {file:#x}, chunk {index}: the bytes from {offset} on do not match their checksum"
+                )
             }
             StoreError::ChunkSizeMismatch { file, known, given } => {
                 write!(formatter, "file {file:#x} has chunks of {known} bytes, not {given}")
             }
-            StoreError::TooLarge => write!(formatter, "the range lies outside the chunk or the transaction exceeds the journal"),
+            StoreError::TooLarge => {
+                write!(formatter, "the range lies outside the chunk or the transaction exceeds the journal")
+            }
             StoreError::Gone { file } => write!(formatter, "file {file:#x} was removed while the write was on its way"),
-            StoreError::TouchedTwice { file, index } => write!(formatter, "file {file:#x}, chunk {index} is written twice in one step"),
+            StoreError::TouchedTwice { file, index } => {
+                write!(formatter, "file {file:#x}, chunk {index} is written twice in one step")
+            }
             StoreError::Damaged(what) => write!(formatter, "the store is damaged: {what}"),
             StoreError::Incompatible(what) => write!(formatter, "the store cannot be opened: {what}"),
             StoreError::Medium(attempt, error) => write!(formatter, "the store's medium failed to {attempt}: {error}"),

@@ -9,9 +9,9 @@
 //! 2. `head` is where the newest complete checkpoint says that replay starts; nothing from there to `tail` is overwritten.
 //! 3. `RESERVE` bytes stay free for records without entries, which recovery and the release of staged space need.
 
+use super::Lsn;
 use super::StoreError;
 use super::entries::Reader;
-use super::Lsn;
 use reactor::Region;
 use std::rc::Rc;
 
@@ -134,7 +134,10 @@ impl Journal {
 
     /// Reads all records from the head on and leaves the tail after the last. A torn record at the end is ignored.
     /// Errors: `Damaged` when a record is unreadable though later ones exist; whatever `visit` says.
-    pub fn replay(&mut self, visit: &mut dyn FnMut(Lsn, u32, &[u8]) -> Result<(), StoreError>) -> Result<(), StoreError> {
+    pub fn replay(
+        &mut self,
+        visit: &mut dyn FnMut(Lsn, u32, &[u8]) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         while let Some(record) = self.read_record() {
             if !record.filler {
                 visit(self.tail.lsn, record.count, &record.entries)?;
@@ -200,7 +203,10 @@ impl Journal {
     fn later_record(&self, offset: u64, header: &[u8]) -> Option<Lsn> {
         let mut reader = Reader(header);
         let (magic, size, lsn) = (reader.u32()?, reader.u32()?, reader.u64()?);
-        if magic != MAGIC_RECORD || lsn <= self.tail.lsn || offset + RECORD_HEADER_SIZE as u64 + u64::from(size) > self.size {
+        if magic != MAGIC_RECORD
+            || lsn <= self.tail.lsn
+            || offset + RECORD_HEADER_SIZE as u64 + u64::from(size) > self.size
+        {
             return None;
         }
         let mut record = vec![0; RECORD_HEADER_SIZE + size as usize];

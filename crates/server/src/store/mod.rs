@@ -224,7 +224,11 @@ pub struct Store {
 impl Store {
     /// Creates a store in a directory without one. Errors: `Incompatible` when there is one or a size is out of bounds,
     /// `Medium` when the medium is full or fails or the directory is in use.
-    pub fn create(storage: Rc<dyn Storage>, options: &StoreOptions, identity: StoreIdentity) -> Result<Store, StoreError> {
+    pub fn create(
+        storage: Rc<dyn Storage>,
+        options: &StoreOptions,
+        identity: StoreIdentity,
+    ) -> Result<Store, StoreError> {
         recovery::create(storage, options, identity).map(Store::around)
     }
 
@@ -310,7 +314,14 @@ impl Store {
 
     /// Finds a place for `size` bytes at `offset` within a chunk. Errors: `Full`, `ChunkSizeMismatch`; `TooLarge` when
     /// the range leaves the chunk or the chunk is larger than [`CHUNK_SIZE_MAX`].
-    pub fn reserve_write(&self, file: u64, index: u64, chunk_size: u32, offset: u32, size: u32) -> Result<ChunkWrite, StoreError> {
+    pub fn reserve_write(
+        &self,
+        file: u64,
+        index: u64,
+        chunk_size: u32,
+        offset: u32,
+        size: u32,
+    ) -> Result<ChunkWrite, StoreError> {
         if chunk_size > CHUNK_SIZE_MAX || index == u64::MAX {
             return Err(StoreError::TooLarge);
         }
@@ -326,8 +337,16 @@ impl Store {
     /// Adds a write, whose bytes are all in its places, to a transaction; it happens when that is committed.
     /// `mtime` is in nanoseconds since the epoch and becomes the file's. A write of no bytes changes nothing.
     /// Errors: `TouchedTwice` when the transaction writes to that chunk already, `ChunkSizeMismatch`.
-    pub fn commit_write(&self, mut write: ChunkWrite, transaction: &mut Transaction, mtime: i64) -> Result<(), StoreError> {
-        assert!(Rc::ptr_eq(&self.state, &transaction.store.state), "a write is committed in a transaction of its own store");
+    pub fn commit_write(
+        &self,
+        mut write: ChunkWrite,
+        transaction: &mut Transaction,
+        mtime: i64,
+    ) -> Result<(), StoreError> {
+        assert!(
+            Rc::ptr_eq(&self.state, &transaction.store.state),
+            "a write is committed in a transaction of its own store"
+        );
         let ticket = write.reservation.ticket.take().expect("a write has its ticket until it is committed");
         if ticket.start == ticket.end {
             self.state.borrow_mut().abandon(&ticket);

@@ -26,7 +26,8 @@ pub type Replay<'a> = &'a mut dyn FnMut(u8, &[u8]) -> Result<(), Corrupt>;
 /// See [`super::Store::exists`].
 pub fn exists(storage: &dyn Storage) -> bool {
     let open = |name: &str| storage.exists(name).then(|| storage.open(name, 0, OpenMode::Existing).ok()).flatten();
-    let is_complete = open(NAME_SUPER).is_some_and(|region| region.size() >= SUPER_SIZE && Super::is_complete(region.as_ref()));
+    let is_complete =
+        open(NAME_SUPER).is_some_and(|region| region.size() >= SUPER_SIZE && Super::is_complete(region.as_ref()));
     // A store whose superblock is gone but whose journal was used is to be looked at by a person, not created anew.
     let is_used = || {
         open(NAME_JOURNAL).is_some_and(|region| {
@@ -59,7 +60,9 @@ pub fn create(storage: Rc<dyn Storage>, options: &StoreOptions, identity: StoreI
     }
     for name in storage.list() {
         if [NAME_SUPER, NAME_JOURNAL, NAME_DATA].contains(&name.as_str()) || name.starts_with(NAME_PREFIX) {
-            storage.remove(&name).map_err(|error| StoreError::Medium("remove what an interrupted creation left", error))?;
+            storage
+                .remove(&name)
+                .map_err(|error| StoreError::Medium("remove what an interrupted creation left", error))?;
         }
     }
     let data = make(storage.as_ref(), NAME_DATA, options.size, false)?;
@@ -73,7 +76,9 @@ pub fn create(storage: Rc<dyn Storage>, options: &StoreOptions, identity: StoreI
 }
 
 fn make(storage: &dyn Storage, name: &str, size: u64, allocate: bool) -> Result<Rc<dyn Region>, StoreError> {
-    let region = storage.open(name, size, OpenMode::CreateNew).map_err(|error| StoreError::Medium("create a file of the store", error))?;
+    let region = storage
+        .open(name, size, OpenMode::CreateNew)
+        .map_err(|error| StoreError::Medium("create a file of the store", error))?;
     if allocate {
         region.allocate(0, size).map_err(|error| StoreError::Medium("allocate a file of the store", error))?;
     }
@@ -81,7 +86,9 @@ fn make(storage: &dyn Storage, name: &str, size: u64, allocate: bool) -> Result<
 }
 
 fn lock(storage: &dyn Storage) -> Result<(), StoreError> {
-    storage.lock_exclusive().map_err(|error| StoreError::Medium("lock its directory, which another server may be using", error))
+    storage
+        .lock_exclusive()
+        .map_err(|error| StoreError::Medium("lock its directory, which another server may be using", error))
 }
 
 /// See [`super::Store::open`].
@@ -92,10 +99,14 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
     let (data, journal) = (open_region(storage.as_ref(), NAME_DATA)?, open_region(storage.as_ref(), NAME_JOURNAL)?);
     let options = superblock.options;
     if data.size() != options.size || journal.size() != options.journal_size {
-        return Err(StoreError::Damaged("the files `data` and `journal` do not have the sizes that `super` says".into()));
+        return Err(StoreError::Damaged(
+            "the files `data` and `journal` do not have the sizes that `super` says".into(),
+        ));
     }
     let mut tables = Tables { files: Files::default(), copies: Vec::new(), replay };
-    checkpoint::load(storage.as_ref(), &superblock.head, &mut |block| tables.apply_all("checkpoint block", 0, None, block))?;
+    checkpoint::load(storage.as_ref(), &superblock.head, &mut |block| {
+        tables.apply_all("checkpoint block", 0, None, block)
+    })?;
     let mut journal = Journal::new(journal, superblock.head.start);
     journal.replay(&mut |lsn, count, bytes| {
         // The copies of the record before are done: they were made before this one was written (state, invariant 3).
@@ -137,7 +148,8 @@ impl Tables<'_> {
             if kind >= KIND_FOREIGN_FIRST {
                 (self.replay)(kind, body).map_err(|error| damaged(&format!("entry of kind {kind}: {error}")))?;
             } else {
-                let entry = entries::decode(kind, body).ok_or_else(|| damaged(&format!("entry of kind {kind} is malformed")))?;
+                let entry = entries::decode(kind, body)
+                    .ok_or_else(|| damaged(&format!("entry of kind {kind} is malformed")))?;
                 self.apply(entry);
             }
             found += 1;
@@ -165,7 +177,8 @@ impl Tables<'_> {
             Entry::Redo(copy) => self.copies.push(copy),
             Entry::File { file: id, chunk_size, generation, announced, mtime } => {
                 let file = self.files.entry(id);
-                (file.chunk_size, file.generation, file.announced, file.mtime) = (chunk_size, generation, announced, mtime);
+                (file.chunk_size, file.generation, file.announced, file.mtime) =
+                    (chunk_size, generation, announced, mtime);
             }
         }
     }
@@ -177,9 +190,9 @@ fn used_runs(files: &Files, size: u64) -> Result<Vec<Run>, StoreError> {
     for file in files.iter() {
         let mut index = 0;
         while let Some((found, chunk)) = file.chunks.next(index) {
-            chunk.check(file.chunk_size, (size / PAGE_SIZE) as u32).map_err(|what| {
-                StoreError::Damaged(format!("chunk {found} of file {:#x}: {what}", file.id))
-            })?;
+            chunk
+                .check(file.chunk_size, (size / PAGE_SIZE) as u32)
+                .map_err(|what| StoreError::Damaged(format!("chunk {found} of file {:#x}: {what}", file.id)))?;
             runs.extend(chunk.extents.iter().map(|extent| extent.run()));
             index = found.saturating_add(1);
             if found == u64::MAX {
@@ -214,7 +227,10 @@ fn remove_leftovers(state: &State) -> Result<(), StoreError> {
     let current: Vec<String> = (0..head.segments).map(|number| segment_name(head.sequence, number)).collect();
     for name in state.storage.list() {
         if name.starts_with(NAME_PREFIX) && !current.contains(&name) {
-            state.storage.remove(&name).map_err(|error| StoreError::Medium("remove an unfinished checkpoint", error))?;
+            state
+                .storage
+                .remove(&name)
+                .map_err(|error| StoreError::Medium("remove an unfinished checkpoint", error))?;
         }
     }
     Ok(())

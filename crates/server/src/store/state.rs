@@ -60,7 +60,14 @@ pub struct State {
 
 impl State {
     /// A state without pins, around what was created or recovered.
-    pub fn new(storage: Rc<dyn Storage>, superblock: Super, data: Rc<dyn Region>, journal: Journal, files: Files, allocator: Allocator) -> State {
+    pub fn new(
+        storage: Rc<dyn Storage>,
+        superblock: Super,
+        data: Rc<dyn Region>,
+        journal: Journal,
+        files: Files,
+        allocator: Allocator,
+    ) -> State {
         let chunk_count = files.iter().map(|file| file.chunks.count()).sum();
         State {
             storage,
@@ -115,7 +122,9 @@ impl State {
             return Ok(());
         }
         match failure {
-            Some(error) if error.kind() != io::ErrorKind::StorageFull => Err(StoreError::Medium("allocate data space", error)),
+            Some(error) if error.kind() != io::ErrorKind::StorageFull => {
+                Err(StoreError::Medium("allocate data space", error))
+            }
             _ => Err(StoreError::Full),
         }
     }
@@ -131,10 +140,14 @@ impl State {
     pub fn prefault_step(&mut self) -> Result<bool, StoreError> {
         let data = &self.data;
         let mut failure = None;
-        let grown = self.allocator.grow_step(&mut |from, to| back(data.as_ref(), from, to).map_err(|error| failure = Some(error)).is_ok());
+        let grown = self
+            .allocator
+            .grow_step(&mut |from, to| back(data.as_ref(), from, to).map_err(|error| failure = Some(error)).is_ok());
         match (grown, failure) {
             (Ok(more), _) => Ok(more),
-            (Err(()), Some(error)) if error.kind() != io::ErrorKind::StorageFull => Err(StoreError::Medium("allocate data space", error)),
+            (Err(()), Some(error)) if error.kind() != io::ErrorKind::StorageFull => {
+                Err(StoreError::Medium("allocate data space", error))
+            }
             (Err(()), _) => Err(StoreError::Full),
         }
     }
@@ -228,12 +241,19 @@ impl State {
     /// See [`super::Store::check`].
     pub fn check(&mut self) -> Result<(), String> {
         self.bury_some(usize::MAX);
-        let mut runs: Vec<Run> = self.active.values().flat_map(|active| active.held_runs()).chain(self.deferred.runs.iter().copied()).collect();
+        let mut runs: Vec<Run> = self
+            .active
+            .values()
+            .flat_map(|active| active.held_runs())
+            .chain(self.deferred.runs.iter().copied())
+            .collect();
         let mut chunk_count = 0;
         for file in self.files.iter() {
             let mut from = Some(0);
             while let Some((index, chunk)) = from.and_then(|from| file.chunks.next(from)) {
-                chunk.check(file.chunk_size, self.allocator.total()).map_err(|what| format!("chunk {index} of file {:#x}: {what}", file.id))?;
+                chunk
+                    .check(file.chunk_size, self.allocator.total())
+                    .map_err(|what| format!("chunk {index} of file {:#x}: {what}", file.id))?;
                 runs.extend(chunk.extents.iter().map(Extent::run));
                 chunk_count += 1;
                 from = index.checked_add(1);
@@ -241,7 +261,8 @@ impl State {
         }
         let used: u64 = runs.iter().map(|run| u64::from(run.pages)).sum::<u64>() + self.staged_pages;
         let (free_runs, frontier) = self.allocator.free_runs();
-        let free = free_runs.iter().map(|run| u64::from(run.pages)).sum::<u64>() + u64::from(self.allocator.total() - frontier);
+        let free = free_runs.iter().map(|run| u64::from(run.pages)).sum::<u64>()
+            + u64::from(self.allocator.total() - frontier);
         runs.extend(free_runs);
         runs.sort_unstable();
         if let Some(pair) = runs.windows(2).find(|pair| pair[0].start + pair[0].pages > pair[1].start) {
@@ -250,7 +271,11 @@ impl State {
         if free != self.allocator.free() || used + free != u64::from(self.allocator.total()) {
             return Err(format!("{used} pages are used and {free} free, of {}", self.allocator.total()));
         }
-        if chunk_count != self.chunk_count { Err(format!("{chunk_count} chunks, counted as {}", self.chunk_count)) } else { Ok(()) }
+        if chunk_count != self.chunk_count {
+            Err(format!("{chunk_count} chunks, counted as {}", self.chunk_count))
+        } else {
+            Ok(())
+        }
     }
 
     /// See [`Usage`].

@@ -124,7 +124,9 @@ fn read_identity(region: &dyn Region, identity: StoreIdentity) -> Result<StoreOp
         return incompatible(format!("its format is version {format}; this program reads version {FORMAT_VERSION}"));
     }
     if placement != PLACEMENT_VERSION {
-        return incompatible(format!("its placement is version {placement}; this program uses version {PLACEMENT_VERSION}"));
+        return incompatible(format!(
+            "its placement is version {placement}; this program uses version {PLACEMENT_VERSION}"
+        ));
     }
     if crc32c::crc32c(&bytes) != u32::from_le_bytes(crc) {
         return Err(StoreError::Damaged("the identity in `super` does not match its checksum".into()));

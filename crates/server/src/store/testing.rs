@@ -106,11 +106,6 @@ impl TestDisk {
         }
         copy
     }
-
-    /// The bytes of a region.
-    pub fn bytes(&self, name: &str) -> Vec<u8> {
-        self.regions.borrow()[name].bytes.borrow().clone()
-    }
 }
 
 impl Storage for TestDisk {

@@ -112,8 +112,15 @@ impl State {
     }
 
     /// Gives the chunk the pages `first..last` that it lacks, and says where all of them are.
-    fn prepare_in_place(&mut self, key: Key, chunk_size: u32, first: u32, last: u32) -> Result<Few<Extent>, StoreError> {
-        let committed = self.files.get(key.0).and_then(|file| file.chunks.get(key.1)).map_or(&[][..], |chunk| &chunk.extents);
+    fn prepare_in_place(
+        &mut self,
+        key: Key,
+        chunk_size: u32,
+        first: u32,
+        last: u32,
+    ) -> Result<Few<Extent>, StoreError> {
+        let committed =
+            self.files.get(key.0).and_then(|file| file.chunks.get(key.1)).map_or(&[][..], |chunk| &chunk.extents);
         let capacity = self.active.get(&key).map_or(&[][..], |active| &active.capacity);
         let mut mapped = committed.to_vec();
         mapped.extend_from_slice(capacity);
@@ -153,13 +160,24 @@ impl State {
     /// New pages `first..last` of a chunk, and more up to `limit` when more is likely to come: the whole chunk at once
     /// for a big first write, else as much again as the chunk has (`held` pages), so that a chunk that grows piece by
     /// piece is in few pieces.
-    fn fill_gap(&mut self, index: u64, chunk_pages: u32, first: u32, last: u32, limit: u32, held: u32) -> Result<Vec<Extent>, StoreError> {
+    fn fill_gap(
+        &mut self,
+        index: u64,
+        chunk_pages: u32,
+        first: u32,
+        last: u32,
+        limit: u32,
+        held: u32,
+    ) -> Result<Vec<Extent>, StoreError> {
         let needed = last - first;
         let start_size = if index > 0 { chunk_pages / 8 } else { 0 };
         let wanted = if needed >= chunk_pages / 4 { chunk_pages } else { needed.max(held).max(start_size) };
         let wanted = wanted.min(limit - first);
         let is_scarce = self.allocator.free() < u64::from(self.allocator.total()) / 16;
-        if wanted > needed && !is_scarce && let Some(run) = self.allocate_run(wanted) {
+        if wanted > needed
+            && !is_scarce
+            && let Some(run) = self.allocate_run(wanted)
+        {
             return Ok(vec![Extent { logical: first, start: run.start, pages: run.pages, birth: self.clock }]);
         }
         self.allocate_extents(first, needed)
@@ -174,7 +192,8 @@ impl State {
             return Err(StoreError::Gone { file: key.0 });
         }
         let file = self.files.get(key.0);
-        if let Some(known) = file.map(|file| file.chunk_size).filter(|&known| known != 0 && known != ticket.chunk_size) {
+        if let Some(known) = file.map(|file| file.chunk_size).filter(|&known| known != 0 && known != ticket.chunk_size)
+        {
             return Err(StoreError::ChunkSizeMismatch { file: key.0, known, given: ticket.chunk_size });
         }
         let empty = Chunk::default();
@@ -186,7 +205,10 @@ impl State {
         let (first, last) = (start / PAGE, chunk::page_end(end));
         let mut copies = Vec::new();
         let extents = if !ticket.staged && chunk::is_same_place(&base, &ticket.landing, first, last) {
-            assert!(!chunk::overlaps(&current.ranges, start, end), "nobody else writes where a body lands (active, invariant 3)");
+            assert!(
+                !chunk::overlaps(&current.ranges, start, end),
+                "nobody else writes where a body lands (active, invariant 3)"
+            );
             base
         } else if may_copy(active, &base, ticket) && prefers_copy(current, &base, ticket) {
             plan_copies(&ticket.landing, &base, start, end, &mut copies);
@@ -238,8 +260,19 @@ impl State {
 
     /// The written ranges when `start..end` is written from `landing`. With checksums, a range of which only a part
     /// stays is verified first. Errors: `Corrupt`.
-    fn merge_ranges(&self, key: Key, current: &Chunk, landing: &[Extent], start: u32, end: u32) -> Result<Vec<Range>, StoreError> {
-        let mut merged = Range { start, end, crc: if self.checksums() { chunk::crc_of(self.data.as_ref(), landing, start, end) } else { 0 } };
+    fn merge_ranges(
+        &self,
+        key: Key,
+        current: &Chunk,
+        landing: &[Extent],
+        start: u32,
+        end: u32,
+    ) -> Result<Vec<Range>, StoreError> {
+        let mut merged = Range {
+            start,
+            end,
+            crc: if self.checksums() { chunk::crc_of(self.data.as_ref(), landing, start, end) } else { 0 },
+        };
         let mut all = Vec::with_capacity(current.ranges.len() + 1);
         let mut right = None;
         for range in current.ranges.iter() {
@@ -299,7 +332,8 @@ impl State {
             let active = &self.active[&ticket.key];
             let fillable = |&number: &usize| {
                 let (from, to) = (ranges[number].end, ranges[number + 1].start);
-                active.is_unclaimed(from, to, Some(ticket.at)) && chunk::is_mapped(extents, from / PAGE, chunk::page_end(to))
+                active.is_unclaimed(from, to, Some(ticket.at))
+                    && chunk::is_mapped(extents, from / PAGE, chunk::page_end(to))
             };
             let gaps = (0..ranges.len() - 1).filter(fillable);
             let Some(number) = gaps.min_by_key(|&number| ranges[number + 1].start - ranges[number].end) else { break };
@@ -308,7 +342,11 @@ impl State {
             let second = ranges.remove(number + 1);
             let zeros = if self.checksums() { chunk::crc_of(self.data.as_ref(), extents, from, to) } else { 0 };
             let crc = self.join_crc(ranges[number].crc, zeros, to - from);
-            ranges[number] = Range { start: ranges[number].start, end: second.end, crc: self.join_crc(crc, second.crc, second.end - second.start) };
+            ranges[number] = Range {
+                start: ranges[number].start,
+                end: second.end,
+                crc: self.join_crc(crc, second.crc, second.end - second.start),
+            };
         }
         ranges
     }
@@ -325,7 +363,9 @@ fn may_copy(active: &Active, base: &[Extent], ticket: &Ticket) -> bool {
 fn prefers_copy(current: &Chunk, base: &[Extent], ticket: &Ticket) -> bool {
     let live_edges: u32 = edges(ticket.start, ticket.end)
         .iter()
-        .flat_map(|&(from, to)| current.ranges.iter().map(move |range| range.end.min(to).saturating_sub(range.start.max(from))))
+        .flat_map(|&(from, to)| {
+            current.ranges.iter().map(move |range| range.end.min(to).saturating_sub(range.start.max(from)))
+        })
         .sum();
     !ticket.staged || ticket.end - ticket.start <= live_edges || base.len() >= EXTENTS_MAX
 }

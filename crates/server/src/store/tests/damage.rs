@@ -1,0 +1,206 @@
+//! What the store says about a medium that is not as it was left.
+
+use super::*;
+
+/// A store with some of everything, and what its files hold.
+fn filled(checksums: bool) -> (TestDisk, Store) {
+    let (disk, store) = new_store(64 * PAGE_SIZE, checksums);
+    let mut random = Random(7);
+    for file in 1..5u64 {
+        write(&store, file, 0, 16_384, 100, &body(&mut random, 9000)).unwrap();
+        write(&store, file, file, 16_384, 0, &body(&mut random, 5000)).unwrap();
+        write(&store, file, 0, 16_384, 200, &body(&mut random, 50)).unwrap();
+    }
+    (disk, store)
+}
+
+fn contents(store: &Store) -> Vec<Vec<u8>> {
+    (1..5).flat_map(|file| [read(store, file, 0, 0, 16_384), read(store, file, file, 0, 16_384)]).collect()
+}
+
+fn used_journal(store: &Store) -> u64 {
+    store.usage().journal_used
+}
+
+/// Goal: a journal record that is unreadable although later ones exist is an error, never silently left out.
+/// Method: invert each byte of the journal's first records in turn and open.
+#[test]
+fn a_rotten_record_is_an_error() {
+    let (disk, store) = filled(false);
+    let expected = contents(&store);
+    let used = used_journal(&store);
+    let mut error_count = 0;
+    for offset in 0..used {
+        let copy = disk.duplicate();
+        copy.flip("journal", offset, 0x10);
+        match reopen(&copy) {
+            Err(StoreError::Damaged(what)) => {
+                assert!(what.starts_with("journal record"), "{what}");
+                error_count += 1;
+            }
+            Err(error) => panic!("byte {offset}: {error}"),
+            // Padding between records, or the last record, which cannot be told from a torn one.
+            Ok(opened) => {
+                let last = used - 192;
+                assert!(offset >= last || contents(&opened) == expected, "byte {offset}: other contents");
+            }
+        }
+    }
+    assert!(error_count > used / 2, "{error_count} errors in {used} bytes");
+}
+
+/// Goal: each byte of a checkpoint and of the superblock that recovery relies on is protected.
+/// Method: invert each byte in turn and open: an error, or nothing changed.
+#[test]
+fn a_rotten_checkpoint_or_superblock_is_an_error() {
+    let (disk, store) = filled(false);
+    store.checkpoint_begin().finish().unwrap();
+    let expected = contents(&store);
+    for (name, size, errors_min) in [("checkpoint.2.0", 2048, 300), ("super", 80, 55)] {
+        let mut error_count = 0;
+        for offset in 0..size {
+            let copy = disk.duplicate();
+            copy.flip(name, offset, 1);
+            match reopen(&copy) {
+                Err(StoreError::Damaged(_) | StoreError::Incompatible(_)) => error_count += 1,
+                Err(error) => panic!("{name} byte {offset}: {error}"),
+                Ok(opened) => assert!(contents(&opened) == expected, "{name} byte {offset}"),
+            }
+        }
+        assert!(error_count >= errors_min, "{name}: {error_count} errors");
+    }
+}
+
+/// Goal: when the newest checkpoint head is torn, the one before counts and nothing is lost.
+/// Method: crash in each write of a second checkpoint's end, with each way to tear it.
+#[test]
+fn a_torn_checkpoint_head_does_not_count() {
+    for crash in 0..6 {
+        for tear in 0..48 {
+            let (disk, store) = filled(true);
+            store.checkpoint_begin().finish().unwrap();
+            write(&store, 1, 0, 16_384, 0, &[9; 300]).unwrap();
+            let expected = contents(&store);
+            disk.crash_after(crash, tear);
+            store.checkpoint_begin().finish().unwrap();
+            disk.revive();
+            let opened = reopen(&disk).unwrap();
+            assert!(contents(&opened) == expected, "crash at write {crash}, torn after {tear} bytes");
+            opened.check().unwrap();
+        }
+    }
+}
+
+/// Goal: with checksums, rotten data is an error that names the chunk, for readers, for overwrites that would keep a
+/// part of it, and for truncates; a whole overwrite heals it.
+/// Method: invert a bit in each page that is in use.
+#[test]
+fn rotten_data_is_never_silent() {
+    let (disk, store) = new_store(64 * PAGE_SIZE, true);
+    let content = body(&mut Random(1), 10_000);
+    write(&store, 5, 2, 65_536, 1000, &content).unwrap();
+    for offset in [1000, 5000, 10_999] {
+        disk.flip("data", offset, 4);
+        let corrupt = |result: Result<Lsn, StoreError>| {
+            assert!(matches!(result, Err(StoreError::Corrupt { file: 5, index: 2, offset: 1000 })));
+        };
+        corrupt(store.read(5, 2, 3000, 10).map(|_| 0));
+        corrupt(write(&store, 5, 2, 65_536, 3000, &[1; 10]));
+        let mut transaction = store.begin();
+        store.truncate_file(5, 2 * 65_536 + 4000, 1, &mut transaction);
+        corrupt(store.commit(transaction));
+        store.check().unwrap();
+        disk.flip("data", offset, 4);
+        assert_eq!(read(&store, 5, 2, 1000, 10_000), content);
+    }
+    disk.flip("data", 1000, 4);
+    write(&store, 5, 2, 65_536, 1000, &content).unwrap();
+    assert_eq!(read(&reopen(&disk).unwrap(), 5, 2, 1000, 10_000), content);
+}
+
+/// Goal: an interrupted creation leaves nothing that is taken for a store, and can be repeated.
+/// Method: crash at each write of a creation, and create again.
+#[test]
+fn creation_is_all_or_nothing() {
+    let options = StoreOptions { size: 1 << 20, journal_size: 64 * 1024, checksums: false };
+    let disk = TestDisk::default();
+    Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
+    for crash in 0..disk.writes() {
+        for tear in 0..90 {
+            let disk = TestDisk::default();
+            disk.crash_after(crash, tear);
+            drop(Store::create(Rc::new(disk.clone()), &options, IDENTITY));
+            disk.revive();
+            if Store::exists(&disk) {
+                reopen(&disk).unwrap();
+            } else {
+                assert!(matches!(reopen(&disk), Err(StoreError::Incompatible(_))), "crash at write {crash}");
+                Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
+            }
+            assert!(Store::exists(&disk));
+        }
+    }
+}
+
+/// Goal: a store opens only for the cluster and server it was made for, and is never created over.
+/// Method: ask with each field changed.
+#[test]
+fn a_store_belongs_to_one_server() {
+    let (disk, _) = filled(false);
+    let open = |identity| Store::open(Rc::new(disk.clone()), identity, &mut |_, _| Ok(()));
+    for identity in [
+        StoreIdentity { cluster_id: 1, ..IDENTITY },
+        StoreIdentity { server: 4, ..IDENTITY },
+        StoreIdentity { slots: 2048, ..IDENTITY },
+    ] {
+        assert!(matches!(open(identity), Err(StoreError::Incompatible(_))));
+    }
+    let options = StoreOptions { size: 1 << 20, journal_size: 64 * 1024, checksums: false };
+    assert!(matches!(Store::create(Rc::new(disk.clone()), &options, IDENTITY), Err(StoreError::Incompatible(_))));
+    open(IDENTITY).unwrap();
+}
+
+/// Goal: entries that the caller refuses stop the opening with their place.
+/// Method: refuse one.
+#[test]
+fn a_refused_entry_is_an_error() {
+    let (disk, store) = filled(false);
+    let mut transaction = store.begin();
+    transaction.put(200, |out| out.extend_from_slice(b"what"));
+    store.commit(transaction).unwrap();
+    let opened = Store::open(Rc::new(disk), IDENTITY, &mut |kind, _| Err(Corrupt(format!("kind {kind} is not mine"))));
+    assert!(matches!(opened, Err(StoreError::Damaged(what)) if what.contains("kind 200 is not mine")));
+}
+
+/// Goal: bytes of any kind are refused by the decoder of entries, or accepted, but nothing else happens.
+/// Method: random bytes, and random changes to entries that are sound.
+#[test]
+fn the_entry_decoder_takes_anything() {
+    let mut random = Random(3);
+    let mut sound = Vec::new();
+    let chunk = chunk::Chunk::default();
+    entries::put_chunk(&mut sound, 1, 2, 3, 4, &chunk);
+    entries::put_truncate(&mut sound, 1, 2, 3);
+    entries::put_announced(&mut sound, 1, Some(2));
+    entries::put_redo(&mut sound, entries::Copy { from: 1, to: 2, size: 3 });
+    let mut decoded_count = 0;
+    for round in 0..20_000u64 {
+        let mut bytes = if round % 2 == 0 {
+            sound.clone()
+        } else {
+            let size = random.below(80) as u32;
+            body(&mut random, size)
+        };
+        for _ in 0..random.below(4) {
+            if !bytes.is_empty() {
+                let place = random.below(bytes.len() as u64) as usize;
+                bytes[place] = random.next() as u8;
+            }
+        }
+        let mut rest = &bytes[..];
+        while let Some((kind, body)) = entries::next_entry(&mut rest) {
+            decoded_count += u32::from(entries::decode(kind, body).is_some());
+        }
+    }
+    assert!(decoded_count > 10_000);
+}

@@ -1,0 +1,312 @@
+//! The rules one by one, each with the case that it is for.
+
+use super::*;
+
+const CHUNK: u32 = 65_536;
+
+fn offsets(write: &ChunkWrite) -> Vec<u64> {
+    write.places.iter().map(|place| place.offset).collect()
+}
+
+/// Goal: two writes on their way never share a byte, whichever way they overlap and in whichever order they commit.
+/// Method: all pairs of a few ranges, bodies filled interleaved, both orders, with and without data before.
+#[test]
+fn writes_on_their_way_never_share_bytes() {
+    let ranges = [(0, 100), (50, 100), (0, CHUNK), (4096, 4096), (4000, 200), (8191, 2), (100, 50)];
+    for (one, other) in ranges.iter().flat_map(|&one| ranges.map(|other| (one, other))) {
+        for (is_written, is_swapped) in [(false, false), (false, true), (true, false), (true, true)] {
+            let (disk, store) = new_store(128 * PAGE_SIZE, false);
+            let mut expected = vec![0; CHUNK as usize];
+            if is_written {
+                write(&store, 1, 0, CHUNK, 0, &[7; CHUNK as usize]).unwrap();
+                expected.fill(7);
+            }
+            let first = store.reserve_write(1, 0, CHUNK, one.0, one.1).unwrap();
+            let second = store.reserve_write(1, 0, CHUNK, other.0, other.1).unwrap();
+            for a in &first.places {
+                assert!(second.places.iter().all(|b| a.offset + a.size <= b.offset || b.offset + b.size <= a.offset));
+            }
+            fill(&second, &vec![2; other.1 as usize]);
+            fill(&first, &vec![1; one.1 as usize]);
+            let order =
+                if is_swapped { [(second, other, 2), (first, one, 1)] } else { [(first, one, 1), (second, other, 2)] };
+            for (write, (offset, size), value) in order {
+                finish(&store, write, 1).unwrap();
+                expected[offset as usize..(offset + size) as usize].fill(value);
+            }
+            assert!(read(&store, 1, 0, 0, CHUNK) == expected, "{one:?} {other:?} {is_written} {is_swapped}");
+            assert!(read(&reopen(&disk).unwrap(), 1, 0, 0, CHUNK) == expected);
+            store.check().unwrap();
+        }
+    }
+}
+
+/// Goal: bytes that a reader holds never change, by overwrites, truncates with writes after them, or removal.
+/// Method: hold a read through each of them, over and over, in a store that would have to recycle the pages.
+#[test]
+fn pinned_bytes_stay() {
+    let (_, store) = new_store(64 * PAGE_SIZE, false);
+    write(&store, 1, 0, CHUNK, 0, &[1; 20_000]).unwrap();
+    let held = store.read(1, 0, 0, 20_000).unwrap();
+    for round in 2..60u8 {
+        write(&store, 1, 0, CHUNK, 5000, &[round; 100]).unwrap();
+        write(&store, 1, 0, CHUNK, 0, &[round; 20_000]).unwrap();
+        let mut transaction = store.begin();
+        store.truncate_file(1, 10_001, u32::from(round), &mut transaction);
+        store.commit(transaction).unwrap();
+        write(&store, 1, 0, CHUNK, 10_001, &[round; 3000]).unwrap();
+        assert!(bytes_of(&held) == [1; 20_000], "round {round}");
+        store.check().unwrap();
+    }
+    let mut transaction = store.begin();
+    store.reap_file(1, &mut transaction);
+    store.commit(transaction).unwrap();
+    write(&store, 2, 0, CHUNK, 0, &[9; 60_000]).unwrap();
+    assert!(bytes_of(&held) == [1; 20_000]);
+    assert!(store.usage().free < 64 * PAGE_SIZE - 16 * PAGE_SIZE);
+    drop(held);
+    store.check().unwrap();
+    assert_eq!(store.usage().free, 48 * PAGE_SIZE);
+}
+
+/// Goal: a truncate does not lay bare to a write the bytes that a reader still sees.
+/// Method: read, truncate within the page, write behind the cut.
+#[test]
+fn a_truncated_page_is_not_reused_under_a_reader() {
+    let (_, store) = new_store(64 * PAGE_SIZE, false);
+    write(&store, 1, 0, CHUNK, 0, &[1; 3000]).unwrap();
+    let held = store.read(1, 0, 0, 3000).unwrap();
+    let mut transaction = store.begin();
+    store.truncate_file(1, 1000, 1, &mut transaction);
+    store.commit(transaction).unwrap();
+    let reserved = store.reserve_write(1, 0, CHUNK, 1000, 500).unwrap();
+    fill(&reserved, &[2; 500]);
+    assert!(bytes_of(&held) == [1; 3000]);
+    finish(&store, reserved, 1).unwrap();
+    assert!(bytes_of(&held) == [1; 3000]);
+    assert_eq!(read(&store, 1, 0, 999, 3), [1, 2, 2]);
+    assert_eq!(read(&store, 1, 0, 1499, 3), [2, 0, 0]);
+}
+
+/// Goal: one stalled reader holds up no more than the pages that it reads, however often they are overwritten.
+/// Method: hold a read, overwrite more often than the store has room for, with other readers coming and going.
+#[test]
+fn a_stalled_reader_holds_only_its_pages() {
+    let (_, store) = new_store(16 * PAGE_SIZE, false);
+    write(&store, 1, 0, 8192, 0, &[1; 8192]).unwrap();
+    let held = store.read(1, 0, 0, 8192).unwrap();
+    let mut other = None;
+    for round in 0..100 {
+        write(&store, 1, 0, 8192, 0, &[round; 8192]).unwrap();
+        other = Some(store.read(1, 0, 0, 10).unwrap());
+    }
+    assert!(bytes_of(&held) == [1; 8192]);
+    drop((held, other));
+    store.check().unwrap();
+    assert_eq!(store.usage().free, 14 * PAGE_SIZE);
+}
+
+/// Goal: a write that is given up leaves nothing behind, on a new chunk and on one with data.
+/// Method: reserve, drop, count.
+#[test]
+fn an_abandoned_write_leaves_nothing() {
+    let (disk, store) = new_store(64 * PAGE_SIZE, false);
+    drop(store.reserve_write(1, 3, CHUNK, 10, 30_000).unwrap());
+    assert_eq!((store.usage().free, store.usage().files, store.share(1)), (64 * PAGE_SIZE, 0, None));
+    write(&store, 1, 0, CHUNK, 0, &[1; 4096]).unwrap();
+    let free = store.usage().free;
+    drop(store.reserve_write(1, 0, CHUNK, 100, 9000).unwrap());
+    drop(store.reserve_write(1, 0, CHUNK, 5000, 9000).unwrap());
+    let reserved = store.reserve_write(1, 0, CHUNK, 5000, 9000).unwrap();
+    let mut transaction = store.begin();
+    store.commit_write(reserved, &mut transaction, 5).unwrap();
+    drop(transaction);
+    assert_eq!(store.usage().free, free);
+    let lsn_count = store.usage().journal_used;
+    assert_eq!(reopen(&disk).unwrap().usage().journal_used, lsn_count);
+    store.check().unwrap();
+}
+
+/// Goal: full means full of data, not of holes between data, and a write that does not fit changes nothing.
+/// Method: fill with single pages, free every second one, and write chunks that only fit in pieces.
+#[test]
+fn fragments_are_used_to_the_last_page() {
+    let (disk, store) = new_store(64 * PAGE_SIZE, false);
+    for file in 0..64 {
+        write(&store, file, 0, 4096, 0, &[file as u8; 4096]).unwrap();
+    }
+    assert!(matches!(store.reserve_write(99, 0, 4096, 0, 1), Err(StoreError::Full)));
+    for file in (0..64).step_by(2) {
+        let mut transaction = store.begin();
+        store.reap_file(file, &mut transaction);
+        store.commit(transaction).unwrap();
+    }
+    let content = body(&mut Random(5), 32 * 4096);
+    assert!(matches!(store.reserve_write(100, 0, 1 << 20, 0, 33 * 4096), Err(StoreError::Full)));
+    store.check().unwrap();
+    write(&store, 100, 0, 1 << 20, 0, &content).unwrap();
+    assert_eq!(store.usage().free, 0);
+    assert!(read(&reopen(&disk).unwrap(), 100, 0, 0, 32 * 4096) == content);
+    assert_eq!(store.share(99), None);
+    store.check().unwrap();
+}
+
+/// Goal: a medium that has no more space makes the store full early, and nothing is half written.
+/// Method: let allocations fail after the first step.
+#[test]
+fn a_full_medium_is_a_full_store() {
+    let (disk, store) = new_store(8 << 20, false);
+    disk.fail_allocations_after(Some(1));
+    let mut written = 0;
+    let error = loop {
+        match write(&store, written, 0, 1 << 20, 0, &[3; 1 << 20]) {
+            Ok(_) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, StoreError::Full));
+    assert_eq!((written, store.usage().backed), (4, 4 << 20));
+    store.check().unwrap();
+    disk.fail_allocations_after(None);
+    write(&store, written, 0, 1 << 20, 0, &[3; 1 << 20]).unwrap();
+}
+
+/// Goal: a checkpoint that the medium has no space for is an error; the journal keeps everything and a later one works.
+/// Method: refuse the allocation of the segment.
+#[test]
+fn a_checkpoint_without_space_is_given_up() {
+    let (disk, store) = new_store(64 * PAGE_SIZE, false);
+    write(&store, 1, 0, 4096, 0, &[5; 4096]).unwrap();
+    disk.fail_allocations_after(Some(0));
+    assert!(matches!(store.checkpoint_begin().finish(), Err(StoreError::Medium(..))));
+    assert!(store.usage().journal_used > 0);
+    disk.fail_allocations_after(None);
+    store.checkpoint_begin().finish().unwrap();
+    assert_eq!(store.usage().journal_used, 0);
+    assert_eq!(read(&reopen(&disk).unwrap(), 1, 0, 0, 4096), [5; 4096]);
+}
+
+/// Goal: chunks written piece by piece, in any order, stay in few extents and land where they belong without copies.
+/// Method: 47,008-byte pieces of a 1 MiB chunk, forwards; places that follow one another, and few extents at the end.
+#[test]
+fn pieces_land_side_by_side() {
+    let (_, store) = new_store(64 << 20, false);
+    let piece = 47_008;
+    for index in [0, 1] {
+        for number in 0..22 {
+            let reserved = store.reserve_write(1, index, 1 << 20, number * piece, piece).unwrap();
+            assert!(offsets(&reserved).len() <= 2);
+            fill(&reserved, &vec![number as u8; piece as usize]);
+            finish(&store, reserved, 1).unwrap();
+        }
+        assert!(store.read(1, index, 0, 22 * piece).unwrap().pieces.len() <= 3);
+    }
+    let whole = store.reserve_write(1, 2, 1 << 20, 0, 1 << 19).unwrap();
+    fill(&whole, &vec![1; 1 << 19]);
+    finish(&store, whole, 1).unwrap();
+    let rest = store.reserve_write(1, 2, 1 << 20, 1 << 19, 1 << 19).unwrap();
+    assert_eq!(rest.places[0].offset, store.read(1, 2, 0, 1).map(|read| first_offset(&read)).unwrap() + (1 << 19));
+}
+
+fn first_offset(read: &ChunkRead) -> u64 {
+    match &read.pieces[0] {
+        Piece::Bytes(span) => span.offset,
+        Piece::Zero(_) => panic!("bytes were written there"),
+    }
+}
+
+/// Goal: pages that were freed are used again before new ones are taken from the medium.
+/// Method: write and reap; the backed space does not grow.
+#[test]
+fn freed_pages_come_back_first() {
+    let (_, store) = new_store(64 << 20, false);
+    let mut backed = Vec::new();
+    for file in 0..100 {
+        write(&store, file, 1, 1 << 20, 0, &[1; 1 << 20]).unwrap();
+        let mut transaction = store.begin();
+        store.reap_file(file, &mut transaction);
+        store.commit(transaction).unwrap();
+        backed.push(store.usage().backed);
+        if file % 20 == 0 {
+            store.checkpoint_begin().finish().unwrap();
+        }
+    }
+    assert!(backed.iter().all(|&size| size == backed[0]));
+}
+
+/// Goal: the share tells end, count, sizes and generations, and outlives its chunks.
+/// Method: follow one file through its life.
+#[test]
+fn the_share_follows_the_file() {
+    let (disk, store) = new_store(64 * PAGE_SIZE, false);
+    write(&store, 9, 4, 5000, 10, &[1; 20]).unwrap();
+    let share = store.share(9).unwrap();
+    assert_eq!((share.end, share.chunk_count, share.chunk_size, share.mtime), (4 * 5000 + 30, 1, 5000, 1));
+    write(&store, 9, 2, 5000, 0, &[1; 5000]).unwrap();
+    assert_eq!(store.share(9).unwrap().end, 4 * 5000 + 30);
+    assert!(matches!(
+        write(&store, 9, 2, 4096, 0, &[1]),
+        Err(StoreError::ChunkSizeMismatch { known: 5000, given: 4096, .. })
+    ));
+    assert!(matches!(write(&store, 9, 2, 5000, 4999, &[1; 2]), Err(StoreError::TooLarge)));
+    let mut transaction = store.begin();
+    store.set_announced(9, Some(11), &mut transaction);
+    store.commit(transaction).unwrap();
+    let mut transaction = store.begin();
+    store.truncate_file(9, 0, 12, &mut transaction);
+    store.commit(transaction).unwrap();
+    let expected =
+        FileShare { end: 0, mtime: 1, chunk_size: 5000, chunk_count: 0, generation: 12, announced: Some(11) };
+    assert_eq!(store.share(9), Some(expected));
+    assert_eq!(reopen(&disk).unwrap().share(9), Some(expected));
+    assert_eq!(store.usage().free, 64 * PAGE_SIZE);
+}
+
+/// Goal: a file of many chunks is removed in one record, and its pages come back in bounded steps.
+/// Method: reap a file of a thousand chunks and look at the free pages after each commit.
+#[test]
+fn large_files_are_freed_in_steps() {
+    let (disk, store) = new_store(16 << 20, false);
+    for index in 0..1000 {
+        if store.checkpoint_due() {
+            store.checkpoint_begin().finish().unwrap();
+        }
+        write(&store, 1, index, 4096, 0, &[1; 4096]).unwrap();
+    }
+    let before = store.usage().journal_used;
+    let mut transaction = store.begin();
+    store.reap_file(1, &mut transaction);
+    store.commit(transaction).unwrap();
+    assert_eq!(store.usage().journal_used, before + 64);
+    assert_eq!((store.share(1), store.usage().chunks), (None, 0));
+    for _ in 0..5 {
+        store.commit(store.begin()).unwrap();
+    }
+    assert_eq!(store.usage().free, 16 << 20);
+    store.check().unwrap();
+    assert_eq!(reopen(&disk).unwrap().usage().free, 16 << 20);
+}
+
+/// Goal: the journal never holds a checkpoint up for good: records that can never fit are refused as such, and after a
+/// full journal a checkpoint frees it.
+/// Method: oversized entries; commits until the journal is full; a checkpoint; a commit.
+#[test]
+fn a_full_journal_is_freed_by_a_checkpoint() {
+    let (_, store) = new_store(64 * PAGE_SIZE, false);
+    let put = |size: usize| {
+        let mut transaction = store.begin();
+        transaction.put(64, |out| out.resize(out.len() + size, 1));
+        store.commit(transaction)
+    };
+    assert!(matches!(put(40_000), Err(StoreError::TooLarge)));
+    let mut checkpoint_was_due = false;
+    let error = loop {
+        checkpoint_was_due |= store.checkpoint_due();
+        if let Err(error) = put(500) {
+            break error;
+        }
+    };
+    assert!(checkpoint_was_due && matches!(error, StoreError::JournalFull));
+    store.checkpoint_begin().finish().unwrap();
+    put(500).unwrap();
+}
