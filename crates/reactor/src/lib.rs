@@ -14,6 +14,7 @@ pub mod process;
 pub mod region;
 pub mod service;
 pub mod shared;
+pub mod sim;
 mod storage;
 pub mod stream;
 mod system;

@@ -1,0 +1,551 @@
+//! Simulated storage: regions that outlive their node's process, with torn writes, lost writes and failing calls.
+//!
+//! Invariants
+//! 1. `memory` is what the processes see; `durable` holds the pages that differ from zero on the medium, with the
+//!    number of the change that they contain; a page of `memory`
+//!    that is not `dirty` equals the medium's.
+//! 2. While a node is frozen every change is recorded in `undo`, and taken back when the node goes down: the crashed
+//!    process sees its own writes to the end of its turn, its next life does not.
+//! 3. Writing to a page that was not allocated is a bug (it may be a SIGBUS on a full tmpfs) and asserts.
+
+use super::world::{CrashKind, Node, NodeId, Universe, World};
+use crate::region::{LocalFuture, OpenMode, Region, Storage};
+use crate::{Nanos, system::mix};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+const PAGE: u64 = 4096;
+/// What the medium writes in one piece.
+const LINE: usize = 64;
+/// How long a sync takes.
+const SYNC_NS: (Nanos, Nanos) = (20_000, 800_000);
+
+type Page = Box<[u8; PAGE as usize]>;
+
+/// A region's contents.
+struct SimFile {
+    memory: *mut u8,
+    layout: Layout,
+    size: u64,
+    durable: RefCell<BTreeMap<u64, (u64, Page)>>,
+    /// Pages that changed since they were last synced, with a number that grows by every change.
+    dirty: RefCell<BTreeMap<u64, u64>>,
+    changes: Cell<u64>,
+    /// Which pages have space, a bit for each.
+    allocated: RefCell<Vec<u64>>,
+}
+
+impl SimFile {
+    fn new(size: u64) -> Rc<SimFile> {
+        let rounded = size.next_multiple_of(PAGE);
+        let layout = Layout::from_size_align(rounded as usize, PAGE as usize).expect("a region fits into memory");
+        assert!(rounded > 0, "a region is not empty");
+        // SAFETY: the layout is not empty.
+        let memory = unsafe { alloc_zeroed(layout) };
+        if memory.is_null() {
+            handle_alloc_error(layout);
+        }
+        let words = (rounded / PAGE).div_ceil(64) as usize;
+        Rc::new(SimFile {
+            memory,
+            layout,
+            size,
+            durable: RefCell::default(),
+            dirty: RefCell::default(),
+            changes: Cell::new(0),
+            allocated: RefCell::new(vec![0; words]),
+        })
+    }
+
+    fn at(&self, offset: u64, size: u64) -> *mut u8 {
+        assert!(offset <= self.size && size <= self.size - offset, "range {offset}+{size} lies within a region of {} bytes", self.size);
+        // SAFETY: just checked.
+        unsafe { self.memory.add(offset as usize) }
+    }
+
+    fn copy_out(&self, offset: u64, size: u64) -> Vec<u8> {
+        let mut bytes = vec![0; size as usize];
+        // SAFETY: the range was checked, and the vector is new.
+        unsafe { std::ptr::copy_nonoverlapping(self.at(offset, size), bytes.as_mut_ptr(), bytes.len()) };
+        bytes
+    }
+
+    fn copy_in(&self, offset: u64, bytes: &[u8]) {
+        // SAFETY: the range was checked; the slice is not part of the region (invariant 1 of `region`).
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset, bytes.len() as u64), bytes.len()) };
+    }
+
+    fn page(&self, page: u64) -> Page {
+        let mut bytes = Box::new([0; PAGE as usize]);
+        // SAFETY: the memory is a whole number of pages.
+        unsafe { std::ptr::copy_nonoverlapping(self.memory.add((page * PAGE) as usize), bytes.as_mut_ptr(), PAGE as usize) };
+        bytes
+    }
+
+    fn set_page(&self, page: u64, bytes: &[u8; PAGE as usize]) {
+        // SAFETY: as above.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.add((page * PAGE) as usize), PAGE as usize) };
+    }
+
+    fn note_dirty(&self, offset: u64, size: u64) {
+        if size == 0 {
+            return;
+        }
+        let allocated = self.allocated.borrow();
+        let mut dirty = self.dirty.borrow_mut();
+        for page in offset / PAGE..(offset + size).div_ceil(PAGE) {
+            assert!(allocated[(page / 64) as usize] >> (page % 64) & 1 == 1, "page {page} is written before it was allocated");
+            self.changes.set(self.changes.get() + 1);
+            dirty.insert(page, self.changes.get());
+        }
+    }
+
+    fn allocated_pages(&self) -> u64 {
+        self.allocated.borrow().iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    /// What power loss does to pages that were not synced: each is kept, lost, or torn by lines.
+    fn lose_power(&self, universe: &Universe) {
+        let durable = self.durable.borrow();
+        for (page, _) in std::mem::take(&mut *self.dirty.borrow_mut()) {
+            let zero = [0; PAGE as usize];
+            let old = durable.get(&page).map_or(&zero, |(_, page)| &**page);
+            match universe.below(3) {
+                0 => {}
+                1 => self.set_page(page, old),
+                _ => {
+                    let mut torn = self.page(page);
+                    for (line, old) in torn.chunks_mut(LINE).zip(old.chunks(LINE)) {
+                        if universe.below(2) == 0 {
+                            line.copy_from_slice(old);
+                        }
+                    }
+                    self.set_page(page, &torn);
+                }
+            }
+            universe.trace(0x50, page);
+        }
+        drop(durable);
+        // What is left is what the medium has.
+        let mut durable = self.durable.borrow_mut();
+        durable.clear();
+        for page in 0..self.layout.size() as u64 / PAGE {
+            let bytes = self.page(page);
+            if bytes.iter().any(|byte| *byte != 0) {
+                durable.insert(page, (self.changes.get(), bytes));
+            }
+        }
+    }
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.memory, self.layout) };
+    }
+}
+
+/// A change of a frozen node, to be taken back.
+enum Undo {
+    Bytes { file: Rc<SimFile>, offset: u64, old: Vec<u8> },
+    Created { directory: String, name: String },
+    Removed { directory: String, name: String, file: Rc<SimFile> },
+}
+
+#[derive(Default)]
+struct Directory {
+    files: BTreeMap<String, Rc<SimFile>>,
+    /// Which storage has it for itself.
+    locked_by: Option<u64>,
+}
+
+/// All that a node stores.
+#[derive(Default)]
+pub(crate) struct Disk {
+    directories: BTreeMap<String, Directory>,
+    undo: Vec<Undo>,
+    volatile: bool,
+    capacity: Option<u64>,
+    next_storage: u64,
+    syncs_until_failure: Option<u64>,
+    allocations_until_failure: Option<u64>,
+}
+
+/// Space of a node that was not given another capacity.
+const CAPACITY_DEFAULT: u64 = 1 << 40;
+
+/// Counts a plan down. True at its last.
+fn comes_due(plan: &mut Option<u64>) -> bool {
+    match plan {
+        Some(1) => {
+            *plan = None;
+            true
+        }
+        Some(left) => {
+            *left -= 1;
+            false
+        }
+        None => false,
+    }
+}
+
+impl Disk {
+    fn files(&self) -> impl Iterator<Item = &Rc<SimFile>> {
+        self.directories.values().flat_map(|directory| directory.files.values())
+    }
+
+    fn free_bytes(&self) -> u64 {
+        let used: u64 = self.files().map(|file| file.allocated_pages() * PAGE).sum();
+        self.capacity.unwrap_or(CAPACITY_DEFAULT).saturating_sub(used)
+    }
+
+    fn directory(&mut self, name: &str) -> &mut Directory {
+        self.directories.entry(name.to_owned()).or_default()
+    }
+
+    /// The node went down.
+    pub fn crash(&mut self, universe: &Universe, kind: CrashKind) {
+        while let Some(undo) = self.undo.pop() {
+            match undo {
+                Undo::Bytes { file, offset, old } => file.copy_in(offset, &old),
+                Undo::Created { directory, name } => drop(self.directory(&directory).files.remove(&name)),
+                Undo::Removed { directory, name, file } => drop(self.directory(&directory).files.insert(name, file)),
+            }
+        }
+        for directory in self.directories.values_mut() {
+            directory.locked_by = None;
+        }
+        self.syncs_until_failure = None;
+        self.allocations_until_failure = None;
+        if kind == CrashKind::PowerLoss {
+            if self.volatile {
+                self.directories.clear();
+            }
+            for file in self.files() {
+                file.lose_power(universe);
+            }
+        }
+    }
+}
+
+impl World {
+    /// Says whether a node's storage forgets at power loss (tmpfs). It does not, unless told.
+    pub fn set_volatile(&self, node: NodeId, volatile: bool) {
+        self.universe.node(node).disk.borrow_mut().volatile = volatile;
+    }
+
+    /// Sets how many bytes a node can allocate in all.
+    pub fn set_capacity(&self, node: NodeId, bytes: u64) {
+        self.universe.node(node).disk.borrow_mut().capacity = Some(bytes);
+    }
+
+    /// Makes the `count`-th next sync of a node (counted from 1) fail with EIO.
+    pub fn fail_sync(&self, node: NodeId, count: u64) {
+        assert!(count > 0);
+        self.universe.node(node).disk.borrow_mut().syncs_until_failure = Some(count);
+    }
+
+    /// Makes the `count`-th next allocation of a node (counted from 1) fail with ENOSPC.
+    pub fn fail_allocate(&self, node: NodeId, count: u64) {
+        assert!(count > 0);
+        self.universe.node(node).disk.borrow_mut().allocations_until_failure = Some(count);
+    }
+
+    /// Flips the bits of `mask` in one stored byte. Panics if there is no such region.
+    pub fn corrupt(&self, node: NodeId, directory: &str, name: &str, offset: u64, mask: u8) {
+        self.universe.trace(0x51, offset << 8 | u64::from(mask));
+        let node = self.universe.node(node);
+        let disk = node.disk.borrow();
+        let file = disk.directories.get(directory).and_then(|directory| directory.files.get(name)).expect("the region exists");
+        let byte = file.copy_out(offset, 1)[0] ^ mask;
+        file.copy_in(offset, &[byte]);
+        if let Some((_, page)) = file.durable.borrow_mut().get_mut(&(offset / PAGE)) {
+            page[(offset % PAGE) as usize] ^= mask;
+        }
+    }
+
+    /// A hash of everything that a node stores, for tests that compare.
+    pub fn disk_hash(&self, node: NodeId) -> u64 {
+        let node = self.universe.node(node);
+        let disk = node.disk.borrow();
+        let mut hash = 0;
+        for (directory, name, file) in
+            disk.directories.iter().flat_map(|(path, directory)| directory.files.iter().map(move |(name, file)| (path, name, file)))
+        {
+            for text in [directory, name] {
+                hash = mix(hash ^ u64::from(crc32c::crc32c(text.as_bytes())));
+            }
+            hash = mix(hash ^ u64::from(crc32c::crc32c(&file.copy_out(0, file.size))));
+        }
+        hash
+    }
+}
+
+/// One directory of a node, as a life of that node has it open.
+pub(crate) struct SimStorage {
+    universe: Rc<Universe>,
+    node: Rc<Node>,
+    incarnation: u64,
+    directory: String,
+    id: u64,
+}
+
+impl SimStorage {
+    pub fn new(universe: Rc<Universe>, node: NodeId, directory: &str) -> SimStorage {
+        let node = universe.node(node);
+        let id = {
+            let mut disk = node.disk.borrow_mut();
+            disk.next_storage += 1;
+            disk.next_storage
+        };
+        SimStorage { universe, incarnation: node.incarnation.get(), node, directory: directory.to_owned(), id }
+    }
+}
+
+impl Storage for SimStorage {
+    fn open(&self, name: &str, size: u64, mode: OpenMode) -> io::Result<Rc<dyn Region>> {
+        if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) || (mode == OpenMode::CreateNew && size == 0) {
+            return Err(ErrorKind::InvalidInput.into());
+        }
+        let mut disk = self.node.disk.borrow_mut();
+        let volatile = disk.volatile;
+        let file = match (disk.directory(&self.directory).files.get(name), mode) {
+            (Some(_), OpenMode::CreateNew) => return Err(ErrorKind::AlreadyExists.into()),
+            (Some(file), OpenMode::Existing) => file.clone(),
+            (None, OpenMode::Existing) => return Err(ErrorKind::NotFound.into()),
+            (None, OpenMode::CreateNew) => {
+                let file = SimFile::new(size);
+                if self.node.frozen.get() {
+                    disk.undo.push(Undo::Created { directory: self.directory.clone(), name: name.to_owned() });
+                }
+                disk.directory(&self.directory).files.insert(name.to_owned(), file.clone());
+                file
+            }
+        };
+        let (universe, node) = (self.universe.clone(), self.node.clone());
+        Ok(Rc::new(SimRegion { universe, node, incarnation: self.incarnation, volatile, file }))
+    }
+
+    fn exists(&self, name: &str) -> bool {
+        self.node.disk.borrow_mut().directory(&self.directory).files.contains_key(name)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut disk = self.node.disk.borrow_mut();
+        let file = disk.directory(&self.directory).files.remove(name).ok_or(ErrorKind::NotFound)?;
+        if self.node.frozen.get() {
+            disk.undo.push(Undo::Removed { directory: self.directory.clone(), name: name.to_owned(), file });
+        }
+        Ok(())
+    }
+
+    fn list(&self) -> Vec<String> {
+        self.node.disk.borrow_mut().directory(&self.directory).files.keys().cloned().collect()
+    }
+
+    fn lock_exclusive(&self) -> io::Result<()> {
+        let mut disk = self.node.disk.borrow_mut();
+        let directory = disk.directory(&self.directory);
+        match directory.locked_by {
+            Some(other) if other != self.id => Err(ErrorKind::WouldBlock.into()),
+            _ => {
+                directory.locked_by = Some(self.id);
+                Ok(())
+            }
+        }
+    }
+
+    fn free_bytes(&self) -> u64 {
+        self.node.disk.borrow().free_bytes()
+    }
+}
+
+impl Drop for SimStorage {
+    fn drop(&mut self) {
+        let mut disk = self.node.disk.borrow_mut();
+        if let Some(directory) = disk.directories.get_mut(&self.directory)
+            && directory.locked_by == Some(self.id)
+        {
+            directory.locked_by = None;
+        }
+    }
+}
+
+struct SimRegion {
+    universe: Rc<Universe>,
+    node: Rc<Node>,
+    incarnation: u64,
+    volatile: bool,
+    file: Rc<SimFile>,
+}
+
+impl SimRegion {
+    /// Does one write, unless it belongs to an earlier life of the node; counts it towards a planned crash.
+    fn change(&self, offset: u64, size: u64, write: impl FnOnce()) {
+        self.file.at(offset, size);
+        if self.node.incarnation.get() != self.incarnation {
+            return;
+        }
+        self.universe.trace(0x52, offset.rotate_left(32) ^ size);
+        if self.node.frozen.get() {
+            self.remember(offset, size);
+        } else if let Some((left, torn)) = self.node.writes_left.get() {
+            self.node.writes_left.set(if left > 1 { Some((left - 1, torn)) } else { None });
+            if left == 1 {
+                let kept = if torn && size > 0 { self.universe.below(size) } else { size };
+                self.remember(offset + kept, size - kept);
+                self.node.frozen.set(true);
+            }
+        }
+        write();
+        self.file.note_dirty(offset, size);
+    }
+
+    fn remember(&self, offset: u64, size: u64) {
+        if size > 0 {
+            let old = self.file.copy_out(offset, size);
+            self.node.disk.borrow_mut().undo.push(Undo::Bytes { file: self.file.clone(), offset, old });
+        }
+    }
+}
+
+impl Region for SimRegion {
+    fn size(&self) -> u64 {
+        self.file.size
+    }
+
+    fn allocate(&self, offset: u64, size: u64) -> io::Result<()> {
+        self.file.at(offset, size);
+        let mut disk = self.node.disk.borrow_mut();
+        if comes_due(&mut disk.allocations_until_failure) {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        let pages = offset / PAGE..(offset + size).div_ceil(PAGE);
+        let missing = {
+            let allocated = self.file.allocated.borrow();
+            pages.clone().filter(|page| allocated[(page / 64) as usize] >> (page % 64) & 1 == 0).count() as u64
+        };
+        if missing * PAGE > disk.free_bytes() {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        let mut allocated = self.file.allocated.borrow_mut();
+        for page in pages {
+            allocated[(page / 64) as usize] |= 1 << (page % 64);
+        }
+        Ok(())
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) {
+        let from = self.file.at(offset, into.len() as u64);
+        // SAFETY: the range was checked; the slice is not part of the region (invariant 1 of `region`).
+        unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) {
+        self.change(offset, from.len() as u64, || self.file.copy_in(offset, from));
+    }
+
+    fn copy_within(&self, from: u64, to: u64, size: u64) {
+        let source = self.file.at(from, size);
+        let target = self.file.at(to, size);
+        // SAFETY: both ranges were checked; they may overlap.
+        self.change(to, size, || unsafe { std::ptr::copy(source, target, size as usize) });
+    }
+
+    fn fill_zero(&self, offset: u64, size: u64) {
+        let target = self.file.at(offset, size);
+        // SAFETY: the range was checked.
+        self.change(offset, size, || unsafe { std::ptr::write_bytes(target, 0, size as usize) });
+    }
+
+    fn crc32c(&self, offset: u64, size: u64) -> u32 {
+        let from = self.file.at(offset, size);
+        // SAFETY: the range was checked, and nobody writes to it while this short borrow lives: a world has one thread.
+        crc32c::crc32c(unsafe { std::slice::from_raw_parts(from, size as usize) })
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.file.memory
+    }
+
+    fn note_received(&self, offset: u64, size: u64) {
+        self.file.at(offset, size);
+        if self.node.incarnation.get() != self.incarnation {
+            return;
+        }
+        // The bytes are there already, so this can be a node's last write but not a torn one.
+        if let Some((left, torn)) = self.node.writes_left.get()
+            && !self.node.frozen.get()
+        {
+            self.node.writes_left.set(if left > 1 { Some((left - 1, torn)) } else { None });
+            self.node.frozen.set(left == 1);
+        }
+        self.file.note_dirty(offset, size);
+    }
+
+    fn sync(&self, offset: u64, size: u64) -> LocalFuture<io::Result<()>> {
+        self.file.at(offset, size);
+        if self.volatile {
+            return Box::pin(std::future::ready(Ok(())));
+        }
+        let failed = comes_due(&mut self.node.disk.borrow_mut().syncs_until_failure);
+        let pages = offset / PAGE..(offset + size).div_ceil(PAGE);
+        let dirty: Vec<(u64, u64)> = self.file.dirty.borrow().range(pages).map(|(page, change)| (*page, *change)).collect();
+        let pages = dirty.into_iter().map(|(page, change)| (page, change, self.file.page(page))).collect();
+        let due = self.universe.time.get() + self.universe.between(SYNC_NS.0, SYNC_NS.1);
+        let (universe, node, file) = (self.universe.clone(), self.node.clone(), self.file.clone());
+        Box::pin(SimSync { universe, node, incarnation: self.incarnation, file, pages, due, failed })
+    }
+
+    fn is_volatile(&self) -> bool {
+        self.volatile
+    }
+}
+
+/// A sync on its way. The pages as they were when it began become durable when it ends.
+struct SimSync {
+    universe: Rc<Universe>,
+    node: Rc<Node>,
+    incarnation: u64,
+    file: Rc<SimFile>,
+    pages: Vec<(u64, u64, Page)>,
+    due: Nanos,
+    failed: bool,
+}
+
+impl Future for SimSync {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.node.frozen.get() || self.node.incarnation.get() != self.incarnation {
+            return Poll::Pending;
+        }
+        if self.universe.time.get() < self.due {
+            // Every poll asks for a wake, for it may come from another task than the last one; early wakes do no harm.
+            self.universe.network.borrow_mut().wake_at(self.due, context.waker().clone());
+            return Poll::Pending;
+        }
+        if self.failed {
+            return Poll::Ready(Err(io::Error::from_raw_os_error(libc::EIO)));
+        }
+        let pages = std::mem::take(&mut self.pages);
+        let mut durable = self.file.durable.borrow_mut();
+        let mut dirty = self.file.dirty.borrow_mut();
+        for (page, change, bytes) in pages {
+            // A later sync may have ended before this one.
+            if durable.get(&page).is_none_or(|(newest, _)| *newest < change) {
+                durable.insert(page, (change, bytes));
+            }
+            if dirty.get(&page) == Some(&change) {
+                dirty.remove(&page);
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}

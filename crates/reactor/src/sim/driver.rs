@@ -1,0 +1,77 @@
+//! The driver of one simulated node.
+
+use super::disk::SimStorage;
+use super::network::Network;
+use super::world::{Node, NodeId, Universe};
+use crate::Nanos;
+use crate::driver::Driver;
+use crate::region::Storage;
+use crate::stream::{Listener, Stream};
+use crate::task::ReadyQueue;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+pub(crate) struct SimDriver {
+    universe: Rc<Universe>,
+    id: NodeId,
+    node: Rc<Node>,
+}
+
+impl SimDriver {
+    pub fn new(universe: Rc<Universe>, id: NodeId) -> SimDriver {
+        let node = universe.node(id);
+        SimDriver { universe, id, node }
+    }
+}
+
+impl Driver for SimDriver {
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+
+    fn now(&self) -> Nanos {
+        self.node.local_time(self.universe.time.get())
+    }
+
+    fn wall_clock(&self) -> i64 {
+        self.universe.wall_clock(&self.node)
+    }
+
+    fn random(&self) -> u64 {
+        self.node.random.next()
+    }
+
+    fn fill_random(&self, bytes: &mut [u8]) {
+        for part in bytes.chunks_mut(8) {
+            part.copy_from_slice(&self.node.random.next().to_le_bytes()[..part.len()]);
+        }
+    }
+
+    fn connect(&self, address: SocketAddr) -> io::Result<Stream> {
+        Network::connect(&self.universe, self.id, address)
+    }
+
+    fn listen(&self, address: SocketAddr) -> io::Result<Listener> {
+        Network::listen(&self.universe, self.id, address)
+    }
+
+    fn storage(&self, directory: &Path) -> io::Result<Rc<dyn Storage>> {
+        Ok(Rc::new(SimStorage::new(self.universe.clone(), self.id, &directory.to_string_lossy())))
+    }
+
+    /// The world wakes tasks itself, between turns.
+    fn poll(&self) -> bool {
+        false
+    }
+
+    fn submit(&self) {}
+
+    fn wait(&self, _until: Option<Nanos>) {
+        panic!("a simulated reactor is turned by its world: use World::run instead of block_on");
+    }
+
+    fn attach(&self, _queue: &Arc<ReadyQueue>) {}
+}

@@ -1,0 +1,703 @@
+//! The simulated network: TCP-like connections with latency, bounded buffers, and faults.
+//!
+//! Invariants
+//! 1. What arrives at one end of a connection arrives in the order in which it was sent; connections overtake each other.
+//! 2. `in_flight` of an end is the sum of the bytes that were sent to it and have not arrived; together with what arrived
+//!    and was not read it never exceeds the buffer size.
+//! 3. A partition delays what is on its way, and what is sent meanwhile; nothing is lost unless the connection breaks.
+
+use super::world::{CrashKind, NodeId, Universe, World};
+use crate::Nanos;
+use crate::stream::{ListenSocket, Listener, Readiness, Socket, Stream};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::Waker;
+
+/// What travels to one end of a connection.
+enum Arrival {
+    Accepted,
+    Refused,
+    Bytes(Vec<u8>),
+    Finish,
+    Reset,
+    /// The other end has read: there is room to send again.
+    Room,
+}
+
+enum Event {
+    Connect { connection: u64 },
+    Arrive { connection: u64, end: usize, arrival: Arrival },
+    Wake(Waker),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EndState {
+    /// The side that is connected to, before the request has arrived there.
+    Unborn,
+    Connecting,
+    Open,
+    /// Closed by its program, or by the end of its process.
+    Closed,
+    /// Its machine lost power: it is silent, and once the machine is back it answers with resets.
+    Vanished,
+}
+
+struct End {
+    node: Option<NodeId>,
+    address: SocketAddr,
+    state: EndState,
+    readiness: Rc<Readiness>,
+    received: VecDeque<u8>,
+    in_flight: usize,
+    last_arrival: Nanos,
+    /// Arrivals that a partition holds back.
+    held: VecDeque<Arrival>,
+    finished: bool,
+    finish_sent: bool,
+    broken: Option<ErrorKind>,
+    wants_room: bool,
+}
+
+impl End {
+    fn new(node: Option<NodeId>, address: SocketAddr, state: EndState) -> End {
+        End {
+            node,
+            address,
+            state,
+            readiness: Readiness::new(),
+            received: VecDeque::new(),
+            in_flight: 0,
+            last_arrival: 0,
+            held: VecDeque::new(),
+            finished: false,
+            finish_sent: false,
+            broken: None,
+            wants_room: false,
+        }
+    }
+
+    fn is_alive(&self) -> bool {
+        matches!(self.state, EndState::Connecting | EndState::Open)
+    }
+
+    fn break_with(&mut self, kind: ErrorKind) {
+        self.broken.get_or_insert(kind);
+        self.readiness.set_hung_up();
+        self.readiness.set_writable();
+    }
+}
+
+struct Connection {
+    ends: [End; 2],
+}
+
+struct Listening {
+    node: NodeId,
+    id: u64,
+    readiness: Rc<Readiness>,
+    queue: VecDeque<u64>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Link {
+    latency: Option<(Nanos, Nanos)>,
+    parted: bool,
+}
+
+/// Connections that wait to be accepted at one listener; more are tried again later, as by a full backlog.
+const BACKLOG: usize = 128;
+/// A connection request that finds no machine is repeated after this long.
+const CONNECT_AGAIN_NS: Nanos = 200_000_000;
+/// First port given to those who do not care.
+const FIRST_PORT: u16 = 20_000;
+
+/// The network of a world.
+pub(crate) struct Network {
+    events: BTreeMap<(Nanos, u64), Event>,
+    sequence: u64,
+    connections: BTreeMap<u64, Connection>,
+    listeners: BTreeMap<SocketAddr, Listening>,
+    links: BTreeMap<(NodeId, NodeId), Link>,
+    next_id: u64,
+    next_port: u16,
+    latency: (Nanos, Nanos),
+    buffer_size: usize,
+}
+
+fn link_key(one: NodeId, other: NodeId) -> (NodeId, NodeId) {
+    (one.min(other), one.max(other))
+}
+
+impl Network {
+    pub fn new() -> Network {
+        Network {
+            events: BTreeMap::new(),
+            sequence: 0,
+            connections: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            links: BTreeMap::new(),
+            next_id: 1,
+            next_port: FIRST_PORT,
+            latency: (3_000, 60_000),
+            buffer_size: 256 << 10,
+        }
+    }
+
+    /// When the next event is due.
+    pub fn next_event(&self) -> Option<Nanos> {
+        self.events.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    fn schedule(&mut self, at: Nanos, event: Event) {
+        self.sequence += 1;
+        self.events.insert((at, self.sequence), event);
+    }
+
+    /// Wakes somebody at a world time.
+    pub fn wake_at(&mut self, at: Nanos, waker: Waker) {
+        self.schedule(at, Event::Wake(waker));
+    }
+
+    fn link(&self, one: Option<NodeId>, other: Option<NodeId>) -> Link {
+        let (Some(one), Some(other)) = (one, other) else { return Link::default() };
+        self.links.get(&link_key(one, other)).copied().unwrap_or_default()
+    }
+
+    /// Sends something to an end of a connection; it arrives after the link's latency, in order.
+    fn send_to(&mut self, universe: &Universe, id: u64, end: usize, arrival: Arrival) {
+        let Some(connection) = self.connections.get(&id) else { return };
+        let link = self.link(connection.ends[0].node, connection.ends[1].node);
+        let (least, most) = link.latency.unwrap_or(self.latency);
+        // Mostly near the least, with a long tail: the smallest of three draws.
+        let extra = (0..3).map(|_| universe.below(most - least + 1)).min().unwrap_or(0);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let target = &mut connection.ends[end];
+        let at = (universe.time.get() + least + extra).max(target.last_arrival);
+        target.last_arrival = at;
+        self.schedule(at, Event::Arrive { connection: id, end, arrival });
+    }
+
+    /// Does everything that is due.
+    pub fn deliver_due(universe: &Universe) {
+        loop {
+            let mut network = universe.network.borrow_mut();
+            match network.events.first_entry() {
+                Some(entry) if entry.key().0 <= universe.time.get() => {
+                    let event = entry.remove();
+                    network.handle(universe, event);
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn handle(&mut self, universe: &Universe, event: Event) {
+        match event {
+            Event::Wake(waker) => waker.wake(),
+            Event::Connect { connection } => self.connect_arrives(universe, connection),
+            Event::Arrive { connection: id, end, arrival } => {
+                let Some(connection) = self.connections.get(&id) else { return };
+                let parted = self.link(connection.ends[0].node, connection.ends[1].node).parted;
+                let Some(connection) = self.connections.get_mut(&id) else { return };
+                let target = &mut connection.ends[end];
+                if parted || !target.held.is_empty() {
+                    target.held.push_back(arrival);
+                } else {
+                    self.arrives(universe, id, end, arrival);
+                }
+            }
+        }
+    }
+
+    fn arrives(&mut self, universe: &Universe, id: u64, end: usize, arrival: Arrival) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let target = &mut connection.ends[end];
+        universe.trace(0x10 + end as u64, id);
+        match target.state {
+            EndState::Connecting | EndState::Open => {}
+            EndState::Closed | EndState::Unborn => {
+                if let Arrival::Bytes(bytes) = arrival {
+                    target.in_flight -= bytes.len();
+                    self.send_to(universe, id, 1 - end, Arrival::Reset);
+                }
+                return;
+            }
+            EndState::Vanished => {
+                let back = target.node.is_some_and(|node| universe.node(node).host_up.get());
+                if back && matches!(arrival, Arrival::Bytes(_)) {
+                    self.send_to(universe, id, 1 - end, Arrival::Reset);
+                }
+                return;
+            }
+        }
+        match arrival {
+            Arrival::Accepted => {
+                target.state = EndState::Open;
+                target.readiness.set_writable();
+            }
+            Arrival::Refused => target.break_with(ErrorKind::ConnectionRefused),
+            Arrival::Reset => target.break_with(ErrorKind::ConnectionReset),
+            Arrival::Room => target.readiness.set_writable(),
+            Arrival::Finish => {
+                target.finished = true;
+                target.readiness.set_hung_up();
+            }
+            Arrival::Bytes(bytes) => {
+                universe.trace(0x12, u64::from(crc32c::crc32c(&bytes)));
+                target.in_flight -= bytes.len();
+                target.received.extend(bytes);
+                target.readiness.set_readable();
+            }
+        }
+    }
+
+    fn connect_arrives(&mut self, universe: &Universe, id: u64) {
+        let Some(connection) = self.connections.get(&id) else { return };
+        let [caller, called] = &connection.ends;
+        if caller.state != EndState::Connecting || caller.broken.is_some() {
+            return;
+        }
+        universe.trace(0x20, id);
+        let reachable = called.node.is_some_and(|node| universe.node(node).host_up.get()) && !self.link(caller.node, called.node).parted;
+        if !reachable {
+            self.schedule(universe.time.get() + CONNECT_AGAIN_NS, Event::Connect { connection: id });
+            return;
+        }
+        let Some(listening) = self.listeners.get_mut(&called.address) else {
+            self.send_to(universe, id, 0, Arrival::Refused);
+            return;
+        };
+        if listening.queue.len() >= BACKLOG {
+            self.schedule(universe.time.get() + CONNECT_AGAIN_NS, Event::Connect { connection: id });
+            return;
+        }
+        listening.queue.push_back(id);
+        listening.readiness.set_readable();
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.ends[1].state = EndState::Open;
+        connection.ends[1].readiness.set_writable();
+        self.send_to(universe, id, 0, Arrival::Accepted);
+    }
+
+    /// Starts a connection.
+    pub fn connect(universe: &Rc<Universe>, from: NodeId, to: SocketAddr) -> io::Result<Stream> {
+        let node = universe.node(from);
+        let called = universe.nodes.borrow().iter().position(|node| node.ip == to.ip()).map(NodeId);
+        let mut network = universe.network.borrow_mut();
+        let id = network.new_id();
+        let local = SocketAddr::new(node.ip, network.new_port());
+        let caller = End::new(Some(from), local, EndState::Connecting);
+        let readiness = caller.readiness.clone();
+        network.connections.insert(id, Connection { ends: [caller, End::new(called, to, EndState::Unborn)] });
+        if !node.frozen.get() {
+            let (least, most) = network.link(Some(from), called).latency.unwrap_or(network.latency);
+            let at = universe.time.get() + universe.between(least, most);
+            network.schedule(at, Event::Connect { connection: id });
+        }
+        drop(network);
+        Ok(Stream::new(SimSocket { universe: universe.clone(), node: from, connection: id, end: 0 }, readiness))
+    }
+
+    /// Listens on an address of a node.
+    pub fn listen(universe: &Rc<Universe>, id: NodeId, mut address: SocketAddr) -> io::Result<Listener> {
+        let node = universe.node(id);
+        if address.ip().is_unspecified() {
+            address.set_ip(node.ip);
+        }
+        if address.ip() != node.ip {
+            return Err(ErrorKind::AddrNotAvailable.into());
+        }
+        let mut network = universe.network.borrow_mut();
+        if address.port() == 0 {
+            address.set_port(network.new_port());
+        }
+        if network.listeners.contains_key(&address) {
+            return Err(ErrorKind::AddrInUse.into());
+        }
+        let readiness = Readiness::new();
+        let listener = network.new_id();
+        network.listeners.insert(address, Listening { node: id, id: listener, readiness: readiness.clone(), queue: VecDeque::new() });
+        drop(network);
+        Ok(Listener::new(SimListener { universe: universe.clone(), node: id, address, id: listener }, readiness))
+    }
+
+    fn new_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn new_port(&mut self) -> u16 {
+        self.next_port = self.next_port.checked_add(1).unwrap_or(FIRST_PORT);
+        self.next_port
+    }
+
+    /// Loses what is on its way to an end, from a random point on.
+    fn lose_in_flight(&mut self, universe: &Universe, id: u64, end: usize) {
+        let mut arrivals = self.take_in_flight(id, end);
+        let kept = universe.below(arrivals.len() as u64 + 1) as usize;
+        let lost: usize = arrivals.drain(kept..).map(|arrival| if let Arrival::Bytes(bytes) = arrival { bytes.len() } else { 0 }).sum();
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.ends[end].in_flight -= lost;
+        for arrival in arrivals {
+            self.send_to(universe, id, end, arrival);
+        }
+    }
+
+    /// Takes everything that is on its way to an end, in order, including what a partition holds.
+    fn take_in_flight(&mut self, id: u64, end: usize) -> Vec<Arrival> {
+        let Some(connection) = self.connections.get_mut(&id) else { return Vec::new() };
+        let mut arrivals: Vec<Arrival> = connection.ends[end].held.drain(..).collect();
+        connection.ends[end].last_arrival = 0;
+        let mine = |event: &Event| matches!(event, Event::Arrive { connection, end: to, .. } if (*connection, *to) == (id, end));
+        let keys: Vec<(Nanos, u64)> = self.events.iter().filter(|(_, event)| mine(event)).map(|(key, _)| *key).collect();
+        for key in keys {
+            if let Some(Event::Arrive { arrival, .. }) = self.events.remove(&key) {
+                arrivals.push(arrival);
+            }
+        }
+        arrivals
+    }
+
+    /// Forgets a connection of which nobody holds an end any more.
+    fn forget_if_dead(&mut self, id: u64) {
+        if self.connections.get(&id).is_some_and(|connection| connection.ends.iter().all(|end| !end.is_alive())) {
+            self.connections.remove(&id);
+        }
+    }
+
+    fn close(&mut self, universe: &Universe, id: u64, end: usize) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let closing = &mut connection.ends[end];
+        if !closing.is_alive() {
+            return;
+        }
+        universe.trace(0x30 + end as u64, id);
+        let unread = !closing.received.is_empty();
+        let silent = closing.broken.is_some() || closing.state == EndState::Connecting;
+        let finish_sent = closing.finish_sent;
+        closing.state = EndState::Closed;
+        closing.received.clear();
+        if !silent && unread {
+            self.send_to(universe, id, 1 - end, Arrival::Reset);
+        } else if !silent && !finish_sent {
+            self.send_to(universe, id, 1 - end, Arrival::Finish);
+        }
+        self.forget_if_dead(id);
+    }
+
+    /// Ids of the connections between two nodes, or of one node with anybody.
+    fn connections_of(&self, one: NodeId, other: Option<NodeId>) -> Vec<u64> {
+        let matches = |connection: &Connection| {
+            let [caller, called] = [connection.ends[0].node, connection.ends[1].node];
+            match other {
+                Some(other) => (caller, called) == (Some(one), Some(other)) || (caller, called) == (Some(other), Some(one)),
+                None => caller == Some(one) || called == Some(one),
+            }
+        };
+        self.connections.iter().filter(|(_, connection)| matches(connection)).map(|(id, _)| *id).collect()
+    }
+
+    /// What becomes of a node's connections when it goes down.
+    pub fn crash(universe: &Universe, node: NodeId, kind: CrashKind) {
+        let mut network = universe.network.borrow_mut();
+        network.listeners.retain(|_, listening| listening.node != node);
+        for id in network.connections_of(node, None) {
+            for end in 0..2 {
+                network.crash_end(universe, node, id, end, kind);
+            }
+            network.forget_if_dead(id);
+        }
+    }
+
+    fn crash_end(&mut self, universe: &Universe, node: NodeId, id: u64, end: usize, kind: CrashKind) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.ends[end].node != Some(node) || !connection.ends[end].is_alive() {
+            return;
+        }
+        if kind == CrashKind::PowerLoss {
+            connection.ends[end].state = EndState::Vanished;
+            self.lose_in_flight(universe, id, 1 - end);
+        } else if universe.below(2) == 0 {
+            self.close(universe, id, end);
+        } else {
+            connection.ends[end].state = EndState::Closed;
+            self.lose_in_flight(universe, id, 1 - end);
+            self.send_to(universe, id, 1 - end, Arrival::Reset);
+        }
+    }
+
+    /// A machine that is back answers what its earlier life left unanswered.
+    pub fn restarted(universe: &Universe, node: NodeId) {
+        let mut network = universe.network.borrow_mut();
+        for id in network.connections_of(node, None) {
+            for end in 0..2 {
+                let Some(connection) = network.connections.get(&id) else { continue };
+                let ended = &connection.ends[end];
+                if ended.node == Some(node) && ended.state == EndState::Vanished && ended.in_flight > 0 {
+                    network.send_to(universe, id, 1 - end, Arrival::Reset);
+                }
+            }
+        }
+    }
+}
+
+impl World {
+    /// Breaks all connections between two nodes: both sides see a reset, what is on its way is lost from a random point on.
+    pub fn cut(&self, one: NodeId, other: NodeId) {
+        let universe = &*self.universe;
+        universe.trace(0x40, (one.0 as u64) << 32 | other.0 as u64);
+        let mut network = universe.network.borrow_mut();
+        for id in network.connections_of(one, Some(other)) {
+            for end in 0..2 {
+                network.lose_in_flight(universe, id, end);
+                network.send_to(universe, id, end, Arrival::Reset);
+            }
+        }
+    }
+
+    /// Parts two nodes: what is sent between them does not arrive, and nobody is told, until `heal`.
+    pub fn partition(&self, one: NodeId, other: NodeId) {
+        self.universe.trace(0x41, (one.0 as u64) << 32 | other.0 as u64);
+        self.universe.network.borrow_mut().links.entry(link_key(one, other)).or_default().parted = true;
+    }
+
+    /// Joins two nodes again.
+    pub fn heal(&self, one: NodeId, other: NodeId) {
+        let universe = &*self.universe;
+        universe.trace(0x42, (one.0 as u64) << 32 | other.0 as u64);
+        let mut network = universe.network.borrow_mut();
+        network.links.entry(link_key(one, other)).or_default().parted = false;
+        for id in network.connections_of(one, Some(other)) {
+            for end in 0..2 {
+                for arrival in network.take_in_flight(id, end) {
+                    network.send_to(universe, id, end, arrival);
+                }
+            }
+        }
+    }
+
+    /// Joins all nodes again.
+    pub fn heal_all(&self) {
+        let parted: Vec<(NodeId, NodeId)> =
+            self.universe.network.borrow().links.iter().filter(|(_, link)| link.parted).map(|(key, _)| *key).collect();
+        for (one, other) in parted {
+            self.heal(one, other);
+        }
+    }
+
+    /// Whether two nodes are parted.
+    pub fn is_parted(&self, one: NodeId, other: NodeId) -> bool {
+        self.universe.network.borrow().link(Some(one), Some(other)).parted
+    }
+
+    /// Sets the latency of messages between two nodes, or of all that have none of their own.
+    pub fn set_latency(&self, between: Option<(NodeId, NodeId)>, least: Nanos, most: Nanos) {
+        assert!(least <= most);
+        let mut network = self.universe.network.borrow_mut();
+        match between {
+            Some((one, other)) => network.links.entry(link_key(one, other)).or_default().latency = Some((least, most)),
+            None => network.latency = (least, most),
+        }
+    }
+
+    /// Sets how many bytes one direction of a connection takes before its sender has to wait.
+    pub fn set_socket_buffer(&self, size: usize) {
+        assert!(size > 0);
+        self.universe.network.borrow_mut().buffer_size = size;
+    }
+
+    /// Number of connections that somebody still holds an end of.
+    pub fn connection_count(&self) -> usize {
+        self.universe.network.borrow().connections.len()
+    }
+}
+
+/// One end of a simulated connection.
+struct SimSocket {
+    universe: Rc<Universe>,
+    node: NodeId,
+    connection: u64,
+    end: usize,
+}
+
+impl SimSocket {
+    fn is_frozen(&self) -> bool {
+        self.universe.node(self.node).frozen.get()
+    }
+}
+
+impl Socket for SimSocket {
+    fn try_recv(&self, places: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        if self.is_frozen() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let mut network = self.universe.network.borrow_mut();
+        let Some(connection) = network.connections.get_mut(&self.connection) else { return Err(ErrorKind::NotConnected.into()) };
+        let [mine, other] = two_ends(connection, self.end);
+        if !mine.is_alive() {
+            return Err(ErrorKind::NotConnected.into());
+        }
+        if mine.received.is_empty() {
+            return match mine.broken {
+                Some(kind) => Err(kind.into()),
+                None if mine.finished => Ok(0),
+                None => Err(ErrorKind::WouldBlock.into()),
+            };
+        }
+        let mut received = 0;
+        for place in places {
+            let size = place.len().min(mine.received.len());
+            let (front, back) = mine.received.as_slices();
+            let from_front = size.min(front.len());
+            place[..from_front].copy_from_slice(&front[..from_front]);
+            place[from_front..size].copy_from_slice(&back[..size - from_front]);
+            mine.received.drain(..size);
+            received += size;
+        }
+        if std::mem::take(&mut other.wants_room) {
+            network.send_to(&self.universe, self.connection, 1 - self.end, Arrival::Room);
+        }
+        Ok(received)
+    }
+
+    fn try_send(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let offered: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if self.is_frozen() {
+            return Ok(offered);
+        }
+        let universe = &*self.universe;
+        let mut network = universe.network.borrow_mut();
+        let buffer_size = network.buffer_size;
+        let Some(connection) = network.connections.get_mut(&self.connection) else { return Err(ErrorKind::NotConnected.into()) };
+        let [mine, other] = two_ends(connection, self.end);
+        if let Some(kind) = mine.broken {
+            return Err(kind.into());
+        }
+        if mine.finish_sent || mine.state == EndState::Closed {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        let room = buffer_size.saturating_sub(other.received.len() + other.in_flight);
+        if mine.state != EndState::Open || room == 0 {
+            mine.wants_room = true;
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let mut sent = offered.min(room);
+        if sent > 1 && universe.below(4) == 0 {
+            sent = universe.between(1, sent as u64) as usize;
+        }
+        other.in_flight += sent;
+        let mut bytes = Vec::with_capacity(sent);
+        for piece in pieces {
+            bytes.extend_from_slice(&piece[..piece.len().min(sent - bytes.len())]);
+        }
+        // It may arrive in pieces.
+        while bytes.len() > 1 && universe.below(3) == 0 {
+            let rest = bytes.split_off(universe.between(1, bytes.len() as u64 - 1) as usize);
+            let first = std::mem::replace(&mut bytes, rest);
+            network.send_to(universe, self.connection, 1 - self.end, Arrival::Bytes(first));
+        }
+        if !bytes.is_empty() {
+            network.send_to(universe, self.connection, 1 - self.end, Arrival::Bytes(bytes));
+        }
+        Ok(sent)
+    }
+
+    fn shutdown(&self) {
+        if self.is_frozen() {
+            return;
+        }
+        let mut network = self.universe.network.borrow_mut();
+        let Some(connection) = network.connections.get_mut(&self.connection) else { return };
+        let mine = &mut connection.ends[self.end];
+        mine.finished = true;
+        if mine.state == EndState::Connecting {
+            mine.broken.get_or_insert(ErrorKind::BrokenPipe);
+        } else if mine.is_alive() && !std::mem::replace(&mut mine.finish_sent, true) {
+            network.send_to(&self.universe, self.connection, 1 - self.end, Arrival::Finish);
+        }
+    }
+
+    fn peer_address(&self) -> io::Result<SocketAddr> {
+        let network = self.universe.network.borrow();
+        let connection = network.connections.get(&self.connection).ok_or(ErrorKind::NotConnected)?;
+        Ok(connection.ends[1 - self.end].address)
+    }
+
+    fn local_address(&self) -> io::Result<SocketAddr> {
+        let network = self.universe.network.borrow();
+        let connection = network.connections.get(&self.connection).ok_or(ErrorKind::NotConnected)?;
+        Ok(connection.ends[self.end].address)
+    }
+
+    fn take_error(&self) -> io::Result<()> {
+        let network = self.universe.network.borrow();
+        let connection = network.connections.get(&self.connection).ok_or(ErrorKind::NotConnected)?;
+        let mine = &connection.ends[self.end];
+        match (mine.broken, mine.state) {
+            (Some(kind), _) => Err(kind.into()),
+            (None, EndState::Open) => Ok(()),
+            (None, EndState::Connecting) => Err(ErrorKind::WouldBlock.into()),
+            (None, _) => Err(ErrorKind::NotConnected.into()),
+        }
+    }
+
+    fn set_buffer_sizes(&self, _receive: usize, _send: usize) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for SimSocket {
+    fn drop(&mut self) {
+        if !self.is_frozen() {
+            self.universe.network.borrow_mut().close(&self.universe, self.connection, self.end);
+        }
+    }
+}
+
+/// The end asked for, then the other one.
+fn two_ends(connection: &mut Connection, end: usize) -> [&mut End; 2] {
+    let [caller, called] = &mut connection.ends;
+    if end == 0 { [caller, called] } else { [called, caller] }
+}
+
+struct SimListener {
+    universe: Rc<Universe>,
+    node: NodeId,
+    address: SocketAddr,
+    id: u64,
+}
+
+impl ListenSocket for SimListener {
+    fn try_accept(&self) -> io::Result<(Stream, SocketAddr)> {
+        let mut network = self.universe.network.borrow_mut();
+        let Some(listening) = network.listeners.get_mut(&self.address).filter(|listening| listening.id == self.id) else {
+            return Err(ErrorKind::WouldBlock.into());
+        };
+        let connection = listening.queue.pop_front().ok_or(ErrorKind::WouldBlock)?;
+        // Its caller may have given up meanwhile, and everything about it is forgotten.
+        let ends = &network.connections.get(&connection).ok_or(ErrorKind::ConnectionAborted)?.ends;
+        let (peer, readiness) = (ends[0].address, ends[1].readiness.clone());
+        drop(network);
+        let socket = SimSocket { universe: self.universe.clone(), node: self.node, connection, end: 1 };
+        Ok((Stream::new(socket, readiness), peer))
+    }
+
+    fn local_address(&self) -> io::Result<SocketAddr> {
+        Ok(self.address)
+    }
+}
+
+impl Drop for SimListener {
+    fn drop(&mut self) {
+        let mut network = self.universe.network.borrow_mut();
+        if network.listeners.get(&self.address).is_some_and(|listening| listening.id == self.id)
+            && let Some(listening) = network.listeners.remove(&self.address)
+        {
+            for connection in listening.queue {
+                network.close(&self.universe, connection, 1);
+            }
+        }
+    }
+}

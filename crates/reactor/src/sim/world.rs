@@ -1,0 +1,372 @@
+//! Nodes, virtual time, and who runs next.
+//!
+//! Invariants
+//! 1. All randomness comes from the seed; each node has a stream of its own, so that a node's draws do not shift the world's.
+//! 2. Virtual time never goes back.
+//! 3. A node that was frozen in the middle of a turn (`crash_after_writes`) is taken down when that turn ends.
+
+use super::disk::Disk;
+use super::driver::SimDriver;
+use super::network::Network;
+use crate::system::{FastRandom, mix};
+use crate::{Class, Nanos, Reactor};
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+/// Names a node of a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub(crate) usize);
+
+/// How a node goes down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashKind {
+    /// The process ends: what it wrote to its regions stays, its connections end or break.
+    Kill,
+    /// The machine ends: what was not synced may be lost or torn, everything on volatile media is lost, peers hear nothing.
+    PowerLoss,
+}
+
+/// Wall-clock time at which worlds begin: nanoseconds since the epoch.
+const WALL_CLOCK_START: i64 = 1_700_000_000_000_000_000;
+/// Time that a turn takes: at least, and how much more at random.
+const TURN_NS_MIN: Nanos = 300;
+const TURN_NS_SPREAD: u64 = 3_000;
+
+/// A node as its driver and the network see it.
+pub(crate) struct Node {
+    pub name: String,
+    pub ip: IpAddr,
+    /// Grows with every crash, so that what an earlier life left behind is recognised.
+    pub incarnation: Cell<u64>,
+    /// The process runs.
+    pub running: Cell<bool>,
+    /// The machine answers (with a refusal, if the process does not run).
+    pub host_up: Cell<bool>,
+    /// The process has crashed in the middle of its turn: nothing that it does from here on counts.
+    pub frozen: Cell<bool>,
+    /// Region writes left until it freezes, and whether the last one is torn.
+    pub writes_left: Cell<Option<(u64, bool)>>,
+    pub random: FastRandom,
+    pub wall_offset: Cell<i64>,
+    drift_ppm: Cell<i64>,
+    /// Local time and world time at which the drift was last set.
+    clock_base: Cell<(Nanos, Nanos)>,
+    /// Extra time after each turn: at least, at most.
+    slowness: Cell<(Nanos, Nanos)>,
+    not_before: Cell<Nanos>,
+    pub disk: RefCell<Disk>,
+}
+
+impl Node {
+    /// The node's monotonic clock at a world time.
+    pub fn local_time(&self, time: Nanos) -> Nanos {
+        let (local, world) = self.clock_base.get();
+        let passed = i128::from(time - world) * (1_000_000 + i128::from(self.drift_ppm.get())) / 1_000_000;
+        local + passed as u64
+    }
+
+    /// The first world time at which the node's clock shows at least `local`.
+    fn world_time(&self, local: Nanos) -> Nanos {
+        let (base, world) = self.clock_base.get();
+        let rate = 1_000_000 + i128::from(self.drift_ppm.get());
+        let passed = (i128::from(local.saturating_sub(base)) * 1_000_000 + rate - 1) / rate;
+        world.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX))
+    }
+}
+
+/// What all parts of a world share.
+pub(crate) struct Universe {
+    pub time: Cell<Nanos>,
+    pub random: FastRandom,
+    trace: Cell<u64>,
+    pub network: RefCell<Network>,
+    pub nodes: RefCell<Vec<Rc<Node>>>,
+}
+
+impl Universe {
+    /// Folds something that happened into the trace.
+    pub fn trace(&self, what: u64, detail: u64) {
+        let state = self.trace.get().rotate_left(5) ^ mix(what ^ self.time.get().rotate_left(32)) ^ mix(!detail);
+        self.trace.set(mix(state));
+    }
+
+    /// A random number below `bound`.
+    pub fn below(&self, bound: u64) -> u64 {
+        debug_assert!(bound > 0);
+        ((u128::from(self.random.next()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// A random number from a range, both ends included.
+    pub fn between(&self, least: u64, most: u64) -> u64 {
+        least + self.below((most - least).saturating_add(1))
+    }
+
+    pub fn node(&self, node: NodeId) -> Rc<Node> {
+        self.nodes.borrow()[node.0].clone()
+    }
+
+    pub fn wall_clock(&self, node: &Node) -> i64 {
+        WALL_CLOCK_START + self.time.get() as i64 + node.wall_offset.get()
+    }
+}
+
+/// A simulated world. Its methods may be called between steps and from within the condition of `run_until`.
+pub struct World {
+    seed: u64,
+    pub(crate) universe: Rc<Universe>,
+    reactors: RefCell<Vec<Option<Reactor>>>,
+}
+
+impl World {
+    /// An empty world. Everything that happens in it follows from the seed.
+    pub fn new(seed: u64) -> World {
+        World {
+            seed,
+            universe: Rc::new(Universe {
+                time: Cell::new(1_000_000_000),
+                random: FastRandom::with_seed(mix(seed)),
+                trace: Cell::new(0),
+                network: RefCell::new(Network::new()),
+                nodes: RefCell::default(),
+            }),
+            reactors: RefCell::default(),
+        }
+    }
+
+    /// The seed that it was made from; tests print it when they fail.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// A number that folds everything that has happened: equal for runs of the same seed and program.
+    pub fn trace_hash(&self) -> u64 {
+        self.universe.trace.get()
+    }
+
+    /// Virtual time since the world's zero.
+    pub fn now(&self) -> Nanos {
+        self.universe.time.get()
+    }
+
+    /// A random number of the world's, for decisions of the test itself.
+    pub fn random(&self) -> u64 {
+        self.universe.random.next()
+    }
+
+    /// Adds a running node with an address of its own.
+    pub fn add_node(&self, name: &str, ip: IpAddr) -> NodeId {
+        let mut nodes = self.universe.nodes.borrow_mut();
+        assert!(nodes.iter().all(|node| node.name != name && node.ip != ip), "nodes differ in name and address");
+        let id = NodeId(nodes.len());
+        let seed = name.bytes().fold(mix(self.seed ^ 0x6e6f_6465), |state, byte| mix(state ^ u64::from(byte)));
+        nodes.push(Rc::new(Node {
+            name: name.to_owned(),
+            ip,
+            incarnation: Cell::new(0),
+            running: Cell::new(true),
+            host_up: Cell::new(true),
+            frozen: Cell::new(false),
+            writes_left: Cell::new(None),
+            random: FastRandom::with_seed(seed),
+            wall_offset: Cell::new(0),
+            drift_ppm: Cell::new(0),
+            clock_base: Cell::new((mix(seed) >> 20, self.now())),
+            slowness: Cell::new((0, 0)),
+            not_before: Cell::new(0),
+            disk: RefCell::default(),
+        }));
+        drop(nodes);
+        let reactor = self.boot(id);
+        self.reactors.borrow_mut().push(Some(reactor));
+        id
+    }
+
+    fn boot(&self, node: NodeId) -> Reactor {
+        Reactor::with_driver(Box::new(SimDriver::new(self.universe.clone(), node)))
+    }
+
+    /// The reactor of a running node. Panics if the node is down.
+    pub fn reactor(&self, node: NodeId) -> Reactor {
+        self.reactors.borrow()[node.0].clone().expect("the node is running")
+    }
+
+    /// Whether a node is running.
+    pub fn is_running(&self, node: NodeId) -> bool {
+        self.reactors.borrow()[node.0].is_some()
+    }
+
+    /// Does one thing: turns a node that has something to do, chosen at random, or else advances time to the next event.
+    /// False if nothing will ever happen by itself any more.
+    pub fn step(&self) -> bool {
+        self.step_until(Nanos::MAX)
+    }
+
+    fn step_until(&self, limit: Nanos) -> bool {
+        let universe = &*self.universe;
+        let now = universe.time.get();
+        let mut runnable = Vec::new();
+        let mut next = universe.network.borrow().next_event();
+        for (index, reactor) in self.reactors.borrow().iter().enumerate() {
+            let Some(reactor) = reactor else { continue };
+            let Some(at) = self.runs_at(NodeId(index), reactor) else { continue };
+            if at <= now {
+                runnable.push((NodeId(index), reactor.clone()));
+            } else {
+                next = Some(next.map_or(at, |next| next.min(at)));
+            }
+        }
+        if runnable.is_empty() {
+            let Some(next) = next else { return false };
+            self.advance(next.min(limit).max(now));
+            return true;
+        }
+        let (node, reactor) = &runnable[universe.below(runnable.len() as u64) as usize];
+        self.turn(*node, reactor);
+        true
+    }
+
+    /// When the node wants its next turn.
+    fn runs_at(&self, id: NodeId, reactor: &Reactor) -> Option<Nanos> {
+        let node = self.universe.node(id);
+        let at = if reactor.has_ready() { self.now() } else { node.world_time(reactor.next_deadline()?) };
+        Some(at.max(node.not_before.get()))
+    }
+
+    fn turn(&self, id: NodeId, reactor: &Reactor) {
+        let universe = &*self.universe;
+        reactor.turn(false);
+        universe.trace(1 + id.0 as u64, reactor.statistics().polls);
+        let node = universe.node(id);
+        if node.frozen.get() {
+            self.crash(id, CrashKind::Kill);
+        }
+        let (least, most) = node.slowness.get();
+        if most > 0 {
+            node.not_before.set(self.now() + universe.between(least, most));
+        }
+        self.advance(self.now() + TURN_NS_MIN + universe.below(TURN_NS_SPREAD));
+    }
+
+    /// Moves time on and lets the network do what is due.
+    fn advance(&self, time: Nanos) {
+        assert!(time >= self.now(), "time never goes back");
+        self.universe.time.set(time);
+        Network::deliver_due(&self.universe);
+    }
+
+    /// Steps until the condition holds. False if it does not within `limit` nanoseconds of virtual time, or never will.
+    pub fn run_until(&self, mut condition: impl FnMut() -> bool, limit: Nanos) -> bool {
+        let end = self.now().saturating_add(limit);
+        loop {
+            if condition() {
+                return true;
+            }
+            if self.now() >= end {
+                return false;
+            }
+            if !self.step_until(end) {
+                return condition();
+            }
+        }
+    }
+
+    /// Steps for a time. Time passes also when nothing happens.
+    pub fn run_for(&self, duration: Nanos) {
+        let end = self.now().saturating_add(duration);
+        self.run_until(|| false, duration);
+        if self.now() < end {
+            self.advance(end);
+        }
+    }
+
+    /// Runs a future on a node to its end. `None` if it does not end within `limit` nanoseconds of virtual time, or the
+    /// node went down; the task is dropped then.
+    pub fn run<T: 'static>(&self, node: NodeId, future: impl Future<Output = T> + 'static, limit: Nanos) -> Option<T> {
+        let result = Rc::new(RefCell::new(None));
+        let place = result.clone();
+        let handle = self.reactor(node).spawn_joinable(Class::Metadata, async move {
+            let value = future.await;
+            *place.borrow_mut() = Some(value);
+        });
+        let ended = self.run_until(|| result.borrow().is_some() || Rc::strong_count(&result) == 1, limit);
+        if !ended {
+            handle.cancel();
+        }
+        result.borrow_mut().take()
+    }
+
+    /// Takes a node down now. Does nothing if it is down already.
+    pub fn crash(&self, id: NodeId, kind: CrashKind) {
+        let Some(reactor) = self.reactors.borrow_mut()[id.0].take() else { return };
+        let universe = &*self.universe;
+        universe.trace(0x1_0000 + id.0 as u64, kind as u64);
+        let node = universe.node(id);
+        node.running.set(false);
+        node.host_up.set(kind == CrashKind::Kill);
+        // Destructors of the tasks run below; nothing that they do may count.
+        node.frozen.set(true);
+        Network::crash(universe, id, kind);
+        reactor.shutdown();
+        drop(reactor);
+        node.incarnation.set(node.incarnation.get() + 1);
+        node.writes_left.set(None);
+        node.disk.borrow_mut().crash(universe, kind);
+        node.frozen.set(false);
+    }
+
+    /// Starts a node that is down, over the regions that it left.
+    pub fn restart(&self, id: NodeId) -> Reactor {
+        assert!(!self.is_running(id), "only a node that is down is restarted");
+        let universe = &*self.universe;
+        universe.trace(0x2_0000 + id.0 as u64, 0);
+        let node = universe.node(id);
+        if !node.host_up.get() {
+            // A machine that was off has a new monotonic clock.
+            node.clock_base.set((node.random.next() >> 24, self.now()));
+        }
+        node.running.set(true);
+        node.host_up.set(true);
+        node.not_before.set(0);
+        Network::restarted(universe, id);
+        let reactor = self.boot(id);
+        self.reactors.borrow_mut()[id.0] = Some(reactor.clone());
+        reactor
+    }
+
+    /// Lets the `count`-th next write of a node to its regions (counted from 1) be its last: with `torn` it stops at a
+    /// random byte. What the node writes or sends after that does not count, and it is taken down at the end of its turn.
+    pub fn crash_after_writes(&self, node: NodeId, count: u64, torn: bool) {
+        assert!(count > 0, "writes are counted from 1");
+        self.universe.node(node).writes_left.set(Some((count, torn)));
+    }
+
+    /// Makes every turn of a node be followed by a pause, at random between the two; zeros make it quick again.
+    pub fn set_slowness(&self, node: NodeId, least: Nanos, most: Nanos) {
+        assert!(least <= most);
+        self.universe.node(node).slowness.set((least, most));
+    }
+
+    /// Sets how far a node's wall clock is off, and how much faster its monotonic clock runs, in millionths.
+    pub fn set_clock(&self, node: NodeId, wall_offset: i64, drift_ppm: i64) {
+        assert!(drift_ppm.abs() < 1_000_000);
+        let node = self.universe.node(node);
+        node.clock_base.set((node.local_time(self.now()), self.now()));
+        node.drift_ppm.set(drift_ppm);
+        node.wall_offset.set(wall_offset);
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // Tasks hold their reactor and the world's parts: break the cycles.
+        for reactor in self.reactors.borrow_mut().drain(..).flatten() {
+            reactor.shutdown();
+        }
+        self.universe.network.replace(Network::new());
+        for node in self.universe.nodes.borrow().iter() {
+            node.disk.replace(Disk::default());
+        }
+    }
+}
