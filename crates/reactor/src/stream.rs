@@ -71,10 +71,6 @@ impl Readiness {
         self.set_readable();
     }
 
-    /// Whether anybody waits to receive.
-    pub(crate) fn has_reader(&self) -> bool {
-        self.reader.armed.get()
-    }
 
     fn poll_readable(&self, context: &Context<'_>) -> Poll<()> {
         if self.readable.get() {
