@@ -65,13 +65,8 @@ impl Cluster {
 fn up_arguments(options: &Options) -> Vec<String> {
     let mut arguments = vec!["--servers".to_string(), options.servers.to_string()];
     let chunk_size = (options.chunk_size != 0).then(|| options.chunk_size.to_string());
-    let transport = (options.transport != "tcp").then(|| options.transport.clone());
-    let optional = [
-        ("--store", options.store.clone()),
-        ("--chunk-size", chunk_size),
-        ("--placement", options.placement.clone()),
-        ("--transport", transport),
-    ];
+    let optional =
+        [("--store", options.store.clone()), ("--chunk-size", chunk_size), ("--placement", options.placement.clone())];
     for (name, value) in optional {
         arguments.extend(value.into_iter().flat_map(|value| [name.to_string(), value]));
     }

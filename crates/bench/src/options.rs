@@ -5,6 +5,9 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
+/// The transport that servers and clients have in common.
+const TRANSPORT: &str = "tcp";
+
 /// How an option's text is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -52,7 +55,7 @@ const TABLE: &[Spec] = &[
     spec("verify", Kind::Flag, "", "", "after each timed run, run again untimed and check all contents"),
     spec("no-warm", Kind::Flag, "", "", "do not write and delete the same volume before the timed run"),
     spec("servers", Kind::Count, "2", "servers", "servers of the cluster started for --target tabane"),
-    spec("transport", Kind::Text, "tcp", "NAME", "transport of that cluster"),
+    spec("transport", Kind::Text, TRANSPORT, "NAME", "transport of that cluster"),
     spec("store", Kind::Text, "", "STORE", "store of that cluster, as for `tabane up`"),
     spec(
         "chunk-size",
@@ -315,6 +318,9 @@ impl Options {
         if self.benches.contains(&Bench::Ping) && posix_only {
             return Err("ping measures servers; leave posix targets out of that run".into());
         }
+        if self.transport != TRANSPORT {
+            return Err(format!("--transport {}: servers speak {TRANSPORT} only, so far", self.transport));
+        }
         if self.chunk_size != 0 && self.chunk_size < wire::limits::CHUNK_SIZE_MIN {
             return Err(format!("--chunk-size must be at least {} bytes", wire::limits::CHUNK_SIZE_MIN));
         }
@@ -516,6 +522,7 @@ mod tests {
         assert!(refused(&[]).contains("name a bench"));
         assert!(refused(&["--target", "disk", "all"]).contains("posix:DIRECTORY"));
         assert!(refused(&["--target", "posix:/x", "ping"]).contains("ping"));
+        assert!(refused(&["--transport", "pigeon", "all"]).contains("tcp only"));
         assert!(refused(&["--compare", "tabane", "all"]).contains("same target"));
         assert!(refused(&["--chunk-size", "100", "all"]).contains("at least 4096"));
     }
