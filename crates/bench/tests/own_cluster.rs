@@ -1,6 +1,8 @@
 //! The cluster that `tabane-bench` starts for itself goes down again, whatever happens. A script stands in for the
 //! `tabane` program and notes how it was called; the "servers" are ports of this test.
 
+#![allow(clippy::unwrap_used)] // Tests, including their helpers.
+
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -1,5 +1,7 @@
 //! Whole runs of `tabane-bench` on a local directory, with real processes.
 
+#![allow(clippy::unwrap_used)] // Tests, including their helpers.
+
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
