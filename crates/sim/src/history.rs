@@ -213,6 +213,11 @@ pub struct History {
 }
 
 impl History {
+    /// A moment after everything so far.
+    pub fn now(&self) -> Moment {
+        self.moments + 1
+    }
+
     /// Notes the start of an operation; its number is given to `finish`.
     pub fn start(&mut self, client: u32, action: Action, now: Nanos) -> usize {
         self.moments += 1;

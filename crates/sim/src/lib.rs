@@ -1,7 +1,18 @@
 //! Whole clusters on simulated disk, network and time, replayed from a seed, with a model that tells right from wrong.
+//!
+//! [`run::run_seed`] is the whole of it: [`profile`] says what the seed is about, [`harness`] builds the cluster,
+//! [`workload`] lets clients work on it, [`nemesis`] breaks things, [`history`] keeps what the clients were told, and
+//! [`check`] judges that history against the model.
 
+pub mod actor;
 pub mod check;
+pub mod harness;
 pub mod history;
 pub mod linearize;
+pub mod nemesis;
+pub mod options;
 pub mod pattern;
+pub mod profile;
 pub mod random;
+pub mod run;
+pub mod workload;

@@ -2,6 +2,7 @@
 
 pub mod appends;
 pub mod chunks;
+pub mod failures;
 pub mod files;
 pub mod listings;
 pub mod names;

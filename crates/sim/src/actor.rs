@@ -1,0 +1,196 @@
+//! One client's doings: performs single operations on the real client and notes them in the history.
+
+use crate::history::{Action, History, Listed, Outcome, Path, Seen};
+use crate::pattern;
+use client::{Attributes, DirectoryEntry, File, FileSystem, OpenHow, Status, Timestamp};
+use reactor::Nanos;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// The history as all clients share it, with a clock that is the same for all, and a window on what happens.
+pub struct Recorder {
+    history: RefCell<History>,
+    clock: Box<dyn Fn() -> Nanos>,
+    trace: bool,
+}
+
+impl Recorder {
+    pub fn new(clock: impl Fn() -> Nanos + 'static, trace: bool) -> Rc<Recorder> {
+        Rc::new(Recorder { history: RefCell::default(), clock: Box::new(clock), trace })
+    }
+
+    /// Operations so far.
+    pub fn count(&self) -> usize {
+        self.history.borrow().operations.len()
+    }
+
+    pub fn with<R>(&self, read: impl FnOnce(&History) -> R) -> R {
+        read(&self.history.borrow())
+    }
+
+    fn start(&self, client: u32, action: &Action) -> usize {
+        let now = (self.clock)();
+        let index = self.history.borrow_mut().start(client, action.clone(), now);
+        self.note(&format!("#{index} client {client} starts {action:?}"));
+        index
+    }
+
+    fn finish(&self, index: usize, outcome: Outcome) {
+        self.history.borrow_mut().finish(index, outcome, (self.clock)());
+        if self.trace {
+            self.note(&format!("#{index} {}", self.history.borrow().operations[index]));
+        }
+    }
+
+    /// Prints a line of the trace, if one is wanted.
+    pub fn note(&self, words: &str) {
+        if self.trace {
+            let now = (self.clock)();
+            eprintln!("{:>6}.{:09} {words}", now / 1_000_000_000, now % 1_000_000_000);
+        }
+    }
+}
+
+/// An open file and what the history calls it.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    pub file: File,
+    pub path: Path,
+}
+
+/// A client on its node.
+pub struct Client {
+    pub number: u32,
+    pub file_system: FileSystem,
+    pub recorder: Rc<Recorder>,
+}
+
+/// What an error tells: that the operation did not happen, or nothing.
+fn refusal(status: Status) -> Outcome {
+    match status {
+        Status::Unreachable | Status::TimedOut | Status::OutcomeUnknown | Status::Io => Outcome::Unknown(Some(status)),
+        Status::Draining | Status::Busy | Status::NoSpace | Status::TooManyConnections => {
+            Outcome::Unknown(Some(status))
+        }
+        _ => Outcome::Failed(status),
+    }
+}
+
+/// An operation on an open file may have happened in part before it failed.
+fn file_refusal(status: Status) -> Outcome {
+    Outcome::Unknown(Some(status))
+}
+
+fn seen(attributes: &Attributes) -> Outcome {
+    Outcome::Seen(Seen {
+        id: attributes.id,
+        kind: attributes.kind,
+        mode: attributes.mode,
+        size: attributes.size,
+        mtime: attributes.mtime,
+    })
+}
+
+fn listed(entry: &DirectoryEntry) -> Listed {
+    Listed { name: String::from_utf8_lossy(&entry.name).into_owned(), id: entry.id, kind: entry.kind }
+}
+
+impl Client {
+    /// Performs an operation on names and notes it. Returns the handle of an open.
+    ///
+    /// `spelling` is the path as the client spells it, which may lead through a symbolic link.
+    pub async fn perform(&self, action: Action, spelling: &str) -> Option<Handle> {
+        let index = self.recorder.start(self.number, &action);
+        let mut handle = None;
+        let outcome = self.names(&action, spelling.as_bytes(), &mut handle).await;
+        self.recorder.finish(index, outcome.unwrap_or_else(|error| refusal(error.status)));
+        handle
+    }
+
+    async fn names(&self, action: &Action, path: &[u8], handle: &mut Option<Handle>) -> client::Result<Outcome> {
+        let file_system = &self.file_system;
+        match action {
+            Action::Open { path: name, create, exclusive, truncate, mode, chunk_size } => {
+                let how = OpenHow {
+                    create: *create,
+                    exclusive: *exclusive,
+                    truncate: *truncate,
+                    mode: *mode,
+                    chunk_size: *chunk_size,
+                    ..OpenHow::reading_and_writing()
+                };
+                let file = file_system.open(path, &how).await?;
+                let id = file.id;
+                *handle = Some(Handle { file, path: name.clone() });
+                Ok(Outcome::Opened(id))
+            }
+            Action::Unlink { .. } => file_system.unlink(path).await.map(|_| Outcome::Done),
+            Action::MakeDirectory { mode, .. } => Ok(seen(&file_system.mkdir(path, *mode).await?)),
+            Action::RemoveDirectory { .. } => file_system.rmdir(path).await.map(|_| Outcome::Done),
+            Action::MakeSymlink { target, .. } => Ok(seen(&file_system.symlink(target.as_bytes(), path).await?)),
+            Action::ReadLink { .. } => file_system.readlink(path).await.map(Outcome::Target),
+            Action::Stat { .. } => Ok(seen(&file_system.lstat(path).await?)),
+            Action::ChangeMode { mode, .. } => file_system.chmod(path, *mode).await.map(|_| Outcome::Done),
+            Action::SetTime { mtime, .. } => {
+                file_system.utimens(path, Timestamp::Keep, Timestamp::At(*mtime)).await.map(|_| Outcome::Done)
+            }
+            Action::TruncatePath { size, .. } => file_system.truncate(path, *size).await.map(|_| Outcome::Done),
+            Action::List { by_server, .. } => self.list(path, *by_server).await,
+            _ => unreachable!("the operation is not about names"),
+        }
+    }
+
+    async fn list(&self, path: &[u8], by_server: bool) -> client::Result<Outcome> {
+        let mut entries = Vec::new();
+        let mut on_entry = |entry: &DirectoryEntry| {
+            entries.push(listed(entry));
+            true
+        };
+        if by_server {
+            for server in 0..self.file_system.server_count() {
+                self.file_system.read_directory_server(path, server, true, &mut on_entry).await?;
+            }
+        } else {
+            self.file_system.read_directory(path, &mut on_entry).await?;
+        }
+        Ok(Outcome::Entries(entries))
+    }
+
+    /// Performs an operation on an open file and notes it.
+    pub async fn perform_on(&self, action: Action, handle: &Handle) {
+        let index = self.recorder.start(self.number, &action);
+        let outcome = self.contents(&action, &handle.file).await;
+        self.recorder.finish(index, outcome.unwrap_or_else(|error| file_refusal(error.status)));
+    }
+
+    async fn contents(&self, action: &Action, file: &File) -> client::Result<Outcome> {
+        let file_system = &self.file_system;
+        match *action {
+            Action::Write { offset, size, tag, .. } => {
+                let mut bytes = vec![0; size as usize];
+                pattern::fill(tag, offset, &mut bytes);
+                let written = file_system.write_at(file, &bytes, offset).await?;
+                // A short count says that an error struck somewhere behind it.
+                Ok(if written as u64 == size { Outcome::Done } else { Outcome::Unknown(None) })
+            }
+            Action::Read { offset, size, .. } => {
+                let mut bytes = vec![0xee; size as usize];
+                let count = file_system.read_at(file, &mut bytes, offset).await?;
+                bytes.truncate(count);
+                Ok(Outcome::Bytes(bytes))
+            }
+            Action::Append { size, tag, .. } => {
+                let mut bytes = vec![0; size as usize];
+                pattern::fill(tag, 0, &mut bytes);
+                file_system.append(file, &bytes).await.map(Outcome::Appended)
+            }
+            Action::StatFile { .. } => Ok(seen(&file_system.stat_file(file).await?)),
+            Action::TruncateFile { size, .. } => file_system.truncate_file(file, size).await.map(|_| Outcome::Done),
+            Action::Close { .. } => {
+                file_system.close(file).await;
+                Ok(Outcome::Done)
+            }
+            _ => unreachable!("the operation is not about contents"),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! A cluster in a simulated world: server nodes with their stores, and client nodes.
+
+use crate::actor::{Client, Recorder};
+use crate::profile::Profile;
+use crate::random::Random;
+use client::{FileSystem, Options};
+use reactor::sim::{CrashKind, NodeId, World};
+use reactor::{Class, Nanos};
+use server::{Audit, Server, ServerOptions};
+use std::cell::{Cell, RefCell};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::rc::Rc;
+use wire::{Cluster, ServerAddress};
+
+const PORT: u16 = 4000;
+const CONNECTIONS_MAX: usize = 256;
+
+/// What became of starting a server.
+type Started = Rc<RefCell<Option<Result<Server, String>>>>;
+
+struct SimServer {
+    node: NodeId,
+    started: Started,
+}
+
+/// A client's node. A crashed client's node stays down; its successor gets another.
+pub struct SimClient {
+    pub node: NodeId,
+    pub client: Rc<Client>,
+}
+
+/// The cluster, its world, and the record of what its clients did.
+pub struct Harness {
+    pub world: Rc<World>,
+    pub profile: Profile,
+    pub cluster: Rc<Cluster>,
+    pub recorder: Rc<Recorder>,
+    servers: Vec<SimServer>,
+    client_count: Cell<u32>,
+}
+
+impl Harness {
+    /// A world with all servers about to start.
+    pub fn new(profile: &Profile, trace: bool) -> Harness {
+        let world = Rc::new(World::new(profile.seed));
+        let clock = world.clone();
+        let recorder = Recorder::new(move || clock.now(), trace);
+        let addresses: Vec<SocketAddr> = (0..profile.servers)
+            .map(|index| SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1)), PORT))
+            .collect();
+        let mut random = Random::new(profile.seed ^ 0x0063_6c75_7374);
+        let mut key = [0; wire::cluster::KEY_SIZE];
+        key.fill_with(|| random.next() as u8);
+        let servers = addresses.iter().map(|address| ServerAddress { address: *address }).collect();
+        let id = u128::from(random.next()) << 64 | u128::from(random.next());
+        let cluster = Rc::new(Cluster::new(id, key, profile.placement, profile.chunk_sizes[0], servers));
+        let servers = addresses
+            .iter()
+            .enumerate()
+            .map(|(index, address)| SimServer {
+                node: world.add_node(&format!("server{index}"), address.ip()),
+                started: Started::default(),
+            })
+            .collect();
+        let (least, most) = profile.latency;
+        world.set_latency(None, least, most);
+        world.set_socket_buffer(*random.choose(&[3_000, 16 << 10, 256 << 10]));
+        let harness =
+            Harness { world, profile: profile.clone(), cluster, recorder, servers, client_count: Cell::new(0) };
+        for index in 0..profile.servers {
+            harness.skew_clock(index, &mut random);
+            harness.start(index);
+        }
+        harness
+    }
+
+    fn skew_clock(&self, server: u32, random: &mut Random) {
+        let wall_offset = random.below(2_000_000_000) as i64 - 1_000_000_000;
+        let drift_ppm = random.below(400) as i64 - 200;
+        self.world.set_clock(self.node(server), wall_offset, drift_ppm);
+    }
+
+    pub fn node(&self, server: u32) -> NodeId {
+        self.servers[server as usize].node
+    }
+
+    pub fn server_indexes(&self) -> std::ops::Range<u32> {
+        0..self.servers.len() as u32
+    }
+
+    /// Starts a server whose node is running, over whatever its store holds.
+    fn start(&self, index: u32) {
+        let server = &self.servers[index as usize];
+        let reactor = self.world.reactor(server.node);
+        let options = ServerOptions {
+            cluster: self.cluster.clone(),
+            index,
+            directory: PathBuf::from("store"),
+            store_size: self.profile.store_size,
+            journal_size: self.profile.journal_size,
+            checksums: self.profile.checksums,
+            connections_max: CONNECTIONS_MAX,
+            timeout: self.profile.server_timeout,
+            session_grace: self.profile.session_grace,
+            metrics_port: None,
+        };
+        server.started.replace(None);
+        let started = server.started.clone();
+        let own = reactor.clone();
+        reactor.spawn(Class::Metadata, async move {
+            let result = Server::start(&own, options).await.map_err(|error| error.to_string());
+            started.replace(Some(result));
+        });
+    }
+
+    /// Kills a server now.
+    pub fn kill(&self, index: u32) {
+        self.recorder.note(&format!("server {index} is killed"));
+        self.servers[index as usize].started.replace(None);
+        self.world.crash(self.node(index), CrashKind::Kill);
+    }
+
+    pub fn is_running(&self, index: u32) -> bool {
+        self.world.is_running(self.node(index))
+    }
+
+    /// Starts a server that is down; does nothing if it runs.
+    pub fn restart(&self, index: u32) {
+        if !self.is_running(index) {
+            self.recorder.note(&format!("server {index} is started again"));
+            self.servers[index as usize].started.replace(None);
+            self.world.restart(self.node(index));
+            self.start(index);
+        }
+    }
+
+    /// Runs until all servers are up. Errors: one that could not start, or did not in time.
+    pub fn wait_for_servers(&self, limit: Nanos) -> Result<(), String> {
+        let settled = || self.servers.iter().all(|server| server.started.borrow().is_some());
+        let in_time = self.world.run_until(settled, limit);
+        self.start_error()?;
+        if in_time { Ok(()) } else { Err("a server does not come up".to_owned()) }
+    }
+
+    /// The error of a server that could not start.
+    pub fn start_error(&self) -> Result<(), String> {
+        for (index, server) in self.servers.iter().enumerate() {
+            if let Some(Err(error)) = &*server.started.borrow() {
+                return Err(format!("server {index} does not start: {error}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the tables of all servers that are up hold.
+    pub fn audits(&self) -> Vec<(u32, Audit)> {
+        let mut audits = Vec::new();
+        for (index, server) in self.servers.iter().enumerate() {
+            if let Some(Ok(server)) = &*server.started.borrow() {
+                audits.push((index as u32, server.audit()));
+            }
+        }
+        audits
+    }
+
+    /// A new client on a node of its own.
+    pub fn add_client(&self) -> SimClient {
+        let number = self.client_count.get();
+        self.client_count.set(number + 1);
+        let address = IpAddr::V4(Ipv4Addr::new(10, 1, (number >> 8) as u8, number as u8));
+        let node = self.world.add_node(&format!("client{number}"), address);
+        let options = Options {
+            timeout_ms: self.profile.client_timeout / 1_000_000,
+            uid: 0,
+            gid: 0,
+            umask: 0,
+            ..Options::default()
+        };
+        let file_system = FileSystem::new(&self.world.reactor(node), self.cluster.clone(), options);
+        SimClient { node, client: Rc::new(Client { number, file_system, recorder: self.recorder.clone() }) }
+    }
+}
+
+impl Drop for Harness {
+    fn drop(&mut self) {
+        // Servers hold their reactor, and the clock of the recorder holds the world.
+        for index in self.server_indexes() {
+            self.servers[index as usize].started.replace(None);
+            self.world.crash(self.node(index), CrashKind::Kill);
+        }
+    }
+}

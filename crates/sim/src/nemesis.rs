@@ -1,0 +1,196 @@
+//! What goes wrong, drawn from the seed: when a certain number of operations has begun, a fault strikes, and is over after
+//! a while.
+
+use crate::harness::Harness;
+use crate::profile::{MILLISECOND, SECOND};
+use crate::random::Random;
+use reactor::Nanos;
+use reactor::sim::NodeId;
+
+/// What ends a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Remedy {
+    Restart(u32),
+    Heal(NodeId, NodeId),
+    Quicken(u32),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Kill,
+    TornKill,
+    Cut,
+    Partition,
+    Slow,
+    ClientCrash,
+}
+
+/// What the run has to do about a fault that concerns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strike {
+    Nothing,
+    /// This client, by position, is to be crashed.
+    CrashClient(usize),
+}
+
+/// The source of all evil of one run.
+pub struct Nemesis {
+    random: Random,
+    /// Numbers of operations at which a fault strikes, the next one last.
+    strikes: Vec<usize>,
+    kinds: Vec<Fault>,
+    remedies: Vec<(Nanos, Remedy)>,
+    /// Servers that will die after some more writes.
+    doomed: Vec<u32>,
+}
+
+impl Nemesis {
+    pub fn new(harness: &Harness, mut random: Random) -> Nemesis {
+        let faults = harness.profile.faults;
+        let mut kinds = Vec::new();
+        let mut add = |wanted, fault| {
+            if wanted {
+                kinds.push(fault);
+            }
+        };
+        add(faults.kills, Fault::Kill);
+        add(faults.torn_kills, Fault::TornKill);
+        add(faults.cuts, Fault::Cut);
+        add(faults.partitions, Fault::Partition);
+        add(faults.slow_servers, Fault::Slow);
+        add(faults.client_crashes, Fault::ClientCrash);
+        let count = if kinds.is_empty() { 0 } else { harness.profile.fault_count };
+        let mut strikes: Vec<usize> = (0..count).map(|_| random.below(harness.profile.steps + 1) as usize).collect();
+        strikes.sort_unstable_by(|one, other| other.cmp(one));
+        Nemesis { random, strikes, kinds, remedies: Vec::new(), doomed: Vec::new() }
+    }
+
+    /// Whether there is something to do now.
+    pub fn is_due(&self, harness: &Harness) -> bool {
+        self.strikes.last().is_some_and(|at| harness.recorder.count() >= *at)
+            || self.next_remedy().is_some_and(|at| at <= harness.world.now())
+            || self.doomed.iter().any(|server| !harness.is_running(*server))
+    }
+
+    /// When the next fault is over.
+    pub fn next_remedy(&self) -> Option<Nanos> {
+        self.remedies.iter().map(|(at, _)| *at).min()
+    }
+
+    /// Does what is due.
+    pub fn act(&mut self, harness: &Harness, clients: &[NodeId]) -> Strike {
+        let dead: Vec<u32> = self.doomed.iter().copied().filter(|server| !harness.is_running(*server)).collect();
+        self.doomed.retain(|server| !dead.contains(server));
+        for server in dead {
+            harness.recorder.note(&format!("server {server} died in the middle of a write"));
+            self.restart_later(harness, server);
+        }
+        let now = harness.world.now();
+        let due: Vec<Remedy> = self.remedies.iter().filter(|(at, _)| *at <= now).map(|(_, remedy)| *remedy).collect();
+        self.remedies.retain(|(at, _)| *at > now);
+        for remedy in due {
+            self.apply(harness, remedy);
+        }
+        if self.strikes.last().is_some_and(|at| harness.recorder.count() >= *at) {
+            self.strikes.pop();
+            return self.strike(harness, clients);
+        }
+        Strike::Nothing
+    }
+
+    fn apply(&mut self, harness: &Harness, remedy: Remedy) {
+        harness.recorder.note(&format!("remedy: {remedy:?}"));
+        match remedy {
+            Remedy::Restart(server) => {
+                harness.restart(server);
+                // Sometimes it does not even survive its recovery.
+                if harness.profile.faults.torn_kills && self.random.percent(20) {
+                    self.doom(harness, server, 12);
+                }
+            }
+            Remedy::Heal(one, other) => harness.world.heal(one, other),
+            Remedy::Quicken(server) => harness.world.set_slowness(harness.node(server), 0, 0),
+        }
+    }
+
+    fn doom(&mut self, harness: &Harness, server: u32, writes_max: u64) {
+        let count = self.random.between(1, writes_max);
+        let torn = self.random.percent(50);
+        harness.world.crash_after_writes(harness.node(server), count, torn);
+        if !self.doomed.contains(&server) {
+            self.doomed.push(server);
+        }
+    }
+
+    fn later(&mut self, harness: &Harness, remedy: Remedy) {
+        let duration = match self.random.below(10) {
+            0..5 => self.random.between(MILLISECOND, 50 * MILLISECOND),
+            5..8 => self.random.between(50 * MILLISECOND, SECOND),
+            8 => self.random.between(SECOND, 4 * SECOND),
+            _ => self.random.between(4 * SECOND, 15 * SECOND),
+        };
+        self.remedies.push((harness.world.now() + duration, remedy));
+    }
+
+    fn restart_later(&mut self, harness: &Harness, server: u32) {
+        self.later(harness, Remedy::Restart(server));
+    }
+
+    fn strike(&mut self, harness: &Harness, clients: &[NodeId]) -> Strike {
+        let fault = *self.random.choose(&self.kinds);
+        let server = self.random.below(harness.profile.servers.into()) as u32;
+        harness.recorder.note(&format!("fault: {fault:?}, server {server}"));
+        match fault {
+            Fault::Kill if harness.is_running(server) => {
+                harness.kill(server);
+                self.restart_later(harness, server);
+            }
+            Fault::TornKill if harness.is_running(server) => self.doom(harness, server, 60),
+            Fault::Kill | Fault::TornKill => {}
+            Fault::Cut => {
+                let (one, other) = self.pair(harness, server, clients);
+                harness.world.cut(one, other);
+            }
+            Fault::Partition => {
+                let (one, other) = self.pair(harness, server, clients);
+                harness.world.partition(one, other);
+                self.later(harness, Remedy::Heal(one, other));
+            }
+            Fault::Slow => {
+                let least = self.random.below(MILLISECOND);
+                let most = least + self.random.below(20 * MILLISECOND);
+                harness.world.set_slowness(harness.node(server), least, most);
+                self.later(harness, Remedy::Quicken(server));
+            }
+            Fault::ClientCrash => {
+                return Strike::CrashClient(self.random.below(clients.len() as u64) as usize);
+            }
+        }
+        Strike::Nothing
+    }
+
+    /// A server and a client, or two servers.
+    fn pair(&mut self, harness: &Harness, server: u32, clients: &[NodeId]) -> (NodeId, NodeId) {
+        let servers = harness.profile.servers;
+        if servers > 1 && self.random.percent(40) {
+            let other = (server + 1 + self.random.below(u64::from(servers) - 1) as u32) % servers;
+            return (harness.node(server), harness.node(other));
+        }
+        (harness.node(server), *self.random.choose(clients))
+    }
+
+    /// Ends all faults: what is broken is mended, who is down is started.
+    pub fn end(&mut self, harness: &Harness) {
+        self.strikes.clear();
+        self.remedies.clear();
+        harness.world.heal_all();
+        for server in std::mem::take(&mut self.doomed) {
+            // There is no taking the doom back but by letting it come.
+            harness.kill(server);
+        }
+        for server in harness.server_indexes() {
+            harness.world.set_slowness(harness.node(server), 0, 0);
+            harness.restart(server);
+        }
+    }
+}

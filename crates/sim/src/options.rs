@@ -1,0 +1,131 @@
+//! What the program may be told: one table of options, which also makes the help.
+
+use crate::profile::Wishes;
+use std::ops::Range;
+
+/// One option.
+pub struct OptionRow {
+    pub name: &'static str,
+    /// Word for its value; empty when it takes none.
+    pub value: &'static str,
+    pub default: &'static str,
+    pub help: &'static str,
+}
+
+/// All options.
+pub const TABLE: &[OptionRow] = &[
+    OptionRow { name: "seeds", value: "A..B", default: "0..100", help: "seeds to run, B not included" },
+    OptionRow { name: "steps", value: "COUNT", default: "160", help: "operations of all clients of a run together" },
+    OptionRow { name: "servers", value: "COUNT", default: "by seed", help: "servers of every cluster, 1 to 5" },
+    OptionRow { name: "jobs", value: "COUNT", default: "1", help: "processes that share the seeds" },
+    OptionRow { name: "no-faults", value: "", default: "", help: "nothing is ever broken" },
+    OptionRow { name: "trace", value: "", default: "", help: "print every operation and fault as it happens" },
+    OptionRow { name: "worker", value: "", default: "", help: "print one line a seed, for the process that leads" },
+    OptionRow { name: "help", value: "", default: "", help: "print this" },
+];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    pub seeds: Range<u64>,
+    pub wishes: Wishes,
+    pub jobs: u32,
+    pub trace: bool,
+    pub worker: bool,
+    pub help: bool,
+}
+
+/// The text of `--help`.
+pub fn help() -> String {
+    let mut text =
+        "Runs whole simulated clusters against a model; every seed is one run, the same each time.\n\n".to_owned();
+    for row in TABLE {
+        let option = format!("--{} {}", row.name, row.value);
+        let default = if row.default.is_empty() { String::new() } else { format!(" [{}]", row.default) };
+        text += &format!("  {option:<20} {}{default}\n", row.help);
+    }
+    text + "\nExample: sim --seeds 0..1000 --jobs 2\n"
+}
+
+/// Reads the command line. Errors say what is wrong with it.
+pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+    let mut options =
+        Options { seeds: 0..100, wishes: Wishes::default(), jobs: 1, trace: false, worker: false, help: false };
+    while let Some(argument) = arguments.next() {
+        let row = argument.strip_prefix("--").and_then(|name| TABLE.iter().find(|row| row.name == name));
+        let row = row.ok_or_else(|| format!("{argument} is not an option; see --help"))?;
+        let value = if row.value.is_empty() { None } else { arguments.next() };
+        if !row.value.is_empty() && value.is_none() {
+            return Err(format!("--{} needs a value: {}", row.name, row.value));
+        }
+        options.take(row.name, value.as_deref().unwrap_or(""))?;
+    }
+    Ok(options)
+}
+
+impl Options {
+    fn take(&mut self, name: &str, value: &str) -> Result<(), String> {
+        match name {
+            "seeds" => self.seeds = seeds(value)?,
+            "steps" => self.wishes.steps = Some(number(name, value, 1, 1_000_000)?),
+            "servers" => self.wishes.servers = Some(number(name, value, 1, 5)? as u32),
+            "jobs" => self.jobs = number(name, value, 1, 256)? as u32,
+            "no-faults" => self.wishes.no_faults = true,
+            "trace" => self.trace = true,
+            "worker" => self.worker = true,
+            "help" => self.help = true,
+            _ => unreachable!("the option is in the table"),
+        }
+        Ok(())
+    }
+
+    /// The command line that runs some seeds as this one would.
+    pub fn arguments(&self, seeds: &Range<u64>) -> Vec<String> {
+        let mut arguments = vec!["--seeds".to_owned(), format!("{}..{}", seeds.start, seeds.end)];
+        if let Some(steps) = self.wishes.steps {
+            arguments.extend(["--steps".to_owned(), steps.to_string()]);
+        }
+        if let Some(servers) = self.wishes.servers {
+            arguments.extend(["--servers".to_owned(), servers.to_string()]);
+        }
+        if self.wishes.no_faults {
+            arguments.push("--no-faults".to_owned());
+        }
+        arguments
+    }
+}
+
+fn number(name: &str, value: &str, least: u64, most: u64) -> Result<u64, String> {
+    let number = value.parse().ok().filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("--{name} {value} is not a number from {least} to {most}"))
+}
+
+fn seeds(value: &str) -> Result<Range<u64>, String> {
+    let wrong = || format!("--seeds {value} is not like 0..100");
+    if let Ok(seed) = value.parse::<u64>() {
+        return Ok(seed..seed + 1);
+    }
+    let (start, end) = value.split_once("..").ok_or_else(wrong)?;
+    let (start, end) = (start.parse().map_err(|_| wrong())?, end.parse().map_err(|_| wrong())?);
+    if start < end { Ok(start..end) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Result<Options, String> {
+        parse(text.split_whitespace().map(str::to_owned))
+    }
+
+    /// Goal: what is understood comes back as the same command line; the rest is refused in words.
+    #[test]
+    fn command_lines() {
+        let text = "--seeds 5..9 --steps 40 --servers 3 --no-faults";
+        let options = of(text).expect("understood");
+        assert_eq!(options.arguments(&options.seeds).join(" "), text);
+        assert_eq!(of("--seeds 7").expect("understood").seeds, 7..8);
+        for wrong in ["--seeds 9..5", "--seeds", "--servers 6", "--steps x", "-x", "stray", "--seeds a..b"] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+}

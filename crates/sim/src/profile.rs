@@ -1,0 +1,120 @@
+//! What one seed is about: how large the cluster is, what its clients do, and what goes wrong.
+
+use crate::random::Random;
+use reactor::Nanos;
+use wire::Placement;
+
+pub const MILLISECOND: Nanos = 1_000_000;
+pub const SECOND: Nanos = 1_000_000_000;
+
+/// What the caller may fix instead of the seed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// Operations of all clients together.
+    pub steps: Option<u64>,
+    pub servers: Option<u32>,
+    /// Nothing goes wrong.
+    pub no_faults: bool,
+}
+
+/// Which faults a run may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Servers are killed between two turns of their loop, and started again.
+    pub kills: bool,
+    /// Servers die between or within two writes to their store.
+    pub torn_kills: bool,
+    pub cuts: bool,
+    pub partitions: bool,
+    pub slow_servers: bool,
+    pub client_crashes: bool,
+}
+
+impl Faults {
+    pub fn any(&self) -> bool {
+        *self != Faults::default()
+    }
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    pub seed: u64,
+    pub servers: u32,
+    pub clients: u32,
+    /// Operations that each client has under way at a time, at most.
+    pub tasks: u32,
+    /// Operations of all clients together.
+    pub steps: u64,
+    pub placement: Placement,
+    /// Chunk sizes of new files, in bytes.
+    pub chunk_sizes: Vec<u32>,
+    pub checksums: bool,
+    pub store_size: u64,
+    pub journal_size: u64,
+    /// Silence after which a client gives up, and a server on another.
+    pub client_timeout: Nanos,
+    pub server_timeout: Nanos,
+    pub session_grace: Nanos,
+    pub faults: Faults,
+    /// How often something goes wrong, at most.
+    pub fault_count: u64,
+    /// Longest pause of a client between two operations.
+    pub pause_max: Nanos,
+    /// Whether clients meet on few names and offsets.
+    pub crowded: bool,
+    /// Latency of the network: least and most.
+    pub latency: (Nanos, Nanos),
+}
+
+const STEPS_DEFAULT: u64 = 160;
+
+impl Profile {
+    /// The run that a seed stands for.
+    pub fn new(seed: u64, wishes: &Wishes) -> Profile {
+        let mut random = Random::new(seed ^ 0x7072_6f66);
+        let servers = random.between(1, 5) as u32;
+        let faults = draw_faults(&mut random);
+        let all_sizes = [4096, 47_008, 1 << 20];
+        let chunk_sizes = match random.below(4) {
+            0 => all_sizes.to_vec(),
+            which => vec![all_sizes[which as usize - 1]],
+        };
+        let latency_min = random.between(5_000, 200_000);
+        Profile {
+            seed,
+            servers: wishes.servers.unwrap_or(servers),
+            clients: random.between(1, 4) as u32,
+            tasks: random.between(1, 3) as u32,
+            steps: wishes.steps.unwrap_or(STEPS_DEFAULT),
+            placement: if random.percent(25) { Placement::Ring } else { Placement::Modular },
+            chunk_sizes,
+            checksums: random.percent(30),
+            store_size: 64 << 20,
+            // A small journal makes checkpoints frequent.
+            journal_size: if random.percent(50) { 1 << 20 } else { 8 << 20 },
+            client_timeout: random.between(2, 10) * SECOND,
+            server_timeout: random.between(1, 4) * SECOND,
+            session_grace: random.between(15, 60) * SECOND,
+            faults: if wishes.no_faults { Faults::default() } else { faults },
+            fault_count: random.between(1, 8),
+            pause_max: *random.choose(&[0, MILLISECOND, 20 * MILLISECOND]),
+            crowded: random.percent(60),
+            latency: (latency_min, latency_min * random.between(1, 20)),
+        }
+    }
+}
+
+fn draw_faults(random: &mut Random) -> Faults {
+    let mut faults = Faults::default();
+    if random.percent(15) {
+        return faults;
+    }
+    faults.kills = random.percent(40);
+    faults.torn_kills = random.percent(50);
+    faults.cuts = random.percent(50);
+    faults.partitions = random.percent(35);
+    faults.slow_servers = random.percent(25);
+    faults.client_crashes = random.percent(20);
+    faults
+}

@@ -1,0 +1,403 @@
+//! One seed from start to verdict: set up, work under faults, mend, look at everything, delete everything, look for leaks.
+
+use crate::actor::Client;
+use crate::check::{self, failures};
+use crate::harness::{Harness, SimClient};
+use crate::history::{Action, Finding, Moment, Outcome, Path};
+use crate::nemesis::{Nemesis, Strike};
+use crate::profile::{Profile, SECOND, Wishes};
+use crate::random::Random;
+use crate::workload::{self, Plan, Worker};
+use reactor::sim::{CrashKind, NodeId};
+use reactor::{Class, Nanos};
+use server::Audit;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use wire::{FileId, Kind};
+
+/// Virtual time within which the whole workload must be through.
+const WORK_LIMIT: Nanos = 3_000 * SECOND;
+const START_LIMIT: Nanos = 60 * SECOND;
+const PHASE_LIMIT: Nanos = 600 * SECOND;
+/// Operations that are shown of a failed run's end.
+const TAIL_COUNT: usize = 25;
+
+/// What came of a seed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    pub seed: u64,
+    /// What is wrong, in words; empty when all is well.
+    pub problems: Vec<String>,
+    /// The last operations, for a failed run.
+    pub tail: Vec<String>,
+    pub trace_hash: u64,
+    pub operations: usize,
+    /// Operations whose outcome never became known.
+    pub unknown: usize,
+    /// Longest operation, and all of the run, in virtual time.
+    pub longest: Nanos,
+    pub duration: Nanos,
+}
+
+struct Run {
+    harness: Harness,
+    plan: Rc<Plan>,
+    random: Random,
+    clients: Vec<SimClient>,
+    /// Numbers of clients that crashed.
+    gone: BTreeSet<u32>,
+    /// Workers that have not ended.
+    working: Rc<Cell<u32>>,
+    problems: Vec<String>,
+}
+
+/// Counts a worker for as long as its task lives.
+struct Presence(Rc<Cell<u32>>);
+
+impl Presence {
+    fn new(count: &Rc<Cell<u32>>) -> Presence {
+        count.set(count.get() + 1);
+        Presence(count.clone())
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// Runs a seed.
+pub fn run_seed(seed: u64, wishes: &Wishes, trace: bool) -> Report {
+    run_profile(&Profile::new(seed, wishes), trace)
+}
+
+/// Runs a profile.
+pub fn run_profile(profile: &Profile, trace: bool) -> Report {
+    let harness = Harness::new(profile, trace);
+    harness.recorder.note(&format!("{profile:?}"));
+    let mut run = Run {
+        harness,
+        plan: Plan::new(profile),
+        random: Random::new(profile.seed ^ 0x0072_756e),
+        clients: Vec::new(),
+        gone: BTreeSet::new(),
+        working: Rc::new(Cell::new(0)),
+        problems: Vec::new(),
+    };
+    let healed = run.all_phases().unwrap_or_else(|problem| {
+        run.problems.push(problem);
+        Moment::MAX
+    });
+    run.judge(healed);
+    run.report()
+}
+
+impl Run {
+    /// Returns the moment from which on nothing was wrong any more.
+    fn all_phases(&mut self) -> Result<Moment, String> {
+        self.harness.wait_for_servers(START_LIMIT)?;
+        self.set_up()?;
+        self.work()?;
+        let healed = self.settle()?;
+        self.inspect()?;
+        self.clean_up()?;
+        self.look_for_leaks()?;
+        Ok(healed)
+    }
+
+    fn set_up(&mut self) -> Result<(), String> {
+        for _ in 0..self.harness.profile.clients {
+            let client = self.harness.add_client();
+            self.clients.push(client);
+        }
+        let (client, plan) = (self.clients[0].client.clone(), self.plan.clone());
+        let done = async move { workload::set_up(&client, &plan).await };
+        self.harness
+            .world
+            .run(self.clients[0].node, done, PHASE_LIMIT)
+            .ok_or("setting up does not end")
+            .map_err(str::to_owned)?;
+        for position in 0..self.clients.len() {
+            self.put_to_work(position);
+        }
+        Ok(())
+    }
+
+    fn put_to_work(&mut self, position: usize) {
+        let client = &self.clients[position];
+        let reactor = self.harness.world.reactor(client.node);
+        for _ in 0..self.harness.profile.tasks {
+            let worker = Worker::new(client.client.clone(), self.plan.clone(), self.random.fork());
+            let presence = Presence::new(&self.working);
+            reactor.spawn(Class::Data, async move {
+                worker.run().await;
+                drop(presence);
+            });
+        }
+    }
+
+    fn nodes(&self) -> Vec<NodeId> {
+        self.clients.iter().map(|client| client.node).collect()
+    }
+
+    /// Lets the clients work and the nemesis strike until all is done.
+    fn work(&mut self) -> Result<(), String> {
+        let mut nemesis = Nemesis::new(&self.harness, self.random.fork());
+        let end = self.harness.world.now() + WORK_LIMIT;
+        while self.working.get() > 0 {
+            let now = self.harness.world.now();
+            if now >= end {
+                return Err("the clients never came to an end".to_owned());
+            }
+            let until = nemesis.next_remedy().unwrap_or(end).clamp(now, end);
+            let (working, harness) = (self.working.clone(), &self.harness);
+            harness.world.run_until(|| working.get() == 0 || nemesis.is_due(harness), until - now);
+            self.harness.start_error()?;
+            if let Strike::CrashClient(position) = nemesis.act(&self.harness, &self.nodes()) {
+                self.crash_client(position);
+            }
+        }
+        nemesis.end(&self.harness);
+        self.harness.wait_for_servers(START_LIMIT)
+    }
+
+    /// Takes a client down; another one, who knows nothing of it, goes on with its work.
+    fn crash_client(&mut self, position: usize) {
+        let old = &self.clients[position];
+        self.harness.recorder.note(&format!("client {} crashes", old.client.number));
+        self.gone.insert(old.client.number);
+        self.harness.world.crash(old.node, CrashKind::Kill);
+        self.clients[position] = self.harness.add_client();
+        self.put_to_work(position);
+    }
+
+    /// Waits until no server works on anything any more; in some runs all servers are killed and started once more.
+    fn settle(&mut self) -> Result<Moment, String> {
+        if self.random.percent(50) {
+            for client in &self.clients {
+                self.gone.insert(client.client.number);
+                self.harness.world.crash(client.node, CrashKind::Kill);
+            }
+        }
+        if self.harness.profile.faults.any() && self.random.percent(50) {
+            for server in self.harness.server_indexes() {
+                self.harness.kill(server);
+            }
+            for server in self.harness.server_indexes() {
+                self.harness.restart(server);
+            }
+            self.harness.wait_for_servers(START_LIMIT)?;
+        }
+        self.harness.world.run_for(2 * SECOND);
+        let idle = || self.harness.audits().iter().all(|(_, audit)| audit.active == 0);
+        if !self.harness.world.run_until(idle, PHASE_LIMIT) {
+            return Err(format!("servers stay busy with nobody asking: {}", self.describe_audits()));
+        }
+        for (server, audit) in self.harness.audits() {
+            self.problems.extend(audit.errors.iter().map(|error| format!("server {server} after work: {error}")));
+        }
+        let healed = self.harness.recorder.with(|history| history.now());
+        Ok(if self.harness.profile.faults.any() { healed } else { 0 })
+    }
+
+    /// A fresh client looks at every name and every byte; what it sees is part of the history.
+    fn inspect(&mut self) -> Result<(), String> {
+        let touched = self.touched_chunks();
+        self.as_fresh_client("looking at everything", |client| async move { inspect_all(&client, &touched).await })
+    }
+
+    fn clean_up(&mut self) -> Result<(), String> {
+        self.as_fresh_client("deleting everything", |client| async move { delete_all(&client).await })?;
+        // Deleted means deleted for all.
+        self.as_fresh_client("looking at nothing", |client| async move {
+            client.perform(Action::List { directory: None, by_server: false }, "/").await;
+        })?;
+        let left = self.harness.recorder.with(|history| match &history.operations.last().map(|last| &last.outcome) {
+            Some(Outcome::Entries(entries)) => entries.iter().map(|entry| entry.name.clone()).collect(),
+            other => vec![format!("{other:?}")],
+        });
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("after everything was deleted there is still {}", left.join(", ")))
+        }
+    }
+
+    fn as_fresh_client<F: Future<Output = ()> + 'static>(
+        &mut self,
+        what: &str,
+        work: impl FnOnce(Rc<Client>) -> F,
+    ) -> Result<(), String> {
+        let client = self.harness.add_client();
+        let done = self.harness.world.run(client.node, work(client.client.clone()), PHASE_LIMIT);
+        self.harness.world.crash(client.node, CrashKind::Kill);
+        done.ok_or_else(|| format!("{what} does not end"))
+    }
+
+    /// Which chunks of each file anyone wrote to, with the chunk size.
+    fn touched_chunks(&self) -> BTreeMap<FileId, BTreeSet<u64>> {
+        let mut touched: BTreeMap<FileId, BTreeSet<u64>> = BTreeMap::new();
+        self.harness.recorder.with(|history| {
+            for operation in &history.operations {
+                if let Action::Write { file, chunk_size, offset, size, .. } = operation.action {
+                    let pieces = check::chunks::pieces(chunk_size.into(), offset, size);
+                    touched.entry(file).or_default().extend(pieces.iter().map(|piece| piece.0));
+                }
+            }
+        });
+        touched
+    }
+
+    /// With everything deleted and everyone gone, nothing may be left.
+    fn look_for_leaks(&mut self) -> Result<(), String> {
+        for client in std::mem::take(&mut self.clients) {
+            self.gone.insert(client.client.number);
+            self.harness.world.crash(client.node, CrashKind::Kill);
+        }
+        let limit = self.harness.profile.session_grace * 2 + 120 * SECOND;
+        let clean = || self.harness.audits().iter().all(|(server, audit)| is_clean(*server, audit));
+        let mut found_clean = false;
+        let end = self.harness.world.now() + limit;
+        while self.harness.world.now() < end && !found_clean {
+            self.harness.world.run_for(SECOND);
+            found_clean = clean();
+        }
+        self.harness.start_error()?;
+        if found_clean { Ok(()) } else { Err(format!("something leaked: {}", self.describe_audits())) }
+    }
+
+    fn describe_audits(&self) -> String {
+        let audits = self.harness.audits();
+        let texts: Vec<String> = audits.iter().map(|(server, audit)| format!("server {server} {audit:?}")).collect();
+        texts.join("; ")
+    }
+
+    fn judge(&mut self, healed: Moment) {
+        let profile = &self.harness.profile;
+        let expected = failures::Expected { healed, duration_max: duration_max(profile), full: false };
+        let recorder = self.harness.recorder.clone();
+        recorder.with(|history| {
+            let mut findings = check::check(&history.operations);
+            findings.extend(failures::check(&history.operations, expected, &self.gone));
+            for finding in findings {
+                self.problems.push(describe(&finding, &history.operations));
+            }
+        });
+    }
+
+    fn report(self) -> Report {
+        let recorder = self.harness.recorder.clone();
+        recorder.with(|history| {
+            let operations = &history.operations;
+            let ended = operations.iter().filter(|operation| operation.ended_at != Nanos::MAX);
+            let tail_start = operations.len().saturating_sub(TAIL_COUNT);
+            let tail = if self.problems.is_empty() { &[] } else { &operations[tail_start..] };
+            Report {
+                seed: self.harness.profile.seed,
+                tail: tail.iter().map(|operation| operation.to_string()).collect(),
+                trace_hash: self.harness.world.trace_hash(),
+                operations: operations.len(),
+                unknown: operations.iter().filter(|operation| matches!(operation.outcome, Outcome::Unknown(_))).count(),
+                longest: ended.map(|operation| operation.ended_at - operation.started_at).max().unwrap_or(0),
+                duration: self.harness.world.now(),
+                problems: self.problems,
+            }
+        })
+    }
+}
+
+/// The longest that an operation may take: the client waits for one silent server at a time, and that one may itself wait
+/// for another before it says so.
+fn duration_max(profile: &Profile) -> Nanos {
+    4 * (profile.client_timeout + profile.server_timeout) + 10 * SECOND
+}
+
+fn describe(finding: &Finding, operations: &[crate::history::Operation]) -> String {
+    let mut text = finding.words.clone();
+    for number in &finding.operations {
+        text += &format!("\n      #{number} {}", operations[*number]);
+    }
+    text
+}
+
+fn is_clean(server: u32, audit: &Audit) -> bool {
+    let root = u64::from(server == 0);
+    let left =
+        [audit.dentries, audit.chunks, audit.sessions, audit.intents, audit.marks, audit.announced, audit.active];
+    left.iter().all(|count| *count == 0) && audit.inodes == root && audit.bytes_used == 0 && audit.errors.is_empty()
+}
+
+async fn inspect_all(client: &Client, touched: &BTreeMap<FileId, BTreeSet<u64>>) {
+    let mut paths = Vec::new();
+    let mut directories: Vec<Option<String>> = vec![None];
+    while let Some(directory) = directories.pop() {
+        let spelling = format!("/{}", directory.as_deref().unwrap_or(""));
+        for by_server in [false, true] {
+            client.perform(Action::List { directory: directory.clone(), by_server }, &spelling).await;
+        }
+        for entry in last_listing(client) {
+            let path = match &directory {
+                None => Path::top(&entry.0),
+                Some(directory) => Path::child(directory, &entry.0),
+            };
+            client.perform(Action::Stat { path: path.clone() }, &path.to_string()).await;
+            match entry.1 {
+                Kind::Directory => directories.push(Some(entry.0)),
+                Kind::Symlink => drop(client.perform(Action::ReadLink { path: path.clone() }, &path.to_string()).await),
+                Kind::File => paths.push(path),
+            }
+        }
+    }
+    // Names that nobody listed must not be there either.
+    for path in workload::all_paths() {
+        client.perform(Action::Stat { path: path.clone() }, &path.to_string()).await;
+    }
+    for path in paths {
+        inspect_file(client, path, touched).await;
+    }
+}
+
+async fn inspect_file(client: &Client, path: Path, touched: &BTreeMap<FileId, BTreeSet<u64>>) {
+    let spelling = path.to_string();
+    let open = Action::Open { path, create: false, exclusive: false, truncate: false, mode: 0, chunk_size: 0 };
+    let Some(handle) = client.perform(open, &spelling).await else { return };
+    let (file, chunk_size) = (handle.file.id, handle.file.layout.chunk_size);
+    client.perform_on(Action::StatFile { file }, &handle).await;
+    let size = u64::from(chunk_size);
+    let Some(chunks) = touched.get(&file) else {
+        client.perform_on(Action::Read { file, chunk_size, offset: 0, size: 1 << 20 }, &handle).await;
+        return;
+    };
+    for chunk in chunks {
+        client.perform_on(Action::Read { file, chunk_size, offset: chunk * size, size }, &handle).await;
+    }
+    client.perform_on(Action::Read { file, chunk_size, offset: 0, size: (3 * size).min(1 << 20) }, &handle).await;
+}
+
+/// Names and kinds of the listing that the client has just made.
+fn last_listing(client: &Client) -> Vec<(String, Kind)> {
+    client.recorder.with(|history| match history.operations.last().map(|last| &last.outcome) {
+        Some(Outcome::Entries(entries)) => entries.iter().map(|entry| (entry.name.clone(), entry.kind)).collect(),
+        _ => Vec::new(),
+    })
+}
+
+async fn delete_all(client: &Client) {
+    client.perform(Action::List { directory: None, by_server: false }, "/").await;
+    for (name, kind) in last_listing(client) {
+        let path = Path::top(&name);
+        if kind != Kind::Directory {
+            client.perform(Action::Unlink { path: path.clone() }, &path.to_string()).await;
+            continue;
+        }
+        let list = Action::List { directory: Some(name.clone()), by_server: false };
+        client.perform(list, &path.to_string()).await;
+        for (child, _) in last_listing(client) {
+            let path = Path::child(&name, &child);
+            client.perform(Action::Unlink { path: path.clone() }, &path.to_string()).await;
+        }
+        client.perform(Action::RemoveDirectory { path: path.clone() }, &path.to_string()).await;
+    }
+}

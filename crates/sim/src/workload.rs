@@ -1,0 +1,344 @@
+//! What clients do: operations drawn at random, so that they meet on few names, chunks and offsets.
+
+use crate::actor::{Client, Handle};
+use crate::history::{Action, Path};
+use crate::pattern::Tag;
+use crate::profile::{MILLISECOND, Profile};
+use crate::random::Random;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// A symbolic link to the directory `DIRECTORIES[0]`, made before anything else and never removed.
+pub const ALIAS: &str = "alias";
+const DIRECTORIES: [&str; 2] = ["d0", "d1"];
+const FILES: [&str; 4] = ["f0", "f1", "f2", "f3"];
+const CHILDREN: [&str; 3] = ["c0", "c1", "c2"];
+const LINKS: [&str; 2] = ["l0", "l1"];
+const LOGS: [&str; 2] = ["log0", "log1"];
+const HANDLE_COUNT_MAX: usize = 4;
+/// Most bytes of one read or write.
+const SIZE_MAX: u64 = 3 << 20;
+
+/// What all clients of a run share.
+pub struct Plan {
+    pub profile: Profile,
+    /// Operations still to be started.
+    steps_left: Cell<u64>,
+    next_tag: Cell<Tag>,
+    next_time: Cell<i64>,
+}
+
+impl Plan {
+    pub fn new(profile: &Profile) -> Rc<Plan> {
+        Rc::new(Plan {
+            profile: profile.clone(),
+            steps_left: Cell::new(profile.steps),
+            next_tag: Cell::new(1),
+            next_time: Cell::new(1_000_000),
+        })
+    }
+
+    fn take_step(&self) -> bool {
+        let left = self.steps_left.get();
+        self.steps_left.set(left.saturating_sub(1));
+        left > 0
+    }
+
+    fn tag(&self) -> Tag {
+        self.next_tag.replace(self.next_tag.get() + 1)
+    }
+
+    /// A modification time like no other, below `check::times::CLOCK_MIN`.
+    fn time(&self) -> i64 {
+        self.next_time.replace(self.next_time.get() + 1_000)
+    }
+}
+
+/// Makes what every run has from the start.
+pub async fn set_up(client: &Client, plan: &Plan) {
+    let target = format!("/{}", DIRECTORIES[0]);
+    let alias = Action::MakeSymlink { path: Path::top(ALIAS), target };
+    client.perform(alias, &format!("/{ALIAS}")).await;
+    for (index, directory) in DIRECTORIES.iter().enumerate() {
+        let path = Path::top(directory);
+        let spelling = path.to_string();
+        client.perform(Action::MakeDirectory { path, mode: 0o700 + index as u32 }, &spelling).await;
+    }
+    for log in LOGS {
+        let chunk_size = plan.profile.chunk_sizes[0];
+        let mut how = open(Path::top(log), 0o600, chunk_size);
+        if let Action::Open { exclusive, .. } = &mut how {
+            *exclusive = true;
+        }
+        client.perform(how, &format!("/{log}")).await;
+    }
+}
+
+fn open(path: Path, mode: u32, chunk_size: u32) -> Action {
+    Action::Open { path, create: true, exclusive: false, truncate: false, mode, chunk_size }
+}
+
+/// One stream of operations of a client, one after the other.
+pub struct Worker {
+    pub client: Rc<Client>,
+    pub plan: Rc<Plan>,
+    pub random: Random,
+    pub handles: Vec<Handle>,
+    /// The chunk that other workers are likely to be at.
+    focus: u64,
+}
+
+impl Worker {
+    pub fn new(client: Rc<Client>, plan: Rc<Plan>, random: Random) -> Worker {
+        Worker { client, plan, random, handles: Vec::new(), focus: 0 }
+    }
+
+    /// Works until all steps of the run are started.
+    pub async fn run(mut self) {
+        let reactor = self.client.file_system.reactor().clone();
+        while self.plan.take_step() {
+            let pause_max = self.plan.profile.pause_max;
+            if pause_max > 0 && self.random.percent(50) {
+                reactor.sleep(self.random.below(pause_max)).await;
+            }
+            self.step().await;
+            // Even when all servers are gone and every call fails at once, time goes on.
+            reactor.sleep(self.random.below(MILLISECOND / 10) + 1).await;
+        }
+        for handle in std::mem::take(&mut self.handles) {
+            self.client.perform_on(Action::Close { file: handle.file.id }, &handle).await;
+        }
+    }
+
+    async fn step(&mut self) {
+        match self.random.below(100) {
+            0..12 => self.open_some().await,
+            12..32 if !self.handles.is_empty() => self.write().await,
+            32..50 if !self.handles.is_empty() => self.read().await,
+            50..56 if !self.handles.is_empty() => self.on_handle().await,
+            56..61 => self.append().await,
+            61..66 => self.list().await,
+            _ => self.on_name().await,
+        }
+    }
+
+    fn some_file(&mut self) -> Path {
+        let crowd = if self.plan.profile.crowded { 1 } else { FILES.len() as u64 };
+        if self.random.percent(60) {
+            return Path::top(FILES[self.random.below(crowd) as usize]);
+        }
+        let count = if self.plan.profile.crowded { 2 } else { CHILDREN.len() as u64 };
+        let child = CHILDREN[self.random.below(count) as usize];
+        Path::child(self.directory(), child)
+    }
+
+    /// A path as the client spells it: sometimes through the symbolic link.
+    fn spell(&mut self, path: &Path) -> String {
+        match &path.child {
+            Some(child) if path.top == DIRECTORIES[0] && self.random.percent(30) => format!("/{ALIAS}/{child}"),
+            Some(child) if self.random.percent(10) => format!("//{}/./{child}", path.top),
+            _ => path.to_string(),
+        }
+    }
+
+    fn mode(&mut self) -> u32 {
+        self.random.below(0o1000) as u32
+    }
+
+    async fn open_some(&mut self) {
+        let path = self.some_file();
+        let spelling = self.spell(&path);
+        let create = self.random.percent(75);
+        let action = Action::Open {
+            path,
+            create,
+            exclusive: create && self.random.percent(30),
+            truncate: self.random.percent(15),
+            mode: self.mode(),
+            chunk_size: *self.random.choose(&self.plan.profile.chunk_sizes),
+        };
+        if let Some(handle) = self.client.perform(action, &spelling).await {
+            self.keep(handle).await;
+        }
+    }
+
+    async fn keep(&mut self, handle: Handle) {
+        if self.handles.len() == HANDLE_COUNT_MAX {
+            let old = self.handles.swap_remove(self.random.below(HANDLE_COUNT_MAX as u64) as usize);
+            self.client.perform_on(Action::Close { file: old.file.id }, &old).await;
+        }
+        self.handles.push(handle);
+    }
+
+    fn some_handle(&mut self) -> Handle {
+        self.random.choose(&self.handles).clone()
+    }
+
+    /// An offset where others are likely to be too: near the borders of chunks and pages, seldom far out.
+    fn offset(&mut self, chunk_size: u64) -> u64 {
+        if self.random.percent(30) {
+            self.focus = self.random.below(5);
+        }
+        let chunk = match self.random.below(40) {
+            0 => 1000 + self.random.below(3),
+            1 => (1 << 40) / chunk_size,
+            _ => self.focus,
+        };
+        let within = match self.random.below(5) {
+            0 | 1 => 0,
+            2 => chunk_size / 2,
+            3 => 4096 * self.random.below(chunk_size.div_ceil(4096)),
+            _ => self.random.below(chunk_size),
+        };
+        let nudge = self.random.below(64);
+        let offset = chunk * chunk_size + within;
+        if self.random.percent(70) { offset } else { (offset + nudge).saturating_sub(32) }
+    }
+
+    fn size(&mut self, chunk_size: u64) -> u64 {
+        let size = match self.random.below(8) {
+            0 => 1 + self.random.below(16),
+            1 | 2 => 1 + self.random.below(500),
+            3 => 4096,
+            4 => self.random.between(1, chunk_size),
+            5 => chunk_size,
+            6 => chunk_size + self.random.below(chunk_size),
+            _ => self.random.between(1, 3 * chunk_size),
+        };
+        // Large chunks cost time and are seldom more interesting than small ones.
+        let size_max = if self.random.percent(85) { 200_000 } else { SIZE_MAX };
+        size.min(size_max)
+    }
+
+    async fn write(&mut self) {
+        let handle = self.some_handle();
+        let chunk_size = handle.file.layout.chunk_size;
+        let action = Action::Write {
+            file: handle.file.id,
+            chunk_size,
+            offset: self.offset(chunk_size.into()),
+            size: self.size(chunk_size.into()),
+            tag: self.plan.tag(),
+        };
+        self.client.perform_on(action, &handle).await;
+    }
+
+    async fn read(&mut self) {
+        let handle = self.some_handle();
+        let chunk_size = handle.file.layout.chunk_size;
+        let action = Action::Read {
+            file: handle.file.id,
+            chunk_size,
+            offset: self.offset(chunk_size.into()),
+            size: self.size(chunk_size.into()),
+        };
+        self.client.perform_on(action, &handle).await;
+    }
+
+    async fn on_handle(&mut self) {
+        let handle = self.some_handle();
+        let file = handle.file.id;
+        let chunk_size = handle.file.layout.chunk_size.into();
+        let action = match self.random.below(10) {
+            0..5 => Action::StatFile { file },
+            5..8 => Action::TruncateFile { file, size: self.offset(chunk_size) },
+            _ => {
+                let index = self.handles.iter().position(|other| other.file.id == file);
+                self.handles.swap_remove(index.expect("the handle is one of ours"));
+                Action::Close { file }
+            }
+        };
+        self.client.perform_on(action, &handle).await;
+    }
+
+    async fn append(&mut self) {
+        let log = *self.random.choose(&LOGS);
+        let action = Action::Open {
+            path: Path::top(log),
+            create: false,
+            exclusive: false,
+            truncate: false,
+            mode: 0,
+            chunk_size: 0,
+        };
+        let Some(handle) = self.client.perform(action, &format!("/{log}")).await else { return };
+        let (file, chunk_size) = (handle.file.id, handle.file.layout.chunk_size);
+        let size = 32 + self.random.below(3000);
+        self.client.perform_on(Action::Append { file, chunk_size, size, tag: self.plan.tag() }, &handle).await;
+        if self.random.percent(30) {
+            self.client.perform_on(Action::Read { file, chunk_size, offset: 0, size: 100_000 }, &handle).await;
+        }
+        self.client.perform_on(Action::Close { file }, &handle).await;
+    }
+
+    async fn list(&mut self) {
+        let directory = match self.random.below(4) {
+            0 => None,
+            _ => Some(self.directory().to_owned()),
+        };
+        let spelling = format!("/{}", directory.as_deref().unwrap_or(""));
+        let by_server = self.random.percent(40);
+        self.client.perform(Action::List { directory, by_server }, &spelling).await;
+    }
+
+    async fn on_name(&mut self) {
+        let action = match self.random.below(100) {
+            0..30 => Action::Stat { path: self.some_name() },
+            30..48 => Action::Unlink { path: self.some_file() },
+            48..58 => Action::MakeDirectory { path: self.some_directory(), mode: self.mode() },
+            58..70 => Action::RemoveDirectory { path: self.some_directory() },
+            70..76 => Action::MakeSymlink { path: self.some_link(), target: format!("/nowhere-{}", self.plan.tag()) },
+            76..81 => Action::ReadLink { path: self.some_link() },
+            81..84 => Action::Unlink { path: self.some_link() },
+            84..90 => Action::ChangeMode { path: self.some_name(), mode: self.mode() },
+            90..95 => Action::SetTime { path: self.some_file(), mtime: self.plan.time() },
+            _ => {
+                let chunk_size = u64::from(self.plan.profile.chunk_sizes[0]);
+                Action::TruncatePath { path: self.some_file(), size: self.offset(chunk_size) }
+            }
+        };
+        let path = match &action {
+            Action::List { .. } => return,
+            Action::Stat { path } | Action::Unlink { path } | Action::ReadLink { path } => path.clone(),
+            Action::MakeDirectory { path, .. } | Action::RemoveDirectory { path } => path.clone(),
+            Action::MakeSymlink { path, .. } | Action::ChangeMode { path, .. } => path.clone(),
+            Action::SetTime { path, .. } | Action::TruncatePath { path, .. } => path.clone(),
+            _ => return,
+        };
+        let spelling = self.spell(&path);
+        self.client.perform(action, &spelling).await;
+    }
+
+    fn directory(&mut self) -> &'static str {
+        DIRECTORIES[self.random.below(DIRECTORIES.len() as u64) as usize]
+    }
+
+    fn some_directory(&mut self) -> Path {
+        Path::top(self.directory())
+    }
+
+    fn some_link(&mut self) -> Path {
+        let link = *self.random.choose(&LINKS);
+        if self.random.percent(50) { Path::top(link) } else { Path::child(self.directory(), link) }
+    }
+
+    fn some_name(&mut self) -> Path {
+        match self.random.below(10) {
+            0..6 => self.some_file(),
+            6..8 => self.some_directory(),
+            8 => self.some_link(),
+            _ => Path::top(LOGS[self.random.below(2) as usize]),
+        }
+    }
+}
+
+/// All names that the workload ever uses.
+pub fn all_paths() -> Vec<Path> {
+    let tops = FILES.iter().chain(&DIRECTORIES).chain(&LINKS).chain(&LOGS).copied().chain([ALIAS]);
+    let children = CHILDREN.iter().chain(&LINKS);
+    let mut paths: Vec<Path> = tops.map(Path::top).collect();
+    for child in children {
+        paths.extend(DIRECTORIES.iter().map(|directory| Path::child(directory, child)));
+    }
+    paths
+}
