@@ -1,1 +1,123 @@
+//! libchfs: Tabane behind the C interface of CHFS, so that programs written for it compile and run unchanged.
+//!
+//! Where the two differ, the interface is CHFS's and the behaviour POSIX's: what fails says -1 and errno. The rules that
+//! are not obvious: the access mode of `flags` is ignored and unknown bits are let through, O_EXCL, O_TRUNC and O_APPEND
+//! count; permission bits of files are not checked when they are opened and no umask is applied; `chfs_stat` does not
+//! follow symbolic links; a create without O_TRUNC keeps what is there. What is acknowledged is with the servers already,
+//! so the calls that tune or flush a client's buffers have nothing to do.
 
+#[path = "../../capi/src/convert.rs"]
+#[allow(dead_code)] // libtabane uses the rest.
+mod convert;
+mod files;
+#[path = "../../capi/src/listing.rs"]
+mod listing;
+mod names;
+mod settings;
+
+use client::descriptors::{Mounted, Process};
+use client::{Client, Error, Options, Result, Status, load_cluster, take_variables};
+use convert::*;
+use libc::{c_char, c_int};
+use std::path::Path;
+use std::sync::Arc;
+
+static PROCESS: Process = Process::new();
+static VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+
+fn mounted() -> Result<Arc<Mounted>> {
+    PROCESS.get()
+}
+
+/// The bytes of a path argument; an empty path is the root, as in CHFS.
+///
+/// # Safety
+/// `path` is NULL or a NUL-terminated string that outlives the use of the result.
+unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a [u8]> {
+    // SAFETY: the caller promises it.
+    let path = unsafe { bytes_of(path, "path") }?;
+    Ok(if path.is_empty() { b"/" } else { path })
+}
+
+/// Connects to the cluster whose run directory or cluster file `server` names; NULL or an empty string takes
+/// `TABANE_CLUSTER`, else `CHFS_SERVER`, from the environment. 0 when connected already.
+///
+/// # Safety
+/// `server` is NULL or a NUL-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn chfs_init(server: *const c_char) -> c_int {
+    let named = if server.is_null() {
+        None
+    } else {
+        // SAFETY: not null, and the caller promises the rest.
+        let text = unsafe { bytes_of(server, "server") }.unwrap_or_default();
+        Some(String::from_utf8_lossy(text).into_owned()).filter(|text| !text.is_empty())
+    };
+    let result = PROCESS.start(|| connect(named));
+    if let Err(error) = &result {
+        // Programs written for CHFS do not look at the result, for there this call ends the process.
+        eprintln!("chfs_init: {error}");
+    }
+    status_of(result)
+}
+
+fn connect(named: Option<String>) -> Result<Client> {
+    let [cluster, server] = take_variables(["TABANE_CLUSTER", "CHFS_SERVER"]);
+    let path = named.or(cluster).or(server).ok_or_else(|| {
+        let words = "no cluster is named: set TABANE_CLUSTER or CHFS_SERVER to the run directory of one";
+        Error::new(Status::NotFound, words)
+    })?;
+    settings::take_environment()?;
+    let mut options = Options { umask: 0, ..Options::of_this_process()? };
+    settings::apply(&mut options);
+    Client::connect(load_cluster(Path::new(&path))?, options)
+}
+
+/// Whether this process is connected: 1 or 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn chfs_initialized() -> c_int {
+    c_int::from(PROCESS.is_started())
+}
+
+/// Closes all descriptors and connections.
+#[unsafe(no_mangle)]
+pub extern "C" fn chfs_term() -> c_int {
+    PROCESS.stop();
+    0
+}
+
+/// As `chfs_term`, for there is nothing left to flush.
+#[unsafe(no_mangle)]
+pub extern "C" fn chfs_term_without_sync() -> c_int {
+    chfs_term()
+}
+
+/// The number of servers, or -1.
+#[unsafe(no_mangle)]
+pub extern "C" fn chfs_size() -> c_int {
+    number_of(mounted().map(|mounted| mounted.client.server_count() as i32))
+}
+
+/// The version of this library, as text.
+#[unsafe(no_mangle)]
+pub extern "C" fn chfs_version() -> *const c_char {
+    VERSION.as_ptr().cast()
+}
+
+/// Everything acknowledged is with the servers already.
+#[unsafe(no_mangle)]
+pub extern "C" fn chfs_sync() {}
+
+/// Fetching from a backing store is not supported: -1 and ENOTSUP.
+///
+/// # Safety
+/// `path` is a NUL-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn chfs_stagein(path: *const c_char) -> c_int {
+    // SAFETY: the caller promises it.
+    let refused = unsafe { path_of(path) }.and_then(|path| {
+        let path = String::from_utf8_lossy(path);
+        Err::<(), _>(Error::new(Status::NotSupported, format!("{path}: there is no backing store to stage in from")))
+    });
+    status_of(refused)
+}

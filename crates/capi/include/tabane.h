@@ -1,0 +1,562 @@
+/*
+ * tabane.h - the C interface of Tabane. Generated from crates/capi; do not edit.
+ *
+ * Programs link against libtabane (pkg-config: tabane).
+ */
+
+#ifndef TABANE_H
+#define TABANE_H
+
+#include <dirent.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <time.h>
+
+/*
+ A listing under way. One thread at a time may use it.
+ */
+struct tabane_directory;
+
+/*
+ Gets one entry of a listing: the caller's context, the name, its attributes, and 0. Other than 0 ends the listing.
+ */
+typedef int (*tabane_filler)(void *context, const char *name, const struct stat *attributes, off_t offset);
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/*
+ Connects this process to a cluster, named by its run directory or cluster file; NULL takes `TABANE_CLUSTER` from the
+ environment. Does nothing when connected already. Servers are first talked to when they are first needed.
+
+ `cluster` is NULL or a NUL-terminated string.
+ */
+int tabane_init(const char *cluster);
+
+/*
+ Whether this process is connected: 1 or 0.
+ */
+int tabane_initialized(void);
+
+/*
+ Closes all descriptors and connections. Fails with ESHUTDOWN when not connected.
+ */
+int tabane_term(void);
+
+/*
+ The version of this library, as text.
+ */
+const char *tabane_version(void);
+
+/*
+ The number of servers of the cluster, or -1.
+ */
+int tabane_server_count(void);
+
+/*
+ What the last failed call of this thread says about its failure: the path, the server, the operation and what to do.
+ Valid until the thread's next failure.
+ */
+const char *tabane_error_message(void);
+
+/*
+ Words for an errno value, as strerror(3) has them. Valid until this thread's next call.
+ */
+const char *tabane_strerror(int number);
+
+/*
+ Starts a listing. NULL and errno on failure.
+
+ `path` is a NUL-terminated string.
+ */
+struct tabane_directory *tabane_opendir(const char *path);
+
+/*
+ The next entry, valid until the next call for the same listing. NULL with errno unchanged at the end, NULL with errno
+ set on failure.
+
+ `directory` comes from `tabane_opendir` and was not closed.
+ */
+struct dirent *tabane_readdir(struct tabane_directory *directory);
+
+/*
+ Starts a listing over.
+
+ `directory` comes from `tabane_opendir` and was not closed.
+ */
+void tabane_rewinddir(struct tabane_directory *directory);
+
+/*
+ Ends a listing.
+
+ `directory` comes from `tabane_opendir` and is not used again.
+ */
+int tabane_closedir(struct tabane_directory *directory);
+
+/*
+ Lists the share of one server of a directory, from 0 to `tabane_server_count() - 1`, so that several processes can list
+ a large directory together. `filler` gets every entry; `.` and `..` are not among them.
+
+ `path` is a NUL-terminated string; `filler` may be called with `context`.
+ */
+int tabane_readdir_index(const char *path, int index, void *context, tabane_filler filler);
+
+/*
+ Opens a file as open(2) does. `mode` counts with O_CREAT only, and is always passed. Returns a descriptor.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_open(const char *path, int flags, mode_t mode);
+
+/*
+ Makes a file, or cuts it to no bytes, and opens it for writing.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_creat(const char *path, mode_t mode);
+
+/*
+ Closes a descriptor.
+ */
+int tabane_close(int descriptor);
+
+/*
+ Reads at the file position and moves it. Returns the bytes read, 0 at the end of the file.
+
+ `buffer` points to `size` writable bytes.
+ */
+ssize_t tabane_read(int descriptor, void *buffer, size_t size);
+
+/*
+ Writes at the file position, or at the end with O_APPEND, and moves the position. Returns the bytes written.
+
+ `buffer` points to `size` readable bytes.
+ */
+ssize_t tabane_write(int descriptor, const void *buffer, size_t size);
+
+/*
+ Reads at an offset; the file position stays.
+
+ `buffer` points to `size` writable bytes.
+ */
+ssize_t tabane_pread(int descriptor, void *buffer, size_t size, off_t offset);
+
+/*
+ Writes at an offset; the file position stays.
+
+ `buffer` points to `size` readable bytes.
+ */
+ssize_t tabane_pwrite(int descriptor, const void *buffer, size_t size, off_t offset);
+
+/*
+ Reads into several buffers at the file position and moves it.
+
+ `vector` points to `count` elements that name writable bytes, none overlapping another.
+ */
+ssize_t tabane_readv(int descriptor, const struct iovec *vector, int count);
+
+/*
+ Writes from several buffers at the file position, or at the end with O_APPEND, and moves the position.
+
+ `vector` points to `count` elements that name readable bytes.
+ */
+ssize_t tabane_writev(int descriptor, const struct iovec *vector, int count);
+
+/*
+ Reads into several buffers at an offset; the file position stays.
+
+ `vector` points to `count` elements that name writable bytes, none overlapping another.
+ */
+ssize_t tabane_preadv(int descriptor, const struct iovec *vector, int count, off_t offset);
+
+/*
+ Writes from several buffers at an offset; the file position stays.
+
+ `vector` points to `count` elements that name readable bytes.
+ */
+ssize_t tabane_pwritev(int descriptor, const struct iovec *vector, int count, off_t offset);
+
+/*
+ Moves the file position: SEEK_SET, SEEK_CUR or SEEK_END. Returns the new one.
+ */
+off_t tabane_lseek(int descriptor, off_t offset, int whence);
+
+/*
+ Makes what was written through a descriptor as safe as the store can. Every write that has returned is with the
+ servers, and in their journals, already.
+ */
+int tabane_fsync(int descriptor);
+
+/*
+ Attributes of what a path leads to.
+
+ `path` is a NUL-terminated string; `place` may be written.
+ */
+int tabane_stat(const char *path, struct stat *place);
+
+/*
+ Attributes of what a path names; of a symbolic link, its own.
+
+ `path` is a NUL-terminated string; `place` may be written.
+ */
+int tabane_lstat(const char *path, struct stat *place);
+
+/*
+ Attributes of an open file.
+
+ `place` may be written.
+ */
+int tabane_fstat(int descriptor, struct stat *place);
+
+/*
+ Sets the permission bits.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_chmod(const char *path, mode_t mode);
+
+/*
+ Sets the permission bits of an open file.
+ */
+int tabane_fchmod(int descriptor, mode_t mode);
+
+/*
+ Sets owner and group; -1 leaves one as it is.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_chown(const char *path, uid_t uid, gid_t gid);
+
+/*
+ Sets owner and group, of a symbolic link its own.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_lchown(const char *path, uid_t uid, gid_t gid);
+
+/*
+ Sets owner and group of an open file.
+ */
+int tabane_fchown(int descriptor, uid_t uid, gid_t gid);
+
+/*
+ Sets the times of access and modification, in this order, with UTIME_NOW and UTIME_OMIT; NULL sets both to now. With
+ AT_SYMLINK_NOFOLLOW in `flags`, those of a symbolic link itself.
+
+ `path` is a NUL-terminated string; `times` is NULL or points to two elements.
+ */
+int tabane_utimens(const char *path, const struct timespec *times, int flags);
+
+/*
+ Sets the times of an open file, as `tabane_utimens` does.
+
+ `times` is NULL or points to two elements.
+ */
+int tabane_futimens(int descriptor, const struct timespec *times);
+
+/*
+ Cuts or extends a file.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_truncate(const char *path, off_t size);
+
+/*
+ Cuts or extends an open file.
+ */
+int tabane_ftruncate(int descriptor, off_t size);
+
+/*
+ Space and counts of the whole file system. `path` has to exist.
+
+ `path` is a NUL-terminated string; `place` may be written.
+ */
+int tabane_statvfs(const char *path, struct statvfs *place);
+
+/*
+ Makes a directory.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_mkdir(const char *path, mode_t mode);
+
+/*
+ Removes an empty directory.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_rmdir(const char *path);
+
+/*
+ Removes a file or a symbolic link.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_unlink(const char *path);
+
+/*
+ Makes a symbolic link at `path` that leads to `target`.
+
+ Both are NUL-terminated strings.
+ */
+int tabane_symlink(const char *target, const char *path);
+
+/*
+ Stores the target of a symbolic link, cut to `size` bytes and without a NUL at its end. Returns the bytes stored.
+
+ `path` is a NUL-terminated string; `buffer` points to `size` writable bytes.
+ */
+ssize_t tabane_readlink(const char *path, char *buffer, size_t size);
+
+/*
+ Opens a file as open(2) does. `mode` counts with O_CREAT only, and is always passed. Returns a descriptor.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_open(const char *path, int flags, mode_t mode);
+
+/*
+ Makes a file, or cuts it to no bytes, and opens it for writing.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_creat(const char *path, mode_t mode);
+
+/*
+ Closes a descriptor.
+ */
+int tabane_close(int descriptor);
+
+/*
+ Reads at the file position and moves it. Returns the bytes read, 0 at the end of the file.
+
+ `buffer` points to `size` writable bytes.
+ */
+ssize_t tabane_read(int descriptor, void *buffer, size_t size);
+
+/*
+ Writes at the file position, or at the end with O_APPEND, and moves the position. Returns the bytes written.
+
+ `buffer` points to `size` readable bytes.
+ */
+ssize_t tabane_write(int descriptor, const void *buffer, size_t size);
+
+/*
+ Reads at an offset; the file position stays.
+
+ `buffer` points to `size` writable bytes.
+ */
+ssize_t tabane_pread(int descriptor, void *buffer, size_t size, off_t offset);
+
+/*
+ Writes at an offset; the file position stays.
+
+ `buffer` points to `size` readable bytes.
+ */
+ssize_t tabane_pwrite(int descriptor, const void *buffer, size_t size, off_t offset);
+
+/*
+ Reads into several buffers at the file position and moves it.
+
+ `vector` points to `count` elements that name writable bytes, none overlapping another.
+ */
+ssize_t tabane_readv(int descriptor, const struct iovec *vector, int count);
+
+/*
+ Writes from several buffers at the file position, or at the end with O_APPEND, and moves the position.
+
+ `vector` points to `count` elements that name readable bytes.
+ */
+ssize_t tabane_writev(int descriptor, const struct iovec *vector, int count);
+
+/*
+ Reads into several buffers at an offset; the file position stays.
+
+ `vector` points to `count` elements that name writable bytes, none overlapping another.
+ */
+ssize_t tabane_preadv(int descriptor, const struct iovec *vector, int count, off_t offset);
+
+/*
+ Writes from several buffers at an offset; the file position stays.
+
+ `vector` points to `count` elements that name readable bytes.
+ */
+ssize_t tabane_pwritev(int descriptor, const struct iovec *vector, int count, off_t offset);
+
+/*
+ Moves the file position: SEEK_SET, SEEK_CUR or SEEK_END. Returns the new one.
+ */
+off_t tabane_lseek(int descriptor, off_t offset, int whence);
+
+/*
+ Makes what was written through a descriptor as safe as the store can. Every write that has returned is with the
+ servers, and in their journals, already.
+ */
+int tabane_fsync(int descriptor);
+
+/*
+ Makes a directory.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_mkdir(const char *path, mode_t mode);
+
+/*
+ Removes an empty directory.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_rmdir(const char *path);
+
+/*
+ Removes a file or a symbolic link.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_unlink(const char *path);
+
+/*
+ Makes a symbolic link at `path` that leads to `target`.
+
+ Both are NUL-terminated strings.
+ */
+int tabane_symlink(const char *target, const char *path);
+
+/*
+ Stores the target of a symbolic link, cut to `size` bytes and without a NUL at its end. Returns the bytes stored.
+
+ `path` is a NUL-terminated string; `buffer` points to `size` writable bytes.
+ */
+ssize_t tabane_readlink(const char *path, char *buffer, size_t size);
+
+/*
+ Attributes of what a path leads to.
+
+ `path` is a NUL-terminated string; `place` may be written.
+ */
+int tabane_stat(const char *path, struct stat *place);
+
+/*
+ Attributes of what a path names; of a symbolic link, its own.
+
+ `path` is a NUL-terminated string; `place` may be written.
+ */
+int tabane_lstat(const char *path, struct stat *place);
+
+/*
+ Attributes of an open file.
+
+ `place` may be written.
+ */
+int tabane_fstat(int descriptor, struct stat *place);
+
+/*
+ Sets the permission bits.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_chmod(const char *path, mode_t mode);
+
+/*
+ Sets the permission bits of an open file.
+ */
+int tabane_fchmod(int descriptor, mode_t mode);
+
+/*
+ Sets owner and group; -1 leaves one as it is.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_chown(const char *path, uid_t uid, gid_t gid);
+
+/*
+ Sets owner and group, of a symbolic link its own.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_lchown(const char *path, uid_t uid, gid_t gid);
+
+/*
+ Sets owner and group of an open file.
+ */
+int tabane_fchown(int descriptor, uid_t uid, gid_t gid);
+
+/*
+ Sets the times of access and modification, in this order, with UTIME_NOW and UTIME_OMIT; NULL sets both to now. With
+ AT_SYMLINK_NOFOLLOW in `flags`, those of a symbolic link itself.
+
+ `path` is a NUL-terminated string; `times` is NULL or points to two elements.
+ */
+int tabane_utimens(const char *path, const struct timespec *times, int flags);
+
+/*
+ Sets the times of an open file, as `tabane_utimens` does.
+
+ `times` is NULL or points to two elements.
+ */
+int tabane_futimens(int descriptor, const struct timespec *times);
+
+/*
+ Cuts or extends a file.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_truncate(const char *path, off_t size);
+
+/*
+ Cuts or extends an open file.
+ */
+int tabane_ftruncate(int descriptor, off_t size);
+
+/*
+ Space and counts of the whole file system. `path` has to exist.
+
+ `path` is a NUL-terminated string; `place` may be written.
+ */
+int tabane_statvfs(const char *path, struct statvfs *place);
+
+/*
+ Starts a listing. NULL and errno on failure.
+
+ `path` is a NUL-terminated string.
+ */
+struct tabane_directory *tabane_opendir(const char *path);
+
+/*
+ The next entry, valid until the next call for the same listing. NULL with errno unchanged at the end, NULL with errno
+ set on failure.
+
+ `directory` comes from `tabane_opendir` and was not closed.
+ */
+struct dirent *tabane_readdir(struct tabane_directory *directory);
+
+/*
+ Starts a listing over.
+
+ `directory` comes from `tabane_opendir` and was not closed.
+ */
+void tabane_rewinddir(struct tabane_directory *directory);
+
+/*
+ Ends a listing.
+
+ `directory` comes from `tabane_opendir` and is not used again.
+ */
+int tabane_closedir(struct tabane_directory *directory);
+
+/*
+ Lists the share of one server of a directory, from 0 to `tabane_server_count() - 1`, so that several processes can list
+ a large directory together. `filler` gets every entry; `.` and `..` are not among them.
+
+ `path` is a NUL-terminated string; `filler` may be called with `context`.
+ */
+int tabane_readdir_index(const char *path, int index, void *context, tabane_filler filler);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* TABANE_H */

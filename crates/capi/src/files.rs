@@ -1,0 +1,182 @@
+//! Open files: descriptors, reading, writing.
+
+use crate::convert::*;
+use crate::mounted;
+use client::{Error, Kind, OpenHow, Result, Status};
+use libc::{c_char, c_int, c_void, iovec, mode_t, off_t, size_t, ssize_t};
+use std::io::{IoSlice, IoSliceMut};
+
+fn how_of(flags: c_int, mode: mode_t) -> Result<OpenHow> {
+    if flags & libc::O_TMPFILE == libc::O_TMPFILE || flags & libc::O_PATH != 0 {
+        return Err(Error::new(Status::NotSupported, "O_TMPFILE and O_PATH are not supported"));
+    }
+    let (read, write) = match flags & libc::O_ACCMODE {
+        libc::O_RDONLY => (true, false),
+        libc::O_WRONLY => (false, true),
+        libc::O_RDWR => (true, true),
+        _ => return Err(Error::new(Status::Invalid, "the access mode is none of O_RDONLY, O_WRONLY and O_RDWR")),
+    };
+    Ok(OpenHow {
+        read,
+        write,
+        create: flags & libc::O_CREAT != 0,
+        exclusive: flags & libc::O_EXCL != 0,
+        truncate: flags & libc::O_TRUNC != 0,
+        append: flags & libc::O_APPEND != 0,
+        no_follow: flags & libc::O_NOFOLLOW != 0,
+        mode,
+        ..OpenHow::default()
+    })
+}
+
+/// Opens a file as open(2) does. `mode` counts with O_CREAT only, and is always passed. Returns a descriptor.
+///
+/// # Safety
+/// `path` is a NUL-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    let open = || {
+        let mounted = mounted()?;
+        // SAFETY: the caller promises it.
+        let path = unsafe { bytes_of(path, "path") }?;
+        let file = mounted.client.open(path, &how_of(flags, mode)?)?;
+        if flags & libc::O_DIRECTORY != 0 && file.kind != Kind::Directory {
+            let path = String::from_utf8_lossy(path);
+            return Err(Error::new(Status::NotDirectory, format!("{path}: {}", Status::NotDirectory)));
+        }
+        mounted.insert(file)
+    };
+    number_of(open())
+}
+
+/// Makes a file, or cuts it to no bytes, and opens it for writing.
+///
+/// # Safety
+/// `path` is a NUL-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_creat(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller promises it.
+    unsafe { tabane_open(path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode) }
+}
+
+/// Closes a descriptor.
+#[unsafe(no_mangle)]
+pub extern "C" fn tabane_close(descriptor: c_int) -> c_int {
+    status_of(mounted().and_then(|mounted| mounted.close(descriptor)))
+}
+
+/// Reads at the file position and moves it. Returns the bytes read, 0 at the end of the file.
+///
+/// # Safety
+/// `buffer` points to `size` writable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_read(descriptor: c_int, buffer: *mut c_void, size: size_t) -> ssize_t {
+    // SAFETY: the caller promises it.
+    let place = unsafe { destination_of(buffer, size) };
+    count_of(place.and_then(|place| mounted()?.read(descriptor, &mut [IoSliceMut::new(place)])))
+}
+
+/// Writes at the file position, or at the end with O_APPEND, and moves the position. Returns the bytes written.
+///
+/// # Safety
+/// `buffer` points to `size` readable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_write(descriptor: c_int, buffer: *const c_void, size: size_t) -> ssize_t {
+    // SAFETY: the caller promises it.
+    let bytes = unsafe { source_of(buffer, size) };
+    count_of(bytes.and_then(|bytes| mounted()?.write(descriptor, &[IoSlice::new(bytes)])))
+}
+
+/// Reads at an offset; the file position stays.
+///
+/// # Safety
+/// `buffer` points to `size` writable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_pread(descriptor: c_int, buffer: *mut c_void, size: size_t, offset: off_t) -> ssize_t {
+    // SAFETY: the caller promises it.
+    let place = unsafe { destination_of(buffer, size) };
+    count_of(place.and_then(|place| mounted()?.read_at(descriptor, &mut [IoSliceMut::new(place)], offset)))
+}
+
+/// Writes at an offset; the file position stays.
+///
+/// # Safety
+/// `buffer` points to `size` readable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_pwrite(
+    descriptor: c_int,
+    buffer: *const c_void,
+    size: size_t,
+    offset: off_t,
+) -> ssize_t {
+    // SAFETY: the caller promises it.
+    let bytes = unsafe { source_of(buffer, size) };
+    count_of(bytes.and_then(|bytes| mounted()?.write_at(descriptor, &[IoSlice::new(bytes)], offset)))
+}
+
+/// Reads into several buffers at the file position and moves it.
+///
+/// # Safety
+/// `vector` points to `count` elements that name writable bytes, none overlapping another.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_readv(descriptor: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: the caller promises it.
+    let places = unsafe { destinations_of(vector, count) };
+    count_of(places.and_then(|mut places| mounted()?.read(descriptor, &mut places)))
+}
+
+/// Writes from several buffers at the file position, or at the end with O_APPEND, and moves the position.
+///
+/// # Safety
+/// `vector` points to `count` elements that name readable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_writev(descriptor: c_int, vector: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: the caller promises it.
+    let places = unsafe { sources_of(vector, count) };
+    count_of(places.and_then(|places| mounted()?.write(descriptor, &places)))
+}
+
+/// Reads into several buffers at an offset; the file position stays.
+///
+/// # Safety
+/// `vector` points to `count` elements that name writable bytes, none overlapping another.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_preadv(
+    descriptor: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: off_t,
+) -> ssize_t {
+    // SAFETY: the caller promises it.
+    let places = unsafe { destinations_of(vector, count) };
+    count_of(places.and_then(|mut places| mounted()?.read_at(descriptor, &mut places, offset)))
+}
+
+/// Writes from several buffers at an offset; the file position stays.
+///
+/// # Safety
+/// `vector` points to `count` elements that name readable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_pwritev(
+    descriptor: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: off_t,
+) -> ssize_t {
+    // SAFETY: the caller promises it.
+    let places = unsafe { sources_of(vector, count) };
+    count_of(places.and_then(|places| mounted()?.write_at(descriptor, &places, offset)))
+}
+
+/// Moves the file position: SEEK_SET, SEEK_CUR or SEEK_END. Returns the new one.
+#[unsafe(no_mangle)]
+pub extern "C" fn tabane_lseek(descriptor: c_int, offset: off_t, whence: c_int) -> off_t {
+    offset_of(whence_of(whence).and_then(|whence| mounted()?.seek(descriptor, offset, whence)))
+}
+
+/// Makes what was written through a descriptor as safe as the store can. Every write that has returned is with the
+/// servers, and in their journals, already.
+#[unsafe(no_mangle)]
+pub extern "C" fn tabane_fsync(descriptor: c_int) -> c_int {
+    status_of(mounted().and_then(|mounted| mounted.get(descriptor)))
+}

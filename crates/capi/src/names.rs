@@ -1,0 +1,74 @@
+//! Names: making, removing, linking.
+
+use crate::convert::*;
+use crate::mounted;
+use client::{Client, Result};
+use libc::{c_char, c_int, mode_t, size_t, ssize_t};
+
+/// # Safety
+/// `path` is a NUL-terminated string or NULL.
+unsafe fn on_path<R>(path: *const c_char, operation: impl FnOnce(&Client, &[u8]) -> Result<R>) -> Result<R> {
+    let mounted = mounted()?;
+    // SAFETY: the caller promises it.
+    operation(&mounted.client, unsafe { bytes_of(path, "path") }?)
+}
+
+/// Makes a directory.
+///
+/// # Safety
+/// `path` is a NUL-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_mkdir(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller promises it.
+    status_of(unsafe { on_path(path, |client, path| client.mkdir(path, mode)) })
+}
+
+/// Removes an empty directory.
+///
+/// # Safety
+/// `path` is a NUL-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_rmdir(path: *const c_char) -> c_int {
+    // SAFETY: the caller promises it.
+    status_of(unsafe { on_path(path, |client, path| client.rmdir(path)) })
+}
+
+/// Removes a file or a symbolic link.
+///
+/// # Safety
+/// `path` is a NUL-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_unlink(path: *const c_char) -> c_int {
+    // SAFETY: the caller promises it.
+    status_of(unsafe { on_path(path, |client, path| client.unlink(path)) })
+}
+
+/// Makes a symbolic link at `path` that leads to `target`.
+///
+/// # Safety
+/// Both are NUL-terminated strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_symlink(target: *const c_char, path: *const c_char) -> c_int {
+    // SAFETY: the caller promises it.
+    let target = unsafe { bytes_of(target, "target of the link") };
+    // SAFETY: the caller promises it.
+    status_of(target.and_then(|target| unsafe { on_path(path, |client, path| client.symlink(target, path)) }))
+}
+
+/// Stores the target of a symbolic link, cut to `size` bytes and without a NUL at its end. Returns the bytes stored.
+///
+/// # Safety
+/// `path` is a NUL-terminated string; `buffer` points to `size` writable bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_readlink(path: *const c_char, buffer: *mut c_char, size: size_t) -> ssize_t {
+    // SAFETY: the caller promises it.
+    let read = unsafe { on_path(path, |client, path| client.readlink(path)) };
+    let store = |target: Vec<u8>| {
+        // SAFETY: the caller promises it.
+        let place = unsafe { destination_of(buffer.cast(), size) }?;
+        let count = target.len().min(size);
+        place[..count].copy_from_slice(&target[..count]);
+        Ok(count)
+    };
+    count_of(read.and_then(store))
+}
