@@ -18,7 +18,7 @@ use super::few::Few;
 use super::state::{Key, State};
 
 const PAGE: u32 = PAGE_SIZE as u32;
-/// From this many extents on a chunk is overwritten by copies rather than by swapping pages.
+/// A chunk of more extents than this is overwritten by copies, where swapping pages would make them even more.
 const EXTENTS_MAX: usize = 16;
 /// With more written ranges, the smallest gaps between them are filled with zeros.
 const RANGES_MAX: usize = 8;
@@ -359,7 +359,8 @@ fn may_copy(active: &Active, base: &[Extent], ticket: &Ticket) -> bool {
         && chunk::is_mapped(base, ticket.start / PAGE, chunk::page_end(ticket.end))
 }
 
-/// Whether copying the write's bytes is better than swapping its pages in.
+/// Whether copying the write's bytes is better than swapping its pages in: because it copies less, or because swapping
+/// would leave the chunk in too many pieces.
 fn prefers_copy(current: &Chunk, base: &[Extent], ticket: &Ticket) -> bool {
     let live_edges: u32 = edges(ticket.start, ticket.end)
         .iter()
@@ -367,7 +368,15 @@ fn prefers_copy(current: &Chunk, base: &[Extent], ticket: &Ticket) -> bool {
             current.ranges.iter().map(move |range| range.end.min(to).saturating_sub(range.start.max(from)))
         })
         .sum();
-    !ticket.staged || ticket.end - ticket.start <= live_edges || base.len() >= EXTENTS_MAX
+    !ticket.staged || ticket.end - ticket.start <= live_edges || swapping_scatters(base, ticket)
+}
+
+/// Whether swapping the write's pages in would leave the chunk in more pieces than before, and in too many.
+fn swapping_scatters(base: &[Extent], ticket: &Ticket) -> bool {
+    let (first, last) = (ticket.start / PAGE, chunk::page_end(ticket.end));
+    let rest = |extent: &Extent| usize::from(extent.logical < first) + usize::from(extent.logical_end() > last);
+    let pieces = base.iter().map(rest).sum::<usize>() + ticket.landing.len();
+    pieces > EXTENTS_MAX && pieces > base.len()
 }
 
 /// Bytes before and after `start..end` in its first and last page.

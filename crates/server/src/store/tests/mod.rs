@@ -24,12 +24,21 @@ fn reopen(disk: &TestDisk) -> Result<Store, StoreError> {
 
 /// Puts the body of a write in its places.
 fn fill(write: &ChunkWrite, body: &[u8]) {
-    let mut done = 0;
+    fill_part(write, body, 0, body.len());
+}
+
+/// Puts bytes `from..to` of the body of a write in its places.
+fn fill_part(write: &ChunkWrite, body: &[u8], from: usize, to: usize) {
+    let mut start = 0;
     for place in &write.places {
-        place.region.write(place.offset, &body[done..done + place.size as usize]);
-        done += place.size as usize;
+        let end = start + place.size as usize;
+        let (first, last) = (start.max(from), end.min(to));
+        if first < last {
+            place.region.write(place.offset + (first - start) as u64, &body[first..last]);
+        }
+        start = end;
     }
-    assert_eq!(done, body.len(), "the places are as long as the write");
+    assert_eq!(start, body.len(), "the places are as long as the write");
 }
 
 /// Commits a write that is complete.

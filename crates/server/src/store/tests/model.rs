@@ -109,6 +109,8 @@ struct InFlight {
     chunk_size: u32,
     offset: u32,
     body: Vec<u8>,
+    /// Bytes of the body that are there; the rest arrives just before the commit.
+    arrived: usize,
     write: ChunkWrite,
     is_reaped: bool,
 }
@@ -205,8 +207,10 @@ impl World {
         match self.store.reserve_write(file, index, chunk_size, offset, size) {
             Ok(write) => {
                 let body = body(&mut self.random, size);
-                fill(&write, &body);
-                self.in_flight.push(InFlight { file, index, chunk_size, offset, body, write, is_reaped: false });
+                let arrived = self.random.below(u64::from(size) + 1) as usize;
+                fill_part(&write, &body, 0, arrived);
+                let is_reaped = false;
+                self.in_flight.push(InFlight { file, index, chunk_size, offset, body, arrived, write, is_reaped });
             }
             Err(StoreError::Full) => self.count("full"),
             Err(error) => panic!("reserve: {error}"),
@@ -218,8 +222,9 @@ impl World {
         let mut taken = Vec::new();
         while taken.len() < most && !self.in_flight.is_empty() {
             let number = self.random.below(self.in_flight.len() as u64) as usize;
-            let InFlight { file, index, chunk_size, offset, body, write, is_reaped } =
+            let InFlight { file, index, chunk_size, offset, body, arrived, write, is_reaped } =
                 self.in_flight.swap_remove(number);
+            fill_part(&write, &body, arrived, body.len());
             self.clock += 1;
             match self.store.commit_write(write, &mut transaction, self.clock) {
                 Ok(()) => taken.push((file, index, chunk_size, offset, body, is_reaped, self.clock)),
@@ -351,7 +356,7 @@ impl World {
             }
             return;
         }
-        match self.random.below(8) {
+        match self.random.below(if self.is_lazy { 100 } else { 8 }) {
             0 => self.checkpoint = None,
             1 => self.finish_checkpoint(),
             _ => {

@@ -26,11 +26,14 @@ fn writes_on_their_way_never_share_bytes() {
             for a in &first.places {
                 assert!(second.places.iter().all(|b| a.offset + a.size <= b.offset || b.offset + b.size <= a.offset));
             }
-            fill(&second, &vec![2; other.1 as usize]);
-            fill(&first, &vec![1; one.1 as usize]);
+            let bodies = [Vec::new(), vec![1; one.1 as usize], vec![2; other.1 as usize]];
+            fill_part(&second, &bodies[2], 0, bodies[2].len() / 2);
+            fill_part(&first, &bodies[1], 0, bodies[1].len() / 2);
             let order =
                 if is_swapped { [(second, other, 2), (first, one, 1)] } else { [(first, one, 1), (second, other, 2)] };
             for (write, (offset, size), value) in order {
+                let body = &bodies[usize::from(value)];
+                fill_part(&write, body, body.len() / 2, body.len());
                 finish(&store, write, 1).unwrap();
                 expected[offset as usize..(offset + size) as usize].fill(value);
             }
