@@ -70,7 +70,7 @@ impl Leader<'_> {
         for bench in &self.options.benches {
             for _ in 0..self.options.repeat {
                 for target in targets {
-                    if let Some(signal) = self.signals.interrupted() {
+                    if let Some(signal) = self.signals.take_interruption() {
                         return Err(Stop::Interrupted(signal));
                     }
                     let run = self.run(self.options, *bench, target)?;

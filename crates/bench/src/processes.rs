@@ -66,13 +66,18 @@ struct Workers {
 
 impl Workers {
     fn wait(&mut self, signals: &HeldSignals, bench: Bench) -> Result<(), Stop> {
-        while self.reap(bench)? {
+        loop {
+            match self.reap(bench) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                // A Ctrl-C goes to all processes of the terminal: it is the reason, not the worker that died of it.
+                Err(stop) => return Err(signals.take_interruption().map_or(stop, Stop::Interrupted)),
+            }
             match signals.next().map_err(|error| format!("wait for the processes: {error}"))? {
                 Event::ChildEnded => {}
                 Event::Interrupted(signal) => return Err(Stop::Interrupted(signal)),
             }
         }
-        Ok(())
     }
 
     /// True while some still run. An error as soon as one has failed.

@@ -25,12 +25,9 @@ pub struct HeldSignals {
 
 impl HeldSignals {
     pub fn hold() -> io::Result<HeldSignals> {
-        let mut held = empty_set();
-        for signal in STOP_SIGNALS.into_iter().chain([libc::SIGCHLD]) {
-            // SAFETY: `held` is an initialised set and the signal number is valid.
-            unsafe { libc::sigaddset(&mut held, signal) };
-        }
-        let mut before = empty_set();
+        let [first, second, third] = STOP_SIGNALS;
+        let held = set_of(&[first, second, third, libc::SIGCHLD]);
+        let mut before = set_of(&[]);
         // SAFETY: both sets are initialised and ours.
         match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &held, &mut before) } {
             0 => Ok(HeldSignals { held, before }),
@@ -55,13 +52,12 @@ impl HeldSignals {
         }
     }
 
-    /// A signal that asks to stop and has come already.
-    pub fn interrupted(&self) -> Option<i32> {
-        let mut pending = empty_set();
-        // SAFETY: `pending` is ours to be written.
-        unsafe { libc::sigpending(&mut pending) };
-        // SAFETY: the set is initialised and the signal number is valid.
-        STOP_SIGNALS.into_iter().find(|signal| unsafe { libc::sigismember(&pending, *signal) } == 1)
+    /// Takes a signal that asks to stop, if one has come already.
+    pub fn take_interruption(&self) -> Option<i32> {
+        let no_time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: set and time are initialised; no information about the signal is asked for.
+        let signal = unsafe { libc::sigtimedwait(&set_of(&STOP_SIGNALS), std::ptr::null_mut(), &no_time) };
+        (signal > 0).then_some(signal)
     }
 
     /// The command's process gets the signals as they were before they were held.
@@ -101,13 +97,18 @@ impl Drop for HeldSignals {
     }
 }
 
-fn empty_set() -> libc::sigset_t {
+fn set_of(signals: &[i32]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: sigemptyset initialises the whole set and cannot fail on memory that is ours.
-    unsafe {
+    let mut set = unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         set.assume_init()
+    };
+    for signal in signals {
+        // SAFETY: the set is initialised and the signal number is valid.
+        unsafe { libc::sigaddset(&mut set, *signal) };
     }
+    set
 }
 
 fn restore(before: &libc::sigset_t) -> io::Result<()> {
@@ -135,17 +136,19 @@ mod tests {
         let status = child.wait().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGTERM));
 
-        assert_eq!(held.interrupted(), None);
+        assert_eq!(held.take_interruption(), None);
         // SAFETY: a signal to the calling thread, which holds it back.
         unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGHUP) };
-        assert_eq!(held.interrupted(), Some(libc::SIGHUP));
+        assert_eq!(held.take_interruption(), Some(libc::SIGHUP));
+        assert_eq!(held.take_interruption(), None);
+        // SAFETY: as above.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTERM) };
         let event = loop {
             match held.next().unwrap() {
                 Event::ChildEnded => continue,
                 event => break event,
             }
         };
-        assert_eq!(event, Event::Interrupted(libc::SIGHUP));
-        assert_eq!(held.interrupted(), None);
+        assert_eq!(event, Event::Interrupted(libc::SIGTERM));
     }
 }
