@@ -5,6 +5,7 @@
 
 use crate::Nanos;
 use crate::driver::Driver;
+use crate::forks;
 use crate::region::{LocalFuture, Storage};
 use crate::storage::{FileSync, MappedStorage};
 use crate::stream::{Listener, Readiness, Stream};
@@ -72,17 +73,25 @@ struct Core {
     epoll: OwnedFd,
     poke: OwnedFd,
     table: WatchTable,
+    /// Whether forked children shall close the sockets.
+    shared: bool,
 }
 
 impl Watch for Core {
     fn watch(&self, descriptor: &OwnedFd, readiness: &Rc<Readiness>) -> io::Result<u64> {
         let token = self.table.add(descriptor.as_raw_fd(), readiness);
         self.control(descriptor, WATCHED_EVENTS, token).inspect_err(|_| self.table.remove(token))?;
+        if self.shared {
+            forks::track(descriptor);
+        }
         Ok(token)
     }
 
     fn unwatch(&self, descriptor: &OwnedFd, token: u64) {
         self.table.remove(token);
+        if self.shared {
+            forks::untrack(descriptor);
+        }
         // Closing alone would not do where a forked child still holds the socket.
         // SAFETY: no event is passed.
         unsafe {
@@ -111,10 +120,20 @@ pub(crate) struct EpollDriver {
 }
 
 impl EpollDriver {
+    /// For one thread's loop.
     pub fn new() -> io::Result<EpollDriver> {
+        EpollDriver::make(false)
+    }
+
+    /// For `Shared`: forked children close its sockets.
+    pub fn new_shared() -> io::Result<EpollDriver> {
+        EpollDriver::make(true)
+    }
+
+    fn make(shared: bool) -> io::Result<EpollDriver> {
         // SAFETY: makes a descriptor, which is owned from here on.
         let epoll = unsafe { OwnedFd::from_raw_fd(system::check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
-        let core = Core { epoll, poke: system::event_descriptor()?, table: WatchTable::default() };
+        let core = Core { epoll, poke: system::event_descriptor()?, table: WatchTable::default(), shared };
         // Edge triggered: every poke is an event, and its count need never be read.
         core.control(&core.poke, libc::EPOLLIN as u32, POKE_TOKEN)?;
         let random = Rc::new(FastRandom::new());

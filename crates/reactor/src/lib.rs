@@ -8,6 +8,7 @@ pub mod channel;
 pub mod driver;
 mod epoll;
 mod executor;
+mod forks;
 mod handshake;
 mod link;
 pub mod process;
@@ -27,10 +28,11 @@ pub mod workers;
 pub use channel::{Call, Channel, ChannelOptions, ChannelStatistics, Failure, Reply};
 pub use driver::{Driver, DriverKind};
 pub use executor::{Class, JoinHandle, LoopStatistics, Reactor, Sleep, YieldNow};
+pub use forks::fork_generation;
 pub use link::{BodyPiece, ReplyBody};
 pub use region::{LocalFuture, OpenMode, Region, Span, Storage};
 pub use service::{Disconnected, Incoming, Peer, ServeOptions, ServerHandle, Service, serve};
-pub use shared::{Shared, fork_generation};
+pub use shared::Shared;
 pub use stream::{Listener, Stream};
 
 /// Nanoseconds: a duration, or a point of monotonic time.

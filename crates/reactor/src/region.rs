@@ -88,7 +88,10 @@ impl Span {
 
     /// Address of the first byte; for transports only.
     pub fn pointer(&self) -> *mut u8 {
-        assert!(self.offset <= self.region.size() && self.size <= self.region.size() - self.offset, "a span lies within its region");
+        assert!(
+            self.offset <= self.region.size() && self.size <= self.region.size() - self.offset,
+            "a span lies within its region"
+        );
         // The offset was just checked against the size of the mapping.
         self.region.base().wrapping_add(self.offset as usize)
     }

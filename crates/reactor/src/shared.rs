@@ -12,6 +12,7 @@
 //! 4. After a fork the child never touches what it inherited: another thread may have held the lock. It makes its own.
 
 use crate::epoll::{EpollDriver, EventBuffer};
+use crate::forks::fork_generation;
 use crate::task::{ReadyQueue, thread_marker};
 use crate::waiting::Waiting;
 use crate::{Nanos, Reactor, system};
@@ -21,29 +22,9 @@ use std::future::Future;
 use std::io;
 use std::ops::AsyncFnOnce;
 use std::pin::pin;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-
-static FORKS: AtomicU64 = AtomicU64::new(0);
-
-extern "C" fn count_fork() {
-    FORKS.fetch_add(1, Ordering::SeqCst);
-}
-
-/// How many forks lie between the process that asked first and this one. What belongs to one process (sessions, sockets)
-/// remembers the number and is made anew where it differs.
-pub fn fork_generation() -> u64 {
-    static REGISTER: Once = Once::new();
-    if !REGISTER.is_completed() {
-        REGISTER.call_once(|| {
-            // SAFETY: the handler only counts, which is allowed in a forked child.
-            let failed = unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
-            assert!(failed == 0, "there is memory for one fork handler");
-        });
-    }
-    FORKS.load(Ordering::Relaxed)
-}
 
 /// Flags of a thread's parker.
 const WOKEN: u32 = 1;
@@ -62,10 +43,10 @@ impl Parker {
     /// Sets a flag, and wakes the thread if it sleeps.
     fn set(&self, flag: u32) {
         let before = self.flags.fetch_or(flag, Ordering::SeqCst);
-        if before & (POLLING | flag) == POLLING {
-            if let Some(queue) = &*self.polled.lock().unwrap_or_else(PoisonError::into_inner) {
-                queue.poke();
-            }
+        if before & (POLLING | flag) == POLLING
+            && let Some(queue) = &*self.polled.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            queue.poke();
         }
         if before & ASLEEP != 0 {
             // SAFETY: wakes whoever sleeps on this word, which outlives the call.
@@ -224,7 +205,7 @@ const PARTING_TURNS: u32 = 4;
 
 impl<T: 'static> Instance<T> {
     fn new(generation: u64, make: &Make<T>) -> io::Result<Instance<T>> {
-        let driver = EpollDriver::new()?;
+        let driver = EpollDriver::new_shared()?;
         let reactor = Reactor::with_driver(Box::new(driver.clone()));
         let value = make(&reactor);
         let queue = reactor.queue().clone();

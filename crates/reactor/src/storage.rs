@@ -61,11 +61,16 @@ impl MappedStorage {
 impl Storage for MappedStorage {
     fn open(&self, name: &str, size: u64, mode: OpenMode) -> io::Result<Rc<dyn Region>> {
         let path = checked_name(name)?;
-        let flags = libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW
+        let flags = libc::O_RDWR
+            | libc::O_CLOEXEC
+            | libc::O_NOFOLLOW
             | if mode == OpenMode::CreateNew { libc::O_CREAT | libc::O_EXCL } else { 0 };
         // SAFETY: the path is a C string; the descriptor is owned from here on.
-        let file = unsafe { OwnedFd::from_raw_fd(check(libc::openat(self.descriptor.as_raw_fd(), path.as_ptr(), flags, 0o600))?) };
-        let result = MappedRegion::map(file, (mode == OpenMode::CreateNew).then_some(size), self.volatile, self.sync.clone());
+        let file = unsafe {
+            OwnedFd::from_raw_fd(check(libc::openat(self.descriptor.as_raw_fd(), path.as_ptr(), flags, 0o600))?)
+        };
+        let result =
+            MappedRegion::map(file, (mode == OpenMode::CreateNew).then_some(size), self.volatile, self.sync.clone());
         if result.is_err() && mode == OpenMode::CreateNew {
             // Nothing half made stays behind; the error that matters is the first one.
             let _ = self.remove(name);
@@ -141,7 +146,8 @@ impl MappedRegion {
         let size = status.st_size as u64;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new shared mapping of our own file, at an address of the kernel's choice.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), size as usize, protection, libc::MAP_SHARED, descriptor, 0) };
+        let base =
+            unsafe { libc::mmap(std::ptr::null_mut(), size as usize, protection, libc::MAP_SHARED, descriptor, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -156,7 +162,11 @@ impl MappedRegion {
 
     /// Address of a range that lies within the mapping.
     fn at(&self, offset: u64, size: u64) -> *mut u8 {
-        assert!(offset <= self.size && size <= self.size - offset, "range {offset}+{size} lies within a region of {} bytes", self.size);
+        assert!(
+            offset <= self.size && size <= self.size - offset,
+            "range {offset}+{size} lies within a region of {} bytes",
+            self.size
+        );
         // SAFETY: just checked.
         unsafe { self.base.add(offset as usize) }
     }
@@ -191,7 +201,13 @@ impl Region for MappedRegion {
         let first = offset / PAGE * PAGE;
         // SAFETY: the range lies within our mapping, whose last page is whole. Faulting in reads nothing and changes nothing;
         // kernels before 5.14 refuse, and then pages are faulted in as they are used.
-        unsafe { libc::madvise(self.base.add(first as usize).cast(), (offset + size - first) as usize, libc::MADV_POPULATE_WRITE) };
+        unsafe {
+            libc::madvise(
+                self.base.add(first as usize).cast(),
+                (offset + size - first) as usize,
+                libc::MADV_POPULATE_WRITE,
+            )
+        };
         Ok(())
     }
 

@@ -71,7 +71,6 @@ impl Readiness {
         self.set_readable();
     }
 
-
     fn poll_readable(&self, context: &Context<'_>) -> Poll<()> {
         if self.readable.get() {
             return Poll::Ready(());

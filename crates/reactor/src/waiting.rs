@@ -55,7 +55,11 @@ impl Waiting {
 
     /// Polling was in vain and the sleep that followed took this long.
     pub fn note_slept(&mut self, took: Nanos) {
-        self.rounds = if took < SLEEP_SHORT_NS { (self.rounds * 2 + 4).min(ROUNDS_MAX) } else { (self.rounds * 3 / 4).max(ROUNDS_MIN) };
+        self.rounds = if took < SLEEP_SHORT_NS {
+            (self.rounds * 2 + 4).min(ROUNDS_MAX)
+        } else {
+            (self.rounds * 3 / 4).max(ROUNDS_MIN)
+        };
     }
 }
 

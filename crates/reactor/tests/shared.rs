@@ -22,11 +22,17 @@ struct ReplySlot {
     waker: RefCell<Option<std::task::Waker>>,
 }
 
-/// A server in a thread of its own: answers each number with its double, and counts connections.
+/// A server in a thread of its own: answers each number with its double, and counts connections begun and ended.
 fn start_server() -> (SocketAddr, Arc<AtomicU64>) {
+    let (address, begun, _) = start_counting_server();
+    (address, begun)
+}
+
+fn start_counting_server() -> (SocketAddr, Arc<AtomicU64>, Arc<AtomicU64>) {
     let (sender, receiver) = std::sync::mpsc::channel();
     let connections = Arc::new(AtomicU64::new(0));
-    let counted = connections.clone();
+    let ended = Arc::new(AtomicU64::new(0));
+    let (counted, counted_end) = (connections.clone(), ended.clone());
     std::thread::spawn(move || {
         let reactor = reactor::Reactor::open(reactor::DriverKind::Auto).unwrap();
         let listener = reactor.listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
@@ -35,6 +41,7 @@ fn start_server() -> (SocketAddr, Arc<AtomicU64>) {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 counted.fetch_add(1, Ordering::SeqCst);
+                let counted_end = counted_end.clone();
                 reactor.spawn(Class::Data, async move {
                     let mut request = [0; 8];
                     while stream.recv_exact(&mut request).await.is_ok() {
@@ -43,11 +50,12 @@ fn start_server() -> (SocketAddr, Arc<AtomicU64>) {
                             break;
                         }
                     }
+                    counted_end.fetch_add(1, Ordering::SeqCst);
                 });
             }
         });
     });
-    (receiver.recv().unwrap(), connections)
+    (receiver.recv().unwrap(), connections, ended)
 }
 
 fn shared() -> Shared<Rc<Client>> {
@@ -220,4 +228,34 @@ fn fork() {
     });
     assert_eq!(connections.load(Ordering::SeqCst), 21);
     assert_eq!(fork_generation(), generation);
+}
+
+/// Goal: a child does not keep its parent's connections open.
+/// Method: fork a child that waits on a pipe; the parent drops its client; the server sees the end while the child lives.
+#[test]
+fn child_closes_sockets() {
+    let (address, _, ended) = start_counting_server();
+    let shared = shared();
+    assert_eq!(call(&shared, address, 1), 2);
+    let (reader, writer) = std::io::pipe().unwrap();
+    // SAFETY: the child only waits for the pipe and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        drop(writer);
+        let mut byte = [0];
+        let ended = std::io::Read::read(&mut &reader, &mut byte);
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(!matches!(ended, Ok(0)))) };
+    }
+    drop(reader);
+    assert_eq!(call(&shared, address, 3), 6);
+    drop(shared);
+    while ended.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    drop(writer);
+    let mut status = 0;
+    // SAFETY: waits for our own child.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
 }

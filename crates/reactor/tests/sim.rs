@@ -44,7 +44,8 @@ fn eventful_run(seed: u64) -> (u64, Vec<u64>) {
         serve_echo(&world.reactor(*server), number as u8 + 1);
     }
     let log = Rc::new(RefCell::new(Vec::new()));
-    let clients: Vec<NodeId> = (0..4).map(|number| world.add_node(&format!("client{number}"), ip(100 + number))).collect();
+    let clients: Vec<NodeId> =
+        (0..4).map(|number| world.add_node(&format!("client{number}"), ip(100 + number))).collect();
     for client in &clients {
         let reactor = world.reactor(*client);
         let (log, looping) = (log.clone(), reactor.clone());
@@ -317,7 +318,11 @@ fn disk_faults() {
 
     world.fail_sync(server, 2);
     let syncing = region.clone();
-    let results = world.run(server, async move { [syncing.sync(0, 10).await, syncing.sync(0, 10).await, syncing.sync(0, 10).await] }, SECOND);
+    let results = world.run(
+        server,
+        async move { [syncing.sync(0, 10).await, syncing.sync(0, 10).await, syncing.sync(0, 10).await] },
+        SECOND,
+    );
     assert_eq!(results.unwrap().map(|result| result.is_ok()), [true, false, true]);
 
     world.fail_allocate(server, 1);

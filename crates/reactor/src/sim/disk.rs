@@ -64,7 +64,11 @@ impl SimFile {
     }
 
     fn at(&self, offset: u64, size: u64) -> *mut u8 {
-        assert!(offset <= self.size && size <= self.size - offset, "range {offset}+{size} lies within a region of {} bytes", self.size);
+        assert!(
+            offset <= self.size && size <= self.size - offset,
+            "range {offset}+{size} lies within a region of {} bytes",
+            self.size
+        );
         // SAFETY: just checked.
         unsafe { self.memory.add(offset as usize) }
     }
@@ -84,13 +88,17 @@ impl SimFile {
     fn page(&self, page: u64) -> Page {
         let mut bytes = Box::new([0; PAGE as usize]);
         // SAFETY: the memory is a whole number of pages.
-        unsafe { std::ptr::copy_nonoverlapping(self.memory.add((page * PAGE) as usize), bytes.as_mut_ptr(), PAGE as usize) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.memory.add((page * PAGE) as usize), bytes.as_mut_ptr(), PAGE as usize)
+        };
         bytes
     }
 
     fn set_page(&self, page: u64, bytes: &[u8; PAGE as usize]) {
         // SAFETY: as above.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.add((page * PAGE) as usize), PAGE as usize) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.add((page * PAGE) as usize), PAGE as usize)
+        };
     }
 
     fn note_dirty(&self, offset: u64, size: u64) {
@@ -100,7 +108,10 @@ impl SimFile {
         let allocated = self.allocated.borrow();
         let mut dirty = self.dirty.borrow_mut();
         for page in offset / PAGE..(offset + size).div_ceil(PAGE) {
-            assert!(allocated[(page / 64) as usize] >> (page % 64) & 1 == 1, "page {page} is written before it was allocated");
+            assert!(
+                allocated[(page / 64) as usize] >> (page % 64) & 1 == 1,
+                "page {page} is written before it was allocated"
+            );
             self.changes.set(self.changes.get() + 1);
             dirty.insert(page, self.changes.get());
         }
@@ -262,7 +273,8 @@ impl World {
         self.universe.trace(0x51, offset << 8 | u64::from(mask));
         let node = self.universe.node(node);
         let disk = node.disk.borrow();
-        let file = disk.directories.get(directory).and_then(|directory| directory.files.get(name)).expect("the region exists");
+        let file =
+            disk.directories.get(directory).and_then(|directory| directory.files.get(name)).expect("the region exists");
         let byte = file.copy_out(offset, 1)[0] ^ mask;
         file.copy_in(offset, &[byte]);
         if let Some((_, page)) = file.durable.borrow_mut().get_mut(&(offset / PAGE)) {
@@ -275,8 +287,10 @@ impl World {
         let node = self.universe.node(node);
         let disk = node.disk.borrow();
         let mut hash = 0;
-        for (directory, name, file) in
-            disk.directories.iter().flat_map(|(path, directory)| directory.files.iter().map(move |(name, file)| (path, name, file)))
+        for (directory, name, file) in disk
+            .directories
+            .iter()
+            .flat_map(|(path, directory)| directory.files.iter().map(move |(name, file)| (path, name, file)))
         {
             for text in [directory, name] {
                 hash = mix(hash ^ u64::from(crc32c::crc32c(text.as_bytes())));
@@ -310,7 +324,12 @@ impl SimStorage {
 
 impl Storage for SimStorage {
     fn open(&self, name: &str, size: u64, mode: OpenMode) -> io::Result<Rc<dyn Region>> {
-        if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) || (mode == OpenMode::CreateNew && size == 0) {
+        if name.is_empty()
+            || name == "."
+            || name == ".."
+            || name.contains(['/', '\0'])
+            || (mode == OpenMode::CreateNew && size == 0)
+        {
             return Err(ErrorKind::InvalidInput.into());
         }
         let mut disk = self.node.disk.borrow_mut();
@@ -496,7 +515,8 @@ impl Region for SimRegion {
         }
         let failed = comes_due(&mut self.node.disk.borrow_mut().syncs_until_failure);
         let pages = offset / PAGE..(offset + size).div_ceil(PAGE);
-        let dirty: Vec<(u64, u64)> = self.file.dirty.borrow().range(pages).map(|(page, change)| (*page, *change)).collect();
+        let dirty: Vec<(u64, u64)> =
+            self.file.dirty.borrow().range(pages).map(|(page, change)| (*page, *change)).collect();
         let pages = dirty.into_iter().map(|(page, change)| (page, change, self.file.page(page))).collect();
         let due = self.universe.time.get() + self.universe.between(SYNC_NS.0, SYNC_NS.1);
         let (universe, node, file) = (self.universe.clone(), self.node.clone(), self.file.clone());

@@ -260,7 +260,8 @@ impl Network {
             return;
         }
         universe.trace(0x20, id);
-        let reachable = called.node.is_some_and(|node| universe.node(node).host_up.get()) && !self.link(caller.node, called.node).parted;
+        let reachable = called.node.is_some_and(|node| universe.node(node).host_up.get())
+            && !self.link(caller.node, called.node).parted;
         if !reachable {
             self.schedule(universe.time.get() + CONNECT_AGAIN_NS, Event::Connect { connection: id });
             return;
@@ -318,7 +319,10 @@ impl Network {
         }
         let readiness = Readiness::new();
         let listener = network.new_id();
-        network.listeners.insert(address, Listening { node: id, id: listener, readiness: readiness.clone(), queue: VecDeque::new() });
+        network.listeners.insert(
+            address,
+            Listening { node: id, id: listener, readiness: readiness.clone(), queue: VecDeque::new() },
+        );
         drop(network);
         Ok(Listener::new(SimListener { universe: universe.clone(), node: id, address, id: listener }, readiness))
     }
@@ -337,7 +341,10 @@ impl Network {
     fn lose_in_flight(&mut self, universe: &Universe, id: u64, end: usize) {
         let mut arrivals = self.take_in_flight(id, end);
         let kept = universe.below(arrivals.len() as u64 + 1) as usize;
-        let lost: usize = arrivals.drain(kept..).map(|arrival| if let Arrival::Bytes(bytes) = arrival { bytes.len() } else { 0 }).sum();
+        let lost: usize = arrivals
+            .drain(kept..)
+            .map(|arrival| if let Arrival::Bytes(bytes) = arrival { bytes.len() } else { 0 })
+            .sum();
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.ends[end].in_flight -= lost;
         for arrival in arrivals {
@@ -351,7 +358,8 @@ impl Network {
         let mut arrivals: Vec<Arrival> = connection.ends[end].held.drain(..).collect();
         connection.ends[end].last_arrival = 0;
         let mine = |event: &Event| matches!(event, Event::Arrive { connection, end: to, .. } if (*connection, *to) == (id, end));
-        let keys: Vec<(Nanos, u64)> = self.events.iter().filter(|(_, event)| mine(event)).map(|(key, _)| *key).collect();
+        let keys: Vec<(Nanos, u64)> =
+            self.events.iter().filter(|(_, event)| mine(event)).map(|(key, _)| *key).collect();
         for key in keys {
             if let Some(Event::Arrive { arrival, .. }) = self.events.remove(&key) {
                 arrivals.push(arrival);
@@ -392,7 +400,9 @@ impl Network {
         let matches = |connection: &Connection| {
             let [caller, called] = [connection.ends[0].node, connection.ends[1].node];
             match other {
-                Some(other) => (caller, called) == (Some(one), Some(other)) || (caller, called) == (Some(other), Some(one)),
+                Some(other) => {
+                    (caller, called) == (Some(one), Some(other)) || (caller, called) == (Some(other), Some(one))
+                }
                 None => caller == Some(one) || called == Some(one),
             }
         };
@@ -534,7 +544,9 @@ impl Socket for SimSocket {
             return Err(ErrorKind::WouldBlock.into());
         }
         let mut network = self.universe.network.borrow_mut();
-        let Some(connection) = network.connections.get_mut(&self.connection) else { return Err(ErrorKind::NotConnected.into()) };
+        let Some(connection) = network.connections.get_mut(&self.connection) else {
+            return Err(ErrorKind::NotConnected.into());
+        };
         let [mine, other] = two_ends(connection, self.end);
         if !mine.is_alive() {
             return Err(ErrorKind::NotConnected.into());
@@ -570,7 +582,9 @@ impl Socket for SimSocket {
         let universe = &*self.universe;
         let mut network = universe.network.borrow_mut();
         let buffer_size = network.buffer_size;
-        let Some(connection) = network.connections.get_mut(&self.connection) else { return Err(ErrorKind::NotConnected.into()) };
+        let Some(connection) = network.connections.get_mut(&self.connection) else {
+            return Err(ErrorKind::NotConnected.into());
+        };
         let [mine, other] = two_ends(connection, self.end);
         if let Some(kind) = mine.broken {
             return Err(kind.into());
@@ -672,7 +686,8 @@ struct SimListener {
 impl ListenSocket for SimListener {
     fn try_accept(&self) -> io::Result<(Stream, SocketAddr)> {
         let mut network = self.universe.network.borrow_mut();
-        let Some(listening) = network.listeners.get_mut(&self.address).filter(|listening| listening.id == self.id) else {
+        let Some(listening) = network.listeners.get_mut(&self.address).filter(|listening| listening.id == self.id)
+        else {
             return Err(ErrorKind::WouldBlock.into());
         };
         let connection = listening.queue.pop_front().ok_or(ErrorKind::WouldBlock)?;

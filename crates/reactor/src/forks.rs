@@ -1,0 +1,88 @@
+//! What a fork means: a generation number by which the child notices, and the sockets that the child must not keep open.
+//!
+//! A child leaks what it inherited from `Shared`, for another thread may have held the lock at the fork. Its sockets,
+//! though, are closed in the child at once: otherwise the servers would not see that the parent has gone until the child
+//! has gone too.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Once;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// Most sockets that are remembered; a child keeps any beyond this open until it ends or executes another program.
+const SOCKETS_MAX: usize = 4096;
+
+/// A socket by number and inode, so that a number which was closed behind our back and reused is left alone.
+struct Tracked {
+    descriptor: AtomicI32,
+    inode: AtomicU64,
+}
+
+const FREE: i32 = -1;
+const BEING_FILLED: i32 = -2;
+
+static SOCKETS: [Tracked; SOCKETS_MAX] =
+    [const { Tracked { descriptor: AtomicI32::new(FREE), inode: AtomicU64::new(0) } }; SOCKETS_MAX];
+
+/// How many forks lie between the process that asked first and this one. What belongs to one process (sessions, sockets)
+/// remembers the number and is made anew where it differs.
+pub fn fork_generation() -> u64 {
+    static REGISTER: Once = Once::new();
+    if !REGISTER.is_completed() {
+        REGISTER.call_once(|| {
+            // SAFETY: the handler does only what is allowed in a forked child: atomics, `fstat` and `close`.
+            let failed = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+            assert!(failed == 0, "there is memory for one fork handler");
+        });
+    }
+    FORKS.load(Ordering::Relaxed)
+}
+
+extern "C" fn in_child() {
+    FORKS.fetch_add(1, Ordering::SeqCst);
+    for socket in &SOCKETS {
+        let descriptor = socket.descriptor.swap(FREE, Ordering::SeqCst);
+        if descriptor >= 0 && socket_inode(descriptor) == Some(socket.inode.load(Ordering::SeqCst)) {
+            // SAFETY: it is the inherited socket (its inode says so), which nobody in this process uses or closes: the
+            // instance that owns it is leaked.
+            unsafe { libc::close(descriptor) };
+        }
+    }
+}
+
+/// The inode of a descriptor, if it is a socket.
+fn socket_inode(descriptor: libc::c_int) -> Option<u64> {
+    let mut status = MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: writes the status, which is a valid value even where it stays zeroed.
+    let status = unsafe {
+        if libc::fstat(descriptor, status.as_mut_ptr()) != 0 {
+            return None;
+        }
+        status.assume_init()
+    };
+    (status.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some(status.st_ino)
+}
+
+/// Remembers a socket that forked children shall close.
+pub(crate) fn track(descriptor: &OwnedFd) {
+    let Some(inode) = socket_inode(descriptor.as_raw_fd()) else { return };
+    let free = SOCKETS.iter().find(|socket| {
+        socket.descriptor.compare_exchange(FREE, BEING_FILLED, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    });
+    if let Some(socket) = free {
+        socket.inode.store(inode, Ordering::SeqCst);
+        socket.descriptor.store(descriptor.as_raw_fd(), Ordering::SeqCst);
+    }
+}
+
+/// Forgets a socket that is about to be closed.
+pub(crate) fn untrack(descriptor: &OwnedFd) {
+    let number = descriptor.as_raw_fd();
+    for socket in &SOCKETS {
+        if socket.descriptor.compare_exchange(number, FREE, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Real regions: what is written is there after mapping again; misuse and missing space are errors.
+
+use reactor::{DriverKind, OpenMode, Reactor};
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+/// A directory that is removed at the end, on disk or on tmpfs.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(parent: &str, name: &str) -> Scratch {
+        let path = PathBuf::from(parent).join(format!("tabane-regions-{name}-{}", std::process::id()));
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Goal: regions keep what is written, over all drivers and media, and every accessor moves the right bytes.
+/// Method: write patterns, sync, drop, open again, compare.
+#[test]
+fn contents() {
+    let places = [env!("CARGO_TARGET_TMPDIR"), "/dev/shm"];
+    for (number, kind) in [DriverKind::IoUring, DriverKind::Epoll].into_iter().enumerate() {
+        for place in places {
+            let scratch = Scratch::new(place, &format!("contents{number}"));
+            let reactor = Reactor::open(kind).unwrap();
+            let storage = reactor.storage(&scratch.0).unwrap();
+            assert!(!storage.exists("data"));
+            let size = 3 * 1024 * 1024 + 5;
+            let region = storage.open("data", size, OpenMode::CreateNew).unwrap();
+            region.allocate(0, size).unwrap();
+            let pattern: Vec<u8> = (0..size).map(|at| (at * 31 >> 4) as u8).collect();
+            region.write(0, &pattern);
+            region.copy_within(100, 50, 1000);
+            region.fill_zero(size - 5, 5);
+            let synced = reactor.block_on(async { (region.sync(0, 4096).await, region.sync(0, size).await) });
+            assert!(synced.0.is_ok() && synced.1.is_ok());
+            assert_eq!(region.is_volatile(), place == "/dev/shm");
+            let mut expected = pattern;
+            expected.copy_within(100..1100, 50);
+            expected[size as usize - 5..].fill(0);
+            assert_eq!(region.crc32c(0, size), crc32c::crc32c(&expected));
+            drop(region);
+            let region = storage.open("data", 0, OpenMode::Existing).unwrap();
+            assert_eq!(region.size(), size);
+            let mut found = vec![0; size as usize];
+            region.read(0, &mut found);
+            assert!(found == expected);
+            assert_eq!(storage.list(), ["data"]);
+            storage.remove("data").unwrap();
+            region.write(0, b"still mapped");
+            assert!(storage.list().is_empty() && storage.free_bytes() > 0);
+        }
+    }
+}
+
+/// Goal: misuse is an error, and a directory belongs to one storage at a time.
+/// Method: wrong names, modes and sizes; two storages on one directory.
+#[test]
+fn refusals() {
+    let scratch = Scratch::new("/dev/shm", "refusals");
+    let reactor = Reactor::open(DriverKind::Auto).unwrap();
+    let storage = reactor.storage(&scratch.0).unwrap();
+    let kind = |name: &str, size, mode| storage.open(name, size, mode).err().map(|error| error.kind());
+    assert_eq!(kind("missing", 1, OpenMode::Existing), Some(ErrorKind::NotFound));
+    assert_eq!(kind("../data", 1, OpenMode::CreateNew), Some(ErrorKind::InvalidInput));
+    assert_eq!(kind("empty", 0, OpenMode::CreateNew), Some(ErrorKind::InvalidInput));
+    assert_eq!(kind("huge", u64::MAX, OpenMode::CreateNew), Some(ErrorKind::InvalidInput));
+    assert!(storage.list().is_empty(), "nothing half made stays behind");
+    assert_eq!(kind("data", 4096, OpenMode::CreateNew), None);
+    assert_eq!(kind("data", 4096, OpenMode::CreateNew), Some(ErrorKind::AlreadyExists));
+
+    let other = reactor.storage(&scratch.0).unwrap();
+    storage.lock_exclusive().unwrap();
+    assert_eq!(other.lock_exclusive().err().map(|error| error.kind()), Some(ErrorKind::WouldBlock));
+    drop(storage);
+    other.lock_exclusive().unwrap();
+}
+
+/// Goal: space that is not there is an error at `allocate`, never a SIGBUS later.
+/// Method: allocate more than the medium has free.
+#[test]
+fn no_space() {
+    let scratch = Scratch::new("/dev/shm", "space");
+    let reactor = Reactor::open(DriverKind::Auto).unwrap();
+    let storage = reactor.storage(&scratch.0).unwrap();
+    let size = storage.free_bytes() + (1 << 30);
+    let region = storage.open("data", size, OpenMode::CreateNew).unwrap();
+    region.allocate(0, 4096).unwrap();
+    assert_eq!(region.allocate(0, size).unwrap_err().kind(), ErrorKind::StorageFull);
+    region.write(0, &[1; 4096]);
+}
