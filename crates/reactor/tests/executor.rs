@@ -1,4 +1,5 @@
 //! The executor: classes share the loop, timers fire in time, cancelled and finished tasks leave nothing behind.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use reactor::sim::World;
 use reactor::{Class, DriverKind, Reactor};

@@ -1,4 +1,5 @@
 //! Real regions: what is written is there after mapping again; misuse and missing space are errors.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use reactor::{DriverKind, OpenMode, Reactor};
 use std::io::ErrorKind;
@@ -34,7 +35,7 @@ fn contents() {
             let size = 3 * 1024 * 1024 + 5;
             let region = storage.open("data", size, OpenMode::CreateNew).unwrap();
             region.allocate(0, size).unwrap();
-            let pattern: Vec<u8> = (0..size).map(|at| (at * 31 >> 4) as u8).collect();
+            let pattern: Vec<u8> = (0..size).map(|at| ((at * 31) >> 4) as u8).collect();
             region.write(0, &pattern);
             region.copy_within(100, 50, 1000);
             region.fill_zero(size - 5, 5);

@@ -1,4 +1,5 @@
 //! One reactor for all threads of a process.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::disallowed_methods, reason = "the tests are about threads")]
 
 use reactor::{Class, Shared, Stream, fork_generation};

@@ -1,4 +1,5 @@
 //! Streams over the real drivers: bytes arrive whole and in order, ends and errors are told, nothing hangs.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use reactor::{Class, DriverKind, Reactor, Stream};
 use std::cell::Cell;
@@ -46,7 +47,7 @@ fn echo() {
                         server.send_all(&buffer[..received]).await.unwrap();
                     }
                 });
-                let pattern: Vec<u8> = (0..500_000u64).map(|at| (at * (number + 3) >> 3) as u8).collect();
+                let pattern: Vec<u8> = (0..500_000u64).map(|at| ((at * (number + 3)) >> 3) as u8).collect();
                 let (reader, expected, done) = (client.clone(), pattern.clone(), done.clone());
                 joins.push(reactor.spawn_joinable(Class::Data, async move {
                     let mut echoed = vec![0; expected.len()];
