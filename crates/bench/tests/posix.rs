@@ -58,7 +58,7 @@ fn send(signal: &str, process: &str) {
 fn all_benches_verified() {
     let scratch = Scratch::new("all");
     let target = scratch.target();
-    let sizes = ["--procs=3", "--files=40", "--block-size=200KiB", "--transfer-size=30001", "--verify"];
+    let sizes = ["--procs=3", "--files=110", "--block-size=200KiB", "--transfer-size=30001", "--verify"];
     let output = run(&[&["--target", &target], &sizes[..], &["all"]].concat());
     let lines = lines_of(&output);
     let phases: Vec<String> = lines
