@@ -3,9 +3,31 @@
 //! A request travels `service` (exactly once, admission) -> `handlers` (one file a subject) -> the tables (`names`,
 //! `inodes`, `sessions`, `intents`) and the `store`. Handlers that need nothing from others run at once, without a task.
 
+mod announce;
+mod audit;
+mod checkpoint;
+mod coordination;
+mod core;
+mod failure;
+mod gather;
+mod handlers;
+pub mod inodes;
+pub mod intents;
+mod metrics;
+pub mod names;
 pub mod options;
+mod peers;
+pub mod records;
+mod report;
 pub mod server;
+mod service;
+pub mod sessions;
+mod slab;
+pub mod statistics;
 pub mod store;
+mod tables;
+mod waiting;
 
+pub use audit::Audit;
 pub use options::{ServerOptions, StartError};
-pub use server::{Audit, Server};
+pub use server::Server;

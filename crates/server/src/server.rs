@@ -1,73 +1,226 @@
-//! A running server.
+//! A running server: how it starts, recovers, and stops.
 
+use crate::audit::{Audit, audit};
+use crate::core::Core;
+use crate::handlers;
+use crate::inodes::Inode;
+use crate::intents::Intent;
 use crate::options::{ServerOptions, StartError};
-use reactor::Reactor;
+use crate::records::Record;
+use crate::service::{self, Front};
+use crate::statistics::Statistics;
+use crate::store::{Store, StoreError, StoreIdentity, StoreOptions};
+use crate::tables::Tables;
+use crate::{checkpoint, metrics, report};
+use reactor::{Class, Listener, Nanos, Reactor, ServeOptions, Storage};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use wire::limits::{OUTCOME_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW};
+use wire::{Attributes, FileId, Kind};
+
+/// Sessions that are remembered for each connection that there may be.
+const SESSIONS_PER_CONNECTION: usize = 4;
+/// A request that is still held shows a sign of life this many times within the time-out.
+const SIGNS_PER_TIMEOUT: u64 = 4;
+const WORKING_INTERVAL_NS_MAX: Nanos = 5_000_000_000;
+const STOP_PAUSE_NS: Nanos = 1_000_000;
+/// Longest wait for requests under way when a server stops.
+const STOP_NS_MAX: Nanos = 2_000_000_000;
 
 /// A running server; a cheap handle.
 #[derive(Clone)]
-pub struct Server {}
+pub struct Server {
+    core: Rc<Core>,
+}
 
-/// What the tables of a server hold, and what does not fit together in them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Audit {
-    pub dentries: u64,
-    pub inodes: u64,
-    /// Chunks in the store.
-    pub chunks: u64,
-    /// Files that the store remembers anything of.
-    pub files: u64,
-    /// Bytes of data space that are taken.
-    pub bytes_used: u64,
-    pub sessions: u64,
-    pub intents: u64,
-    pub tombstones: u64,
-    pub marks: u64,
-    /// Announcements of other servers that stand here, at the home.
-    pub announced: u64,
-    /// Requests that are being worked on.
-    pub active: u64,
-    /// Contradictions found, in words.
-    pub errors: Vec<String>,
+/// uid and gid that this process runs as: the owner of the root directory.
+pub fn process_owner() -> (u32, u32) {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").map_or((0, 0), |metadata| (metadata.uid(), metadata.gid()))
 }
 
 impl Server {
-    /// Creates or recovers the store, listens on the cluster's address of this server.
-    pub async fn start(_reactor: &Reactor, _options: ServerOptions) -> Result<Server, StartError> {
-        unimplemented!()
+    /// Creates or recovers the store in the directory, listens on the cluster's address of this server and serves.
+    /// Errors say what to do; then nothing was started.
+    pub async fn start(reactor: &Reactor, options: ServerOptions) -> Result<Server, StartError> {
+        let server_count = options.cluster.server_count();
+        let Some(address) = options.cluster.servers.get(options.index as usize).map(|server| server.address) else {
+            return Err(StartError::NoSuchServer { index: options.index, server_count });
+        };
+        let storage = lock_storage(reactor, &options)?;
+        let listener = reactor.listen(address).map_err(|error| StartError::Listen(address, error))?;
+        let page = match options.metrics_port {
+            Some(port) => Some(listen_for_metrics(reactor, port)?),
+            None => None,
+        };
+        let (store, tables) = open_store(reactor, storage, &options)?;
+        let core = Rc::new(Core::new(reactor, options, store, tables));
+        make_root(&core)?;
+        resume(&core);
+        let serve_options = ServeOptions {
+            cluster: core.cluster.clone(),
+            server: core.index,
+            connections_max: core.options.connections_max,
+            incarnation: reactor.random(),
+            working_interval: (core.options.timeout / SIGNS_PER_TIMEOUT).clamp(1_000_000, WORKING_INTERVAL_NS_MAX),
+        };
+        let handle = reactor::serve(reactor, listener, serve_options, Rc::new(Front::new(&core)));
+        core.handle.replace(Some(handle));
+        if let Some(listener) = page {
+            reactor.spawn(Class::Background, metrics::serve(core.clone(), listener));
+        }
+        Ok(Server { core })
     }
 
     /// Every term of the memory that the server may ever hold beside what is stored, with its reason; bytes.
     pub fn memory_max(&self) -> Vec<(&'static str, u64)> {
-        unimplemented!()
+        let options = &self.core.options;
+        let sessions = (options.connections_max * SESSIONS_PER_CONNECTION) as u64;
+        let window = u64::from(REQUEST_WINDOW);
+        let peers = u64::from(self.core.cluster.server_count() - 1) * 3;
+        let mut terms = vec![
+            ("outcomes of sessions", sessions * window * (OUTCOME_SIZE_MAX as u64 + 64)),
+            ("requests under way", options.connections_max as u64 * window * 2048),
+            ("listings on their way", handlers::LISTING_BYTES_MAX + options.connections_max as u64 * window * 8192),
+            ("channels to other servers", peers * (window * 1024 + 2 * PARAMS_SIZE_MAX as u64 + (256 << 10))),
+            ("counters and samples", Statistics::memory_max()),
+        ];
+        if let Some(handle) = self.core.handle.borrow().as_ref() {
+            terms.push(("buffers of connections", handle.memory_max()));
+        }
+        if options.metrics_port.is_some() {
+            terms.push(("metrics page", metrics::MEMORY_MAX));
+        }
+        terms
     }
 
-    /// Stops cleanly: finishes what is under way, writes a checkpoint, closes all connections.
+    /// Stops cleanly: takes no more requests, lets those under way end (for two seconds at most), closes all
+    /// connections and writes a checkpoint.
     pub async fn stop(&self) {
-        unimplemented!()
+        let core = &self.core;
+        if core.stopping.replace(true) {
+            return;
+        }
+        let latest = core.reactor.now() + STOP_NS_MAX;
+        while core.statistics.active() > 0 && core.reactor.now() < latest {
+            core.reactor.sleep(STOP_PAUSE_NS).await;
+        }
+        if let Some(handle) = core.handle.borrow_mut().take() {
+            handle.close();
+        }
+        core.peers.close();
+        // Without a checkpoint the journal has everything as well; recovery only takes longer.
+        let _: Result<(), StoreError> = checkpoint::complete(core).await;
     }
 
-    /// Whether it was asked to stop.
     pub fn is_stopping(&self) -> bool {
-        unimplemented!()
+        self.core.stopping.get()
     }
 
     /// Resolves when a peer asked the server to shut down.
     pub async fn wait_for_shutdown_request(&self) {
-        unimplemented!()
+        self.core.shutdown_asked.wait().await;
     }
 
     /// Counters and the last sample as JSON.
     pub fn statistics_json(&self) -> String {
-        unimplemented!()
+        report::json(&self.core, 1)
     }
 
     /// Counters as Prometheus text.
     pub fn statistics_prometheus(&self) -> String {
-        unimplemented!()
+        report::prometheus(&self.core)
     }
 
     /// Counts and contradictions.
     pub fn audit(&self) -> Audit {
-        unimplemented!()
+        audit(&self.core)
+    }
+}
+
+fn lock_storage(reactor: &Reactor, options: &ServerOptions) -> Result<Rc<dyn Storage>, StartError> {
+    let directory = &options.directory;
+    let failed = |error| StartError::Directory(directory.clone(), error);
+    let storage = reactor.storage(directory).map_err(failed)?;
+    match storage.lock_exclusive() {
+        Ok(()) => Ok(storage),
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Err(StartError::InUse(directory.clone())),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+fn listen_for_metrics(reactor: &Reactor, port: u16) -> Result<Listener, StartError> {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    reactor.listen(address).map_err(|error| StartError::Listen(address, error))
+}
+
+fn open_store(
+    reactor: &Reactor,
+    storage: Rc<dyn Storage>,
+    options: &ServerOptions,
+) -> Result<(Store, Tables), StartError> {
+    let identity =
+        StoreIdentity { cluster_id: options.cluster.id, server: options.index, slots: options.cluster.slot_count };
+    let mut tables = Tables::new(options.connections_max * SESSIONS_PER_CONNECTION);
+    let now = reactor.now();
+    let store = if Store::exists(&*storage) {
+        Store::open(storage, identity, &mut |kind, bytes| {
+            tables.apply(Record::decode(kind, bytes)?, Some(now));
+            Ok(())
+        })
+    } else {
+        let store_options =
+            StoreOptions { size: options.store_size, journal_size: options.journal_size, checksums: options.checksums };
+        Store::create(storage, &store_options, identity)
+    };
+    let store = store.map_err(|error| StartError::Store(options.directory.clone(), error))?;
+    Ok((store, tables))
+}
+
+/// The root directory's inode, at the server of its slot.
+fn make_root(core: &Rc<Core>) -> Result<(), StartError> {
+    let id = FileId::ROOT;
+    if !core.owns_slot(id.home()) || core.tables.borrow().inodes.get(id).is_some() {
+        return Ok(());
+    }
+    let (uid, gid) = process_owner();
+    let now = core.time();
+    let attributes = Attributes {
+        id,
+        kind: Kind::Directory,
+        mode: 0o755,
+        uid,
+        gid,
+        link_count: 1,
+        size: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        version: 1,
+        truncate_generation: 0,
+        time_generation: 0,
+        layout: core.cluster.layout_for(id.home(), 0),
+    };
+    core.change([Record::InodePut(Inode::new(attributes))]).map_err(|failure| {
+        let words = String::from_utf8_lossy(&failure.text).into_owned();
+        StartError::Store(core.options.directory.clone(), StoreError::Damaged(words))
+    })
+}
+
+/// Goes on with what was under way when the server ended.
+fn resume(core: &Rc<Core>) {
+    let intents: Vec<(u64, Intent)> =
+        core.tables.borrow().intents.iter().map(|(number, intent)| (*number, intent.clone())).collect();
+    for (number, intent) in intents {
+        match intent {
+            Intent::Reap { file, holders } => handlers::drive_reap(core, number, file, holders),
+            Intent::Truncate { .. } => handlers::resume_truncate(core, number, intent),
+            Intent::RemoveDirectory { directory, attempt, phase } => {
+                handlers::resume_removal(core, directory, attempt, phase);
+            }
+        }
+    }
+    if core.tables.borrow().sessions.count() > 0 {
+        service::start_expiry(core);
     }
 }

@@ -1,0 +1,124 @@
+//! Counts of everything a server holds, and contradictions between its tables.
+
+use crate::core::Core;
+use crate::intents::Intent;
+use crate::store::FastMap;
+use wire::identity::dentry_slot;
+use wire::{FileId, Kind};
+
+/// What the tables of a server hold, and what does not fit together in them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Audit {
+    pub dentries: u64,
+    pub inodes: u64,
+    /// Chunks in the store.
+    pub chunks: u64,
+    /// Files that the store remembers anything of.
+    pub files: u64,
+    /// Bytes of data space that are taken.
+    pub bytes_used: u64,
+    pub sessions: u64,
+    pub intents: u64,
+    pub tombstones: u64,
+    pub marks: u64,
+    /// Announcements of other servers that stand here, at the home.
+    pub announced: u64,
+    /// Requests that are being worked on.
+    pub active: u64,
+    /// Contradictions found, in words.
+    pub errors: Vec<String>,
+}
+
+/// Counts and checks.
+pub fn audit(core: &Core) -> Audit {
+    let usage = core.store.usage();
+    let tables = core.tables.borrow();
+    let mut audit = Audit {
+        dentries: tables.names.count(),
+        inodes: tables.inodes.count(),
+        chunks: usage.chunks,
+        files: usage.files,
+        bytes_used: usage.size - usage.free,
+        sessions: tables.sessions.count() as u64,
+        intents: tables.intents.len() as u64,
+        tombstones: tables.tombstones.len() as u64,
+        marks: tables.marks.len() as u64,
+        active: core.statistics.active(),
+        ..Audit::default()
+    };
+    drop(tables);
+    check_names(core, &mut audit);
+    check_inodes(core, &mut audit);
+    check_chunks(core, &mut audit);
+    audit
+}
+
+/// Each entry belongs here, has its inode here, and no inode has two; nothing lies in a removed directory.
+fn check_names(core: &Core, audit: &mut Audit) {
+    let tables = core.tables.borrow();
+    let mut named: FastMap<u64, ()> = FastMap::default();
+    tables.names.for_each(&mut |parent, entry| {
+        let words = || format!("entry {}/{}", parent, String::from_utf8_lossy(&entry.name));
+        if !core.owns_slot(dentry_slot(parent, &entry.name, core.cluster.slot_count)) {
+            audit.errors.push(format!("{} belongs to another server", words()));
+        }
+        if tables.tombstones.contains_key(&parent.0) {
+            audit.errors.push(format!("{} lies in a directory that was removed", words()));
+        }
+        match tables.inodes.get(entry.id) {
+            None => audit.errors.push(format!("{} has no inode", words())),
+            Some(inode) if inode.attributes.kind != entry.kind => {
+                audit.errors.push(format!("{} has an inode of another kind", words()));
+            }
+            Some(_) => {}
+        }
+        if named.insert(entry.id.0, ()).is_some() {
+            audit.errors.push(format!("{} is the second name of its inode", words()));
+        }
+    });
+    for inode in tables.inodes.iter() {
+        let id = inode.attributes.id;
+        if id != FileId::ROOT && !named.contains_key(&id.0) {
+            audit.errors.push(format!("inode {id} has no name"));
+        }
+    }
+}
+
+fn check_inodes(core: &Core, audit: &mut Audit) {
+    let tables = core.tables.borrow();
+    for inode in tables.inodes.iter() {
+        let id = inode.attributes.id;
+        audit.announced += inode.announced().len() as u64;
+        if !core.owns_slot(id.home()) {
+            audit.errors.push(format!("inode {id} belongs to another server"));
+        }
+        if inode.attributes.kind != Kind::File && inode.spread.is_some() {
+            audit.errors.push(format!("inode {id} is no file, but servers hold chunks of it"));
+        }
+        if inode.announced().iter().any(|(server, _)| !inode.holders().contains(server)) {
+            audit.errors.push(format!("inode {id} is announced by a server that is none of its holders"));
+        }
+    }
+}
+
+/// Chunks at their home have an inode that covers them; chunks elsewhere belong to this server.
+fn check_chunks(core: &Core, audit: &mut Audit) {
+    let tables = core.tables.borrow();
+    let cut_now = |file: u64| {
+        tables.intents.values().any(|intent| matches!(intent, Intent::Truncate { file: cut, .. } if cut.0 == file))
+    };
+    core.store.for_each_file(&mut |file, share| {
+        let id = FileId(file);
+        if core.cluster.home_of(id) != Some(core.index) {
+            return;
+        }
+        match tables.inodes.get(id) {
+            None => audit.errors.push(format!("chunks of file {id} are here, but its inode is gone")),
+            Some(inode) if inode.attributes.size < share.end && !cut_now(file) => {
+                let (size, end) = (inode.attributes.size, share.end);
+                audit.errors.push(format!("file {id} has {size} bytes, but chunks up to {end}"));
+            }
+            Some(_) => {}
+        }
+    });
+}

@@ -1,0 +1,150 @@
+//! Checkpoints in the background: the tables are walked in steps while requests change them. What changes meanwhile is
+//! in the journal after the checkpoint's begin, and entries are after-images, so the two fit together.
+
+use crate::core::Core;
+use crate::names::WalkPosition;
+use crate::records::Record;
+use crate::store::{Checkpoint, StoreError};
+use crate::waiting::Notice;
+use reactor::Class;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Entries of one step.
+const STEP_COUNT: usize = 256;
+
+/// The state of checkpoints.
+#[derive(Default)]
+pub struct Checkpoints {
+    running: Cell<bool>,
+    finished: RefCell<Notice<()>>,
+    pub count: Cell<u64>,
+    pub failed: Cell<u64>,
+}
+
+impl Checkpoints {
+    pub fn is_running(&self) -> bool {
+        self.running.get()
+    }
+
+    /// Told when the checkpoint that runs now has ended.
+    pub fn finished(&self) -> Notice<()> {
+        self.finished.borrow().clone()
+    }
+}
+
+/// Starts a checkpoint unless one runs.
+pub fn start(core: &Rc<Core>) {
+    if core.checkpoints.running.replace(true) {
+        return;
+    }
+    let core = core.clone();
+    core.reactor.clone().spawn(Class::Background, async move {
+        // A failure shows in the statistics; the journal keeps everything, and the next commit tries again.
+        match run(&core).await {
+            Ok(()) => core.checkpoints.count.set(core.checkpoints.count.get() + 1),
+            Err(_) => core.checkpoints.failed.set(core.checkpoints.failed.get() + 1),
+        }
+        core.checkpoints.running.set(false);
+        let finished = core.checkpoints.finished.replace(Notice::new());
+        finished.tell(());
+    });
+}
+
+/// Writes a checkpoint now; for a clean stop.
+pub async fn complete(core: &Rc<Core>) -> Result<(), StoreError> {
+    while core.checkpoints.is_running() {
+        core.checkpoints.finished().wait().await;
+    }
+    core.checkpoints.running.set(true);
+    let result = run(core).await;
+    core.checkpoints.running.set(false);
+    core.checkpoints.finished.replace(Notice::new()).tell(());
+    result
+}
+
+async fn run(core: &Rc<Core>) -> Result<(), StoreError> {
+    let mut writer = Writer { checkpoint: core.store.checkpoint_begin(), bytes: Vec::new(), failed: None };
+    small_tables(core, &mut writer)?;
+    let sessions = core.tables.borrow().sessions.ids();
+    for session in sessions {
+        session_step(core, &mut writer, session)?;
+        core.reactor.yield_now().await;
+    }
+    let mut from = Some(0);
+    while let Some(place) = from {
+        from = core.tables.borrow().inodes.walk_step(place, STEP_COUNT as u32, &mut |inode| {
+            writer.put(&Record::InodePut(inode.clone()));
+        });
+        writer.check()?;
+        core.reactor.yield_now().await;
+    }
+    let mut from = Some(WalkPosition::default());
+    while let Some(place) = from {
+        from = core.tables.borrow().names.walk_step(place, STEP_COUNT, &mut |parent, entry| {
+            writer.put(&Record::DentryPut { parent, name: &entry.name, id: entry.id, kind: entry.kind });
+        });
+        writer.check()?;
+        core.reactor.yield_now().await;
+    }
+    while writer.checkpoint.store_step()? {
+        core.reactor.yield_now().await;
+    }
+    writer.checkpoint.finish()
+}
+
+fn small_tables(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> {
+    let tables = core.tables.borrow();
+    writer.put(&Record::Numbers { number_limit: tables.number_limit, generation_limit: tables.generation_limit });
+    for (number, intent) in &tables.intents {
+        writer.put(&Record::IntentPut { number: *number, intent: intent.clone() });
+    }
+    let mut removed: Vec<u64> = tables.tombstones.keys().copied().collect();
+    removed.sort_unstable();
+    for directory in removed {
+        writer.put(&Record::Tombstone(wire::FileId(directory)));
+    }
+    let mut marked: Vec<u64> = tables.marks.keys().copied().collect();
+    marked.sort_unstable();
+    for directory in marked {
+        let mark = &tables.marks[&directory];
+        let directory = wire::FileId(directory);
+        writer.put(&Record::MarkPut { directory, coordinator: mark.coordinator, attempt: mark.attempt });
+    }
+    writer.check()
+}
+
+fn session_step(core: &Rc<Core>, writer: &mut Writer, session: u64) -> Result<(), StoreError> {
+    let tables = core.tables.borrow();
+    if !tables.sessions.is_known(session) {
+        return Ok(());
+    }
+    writer.put(&Record::SessionPut(session));
+    tables.sessions.for_each_outcome(session, &mut |sequence, reply| {
+        writer.put(&Record::Outcome { session, sequence, reply });
+    });
+    writer.check()
+}
+
+struct Writer {
+    checkpoint: Checkpoint,
+    bytes: Vec<u8>,
+    failed: Option<StoreError>,
+}
+
+impl Writer {
+    fn put(&mut self, record: &Record<'_>) {
+        let Some(kind) = record.kind() else { return };
+        self.bytes.clear();
+        record.encode(&mut self.bytes);
+        if self.failed.is_none()
+            && let Err(error) = self.checkpoint.put(kind, &self.bytes)
+        {
+            self.failed = Some(error);
+        }
+    }
+
+    fn check(&mut self) -> Result<(), StoreError> {
+        self.failed.take().map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,274 @@
+//! What all handlers of a server share.
+//!
+//! Invariants
+//! 1. No borrow of the tables is held across an await or while a reply is sent.
+//! 2. A handler journals all of a change and its outcome in one transaction, before the tables change.
+
+use crate::announce::Announcing;
+use crate::checkpoint::Checkpoints;
+use crate::failure::Failure;
+use crate::inodes::Inode;
+use crate::intents::Origin;
+use crate::options::ServerOptions;
+use crate::peers::Peers;
+use crate::records::Record;
+use crate::statistics::Statistics;
+use crate::store::FastMap;
+use crate::store::{Store, Transaction};
+use crate::tables::{NUMBER_BLOCK, Tables};
+use crate::waiting::{Notice, Turns, until};
+use reactor::{Nanos, Peer, Reactor, ServerHandle};
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::rc::Rc;
+use wire::identity::SEQUENCE_MAX;
+use wire::{Attributes, Cluster, FileId, Kind, Layout, Slot, Status};
+
+/// What a gather ends with.
+pub type Gathered = Result<Attributes, Failure>;
+
+/// See the module.
+pub struct Core {
+    pub reactor: Reactor,
+    pub options: ServerOptions,
+    pub cluster: Rc<Cluster>,
+    /// This server's number.
+    pub index: u32,
+    pub store: Store,
+    pub tables: RefCell<Tables>,
+    /// Turns at files and directories: gathers, truncates, appends, explicit times and removals of one go one by one.
+    pub turns: Turns,
+    pub peers: Peers,
+    /// Gathers that have not started yet: who comes now may share them.
+    pub gathers: RefCell<FastMap<u64, Notice<Gathered>>>,
+    /// Files whose last close asked for a fold that has not started yet.
+    pub folds: RefCell<FastMap<u64, ()>>,
+    pub announcing: RefCell<FastMap<u64, Rc<Announcing>>>,
+    pub statistics: Statistics,
+    pub checkpoints: Checkpoints,
+    pub stopping: Cell<bool>,
+    pub shutdown_asked: Notice<()>,
+    /// Bytes of listings that are on their way to clients.
+    pub listing_bytes: Rc<Cell<u64>>,
+    /// Whether the task that ends idle sessions is at work.
+    pub expiring: Cell<bool>,
+    /// The serving side, once it serves.
+    pub handle: RefCell<Option<ServerHandle>>,
+    /// When this server was started.
+    pub started: Nanos,
+    last_time: Cell<i64>,
+}
+
+/// On whose behalf a request is handled.
+#[derive(Clone)]
+pub struct Caller {
+    pub peer: Rc<Peer>,
+    /// Session and sequence of a mutating request.
+    pub origin: Option<Origin>,
+    /// When the caller stops waiting.
+    pub deadline: Nanos,
+}
+
+impl Caller {
+    /// The journal entry that keeps the reply, beside the effect that it tells of.
+    pub fn outcome<'a>(&self, reply: &'a [u8]) -> Record<'a> {
+        match self.origin {
+            Some((session, sequence)) => Record::Outcome { session, sequence, reply },
+            None => Record::Nothing,
+        }
+    }
+
+    /// Whether the caller has all rights of `access` (4 read, 2 write, 1 execute).
+    pub fn may(&self, attributes: &Attributes, access: u8) -> bool {
+        let mode = attributes.mode;
+        let granted = if self.peer.uid == 0 {
+            let any_execute = mode & 0o111 != 0 || attributes.kind == Kind::Directory;
+            6 | u32::from(any_execute)
+        } else if self.peer.uid == attributes.uid {
+            mode >> 6
+        } else if self.peer.gid == attributes.gid {
+            mode >> 3
+        } else {
+            mode
+        };
+        u32::from(access) & !granted & 7 == 0
+    }
+
+    pub fn owns(&self, attributes: &Attributes) -> bool {
+        self.peer.uid == 0 || self.peer.uid == attributes.uid
+    }
+}
+
+impl Core {
+    pub fn new(reactor: &Reactor, options: ServerOptions, store: Store, tables: Tables) -> Core {
+        let peers = Peers::new(reactor, &options);
+        Core {
+            reactor: reactor.clone(),
+            cluster: options.cluster.clone(),
+            index: options.index,
+            options,
+            store,
+            tables: RefCell::new(tables),
+            turns: Turns::default(),
+            peers,
+            gathers: RefCell::default(),
+            folds: RefCell::default(),
+            announcing: RefCell::default(),
+            statistics: Statistics::new(),
+            checkpoints: Checkpoints::default(),
+            stopping: Cell::new(false),
+            shutdown_asked: Notice::new(),
+            listing_bytes: Rc::default(),
+            expiring: Cell::new(false),
+            handle: RefCell::default(),
+            started: reactor.now(),
+            last_time: Cell::new(0),
+        }
+    }
+
+    /// Time for stamps: the clock's, but never less than any time seen before. Nanoseconds since the epoch.
+    pub fn time(&self) -> i64 {
+        let time = self.reactor.wall_clock().max(self.last_time.get());
+        self.last_time.set(time);
+        time
+    }
+
+    /// Notes a time that another server stamped.
+    pub fn note_time(&self, seen: i64) {
+        self.last_time.set(self.last_time.get().max(seen));
+    }
+
+    /// Makes a change: journals the records together with what the transaction holds, then applies them.
+    pub fn commit<const N: usize>(
+        self: &Rc<Self>,
+        mut transaction: Transaction,
+        records: [Record<'_>; N],
+    ) -> Result<(), Failure> {
+        for record in &records {
+            if let Some(kind) = record.kind() {
+                transaction.put(kind, |out| record.encode(out));
+            }
+        }
+        self.store.commit(transaction)?;
+        {
+            let mut tables = self.tables.borrow_mut();
+            for record in records {
+                tables.apply(record, None);
+            }
+        }
+        if self.store.checkpoint_due() {
+            crate::checkpoint::start(self);
+        }
+        Ok(())
+    }
+
+    /// Makes a change that has no chunks in it.
+    pub fn change<const N: usize>(self: &Rc<Self>, records: [Record<'_>; N]) -> Result<(), Failure> {
+        self.commit(self.store.begin(), records)
+    }
+
+    /// A number that this server never gave out before: the sequence of a file id, of an intent, of an attempt.
+    pub fn next_number(self: &Rc<Self>) -> Result<u64, Failure> {
+        let (next, limit, generation_limit) = {
+            let tables = self.tables.borrow();
+            (tables.next_number, tables.number_limit, tables.generation_limit)
+        };
+        if next >= limit {
+            if limit + NUMBER_BLOCK > SEQUENCE_MAX {
+                return Err(Failure::with_text(Status::NoSpace, "all file ids of this server are used up"));
+            }
+            self.change([Record::Numbers { number_limit: limit + NUMBER_BLOCK, generation_limit }])?;
+        }
+        self.tables.borrow_mut().next_number = next + 1;
+        Ok(next)
+    }
+
+    /// A generation of announcements that this server never gave out before.
+    pub fn next_generation(self: &Rc<Self>) -> Result<u32, Failure> {
+        let (next, limit, number_limit) = {
+            let tables = self.tables.borrow();
+            (tables.next_generation, tables.generation_limit, tables.number_limit)
+        };
+        if next >= limit {
+            let Some(generation_limit) = limit.checked_add(NUMBER_BLOCK as u32) else {
+                return Err(Failure::with_text(Status::NoSpace, "all generations of this server are used up"));
+            };
+            self.change([Record::Numbers { number_limit, generation_limit }])?;
+        }
+        self.tables.borrow_mut().next_generation = next + 1;
+        Ok(next)
+    }
+
+    /// Attributes of an inode that begins now.
+    pub fn new_attributes(&self, id: FileId, kind: Kind, mode: u32, caller: &Caller, chunk_size: u32) -> Attributes {
+        let now = self.time();
+        Attributes {
+            id,
+            kind,
+            mode: mode & 0o7777,
+            uid: caller.peer.uid,
+            gid: caller.peer.gid,
+            link_count: 1,
+            size: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            version: 1,
+            truncate_generation: 0,
+            time_generation: 0,
+            layout: self.cluster.layout_for(id.home(), chunk_size),
+        }
+    }
+
+    pub fn owns_slot(&self, slot: Slot) -> bool {
+        self.cluster.server_of(slot) == self.index
+    }
+
+    /// Refuses a file id whose home is not here.
+    pub fn check_home(&self, file: FileId) -> Result<(), Failure> {
+        match self.cluster.home_of(file) {
+            Some(home) if home == self.index => Ok(()),
+            Some(_) => Err(Status::WrongServer.into()),
+            None => Err(Failure::with_text(Status::BadMessage, "file id is out of range")),
+        }
+    }
+
+    /// The inode of a file whose home is here, or `StaleFile`.
+    pub fn inode(&self, file: FileId) -> Result<Inode, Failure> {
+        self.tables.borrow().inodes.get(file).cloned().ok_or_else(|| Failure::new(Status::StaleFile, file))
+    }
+
+    /// Checks a layout from outside.
+    pub fn check_layout(&self, layout: &Layout) -> Result<(), Failure> {
+        Ok(layout.check(self.cluster.slot_count)?)
+    }
+
+    /// All servers but this one.
+    pub fn other_servers(&self) -> Vec<u32> {
+        (0..self.cluster.server_count()).filter(|server| *server != self.index).collect()
+    }
+
+    /// Waits, but not beyond the deadline; `what` is told when that passes.
+    pub async fn wait_until<T>(
+        &self,
+        deadline: Nanos,
+        what: &'static str,
+        future: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
+        until(&self.reactor, deadline, future).await.ok_or_else(|| Failure::with_text(Status::TimedOut, what))
+    }
+}
+
+/// Part of the journal, in eighths, beyond which changes wait for the checkpoint that runs.
+const JOURNAL_LOW_EIGHTHS: u64 = 7;
+
+impl Core {
+    /// Whether changes have to wait until a checkpoint has given the journal room again.
+    pub fn is_journal_low(&self) -> bool {
+        if !self.checkpoints.is_running() {
+            return false;
+        }
+        let usage = self.store.usage();
+        usage.journal_used > usage.journal_size / 8 * JOURNAL_LOW_EIGHTHS
+    }
+}

@@ -1,0 +1,71 @@
+//! Why a request failed, on its way to the reply.
+
+use crate::store::StoreError;
+use std::borrow::Cow;
+use wire::messages::ErrorDetail;
+use wire::{Encode, FileId, Malformed, Status};
+
+/// A failed request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failure {
+    pub status: Status,
+    /// The stale directory or file, else 0.
+    pub id: FileId,
+    /// Words for people; the target for `IsSymlink`.
+    pub text: Cow<'static, [u8]>,
+}
+
+impl Failure {
+    pub fn new(status: Status, id: FileId) -> Failure {
+        Failure { status, id, text: Cow::Borrowed(b"") }
+    }
+
+    pub fn with_text(status: Status, text: impl Into<String>) -> Failure {
+        Failure { status, id: FileId::default(), text: Cow::Owned(text.into().into_bytes()) }
+    }
+
+    /// The parameters of the reply.
+    pub fn to_params(&self) -> Vec<u8> {
+        ErrorDetail { id: self.id, text: &self.text }.to_bytes()
+    }
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Failure {
+        Failure::new(status, FileId::default())
+    }
+}
+
+impl From<Malformed> for Failure {
+    fn from(malformed: Malformed) -> Failure {
+        Failure { status: Status::BadMessage, id: FileId::default(), text: Cow::Borrowed(malformed.0.as_bytes()) }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Failure {
+        let status = match &error {
+            StoreError::Full | StoreError::JournalFull => Status::NoSpace,
+            StoreError::Corrupt { .. } => Status::Corrupt,
+            StoreError::ChunkSizeMismatch { .. } => Status::ChunkSizeMismatch,
+            StoreError::TooLarge | StoreError::TouchedTwice { .. } => Status::Invalid,
+            StoreError::Gone { file } => return Failure::new(Status::StaleFile, FileId(*file)),
+            StoreError::Damaged(_) | StoreError::Incompatible(_) | StoreError::Medium(..) => Status::Io,
+        };
+        Failure::with_text(status, error.to_string())
+    }
+}
+
+impl From<reactor::Failure> for Failure {
+    /// A failure of a call to another server; the words name it.
+    fn from(failure: reactor::Failure) -> Failure {
+        // What only says that we and the other server disagree is no business of the client.
+        let status = match failure.status {
+            Status::StaleFile | Status::StaleDirectory | Status::NoSpace => failure.status,
+            Status::Unreachable | Status::TimedOut | Status::NotEmpty | Status::Draining => failure.status,
+            _ => Status::Io,
+        };
+        let text = Cow::Owned(failure.to_string().into_bytes());
+        Failure { status, id: failure.id, text }
+    }
+}

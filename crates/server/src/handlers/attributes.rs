@@ -1,0 +1,134 @@
+//! SetAttributes (chmod, chown, utimens), and Close, which folds sizes and times in.
+
+use super::{Encoded, Step, later};
+use crate::core::{Caller, Core};
+use crate::failure::Failure;
+use crate::inodes::Inode;
+use crate::records::Record;
+use std::rc::Rc;
+use wire::messages::{EntryReply, FileRequest, SetAttributesRequest, set_mask};
+use wire::{Attributes, Decode, Encode, Kind, Status};
+
+const TIMES: u32 = set_mask::ATIME | set_mask::MTIME | set_mask::ATIME_NOW | set_mask::MTIME_NOW;
+/// Sets that anyone with write access may do: both times to now.
+const TOUCH: u32 = set_mask::ATIME_NOW | set_mask::MTIME_NOW;
+
+pub fn set_attributes(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+    let request = SetAttributesRequest::from_bytes(params)?;
+    core.check_home(request.file)?;
+    let inode = core.inode(request.file)?;
+    check(caller, &request, &inode.attributes)?;
+    if !inode.is_announced() && !core.turns.is_taken(request.file.0) {
+        set(core, caller, &request, inode, reply)?;
+        return Ok(Step::Done);
+    }
+    let (core, caller) = (core.clone(), caller.clone());
+    later(async move {
+        let turn = core.turns.take(request.file.0);
+        let turn =
+            core.wait_until(caller.deadline, "another change of the file's size or times takes long", turn).await?;
+        // Announced times end before explicit ones begin, so that no late one can undo these.
+        let retract = request.mask & TIMES != 0;
+        let gathered = core.gather_now(request.file, retract, &turn).await?;
+        let mut inode = core.inode(request.file)?;
+        check(&caller, &request, &inode.attributes)?;
+        // What was gathered is true and the turn is ours, so that the inode may know it.
+        inode.attributes.size = inode.attributes.size.max(gathered.size);
+        inode.attributes.mtime = inode.attributes.mtime.max(gathered.mtime);
+        let mut bytes = Vec::new();
+        set(&core, &caller, &request, inode, &mut bytes)?;
+        Ok(Encoded(bytes))
+    })
+}
+
+fn set(
+    core: &Rc<Core>,
+    caller: &Caller,
+    request: &SetAttributesRequest,
+    mut inode: Inode,
+    reply: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    inode.attributes = changed(core, request, &inode.attributes);
+    EntryReply { attributes: inode.attributes.clone(), target: b"" }.encode(reply);
+    core.change([Record::InodePut(inode), caller.outcome(reply)])
+}
+
+fn check(caller: &Caller, request: &SetAttributesRequest, attributes: &Attributes) -> Result<(), Failure> {
+    let asks = |bits: u32| request.mask & bits != 0;
+    if request.mask & !set_mask::ALL != 0 {
+        return Err(Failure::with_text(Status::Invalid, "unknown attributes are to be set"));
+    }
+    let owns = caller.owns(attributes);
+    if asks(set_mask::MODE) && !owns {
+        return Err(Status::NotPermitted.into());
+    }
+    let root = caller.peer.uid == 0;
+    if asks(set_mask::UID) && !root && !(owns && request.uid == attributes.uid) {
+        return Err(Status::NotPermitted.into());
+    }
+    // The server knows one group of a caller; others are up to uid 0.
+    let known_group = request.gid == attributes.gid || request.gid == caller.peer.gid;
+    if asks(set_mask::GID) && !root && !(owns && known_group) {
+        return Err(Status::NotPermitted.into());
+    }
+    if asks(TIMES) && !owns {
+        let touching = request.mask & TIMES == TOUCH;
+        return match touching && caller.may(attributes, 2) {
+            true => Ok(()),
+            false if touching => Err(Status::AccessDenied.into()),
+            false => Err(Status::NotPermitted.into()),
+        };
+    }
+    Ok(())
+}
+
+fn changed(core: &Core, request: &SetAttributesRequest, attributes: &Attributes) -> Attributes {
+    let now = core.time();
+    let asks = |bits: u32| request.mask & bits != 0;
+    let mut attributes = attributes.clone();
+    if asks(set_mask::MODE) {
+        attributes.mode = request.mode & 0o7777;
+    }
+    if asks(set_mask::UID) {
+        attributes.uid = request.uid;
+    }
+    if asks(set_mask::GID) {
+        attributes.gid = request.gid;
+    }
+    if asks(set_mask::UID | set_mask::GID) && attributes.kind == Kind::File {
+        // As chown(2): rights that were given to the former owner end.
+        attributes.mode &= !0o4000;
+        if attributes.mode & 0o010 != 0 {
+            attributes.mode &= !0o2000;
+        }
+    }
+    if asks(set_mask::ATIME) {
+        attributes.atime = request.atime;
+    }
+    if asks(set_mask::MTIME) {
+        attributes.mtime = request.mtime;
+    }
+    if asks(set_mask::ATIME_NOW) {
+        attributes.atime = now;
+    }
+    if asks(set_mask::MTIME_NOW) {
+        attributes.mtime = now;
+    }
+    if asks(TIMES) {
+        attributes.time_generation += 1;
+    }
+    attributes.ctime = now;
+    attributes.version += 1;
+    attributes
+}
+
+/// The caller closed a file that it wrote: sizes and times are folded in, in the background.
+pub fn close(core: &Rc<Core>, params: &[u8]) -> Result<Step, Failure> {
+    let file = FileRequest::from_bytes(params)?.file;
+    core.check_home(file)?;
+    let announced = core.tables.borrow().inodes.get(file).is_some_and(Inode::is_announced);
+    if announced {
+        core.start_fold(file);
+    }
+    Ok(Step::Done)
+}

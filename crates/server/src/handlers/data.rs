@@ -1,0 +1,202 @@
+//! Read and Write: bytes between chunks and the wire, without a copy of our own.
+
+use crate::core::{Caller, Core};
+use crate::failure::Failure;
+use crate::inodes::Inode;
+use crate::records::Record;
+use crate::store::{ChunkRead, ChunkWrite, Piece};
+use reactor::{BodyPiece, Disconnected, Incoming, ReplyBody, Span};
+use std::rc::Rc;
+use wire::layout::ChunkRange;
+use wire::limits::{BODY_SIZE_MAX, FILE_SIZE_MAX};
+use wire::messages::{DataRequest, ReadReply, WriteReply};
+use wire::{Decode, Encode, FileId, Kind, Status};
+
+/// Why a write has no reply.
+pub enum WriteEnd {
+    Failed(Failure),
+    /// The connection ended before the body was there: nothing happened.
+    Disconnected,
+}
+
+impl<E: Into<Failure>> From<E> for WriteEnd {
+    fn from(error: E) -> Self {
+        WriteEnd::Failed(error.into())
+    }
+}
+
+/// Checks that all pieces are ranges of chunks that live here; returns the sum of their sizes.
+fn check(core: &Core, request: &DataRequest) -> Result<usize, Failure> {
+    let layout = &request.layout;
+    core.check_layout(layout)?;
+    if core.cluster.home_of(request.file).is_none() {
+        return Err(Failure::with_text(Status::BadMessage, "file id is out of range"));
+    }
+    let mut total = 0usize;
+    for piece in &request.pieces.0 {
+        if piece.size == 0 || u64::from(piece.chunk_offset) + u64::from(piece.size) > u64::from(layout.chunk_size) {
+            return Err(Failure::with_text(Status::BadMessage, "a piece is empty or leaves its chunk"));
+        }
+        if piece_end(piece, layout.chunk_size).is_none_or(|end| end > FILE_SIZE_MAX) {
+            return Err(Status::TooLarge.into());
+        }
+        if core.cluster.chunk_server(request.file, layout, piece.chunk_index) != core.index {
+            return Err(Status::WrongServer.into());
+        }
+        total += piece.size as usize;
+    }
+    if total > BODY_SIZE_MAX {
+        return Err(Failure::with_text(Status::TooLarge, "the pieces together are larger than a message's body"));
+    }
+    Ok(total)
+}
+
+/// End of a piece as an offset in the file.
+fn piece_end(piece: &ChunkRange, chunk_size: u32) -> Option<u64> {
+    let start = piece.chunk_index.checked_mul(u64::from(chunk_size))?;
+    start.checked_add(u64::from(piece.chunk_offset) + u64::from(piece.size))
+}
+
+/// Whether a request fits the inode here, at the file's home.
+fn check_inode(inode: Option<&Inode>, request: &DataRequest) -> Result<(), Failure> {
+    let inode = inode.ok_or_else(|| Failure::new(Status::StaleFile, request.file))?;
+    if inode.attributes.kind != Kind::File {
+        return Err(Status::IsDirectory.into());
+    }
+    if inode.attributes.layout.chunk_size != request.layout.chunk_size {
+        return Err(Status::ChunkSizeMismatch.into());
+    }
+    if inode.attributes.layout != request.layout {
+        return Err(Failure::with_text(Status::Invalid, "the layout is not the file's"));
+    }
+    Ok(())
+}
+
+/// The pieces asked for, as spans of the store that stay as they are until they are sent.
+pub fn read(core: &Core, params: &[u8]) -> Result<(ReadReply, ReplyBody), Failure> {
+    let request = DataRequest::from_bytes(params)?;
+    check(core, &request)?;
+    let chunk_size = request.layout.chunk_size;
+    let mut reply = ReadReply { complete: true, size: None };
+    // The home knows that everything below its size exists, be it a hole.
+    let mut known_size = 0;
+    if core.cluster.home_of(request.file) == Some(core.index) {
+        let tables = core.tables.borrow();
+        let inode = tables.inodes.get(request.file);
+        check_inode(inode, &request)?;
+        if let Some(inode) = inode {
+            known_size = inode.attributes.size;
+            reply.size = (!inode.is_announced()).then_some(known_size);
+        }
+    }
+    let mut reads: Vec<ChunkRead> = Vec::with_capacity(request.pieces.0.len());
+    let mut pieces = Vec::with_capacity(request.pieces.0.len());
+    for piece in &request.pieces.0 {
+        let read = core.store.read(request.file.0, piece.chunk_index, piece.chunk_offset, piece.size)?;
+        let within = piece.chunk_offset + piece.size <= read.valid_end;
+        reply.complete &= within || piece_end(piece, chunk_size).is_some_and(|end| end <= known_size);
+        for part in &read.pieces {
+            pieces.push(match part {
+                Piece::Bytes(span) => BodyPiece::Span(span.clone()),
+                Piece::Zero(size) => BodyPiece::Zero(*size as usize),
+            });
+        }
+        reads.push(read);
+    }
+    Ok((reply, ReplyBody { pieces, guard: Some(Box::new(reads)) }))
+}
+
+/// Receives a body into fresh space and makes it live in one step.
+pub async fn write(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -> Result<Vec<u8>, WriteEnd> {
+    let request = DataRequest::from_bytes(&incoming.params).map_err(Failure::from)?;
+    if check(core, &request)? != incoming.body_size() {
+        return Err(Failure::with_text(Status::BadMessage, "the body is not as long as its pieces").into());
+    }
+    let is_home = core.cluster.home_of(request.file) == Some(core.index);
+    if is_home {
+        check_inode(core.tables.borrow().inodes.get(request.file), &request)?;
+    } else {
+        // The announcement travels while the body arrives.
+        core.start_announce(request.file)?;
+    }
+    let writes = reserve(core, &request)?;
+    let places: Vec<Span> = writes.iter().flat_map(|write| write.places.iter().cloned()).collect();
+    incoming.receive_body(&places).await.map_err(|Disconnected| WriteEnd::Disconnected)?;
+    drop(places);
+    if core.is_journal_low() {
+        let finished = core.checkpoints.finished();
+        core.wait_until(caller.deadline, "the journal is full", finished.wait()).await?;
+    }
+    // From the last look at the announcement to the commit nothing is awaited.
+    while !is_home && !core.is_announced(request.file) {
+        core.start_announce(request.file)?;
+        core.wait_announce(request.file, caller.deadline).await?;
+    }
+    Ok(commit(core, caller, &request, writes, is_home)?)
+}
+
+/// Space for all pieces, before the first byte of the body is taken.
+fn reserve(core: &Core, request: &DataRequest) -> Result<Vec<ChunkWrite>, Failure> {
+    let mut writes = Vec::with_capacity(request.pieces.0.len());
+    for piece in &request.pieces.0 {
+        writes.push(core.store.reserve_write(
+            request.file.0,
+            piece.chunk_index,
+            request.layout.chunk_size,
+            piece.chunk_offset,
+            piece.size,
+        )?);
+    }
+    Ok(writes)
+}
+
+fn commit(
+    core: &Rc<Core>,
+    caller: &Caller,
+    request: &DataRequest,
+    writes: Vec<ChunkWrite>,
+    is_home: bool,
+) -> Result<Vec<u8>, Failure> {
+    let now = core.time();
+    let mut inode = None;
+    if is_home {
+        let tables = core.tables.borrow();
+        check_inode(tables.inodes.get(request.file), request)?;
+        inode = tables.inodes.get(request.file).cloned();
+    }
+    let written_end = request.pieces.0.iter().filter_map(|piece| piece_end(piece, request.layout.chunk_size)).max();
+    let written_end = written_end.unwrap_or(0);
+    let distinct = request.pieces.0.windows(2).all(|pair| pair[0].chunk_index < pair[1].chunk_index);
+    let mut transaction = core.store.begin();
+    for (index, (write, piece)) in writes.into_iter().zip(&request.pieces.0).enumerate() {
+        // A transaction touches a chunk once. A request that names one twice is applied in several steps, the last of
+        // which has the outcome: cut off in between, the same bytes are written once more.
+        let earlier = &request.pieces.0[..index];
+        if !distinct && earlier.iter().any(|other| other.chunk_index == piece.chunk_index) {
+            core.commit(std::mem::replace(&mut transaction, core.store.begin()), [])?;
+        }
+        core.store.commit_write(write, &mut transaction, now)?;
+    }
+    let mut reply = Vec::with_capacity(8);
+    match inode {
+        Some(mut inode) => {
+            let attributes = &mut inode.attributes;
+            attributes.size = attributes.size.max(written_end);
+            attributes.mtime = now;
+            attributes.ctime = now;
+            attributes.version += 1;
+            WriteReply { end: attributes.size }.encode(&mut reply);
+            core.commit(transaction, [Record::InodePut(inode), caller.outcome(&reply)])?;
+        }
+        None => {
+            let known = known_end(core, request.file);
+            WriteReply { end: known.max(written_end) }.encode(&mut reply);
+            core.commit(transaction, [caller.outcome(&reply)])?;
+        }
+    }
+    Ok(reply)
+}
+
+fn known_end(core: &Core, file: FileId) -> u64 {
+    core.store.share(file.0).map_or(0, |share| share.end)
+}

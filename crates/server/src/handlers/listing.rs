@@ -1,0 +1,81 @@
+//! ReadDirectory: this server's share of a directory, in pages.
+
+use super::check_directory;
+use crate::core::Core;
+use crate::failure::Failure;
+use crate::names::Dentry;
+use crate::tables::Tables;
+use reactor::{BodyPiece, ReplyBody};
+use std::cell::Cell;
+use std::rc::Rc;
+use wire::limits::LISTING_PAGE_SIZE_MAX;
+use wire::messages::{ListingEntry, ListingReply, ReadDirectoryRequest};
+use wire::{Decode, Encode, Name, Status};
+
+/// Bytes of all listings that are on their way to clients at a time; beyond it pages get small.
+pub const LISTING_BYTES_MAX: u64 = 16 << 20;
+const PAGE_SIZE_MIN: u64 = 4096;
+const PAGE_SIZE_MAX: u64 = 256 << 10;
+
+const _: () = assert!(PAGE_SIZE_MAX <= LISTING_PAGE_SIZE_MAX as u64);
+
+/// Gives a page's bytes back when it is sent.
+struct PageGuard {
+    held: Rc<Cell<u64>>,
+    size: u64,
+}
+
+impl Drop for PageGuard {
+    fn drop(&mut self) {
+        self.held.set(self.held.get() - self.size);
+    }
+}
+
+/// One page of entries; whole hashes only, so that the next page starts where this one ends.
+pub fn read_directory(core: &Core, params: &[u8]) -> Result<(ListingReply, ReplyBody), Failure> {
+    let request = ReadDirectoryRequest::from_bytes(params)?;
+    if request.size_max > LISTING_PAGE_SIZE_MAX || request.cursor >= 1 << 63 {
+        return Err(Failure::with_text(Status::Invalid, "size of the page or cursor is out of range"));
+    }
+    let tables = core.tables.borrow();
+    tables.check_not_removed(std::iter::once(request.directory))?;
+    check_directory(core, &tables, request.directory)?;
+    let left = LISTING_BYTES_MAX.saturating_sub(core.listing_bytes.get());
+    let size_max = u64::from(request.size_max).min(left).clamp(PAGE_SIZE_MIN, PAGE_SIZE_MAX) as usize;
+    let mut page: Vec<u8> = Vec::new();
+    let mut reply = ListingReply { next_cursor: request.cursor, end: true };
+    // Where the entries of the last hash begin: a page is cut there.
+    let mut group = (request.cursor, 0);
+    tables.names.walk(request.directory, request.cursor, &mut |entry| {
+        if entry.cursor != group.0 {
+            group = (entry.cursor, page.len());
+        }
+        encode(&tables, entry, request.with_attributes, &mut page);
+        if page.len() > size_max && group.1 > 0 {
+            page.truncate(group.1);
+            reply = ListingReply { next_cursor: group.0, end: false };
+            return false;
+        }
+        reply.next_cursor = entry.cursor + 1;
+        true
+    });
+    let size = page.len() as u64;
+    core.listing_bytes.set(core.listing_bytes.get() + size);
+    let guard = PageGuard { held: core.listing_bytes.clone(), size };
+    Ok((reply, ReplyBody { pieces: vec![BodyPiece::Bytes(page)], guard: Some(Box::new(guard)) }))
+}
+
+fn encode(tables: &Tables, entry: &Dentry, with_attributes: bool, page: &mut Vec<u8>) {
+    // Names in the table were checked when they came in.
+    let Ok(name) = Name::new(&entry.name) else { return };
+    let inode = if with_attributes { tables.inodes.get(entry.id) } else { None };
+    ListingEntry {
+        next_cursor: entry.cursor + 1,
+        id: entry.id,
+        kind: entry.kind,
+        name,
+        attributes: inode.map(|inode| inode.attributes.clone()),
+        size_final: inode.is_none_or(|inode| !inode.is_announced()),
+    }
+    .encode(page);
+}

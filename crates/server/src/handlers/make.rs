@@ -1,0 +1,55 @@
+//! MakeDirectory and MakeSymlink.
+
+use super::{Step, check_mark, locate};
+use crate::core::{Caller, Core};
+use crate::failure::Failure;
+use crate::inodes::Inode;
+use crate::records::Record;
+use std::rc::Rc;
+use wire::messages::{Entry, EntryReply, MakeDirectoryRequest, MakeSymlinkRequest};
+use wire::{Decode, Encode, FileId, Kind, Status};
+
+pub fn make_directory(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+    let request = MakeDirectoryRequest::from_bytes(params)?;
+    make(core, caller, &request.entry, Kind::Directory, request.mode, b"", reply)
+}
+
+pub fn make_symlink(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+    let request = MakeSymlinkRequest::from_bytes(params)?;
+    make(core, caller, &request.entry, Kind::Symlink, 0o777, request.target.0, reply)
+}
+
+/// The reply's target stays empty: the caller has just sent it, and outcomes that are kept are small.
+fn make(
+    core: &Rc<Core>,
+    caller: &Caller,
+    entry: &Entry<'_>,
+    kind: Kind,
+    mode: u32,
+    target: &[u8],
+    reply: &mut Vec<u8>,
+) -> Result<Step, Failure> {
+    let name = entry.name.as_bytes();
+    let place = {
+        let tables = core.tables.borrow();
+        let place = locate(core, &tables, entry)?;
+        if tables.names.get(entry.parent, name, place.cursor).is_some() {
+            return Err(Status::Exists.into());
+        }
+        if let Some(blocked) = check_mark(&tables, entry.parent) {
+            return Ok(blocked);
+        }
+        place
+    };
+    let id = FileId::new(core.next_number()?, place.slot);
+    let mut attributes = core.new_attributes(id, kind, mode, caller, 0);
+    attributes.size = target.len() as u64;
+    EntryReply { attributes: attributes.clone(), target: b"" }.encode(reply);
+    let inode = Inode { target: target.into(), ..Inode::new(attributes) };
+    core.change([
+        Record::DentryPut { parent: entry.parent, name, id, kind },
+        Record::InodePut(inode),
+        caller.outcome(reply),
+    ])?;
+    Ok(Step::Done)
+}

@@ -1,0 +1,144 @@
+//! What each request does, one file a subject.
+//!
+//! A handler runs at once and to its end when it needs nothing from others (`Step::Done`). Else it has done nothing yet
+//! and says what it waits for: `Blocked` is tried again from the start, `Later` goes on by itself.
+
+mod attributes;
+mod data;
+mod listing;
+mod lookup;
+mod make;
+mod open;
+mod participant;
+mod rmdir;
+mod truncate;
+mod unlink;
+
+pub use data::{WriteEnd, read, write};
+pub use listing::{LISTING_BYTES_MAX, read_directory};
+pub use rmdir::resume_removal;
+pub use truncate::resume_truncate;
+pub use unlink::drive_reap;
+
+use crate::core::{Caller, Core};
+use crate::failure::Failure;
+use crate::names::cursor_of_hash;
+use crate::tables::Tables;
+use crate::waiting::Notice;
+use reactor::LocalFuture;
+use std::rc::Rc;
+use wire::identity::dentry_hash;
+use wire::messages::Entry;
+use wire::{Encode, FileId, Kind, Operation, Slot, Status};
+
+/// How far a handler has come.
+pub enum Step {
+    /// The reply is written.
+    Done,
+    /// Nothing happened; to be tried again when this is told.
+    Blocked(Notice<()>),
+    /// The reply's parameters come from this.
+    Later(LocalFuture<Result<Vec<u8>, Failure>>),
+}
+
+/// Handles one request without body. The reply's parameters are appended to `reply`.
+pub fn handle(
+    core: &Rc<Core>,
+    caller: &Caller,
+    operation: Operation,
+    params: &[u8],
+    reply: &mut Vec<u8>,
+) -> Result<Step, Failure> {
+    match operation {
+        Operation::Ping => lookup::ping(params),
+        Operation::Lookup => lookup::lookup(core, params, reply),
+        Operation::Stat => lookup::stat(core, caller, params, reply),
+        Operation::StatId => lookup::stat_id(core, caller, params, reply),
+        Operation::StatFileSystem => lookup::stat_file_system(core, params, reply),
+        Operation::Open | Operation::OpenExisting => open::open(core, caller, operation, params, reply),
+        Operation::SetAttributes => attributes::set_attributes(core, caller, params, reply),
+        Operation::MakeDirectory => make::make_directory(core, caller, params, reply),
+        Operation::MakeSymlink => make::make_symlink(core, caller, params, reply),
+        Operation::Unlink => unlink::unlink(core, caller, params),
+        Operation::RemoveDirectory => rmdir::remove_directory(core, caller, params),
+        Operation::Close => attributes::close(core, params),
+        Operation::Truncate => truncate::truncate_request(core, caller, params, reply),
+        Operation::ReserveAppend => truncate::reserve_append(core, caller, params, reply),
+        Operation::Shutdown => lookup::shutdown(core, caller, params),
+        Operation::Announce => participant::announce(core, caller, params, reply),
+        Operation::Gather => participant::gather(core, params, reply),
+        Operation::ReapChunks => participant::reap_chunks(core, params),
+        Operation::TruncateChunks => participant::truncate_chunks(core, params),
+        Operation::MarkDirectory => participant::mark_directory(core, caller, params),
+        Operation::ResolveDirectory => participant::resolve_directory(core, params),
+        Operation::Read | Operation::Write | Operation::ReadDirectory | Operation::Statistics => {
+            unreachable!("requests with bodies have handlers of their own")
+        }
+        Operation::Rename
+        | Operation::Link
+        | Operation::Append
+        | Operation::Synchronise
+        | Operation::GetAttribute
+        | Operation::SetAttribute
+        | Operation::ListAttributes
+        | Operation::RemoveAttribute
+        | Operation::PrepareDentry
+        | Operation::CommitDentry => {
+            let text = format!("{} is reserved and not offered by this version", operation.name());
+            Err(Failure::with_text(Status::NotSupported, text))
+        }
+    }
+}
+
+/// Where an entry belongs.
+pub struct Place {
+    pub slot: Slot,
+    pub cursor: u64,
+}
+
+/// Checks an entry that a request names: its slot is ours, and its parent is a directory as far as this server knows.
+pub fn locate(core: &Core, tables: &Tables, entry: &Entry<'_>) -> Result<Place, Failure> {
+    let hash = dentry_hash(entry.parent, entry.name.as_bytes());
+    let slot = (hash % u64::from(core.cluster.slot_count)) as Slot;
+    if !core.owns_slot(slot) {
+        return Err(Status::WrongServer.into());
+    }
+    tables.check_not_removed(std::iter::once(entry.parent).chain(entry.ancestors.0.iter().copied()))?;
+    check_directory(core, tables, entry.parent)?;
+    Ok(Place { slot, cursor: cursor_of_hash(hash) })
+}
+
+/// Refuses an id that is known here not to be a directory. Of a directory with its home elsewhere nothing is known.
+pub fn check_directory(core: &Core, tables: &Tables, directory: FileId) -> Result<(), Failure> {
+    match core.cluster.home_of(directory) {
+        None => Err(Failure::with_text(Status::BadMessage, "id of a directory is out of range")),
+        Some(home) if home != core.index => Ok(()),
+        Some(_) => match tables.inodes.get(directory) {
+            None => Err(Failure::new(Status::StaleDirectory, directory)),
+            Some(inode) if inode.attributes.kind != Kind::Directory => Err(Status::NotDirectory.into()),
+            Some(_) => Ok(()),
+        },
+    }
+}
+
+/// The mark under which nothing may be created in a directory now.
+pub fn check_mark(tables: &Tables, directory: FileId) -> Option<Step> {
+    if tables.marks.is_empty() {
+        return None;
+    }
+    tables.marks.get(&directory.0).map(|mark| Step::Blocked(mark.resolved.clone()))
+}
+
+/// Parameters that are encoded already.
+pub struct Encoded(pub Vec<u8>);
+
+impl Encode for Encoded {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0);
+    }
+}
+
+/// A step that goes on by itself.
+pub fn later<R: Encode>(future: impl Future<Output = Result<R, Failure>> + 'static) -> Result<Step, Failure> {
+    Ok(Step::Later(Box::pin(async move { Ok(future.await?.to_bytes()) })))
+}

@@ -1,0 +1,109 @@
+//! Open and OpenExisting: by name, creating and cutting as asked, as POSIX has it.
+
+use super::lookup::missing_inode;
+use super::{Place, Step, check_mark, locate, truncate};
+use crate::core::{Caller, Core};
+use crate::failure::Failure;
+use crate::inodes::Inode;
+use crate::records::Record;
+use crate::tables::Tables;
+use std::borrow::Cow;
+use std::rc::Rc;
+use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
+use wire::messages::{OpenReply, OpenRequest, open_flags};
+use wire::{Decode, Encode, FileId, Kind, Operation, Status};
+
+/// Rights of `OpenRequest::access` that change a file.
+const ACCESS_WRITE: u8 = 2;
+
+pub fn open(
+    core: &Rc<Core>,
+    caller: &Caller,
+    operation: Operation,
+    params: &[u8],
+    reply: &mut Vec<u8>,
+) -> Result<Step, Failure> {
+    let request = OpenRequest::from_bytes(params)?;
+    check(&request, operation)?;
+    let tables = core.tables.borrow();
+    let place = locate(core, &tables, &request.entry)?;
+    match tables.names.get(request.entry.parent, request.entry.name.as_bytes(), place.cursor) {
+        Some((id, _)) => {
+            let inode = tables.inodes.get(id).ok_or_else(|| missing_inode(id))?;
+            check_existing(caller, &request, inode)?;
+            if request.flags & open_flags::TRUNCATE != 0 {
+                drop(tables);
+                return truncate::truncate(core, caller, id, 0, true, reply);
+            }
+            inode.attributes.encode(reply);
+            false.encode(reply);
+            Ok(Step::Done)
+        }
+        None if request.flags & open_flags::CREATE == 0 => Err(Status::NotFound.into()),
+        None => create(core, caller, tables, &request, place, reply),
+    }
+}
+
+fn check(request: &OpenRequest<'_>, operation: Operation) -> Result<(), Failure> {
+    let changing = open_flags::CREATE | open_flags::TRUNCATE | open_flags::EXCLUSIVE;
+    if request.flags & !open_flags::ALL != 0 || request.access > 7 {
+        return Err(Failure::with_text(Status::Invalid, "open flags or rights are unknown"));
+    }
+    if operation == Operation::OpenExisting && request.flags & changing != 0 {
+        return Err(Failure::with_text(Status::Invalid, "OpenExisting neither creates nor cuts"));
+    }
+    if request.chunk_size != 0 && !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&request.chunk_size) {
+        let text = format!("chunk size {} is not within {CHUNK_SIZE_MIN} to {CHUNK_SIZE_MAX}", request.chunk_size);
+        return Err(Failure::with_text(Status::Invalid, text));
+    }
+    Ok(())
+}
+
+/// Whether what is there may be opened in this way.
+fn check_existing(caller: &Caller, request: &OpenRequest<'_>, inode: &Inode) -> Result<(), Failure> {
+    let creating = request.flags & open_flags::CREATE != 0;
+    if creating && request.flags & open_flags::EXCLUSIVE != 0 {
+        return Err(Status::Exists.into());
+    }
+    match inode.attributes.kind {
+        Kind::Symlink if request.flags & open_flags::NO_FOLLOW != 0 => return Err(Status::SymlinkLoop.into()),
+        Kind::Symlink => {
+            let text = Cow::Owned(inode.target.to_vec());
+            return Err(Failure { status: Status::IsSymlink, id: inode.attributes.id, text });
+        }
+        Kind::Directory => {
+            let truncating = request.flags & open_flags::TRUNCATE != 0;
+            if creating || truncating || request.access & ACCESS_WRITE != 0 {
+                return Err(Status::IsDirectory.into());
+            }
+        }
+        Kind::File => {}
+    }
+    if !caller.may(&inode.attributes, request.access) {
+        return Err(Status::AccessDenied.into());
+    }
+    Ok(())
+}
+
+fn create(
+    core: &Rc<Core>,
+    caller: &Caller,
+    tables: std::cell::Ref<'_, Tables>,
+    request: &OpenRequest<'_>,
+    place: Place,
+    reply: &mut Vec<u8>,
+) -> Result<Step, Failure> {
+    if let Some(blocked) = check_mark(&tables, request.entry.parent) {
+        return Ok(blocked);
+    }
+    drop(tables);
+    let id = FileId::new(core.next_number()?, place.slot);
+    let attributes = core.new_attributes(id, Kind::File, request.mode, caller, request.chunk_size);
+    OpenReply { attributes: attributes.clone(), created: true }.encode(reply);
+    core.change([
+        Record::DentryPut { parent: request.entry.parent, name: request.entry.name.as_bytes(), id, kind: Kind::File },
+        Record::InodePut(Inode::new(attributes)),
+        caller.outcome(reply),
+    ])?;
+    Ok(Step::Done)
+}

@@ -1,0 +1,133 @@
+//! What other servers ask: Announce at a file's home; Gather, ReapChunks, TruncateChunks at holders of chunks;
+//! MarkDirectory and ResolveDirectory. All run at once and are idempotent, so that they may be repeated freely and never
+//! wait for one another.
+
+use super::Step;
+use crate::core::{Caller, Core};
+use crate::failure::Failure;
+use crate::records::Record;
+use std::rc::Rc;
+use wire::messages::{
+    AnnounceReply, AnnounceRequest, GatherReply, GatherRequest, MarkDirectoryRequest, ReapChunksRequest,
+    ResolveDirectoryRequest, TruncateChunksRequest,
+};
+use wire::{Decode, Encode, FileId, Kind, Status};
+
+pub fn announce(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+    let request = AnnounceRequest::from_bytes(params)?;
+    core.check_home(request.file)?;
+    if request.server != caller.peer.from_server || request.server == core.index {
+        return Err(Failure::with_text(Status::BadMessage, "a server announces itself only"));
+    }
+    let mut inode = core.inode(request.file)?;
+    if inode.attributes.kind != Kind::File {
+        return Err(Failure::new(Status::StaleFile, request.file));
+    }
+    AnnounceReply {
+        truncate_generation: inode.attributes.truncate_generation,
+        time_generation: inode.attributes.time_generation,
+    }
+    .encode(reply);
+    if inode.announce(request.server, request.generation) {
+        core.change([Record::InodePut(inode)])?;
+    }
+    Ok(Step::Done)
+}
+
+pub fn gather(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+    let request = GatherRequest::from_bytes(params)?;
+    let share = core.store.share(request.file.0);
+    let stands = share.and_then(|share| share.announced);
+    if request.retract && stands.is_some() {
+        let mut transaction = core.store.begin();
+        core.store.set_announced(request.file.0, None, &mut transaction);
+        core.commit(transaction, [])?;
+    }
+    let announce_generation = match stands {
+        Some(generation) => generation,
+        None => core.ended_generation(request.file),
+    };
+    GatherReply {
+        end: share.map_or(0, |share| share.end),
+        mtime: share.map_or(0, |share| share.mtime),
+        truncate_generation: share.map_or(0, |share| share.generation),
+        time_generation: 0,
+        announce_generation,
+    }
+    .encode(reply);
+    Ok(Step::Done)
+}
+
+pub fn reap_chunks(core: &Rc<Core>, params: &[u8]) -> Result<Step, Failure> {
+    let file = ReapChunksRequest::from_bytes(params)?.file;
+    check_elsewhere(core, file)?;
+    core.spoil_announce(file);
+    let mut transaction = core.store.begin();
+    core.store.reap_file(file.0, &mut transaction);
+    core.commit(transaction, [])?;
+    Ok(Step::Done)
+}
+
+pub fn truncate_chunks(core: &Rc<Core>, params: &[u8]) -> Result<Step, Failure> {
+    let request = TruncateChunksRequest::from_bytes(params)?;
+    check_elsewhere(core, request.file)?;
+    core.check_layout(&request.layout)?;
+    // Without a share there is nothing to cut; what is written from now on comes after the truncate.
+    let seen = core.store.share(request.file.0).is_none_or(|share| share.generation >= request.generation);
+    if !seen {
+        let mut transaction = core.store.begin();
+        core.store.truncate_file(request.file.0, request.size, request.generation, &mut transaction);
+        core.commit(transaction, [])?;
+    }
+    Ok(Step::Done)
+}
+
+/// Only a file's home asks for these, and it does not ask itself.
+fn check_elsewhere(core: &Core, file: FileId) -> Result<(), Failure> {
+    match core.cluster.home_of(file) {
+        Some(home) if home != core.index => Ok(()),
+        _ => Err(Failure::with_text(Status::BadMessage, "file id is not one of another server")),
+    }
+}
+
+pub fn mark_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+    let MarkDirectoryRequest { directory, coordinator, attempt } = MarkDirectoryRequest::from_bytes(params)?;
+    if coordinator != caller.peer.from_server || directory == FileId::ROOT {
+        return Err(Failure::with_text(
+            Status::BadMessage,
+            "the coordinator is not the caller, or it is about the root",
+        ));
+    }
+    {
+        let tables = core.tables.borrow();
+        if tables.tombstones.contains_key(&directory.0) {
+            return Ok(Step::Done);
+        }
+        if !tables.names.is_empty(directory) {
+            return Err(Status::NotEmpty.into());
+        }
+        match tables.marks.get(&directory.0) {
+            Some(mark) if mark.attempt == attempt => return Ok(Step::Done),
+            Some(mark) if mark.attempt > attempt => return Err(Status::Busy.into()),
+            _ => {}
+        }
+    }
+    core.change([Record::MarkPut { directory, coordinator, attempt }])?;
+    Ok(Step::Done)
+}
+
+pub fn resolve_directory(core: &Rc<Core>, params: &[u8]) -> Result<Step, Failure> {
+    let ResolveDirectoryRequest { directory, attempt, removed } = ResolveDirectoryRequest::from_bytes(params)?;
+    let (marked, buried) = {
+        let tables = core.tables.borrow();
+        // A mark of a later attempt is not ours to lift, unless the directory is gone.
+        let marked = tables.marks.get(&directory.0).is_some_and(|mark| removed || mark.attempt <= attempt);
+        (marked, tables.tombstones.contains_key(&directory.0))
+    };
+    let tombstone = if removed && !buried { Record::Tombstone(directory) } else { Record::Nothing };
+    let mark = if marked { Record::MarkDelete(directory) } else { Record::Nothing };
+    if marked || tombstone != Record::Nothing {
+        core.change([tombstone, mark])?;
+    }
+    Ok(Step::Done)
+}

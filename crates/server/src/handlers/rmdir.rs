@@ -1,0 +1,145 @@
+//! RemoveDirectory. The server of the directory's entry, which is its home, coordinates all others in two phases: each
+//! marks the directory (empty here, nothing is created under it until resolved), then all set a tombstone or lift the
+//! mark. The decision is this server's journal record; the others hear it sooner or later.
+
+use super::{Encoded, Step, later, locate};
+use crate::coordination::{ask_all, settle};
+use crate::core::{Caller, Core};
+use crate::failure::Failure;
+use crate::intents::{Intent, RemovalPhase};
+use crate::records::Record;
+use crate::waiting::all;
+use reactor::{Class, LocalFuture, Nanos};
+use std::rc::Rc;
+use wire::messages::Empty;
+use wire::messages::{EntryRequest, MarkDirectoryRequest, ResolveDirectoryRequest};
+use wire::{Decode, FileId, Kind, Operation, Status};
+
+const PAUSE_NS: Nanos = 100_000_000;
+
+pub fn remove_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+    let directory = find(core, params)?;
+    if core.cluster.server_count() == 1 {
+        let request = EntryRequest::from_bytes(params)?;
+        core.change([
+            Record::DentryDelete { parent: request.entry.parent, name: request.entry.name.as_bytes() },
+            Record::InodeDelete(directory),
+            Record::Tombstone(directory),
+            caller.outcome(&[]),
+        ])?;
+        return Ok(Step::Done);
+    }
+    let (core, caller, params) = (core.clone(), caller.clone(), params.to_vec());
+    later(async move {
+        remove(&core, &caller, &params).await?;
+        Ok(Encoded(Vec::new()))
+    })
+}
+
+/// The directory that a request names, when this server's share of it is empty.
+fn find(core: &Core, params: &[u8]) -> Result<FileId, Failure> {
+    let request = EntryRequest::from_bytes(params)?;
+    let tables = core.tables.borrow();
+    let place = locate(core, &tables, &request.entry)?;
+    let found = tables.names.get(request.entry.parent, request.entry.name.as_bytes(), place.cursor);
+    let (id, kind) = found.ok_or(Status::NotFound)?;
+    if kind != Kind::Directory {
+        return Err(Status::NotDirectory.into());
+    }
+    if !tables.names.is_empty(id) {
+        return Err(Status::NotEmpty.into());
+    }
+    Ok(id)
+}
+
+async fn remove(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<(), Failure> {
+    let directory = find(core, params)?;
+    let turn = core.turns.take(directory.0);
+    let _turn = core.wait_until(caller.deadline, "another removal of the directory takes long", turn).await?;
+    // While we waited, it may have been removed, made again or filled.
+    if find(core, params)? != directory {
+        return Err(Status::NotFound.into());
+    }
+    let attempt = core.next_number()?;
+    let intent =
+        |phase| Record::IntentPut { number: attempt, intent: Intent::RemoveDirectory { directory, attempt, phase } };
+    core.change([intent(RemovalPhase::Marking), Record::MarkPut { directory, coordinator: core.index, attempt }])?;
+    let decision = match mark_all(core, caller, directory, attempt).await {
+        Ok(()) => {
+            let request = EntryRequest::from_bytes(params)?;
+            core.change([
+                Record::DentryDelete { parent: request.entry.parent, name: request.entry.name.as_bytes() },
+                Record::InodeDelete(directory),
+                Record::Tombstone(directory),
+                Record::MarkDelete(directory),
+                intent(RemovalPhase::Committed),
+                caller.outcome(&[]),
+            ])
+        }
+        Err(failure) => Err(failure),
+    };
+    drive(core, directory, attempt, decision.is_ok());
+    decision
+}
+
+/// Asks all other servers to mark the directory. `NotEmpty` of one outranks that another one can't be reached.
+async fn mark_all(core: &Rc<Core>, caller: &Caller, directory: FileId, attempt: u64) -> Result<(), Failure> {
+    let request = MarkDirectoryRequest { directory, coordinator: core.index, attempt };
+    let deadline = caller.deadline;
+    let asked = core
+        .other_servers()
+        .into_iter()
+        .map(|server| {
+            let (core, request) = (core.clone(), request.clone());
+            let future = async move {
+                core.peers.call::<Empty>(server, Operation::MarkDirectory, &request, Some(deadline)).await
+            };
+            Box::pin(future) as LocalFuture<Result<Empty, Failure>>
+        })
+        .collect();
+    let mut outcome = Ok(());
+    for answer in all(asked).await {
+        if let Err(failure) = answer
+            && (outcome.is_ok() || failure.status == Status::NotEmpty)
+        {
+            outcome = Err(failure);
+        }
+    }
+    outcome.map_err(|failure| if failure.status == Status::NotEmpty { Status::NotEmpty.into() } else { failure })
+}
+
+/// Tells the decision to all others until each has heard it.
+fn drive(core: &Rc<Core>, directory: FileId, attempt: u64, removed: bool) {
+    let core = core.clone();
+    core.reactor.clone().spawn(Class::Metadata, async move {
+        if !removed && !give_up(&core, directory, attempt).await {
+            return;
+        }
+        let request = ResolveDirectoryRequest { directory, attempt, removed };
+        if ask_all(&core, core.other_servers(), Operation::ResolveDirectory, &request, None).await {
+            settle(&core, attempt).await;
+        }
+    });
+}
+
+/// Journals that an attempt is given up and lifts our own mark. False when this server stops before.
+async fn give_up(core: &Rc<Core>, directory: FileId, attempt: u64) -> bool {
+    let phase = RemovalPhase::Aborting;
+    loop {
+        let stands = core.tables.borrow().marks.get(&directory.0).is_some_and(|mark| mark.attempt == attempt);
+        let intent = Intent::RemoveDirectory { directory, attempt, phase };
+        let mark = if stands { Record::MarkDelete(directory) } else { Record::Nothing };
+        if core.change([Record::IntentPut { number: attempt, intent }, mark]).is_ok() {
+            return true;
+        }
+        if core.stopping.get() {
+            return false;
+        }
+        core.reactor.sleep(PAUSE_NS).await;
+    }
+}
+
+/// Goes on with a removal after a restart: what was not decided is given up.
+pub fn resume_removal(core: &Rc<Core>, directory: FileId, attempt: u64, phase: RemovalPhase) {
+    drive(core, directory, attempt, phase == RemovalPhase::Committed);
+}

@@ -1,0 +1,225 @@
+//! Truncate (by itself and by Open), and ReserveAppend.
+//!
+//! A truncate of a file with chunks elsewhere is journalled as an intent before any chunk is cut, holds the file's turn
+//! until every holder has answered, and is acknowledged only then: a write that comes after the acknowledgement is never
+//! cut. After a restart of the home it goes on, and a resend of its request waits for it instead of cutting again.
+
+use super::{Encoded, Step, later};
+use crate::coordination::{Trouble, ask_all};
+use crate::core::{Caller, Core};
+use crate::failure::Failure;
+use crate::inodes::Inode;
+use crate::intents::{Intent, Origin};
+use crate::records::Record;
+use crate::waiting::{Notice, Turn, until};
+use reactor::Class;
+use std::rc::Rc;
+use wire::limits::FILE_SIZE_MAX;
+use wire::messages::{
+    EntryReply, OpenReply, ReserveAppendReply, ReserveAppendRequest, TruncateChunksRequest, TruncateRequest,
+};
+use wire::{Attributes, Decode, Encode, FileId, Kind, Layout, Operation, Status};
+
+pub fn truncate_request(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+    let request = TruncateRequest::from_bytes(params)?;
+    core.check_home(request.file)?;
+    if request.size > FILE_SIZE_MAX {
+        return Err(Status::TooLarge.into());
+    }
+    truncate(core, caller, request.file, request.size, false, reply)
+}
+
+/// Sets a file's size; `for_open` tells which reply is wanted.
+pub fn truncate(
+    core: &Rc<Core>,
+    caller: &Caller,
+    file: FileId,
+    size: u64,
+    for_open: bool,
+    reply: &mut Vec<u8>,
+) -> Result<Step, Failure> {
+    let inode = core.inode(file)?;
+    match inode.attributes.kind {
+        Kind::File => {}
+        Kind::Directory => return Err(Status::IsDirectory.into()),
+        Kind::Symlink => return Err(Status::Invalid.into()),
+    }
+    if inode.holders().is_empty() && !core.turns.is_taken(file.0) {
+        let (transaction, inode) = cut(core, inode, size);
+        encode_reply(&inode.attributes, for_open, reply);
+        core.commit(transaction, [Record::InodePut(inode), caller.outcome(reply)])?;
+        return Ok(Step::Done);
+    }
+    let (core, caller) = (core.clone(), caller.clone());
+    later(async move { Ok(Encoded(truncate_spread(&core, &caller, file, size, for_open).await?)) })
+}
+
+/// The home's part of a truncate.
+fn cut(core: &Core, mut inode: Inode, size: u64) -> (crate::store::Transaction, Inode) {
+    let attributes = &mut inode.attributes;
+    attributes.size = size;
+    attributes.truncate_generation += 1;
+    attributes.mtime = core.time();
+    attributes.ctime = attributes.mtime;
+    attributes.version += 1;
+    let mut transaction = core.store.begin();
+    if core.store.share(attributes.id.0).is_some() {
+        core.store.truncate_file(attributes.id.0, size, attributes.truncate_generation, &mut transaction);
+    }
+    (transaction, inode)
+}
+
+fn encode_reply(attributes: &Attributes, for_open: bool, reply: &mut Vec<u8>) {
+    if for_open {
+        OpenReply { attributes: attributes.clone(), created: false }.encode(reply);
+    } else {
+        EntryReply { attributes: attributes.clone(), target: b"" }.encode(reply);
+    }
+}
+
+/// A truncate with holders elsewhere that is under way.
+struct Cut {
+    number: u64,
+    file: FileId,
+    layout: Layout,
+    size: u64,
+    generation: u32,
+    holders: Vec<u32>,
+    origin: Option<Origin>,
+    for_open: bool,
+}
+
+type CutResult = Result<Vec<u8>, Failure>;
+
+async fn truncate_spread(core: &Rc<Core>, caller: &Caller, file: FileId, size: u64, for_open: bool) -> CutResult {
+    let turn = core.turns.take(file.0);
+    let turn = core.wait_until(caller.deadline, "another change of the file's size or times takes long", turn).await?;
+    let (transaction, inode) = cut(core, core.inode(file)?, size);
+    let number = core.next_number()?;
+    let attributes = &inode.attributes;
+    let cut = Cut {
+        number,
+        file,
+        layout: attributes.layout,
+        size,
+        generation: attributes.truncate_generation,
+        holders: inode.holders().to_vec(),
+        origin: caller.origin,
+        for_open,
+    };
+    core.commit(transaction, [Record::InodePut(inode), Record::IntentPut { number, intent: cut.intent() }])?;
+    let (done, trouble) = (Notice::new(), Trouble::default());
+    drive(core, cut, turn, done.clone(), trouble.clone());
+    match until(&core.reactor, caller.deadline, done.wait()).await {
+        Some(result) => result,
+        None => {
+            let trouble = trouble.borrow_mut().take();
+            Err(trouble.unwrap_or_else(|| Failure::with_text(Status::TimedOut, "servers with chunks did not answer")))
+        }
+    }
+}
+
+impl Cut {
+    fn intent(&self) -> Intent {
+        Intent::Truncate {
+            file: self.file,
+            layout: self.layout,
+            size: self.size,
+            generation: self.generation,
+            holders: self.holders.clone(),
+            origin: self.origin,
+            for_open: self.for_open,
+        }
+    }
+}
+
+fn drive(core: &Rc<Core>, cut: Cut, turn: Turn, done: Notice<CutResult>, trouble: Trouble) {
+    let core = core.clone();
+    core.reactor.clone().spawn(Class::Metadata, async move {
+        let request =
+            TruncateChunksRequest { file: cut.file, layout: cut.layout, size: cut.size, generation: cut.generation };
+        if !ask_all(&core, cut.holders.clone(), Operation::TruncateChunks, &request, Some(trouble)).await {
+            return;
+        }
+        let result = complete(&core, &cut).await;
+        drop(turn);
+        done.tell(result);
+    });
+}
+
+async fn complete(core: &Rc<Core>, cut: &Cut) -> CutResult {
+    let Ok(inode) = core.inode(cut.file) else {
+        crate::coordination::settle(core, cut.number).await;
+        return Err(Failure::new(Status::StaleFile, cut.file));
+    };
+    let mut reply = Vec::new();
+    encode_reply(&inode.attributes, cut.for_open, &mut reply);
+    let outcome = match cut.origin {
+        Some((session, sequence)) => Record::Outcome { session, sequence, reply: &reply },
+        None => Record::Nothing,
+    };
+    if core.change([Record::IntentDelete(cut.number), outcome]).is_err() {
+        crate::coordination::settle(core, cut.number).await;
+    }
+    Ok(reply)
+}
+
+/// Goes on with a truncate after a restart; who sends its request again is answered when it is done.
+pub fn resume_truncate(core: &Rc<Core>, number: u64, intent: Intent) {
+    let Intent::Truncate { file, layout, size, generation, holders, origin, for_open } = intent else {
+        unreachable!("the caller matched the kind of intent");
+    };
+    let Some(turn) = core.turns.try_take(file.0) else {
+        unreachable!("a file has one truncate under way, and nothing else runs at recovery");
+    };
+    if let Some(origin) = origin {
+        core.tables.borrow_mut().sessions.resume(origin);
+    }
+    let done = Notice::new();
+    let cut = Cut { number, file, layout, size, generation, holders, origin, for_open };
+    drive(core, cut, turn, done.clone(), Trouble::default());
+    if let Some(origin) = origin {
+        let core = core.clone();
+        core.reactor.clone().spawn(Class::Metadata, async move {
+            let result = done.wait().await;
+            crate::service::conclude(&core, origin, &result);
+        });
+    }
+}
+
+/// Moves the end of a file by `size` and answers where it was.
+pub fn reserve_append(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+    let request = ReserveAppendRequest::from_bytes(params)?;
+    core.check_home(request.file)?;
+    let inode = core.inode(request.file)?;
+    if inode.attributes.kind != Kind::File {
+        return Err(Status::IsDirectory.into());
+    }
+    if !inode.is_announced() && !core.turns.is_taken(request.file.0) {
+        reserve(core, caller, inode, request.size, reply)?;
+        return Ok(Step::Done);
+    }
+    let (core, caller) = (core.clone(), caller.clone());
+    later(async move {
+        let turn = core.turns.take(request.file.0);
+        let turn =
+            core.wait_until(caller.deadline, "another change of the file's size or times takes long", turn).await?;
+        let gathered = core.gather_now(request.file, false, &turn).await?;
+        let mut inode = core.inode(request.file)?;
+        inode.attributes.size = inode.attributes.size.max(gathered.size);
+        let mut bytes = Vec::new();
+        reserve(&core, &caller, inode, request.size, &mut bytes)?;
+        Ok(Encoded(bytes))
+    })
+}
+
+fn reserve(core: &Rc<Core>, caller: &Caller, mut inode: Inode, size: u64, reply: &mut Vec<u8>) -> Result<(), Failure> {
+    let offset = inode.attributes.size;
+    let end = offset.checked_add(size).filter(|end| *end <= FILE_SIZE_MAX).ok_or(Status::TooLarge)?;
+    inode.attributes.size = end;
+    inode.attributes.mtime = core.time();
+    inode.attributes.ctime = inode.attributes.mtime;
+    inode.attributes.version += 1;
+    ReserveAppendReply { offset }.encode(reply);
+    core.change([Record::InodePut(inode), caller.outcome(reply)])
+}

@@ -1,0 +1,101 @@
+//! Promises of this server that other servers have to help with. Each is journalled before anything of it happens and
+//! is driven on (`coordination`) until all have answered, also over restarts.
+
+use wire::{Decode, Decoder, Encode, FileId, Layout, Malformed};
+
+/// The request that an intent answers when it is done: session and sequence.
+pub type Origin = (u64, u64);
+
+/// How far the removal of a directory has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RemovalPhase {
+    /// Servers are being asked whether their share is empty. Found at recovery, it is given up.
+    Marking = 1,
+    /// Given up: the marks are being lifted.
+    Aborting = 2,
+    /// The directory is gone: tombstones are being set.
+    Committed = 3,
+}
+
+/// A promise; servers that have to answer are named by number.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Intent {
+    /// The file is gone; its chunks are to be freed.
+    Reap { file: FileId, holders: Vec<u32> },
+    /// The file was cut; chunks elsewhere are to follow. `for_open` tells which reply the origin waits for.
+    Truncate {
+        file: FileId,
+        layout: Layout,
+        size: u64,
+        generation: u32,
+        holders: Vec<u32>,
+        origin: Option<Origin>,
+        for_open: bool,
+    },
+    /// A directory is being removed.
+    RemoveDirectory { directory: FileId, attempt: u64, phase: RemovalPhase },
+}
+
+impl Encode for Intent {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Intent::Reap { file, holders } => {
+                out.push(1);
+                file.encode(out);
+                holders.encode(out);
+            }
+            Intent::Truncate { file, layout, size, generation, holders, origin, for_open } => {
+                out.push(2);
+                file.encode(out);
+                layout.encode(out);
+                size.encode(out);
+                generation.encode(out);
+                holders.encode(out);
+                origin.is_some().encode(out);
+                let (session, sequence) = origin.unwrap_or_default();
+                session.encode(out);
+                sequence.encode(out);
+                for_open.encode(out);
+            }
+            Intent::RemoveDirectory { directory, attempt, phase } => {
+                out.push(3);
+                directory.encode(out);
+                attempt.encode(out);
+                out.push(*phase as u8);
+            }
+        }
+    }
+}
+
+impl<'a> Decode<'a> for Intent {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        match u8::decode(input)? {
+            1 => Ok(Intent::Reap { file: Decode::decode(input)?, holders: Decode::decode(input)? }),
+            2 => {
+                let file = Decode::decode(input)?;
+                let layout = Decode::decode(input)?;
+                let size = Decode::decode(input)?;
+                let generation = Decode::decode(input)?;
+                let holders = Decode::decode(input)?;
+                let has_origin = bool::decode(input)?;
+                let origin = (u64::decode(input)?, u64::decode(input)?);
+                let origin = has_origin.then_some(origin);
+                let for_open = Decode::decode(input)?;
+                Ok(Intent::Truncate { file, layout, size, generation, holders, origin, for_open })
+            }
+            3 => {
+                let directory = Decode::decode(input)?;
+                let attempt = Decode::decode(input)?;
+                let phase = match u8::decode(input)? {
+                    1 => RemovalPhase::Marking,
+                    2 => RemovalPhase::Aborting,
+                    3 => RemovalPhase::Committed,
+                    _ => return Err(Malformed("phase of a removal is unknown")),
+                };
+                Ok(Intent::RemoveDirectory { directory, attempt, phase })
+            }
+            _ => Err(Malformed("kind of intent is unknown")),
+        }
+    }
+}

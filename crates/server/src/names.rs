@@ -1,0 +1,366 @@
+//! Directory entries of this server, by parent and by the hash of their names.
+//!
+//! Each directory is a radix tree over the 63-bit cursors of its entries (the upper bits of the names' hash). Hashes
+//! are even, so the tree is flat and shallow, and walking it gives the entries in the order of their cursors, whatever is
+//! inserted or removed meanwhile.
+//!
+//! Invariants
+//! 1. Entries of a leaf are sorted by (cursor, name).
+//! 2. A directory is in the table exactly while it has entries.
+
+use crate::slab::Slab;
+use crate::store::FastMap;
+use wire::identity::dentry_hash;
+use wire::{FileId, Kind};
+
+/// Children of an inner node, and the bits of the cursor that choose one.
+const FANOUT_BITS: u32 = 4;
+const FANOUT: usize = 1 << FANOUT_BITS;
+/// Entries of a leaf before it is split.
+const LEAF_COUNT_MAX: usize = 32;
+/// The first cursors are left to callers for entries of their own, such as `.` and `..`.
+const CURSOR_MIN: u64 = 16;
+const CURSOR_MAX: u64 = (1 << 63) - 2;
+
+/// Where an entry stands in a listing, by `dentry_hash`.
+pub fn cursor_of_hash(hash: u64) -> u64 {
+    (hash >> 1).clamp(CURSOR_MIN, CURSOR_MAX)
+}
+
+/// Where an entry stands in a listing.
+pub fn cursor_of(parent: FileId, name: &[u8]) -> u64 {
+    cursor_of_hash(dentry_hash(parent, name))
+}
+
+/// One entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dentry {
+    pub cursor: u64,
+    pub id: FileId,
+    pub kind: Kind,
+    pub name: Box<[u8]>,
+}
+
+enum Node {
+    Leaf(Vec<Dentry>),
+    Inner(Box<[Node; FANOUT]>),
+}
+
+impl Node {
+    fn child_index(cursor: u64, depth: u32) -> usize {
+        (cursor >> (63 - FANOUT_BITS * (depth + 1))) as usize % FANOUT
+    }
+
+    fn leaf(&self, cursor: u64) -> &[Dentry] {
+        let mut node = self;
+        let mut depth = 0;
+        loop {
+            match node {
+                Node::Leaf(entries) => return entries,
+                Node::Inner(children) => node = &children[Node::child_index(cursor, depth)],
+            }
+            depth += 1;
+        }
+    }
+
+    fn leaf_mut(&mut self, cursor: u64) -> (&mut Node, u32) {
+        let mut node = self;
+        let mut depth = 0;
+        while let Node::Inner(children) = node {
+            node = &mut children[Node::child_index(cursor, depth)];
+            depth += 1;
+        }
+        (node, depth)
+    }
+
+    fn split(&mut self, depth: u32) {
+        // Sixty bits are enough to tell entries apart; what is equal in all of them stays together.
+        if FANOUT_BITS * (depth + 1) > 60 {
+            return;
+        }
+        let Node::Leaf(entries) = self else { unreachable!("only leaves are split") };
+        let entries = std::mem::take(entries);
+        let mut children: [Node; FANOUT] = std::array::from_fn(|_| Node::Leaf(Vec::new()));
+        for entry in entries {
+            let Node::Leaf(leaf) = &mut children[Node::child_index(entry.cursor, depth)] else {
+                unreachable!("children of a fresh split are leaves");
+            };
+            leaf.push(entry);
+        }
+        *self = Node::Inner(Box::new(children));
+    }
+
+    /// Visits entries from `from` on, in order, until the visitor says false.
+    fn walk(&self, from: u64, depth: u32, visit: &mut dyn FnMut(&Dentry) -> bool) -> bool {
+        match self {
+            Node::Leaf(entries) => {
+                let start = entries.partition_point(|entry| entry.cursor < from);
+                entries[start..].iter().all(visit)
+            }
+            Node::Inner(children) => {
+                let first = Node::child_index(from, depth);
+                for (index, child) in children.iter().enumerate().skip(first) {
+                    let start = if index == first { from } else { 0 };
+                    // Below a later child every cursor counts, and 0 is below all of them.
+                    let go_on =
+                        if index == first { child.walk(start, depth + 1, visit) } else { child.walk_all(visit) };
+                    if !go_on {
+                        return false;
+                    }
+                }
+                true
+            }
+        }
+    }
+
+    fn walk_all(&self, visit: &mut dyn FnMut(&Dentry) -> bool) -> bool {
+        match self {
+            Node::Leaf(entries) => entries.iter().all(visit),
+            Node::Inner(children) => children.iter().all(|child| child.walk_all(visit)),
+        }
+    }
+}
+
+fn position(entries: &[Dentry], cursor: u64, name: &[u8]) -> Result<usize, usize> {
+    entries.binary_search_by(|entry| entry.cursor.cmp(&cursor).then_with(|| (*entry.name).cmp(name)))
+}
+
+struct Directory {
+    parent: FileId,
+    count: u64,
+    root: Node,
+}
+
+/// All entries of this server.
+#[derive(Default)]
+pub struct Names {
+    directories: FastMap<u64, u32>,
+    slab: Slab<Directory>,
+    count: u64,
+}
+
+/// A place in a walk over all entries that may be left and taken up again.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct WalkPosition {
+    directory: u32,
+    cursor: u64,
+}
+
+impl Names {
+    fn directory(&self, parent: FileId) -> Option<&Directory> {
+        self.slab.get(*self.directories.get(&parent.0)?)
+    }
+
+    /// The entry of a name. `cursor` is `cursor_of(parent, name)`.
+    pub fn get(&self, parent: FileId, name: &[u8], cursor: u64) -> Option<(FileId, Kind)> {
+        let entries = self.directory(parent)?.root.leaf(cursor);
+        let index = position(entries, cursor, name).ok()?;
+        Some((entries[index].id, entries[index].kind))
+    }
+
+    /// Adds an entry or replaces what the name stood for.
+    pub fn put(&mut self, parent: FileId, name: &[u8], id: FileId, kind: Kind) {
+        let cursor = cursor_of(parent, name);
+        let slab = &mut self.slab;
+        let index = *self
+            .directories
+            .entry(parent.0)
+            .or_insert_with(|| slab.insert(Directory { parent, count: 0, root: Node::Leaf(Vec::new()) }));
+        let Some(directory) = slab.get_mut(index) else { unreachable!("the table of directories names live ones") };
+        let (leaf, depth) = directory.root.leaf_mut(cursor);
+        let Node::Leaf(entries) = leaf else { unreachable!("a search ends at a leaf") };
+        let entry = Dentry { cursor, id, kind, name: name.into() };
+        match position(entries, cursor, name) {
+            Ok(index) => entries[index] = entry,
+            Err(index) => {
+                entries.insert(index, entry);
+                directory.count += 1;
+                self.count += 1;
+                if entries.len() > LEAF_COUNT_MAX {
+                    leaf.split(depth);
+                }
+            }
+        }
+    }
+
+    /// Removes an entry; false when there is none.
+    pub fn remove(&mut self, parent: FileId, name: &[u8]) -> bool {
+        let cursor = cursor_of(parent, name);
+        let Some(&index) = self.directories.get(&parent.0) else { return false };
+        let Some(directory) = self.slab.get_mut(index) else {
+            unreachable!("the table of directories names live ones")
+        };
+        let (leaf, _) = directory.root.leaf_mut(cursor);
+        let Node::Leaf(entries) = leaf else { unreachable!("a search ends at a leaf") };
+        let Ok(found) = position(entries, cursor, name) else { return false };
+        entries.remove(found);
+        if entries.is_empty() {
+            *entries = Vec::new();
+        }
+        directory.count -= 1;
+        self.count -= 1;
+        if directory.count == 0 {
+            self.slab.remove(index);
+            self.directories.remove(&parent.0);
+        }
+        true
+    }
+
+    /// Whether this server holds no entry of the directory.
+    pub fn is_empty(&self, parent: FileId) -> bool {
+        !self.directories.contains_key(&parent.0)
+    }
+
+    /// Entries on this server.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Visits a directory's entries from a cursor on, in the order of cursors, until the visitor says false.
+    pub fn walk(&self, parent: FileId, from: u64, visit: &mut dyn FnMut(&Dentry) -> bool) {
+        if let Some(directory) = self.directory(parent) {
+            directory.root.walk(from.min(CURSOR_MAX + 1), 0, visit);
+        }
+    }
+
+    /// Visits about `count` entries of all directories from a place on; returns where to go on, or nothing at the end.
+    pub fn walk_step(
+        &self,
+        from: WalkPosition,
+        count: usize,
+        visit: &mut dyn FnMut(FileId, &Dentry),
+    ) -> Option<WalkPosition> {
+        let mut left = count;
+        let mut place = from;
+        while place.directory < self.slab.limit() {
+            if let Some(directory) = self.slab.get(place.directory) {
+                let mut last = place.cursor;
+                let finished = directory.root.walk(place.cursor, 0, &mut |entry| {
+                    // Entries of one cursor are never parted, or going on would lose the later ones.
+                    if left == 0 && entry.cursor != last {
+                        last = entry.cursor;
+                        return false;
+                    }
+                    last = entry.cursor;
+                    left = left.saturating_sub(1);
+                    visit(directory.parent, entry);
+                    true
+                });
+                if !finished {
+                    return Some(WalkPosition { directory: place.directory, cursor: last });
+                }
+            }
+            place = WalkPosition { directory: place.directory + 1, cursor: 0 };
+            if left == 0 {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    /// Visits all entries.
+    pub fn for_each(&self, visit: &mut dyn FnMut(FileId, &Dentry)) {
+        for directory in self.slab.iter() {
+            directory.root.walk_all(&mut |entry| {
+                visit(directory.parent, entry);
+                true
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    const PARENT: FileId = FileId(77 << 20);
+
+    fn check(names: &Names, model: &BTreeMap<(u64, Vec<u8>), u64>) {
+        let mut seen = Vec::new();
+        names.walk(PARENT, 0, &mut |entry| {
+            seen.push(((entry.cursor, entry.name.to_vec()), entry.id.0));
+            true
+        });
+        let expected: Vec<_> = model.iter().map(|(key, id)| (key.clone(), *id)).collect();
+        assert_eq!(seen, expected);
+        assert_eq!(names.count(), model.len() as u64);
+        assert_eq!(names.is_empty(PARENT), model.is_empty());
+    }
+
+    /// Goal: the table behaves like an ordered map, through growth and shrinkage.
+    /// Method: random puts and removes beside a `BTreeMap`, compared in full now and then.
+    #[test]
+    fn behaves_like_an_ordered_map() {
+        let mut names = Names::default();
+        let mut model = BTreeMap::new();
+        let mut state = 12345u64;
+        for step in 0..20_000u64 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let name = format!("file.{}", (state >> 33) % 2000).into_bytes();
+            let cursor = cursor_of(PARENT, &name);
+            let growing = step < 10_000;
+            if (state >> 20) % 4 < if growing { 3 } else { 1 } {
+                names.put(PARENT, &name, FileId(step), Kind::File);
+                model.insert((cursor, name.clone()), step);
+            } else {
+                assert_eq!(names.remove(PARENT, &name), model.remove(&(cursor, name.clone())).is_some());
+            }
+            assert_eq!(
+                names.get(PARENT, &name, cursor).map(|(id, _)| id.0),
+                model.get(&(cursor, name.clone())).copied()
+            );
+            if step % 997 == 0 {
+                check(&names, &model);
+            }
+        }
+        check(&names, &model);
+        for (_, name) in model.keys() {
+            assert!(names.remove(PARENT, name));
+        }
+        check(&names, &BTreeMap::new());
+    }
+
+    /// Goal: a listing in pages meets every entry that was there all along exactly once, whatever else changes.
+    /// Method: pages of 7 entries; between pages other names are removed and added.
+    #[test]
+    fn cursors_stay_valid() {
+        let mut names = Names::default();
+        for index in 0..1000u64 {
+            names.put(PARENT, format!("stays.{index}").as_bytes(), FileId(index), Kind::File);
+            names.put(PARENT, format!("goes.{index}").as_bytes(), FileId(index), Kind::File);
+        }
+        let mut seen = Vec::new();
+        let mut cursor = 0;
+        for round in 0.. {
+            let mut page = Vec::new();
+            names.walk(PARENT, cursor, &mut |entry| {
+                page.push(entry.clone());
+                page.len() < 7
+            });
+            let Some(last) = page.last() else { break };
+            cursor = last.cursor + 1;
+            seen.extend(page.into_iter().filter(|entry| entry.name.starts_with(b"stays")).map(|entry| entry.id.0));
+            names.remove(PARENT, format!("goes.{round}").as_bytes());
+            names.put(PARENT, format!("new.{round}").as_bytes(), FileId(5), Kind::File);
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..1000).collect::<Vec<_>>());
+    }
+
+    /// Goal: a walk in steps over several directories meets every entry.
+    #[test]
+    fn steps_meet_everything() {
+        let mut names = Names::default();
+        for index in 0..5000u64 {
+            names.put(FileId((index % 13) << 20), format!("{index}").as_bytes(), FileId(index), Kind::File);
+        }
+        let mut seen = Vec::new();
+        let mut place = Some(WalkPosition::default());
+        while let Some(from) = place {
+            place = names.walk_step(from, 17, &mut |_, entry| seen.push(entry.id.0));
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..5000).collect::<Vec<_>>());
+    }
+}

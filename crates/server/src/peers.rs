@@ -1,0 +1,81 @@
+//! Ways to the other servers: one channel for each server and call level, made when it is first needed.
+
+use crate::failure::Failure;
+use crate::options::ServerOptions;
+use reactor::{Call, Channel, ChannelOptions, ChannelStatistics, Nanos, Reactor};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use wire::handshake::Role;
+use wire::operation::LEVEL_CLIENT;
+use wire::{Decode, Encode, Operation};
+
+/// See the module.
+pub struct Peers {
+    reactor: Reactor,
+    options: ServerOptions,
+    session: u64,
+    channels: RefCell<BTreeMap<(u32, u8), Channel>>,
+}
+
+impl Peers {
+    pub fn new(reactor: &Reactor, options: &ServerOptions) -> Peers {
+        Peers {
+            reactor: reactor.clone(),
+            options: options.clone(),
+            session: reactor.random(),
+            channels: RefCell::default(),
+        }
+    }
+
+    fn channel(&self, server: u32, level: u8) -> Channel {
+        assert!(server != self.options.index, "a server does not call itself");
+        assert!(level > LEVEL_CLIENT, "servers call each other at levels of their own");
+        let make = || {
+            let options = ChannelOptions {
+                cluster: self.options.cluster.clone(),
+                server,
+                role: Role::Server,
+                from_server: self.options.index,
+                level,
+                session: self.session,
+                uid: 0,
+                gid: 0,
+                timeout: self.options.timeout,
+            };
+            Channel::new(&self.reactor, options)
+        };
+        self.channels.borrow_mut().entry((server, level)).or_insert_with(make).clone()
+    }
+
+    /// Calls another server and decodes its reply. Errors name that server.
+    pub async fn call<R: for<'a> Decode<'a>>(
+        &self,
+        server: u32,
+        operation: Operation,
+        params: &impl Encode,
+        deadline: Option<Nanos>,
+    ) -> Result<R, Failure> {
+        let mut call = Call::new(operation, params);
+        call.deadline = deadline;
+        let reply = self.channel(server, operation.level()).call(call).await?;
+        R::from_bytes(&reply.params).map_err(|error| {
+            let text = format!("{} on server {server}: {error}", operation.name());
+            Failure::with_text(wire::Status::Io, text)
+        })
+    }
+
+    /// Ends all channels; calls under way fail.
+    pub fn close(&self) {
+        let channels: Vec<Channel> = self.channels.borrow().values().cloned().collect();
+        channels.iter().for_each(Channel::close);
+    }
+
+    /// Counters by server and level.
+    pub fn statistics(&self) -> Vec<(u32, u8, ChannelStatistics)> {
+        self.channels
+            .borrow()
+            .iter()
+            .map(|((server, level), channel)| (*server, *level, channel.statistics()))
+            .collect()
+    }
+}

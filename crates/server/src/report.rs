@@ -1,0 +1,282 @@
+//! What the counters say, as JSON and as Prometheus text; and a sample each second while something happens.
+
+use crate::core::Core;
+use crate::statistics::{Counters, Sample, SampleClass};
+use reactor::{Class, Nanos};
+use std::fmt::Write as _;
+use std::rc::Rc;
+use wire::handshake::Role;
+use wire::operation::OperationClass;
+
+const SAMPLE_INTERVAL_NS: Nanos = 1_000_000_000;
+/// Peers that a report names; of more it tells the number.
+const PEER_COUNT_MAX: usize = 256;
+const CLASSES: [(&str, OperationClass); 2] = [("metadata", OperationClass::Metadata), ("data", OperationClass::Data)];
+
+/// Takes a sample each second until a second passes in which nothing came and nothing is under way.
+pub fn start_sampling(core: &Rc<Core>) {
+    if core.statistics.sampling.replace(true) {
+        return;
+    }
+    let core = core.clone();
+    core.reactor.clone().spawn(Class::Background, async move {
+        loop {
+            let before = core.statistics.arrivals.get();
+            core.reactor.sleep(SAMPLE_INTERVAL_NS).await;
+            core.statistics.add_sample(sample(&core));
+            let idle = core.statistics.arrivals.get() == before && core.statistics.active() == 0;
+            if idle || core.stopping.get() {
+                break;
+            }
+        }
+        core.statistics.sampling.set(false);
+    });
+}
+
+fn sample(core: &Core) -> Sample {
+    let usage = core.store.usage();
+    Sample {
+        time: core.reactor.wall_clock(),
+        busy_ns: core.reactor.statistics().busy_ns,
+        metadata: SampleClass::of(&core.statistics.class(OperationClass::Metadata)),
+        data: SampleClass::of(&core.statistics.class(OperationClass::Data)),
+        journal_used: usage.journal_used,
+        bytes_free: usage.free,
+    }
+}
+
+/// A JSON object in the making. Keys and texts are our own and need no escapes.
+struct Object<'a> {
+    out: &'a mut String,
+    first: bool,
+}
+
+impl<'a> Object<'a> {
+    fn begin(out: &'a mut String) -> Object<'a> {
+        out.push('{');
+        Object { out, first: true }
+    }
+
+    fn key(&mut self, key: &str) -> &mut String {
+        if !self.first {
+            self.out.push(',');
+        }
+        self.first = false;
+        // Writing to a string does not fail.
+        let _ = write!(self.out, "\"{key}\":");
+        self.out
+    }
+
+    fn number(&mut self, key: &str, value: u64) {
+        let _ = write!(self.key(key), "{value}");
+    }
+
+    fn numbers(&mut self, values: &[(&str, u64)]) {
+        for (key, value) in values {
+            self.number(key, *value);
+        }
+    }
+
+    fn text(&mut self, key: &str, value: &str) {
+        let _ = write!(self.key(key), "\"{value}\"");
+    }
+
+    fn object(&mut self, key: &str, fill: impl FnOnce(&mut Object<'_>)) {
+        let out = self.key(key);
+        let mut inner = Object::begin(out);
+        fill(&mut inner);
+        inner.out.push('}');
+    }
+
+    fn list<T>(&mut self, key: &str, items: impl Iterator<Item = T>, mut fill: impl FnMut(&mut Object<'_>, T)) {
+        let out = self.key(key);
+        out.push('[');
+        for (index, item) in items.enumerate() {
+            if index > 0 {
+                out.push(',');
+            }
+            let mut inner = Object::begin(out);
+            fill(&mut inner, item);
+            inner.out.push('}');
+        }
+        out.push(']');
+    }
+}
+
+/// Everything as one JSON object, with the youngest `sample_count` samples. Times are nanoseconds unless named else.
+pub fn json(core: &Core, sample_count: usize) -> String {
+    let mut text = String::with_capacity(8192);
+    let mut object = Object::begin(&mut text);
+    object.number("server", u64::from(core.index));
+    object.text("address", &core.cluster.servers[core.index as usize].address.to_string());
+    object.text("driver", core.reactor.driver_name());
+    object.number("uptime_ns", core.reactor.now().saturating_sub(core.started));
+    let turns = core.reactor.statistics();
+    object.object("loop", |object| {
+        object.numbers(&[
+            ("turns", turns.turns),
+            ("polls", turns.polls),
+            ("wakeups", turns.wakeups),
+            ("sleeps", turns.sleeps),
+            ("busy_ns", turns.busy_ns),
+            ("waiting_ns", turns.waiting_ns),
+        ]);
+    });
+    object.object("store", |object| object.numbers(&store_numbers(core)));
+    object.object("tables", |object| object.numbers(&table_numbers(core)));
+    object.object("classes", |object| {
+        for (name, class) in CLASSES {
+            object.object(name, |object| put_counters(object, &core.statistics.class(class)));
+        }
+    });
+    object.object("operations", |object| {
+        core.statistics.for_each(&mut |operation, counters| {
+            object.object(operation.name(), |object| put_counters(object, counters));
+        });
+    });
+    put_peers(core, &mut object);
+    object.list("samples", core.statistics.samples(sample_count).iter(), |object, sample| put_sample(object, sample));
+    text.push('}');
+    text
+}
+
+fn store_numbers(core: &Core) -> [(&'static str, u64); 9] {
+    let usage = core.store.usage();
+    [
+        ("bytes_total", usage.size),
+        ("bytes_free", usage.free),
+        ("bytes_backed", usage.backed),
+        ("journal_size", usage.journal_size),
+        ("journal_used", usage.journal_used),
+        ("chunks", usage.chunks),
+        ("files", usage.files),
+        ("checkpoints", core.checkpoints.count.get()),
+        ("checkpoints_failed", core.checkpoints.failed.get()),
+    ]
+}
+
+fn table_numbers(core: &Core) -> [(&'static str, u64); 6] {
+    let tables = core.tables.borrow();
+    [
+        ("dentries", tables.names.count()),
+        ("inodes", tables.inodes.count()),
+        ("sessions", tables.sessions.count() as u64),
+        ("intents", tables.intents.len() as u64),
+        ("tombstones", tables.tombstones.len() as u64),
+        ("marks", tables.marks.len() as u64),
+    ]
+}
+
+fn counter_numbers(counters: &Counters) -> [(&'static str, u64); 9] {
+    [
+        ("arrivals", counters.arrivals),
+        ("finished", counters.finished),
+        ("failed", counters.failed),
+        ("req_qdepth", counters.qdepth),
+        ("req_active", counters.active),
+        ("req_waittime_ns", counters.wait_ns),
+        ("service_ns", counters.service_ns),
+        ("bytes_in", counters.bytes_in),
+        ("bytes_out", counters.bytes_out),
+    ]
+}
+
+fn put_counters(object: &mut Object<'_>, counters: &Counters) {
+    object.numbers(&counter_numbers(counters));
+    object.numbers(&[
+        ("service_ns_p50", counters.service_ns_quantile(500)),
+        ("service_ns_p99", counters.service_ns_quantile(990)),
+        ("service_ns_max", counters.service_ns_max),
+    ]);
+}
+
+fn put_peers(core: &Core, object: &mut Object<'_>) {
+    let Some(handle) = core.handle.borrow().clone() else { return };
+    let served = handle.statistics();
+    object.numbers(&[
+        ("connections", served.connections as u64),
+        ("connections_refused", served.connections_refused),
+        ("bytes_received", served.bytes_received),
+        ("bytes_sent", served.bytes_sent),
+    ]);
+    object.list("peers", handle.peers().iter().take(PEER_COUNT_MAX), |object, (peer, received, sent)| {
+        object.text("session", &format!("{:016x}", peer.session));
+        object.text("role", if peer.role == Role::Server { "server" } else { "client" });
+        if peer.role == Role::Server {
+            object.number("server", u64::from(peer.from_server));
+        }
+        object.numbers(&[
+            ("level", u64::from(peer.level)),
+            ("uid", u64::from(peer.uid)),
+            ("bytes_received", *received),
+            ("bytes_sent", *sent),
+        ]);
+    });
+    object.list("channels", core.peers.statistics().iter(), |object, (server, level, channel)| {
+        object.numbers(&[
+            ("server", u64::from(*server)),
+            ("level", u64::from(*level)),
+            ("calls", channel.calls),
+            ("resends", channel.resends),
+            ("connects", channel.connects),
+        ]);
+    });
+}
+
+fn put_sample(object: &mut Object<'_>, sample: &Sample) {
+    object.numbers(&[
+        ("time_ns", sample.time.max(0) as u64),
+        ("busy_ns", sample.busy_ns),
+        ("journal_used", sample.journal_used),
+        ("bytes_free", sample.bytes_free),
+    ]);
+    for (name, class) in [("metadata", &sample.metadata), ("data", &sample.data)] {
+        object.object(name, |object| {
+            object.numbers(&[
+                ("arrivals", class.arrivals),
+                ("finished", class.finished),
+                ("req_qdepth", class.qdepth),
+                ("req_active", class.active),
+                ("req_waittime_ns", class.wait_ns),
+                ("service_ns", class.service_ns),
+                ("bytes_in", class.bytes_in),
+                ("bytes_out", class.bytes_out),
+            ]);
+        });
+    }
+}
+
+/// Whether a number of a counter table only ever rises.
+fn is_total(name: &str) -> bool {
+    !matches!(name, "req_qdepth" | "req_active")
+}
+
+/// The same in the text format of Prometheus (version 0.0.4), without the samples.
+pub fn prometheus(core: &Core) -> String {
+    let mut text = String::with_capacity(8192);
+    let turns = core.reactor.statistics();
+    let _ = writeln!(text, "# TYPE tabane_loop_busy_ns counter\ntabane_loop_busy_ns {}", turns.busy_ns);
+    let _ = writeln!(text, "# TYPE tabane_loop_waiting_ns counter\ntabane_loop_waiting_ns {}", turns.waiting_ns);
+    for (name, value) in store_numbers(core).into_iter().chain(table_numbers(core)) {
+        let _ = writeln!(text, "# TYPE tabane_{name} gauge\ntabane_{name} {value}");
+    }
+    let mut operations: Vec<(&str, [(&str, u64); 9])> = Vec::new();
+    core.statistics.for_each(&mut |operation, counters| operations.push((operation.name(), counter_numbers(counters))));
+    let classes: Vec<_> =
+        CLASSES.iter().map(|(name, class)| (*name, counter_numbers(&core.statistics.class(*class)))).collect();
+    for (label, rows) in [("operation", &operations), ("class", &classes)] {
+        for column in 0..rows.first().map_or(0, |row| row.1.len()) {
+            let name = rows[0].1[column].0;
+            let kind = if is_total(name) { "counter" } else { "gauge" };
+            let _ = writeln!(text, "# TYPE tabane_{label}_{name} {kind}");
+            for (value, numbers) in rows {
+                let _ = writeln!(text, "tabane_{label}_{name}{{{label}=\"{value}\"}} {}", numbers[column].1);
+            }
+        }
+    }
+    if let Some(handle) = core.handle.borrow().as_ref() {
+        let served = handle.statistics();
+        let _ = writeln!(text, "# TYPE tabane_connections gauge\ntabane_connections {}", served.connections);
+    }
+    text
+}

@@ -1,0 +1,373 @@
+//! From a request that came in to the handler that does it, and from its end to the reply: exactly once, in order of
+//! arrival, with a bounded number under way.
+//!
+//! Invariants
+//! 1. A request of a client that waits for other servers is one of at most `ACTIVE_MAX`; others queue. Requests of
+//!    servers run at once and never queue, so that what the active ones wait for always comes. Writes are bounded by the
+//!    number of connections, each of which brings one body at a time, and by their windows.
+//! 2. Each request that `Sessions::begin` called new ends in `conclude` or `Sessions::abandon`.
+
+use crate::core::{Caller, Core};
+use crate::failure::Failure;
+use crate::handlers::WriteEnd;
+use crate::handlers::{self, Step};
+use crate::intents::Origin;
+use crate::records::Record;
+use crate::sessions::Begin;
+use crate::waiting::until;
+use reactor::{BodyPiece, Class, Incoming, Nanos, Peer, ReplyBody, Service};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use wire::handshake::Role;
+use wire::messages::{Empty, StatisticsRequest};
+use wire::operation::LEVEL_CLIENT;
+use wire::{Decode, Encode, FileId, Operation, Status};
+
+/// Requests of clients that may wait for other servers at a time.
+pub const ACTIVE_MAX: usize = 256;
+
+/// Shortest time between two looks for idle sessions.
+const EXPIRY_PAUSE_NS: Nanos = 100_000_000;
+
+/// The service of one server.
+pub struct Front {
+    core: Rc<Core>,
+    active: Cell<usize>,
+    queue: RefCell<VecDeque<Waiting>>,
+    /// Reply parameters are put together here.
+    scratch: RefCell<Vec<u8>>,
+}
+
+struct Waiting {
+    incoming: Incoming,
+    caller: Caller,
+    step: Step,
+}
+
+impl Front {
+    pub fn new(core: &Rc<Core>) -> Front {
+        Front {
+            core: core.clone(),
+            active: Cell::new(0),
+            queue: RefCell::default(),
+            scratch: RefCell::new(Vec::with_capacity(1024)),
+        }
+    }
+}
+
+impl Service for Front {
+    fn connected(&self, peer: &Peer, resume: bool) -> Result<bool, Status> {
+        let core = &self.core;
+        if core.stopping.get() {
+            return Err(Status::Draining);
+        }
+        if peer.role == Role::Server {
+            let known = peer.from_server < core.cluster.server_count() && peer.from_server != core.index;
+            return if known && peer.level != LEVEL_CLIENT { Ok(true) } else { Err(Status::NotPermitted) };
+        }
+        if peer.level != LEVEL_CLIENT {
+            return Err(Status::NotPermitted);
+        }
+        let known = core.tables.borrow().sessions.is_known(peer.session);
+        if !known {
+            // A session that comes back and is not known here goes on as a new one, after it was told so.
+            self.add_session(peer.session)?;
+        }
+        core.tables.borrow_mut().sessions.connected(peer.session);
+        Ok(known || !resume)
+    }
+
+    fn disconnected(&self, peer: &Peer) {
+        if peer.role == Role::Client {
+            let now = self.core.reactor.now();
+            let idle = self.core.tables.borrow_mut().sessions.disconnected(peer.session, now);
+            if idle {
+                start_expiry(&self.core);
+            }
+        }
+    }
+
+    fn request(self: Rc<Self>, incoming: Incoming) {
+        let core = &self.core;
+        let operation = incoming.operation;
+        core.statistics.arrived(operation);
+        if !core.statistics.sampling.get() {
+            crate::report::start_sampling(core);
+        }
+        if core.stopping.get() {
+            core.statistics.not_started(operation);
+            incoming.fail(Status::Draining, FileId::default(), b"the server is shutting down");
+            return;
+        }
+        let sequence = incoming.header.session_sequence;
+        if sequence == 0 {
+            return self.start(incoming, None);
+        }
+        let origin = (incoming.peer.session, sequence);
+        let mut tables = core.tables.borrow_mut();
+        match tables.sessions.begin(origin, incoming.header.session_acknowledged) {
+            Begin::New => {
+                drop(tables);
+                self.start(incoming, Some(origin));
+            }
+            Begin::Repeated(outcome) => {
+                let (status, bytes) = (outcome.status, outcome.bytes.clone());
+                drop(tables);
+                core.statistics.not_started(operation);
+                incoming.answer(status, &bytes, ReplyBody::default());
+            }
+            Begin::Active(waiting) => {
+                core.statistics.not_started(operation);
+                waiting.push(incoming);
+            }
+            Begin::Unknown => {
+                drop(tables);
+                core.statistics.not_started(operation);
+                incoming.fail(Status::OutcomeUnknown, FileId::default(), b"the request was answered before");
+            }
+        }
+    }
+}
+
+impl Front {
+    /// Journals a session before its first request, so that a resend after a restart finds it known.
+    fn add_session(&self, session: u64) -> Result<(), Status> {
+        let room = self.core.tables.borrow().sessions.room()?;
+        let gone = room.map_or(Record::Nothing, Record::SessionDelete);
+        self.core.change([gone, Record::SessionPut(session)]).map_err(|failure| failure.status)
+    }
+
+    fn start(self: Rc<Self>, incoming: Incoming, origin: Option<Origin>) {
+        let core = &self.core;
+        let caller = Caller { peer: incoming.peer.clone(), origin, deadline: incoming.deadline() };
+        let started = core.reactor.now();
+        core.statistics.started(incoming.operation, started.saturating_sub(incoming.arrived));
+        match incoming.operation {
+            Operation::Write => {
+                let front = self.clone();
+                core.reactor.spawn(Class::Data, front.write(incoming, caller, started));
+            }
+            Operation::Read => {
+                let result = handlers::read(core, &incoming.params);
+                self.answer_with_body(incoming, result, started);
+            }
+            Operation::ReadDirectory => {
+                let result = handlers::read_directory(core, &incoming.params);
+                self.answer_with_body(incoming, result, started);
+            }
+            Operation::Statistics => {
+                let result = statistics(core, &incoming.params);
+                self.answer_with_body(incoming, result, started);
+            }
+            _ => self.run(incoming, caller, started),
+        }
+    }
+
+    /// Runs a handler at once; what has to wait goes on in a task of its own.
+    fn run(self: Rc<Self>, incoming: Incoming, caller: Caller, started: Nanos) {
+        let mut reply = self.scratch.take();
+        reply.clear();
+        let result = self.attempt(&caller, &incoming, &mut reply);
+        match result {
+            Ok(Step::Done) => self.finish(incoming, &caller, Ok(&reply), started),
+            Err(failure) => self.finish(incoming, &caller, Err(&failure), started),
+            Ok(step) if caller.peer.level == LEVEL_CLIENT && self.active.get() >= ACTIVE_MAX => {
+                self.queue.borrow_mut().push_back(Waiting { incoming, caller, step });
+            }
+            Ok(step) => self.clone().spawn(Waiting { incoming, caller, step }, started),
+        }
+        self.scratch.replace(reply);
+    }
+
+    fn attempt(&self, caller: &Caller, incoming: &Incoming, reply: &mut Vec<u8>) -> Result<Step, Failure> {
+        let core = &self.core;
+        if incoming.operation.is_mutating() && core.is_journal_low() {
+            return Ok(Step::Blocked(core.checkpoints.finished()));
+        }
+        handlers::handle(core, caller, incoming.operation, &incoming.params, reply)
+    }
+
+    fn spawn(self: Rc<Self>, waiting: Waiting, started: Nanos) {
+        self.active.set(self.active.get() + 1);
+        let reactor = self.core.reactor.clone();
+        reactor.spawn(Class::Metadata, self.wait(waiting, started));
+    }
+
+    async fn wait(self: Rc<Self>, waiting: Waiting, started: Nanos) {
+        let Waiting { incoming, caller, mut step } = waiting;
+        let result = loop {
+            step = match step {
+                Step::Done => unreachable!("what is done does not wait"),
+                Step::Later(future) => break future.await,
+                Step::Blocked(notice) => {
+                    if until(&self.core.reactor, caller.deadline, notice.wait()).await.is_none() {
+                        let text = "what the request waits for (the removal of its directory, or room in the journal) takes long";
+                        break Err(Failure::with_text(Status::TimedOut, text));
+                    }
+                    let mut reply = Vec::new();
+                    match self.attempt(&caller, &incoming, &mut reply) {
+                        Ok(Step::Done) => break Ok(reply),
+                        Ok(step) => step,
+                        Err(failure) => break Err(failure),
+                    }
+                }
+            };
+        };
+        self.finish(incoming, &caller, result.as_ref().map(Vec::as_slice), started);
+        self.active.set(self.active.get() - 1);
+        self.admit();
+    }
+
+    /// Starts those that queue for as long as there is room.
+    fn admit(self: &Rc<Self>) {
+        while self.active.get() < ACTIVE_MAX {
+            let Some(waiting) = self.queue.borrow_mut().pop_front() else { return };
+            let now = self.core.reactor.now();
+            if waiting.incoming.expired(now) {
+                let failure =
+                    Failure::with_text(Status::TimedOut, "the server was too busy to start the request in time");
+                self.finish(waiting.incoming, &waiting.caller, Err(&failure), now);
+                continue;
+            }
+            self.clone().spawn(waiting, now);
+        }
+    }
+
+    async fn write(self: Rc<Self>, mut incoming: Incoming, caller: Caller, started: Nanos) {
+        match handlers::write(&self.core, &caller, &mut incoming).await {
+            Ok(reply) => self.finish(incoming, &caller, Ok(&reply), started),
+            Err(WriteEnd::Failed(failure)) => self.finish(incoming, &caller, Err(&failure), started),
+            Err(WriteEnd::Disconnected) => self.abandon(incoming, &caller, started),
+        }
+    }
+
+    /// A body that never came leaves nothing behind. If the request was sent again meanwhile, that copy is executed.
+    fn abandon(self: Rc<Self>, incoming: Incoming, caller: &Caller, started: Nanos) {
+        let took = self.core.reactor.now().saturating_sub(started);
+        self.core.statistics.finished(incoming.operation, took, true, 0, 0);
+        drop(incoming);
+        let Some(origin) = caller.origin else { return };
+        let mut copies = self.core.tables.borrow_mut().sessions.abandon(origin);
+        copies.retain(Incoming::is_connected);
+        // A session has one connection, so that only the last copy has a caller.
+        if let Some(copy) = copies.pop() {
+            self.core.statistics.arrived(copy.operation);
+            let acknowledged = copy.header.session_acknowledged;
+            let is_new = matches!(self.core.tables.borrow_mut().sessions.begin(origin, acknowledged), Begin::New);
+            if is_new {
+                self.start(copy, Some(origin));
+            } else {
+                self.core.statistics.not_started(copy.operation);
+                copy.fail(Status::OutcomeUnknown, FileId::default(), b"the request was answered before");
+            }
+        }
+    }
+
+    fn finish(&self, incoming: Incoming, caller: &Caller, result: Result<&[u8], &Failure>, started: Nanos) {
+        let core = &self.core;
+        let took = core.reactor.now().saturating_sub(started);
+        let bytes_in = if result.is_ok() { incoming.body_size() as u64 } else { 0 };
+        core.statistics.finished(incoming.operation, took, result.is_err(), bytes_in, 0);
+        match result {
+            Ok(reply) => {
+                let copies = note_outcome(core, caller.origin, Status::Ok, reply);
+                incoming.reply_encoded(reply);
+                copies.into_iter().for_each(|copy| copy.reply_encoded(reply));
+            }
+            Err(failure) => {
+                let params = failure.to_params();
+                let copies = note_outcome(core, caller.origin, failure.status, &params);
+                incoming.answer(failure.status, &params, ReplyBody::default());
+                for copy in copies {
+                    copy.answer(failure.status, &params, ReplyBody::default());
+                }
+            }
+        }
+    }
+
+    /// Answers a request that changed nothing and whose reply has a body.
+    fn answer_with_body<R: Encode>(&self, incoming: Incoming, result: Result<(R, ReplyBody), Failure>, started: Nanos) {
+        let core = &self.core;
+        let took = core.reactor.now().saturating_sub(started);
+        match result {
+            Ok((reply, body)) => {
+                let bytes_out = body.pieces.iter().map(piece_size).sum();
+                core.statistics.finished(incoming.operation, took, false, 0, bytes_out);
+                let mut params = self.scratch.take();
+                params.clear();
+                reply.encode(&mut params);
+                incoming.answer(Status::Ok, &params, body);
+                self.scratch.replace(params);
+            }
+            Err(failure) => {
+                core.statistics.finished(incoming.operation, took, true, 0, 0);
+                incoming.fail(failure.status, failure.id, &failure.text);
+            }
+        }
+    }
+}
+
+fn piece_size(piece: &BodyPiece) -> u64 {
+    match piece {
+        BodyPiece::Span(span) => span.size,
+        BodyPiece::Zero(size) => *size as u64,
+        BodyPiece::Bytes(bytes) => bytes.len() as u64,
+    }
+}
+
+fn note_outcome(core: &Core, origin: Option<Origin>, status: Status, bytes: &[u8]) -> Vec<Incoming> {
+    match origin {
+        Some(origin) => core.tables.borrow_mut().sessions.finish(origin, status, bytes),
+        None => Vec::new(),
+    }
+}
+
+/// Ends a request of an earlier life of this server: whoever sent it again is answered.
+pub fn conclude(core: &Core, origin: Origin, result: &Result<Vec<u8>, Failure>) {
+    let (status, params) = match result {
+        Ok(reply) => (Status::Ok, reply.clone()),
+        Err(failure) => (failure.status, failure.to_params()),
+    };
+    for copy in note_outcome(core, Some(origin), status, &params) {
+        copy.answer(status, &params, ReplyBody::default());
+    }
+}
+
+fn statistics(core: &Core, params: &[u8]) -> Result<(Empty, ReplyBody), Failure> {
+    let request = StatisticsRequest::from_bytes(params)?;
+    let text = match request.format {
+        0 => crate::report::json(core, 1),
+        1 => crate::report::prometheus(core),
+        2 => crate::report::json(core, usize::MAX),
+        _ => return Err(Failure::with_text(Status::Invalid, "format of the statistics is unknown")),
+    };
+    Ok((Empty {}, ReplyBody { pieces: vec![BodyPiece::Bytes(text.into_bytes())], guard: None }))
+}
+
+/// Forgets sessions that stay without connection, for as long as there are any.
+pub fn start_expiry(core: &Rc<Core>) {
+    if core.expiring.replace(true) {
+        return;
+    }
+    let core = core.clone();
+    core.reactor.clone().spawn(Class::Background, async move {
+        let grace = core.options.session_grace;
+        loop {
+            let now = core.reactor.now();
+            let (gone, next) = match now.checked_sub(grace) {
+                Some(before) => core.tables.borrow().sessions.expired(before),
+                None => (Vec::new(), Some(0)),
+            };
+            for session in gone {
+                // Journalled or not, a session that can't be forgotten now is tried again with the next one.
+                if core.change([Record::SessionDelete(session)]).is_err() {
+                    break;
+                }
+            }
+            let Some(next) = next else { break };
+            core.reactor.sleep_until((next + grace).max(now + EXPIRY_PAUSE_NS)).await;
+        }
+        core.expiring.set(false);
+    });
+}

@@ -1,0 +1,330 @@
+//! Sessions of clients: each mutating request happens once, however often it is sent.
+//!
+//! A session numbers its mutating requests to this server from 1 and has at most `REQUEST_WINDOW` of them open, so a
+//! ring of that many places holds everything that may be asked again.
+//!
+//! Invariants
+//! 1. A place of the ring belongs to one sequence; a later sequence of the same place takes it over, for the session
+//!    has then acknowledged the earlier one.
+//! 2. A request whose effect is journalled has its outcome in the same journal record.
+
+use crate::intents::Origin;
+use crate::store::FastMap;
+use reactor::Nanos;
+use wire::Status;
+use wire::limits::{OUTCOME_SIZE_MAX, REQUEST_WINDOW};
+
+/// What came of a request: the encoded parameters of its reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    pub status: Status,
+    pub bytes: Vec<u8>,
+}
+
+impl Default for Outcome {
+    fn default() -> Self {
+        Outcome { status: Status::Ok, bytes: Vec::new() }
+    }
+}
+
+enum State<W> {
+    Empty,
+    /// Under way; who sent it again waits here.
+    Active(Vec<W>),
+    Done,
+}
+
+struct Place<W> {
+    sequence: u64,
+    state: State<W>,
+    outcome: Outcome,
+}
+
+struct Session<W> {
+    connections: u32,
+    /// Since when it has no connection.
+    idle_since: Nanos,
+    acknowledged: u64,
+    places: Vec<Place<W>>,
+}
+
+/// What to do with a request.
+pub enum Begin<'a, W> {
+    /// It is new: execute it.
+    New,
+    /// It was executed: answer with this.
+    Repeated(&'a Outcome),
+    /// It is under way; give the waiting copy to `wait`.
+    Active(&'a mut Vec<W>),
+    /// It was acknowledged long ago, or the session is not known.
+    Unknown,
+}
+
+/// All sessions of this server; `W` is a request that waits for the outcome of its first copy.
+pub struct Sessions<W> {
+    table: FastMap<u64, Session<W>>,
+    count_max: usize,
+}
+
+impl<W> Session<W> {
+    fn new(now: Nanos) -> Session<W> {
+        Session { connections: 0, idle_since: now, acknowledged: 0, places: Vec::new() }
+    }
+
+    fn place(&mut self, sequence: u64) -> &mut Place<W> {
+        if self.places.is_empty() {
+            let empty = || Place { sequence: 0, state: State::Empty, outcome: Outcome::default() };
+            self.places = (0..REQUEST_WINDOW).map(|_| empty()).collect();
+        }
+        &mut self.places[(sequence % u64::from(REQUEST_WINDOW)) as usize]
+    }
+}
+
+impl<W> Sessions<W> {
+    /// A table of at most `count_max` sessions.
+    pub fn new(count_max: usize) -> Sessions<W> {
+        Sessions { table: FastMap::default(), count_max }
+    }
+
+    pub fn is_known(&self, session: u64) -> bool {
+        self.table.contains_key(&session)
+    }
+
+    /// Adds a session without a connection; a known one stays as it is.
+    pub fn add(&mut self, session: u64, now: Nanos) {
+        self.table.entry(session).or_insert_with(|| Session::new(now));
+    }
+
+    pub fn remove(&mut self, session: u64) {
+        self.table.remove(&session);
+    }
+
+    /// Whether another session fits; `Some(idle)` names the one that has to go for it.
+    pub fn room(&self) -> Result<Option<u64>, Status> {
+        if self.table.len() < self.count_max {
+            return Ok(None);
+        }
+        let idle = self.table.iter().filter(|(_, session)| session.connections == 0 && !session.is_active());
+        let oldest = idle.min_by_key(|(id, session)| (session.idle_since, **id));
+        oldest.map(|(id, _)| Some(*id)).ok_or(Status::TooManyConnections)
+    }
+
+    pub fn connected(&mut self, session: u64) {
+        if let Some(session) = self.table.get_mut(&session) {
+            session.connections += 1;
+        }
+    }
+
+    /// True when the session has no connection left.
+    pub fn disconnected(&mut self, session: u64, now: Nanos) -> bool {
+        let Some(session) = self.table.get_mut(&session) else { return false };
+        session.connections = session.connections.saturating_sub(1);
+        session.idle_since = now;
+        session.connections == 0
+    }
+
+    /// Sessions without connection since `before`, and the time since which the oldest other one has none.
+    pub fn expired(&self, before: Nanos) -> (Vec<u64>, Option<Nanos>) {
+        let mut gone = Vec::new();
+        let mut next: Option<Nanos> = None;
+        for (id, session) in self.table.iter().filter(|(_, session)| session.connections == 0) {
+            if session.idle_since <= before && !session.is_active() {
+                gone.push(*id);
+            } else {
+                next = Some(next.map_or(session.idle_since, |known| known.min(session.idle_since)));
+            }
+        }
+        gone.sort_unstable();
+        (gone, next)
+    }
+
+    /// Takes in a request. `acknowledged`: replies of all sequences up to it have arrived at the session.
+    pub fn begin(&mut self, (session, sequence): Origin, acknowledged: u64) -> Begin<'_, W> {
+        let Some(session) = self.table.get_mut(&session) else { return Begin::Unknown };
+        session.acknowledged = session.acknowledged.max(acknowledged);
+        if sequence <= session.acknowledged {
+            return Begin::Unknown;
+        }
+        let place = session.place(sequence);
+        if place.sequence > sequence {
+            return Begin::Unknown;
+        }
+        if place.sequence < sequence || matches!(place.state, State::Empty) {
+            place.sequence = sequence;
+            place.state = State::Active(Vec::new());
+            return Begin::New;
+        }
+        match &mut place.state {
+            State::Active(waiting) => Begin::Active(waiting),
+            _ => Begin::Repeated(&place.outcome),
+        }
+    }
+
+    /// Notes at recovery that a request is under way (its intent is).
+    pub fn resume(&mut self, (session, sequence): Origin) {
+        if let Some(session) = self.table.get_mut(&session) {
+            let place = session.place(sequence);
+            if place.sequence < sequence || matches!(place.state, State::Empty) {
+                place.sequence = sequence;
+                place.state = State::Active(Vec::new());
+            }
+        }
+    }
+
+    /// Keeps the outcome of a request and returns who waits for it.
+    pub fn finish(&mut self, (session, sequence): Origin, status: Status, bytes: &[u8]) -> Vec<W> {
+        let Some(session) = self.table.get_mut(&session) else { return Vec::new() };
+        let place = session.place(sequence);
+        if place.sequence != sequence {
+            return Vec::new();
+        }
+        assert!(status != Status::Ok || bytes.len() <= OUTCOME_SIZE_MAX, "outcomes that have effects are small");
+        // A failure changed nothing, so that a long one need not be kept: asked again, it is found out again.
+        let state = if bytes.len() <= OUTCOME_SIZE_MAX {
+            place.outcome.status = status;
+            place.outcome.bytes.clear();
+            place.outcome.bytes.extend_from_slice(bytes);
+            State::Done
+        } else {
+            State::Empty
+        };
+        match std::mem::replace(&mut place.state, state) {
+            State::Active(waiting) => waiting,
+            _ => Vec::new(),
+        }
+    }
+
+    /// Forgets that a request was begun, for its body never came; returns who sent it again meanwhile.
+    pub fn abandon(&mut self, (session, sequence): Origin) -> Vec<W> {
+        let Some(session) = self.table.get_mut(&session) else { return Vec::new() };
+        let place = session.place(sequence);
+        if place.sequence != sequence {
+            return Vec::new();
+        }
+        match std::mem::replace(&mut place.state, State::Empty) {
+            State::Active(waiting) => waiting,
+            done => {
+                place.state = done;
+                Vec::new()
+            }
+        }
+    }
+
+    /// Takes in an outcome from the journal or a checkpoint.
+    pub fn restore(&mut self, (session, sequence): Origin, reply: &[u8], now: Nanos) {
+        let session = self.table.entry(session).or_insert_with(|| Session::new(now));
+        let place = session.place(sequence);
+        if sequence >= place.sequence {
+            place.sequence = sequence;
+            place.outcome = Outcome { bytes: reply.to_vec(), ..Outcome::default() };
+            place.state = State::Done;
+        }
+    }
+
+    pub fn count(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Numbers of all sessions, sorted.
+    pub fn ids(&self) -> Vec<u64> {
+        let mut ids: Vec<u64> = self.table.keys().copied().collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Visits the successful outcomes of a session that may still be asked for.
+    pub fn for_each_outcome(&self, session: u64, visit: &mut dyn FnMut(u64, &[u8])) {
+        let Some(session) = self.table.get(&session) else { return };
+        for place in &session.places {
+            let kept = matches!(place.state, State::Done) && place.outcome.status == Status::Ok;
+            if kept && place.sequence > session.acknowledged {
+                visit(place.sequence, &place.outcome.bytes);
+            }
+        }
+    }
+}
+
+impl<W> Session<W> {
+    fn is_active(&self) -> bool {
+        self.places.iter().any(|place| matches!(place.state, State::Active(_)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sessions() -> Sessions<u32> {
+        let mut sessions = Sessions::new(4);
+        sessions.add(9, 0);
+        sessions
+    }
+
+    /// Goal: a request is executed once; a copy waits for it or gets its outcome.
+    #[test]
+    fn once() {
+        let mut sessions = sessions();
+        assert!(matches!(sessions.begin((9, 1), 0), Begin::New));
+        match sessions.begin((9, 1), 0) {
+            Begin::Active(waiting) => waiting.push(77),
+            _ => panic!("the request is under way"),
+        }
+        assert_eq!(sessions.finish((9, 1), Status::Ok, b"reply"), vec![77]);
+        match sessions.begin((9, 1), 0) {
+            Begin::Repeated(outcome) => assert_eq!(outcome.bytes, b"reply"),
+            _ => panic!("the outcome is kept"),
+        }
+        assert!(matches!(sessions.begin((8, 1), 0), Begin::Unknown));
+    }
+
+    /// Goal: what was acknowledged is not executed again, and a place is taken over by its next sequence only.
+    #[test]
+    fn window() {
+        let mut sessions = sessions();
+        let window = u64::from(REQUEST_WINDOW);
+        assert!(matches!(sessions.begin((9, 1), 0), Begin::New));
+        assert!(matches!(sessions.begin((9, 1 + window), 1), Begin::New));
+        assert!(matches!(sessions.begin((9, 1), 0), Begin::Unknown));
+        assert!(sessions.finish((9, 1), Status::Ok, b"late").is_empty());
+        assert!(matches!(sessions.begin((9, 1 + window), 1), Begin::Active(_)));
+    }
+
+    /// Goal: a request whose body never came may be executed when it comes again.
+    #[test]
+    fn abandoned() {
+        let mut sessions = sessions();
+        assert!(matches!(sessions.begin((9, 3), 0), Begin::New));
+        if let Begin::Active(waiting) = sessions.begin((9, 3), 0) {
+            waiting.push(5);
+        }
+        assert_eq!(sessions.abandon((9, 3)), vec![5]);
+        assert!(matches!(sessions.begin((9, 3), 0), Begin::New));
+    }
+
+    /// Goal: a long failure is not kept, a short one is.
+    #[test]
+    fn failures() {
+        let mut sessions = sessions();
+        assert!(matches!(sessions.begin((9, 1), 0), Begin::New));
+        sessions.finish((9, 1), Status::IsSymlink, &[b'x'; OUTCOME_SIZE_MAX + 1]);
+        assert!(matches!(sessions.begin((9, 1), 0), Begin::New));
+        sessions.finish((9, 1), Status::Exists, b"short");
+        assert!(matches!(sessions.begin((9, 1), 0), Begin::Repeated(outcome) if outcome.status == Status::Exists));
+    }
+
+    /// Goal: a full table makes room by its oldest idle session, and refuses when there is none.
+    #[test]
+    fn bounded() {
+        let mut sessions = Sessions::<u32>::new(2);
+        sessions.add(1, 50);
+        sessions.add(2, 40);
+        assert_eq!(sessions.room(), Ok(Some(2)));
+        sessions.connected(2);
+        assert_eq!(sessions.room(), Ok(Some(1)));
+        sessions.connected(1);
+        assert_eq!(sessions.room(), Err(Status::TooManyConnections));
+        assert!(sessions.disconnected(1, 100));
+        assert_eq!(sessions.expired(99), (vec![], Some(100)));
+        assert_eq!(sessions.expired(100), (vec![1], None));
+    }
+}

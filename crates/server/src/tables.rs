@@ -1,0 +1,130 @@
+//! Everything a server knows beside chunks, as one set of tables that only journal records change: the same `apply`
+//! runs when a request is handled and when the journal is replayed.
+//!
+//! Invariants
+//! 1. Tables change only through `Tables::apply`, after the record was journalled.
+//! 2. Numbers below `number_limit` and generations below `generation_limit` may have been given out; those from the
+//!    limits on were not. A restart goes on from the limits.
+
+use crate::inodes::Inodes;
+use crate::intents::Intent;
+use crate::names::Names;
+use crate::records::Record;
+use crate::sessions::Sessions;
+use crate::store::FastMap;
+use crate::waiting::Notice;
+use reactor::{Incoming, Nanos};
+use std::collections::BTreeMap;
+use wire::{FileId, Status};
+
+/// Numbers that one record sets aside.
+pub const NUMBER_BLOCK: u64 = 4096;
+
+/// A directory that is about to be removed: nothing may be created under it here.
+pub struct Mark {
+    pub coordinator: u32,
+    pub attempt: u64,
+    /// Told when the mark is resolved.
+    pub resolved: Notice<()>,
+}
+
+/// See the module.
+pub struct Tables {
+    pub names: Names,
+    pub inodes: Inodes,
+    pub sessions: Sessions<Incoming>,
+    pub intents: BTreeMap<u64, Intent>,
+    /// Ids of removed directories.
+    pub tombstones: FastMap<u64, ()>,
+    pub marks: FastMap<u64, Mark>,
+    pub next_number: u64,
+    pub number_limit: u64,
+    pub next_generation: u32,
+    pub generation_limit: u32,
+}
+
+impl Tables {
+    /// Empty tables for at most `session_count_max` sessions.
+    pub fn new(session_count_max: usize) -> Tables {
+        let first = FileId::ROOT.sequence() + 1;
+        Tables {
+            names: Names::default(),
+            inodes: Inodes::default(),
+            sessions: Sessions::new(session_count_max),
+            intents: BTreeMap::new(),
+            tombstones: FastMap::default(),
+            marks: FastMap::default(),
+            next_number: first,
+            number_limit: first,
+            next_generation: 1,
+            generation_limit: 1,
+        }
+    }
+
+    /// Changes the tables as the record says. Outcomes are taken in by the session that waits for them, and here only
+    /// when `replaying` gives the time of the recovery.
+    pub fn apply(&mut self, record: Record<'_>, replaying: Option<Nanos>) {
+        match record {
+            Record::Nothing => {}
+            Record::DentryPut { parent, name, id, kind } => self.names.put(parent, name, id, kind),
+            Record::DentryDelete { parent, name } => {
+                self.names.remove(parent, name);
+            }
+            Record::InodePut(inode) => self.inodes.put(inode),
+            Record::InodeDelete(id) => {
+                self.inodes.remove(id);
+            }
+            Record::SessionPut(session) => self.sessions.add(session, replaying.unwrap_or(0)),
+            Record::SessionDelete(session) => self.sessions.remove(session),
+            Record::Outcome { session, sequence, reply } => {
+                if let Some(now) = replaying {
+                    self.sessions.restore((session, sequence), reply, now);
+                }
+            }
+            Record::IntentPut { number, intent } => {
+                self.intents.insert(number, intent);
+            }
+            Record::IntentDelete(number) => {
+                self.intents.remove(&number);
+            }
+            Record::Tombstone(directory) => {
+                self.tombstones.insert(directory.0, ());
+            }
+            Record::MarkPut { directory, coordinator, attempt } => self.mark(directory, coordinator, attempt),
+            Record::MarkDelete(directory) => {
+                if let Some(mark) = self.marks.remove(&directory.0) {
+                    mark.resolved.tell(());
+                }
+            }
+            Record::Numbers { number_limit, generation_limit } => {
+                self.number_limit = self.number_limit.max(number_limit);
+                self.generation_limit = self.generation_limit.max(generation_limit);
+                if replaying.is_some() {
+                    self.next_number = self.number_limit;
+                    self.next_generation = self.generation_limit;
+                }
+            }
+        }
+    }
+
+    /// A later attempt takes over the mark of an earlier one, with all who wait for it.
+    fn mark(&mut self, directory: FileId, coordinator: u32, attempt: u64) {
+        let mark =
+            self.marks.entry(directory.0).or_insert_with(|| Mark { coordinator, attempt, resolved: Notice::new() });
+        mark.coordinator = coordinator;
+        mark.attempt = attempt;
+    }
+
+    /// Refuses what lies under a directory that was removed.
+    pub fn check_not_removed(&self, directories: impl Iterator<Item = FileId>) -> Result<(), crate::failure::Failure> {
+        if self.tombstones.is_empty() {
+            return Ok(());
+        }
+        for directory in directories {
+            if self.tombstones.contains_key(&directory.0) {
+                return Err(crate::failure::Failure::new(Status::StaleDirectory, directory));
+            }
+        }
+        Ok(())
+    }
+}
