@@ -2,6 +2,7 @@
 
 use crate::history::{Action, History, Listed, Outcome, Path, Seen};
 use crate::pattern;
+use crate::profile::Sabotage;
 use client::{Attributes, DirectoryEntry, File, FileSystem, OpenHow, Status, Timestamp};
 use reactor::Nanos;
 use std::cell::RefCell;
@@ -63,6 +64,7 @@ pub struct Client {
     pub number: u32,
     pub file_system: FileSystem,
     pub recorder: Rc<Recorder>,
+    pub sabotage: Sabotage,
 }
 
 /// What an error tells: that the operation did not happen, or nothing.
@@ -119,6 +121,9 @@ impl Client {
                     chunk_size: *chunk_size,
                     ..OpenHow::reading_and_writing()
                 };
+                if self.sabotage == Sabotage::ApplyTwice && *exclusive {
+                    file_system.open(path, &how).await?;
+                }
                 let file = file_system.open(path, &how).await?;
                 let id = file.id;
                 *handle = Some(Handle { file, path: name.clone() });
@@ -166,6 +171,7 @@ impl Client {
     async fn contents(&self, action: &Action, file: &File) -> client::Result<Outcome> {
         let file_system = &self.file_system;
         match *action {
+            Action::Write { tag, .. } if self.sabotage == Sabotage::LoseWrites && tag % 8 == 0 => Ok(Outcome::Done),
             Action::Write { offset, size, tag, .. } => {
                 let mut bytes = vec![0; size as usize];
                 pattern::fill(tag, offset, &mut bytes);
@@ -182,6 +188,9 @@ impl Client {
             Action::Append { size, tag, .. } => {
                 let mut bytes = vec![0; size as usize];
                 pattern::fill(tag, 0, &mut bytes);
+                if self.sabotage == Sabotage::ApplyTwice {
+                    file_system.append(file, &bytes).await?;
+                }
                 file_system.append(file, &bytes).await.map(Outcome::Appended)
             }
             Action::StatFile { .. } => Ok(seen(&file_system.stat_file(file).await?)),

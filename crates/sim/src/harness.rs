@@ -14,6 +14,9 @@ use std::rc::Rc;
 use wire::{Cluster, ServerAddress};
 
 const PORT: u16 = 4000;
+const STORE: &str = "store";
+/// The region of the store that holds the chunks.
+const DATA_REGION: &str = "data";
 const CONNECTIONS_MAX: usize = 256;
 
 /// What became of starting a server.
@@ -22,6 +25,7 @@ type Started = Rc<RefCell<Option<Result<Server, String>>>>;
 struct SimServer {
     node: NodeId,
     started: Started,
+    stopped: Rc<Cell<bool>>,
 }
 
 /// A client's node. A crashed client's node stays down; its successor gets another.
@@ -61,6 +65,7 @@ impl Harness {
             .map(|(index, address)| SimServer {
                 node: world.add_node(&format!("server{index}"), address.ip()),
                 started: Started::default(),
+                stopped: Rc::default(),
             })
             .collect();
         let (least, most) = profile.latency;
@@ -96,7 +101,7 @@ impl Harness {
         let options = ServerOptions {
             cluster: self.cluster.clone(),
             index,
-            directory: PathBuf::from("store"),
+            directory: PathBuf::from(STORE),
             store_size: self.profile.store_size,
             journal_size: self.profile.journal_size,
             checksums: self.profile.checksums,
@@ -106,6 +111,7 @@ impl Harness {
             metrics_port: None,
         };
         server.started.replace(None);
+        server.stopped.set(false);
         let started = server.started.clone();
         let own = reactor.clone();
         reactor.spawn(Class::Metadata, async move {
@@ -119,6 +125,37 @@ impl Harness {
         self.recorder.note(&format!("server {index} is killed"));
         self.servers[index as usize].started.replace(None);
         self.world.crash(self.node(index), CrashKind::Kill);
+    }
+
+    /// Takes a server down in good order, which takes a while. Does nothing if it is not up.
+    pub fn stop(&self, index: u32) {
+        let entry = &self.servers[index as usize];
+        let Some(Ok(server)) = entry.started.borrow().clone() else { return };
+        self.recorder.note(&format!("server {index} is asked to stop"));
+        let stopped = entry.stopped.clone();
+        self.world.reactor(entry.node).spawn(Class::Metadata, async move {
+            server.stop().await;
+            stopped.set(true);
+        });
+    }
+
+    /// Whether a server that was asked to stop has done so. Its node is still to be taken down.
+    pub fn has_stopped(&self, index: u32) -> bool {
+        self.servers[index as usize].stopped.get()
+    }
+
+    /// A server loses all that it stores, or a part of it goes bad, and it is started again.
+    pub fn sabotage(&self, index: u32, kind: CrashKind) {
+        self.recorder.note(&format!("server {index} is sabotaged"));
+        self.world.set_volatile(self.node(index), true);
+        self.servers[index as usize].started.replace(None);
+        self.world.crash(self.node(index), kind);
+        if kind == CrashKind::Kill {
+            for page in 0..64 {
+                self.world.corrupt(self.node(index), STORE, DATA_REGION, page * 4096 + 100, 0xff);
+            }
+        }
+        self.restart(index);
     }
 
     pub fn is_running(&self, index: u32) -> bool {
@@ -178,7 +215,8 @@ impl Harness {
             ..Options::default()
         };
         let file_system = FileSystem::new(&self.world.reactor(node), self.cluster.clone(), options);
-        SimClient { node, client: Rc::new(Client { number, file_system, recorder: self.recorder.clone() }) }
+        let (recorder, sabotage) = (self.recorder.clone(), self.profile.sabotage);
+        SimClient { node, client: Rc::new(Client { number, file_system, recorder, sabotage }) }
     }
 }
 

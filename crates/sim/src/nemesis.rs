@@ -23,6 +23,7 @@ enum Fault {
     Partition,
     Slow,
     ClientCrash,
+    Stop,
 }
 
 /// What the run has to do about a fault that concerns it.
@@ -31,6 +32,11 @@ pub enum Strike {
     Nothing,
     /// This client, by position, is to be crashed.
     CrashClient(usize),
+}
+
+/// Whether a server that was asked to stop has, or has died meanwhile.
+fn is_down(harness: &Harness, server: u32) -> bool {
+    harness.has_stopped(server) || !harness.is_running(server)
 }
 
 /// The source of all evil of one run.
@@ -42,6 +48,8 @@ pub struct Nemesis {
     remedies: Vec<(Nanos, Remedy)>,
     /// Servers that will die after some more writes.
     doomed: Vec<u32>,
+    /// Servers that were asked to stop.
+    stopping: Vec<u32>,
 }
 
 impl Nemesis {
@@ -59,10 +67,11 @@ impl Nemesis {
         add(faults.partitions, Fault::Partition);
         add(faults.slow_servers, Fault::Slow);
         add(faults.client_crashes, Fault::ClientCrash);
+        add(faults.stops, Fault::Stop);
         let count = if kinds.is_empty() { 0 } else { harness.profile.fault_count };
         let mut strikes: Vec<usize> = (0..count).map(|_| random.below(harness.profile.steps + 1) as usize).collect();
         strikes.sort_unstable_by(|one, other| other.cmp(one));
-        Nemesis { random, strikes, kinds, remedies: Vec::new(), doomed: Vec::new() }
+        Nemesis { random, strikes, kinds, remedies: Vec::new(), doomed: Vec::new(), stopping: Vec::new() }
     }
 
     /// Whether there is something to do now.
@@ -70,6 +79,7 @@ impl Nemesis {
         self.strikes.last().is_some_and(|at| harness.recorder.count() >= *at)
             || self.next_remedy().is_some_and(|at| at <= harness.world.now())
             || self.doomed.iter().any(|server| !harness.is_running(*server))
+            || self.stopping.iter().any(|server| is_down(harness, *server))
     }
 
     /// When the next fault is over.
@@ -83,6 +93,12 @@ impl Nemesis {
         self.doomed.retain(|server| !dead.contains(server));
         for server in dead {
             harness.recorder.note(&format!("server {server} died in the middle of a write"));
+            self.restart_later(harness, server);
+        }
+        let stopped: Vec<u32> = self.stopping.iter().copied().filter(|server| is_down(harness, *server)).collect();
+        self.stopping.retain(|server| !stopped.contains(server));
+        for server in stopped {
+            harness.kill(server);
             self.restart_later(harness, server);
         }
         let now = harness.world.now();
@@ -146,7 +162,11 @@ impl Nemesis {
                 self.restart_later(harness, server);
             }
             Fault::TornKill if harness.is_running(server) => self.doom(harness, server, 60),
-            Fault::Kill | Fault::TornKill => {}
+            Fault::Stop if harness.is_running(server) => {
+                harness.stop(server);
+                self.stopping.push(server);
+            }
+            Fault::Kill | Fault::TornKill | Fault::Stop => {}
             Fault::Cut => {
                 let (one, other) = self.pair(harness, server, clients);
                 harness.world.cut(one, other);
@@ -184,8 +204,8 @@ impl Nemesis {
         self.strikes.clear();
         self.remedies.clear();
         harness.world.heal_all();
-        for server in std::mem::take(&mut self.doomed) {
-            // There is no taking the doom back but by letting it come.
+        for server in std::mem::take(&mut self.doomed).into_iter().chain(std::mem::take(&mut self.stopping)) {
+            // There is no taking back what was said to them but by letting it come.
             harness.kill(server);
         }
         for server in harness.server_indexes() {

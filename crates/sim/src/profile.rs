@@ -17,6 +17,25 @@ pub struct Wishes {
     pub no_faults: bool,
 }
 
+/// A rule that is broken on purpose, so that tests see that it is noticed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sabotage {
+    #[default]
+    None,
+    /// Every append and exclusive create is carried out twice, as if the servers kept no outcomes.
+    ApplyTwice,
+    /// Some writes are acknowledged and never made.
+    LoseWrites,
+    /// A server forgets everything before the last look.
+    LoseStore,
+    /// Stored bytes change by themselves before the last look.
+    FlipBits,
+    /// Something is left behind when everything is deleted.
+    LeaveBehind,
+    /// Listings tell one name less than there is.
+    HideNames,
+}
+
 /// Which faults a run may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
@@ -28,6 +47,8 @@ pub struct Faults {
     pub partitions: bool,
     pub slow_servers: bool,
     pub client_crashes: bool,
+    /// Servers are stopped in good order, and started again.
+    pub stops: bool,
 }
 
 impl Faults {
@@ -65,6 +86,7 @@ pub struct Profile {
     pub crowded: bool,
     /// Latency of the network: least and most.
     pub latency: (Nanos, Nanos),
+    pub sabotage: Sabotage,
 }
 
 const STEPS_DEFAULT: u64 = 160;
@@ -101,6 +123,7 @@ impl Profile {
             pause_max: *random.choose(&[0, MILLISECOND, 20 * MILLISECOND]),
             crowded: random.percent(60),
             latency: (latency_min, latency_min * random.between(1, 20)),
+            sabotage: Sabotage::None,
         }
     }
 }
@@ -116,5 +139,6 @@ fn draw_faults(random: &mut Random) -> Faults {
     faults.partitions = random.percent(35);
     faults.slow_servers = random.percent(25);
     faults.client_crashes = random.percent(20);
+    faults.stops = random.percent(20);
     faults
 }

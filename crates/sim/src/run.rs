@@ -5,7 +5,7 @@ use crate::check::{self, failures};
 use crate::harness::{Harness, SimClient};
 use crate::history::{Action, Finding, Moment, Outcome, Path};
 use crate::nemesis::{Nemesis, Strike};
-use crate::profile::{Profile, SECOND, Wishes};
+use crate::profile::{Profile, SECOND, Sabotage, Wishes};
 use crate::random::Random;
 use crate::workload::{self, Plan, Worker};
 use reactor::sim::{CrashKind, NodeId};
@@ -190,6 +190,12 @@ impl Run {
             }
             self.harness.wait_for_servers(START_LIMIT)?;
         }
+        match self.harness.profile.sabotage {
+            Sabotage::LoseStore => self.harness.sabotage(0, CrashKind::PowerLoss),
+            Sabotage::FlipBits => self.harness.sabotage(0, CrashKind::Kill),
+            _ => {}
+        }
+        self.harness.wait_for_servers(START_LIMIT)?;
         self.harness.world.run_for(2 * SECOND);
         let idle = || self.harness.audits().iter().all(|(_, audit)| audit.active == 0);
         if !self.harness.world.run_until(idle, PHASE_LIMIT) {
@@ -255,6 +261,12 @@ impl Run {
         for client in std::mem::take(&mut self.clients) {
             self.gone.insert(client.client.number);
             self.harness.world.crash(client.node, CrashKind::Kill);
+        }
+        if self.harness.profile.sabotage == Sabotage::LeaveBehind {
+            let path = Path::top("left");
+            self.as_fresh_client("leaving something behind", |client| async move {
+                client.perform(Action::MakeDirectory { path, mode: 0o700 }, "/left").await;
+            })?;
         }
         let limit = self.harness.profile.session_grace * 2 + 120 * SECOND;
         let clean = || self.harness.audits().iter().all(|(server, audit)| is_clean(*server, audit));

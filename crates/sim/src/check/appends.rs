@@ -109,21 +109,13 @@ fn explain_part(
 fn explain_unknown(file: &FileHistory, records: &[Record], offset: u64, bytes: &[u8], explained: &mut [bool]) {
     let chunk_size = u64::from(file.chunk_size);
     for record in records.iter().filter(|record| record.offset.is_none()) {
-        // It can start at any byte: where its first bytes are seen, or so that a chunk boundary falls within it.
-        let mut places: Vec<u64> = Vec::new();
-        for at in 0..bytes.len() {
+        let place = (0..bytes.len()).filter(|at| !explained[*at] && bytes[*at] != 0).find_map(|at| {
             let position = offset + at as u64;
-            let starts_run = at == 0 || explained[at - 1] || bytes[at - 1] == 0 || position % chunk_size == 0;
-            if explained[at] || bytes[at] == 0 || !starts_run {
-                // A record that follows another unknown one starts within a run.
-                if explained[at] || bytes[at] == 0 || !begins(record, 0, &bytes[at..]) {
-                    continue;
-                }
-            }
-            let skips = if position % chunk_size == 0 { 0..record.size } else { 0..1 };
-            places.extend(skips.filter(|skip| begins(record, *skip, &bytes[at..])).map(|skip| position - skip));
-        }
-        if let Some(&place) = places.first() {
+            // It starts here; or its part in the chunk before is missing, and this is what lies in the next one.
+            let skips = if position.is_multiple_of(chunk_size) { 0..record.size } else { 0..1 };
+            skips.into_iter().find(|skip| begins(record, *skip, &bytes[at..])).map(|skip| position.saturating_sub(skip))
+        });
+        if let Some(place) = place {
             let from = place.max(offset) - offset;
             let to = (place + record.size).min(offset + bytes.len() as u64) - offset;
             let range = from as usize..to as usize;

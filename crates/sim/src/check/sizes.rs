@@ -171,7 +171,7 @@ mod tests {
     /// Goal: short reads tell the size too.
     #[test]
     fn short_reads() {
-        let bytes = vec![0; 20];
+        let bytes = [0; 20];
         let read = |offset, size, count: usize| What::Read { offset, size, bytes: &bytes[..count] };
         assert_eq!(run(vec![(1, 2, write(100)), (3, 4, read(90, 20, 10))]), 0);
         assert_eq!(run(vec![(1, 2, write(100)), (3, 4, read(90, 20, 5))]), 1);

@@ -1,0 +1,118 @@
+//! What operations cost (ARCHITECTURE.md, section 4): round trips of a warm client. Messages between servers are not
+//! among them.
+
+use client::{File, FileSystem, OpenHow, Timestamp};
+use sim::harness::Harness;
+use sim::profile::{Profile, SECOND, Wishes};
+use std::future::Future;
+use std::rc::Rc;
+use wire::Placement;
+
+const CHUNK_SIZE: u32 = 4096;
+const SERVERS: u32 = 4;
+
+/// Runs `work` on a client of a quiet cluster whose directory `/d` the client knows.
+fn on_cluster<F: Future<Output = ()> + 'static>(work: impl FnOnce(Rc<FileSystem>) -> F) {
+    let wishes = Wishes { no_faults: true, servers: Some(SERVERS), ..Wishes::default() };
+    let mut profile = Profile::new(7, &wishes);
+    (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK_SIZE]);
+    let harness = Harness::new(&profile, false);
+    harness.wait_for_servers(60 * SECOND).expect("servers start");
+    let client = harness.add_client();
+    let file_system = Rc::new(client.client.file_system.clone());
+    let warm = file_system.clone();
+    harness.world.run(client.node, async move { warm.mkdir(b"/d", 0o755).await }, 60 * SECOND);
+    harness.world.run(client.node, work(file_system), 600 * SECOND).expect("the work ends");
+}
+
+/// Counts the round trips of an operation and unwraps its result.
+async fn cost<T>(file_system: &FileSystem, operation: impl Future<Output = client::Result<T>>) -> (u64, T) {
+    let before = file_system.round_trips();
+    let result = operation.await.expect("the operation succeeds");
+    (file_system.round_trips() - before, result)
+}
+
+async fn make(file_system: &FileSystem, path: &[u8]) -> File {
+    let how = OpenHow { create: true, ..OpenHow::reading_and_writing() };
+    file_system.open(path, &how).await.expect("create")
+}
+
+/// Goal: operations on names cost one round trip.
+#[test]
+fn names() {
+    on_cluster(|fs| async move {
+        let how = OpenHow { create: true, ..OpenHow::reading_and_writing() };
+        for index in 0..8 {
+            let file = format!("/d/file{index}").into_bytes();
+            let directory = format!("/d/directory{index}").into_bytes();
+            let link = format!("/d/link{index}").into_bytes();
+            assert_eq!(cost(&fs, fs.open(&file, &how)).await.0, 1, "create");
+            assert_eq!(cost(&fs, fs.open(&file, &OpenHow::reading())).await.0, 1, "open");
+            assert_eq!(cost(&fs, fs.stat(&file)).await.0, 1, "stat");
+            assert_eq!(cost(&fs, fs.lstat(&file)).await.0, 1, "lstat");
+            assert_eq!(cost(&fs, fs.symlink(b"target", &link)).await.0, 1, "symlink");
+            assert_eq!(cost(&fs, fs.readlink(&link)).await.0, 1, "readlink");
+            assert_eq!(cost(&fs, fs.mkdir(&directory, 0o755)).await.0, 1, "mkdir");
+            assert_eq!(cost(&fs, fs.unlink(&file)).await.0, 1, "unlink of a file");
+            assert_eq!(cost(&fs, fs.unlink(&link)).await.0, 1, "unlink of a link");
+            assert_eq!(cost(&fs, fs.rmdir(&directory)).await.0, 1, "rmdir");
+        }
+    });
+}
+
+/// Goal: a read or write costs one round trip to each server that holds a part, and a close is not waited for.
+#[test]
+fn contents() {
+    on_cluster(|fs| async move {
+        let chunk = u64::from(CHUNK_SIZE);
+        let mut bytes = vec![7; 10 * CHUNK_SIZE as usize];
+        let file = make(&fs, b"/d/small").await;
+        assert_eq!(cost(&fs, fs.write_at(&file, &bytes[..3901], 0)).await.0, 1, "write within a chunk");
+        assert_eq!(cost(&fs, fs.read_at(&file, &mut bytes[..3901], 0)).await, (1, 3901), "read within a chunk");
+        assert_eq!(cost(&fs, fs.write_at(&file, &bytes[..100], 5 * chunk)).await.0, 1, "write within a far chunk");
+        assert_eq!(cost(&fs, fs.read_at(&file, &mut bytes[..100], 5 * chunk)).await, (1, 100), "read of a far chunk");
+        let wide = make(&fs, b"/d/wide").await;
+        let servers = u64::from(SERVERS);
+        assert_eq!(cost(&fs, fs.write_at(&wide, &bytes, 0)).await.0, servers, "write over all servers");
+        assert_eq!(cost(&fs, fs.read_at(&wide, &mut bytes, 0)).await.0, servers, "read over all servers");
+        let two = 2 * CHUNK_SIZE as usize;
+        assert_eq!(cost(&fs, fs.write_at(&wide, &bytes[..two], chunk)).await.0, 2, "write over two servers");
+        assert_eq!(cost(&fs, fs.read_at(&wide, &mut bytes[..two], chunk)).await, (2, two), "read over two servers");
+        let before = fs.round_trips();
+        fs.close(&file).await;
+        assert_eq!(fs.round_trips(), before, "close");
+    });
+}
+
+/// Goal: a small file that lies at its home costs no more to read to its end than one round trip.
+#[test]
+fn end_of_small_file() {
+    on_cluster(|fs| async move {
+        let file = make(&fs, b"/d/small").await;
+        fs.write_at(&file, &[1; 1000], 0).await.expect("write");
+        let opened = fs.open(b"/d/small", &OpenHow::reading()).await.expect("open");
+        let mut place = vec![0; 4096];
+        assert_eq!(cost(&fs, fs.read_at(&opened, &mut place, 0)).await, (1, 1000));
+    });
+}
+
+/// Goal: listings ask all servers at once, or one alone; attributes by path cost a lookup and the change.
+#[test]
+fn listings_and_attributes() {
+    on_cluster(|fs| async move {
+        for index in 0..20 {
+            make(&fs, format!("/d/{index}").as_bytes()).await;
+        }
+        let mut seen = 0;
+        let mut count = |_: &client::DirectoryEntry| {
+            seen += 1;
+            true
+        };
+        assert_eq!(cost(&fs, fs.read_directory(b"/d", &mut count)).await.0, u64::from(SERVERS), "readdir");
+        assert_eq!(cost(&fs, fs.read_directory_server(b"/d", 1, false, &mut |_| true)).await.0, 1, "readdir by server");
+        assert_eq!(seen, 20);
+        assert!(cost(&fs, fs.chmod(b"/d/1", 0o600)).await.0 <= 2, "chmod");
+        assert!(cost(&fs, fs.utimens(b"/d/1", Timestamp::Keep, Timestamp::At(5))).await.0 <= 2, "utimens");
+        assert!(cost(&fs, fs.truncate(b"/d/1", 77)).await.0 <= 2, "truncate");
+    });
+}

@@ -1,0 +1,68 @@
+//! Whether the checkers would notice: rules are broken on purpose, and the run has to say so.
+
+use sim::profile::{Profile, Sabotage, Wishes};
+use sim::run::run_profile;
+
+/// Runs some seeds without other faults, which pass when nothing is sabotaged.
+fn problems(sabotage: Sabotage, change: impl Fn(&mut Profile)) -> Vec<String> {
+    let wishes = Wishes { no_faults: true, ..Wishes::default() };
+    let mut problems = Vec::new();
+    for seed in 0..4 {
+        let mut profile = Profile::new(seed, &wishes);
+        profile.sabotage = sabotage;
+        change(&mut profile);
+        problems.extend(run_profile(&profile, false).problems);
+    }
+    problems
+}
+
+fn assert_noticed(problems: &[String], words: &[&str]) {
+    let noticed = problems.iter().any(|problem| words.iter().any(|words| problem.contains(words)));
+    assert!(noticed, "nobody said any of {words:?}: {problems:#?}");
+}
+
+/// Goal: the runs of this file fail for their sabotage and for nothing else.
+#[test]
+fn without_sabotage_all_is_well() {
+    assert_eq!(problems(Sabotage::None, |_| {}), Vec::<String>::new());
+}
+
+/// Goal: an operation that is applied twice is noticed.
+#[test]
+fn applied_twice() {
+    let problems = problems(Sabotage::ApplyTwice, |_| {});
+    assert_noticed(&problems, &["no order explains"]);
+    assert_noticed(&problems, &["appended by nobody, or twice"]);
+    assert_noticed(&problems, &["the size can't have been"]);
+}
+
+/// Goal: an acknowledged write that is not there is noticed.
+#[test]
+fn lost_writes() {
+    assert_noticed(&problems(Sabotage::LoseWrites, |_| {}), &["no order of the writes explains"]);
+}
+
+/// Goal: a server that comes back empty is noticed by names, contents or sizes.
+#[test]
+fn lost_store() {
+    assert_noticed(&problems(Sabotage::LoseStore, |_| {}), &["no order explains", "does not start"]);
+}
+
+/// Goal: bytes that go bad are noticed as torn chunks, and as errors where the store keeps checksums.
+#[test]
+fn flipped_bits() {
+    assert_noticed(&problems(Sabotage::FlipBits, |profile| profile.checksums = false), &["torn or mixed"]);
+    assert_noticed(&problems(Sabotage::FlipBits, |profile| profile.checksums = true), &["does not match its checksum"]);
+}
+
+/// Goal: what is left behind when everything was deleted is noticed.
+#[test]
+fn left_behind() {
+    assert_noticed(&problems(Sabotage::LeaveBehind, |_| {}), &["something leaked"]);
+}
+
+/// Goal: a listing that misses a name is noticed.
+#[test]
+fn hidden_names() {
+    assert_noticed(&problems(Sabotage::HideNames, |_| {}), &["the listing misses"]);
+}
