@@ -37,6 +37,9 @@ pub struct Position {
     pub previous: u32,
 }
 
+/// Gets the lsn, the number of entries and the entries of a record.
+pub type Visit<'a> = &'a mut dyn FnMut(Lsn, u32, &[u8]) -> Result<(), StoreError>;
+
 /// What a record that was read says.
 struct Record {
     filler: bool,
@@ -134,10 +137,7 @@ impl Journal {
 
     /// Reads all records from the head on and leaves the tail after the last. A torn record at the end is ignored.
     /// Errors: `Damaged` when a record is unreadable though later ones exist; whatever `visit` says.
-    pub fn replay(
-        &mut self,
-        visit: &mut dyn FnMut(Lsn, u32, &[u8]) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+    pub fn replay(&mut self, visit: Visit) -> Result<(), StoreError> {
         while let Some(record) = self.read_record() {
             if !record.filler {
                 visit(self.tail.lsn, record.count, &record.entries)?;
@@ -177,7 +177,7 @@ impl Journal {
                 self.region.read(offset, &mut record);
                 let whole = record_crc(&record) == crc;
                 record.drain(..RECORD_HEADER_SIZE);
-                whole.then(|| Record { filler: false, count, entries: record, crc, size: step })
+                whole.then_some(Record { filler: false, count, entries: record, crc, size: step })
             }
             _ => None,
         }

@@ -29,7 +29,7 @@ pub use allocator::PAGE_SIZE;
 pub use error::{Corrupt, StoreError};
 
 pub use hash::FastMap;
-pub use recovery::JOURNAL_SIZE_MIN;
+pub use recovery::{JOURNAL_SIZE_MIN, Replay};
 
 use commit::{Operation, Parts};
 use reactor::{LocalFuture, Span, Storage};
@@ -37,6 +37,19 @@ use state::{Key, State};
 use std::cell::RefCell;
 use std::rc::Rc;
 use write::Ticket;
+
+/// Decodes the store's own entries in bytes of any origin, checks the chunks among them, and returns how many are sound.
+/// For fuzzing and check tools.
+pub fn count_sound_entries(mut bytes: &[u8]) -> usize {
+    let mut count = 0;
+    while let Some((kind, body)) = entries::next_entry(&mut bytes) {
+        count += usize::from(match entries::decode(kind, body) {
+            Some(entries::Entry::Chunk { chunk_size, chunk, .. }) => chunk.check(chunk_size, u32::MAX).is_ok(),
+            other => other.is_some(),
+        });
+    }
+    count
+}
 
 /// Number of a journal record; each commit gets the next one.
 pub type Lsn = u64;
@@ -235,11 +248,7 @@ impl Store {
     /// Opens a store: loads the newest complete checkpoint and replays the journal. `replay` gets each entry of the
     /// caller's in order, those of the checkpoint first; each must be an after-image, for it may come more than once.
     /// Errors: `Incompatible`, `Damaged`, `Medium`.
-    pub fn open(
-        storage: Rc<dyn Storage>,
-        identity: StoreIdentity,
-        replay: &mut dyn FnMut(u8, &[u8]) -> Result<(), Corrupt>,
-    ) -> Result<Store, StoreError> {
+    pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -> Result<Store, StoreError> {
         recovery::open(storage, identity, replay).map(Store::around)
     }
 

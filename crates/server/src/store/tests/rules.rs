@@ -313,3 +313,75 @@ fn a_full_journal_is_freed_by_a_checkpoint() {
     store.checkpoint_begin().finish().unwrap();
     put(500).unwrap();
 }
+
+/// Goal: zeros that fill a gap between ranges never fall onto a body that is on its way.
+/// Method: many small ranges; a write lands in the smallest gap while another makes the ranges too many.
+#[test]
+fn gaps_are_not_filled_under_a_body() {
+    let (disk, store) = new_store(64 * PAGE_SIZE, true);
+    let mut expected = vec![0; CHUNK as usize];
+    write(&store, 1, 0, CHUNK, 60_000, &[9; 10]).unwrap();
+    expected[60_000..60_010].fill(9);
+    for number in 0..7 {
+        write(&store, 1, 0, CHUNK, number * 4000, &[1; 3000]).unwrap();
+        expected[number as usize * 4000..][..3000].fill(1);
+    }
+    let small = store.reserve_write(1, 0, CHUNK, 27_100, 300).unwrap();
+    fill(&small, &[5; 300]);
+    write(&store, 1, 0, CHUNK, 27_500, &[2; 10_000]).unwrap();
+    expected[27_500..37_500].fill(2);
+    write(&store, 1, 0, CHUNK, 50_000, &[3; 10]).unwrap();
+    expected[50_000..50_010].fill(3);
+    finish(&store, small, 1).unwrap();
+    expected[27_100..27_400].fill(5);
+    assert!(read(&store, 1, 0, 0, CHUNK) == expected);
+    assert!(read(&reopen(&disk).unwrap(), 1, 0, 0, CHUNK) == expected);
+}
+
+/// Goal: a finished checkpoint releases the journal up to its begin and not further.
+/// Method: commit while the checkpoint is under way, then fill the journal and open.
+#[test]
+fn a_checkpoint_keeps_the_journal_since_its_begin() {
+    let (disk, store) = new_store(64 * PAGE_SIZE, false);
+    let checkpoint = store.checkpoint_begin();
+    for index in 0..10 {
+        write(&store, 1, index, 4096, 0, &[index as u8; 4096]).unwrap();
+    }
+    let used = store.usage().journal_used;
+    checkpoint.finish().unwrap();
+    assert_eq!(store.usage().journal_used, used);
+    let error = loop {
+        let mut transaction = store.begin();
+        transaction.put(64, |out| out.resize(out.len() + 1000, 1));
+        if let Err(error) = store.commit(transaction) {
+            break error;
+        }
+    };
+    assert!(matches!(error, StoreError::JournalFull));
+    let opened = reopen(&disk).unwrap();
+    assert!((0..10).all(|index| read(&opened, 1, index, 0, 4096) == [index as u8; 4096]));
+}
+
+/// Goal: pages that only wait for the next record do not make a store full.
+/// Method: overwrite a few bytes by a copy in a store with one free page, then ask for that page.
+#[test]
+fn staged_pages_come_back_before_the_store_is_full() {
+    let (_, store) = new_store(2 * PAGE_SIZE, false);
+    write(&store, 1, 0, 4096, 0, &[1; 4096]).unwrap();
+    write(&store, 1, 0, 4096, 100, &[2; 10]).unwrap();
+    assert_eq!(store.usage().free, 0);
+    let reserved = store.reserve_write(2, 0, 4096, 0, 10).unwrap();
+    assert_eq!(reserved.places.len(), 1);
+    assert_eq!(read(&store, 1, 0, 98, 4), [1, 1, 2, 2]);
+    store.check().unwrap();
+}
+
+/// Goal: on a volatile medium what was committed is as durable as it will ever be.
+/// Method: the future is ready at its first poll.
+#[test]
+fn durable_is_immediate_in_memory() {
+    let (_, store) = new_store(64 * PAGE_SIZE, false);
+    let lsn = write(&store, 1, 0, 4096, 0, &[1; 4096]).unwrap();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(matches!(store.durable(lsn).as_mut().poll(&mut context), std::task::Poll::Ready(Ok(()))));
+}
