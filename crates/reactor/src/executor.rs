@@ -282,18 +282,7 @@ impl Reactor {
 
     /// Drops all tasks and refuses new ones. Tasks own clones of the reactor, so this is also what lets it be freed.
     pub fn shutdown(&self) {
-        self.0.closed.set(true);
-        loop {
-            let tasks = std::mem::take(&mut self.0.tasks.borrow_mut().tasks);
-            if tasks.is_empty() {
-                break;
-            }
-            for task in tasks.into_iter().flatten() {
-                task.cancel();
-            }
-        }
-        self.0.tasks.borrow_mut().live = [0; CLASS_COUNT];
-        self.0.queue.close();
+        self.0.close();
     }
 
     /// What the loop has done so far.
@@ -330,6 +319,15 @@ impl Reactor {
 }
 
 impl Inner {
+    fn close(&self) {
+        self.closed.set(true);
+        let tasks = std::mem::take(&mut *self.tasks.borrow_mut());
+        for task in tasks.tasks.into_iter().flatten() {
+            task.cancel();
+        }
+        self.queue.close();
+    }
+
     fn fire_timers(&self) -> bool {
         if self.timers.borrow().count() == 0 {
             return false;
@@ -427,7 +425,8 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.queue.close();
+        // Wakers may keep tasks allocated: their futures must go here, on the owner's thread.
+        self.close();
         self.queue.set_poke_descriptor(-1);
     }
 }

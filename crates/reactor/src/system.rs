@@ -253,6 +253,23 @@ impl<W: Watch> Drop for WatchedSocket<W> {
     }
 }
 
+/// Sets what all connections want: no delay, and between processes of one machine no model of a network. There, BBR takes
+/// scheduling delays for a slow path and halves the throughput; Reno is always there and always allowed.
+fn tune(descriptor: &OwnedFd, peer: SocketAddr) -> io::Result<()> {
+    set_option(descriptor, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+    if address_of(descriptor, libc::getsockname)?.ip() == peer.ip() {
+        let name = b"reno";
+        // A failure leaves the machine's default, which works too.
+        // SAFETY: passes a constant and its size.
+        unsafe {
+            let option = libc::TCP_CONGESTION;
+            let size = name.len() as libc::socklen_t;
+            libc::setsockopt(descriptor.as_raw_fd(), libc::IPPROTO_TCP, option, name.as_ptr().cast(), size)
+        };
+    }
+    Ok(())
+}
+
 fn watch_stream<W: Watch>(driver: &Rc<W>, descriptor: OwnedFd, connected: bool) -> io::Result<Stream> {
     let readiness = Readiness::new();
     if connected {
@@ -275,7 +292,6 @@ pub(crate) fn adopt<W: Watch>(driver: &Rc<W>, socket: OwnedFd) -> io::Result<Str
 /// Starts to connect.
 pub(crate) fn connect<W: Watch>(driver: &Rc<W>, address: SocketAddr) -> io::Result<Stream> {
     let descriptor = new_socket(address)?;
-    set_option(&descriptor, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
     let (raw, size) = encode(address);
     // SAFETY: the address is a local of that size.
     let result = unsafe { libc::connect(descriptor.as_raw_fd(), (&raw const raw).cast(), size) };
@@ -284,6 +300,7 @@ pub(crate) fn connect<W: Watch>(driver: &Rc<W>, address: SocketAddr) -> io::Resu
     {
         return Err(error);
     }
+    tune(&descriptor, address)?;
     watch_stream(driver, descriptor, false)
 }
 
@@ -313,7 +330,7 @@ impl<W: Watch> ListenSocket for WatchedSocket<W> {
         let Ok(peer) = address_of(&descriptor, libc::getpeername) else {
             return Err(ErrorKind::ConnectionAborted.into());
         };
-        set_option(&descriptor, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+        tune(&descriptor, peer)?;
         Ok((watch_stream(&self.driver, descriptor, true)?, peer))
     }
 

@@ -73,6 +73,7 @@ impl UringDriver {
             .setup_defer_taskrun()
             .setup_coop_taskrun()
             .setup_taskrun_flag()
+            .setup_submit_all()
             .setup_cqsize(COMPLETIONS)
             .build(SUBMISSIONS)?;
         if !ring.params().is_feature_nodrop() || !ring.params().is_feature_ext_arg() {
@@ -113,11 +114,12 @@ impl Core {
         if !self.prepared.get() {
             return;
         }
-        match self.ring.borrow_mut().submit() {
-            Ok(_) => self.prepared.set(false),
-            // The completion ring is full or a signal came: the next turn tries again.
-            Err(error) => assert!(is_passing(&error), "the kernel takes what is prepared: {error}"),
+        let mut ring = self.ring.borrow_mut();
+        // The completion ring may be full, or a signal may come: then the next turn tries again.
+        if let Err(error) = ring.submit() {
+            assert!(is_passing(&error), "the kernel takes what is prepared: {error}");
         }
+        self.prepared.set(!ring.submission().is_empty());
     }
 
     fn arm_poke(&self) {
@@ -282,7 +284,7 @@ impl Driver for UringDriver {
     }
 
     fn wait(&self, until: Option<Nanos>) {
-        let ring = self.core.ring.borrow_mut();
+        let mut ring = self.core.ring.borrow_mut();
         let result = match until {
             None => ring.submit_and_wait(1),
             Some(until) => {
@@ -291,10 +293,10 @@ impl Driver for UringDriver {
                 ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&time))
             }
         };
-        match result {
-            Ok(_) => self.core.prepared.set(false),
-            Err(error) => assert!(is_passing(&error), "the kernel waits for completions: {error}"),
+        if let Err(error) = result {
+            assert!(is_passing(&error), "the kernel waits for completions: {error}");
         }
+        self.core.prepared.set(!ring.submission().is_empty());
     }
 
     fn attach(&self, queue: &Arc<ReadyQueue>) {
