@@ -269,7 +269,8 @@ impl Run {
             })?;
         }
         let limit = self.harness.profile.session_grace * 2 + 120 * SECOND;
-        let clean = || self.harness.audits().iter().all(|(server, audit)| is_clean(*server, audit));
+        let root_home = self.harness.cluster.home_of(FileId::ROOT);
+        let clean = || self.harness.audits().iter().all(|(server, audit)| is_clean(audit, root_home == Some(*server)));
         let mut found_clean = false;
         let end = self.harness.world.now() + limit;
         while self.harness.world.now() < end && !found_clean {
@@ -334,11 +335,10 @@ fn describe(finding: &Finding, operations: &[crate::history::Operation]) -> Stri
     text
 }
 
-fn is_clean(server: u32, audit: &Audit) -> bool {
-    let root = u64::from(server == 0);
+fn is_clean(audit: &Audit, has_root: bool) -> bool {
     let left =
         [audit.dentries, audit.chunks, audit.sessions, audit.intents, audit.marks, audit.announced, audit.active];
-    left.iter().all(|count| *count == 0) && audit.inodes == root && audit.bytes_used == 0 && audit.errors.is_empty()
+    left.iter().all(|count| *count == 0) && audit.inodes == u64::from(has_root) && audit.bytes_used == 0 && audit.errors.is_empty()
 }
 
 async fn inspect_all(client: &Client, touched: &BTreeMap<FileId, BTreeSet<u64>>) {

@@ -30,7 +30,9 @@ type Page = Box<[u8; PAGE as usize]>;
 
 /// A region's contents.
 struct SimFile {
+    /// The first page boundary in what was allocated at `base`.
     memory: *mut u8,
+    base: *mut u8,
     layout: Layout,
     size: u64,
     durable: RefCell<BTreeMap<u64, (u64, Page)>>,
@@ -44,16 +46,21 @@ struct SimFile {
 impl SimFile {
     fn new(size: u64) -> Rc<SimFile> {
         let rounded = size.next_multiple_of(PAGE);
-        let layout = Layout::from_size_align(rounded as usize, PAGE as usize).expect("a region fits into memory");
         assert!(rounded > 0, "a region is not empty");
+        // Aligned by hand: for large alignments the allocator would write the zeros, and so touch all of a region of
+        // which little is ever used.
+        let layout = Layout::from_size_align((rounded + PAGE) as usize, 16).expect("a region fits into memory");
         // SAFETY: the layout is not empty.
-        let memory = unsafe { alloc_zeroed(layout) };
-        if memory.is_null() {
+        let base = unsafe { alloc_zeroed(layout) };
+        if base.is_null() {
             handle_alloc_error(layout);
         }
+        // SAFETY: less than a page is skipped, and a page more than needed was allocated.
+        let memory = unsafe { base.add(base.align_offset(PAGE as usize)) };
         let words = (rounded / PAGE).div_ceil(64) as usize;
         Rc::new(SimFile {
             memory,
+            base,
             layout,
             size,
             durable: RefCell::default(),
@@ -158,7 +165,7 @@ impl SimFile {
 impl Drop for SimFile {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.memory, self.layout) };
+        unsafe { dealloc(self.base, self.layout) };
     }
 }
 
