@@ -1,0 +1,99 @@
+/* Threads share descriptors; children after fork go on with what was open while the parent does too. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <tabane.h>
+#include <unistd.h>
+
+#include "check.h"
+
+#define RECORD 3901
+#define THREADS 6
+#define CHILDREN 4
+#define ROUNDS 100
+
+static int shared;
+
+static void write_records(int writer) {
+    char record[RECORD];
+    for (int round = 0; round < ROUNDS; round++) {
+        memset(record, 1 + writer * 31 + round, RECORD);
+        off_t offset = ((off_t)round * (THREADS + CHILDREN + 1) + writer) * RECORD;
+        CHECK(tabane_pwrite(shared, record, RECORD, offset) == RECORD);
+        CHECK(tabane_pread(shared, record, RECORD, offset) == RECORD && record[RECORD - 1] == (char)(1 + writer * 31 + round));
+    }
+}
+
+static void *thread(void *argument) {
+    write_records((int)(long)argument);
+    return NULL;
+}
+
+/* Each record is read by one thread only, whole. */
+static void *take_records(void *argument) {
+    char record[RECORD];
+    long *taken = argument;
+    ssize_t count;
+    while ((count = tabane_read(shared, record, RECORD)) > 0) {
+        CHECK(count == RECORD && record[0] == record[RECORD - 1]);
+        ++*taken;
+    }
+    CHECK(count == 0);
+    return NULL;
+}
+
+int main(void) {
+    pthread_t threads[THREADS];
+    CHECK(tabane_init(NULL) == 0);
+    shared = tabane_open("/shared", O_RDWR | O_CREAT, 0644);
+    CHECK(shared >= 0);
+    /* The connection is in use when the children are made. */
+    CHECK(tabane_pwrite(shared, "x", 1, 0) == 1);
+    pid_t children[CHILDREN];
+    for (int child = 0; child < CHILDREN; child++) {
+        children[child] = fork();
+        CHECK(children[child] >= 0);
+        if (children[child] == 0) {
+            char name[32];
+            write_records(THREADS + child);
+            snprintf(name, sizeof(name), "/child%d", child);
+            int own = tabane_creat(name, 0600);
+            CHECK(own >= 0 && tabane_write(own, name, 6) == 6 && tabane_close(own) == 0);
+            _exit(0);
+        }
+    }
+    for (long i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, thread, (void *)i) == 0);
+    write_records(THREADS + CHILDREN);
+    for (int i = 0; i < THREADS; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    for (int child = 0; child < CHILDREN; child++) {
+        int status;
+        CHECK(waitpid(children[child], &status, 0) == children[child] && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    struct stat st;
+    CHECK(tabane_fstat(shared, &st) == 0 && st.st_size == (off_t)ROUNDS * (THREADS + CHILDREN + 1) * RECORD);
+    char record[RECORD];
+    for (int round = 0; round < ROUNDS; round++)
+        for (int writer = 0; writer <= THREADS + CHILDREN; writer++) {
+            off_t offset = ((off_t)round * (THREADS + CHILDREN + 1) + writer) * RECORD;
+            CHECK(tabane_pread(shared, record, RECORD, offset) == RECORD);
+            for (int i = 0; i < RECORD; i++)
+                CHECK(record[i] == (char)(1 + writer * 31 + round));
+        }
+    for (int child = 0; child < CHILDREN; child++) {
+        char name[32];
+        snprintf(name, sizeof(name), "/child%d", child);
+        CHECK(tabane_stat(name, &st) == 0 && st.st_size == 6);
+    }
+    long taken[THREADS] = {0}, total = 0;
+    for (long i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, take_records, &taken[i]) == 0);
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(pthread_join(threads[i], NULL) == 0);
+        total += taken[i];
+    }
+    CHECK(total == (long)ROUNDS * (THREADS + CHILDREN + 1));
+    CHECK(tabane_term() == 0);
+    return 0;
+}

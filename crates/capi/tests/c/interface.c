@@ -1,0 +1,204 @@
+/* Every function of tabane.h: what it does and how it fails. */
+#include <fcntl.h>
+#include <tabane.h>
+
+#include "check.h"
+
+#define SIZE 50000
+
+static char data[SIZE], place[SIZE + 100];
+
+static void files(void) {
+    for (int i = 0; i < SIZE; i++)
+        data[i] = (char)(i * 7 % 251);
+    int fd = tabane_open("/d/file", O_RDWR | O_CREAT | O_EXCL, 0644);
+    CHECK(fd >= 0);
+    FAILS(tabane_open("d/file", O_RDWR | O_CREAT | O_EXCL, 0644), EEXIST);
+    FAILS(tabane_open("/d/missing", O_RDONLY, 0), ENOENT);
+    FAILS(tabane_open("/d", O_WRONLY, 0), EISDIR);
+    FAILS(tabane_open("/d/file", O_RDONLY | O_DIRECTORY, 0), ENOTDIR);
+    FAILS(tabane_open(NULL, O_RDONLY, 0), EINVAL);
+    CHECK(tabane_write(fd, data, 20000) == 20000);
+    CHECK(tabane_pwrite(fd, data + 20000, SIZE - 20000, 20000) == SIZE - 20000);
+    CHECK(tabane_lseek(fd, 0, SEEK_CUR) == 20000);
+    CHECK(tabane_lseek(fd, -10, SEEK_END) == SIZE - 10);
+    CHECK(tabane_read(fd, place, 100) == 10 && memcmp(place, data + SIZE - 10, 10) == 0);
+    CHECK(tabane_read(fd, place, 100) == 0);
+    FAILS(tabane_lseek(fd, -1, SEEK_SET), EINVAL);
+    FAILS(tabane_lseek(fd, 0, 77), EINVAL);
+    CHECK(tabane_pread(fd, place, sizeof(place), 0) == SIZE && memcmp(place, data, SIZE) == 0);
+    FAILS(tabane_pread(fd, place, 1, -1), EINVAL);
+    FAILS(tabane_pread(fd, NULL, 1, 0), EINVAL);
+    CHECK(tabane_pread(fd, NULL, 0, 0) == 0);
+    CHECK(tabane_fsync(fd) == 0);
+
+    memset(place, 0, sizeof(place));
+    struct iovec parts[3] = {{place, 5000}, {NULL, 0}, {place + 5000, 30000}};
+    CHECK(tabane_preadv(fd, parts, 3, 1000) == 35000 && memcmp(place, data + 1000, 35000) == 0);
+    CHECK(tabane_lseek(fd, 0, SEEK_SET) == 0);
+    CHECK(tabane_readv(fd, parts, 3) == 35000 && memcmp(place, data, 35000) == 0);
+    CHECK(tabane_pwritev(fd, parts, 3, SIZE) == 35000);
+    CHECK(tabane_writev(fd, parts, 1) == 5000 && tabane_lseek(fd, 0, SEEK_CUR) == 40000);
+    FAILS(tabane_preadv(fd, parts, -1, 0), EINVAL);
+    FAILS(tabane_preadv(fd, NULL, 1, 0), EINVAL);
+
+    struct stat st;
+    CHECK(tabane_fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == SIZE + 35000);
+    CHECK((st.st_mode & 0777) == 0644 && st.st_nlink == 1 && st.st_blksize == 4096);
+    CHECK(tabane_ftruncate(fd, 12345) == 0);
+    CHECK(tabane_stat("/d/file", &st) == 0 && st.st_size == 12345);
+    CHECK(tabane_pread(fd, place, sizeof(place), 12000) == 345);
+    CHECK(tabane_truncate("/d/file", 0) == 0);
+    CHECK(tabane_pread(fd, place, sizeof(place), 0) == 0);
+    FAILS(tabane_truncate("/d/file", -1), EINVAL);
+    FAILS(tabane_truncate("/d", 0), EISDIR);
+    CHECK(tabane_close(fd) == 0);
+    FAILS(tabane_close(fd), EBADF);
+    FAILS(tabane_read(fd, place, 1), EBADF);
+    FAILS(tabane_fsync(-1), EBADF);
+
+    fd = tabane_open("/d/log", O_WRONLY | O_CREAT | O_APPEND, 0600);
+    int other = tabane_open("/d/log", O_WRONLY | O_APPEND, 0);
+    CHECK(fd >= 0 && other >= 0 && fd != other);
+    CHECK(tabane_write(fd, "one ", 4) == 4 && tabane_write(other, "two ", 4) == 4 && tabane_write(fd, "three", 5) == 5);
+    FAILS(tabane_read(fd, place, 1), EBADF);
+    CHECK(tabane_close(fd) == 0 && tabane_close(other) == 0);
+    fd = tabane_open("/d/log", O_RDONLY, 0);
+    CHECK(tabane_read(fd, place, 100) == 13 && memcmp(place, "one two three", 13) == 0);
+    FAILS(tabane_write(fd, "x", 1), EBADF);
+    FAILS(tabane_ftruncate(fd, 0), EINVAL);
+    CHECK(tabane_close(fd) == 0);
+    fd = tabane_creat("/d/log", 0600);
+    CHECK(fd >= 0 && tabane_fstat(fd, &st) == 0 && st.st_size == 0 && tabane_close(fd) == 0);
+}
+
+static void attributes(void) {
+    struct stat st;
+    CHECK(tabane_symlink("file", "/d/link") == 0);
+    FAILS(tabane_symlink("file", "/d/link"), EEXIST);
+    CHECK(tabane_lstat("/d/link", &st) == 0 && S_ISLNK(st.st_mode) && st.st_size == 4);
+    CHECK(tabane_stat("/d/link", &st) == 0 && S_ISREG(st.st_mode));
+    memset(place, 'x', 10);
+    CHECK(tabane_readlink("/d/link", place, 100) == 4 && memcmp(place, "filex", 5) == 0);
+    CHECK(tabane_readlink("/d/link", place, 2) == 2);
+    FAILS(tabane_readlink("/d/file", place, 100), EINVAL);
+
+    CHECK(tabane_chmod("/d/file", 0751) == 0 && tabane_stat("/d/file", &st) == 0 && (st.st_mode & 07777) == 0751);
+    CHECK(tabane_chown("/d/file", -1, -1) == 0 && tabane_lchown("/d/link", -1, -1) == 0);
+    struct timespec times[2] = {{1000, 1}, {-2, 999999999}};
+    CHECK(tabane_utimens("/d/file", times, 0) == 0 && tabane_stat("/d/file", &st) == 0);
+    CHECK(st.st_atim.tv_sec == 1000 && st.st_atim.tv_nsec == 1);
+    CHECK(st.st_mtim.tv_sec == -2 && st.st_mtim.tv_nsec == 999999999);
+    times[0].tv_nsec = UTIME_OMIT;
+    times[1].tv_nsec = UTIME_NOW;
+    int fd = tabane_open("/d/file", O_RDWR, 0);
+    CHECK(tabane_futimens(fd, times) == 0 && tabane_fstat(fd, &st) == 0);
+    CHECK(st.st_atim.tv_sec == 1000 && st.st_mtim.tv_sec > 1000000000);
+    CHECK(tabane_fchmod(fd, 0600) == 0 && tabane_fchown(fd, -1, -1) == 0 && tabane_close(fd) == 0);
+    times[1].tv_nsec = 1000000000;
+    FAILS(tabane_utimens("/d/file", times, 0), EINVAL);
+    FAILS(tabane_utimens("/d/file", NULL, 1), EINVAL);
+    CHECK(tabane_utimens("/d/link", NULL, AT_SYMLINK_NOFOLLOW) == 0);
+    FAILS(tabane_stat("/d/missing", &st), ENOENT);
+    CHECK(strstr(tabane_error_message(), "/d/missing") != NULL);
+    CHECK(strcmp(tabane_strerror(ENOENT), strerror(ENOENT)) == 0);
+    FAILS(tabane_stat("/d/file/x", &st), ENOTDIR);
+    FAILS(tabane_stat("/d/file", NULL), EINVAL);
+
+    struct statvfs space;
+    CHECK(tabane_statvfs("/", &space) == 0 && space.f_namemax == 255 && space.f_blocks >= space.f_bfree);
+    CHECK(space.f_bfree > 0 && space.f_frsize == 4096);
+    FAILS(tabane_statvfs("/missing", &space), ENOENT);
+}
+
+static int count_entry(void *context, const char *name, const struct stat *st, off_t offset) {
+    CHECK(name[0] == 'e' && offset == 0 && S_ISREG(st->st_mode));
+    /* Ten of them have many chunks, so that their sizes have to be asked for. */
+    CHECK(st->st_size == (atoi(name + 1) < 10 ? SIZE : 1));
+    ++*(int *)context;
+    return 0;
+}
+
+static int stop_at_once(void *context, const char *name, const struct stat *st, off_t offset) {
+    (void)name, (void)st, (void)offset;
+    ++*(int *)context;
+    return 1;
+}
+
+static void directories(void) {
+    enum { COUNT = 300 };
+    char name[64];
+    CHECK(tabane_mkdir("/many", 0755) == 0);
+    FAILS(tabane_mkdir("/many", 0755), EEXIST);
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof(name), "/many/e%d", i);
+        int fd = tabane_creat(name, 0600);
+        int size = i < 10 ? SIZE : 1;
+        CHECK(fd >= 0 && tabane_write(fd, data, size) == size && tabane_close(fd) == 0);
+    }
+    struct tabane_directory *directory = tabane_opendir("/many");
+    CHECK(directory != NULL);
+    for (int round = 0; round < 2; round++) {
+        static char seen[COUNT];
+        memset(seen, 0, sizeof(seen));
+        int dots = 0, total = 0;
+        struct dirent *entry;
+        errno = 0;
+        while ((entry = tabane_readdir(directory)) != NULL) {
+            if (entry->d_name[0] == '.') {
+                CHECK(entry->d_type == DT_DIR);
+                dots++;
+                continue;
+            }
+            int number = atoi(entry->d_name + 1);
+            CHECK(entry->d_type == DT_REG && entry->d_ino != 0 && !seen[number]);
+            seen[number] = 1;
+            total++;
+        }
+        CHECK(errno == 0 && dots == 2 && total == COUNT);
+        tabane_rewinddir(directory);
+    }
+    CHECK(tabane_closedir(directory) == 0);
+    FAILS(tabane_closedir(NULL), EBADF);
+    CHECK(tabane_opendir("/missing") == NULL && errno == ENOENT);
+    CHECK(tabane_opendir("/d/file") == NULL && errno == ENOTDIR);
+
+    int total = 0, share = 0;
+    for (int server = 0; server < tabane_server_count(); server++)
+        CHECK(tabane_readdir_index("/many", server, &total, count_entry) == 0);
+    CHECK(total == COUNT);
+    CHECK(tabane_readdir_index("/many", 0, &share, stop_at_once) == 0 && share == 1);
+    FAILS(tabane_readdir_index("/many", 99, &share, stop_at_once), EINVAL);
+    FAILS(tabane_readdir_index("/many", -1, &share, stop_at_once), EINVAL);
+    FAILS(tabane_readdir_index("/many", 0, &share, NULL), EINVAL);
+
+    FAILS(tabane_rmdir("/many"), ENOTEMPTY);
+    FAILS(tabane_unlink("/many"), EISDIR);
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof(name), "many/e%d", i);
+        CHECK(tabane_unlink(name) == 0);
+    }
+    FAILS(tabane_unlink("/many/e0"), ENOENT);
+    CHECK(tabane_rmdir("/many") == 0);
+    FAILS(tabane_rmdir("/many"), ENOENT);
+    FAILS(tabane_rmdir("/d/file"), ENOTDIR);
+    FAILS(tabane_rmdir("/"), EBUSY);
+}
+
+int main(void) {
+    CHECK(tabane_initialized() == 0);
+    FAILS(tabane_mkdir("/d", 0755), ESHUTDOWN);
+    FAILS(tabane_term(), ESHUTDOWN);
+    FAILS(tabane_init("/nonexistent"), ENOENT);
+    CHECK(tabane_init(NULL) == 0 && tabane_init(NULL) == 0 && tabane_initialized() == 1);
+    CHECK(tabane_server_count() == 3 && tabane_version()[0] != 0);
+    CHECK(tabane_mkdir("/d", 0755) == 0);
+    files();
+    attributes();
+    directories();
+    CHECK(tabane_term() == 0 && tabane_initialized() == 0);
+    CHECK(tabane_init(NULL) == 0);
+    struct stat st;
+    CHECK(tabane_stat("/d/file", &st) == 0 && tabane_term() == 0);
+    return 0;
+}

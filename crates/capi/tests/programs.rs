@@ -1,0 +1,30 @@
+//! C programs over libtabane, against real servers.
+
+#[path = "../../client/tests/common/c_program.rs"]
+mod c_program;
+#[path = "../../client/tests/common/real.rs"]
+mod real;
+
+use c_program::Program;
+use real::Real;
+use std::path::Path;
+
+fn run(name: &str, source: &str, servers: usize, chunk_size: u32) {
+    let cluster = Real::start(name, servers, chunk_size);
+    let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = Program { crate_root, source, library: "tabane", place: &cluster.directory };
+    program.run(&[("TABANE_CLUSTER", &cluster.directory.to_string_lossy())]);
+}
+
+/// Goal: every function does what its POSIX namesake does, failures and errno included.
+/// Method: tests/c/interface.c checks each call and exits with the line that went wrong.
+#[test]
+fn interface() {
+    run("capi-interface", "interface.c", 3, 4096);
+}
+
+/// Goal: threads share the library and one descriptor; a child after fork goes on with what was open, beside its parent.
+#[test]
+fn threads_and_fork() {
+    run("capi-fork", "fork.c", 2, 47_008);
+}

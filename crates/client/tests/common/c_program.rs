@@ -1,0 +1,54 @@
+//! Compiles a C program against one of our libraries, as it lies beside this test, and runs it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What to build and where its parts are.
+pub struct Program<'a> {
+    /// Root of the crate whose interface it uses: its `include` and `tests/c` are used.
+    pub crate_root: &'a Path,
+    /// The source, within `tests/c`.
+    pub source: &'a str,
+    /// The library, as for `-l`.
+    pub library: &'a str,
+    /// Where the program goes.
+    pub place: &'a Path,
+}
+
+impl Program<'_> {
+    /// Where cargo has put the library: one directory above the test programs.
+    fn library_directory() -> PathBuf {
+        let own = std::env::current_exe().expect("a test knows its own path");
+        own.ancestors().nth(2).expect("tests lie in a directory below the libraries").to_owned()
+    }
+
+    /// Compiles and runs the program, with the environment given; panics with its output if either fails.
+    pub fn run(&self, environment: &[(&str, &str)]) {
+        let libraries = Program::library_directory();
+        let binary = self.place.join(self.source).with_extension("bin");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&binary);
+        compiler.arg("-I").arg(self.crate_root.join("include")).arg(self.crate_root.join("tests/c").join(self.source));
+        compiler.arg("-L").arg(&libraries).arg(format!("-l{}", self.library));
+        compiler.arg(format!("-Wl,-rpath,{}", libraries.display()));
+        check(compiler, "compiling");
+        let mut program = Command::new(&binary);
+        for name in ["TABANE_CLUSTER", "CHFS_SERVER", "CHFS_CHUNK_SIZE", "CHFS_ASYNC_ACCESS", "CHFS_BUF_SIZE"] {
+            program.env_remove(name);
+        }
+        program.envs(environment.iter().copied());
+        check(program, "running");
+    }
+}
+
+fn check(mut command: Command, what: &str) {
+    let output = command.output().unwrap_or_else(|error| panic!("{what} {command:?}: {error}"));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(
+        output.status.success(),
+        "{what} {command:?}: {}\n{}{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+}
