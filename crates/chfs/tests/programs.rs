@@ -1,0 +1,45 @@
+//! C programs over libchfs, against real servers, and the list of what it has to export.
+
+#[path = "../../client/tests/common/c_program.rs"]
+mod c_program;
+#[path = "../../client/tests/common/real.rs"]
+mod real;
+
+use c_program::Program;
+use real::Real;
+use std::path::Path;
+
+fn run(name: &str, source: &str, environment: &dyn Fn(&str) -> Vec<(&'static str, String)>) {
+    let cluster = Real::start(name, 3, 65_536);
+    let environment = environment(&cluster.directory.to_string_lossy());
+    let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    Program { crate_root, source, library: "chfs", place: &cluster.directory }.run(&environment);
+}
+
+/// Goal: every function does what programs written for CHFS rely on.
+/// Method: tests/c/interface.c checks each call; the cluster is named as such programs' scripts do.
+#[test]
+fn interface() {
+    run("chfs-interface", "interface.c", &|directory| {
+        let settings = [("CHFS_CHUNK_SIZE", "5000"), ("CHFS_ASYNC_ACCESS", "1"), ("CHFS_BUF_SIZE", "0")];
+        let mut environment = vec![("CHFS_SERVER", directory.to_owned())];
+        environment.extend(settings.map(|(name, value)| (name, value.to_owned())));
+        environment
+    });
+}
+
+/// Goal: `TABANE_CLUSTER` names the cluster, also beside a `CHFS_SERVER` that is an address of another system.
+#[test]
+fn our_own_variable_counts_first() {
+    run("chfs-variable", "variable.c", &|directory| {
+        vec![("TABANE_CLUSTER", directory.to_owned()), ("CHFS_SERVER", "ofi+tcp://192.0.2.1:4000".to_owned())]
+    });
+}
+
+/// Goal: a program that uses every function of the interface, with its argument lists, compiles and links.
+/// Method: tests/c/complete.c takes the address of each in a pointer of the right type.
+#[test]
+fn complete() {
+    run("chfs-complete", "complete.c", &|_| Vec::new());
+}
