@@ -51,7 +51,8 @@ pub struct LoopStatistics {
     pub turns: u64,
     /// Time spent working.
     pub busy_ns: u64,
-    /// Time spent polling or asleep with nothing to do.
+    /// Time spent polling or asleep with nothing to do. For `Shared` it is summed over all threads that waited, so it may
+    /// exceed the time that passed, and `busy_ns` then says nothing.
     pub waiting_ns: u64,
     /// Polls of tasks.
     pub polls: u64,

@@ -30,9 +30,9 @@ type Page = Box<[u8; PAGE as usize]>;
 
 /// A region's contents.
 struct SimFile {
-    /// The first page boundary in what was allocated at `base`.
+    /// The first page boundary in what was allocated at `block`.
     memory: *mut u8,
-    base: *mut u8,
+    block: *mut u8,
     layout: Layout,
     size: u64,
     durable: RefCell<BTreeMap<u64, (u64, Page)>>,
@@ -51,16 +51,16 @@ impl SimFile {
         // which little is ever used.
         let layout = Layout::from_size_align((rounded + PAGE) as usize, 16).expect("a region fits into memory");
         // SAFETY: the layout is not empty.
-        let base = unsafe { alloc_zeroed(layout) };
-        if base.is_null() {
+        let block = unsafe { alloc_zeroed(layout) };
+        if block.is_null() {
             handle_alloc_error(layout);
         }
         // SAFETY: less than a page is skipped, and a page more than needed was allocated.
-        let memory = unsafe { base.add(base.align_offset(PAGE as usize)) };
+        let memory = unsafe { block.add(block.align_offset(PAGE as usize)) };
         let words = (rounded / PAGE).div_ceil(64) as usize;
         Rc::new(SimFile {
             memory,
-            base,
+            block,
             layout,
             size,
             durable: RefCell::default(),
@@ -128,10 +128,11 @@ impl SimFile {
         self.allocated.borrow().iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// What power loss does to pages that were not synced: each is kept, lost, or torn by lines.
+    /// What power loss does to pages that were not synced: each is kept, lost, or torn by lines. What is left then is what
+    /// the medium has.
     fn lose_power(&self, universe: &Universe) {
-        let durable = self.durable.borrow();
-        for (page, _) in std::mem::take(&mut *self.dirty.borrow_mut()) {
+        let mut durable = self.durable.borrow_mut();
+        for (page, change) in std::mem::take(&mut *self.dirty.borrow_mut()) {
             let zero = [0; PAGE as usize];
             let old = durable.get(&page).map_or(&zero, |(_, page)| &**page);
             match universe.below(3) {
@@ -147,17 +148,8 @@ impl SimFile {
                     self.set_page(page, &torn);
                 }
             }
+            durable.insert(page, (change, self.page(page)));
             universe.trace(0x50, page);
-        }
-        drop(durable);
-        // What is left is what the medium has.
-        let mut durable = self.durable.borrow_mut();
-        durable.clear();
-        for page in 0..self.layout.size() as u64 / PAGE {
-            let bytes = self.page(page);
-            if bytes.iter().any(|byte| *byte != 0) {
-                durable.insert(page, (self.changes.get(), bytes));
-            }
         }
     }
 }
@@ -165,7 +157,7 @@ impl SimFile {
 impl Drop for SimFile {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.base, self.layout) };
+        unsafe { dealloc(self.block, self.layout) };
     }
 }
 

@@ -336,7 +336,8 @@ impl World {
     }
 
     /// Lets the `count`-th next write of a node to its regions (counted from 1) be its last: with `torn` it stops at a
-    /// random byte. What the node writes or sends after that does not count, and it is taken down at the end of its turn.
+    /// random byte. Bytes that arrived in a region (`Region::note_received`) count as a write too, but not as a torn one.
+    /// What the node writes or sends after that does not count, and it is taken down at the end of its turn.
     pub fn crash_after_writes(&self, node: NodeId, count: u64, torn: bool) {
         assert!(count > 0, "writes are counted from 1");
         self.universe.node(node).writes_left.set(Some((count, torn)));
