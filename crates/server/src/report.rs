@@ -135,7 +135,7 @@ pub fn json(core: &Core, sample_count: usize) -> String {
         });
     });
     put_peers(core, &mut object);
-    object.list("samples", core.statistics.samples(sample_count).iter(), |object, sample| put_sample(object, sample));
+    object.list("samples", core.statistics.samples(sample_count).iter(), put_sample);
     text.push('}');
     text
 }

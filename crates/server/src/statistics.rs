@@ -146,7 +146,14 @@ pub struct Statistics {
     pub sampling: Cell<bool>,
 }
 
+impl Default for Statistics {
+    fn default() -> Self {
+        Statistics::new()
+    }
+}
+
 impl Statistics {
+    /// Counters at zero.
     pub fn new() -> Statistics {
         Statistics {
             operations: RefCell::new(vec![Counters::default(); Operation::TABLE_SIZE]),

@@ -1,0 +1,113 @@
+use crate::support::*;
+use wire::messages::ReserveAppendRequest;
+use wire::{FileId, Operation, Status};
+
+const ROOT: FileId = FileId::ROOT;
+
+/// Goal: a mutating request is executed once, however often its connection breaks and whichever server restarts.
+/// Method: `ReserveAppend` moves the end of a file by a fixed amount at each execution, so the final size counts the
+/// executions; meanwhile connections are cut and the server is killed and restarted.
+#[test]
+fn appends_count_executions() {
+    for seed in 0..30 {
+        let test = TestCluster::new(seed, 2);
+        let caller = test.caller(0, 1);
+        let file = test.run(0, async move { caller.create(ROOT, "f").await.expect("created").id });
+        let caller = test.caller(0, 2);
+        let home = caller.home(file);
+        let appender = test.spawn(0, async move {
+            let mut offsets = Vec::new();
+            for _ in 0..30 {
+                let reply = caller.call(home, Operation::ReserveAppend, &ReserveAppendRequest { file, size: 10 }).await;
+                let reply = reply.expect("appended");
+                offsets.push(u64::from_le_bytes(reply.params.try_into().expect("an offset")));
+            }
+            offsets
+        });
+        for round in 0..6 {
+            test.world.run_for(test.world.random() % 3_000_000);
+            if round % 3 == 2 {
+                test.restart(home);
+            } else {
+                test.world.cut(test.callers[0], test.servers[home as usize]);
+            }
+        }
+        let offsets = test.wait(&appender);
+        assert_eq!(offsets, (0..30).map(|number| number * 10).collect::<Vec<u64>>(), "seed {seed}");
+        let caller = test.caller(1, 3);
+        let size = test.run(1, async move { caller.stat(file).await.expect("known").size });
+        assert_eq!(size, 300, "seed {seed}");
+        test.settle();
+    }
+}
+
+/// Goal: creates and unlinks whose replies are lost are neither refused nor done twice.
+/// Method: exclusive creates and unlinks in turn; each must succeed, though connections are cut all the time.
+#[test]
+fn creates_and_unlinks_over_cut_connections() {
+    for seed in 0..30 {
+        let test = TestCluster::new(seed, 3);
+        let caller = test.caller(0, 1);
+        let worker = test.spawn(0, async move {
+            for number in 0..40 {
+                let name = format!("f{}", number % 5);
+                let made = caller.create(ROOT, &name).await;
+                assert_eq!(status(&made), Status::Ok);
+                let attributes = made.expect("created");
+                for chunk in 0..3 {
+                    let written = caller.write(attributes.id, attributes.layout, chunk * 4096, &[9; 3000]).await;
+                    assert_eq!(status(&written), Status::Ok);
+                }
+                assert_eq!(status(&caller.unlink(ROOT, &name).await), Status::Ok);
+            }
+        });
+        while worker.borrow().is_none() {
+            test.world.run_for(1 + test.world.random() % 5_000_000);
+            let server = test.world.random() as usize % 3;
+            test.world.cut(test.callers[0], test.servers[server]);
+        }
+        test.wait(&worker);
+        let audits = test.settle();
+        assert_eq!(audits.iter().map(|audit| audit.dentries + audit.chunks).sum::<u64>(), 0, "seed {seed}");
+    }
+}
+
+/// Goal: a session that the server forgot gets "outcome unknown" for a request that may have been executed, never a
+/// second execution.
+/// Method: a request is under way when its server is parted from it and restarts; the session's grace passes before the
+/// two meet again.
+#[test]
+fn a_forgotten_session_is_told_so() {
+    let mut unknown = 0;
+    for seed in 0..20 {
+        let test = TestCluster::with_grace(seed, 1, 3 * SECOND);
+        let caller = test.caller(0, 1);
+        let file = test.run(0, async move { caller.create(ROOT, "f").await.expect("created").id });
+        let caller = test.caller(0, 2);
+        let first = caller.clone();
+        test.run(0, async move {
+            first.call(0, Operation::ReserveAppend, &ReserveAppendRequest { file, size: 10 }).await.expect("appended");
+        });
+        test.world.set_latency(None, 200_000, 400_000);
+        let request = caller.clone();
+        let lost = test.spawn(0, async move {
+            status(&request.call(0, Operation::ReserveAppend, &ReserveAppendRequest { file, size: 10 }).await)
+        });
+        test.world.run_for(test.world.random() % 500_000);
+        test.world.partition(test.callers[0], test.servers[0]);
+        test.restart(0);
+        let forgotten = || test.server(0).audit().sessions == 0;
+        assert!(test.world.run_until(forgotten, LIMIT), "idle sessions are never forgotten");
+        test.world.heal(test.callers[0], test.servers[0]);
+        let outcome = test.wait(&lost);
+        let caller = test.caller(1, 3);
+        let size = test.run(1, async move { caller.stat(file).await.expect("known").size });
+        match outcome {
+            Status::Ok => assert_eq!(size, 20, "seed {seed}"),
+            Status::OutcomeUnknown => assert!(size == 10 || size == 20, "seed {seed}: {size}"),
+            other => panic!("seed {seed}: {other:?}"),
+        }
+        unknown += u32::from(outcome == Status::OutcomeUnknown);
+    }
+    assert!(unknown > 3, "the session was hardly ever forgotten in time: {unknown}");
+}

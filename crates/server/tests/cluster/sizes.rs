@@ -1,0 +1,164 @@
+use crate::support::*;
+use wire::FileId;
+use wire::Status;
+use wire::messages::FileRequest;
+
+const ROOT: FileId = FileId::ROOT;
+const CHUNK: u64 = 4096;
+
+/// Goal: the size covers everything acknowledged before the stat began and nothing begun after it ended.
+/// Method: one caller writes chunk after chunk; two others stat all the time and compare with what was acknowledged and
+/// begun; closes fold sizes in between.
+#[test]
+fn size_is_right_at_every_moment() {
+    use std::cell::Cell;
+    use std::rc::Rc;
+    for seed in 0..20 {
+        let test = TestCluster::new(seed, 4);
+        let caller = test.caller(0, 1);
+        let attributes = test.run(0, async move { caller.create(ROOT, "f").await.expect("created") });
+        let (file, layout) = (attributes.id, attributes.layout);
+        let (acknowledged, begun) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let stop = Rc::new(Cell::new(false));
+        let writer = {
+            let caller = test.caller(0, 2);
+            let (acknowledged, begun, stop) = (acknowledged.clone(), begun.clone(), stop.clone());
+            test.spawn(0, async move {
+                for chunk in 0..40u64 {
+                    begun.set(chunk * CHUNK + 10);
+                    caller.write(file, layout, chunk * CHUNK, &[chunk as u8; 10]).await.expect("written");
+                    acknowledged.set(chunk * CHUNK + 10);
+                    if chunk % 7 == 3 {
+                        let home = caller.home(file);
+                        caller.call(home, wire::Operation::Close, &FileRequest { file }).await.expect("closed");
+                    }
+                }
+                stop.set(true);
+            })
+        };
+        let readers: Vec<_> = (1..3)
+            .map(|node| {
+                let caller = test.caller(node, 10 + node as u64);
+                let (acknowledged, begun, stop) = (acknowledged.clone(), begun.clone(), stop.clone());
+                test.spawn(node, async move {
+                    while !stop.get() {
+                        let least = acknowledged.get();
+                        let size = caller.stat(file).await.expect("known").size;
+                        assert!(least <= size && size <= begun.get(), "{least} <= {size} <= {}", begun.get());
+                    }
+                })
+            })
+            .collect();
+        test.wait(&writer);
+        readers.iter().for_each(|reader| test.wait(reader));
+        test.settle();
+    }
+}
+
+/// Goal: after close the home knows the size alone, until somebody writes elsewhere again.
+#[test]
+fn close_folds_the_size_in() {
+    let test = TestCluster::new(5, 3);
+    let caller = test.caller(0, 1);
+    let file = test.run(0, async move {
+        let attributes = caller.create(ROOT, "f").await.expect("created");
+        let (file, layout) = (attributes.id, attributes.layout);
+        for chunk in 0..9 {
+            caller.write(file, layout, chunk * CHUNK, b"x").await.expect("written");
+        }
+        let (reply, _) = caller.read(file, layout, 0, 1).await.expect("read");
+        assert_eq!(reply.size, None);
+        caller.call(caller.home(file), wire::Operation::Close, &FileRequest { file }).await.expect("closed");
+        file
+    });
+    let folded = || test.audits().iter().all(|audit| audit.announced == 0);
+    assert!(test.world.run_until(folded, LIMIT));
+    let caller = test.caller(1, 2);
+    test.run(1, async move {
+        let attributes = caller.stat(file).await.expect("known");
+        assert_eq!(attributes.size, 8 * CHUNK + 1);
+        let (reply, bytes) = caller.read(file, attributes.layout, 0, 4).await.expect("read");
+        assert_eq!((reply.size, bytes), (Some(8 * CHUNK + 1), b"x\0\0\0".to_vec()));
+        assert!(reply.complete, "the home knows that the hole is within the file");
+        caller.write(file, attributes.layout, 10 * CHUNK, b"y").await.expect("written");
+        assert_eq!(caller.stat(file).await.expect("known").size, 10 * CHUNK + 1);
+    });
+}
+
+/// Goal: truncate cuts on every server, is final once acknowledged, and later growth reads zeros.
+#[test]
+fn truncate_reaches_all_chunks() {
+    for seed in 0..10 {
+        let test = TestCluster::new(seed, 3);
+        let caller = test.caller(0, 1);
+        test.run(0, async move {
+            let attributes = caller.create(ROOT, "f").await.expect("created");
+            let (file, layout) = (attributes.id, attributes.layout);
+            for chunk in 0..8 {
+                caller.write(file, layout, chunk * CHUNK, &[7; 4096]).await.expect("written");
+            }
+            let cut = caller.truncate(file, 2 * CHUNK + 100).await.expect("cut");
+            assert_eq!(cut.size, 2 * CHUNK + 100);
+            assert_eq!(caller.stat(file).await.expect("known").size, 2 * CHUNK + 100);
+            caller.write(file, layout, 6 * CHUNK, b"new").await.expect("written");
+            assert_eq!(caller.stat(file).await.expect("known").size, 6 * CHUNK + 3);
+            for chunk in 2..7u64 {
+                let (_, bytes) = caller.read(file, layout, chunk * CHUNK, CHUNK).await.expect("read");
+                let mut expected = vec![0; CHUNK as usize];
+                match chunk {
+                    2 => expected[..100].fill(7),
+                    6 => expected[..3].copy_from_slice(b"new"),
+                    _ => {}
+                }
+                assert_eq!(bytes, expected, "chunk {chunk}");
+            }
+            let grown = caller.truncate(file, 100 * CHUNK).await.expect("grown");
+            assert_eq!(grown.size, 100 * CHUNK);
+            assert_eq!(caller.stat(file).await.expect("known").size, 100 * CHUNK);
+        });
+        test.settle();
+    }
+}
+
+/// Goal: an unlinked file leaves no chunk anywhere, also when writes to it are on their way, and none comes back.
+/// Method: writers on all servers race with the unlink, over many seeds.
+#[test]
+fn unlink_leaves_no_chunk() {
+    let mut stale = 0;
+    for seed in 0..60 {
+        let test = TestCluster::new(seed, 4);
+        let caller = test.caller(0, 1);
+        let attributes = test.run(0, async move { caller.create(ROOT, "f").await.expect("created") });
+        let (file, layout) = (attributes.id, attributes.layout);
+        let writers: Vec<_> = (0..8u64)
+            .map(|number| {
+                let caller = test.caller(1, 10 + number);
+                test.spawn(1, async move {
+                    let mut outcomes = Vec::new();
+                    for round in 0..4 {
+                        let chunk = number + round * 8;
+                        outcomes.push(status(&caller.write(file, layout, chunk * CHUNK, &[1; 2000]).await));
+                    }
+                    outcomes
+                })
+            })
+            .collect();
+        let caller = test.caller(2, 2);
+        let reactor = test.world.reactor(test.callers[2]);
+        let pause = test.world.random() % 8_000_000;
+        let unlinked = test.spawn(2, async move {
+            reactor.sleep(pause).await;
+            status(&caller.unlink(ROOT, "f").await)
+        });
+        assert_eq!(test.wait(&unlinked), Status::Ok);
+        for writer in &writers {
+            for status in test.wait(writer) {
+                assert!(matches!(status, Status::Ok | Status::StaleFile), "seed {seed}: {status:?}");
+                stale += u32::from(status == Status::StaleFile);
+            }
+        }
+        let audits = test.settle();
+        assert_eq!(audits.iter().map(|audit| audit.chunks + audit.files).sum::<u64>(), 0, "seed {seed}");
+    }
+    assert!(stale > 10, "no write met the unlink");
+}

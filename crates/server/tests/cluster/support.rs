@@ -1,0 +1,305 @@
+//! A small cluster in a simulated world, and a caller that speaks the protocol by hand.
+
+use reactor::sim::{CrashKind, NodeId, World};
+use reactor::{Call, Channel, ChannelOptions, Class, Failure, Nanos, Reply};
+use server::{Audit, Server, ServerOptions};
+use std::cell::RefCell;
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use wire::handshake::Role;
+use wire::messages::*;
+use wire::{
+    Attributes, Cluster, Decode, Encode, FileId, Layout, Name, Operation, Placement, ServerAddress, Status, cluster,
+};
+
+pub const SECOND: Nanos = 1_000_000_000;
+pub const LIMIT: Nanos = 600 * SECOND;
+
+type Slot = Rc<RefCell<Option<Server>>>;
+
+/// A world with servers and nodes for callers.
+pub struct TestCluster {
+    pub world: World,
+    pub cluster: Rc<Cluster>,
+    pub servers: Vec<NodeId>,
+    running: Vec<Slot>,
+    pub callers: Vec<NodeId>,
+    session_grace: Nanos,
+}
+
+impl TestCluster {
+    pub fn new(seed: u64, server_count: u32) -> TestCluster {
+        TestCluster::with_grace(seed, server_count, 60 * SECOND)
+    }
+
+    pub fn with_grace(seed: u64, server_count: u32, session_grace: Nanos) -> TestCluster {
+        let world = World::new(seed);
+        let addresses: Vec<SocketAddr> =
+            (0..server_count).map(|index| SocketAddr::from(([10, 0, 0, index as u8 + 1], 4000))).collect();
+        let servers = addresses.iter().map(|address| ServerAddress { address: *address }).collect();
+        let cluster = Rc::new(Cluster::new(7, [3; cluster::KEY_SIZE], Placement::Modular, 4096, servers));
+        let nodes =
+            addresses.iter().map(|address| world.add_node(&format!("server {}", address.ip()), address.ip())).collect();
+        let callers =
+            (0..3).map(|index| world.add_node(&format!("caller {index}"), [10, 0, 1, index + 1].into())).collect();
+        let running = (0..server_count).map(|_| Slot::default()).collect();
+        let test = TestCluster { world, cluster, servers: nodes, running, callers, session_grace };
+        for index in 0..server_count {
+            test.start(index);
+        }
+        test
+    }
+
+    /// Starts a server on its running node and waits until it serves.
+    pub fn start(&self, index: u32) {
+        let node = self.servers[index as usize];
+        let reactor = self.world.reactor(node);
+        let options = ServerOptions {
+            cluster: self.cluster.clone(),
+            index,
+            directory: PathBuf::from("store"),
+            store_size: 16 << 20,
+            journal_size: 256 << 10,
+            checksums: true,
+            connections_max: 32,
+            timeout: 2 * SECOND,
+            session_grace: self.session_grace,
+            metrics_port: None,
+        };
+        let slot = self.running[index as usize].clone();
+        let own = reactor.clone();
+        reactor.spawn(Class::Metadata, async move {
+            let server = Server::start(&own, options).await.expect("the server starts");
+            slot.replace(Some(server));
+        });
+        let slot = &self.running[index as usize];
+        assert!(self.world.run_until(|| slot.borrow().is_some(), LIMIT), "server {index} did not start");
+    }
+
+    /// Kills a server.
+    pub fn kill(&self, index: u32) {
+        self.running[index as usize].replace(None);
+        self.world.crash(self.servers[index as usize], CrashKind::Kill);
+    }
+
+    /// Kills a server and starts it over what it left.
+    pub fn restart(&self, index: u32) {
+        self.kill(index);
+        self.world.restart(self.servers[index as usize]);
+        self.start(index);
+    }
+
+    pub fn server(&self, index: u32) -> Server {
+        self.running[index as usize].borrow().clone().expect("the server runs")
+    }
+
+    pub fn audits(&self) -> Vec<Audit> {
+        let audits: Vec<Audit> = (0..self.servers.len() as u32).map(|index| self.server(index).audit()).collect();
+        for (index, audit) in audits.iter().enumerate() {
+            assert_eq!(audit.errors, Vec::<String>::new(), "server {index}, seed {}", self.world.seed());
+        }
+        audits
+    }
+
+    /// Waits until no server has anything left to do for others, and checks all tables.
+    pub fn settle(&self) -> Vec<Audit> {
+        let quiet = || {
+            self.running.iter().all(|slot| {
+                slot.borrow().as_ref().is_some_and(|server| {
+                    let audit = server.audit();
+                    audit.intents == 0 && audit.marks == 0 && audit.active == 0
+                })
+            })
+        };
+        assert!(self.world.run_until(quiet, LIMIT), "intents are never done, seed {}", self.world.seed());
+        self.audits()
+    }
+
+    /// A caller on one of the callers' nodes with a session of its own.
+    pub fn caller(&self, node: usize, session: u64) -> Caller {
+        self.caller_as(node, session, 0)
+    }
+
+    pub fn caller_as(&self, node: usize, session: u64, uid: u32) -> Caller {
+        let reactor = self.world.reactor(self.callers[node]);
+        let channels = (0..self.servers.len() as u32)
+            .map(|server| {
+                let options = ChannelOptions {
+                    cluster: self.cluster.clone(),
+                    server,
+                    role: Role::Client,
+                    from_server: 0,
+                    level: 0,
+                    session,
+                    uid,
+                    gid: uid,
+                    timeout: 20 * SECOND,
+                };
+                Channel::new(&reactor, options)
+            })
+            .collect();
+        Caller { cluster: self.cluster.clone(), channels }
+    }
+
+    /// Runs something on a caller's node to its end.
+    pub fn run<T: 'static>(&self, node: usize, future: impl Future<Output = T> + 'static) -> T {
+        let result = self.world.run(self.callers[node], future, LIMIT);
+        result.unwrap_or_else(|| panic!("an operation never ended, seed {}", self.world.seed()))
+    }
+
+    /// Starts something on a caller's node; its result shows in the cell.
+    pub fn spawn<T: 'static>(&self, node: usize, future: impl Future<Output = T> + 'static) -> Rc<RefCell<Option<T>>> {
+        let slot = Rc::new(RefCell::new(None));
+        let told = slot.clone();
+        self.world.reactor(self.callers[node]).spawn(Class::Metadata, async move {
+            let value = future.await;
+            told.replace(Some(value));
+        });
+        slot
+    }
+
+    pub fn wait<T>(&self, slot: &Rc<RefCell<Option<T>>>) -> T {
+        let ended = self.world.run_until(|| slot.borrow().is_some(), LIMIT);
+        assert!(ended, "an operation never ended, seed {}", self.world.seed());
+        slot.borrow_mut().take().expect("it has ended")
+    }
+}
+
+/// Speaks to all servers.
+#[derive(Clone)]
+pub struct Caller {
+    pub cluster: Rc<Cluster>,
+    channels: Vec<Channel>,
+}
+
+pub type Answer<T> = Result<T, Failure>;
+
+pub fn entry<'a>(parent: FileId, name: &'a str) -> Entry<'a> {
+    let name = Name::new(name.as_bytes()).expect("names in tests are valid");
+    Entry { parent, name, ancestors: Ancestors::default() }
+}
+
+fn decode<T: for<'a> Decode<'a>>(reply: &Reply) -> T {
+    T::from_bytes(&reply.params).expect("the reply is well-formed")
+}
+
+impl Caller {
+    pub async fn call(&self, server: u32, operation: Operation, request: &impl Encode) -> Answer<Reply> {
+        self.channels[server as usize].call(Call::new(operation, request)).await
+    }
+
+    fn at(&self, parent: FileId, name: &str) -> u32 {
+        self.cluster.dentry_server(parent, name.as_bytes())
+    }
+
+    pub fn home(&self, file: FileId) -> u32 {
+        self.cluster.home_of(file).expect("the id is in range")
+    }
+
+    pub async fn open(&self, parent: FileId, name: &str, flags: u32) -> Answer<OpenReply> {
+        let request = OpenRequest { entry: entry(parent, name), flags, access: 0, mode: 0o644, chunk_size: 0 };
+        let operation = if flags & (open_flags::CREATE | open_flags::TRUNCATE) == 0 {
+            Operation::OpenExisting
+        } else {
+            Operation::Open
+        };
+        Ok(decode(&self.call(self.at(parent, name), operation, &request).await?))
+    }
+
+    pub async fn create(&self, parent: FileId, name: &str) -> Answer<Attributes> {
+        let reply = self.open(parent, name, open_flags::CREATE | open_flags::EXCLUSIVE).await?;
+        assert!(reply.created);
+        Ok(reply.attributes)
+    }
+
+    pub async fn make_directory(&self, parent: FileId, name: &str) -> Answer<FileId> {
+        let request = MakeDirectoryRequest { entry: entry(parent, name), mode: 0o755 };
+        let reply = self.call(self.at(parent, name), Operation::MakeDirectory, &request).await?;
+        Ok(EntryReply::from_bytes(&reply.params).expect("the reply is well-formed").attributes.id)
+    }
+
+    pub async fn unlink(&self, parent: FileId, name: &str) -> Answer<()> {
+        let request = EntryRequest { entry: entry(parent, name) };
+        self.call(self.at(parent, name), Operation::Unlink, &request).await.map(drop)
+    }
+
+    pub async fn remove_directory(&self, parent: FileId, name: &str) -> Answer<()> {
+        let request = EntryRequest { entry: entry(parent, name) };
+        self.call(self.at(parent, name), Operation::RemoveDirectory, &request).await.map(drop)
+    }
+
+    pub async fn stat(&self, file: FileId) -> Answer<Attributes> {
+        let reply = self.call(self.home(file), Operation::StatId, &FileRequest { file }).await?;
+        Ok(EntryReply::from_bytes(&reply.params).expect("the reply is well-formed").attributes)
+    }
+
+    pub async fn truncate(&self, file: FileId, size: u64) -> Answer<Attributes> {
+        let request = TruncateRequest { file, size };
+        let reply = self.call(self.home(file), Operation::Truncate, &request).await?;
+        Ok(EntryReply::from_bytes(&reply.params).expect("the reply is well-formed").attributes)
+    }
+
+    pub async fn set(&self, request: SetAttributesRequest) -> Answer<Attributes> {
+        let reply = self.call(self.home(request.file), Operation::SetAttributes, &request).await?;
+        Ok(EntryReply::from_bytes(&reply.params).expect("the reply is well-formed").attributes)
+    }
+
+    /// Writes within one chunk.
+    pub async fn write(&self, file: FileId, layout: Layout, offset: u64, bytes: &[u8]) -> Answer<WriteReply> {
+        let pieces: Vec<_> = layout.pieces(offset, bytes.len() as u64).collect();
+        assert_eq!(pieces.len(), 1, "tests write within chunks");
+        let server = self.cluster.chunk_server(file, &layout, pieces[0].chunk_index);
+        let slices = [IoSlice::new(bytes)];
+        let mut call = Call::new(Operation::Write, &DataRequest { file, layout, pieces: Pieces(pieces) });
+        call.body = &slices;
+        Ok(decode(&self.channels[server as usize].call(call).await?))
+    }
+
+    /// Reads within one chunk.
+    pub async fn read(&self, file: FileId, layout: Layout, offset: u64, size: u64) -> Answer<(ReadReply, Vec<u8>)> {
+        let pieces: Vec<_> = layout.pieces(offset, size).collect();
+        assert_eq!(pieces.len(), 1, "tests read within chunks");
+        let server = self.cluster.chunk_server(file, &layout, pieces[0].chunk_index);
+        let reply = self.call(server, Operation::Read, &DataRequest { file, layout, pieces: Pieces(pieces) }).await?;
+        Ok((decode(&reply), reply.body))
+    }
+
+    /// All names of a directory, from all servers, sorted.
+    pub async fn list(&self, directory: FileId) -> Answer<Vec<String>> {
+        let mut names = Vec::new();
+        for server in 0..self.channels.len() as u32 {
+            let mut cursor = 0;
+            loop {
+                let request = ReadDirectoryRequest { directory, cursor, size_max: 4096, with_attributes: true };
+                let reply = self.call(server, Operation::ReadDirectory, &request).await?;
+                let page: ListingReply = decode(&reply);
+                let mut input = wire::Decoder::new(&reply.body);
+                while input.remaining() > 0 {
+                    let entry = ListingEntry::decode(&mut input).expect("the listing is well-formed");
+                    assert!(entry.attributes.is_some(), "names and inodes are together");
+                    names.push(String::from_utf8_lossy(entry.name.as_bytes()).into_owned());
+                }
+                if page.end {
+                    break;
+                }
+                assert!(page.next_cursor > cursor, "a page moves on");
+                cursor = page.next_cursor;
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
+/// The status of an answer.
+pub fn status<T>(answer: &Answer<T>) -> Status {
+    answer.as_ref().map_or_else(|failure| failure.status, |_| Status::Ok)
+}
+
+/// A name in `parent` whose entry lives at a server.
+pub fn name_at(cluster: &Cluster, parent: FileId, server: u32) -> String {
+    let mut names = (0..).map(|number| format!("name.{number}"));
+    names.find(|name| cluster.dentry_server(parent, name.as_bytes()) == server).expect("some name lives there")
+}
