@@ -8,6 +8,7 @@
 mod disk;
 mod driver;
 mod network;
+mod socket;
 mod world;
 
 pub use world::{CrashKind, NodeId, World};
