@@ -136,6 +136,7 @@ struct Inner {
     state: RefCell<State>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a channel has one, in place")]
 enum Connection {
     None,
     /// The connecting task is at work.

@@ -1,4 +1,5 @@
 //! The message layer over real sockets: both sides in one process, on one loop.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use reactor::{
     BodyPiece, Call, Channel, ChannelOptions, Class, DriverKind, Failure, Incoming, Peer, Reactor, ReplyBody,
