@@ -1,0 +1,66 @@
+//! Whole runs of `tabane-bench` on real clusters.
+
+#![allow(clippy::unwrap_used)] // Tests, including their helpers.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Store of each server; small, so that the tests fit on small machines.
+const STORE: &str = "memory,size=64M";
+
+/// The `tabane` program of the same build, made if it is not there or not current.
+fn tabane() -> PathBuf {
+    let bench = Path::new(env!("CARGO_BIN_EXE_tabane-bench"));
+    let profile = bench.parent().unwrap();
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["build", "--quiet", "--package", "tabane-cli", "--manifest-path"]);
+    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml"));
+    command.arg("--target-dir").arg(profile.parent().unwrap());
+    if profile.ends_with("release") {
+        command.arg("--release");
+    }
+    assert!(command.status().unwrap().success());
+    profile.join("tabane")
+}
+
+fn run(program: &Path, cluster: Option<&Path>, arguments: &[&str]) -> String {
+    let mut command = Command::new(program);
+    command.args(arguments).env_remove("TABANE_CLUSTER");
+    if let Some(cluster) = cluster {
+        command.env("TABANE_CLUSTER", cluster);
+    }
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    assert!(status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&stderr));
+    String::from_utf8(stdout).unwrap()
+}
+
+/// Goal: every bench runs verified on a cluster of its own with odd chunks, and the cluster is gone afterwards.
+#[test]
+fn own_cluster_all_benches() {
+    let program = tabane();
+    let bench = Path::new(env!("CARGO_BIN_EXE_tabane-bench"));
+    let sizes = ["--procs=3", "--servers=2", "--chunk-size=47008", "--files=110", "--block-size=1MiB", "--verify"];
+    let more = ["--store", STORE, "--tabane", program.to_str().unwrap(), "all", "ping"];
+    let output = run(bench, None, &[&sizes[..], &more[..]].concat());
+    assert_eq!(output.lines().count(), 14, "{output}");
+    for line in output.lines() {
+        let ending = format!("\"verified\":{}}}", !line.contains("\"bench\":\"ping\""));
+        assert!(line.contains("\"servers\":2,\"transport\":\"tcp\"") && line.ends_with(&ending), "{line}");
+    }
+}
+
+/// Goal: a cluster that was there before is used, and is left as it was.
+#[test]
+fn given_cluster_is_left_as_it_was() {
+    let program = tabane();
+    let directory = std::env::temp_dir().join(format!("tabane-bench-given-{}", std::process::id()));
+    let place = directory.to_str().unwrap();
+    run(&program, None, &["up", "--servers", "1", "--store", STORE, "--run-directory", place]);
+    let bench = Path::new(env!("CARGO_BIN_EXE_tabane-bench"));
+    let output = run(bench, Some(&directory), &["--files=20", "mdtest-hard"]);
+    let left = run(&program, Some(&directory), &["ls", "-a", "/"]);
+    run(&program, None, &["down", "--run-directory", place]);
+    assert_eq!(output.lines().count(), 4, "{output}");
+    assert!(!left.contains("tabane-bench"), "{left}");
+    assert!(!directory.exists());
+}
