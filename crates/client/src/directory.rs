@@ -3,7 +3,7 @@
 use crate::error::{Result, Trouble};
 use crate::filesystem::FileSystem;
 use crate::join::join_all;
-use crate::resolve::Target;
+use crate::resolve::{STALE_RETRY_COUNT_MAX, Target};
 use crate::servers::Servers;
 use wire::limits::LISTING_PAGE_SIZE_MAX;
 use wire::messages::{ListingEntry, ListingReply, ReadDirectoryRequest};
@@ -131,19 +131,21 @@ impl FileSystem {
 
     /// The next page of every server that has more. Empty pages are possible before the end.
     pub async fn next_page(&self, stream: &mut DirectoryStream) -> Result<Vec<DirectoryEntry>> {
-        match self.try_page(stream).await {
-            Err(trouble) if goes_away(&trouble) => {}
-            other => return other.map_err(|trouble| trouble.about(&stream.path)),
+        for _ in 0..STALE_RETRY_COUNT_MAX {
+            match self.try_page(stream).await {
+                Err(trouble) if goes_away(&trouble) => {}
+                other => return other.map_err(|trouble| trouble.about(&stream.path)),
+            }
+            // Removed, or the cached id was out of date. Before anything was listed the path is looked up again, and
+            // again if that directory is removed too; later, what was removed is empty.
+            self.servers.cache.borrow_mut().forget(stream.directory);
+            if stream.shares.iter().any(|share| share.cursor != 0 || share.end) {
+                stream.shares.iter_mut().for_each(|share| share.end = true);
+                return Ok(Vec::new());
+            }
+            stream.directory = self.directory(&stream.path).await?;
         }
-        // Removed, or the cached id was out of date. Before anything was listed the path is looked up again; later,
-        // what was removed is empty.
-        self.servers.cache.borrow_mut().forget(stream.directory);
-        if stream.shares.iter().any(|share| share.cursor != 0 || share.end) {
-            stream.shares.iter_mut().for_each(|share| share.end = true);
-            return Ok(Vec::new());
-        }
-        stream.directory = self.directory(&stream.path).await?;
-        self.try_page(stream).await.map_err(|trouble| trouble.about(&stream.path))
+        Err(Trouble::local(Status::NotFound).about(&stream.path))
     }
 
     async fn try_page(&self, stream: &mut DirectoryStream) -> Attempt<Vec<DirectoryEntry>> {

@@ -60,7 +60,7 @@ pub const TABLE: &[OptionRow] = &[
         variable: "TABANE_CHUNK_SIZE",
         default: "0",
         unit: "bytes",
-        help: "chunk size of new files; 0 takes the cluster's",
+        help: "chunk size of new files, also with K, M or G; 0 takes the cluster's",
     },
 ];
 
@@ -84,8 +84,9 @@ impl Options {
             options.timeout_ms = parse_within("TABANE_TIMEOUT_MS", &text, 1, TIMEOUT_MS_MAX)?;
         }
         if let Some(text) = chunk_size.filter(|text| text != "0") {
+            let bytes = without_suffix(&text);
             let (least, most) = (u64::from(CHUNK_SIZE_MIN), u64::from(CHUNK_SIZE_MAX));
-            options.chunk_size = parse_within("TABANE_CHUNK_SIZE", &text, least, most)? as u32;
+            options.chunk_size = parse_within("TABANE_CHUNK_SIZE", &bytes, least, most)? as u32;
         }
         Ok(options)
     }
@@ -105,6 +106,17 @@ impl Options {
             }
         }
     }
+}
+
+/// A size with K, M or G behind it as the plain number of bytes, since the command line takes the same variable so. What is
+/// no size stays as it is.
+fn without_suffix(text: &str) -> String {
+    let size = text.trim().trim_end_matches("iB");
+    let scaled = [('K', 10), ('M', 20), ('G', 30)].into_iter().find_map(|(suffix, shift)| {
+        let number: u64 = size.strip_suffix([suffix, suffix.to_ascii_lowercase()])?.parse().ok()?;
+        number.checked_mul(1 << shift)
+    });
+    scaled.map_or_else(|| text.to_owned(), |bytes| bytes.to_string())
 }
 
 fn parse_within(name: &str, text: &str, least: u64, most: u64) -> Result<u64> {
@@ -155,6 +167,19 @@ mod tests {
         for text in ["", "0", "21", "-1", "seventeen"] {
             let error = parse_within("X", text, 1, 20).expect_err(text);
             assert!(error.status == Status::Invalid && error.message.contains("X="), "{error}");
+        }
+    }
+
+    /// Goal: sizes are taken in bytes or with a suffix, and nothing else is touched.
+    #[test]
+    fn size_suffixes() {
+        let cases =
+            [("64K", "65536"), ("1M", "1048576"), ("2MiB", "2097152"), ("1g", "1073741824"), ("47008", "47008")];
+        for (text, bytes) in cases {
+            assert_eq!(without_suffix(text), bytes);
+        }
+        for text in ["K", "1T", "xM", "99999999999999999999M"] {
+            assert_eq!(without_suffix(text), text);
         }
     }
 

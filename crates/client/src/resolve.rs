@@ -13,7 +13,7 @@ use wire::messages::{Entry, EntryReply, EntryRequest};
 use wire::{Attributes, Decode, FileId, Kind, Name, Operation, Status};
 
 /// How often a path is resolved anew because a directory on it went away meanwhile.
-const STALE_RETRY_COUNT_MAX: usize = 16;
+pub(crate) const STALE_RETRY_COUNT_MAX: usize = 16;
 
 /// What a path names.
 pub(crate) enum Target {
