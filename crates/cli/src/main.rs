@@ -1,1 +1,96 @@
-fn main() {}
+//! `tabane`: one program that starts clusters, takes them down, and works on what they hold.
+//!
+//! `options.rs` and `commands/mod.rs` are the tables that all texts come from; `up.rs`, `launch.rs` and `run_directory.rs`
+//! are about processes; `copy/` and `commands/` work through the client.
+
+mod arguments;
+mod commands;
+mod copy;
+mod down;
+mod failure;
+mod glob;
+mod help;
+mod launch;
+mod options;
+mod paths;
+mod run;
+mod run_directory;
+mod server;
+mod session;
+mod settings;
+mod status;
+mod text;
+mod together;
+mod up;
+mod work;
+
+use arguments::Arguments;
+use failure::{Failure, Outcome};
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+const EXIT_FAILURE: u8 = 1;
+const EXIT_USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let first = words.first().map(|word| word.to_string_lossy().into_owned());
+    let outcome = match first.as_deref() {
+        None => Err(Failure::usage("a command is missing")),
+        Some("--help" | "-h") => print(&help::overview()),
+        Some("--version" | "-V" | "version") => print(concat!("tabane ", env!("CARGO_PKG_VERSION"), "\n")),
+        Some("help") => help_about(&words[1..]),
+        Some(name) => dispatch(name, &words[1..]),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => tell(failure, first.as_deref()),
+    }
+}
+
+fn dispatch(name: &str, words: &[OsString]) -> Outcome {
+    let command = commands::find(name).ok_or_else(|| unknown_command(name))?;
+    let arguments = Arguments::parse(command, words, &arguments::environment)?;
+    if arguments.help {
+        return print(&help::of_command(command));
+    }
+    (command.run)(&arguments)
+}
+
+fn help_about(words: &[OsString]) -> Outcome {
+    match words.first().map(|word| word.to_string_lossy()) {
+        None => print(&help::overview()),
+        Some(word) if word == "--markdown" => print(&help::reference()),
+        Some(name) => print(&help::of_command(commands::find(&name).ok_or_else(|| unknown_command(&name))?)),
+    }
+}
+
+fn unknown_command(name: &str) -> Failure {
+    let near = help::nearest(name, commands::COMMANDS.iter().map(|command| command.name));
+    let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+    Failure::usage(format!("there is no command \"{name}\"{hint}"))
+}
+
+fn print(text: &str) -> Outcome {
+    std::io::stdout().write_all(text.as_bytes()).map_err(Failure::of_output)
+}
+
+/// Says what went wrong and gives the exit status.
+fn tell(failure: Failure, command: Option<&str>) -> ExitCode {
+    let known = command.filter(|name| commands::find(name).is_some());
+    let prefix = known.map_or("tabane".to_owned(), |name| format!("tabane: {name}"));
+    match failure {
+        Failure::Usage(words) => {
+            let more = known.map_or("tabane --help".to_owned(), |name| format!("tabane {name} --help"));
+            eprintln!("{prefix}: {words}\n{prefix}: '{more}' says more");
+            EXIT_USAGE.into()
+        }
+        Failure::Failed(words) => {
+            eprintln!("{prefix}: {words}");
+            EXIT_FAILURE.into()
+        }
+        Failure::Said(code) => code.into(),
+        Failure::BrokenPipe => EXIT_FAILURE.into(),
+    }
+}

@@ -2,13 +2,15 @@
 //! number and start time, names of users, and the local time of day.
 
 use crate::{Nanos, Reactor, Stream};
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -91,7 +93,12 @@ extern "C" fn note_signal(number: libc::c_int, information: *mut libc::siginfo_t
         let errno = *libc::__errno_location();
         let event = [number as u8, u8::from((*information).si_code == SI_KERNEL)];
         // A full socket means that thousands of signals wait already: one more says nothing new.
-        libc::send(SIGNAL_SOCKET.load(Ordering::Acquire), event.as_ptr().cast(), 2, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        libc::send(
+            SIGNAL_SOCKET.load(Ordering::Acquire),
+            event.as_ptr().cast(),
+            2,
+            libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+        );
         *libc::__errno_location() = errno;
     }
 }
@@ -274,10 +281,19 @@ pub fn local_time(seconds: i64) -> Option<LocalTime> {
     })
 }
 
+/// Sets the times of access and modification (nanoseconds since the epoch) of what a path names; of a symbolic link its own.
+pub fn set_times(path: &Path, atime: i64, mtime: i64) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
+    let times = [atime, mtime]
+        .map(|time| libc::timespec { tv_sec: time.div_euclid(1_000_000_000), tv_nsec: time.rem_euclid(1_000_000_000) });
+    // SAFETY: the path ends with NUL, and the two times are locals.
+    let result = unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), libc::AT_SYMLINK_NOFOLLOW) };
+    crate::system::check(result).map(drop)
+}
+
 /// Bytes free for this user, and all bytes, of the file system that holds a path.
-pub fn file_system_space(path: &std::path::Path) -> io::Result<(u64, u64)> {
-    use std::os::unix::ffi::OsStrExt;
-    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
+pub fn file_system_space(path: &Path) -> io::Result<(u64, u64)> {
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
     let mut space = MaybeUninit::<libc::statvfs>::zeroed();
     // SAFETY: the path ends with NUL and the place is ours; zeroed space is a valid value.
     let space = unsafe {

@@ -1,0 +1,283 @@
+//! From a command line and the environment to checked values, by the tables of options and commands.
+
+use crate::commands::Command;
+use crate::failure::{Failure, Outcome};
+use crate::options::{OptionRow, Value};
+use crate::text::parse_size;
+use lexopt::Arg;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+/// Where a value came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    CommandLine,
+    Environment,
+}
+
+#[derive(Debug)]
+struct Given {
+    key: &'static str,
+    value: OsString,
+    source: Source,
+}
+
+/// What a command was told; every value fits its row of the table.
+#[derive(Debug)]
+pub struct Arguments {
+    pub command: &'static Command,
+    given: Vec<Given>,
+    /// What is not an option.
+    pub operands: Vec<OsString>,
+    /// Whether the help was asked for; then nothing else was checked.
+    pub help: bool,
+}
+
+/// The environment as a function, so that tests bring their own.
+pub type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+/// The environment of this program. Empty variables count as unset.
+#[allow(clippy::disallowed_methods)] // The one place where this program reads its environment.
+pub fn environment(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+impl Arguments {
+    /// Reads what follows the command's name. Errors: `Usage`.
+    pub fn parse(command: &'static Command, words: &[OsString], environment: Environment<'_>) -> Outcome<Arguments> {
+        let mut arguments = Arguments { command, given: Vec::new(), operands: Vec::new(), help: false };
+        arguments.take_words(words)?;
+        if arguments.help {
+            return Ok(arguments);
+        }
+        for key in command.options {
+            let row = OptionRow::of(key);
+            let variable = row.variable_name().and_then(|name| Some((environment(&name)?, name)));
+            if let Some((value, name)) = variable.filter(|_| !arguments.is_given(key)) {
+                check(row, &value).map_err(|reason| Failure::usage(format!("{name}={}: {reason}", value.display())))?;
+                arguments.given.push(Given { key: row.key, value, source: Source::Environment });
+            }
+        }
+        let count = arguments.operands.len();
+        if count < command.operand_count.0 {
+            return Err(Failure::usage(format!("{} is missing", command.operands)));
+        }
+        if count > command.operand_count.1 {
+            let first = arguments.operands[command.operand_count.1].display();
+            return Err(Failure::usage(format!("\"{first}\" is too much: {} is wanted", command.operands_words())));
+        }
+        Ok(arguments)
+    }
+
+    fn take_words(&mut self, words: &[OsString]) -> Outcome {
+        let command = self.command;
+        let words: Vec<OsString> = words.iter().map(|word| command.spelled_out(word)).collect();
+        let mut parser = lexopt::Parser::from_args(words);
+        while let Some(argument) = parser.next().map_err(|error| Failure::usage(error.to_string()))? {
+            let row = match argument {
+                Arg::Long("help") => {
+                    self.help = true;
+                    return Ok(());
+                }
+                Arg::Long(name) => {
+                    command.find_option(name).ok_or_else(|| command.unknown_option(&format!("--{name}")))?
+                }
+                Arg::Short(letter) => match command.find_letter(letter) {
+                    Some(row) => row,
+                    None if letter == 'h' => {
+                        self.help = true;
+                        return Ok(());
+                    }
+                    None => return Err(command.unknown_option(&format!("-{letter}"))),
+                },
+                Arg::Value(word) => {
+                    self.operands.push(word);
+                    if command.takes_command_line {
+                        self.operands.extend(parser.raw_args().map_err(|error| Failure::usage(error.to_string()))?);
+                        return Ok(());
+                    }
+                    continue;
+                }
+            };
+            let value = match row.value {
+                Value::Flag => OsString::from("1"),
+                _ => {
+                    parser.value().map_err(|_| Failure::usage(format!("--{} wants a value: {}", row.name, row.unit)))?
+                }
+            };
+            check(row, &value)
+                .map_err(|reason| Failure::usage(format!("--{} {}: {reason}", row.name, value.display())))?;
+            self.given.retain(|given| given.key != row.key);
+            self.given.push(Given { key: row.key, value, source: Source::CommandLine });
+        }
+        Ok(())
+    }
+
+    fn find(&self, key: &str) -> Option<&Given> {
+        debug_assert!(self.command.options.contains(&key), "{} has no option {key}", self.command.name);
+        self.given.iter().find(|given| given.key == key)
+    }
+
+    /// Whether somebody chose this value.
+    pub fn is_given(&self, key: &str) -> bool {
+        self.find(key).is_some()
+    }
+
+    /// Whether it was chosen on the command line itself.
+    pub fn is_on_command_line(&self, key: &str) -> bool {
+        self.find(key).is_some_and(|given| given.source == Source::CommandLine)
+    }
+
+    /// A flag.
+    pub fn flag(&self, key: &str) -> bool {
+        self.find(key).is_some_and(|given| flag_value(&given.value) == Some(true))
+    }
+
+    /// A text, if one was given.
+    pub fn text(&self, key: &str) -> Option<String> {
+        self.find(key).map(|given| given.value.to_string_lossy().into_owned())
+    }
+
+    /// Bytes as they were given.
+    pub fn bytes(&self, key: &str) -> Option<Vec<u8>> {
+        self.find(key).map(|given| given.value.as_bytes().to_vec())
+    }
+
+    /// A path, if one was given.
+    pub fn path(&self, key: &str) -> Option<PathBuf> {
+        self.find(key).map(|given| PathBuf::from(&given.value))
+    }
+
+    /// The given text, or the default of the table.
+    pub fn text_or_default(&self, key: &str) -> String {
+        self.text(key).unwrap_or_else(|| OptionRow::of(key).default.to_owned())
+    }
+
+    /// A number or a size, given or by default. Panics when there is neither: the tables are ours.
+    pub fn number(&self, key: &str) -> u64 {
+        let text = self.text_or_default(key);
+        number_of(OptionRow::of(key), &text).unwrap_or_else(|| panic!("--{key} has no default"))
+    }
+
+    /// A number or a size, if one was given.
+    pub fn number_given(&self, key: &str) -> Option<u64> {
+        self.text(key).and_then(|text| number_of(OptionRow::of(key), &text))
+    }
+
+    /// Operands as bytes.
+    pub fn operand_bytes(&self) -> Vec<Vec<u8>> {
+        self.operands.iter().map(|operand| operand.clone().into_vec()).collect()
+    }
+}
+
+/// The number that a text stands for.
+pub fn number_of(row: &OptionRow, text: &str) -> Option<u64> {
+    let (number, least, most) = match row.value {
+        Value::Number { least, most } => (text.trim().parse().ok()?, least, most),
+        Value::Size { least, most } => (parse_size(text)?, least, most),
+        Value::Octal => (u64::from_str_radix(text, 8).ok()?, 0, 0o7777),
+        _ => return None,
+    };
+    (least..=most).contains(&number).then_some(number)
+}
+
+fn flag_value(value: &OsStr) -> Option<bool> {
+    match value.to_str()? {
+        "1" | "yes" | "true" | "on" => Some(true),
+        "0" | "no" | "false" | "off" => Some(false),
+        _ => None,
+    }
+}
+
+/// Whether a value fits its row. The error says what would.
+pub fn check(row: &OptionRow, value: &OsStr) -> Result<(), String> {
+    let text = value.to_str();
+    let fits = match row.value {
+        Value::Path => !value.is_empty(),
+        Value::Text => text.is_some(),
+        Value::Flag => flag_value(value).is_some(),
+        Value::Choice(words) => text.is_some_and(|text| words.contains(&text)),
+        _ => text.and_then(|text| number_of(row, text)).is_some(),
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(match row.value {
+        Value::Path => "a path is wanted".to_owned(),
+        Value::Text => "is not readable text".to_owned(),
+        Value::Flag => "1 or 0 is wanted".to_owned(),
+        Value::Choice(words) => format!("one of {} is wanted", words.join(", ")),
+        Value::Octal => "permission bits in octal are wanted, such as 755".to_owned(),
+        Value::Number { least, most } => format!("a number from {least} to {most} is wanted"),
+        Value::Size { least, most } => format!(
+            "a size from {} to {} is wanted, such as 47008, 64K or 2G",
+            crate::text::size_words(least),
+            crate::text::size_words(most)
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands;
+
+    fn parse(line: &str, variables: &[(&str, &str)]) -> Outcome<Arguments> {
+        let words: Vec<OsString> =
+            line.split(' ').skip(1).filter(|word| !word.is_empty()).map(OsString::from).collect();
+        let command = commands::find(line.split(' ').next().unwrap()).unwrap();
+        let environment =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
+        Arguments::parse(command, &words, &environment)
+    }
+
+    fn usage(line: &str, variables: &[(&str, &str)]) -> String {
+        match parse(line, variables) {
+            Err(Failure::Usage(words)) => words,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    /// Goal: flags, environment and defaults, in this order.
+    #[test]
+    fn sources_in_order() {
+        let arguments =
+            parse("up --servers 3 --chunk-size=64K", &[("TABANE_SERVERS", "5"), ("TABANE_PORT", "9000")]).unwrap();
+        assert_eq!(arguments.number("servers"), 3);
+        assert_eq!(arguments.number("chunk-size"), 65_536);
+        assert_eq!(arguments.number("port"), 9000);
+        assert_eq!(arguments.number("connections-max"), 256);
+        assert!(arguments.is_on_command_line("servers") && !arguments.is_on_command_line("port"));
+        assert!(!arguments.flag("checksums") && parse("up", &[("TABANE_CHECKSUMS", "yes")]).unwrap().flag("checksums"));
+    }
+
+    /// Goal: letters together, operands between options, long names after one dash where a command wants them, and
+    /// everything behind the command of `run` left alone.
+    #[test]
+    fn forms_of_command_lines() {
+        let arguments = parse("ls -la /x -R", &[]).unwrap();
+        assert!(arguments.flag("long") && arguments.flag("all") && arguments.flag("recursive"));
+        assert_eq!(arguments.operands, ["/x"]);
+        let arguments = parse("find /x -name *.c -type f -size +3k", &[]).unwrap();
+        assert_eq!(arguments.text("name").as_deref(), Some("*.c"));
+        assert_eq!(arguments.text("find-size").as_deref(), Some("+3k"));
+        let arguments = parse("run --servers 2 -- ls -l --help", &[]).unwrap();
+        assert_eq!(arguments.operands, ["ls", "-l", "--help"]);
+        assert!(parse("ls -h", &[]).unwrap().flag("human") && parse("cp -h", &[]).unwrap().help);
+    }
+
+    /// Goal: what is wrong is refused with words that say what would be right.
+    #[test]
+    fn mistakes() {
+        assert!(usage("up --server 3", &[]).contains("did you mean --servers"));
+        assert!(usage("up --servers 0", &[]).contains("a number from 1"));
+        assert!(usage("up --chunk-size 1", &[]).contains("such as 47008"));
+        assert!(usage("up --placement spiral", &[]).contains("modular, ring"));
+        assert!(usage("up --servers", &[]).contains("COUNT"));
+        assert!(usage("up there", &[]).contains("\"there\" is too much"));
+        assert!(usage("up", &[("TABANE_SERVERS", "many")]).starts_with("TABANE_SERVERS=many"));
+        assert!(usage("mkdir --mode 9", &[]).contains("octal"));
+        assert!(usage("mkdir", &[]).contains("PATH"));
+    }
+}

@@ -1,0 +1,171 @@
+//! `tabane ls`.
+
+use crate::arguments::Arguments;
+use crate::failure::{Failure, Outcome, about_path};
+use crate::paths::{inside, join, shown};
+use crate::session::Session;
+use crate::text::{mode_words, size_short, time_short};
+use client::{Attributes, FileSystem, Kind};
+use reactor::process::{group_name, user_name};
+use std::collections::HashMap;
+use std::io::{BufWriter, Stdout, Write};
+
+struct Listing {
+    files: FileSystem,
+    output: BufWriter<Stdout>,
+    long: bool,
+    all: bool,
+    recursive: bool,
+    human: bool,
+    users: HashMap<u32, String>,
+    groups: HashMap<u32, String>,
+    failed: bool,
+}
+
+/// One line to come.
+struct Line {
+    name: Vec<u8>,
+    attributes: Attributes,
+    target: Option<Vec<u8>>,
+}
+
+/// `tabane ls`.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let session = Session::open(arguments)?;
+    let mut listing = Listing {
+        files: session.files.clone(),
+        output: BufWriter::new(std::io::stdout()),
+        long: arguments.flag("long"),
+        all: arguments.flag("all"),
+        recursive: arguments.flag("recursive"),
+        human: arguments.flag("human"),
+        users: HashMap::new(),
+        groups: HashMap::new(),
+        failed: false,
+    };
+    let mut paths: Vec<Vec<u8>> = arguments.operand_bytes().iter().map(|path| inside(path)).collect();
+    if paths.is_empty() {
+        paths.push(b"/".to_vec());
+    }
+    session.block_on(listing.list_all(paths))?;
+    listing.output.flush().map_err(Failure::of_output)?;
+    if listing.failed { Err(Failure::Said(1)) } else { Ok(()) }
+}
+
+impl Listing {
+    async fn list_all(&mut self, paths: Vec<Vec<u8>>) -> Outcome {
+        let (mut lines, mut directories) = (Vec::new(), Vec::new());
+        for path in paths {
+            // What a link leads to is listed, unless the link itself is what is interesting.
+            let found = if self.long { self.files.lstat(&path).await } else { self.files.stat(&path).await };
+            match found {
+                Ok(attributes) if attributes.kind == Kind::Directory => directories.push(path),
+                Ok(attributes) => lines.push(self.line(path.clone(), &path, attributes).await),
+                Err(error) => self.say_failed(&path, &error),
+            }
+        }
+        let with_heads = self.recursive || directories.len() + lines.len() > 1;
+        self.print(&lines).map_err(Failure::of_output)?;
+        let mut first = lines.is_empty();
+        // Depth first, in order: the next directory is the last one.
+        directories.reverse();
+        while let Some(directory) = directories.pop() {
+            if with_heads {
+                let blank = if first { "" } else { "\n" };
+                let head = shown(&directory);
+                write!(self.output, "{blank}")
+                    .and_then(|()| self.output.write_all(&head))
+                    .map_err(Failure::of_output)?;
+                self.output.write_all(b":\n").map_err(Failure::of_output)?;
+            }
+            first = false;
+            match self.lines_of(&directory).await {
+                Ok(lines) => {
+                    self.print(&lines).map_err(Failure::of_output)?;
+                    let below =
+                        lines.iter().rev().filter(|line| self.recursive && line.attributes.kind == Kind::Directory);
+                    directories.extend(below.map(|line| join(&directory, &line.name)));
+                }
+                Err(error) => self.say_failed(&directory, &error),
+            }
+        }
+        Ok(())
+    }
+
+    fn say_failed(&mut self, path: &[u8], error: &client::Error) {
+        self.failed = true;
+        eprintln!("tabane: ls: {}", about_path(path, error));
+    }
+
+    async fn lines_of(&self, directory: &[u8]) -> client::Result<Vec<Line>> {
+        let mut stream = self.files.open_directory(directory, true).await?;
+        let mut lines = Vec::new();
+        while !stream.is_at_end() {
+            let mut page = self.files.next_page(&mut stream).await?;
+            page.retain(|entry| self.all || !entry.name.starts_with(b"."));
+            self.files.complete_entries(&mut page).await?;
+            for entry in page {
+                // What is gone meanwhile is not listed.
+                if let Some(attributes) = entry.attributes {
+                    let path = join(directory, &entry.name);
+                    lines.push(self.line(entry.name, &path, attributes).await);
+                }
+            }
+        }
+        lines.sort_unstable_by(|left, right| left.name.cmp(&right.name));
+        Ok(lines)
+    }
+
+    async fn line(&self, name: Vec<u8>, path: &[u8], attributes: Attributes) -> Line {
+        let target = match attributes.kind {
+            Kind::Symlink if self.long => self.files.readlink(path).await.ok(),
+            _ => None,
+        };
+        Line { name, attributes, target }
+    }
+
+    fn print(&mut self, lines: &[Line]) -> std::io::Result<()> {
+        if !self.long {
+            for line in lines {
+                self.output.write_all(&line.name)?;
+                self.output.write_all(b"\n")?;
+            }
+            return Ok(());
+        }
+        let rows: Vec<[String; 6]> = lines.iter().map(|line| self.columns(&line.attributes)).collect();
+        let mut widths = [0; 6];
+        for row in &rows {
+            for (width, column) in widths.iter_mut().zip(row) {
+                *width = (*width).max(column.len());
+            }
+        }
+        for (line, [mode, links, user, group, size, time]) in lines.iter().zip(&rows) {
+            let [_, links_width, user_width, group_width, size_width, _] = widths;
+            write!(
+                self.output,
+                "{mode} {links:>links_width$} {user:<user_width$} {group:<group_width$} {size:>size_width$} {time} "
+            )?;
+            self.output.write_all(&line.name)?;
+            if let Some(target) = &line.target {
+                self.output.write_all(b" -> ")?;
+                self.output.write_all(target)?;
+            }
+            self.output.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+
+    fn columns(&mut self, attributes: &Attributes) -> [String; 6] {
+        let (uid, gid) = (attributes.uid, attributes.gid);
+        let user = self.users.entry(uid).or_insert_with(|| user_name(uid).unwrap_or_else(|| uid.to_string()));
+        let group = self.groups.entry(gid).or_insert_with(|| group_name(gid).unwrap_or_else(|| gid.to_string()));
+        [
+            mode_words(attributes.kind, attributes.mode),
+            attributes.link_count.to_string(),
+            user.clone(),
+            group.clone(),
+            if self.human { size_short(attributes.size) } else { attributes.size.to_string() },
+            time_short(attributes.mtime),
+        ]
+    }
+}

@@ -1,0 +1,423 @@
+//! The table of commands, and the small commands themselves.
+
+mod checksum;
+mod directories;
+mod find;
+mod list;
+mod remove;
+mod space;
+mod stat;
+mod stream;
+
+use crate::arguments::Arguments;
+use crate::failure::{Failure, Outcome};
+use crate::options::OptionRow;
+use crate::{copy, down, help, run, server, status, up};
+use std::ffi::{OsStr, OsString};
+
+/// One command.
+#[derive(Debug)]
+pub struct Command {
+    pub name: &'static str,
+    /// Heading under which the overview lists it.
+    pub group: &'static str,
+    pub summary: &'static str,
+    /// Operands as the usage line shows them.
+    pub operands: &'static str,
+    /// Fewest and most of them.
+    pub operand_count: (usize, usize),
+    pub details: &'static [&'static str],
+    pub example: &'static str,
+    /// Keys of its options.
+    pub options: &'static [&'static str],
+    /// Long options have one dash, as those of find(1).
+    pub single_dash: bool,
+    /// The first operand begins another program's command line, which is left alone.
+    pub takes_command_line: bool,
+    pub run: fn(&Arguments) -> Outcome,
+}
+
+const MANY: usize = usize::MAX;
+const CLUSTERS: &str = "Clusters";
+const FILES: &str = "Files (paths are inside the cluster)";
+
+/// Says how paths of `cp` and `checksum` are written.
+const TWO_SIDES: &str = "A path inside the cluster is written with a colon in front, as :/path or tabane:/path; any other \
+     path is one of this machine.";
+
+/// All commands, in the order of the overview.
+pub static COMMANDS: &[Command] = &[
+    Command {
+        name: "up",
+        group: CLUSTERS,
+        summary: "start a cluster on this machine, or start it again",
+        operands: "",
+        operand_count: (0, 0),
+        details: &[
+            "Makes a run directory that only you can read (cluster file with key, logs, process numbers), starts the \
+             servers in the background and waits until all of them answer. If one fails, all are taken down again \
+             and the reasons are printed.",
+            "On a run directory whose servers have died, or were stopped with 'down --keep', the servers that are \
+             missing start again over their stores, and the data is there as before.",
+        ],
+        example: "tabane up --servers 4\ntabane up --servers 2 --store memory:/dev/shm/me,size=4G --chunk-size 64K",
+        options: &[
+            "servers",
+            "run-directory",
+            "dir",
+            "store",
+            "chunk-size",
+            "placement",
+            "port",
+            "connections-max",
+            "checksums",
+            "journal-size",
+            "metrics-port",
+            "timeout-ms",
+            "session-grace-ms",
+            "start-timeout-ms",
+        ],
+        single_dash: false,
+        takes_command_line: false,
+        run: up::run,
+    },
+    Command {
+        name: "down",
+        group: CLUSTERS,
+        summary: "stop a cluster and remove what it stored",
+        operands: "",
+        operand_count: (0, 0),
+        details: &[
+            "Asks all servers to stop, waits for them, and removes the stores and the run directory. A server that does \
+             not stop in time gets SIGTERM, then SIGKILL.",
+        ],
+        example: "tabane down\ntabane down --keep && tabane up",
+        options: &["keep", "run-directory", "cluster", "stop-timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: down::run,
+    },
+    Command {
+        name: "status",
+        group: CLUSTERS,
+        summary: "say how the servers are",
+        operands: "",
+        operand_count: (0, 0),
+        details: &[
+            "For each server: whether it is up, its process, space, requests so far, requests waiting (qdepth) and being \
+             worked on (active), their mean time from arrival to start (wait), and memory now beside what it may use at most.",
+            "Exit status 1 if a server does not answer.",
+        ],
+        example: "tabane status\ntabane status --json",
+        options: &["json", "cluster", "run-directory", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: status::run,
+    },
+    Command {
+        name: "run",
+        group: CLUSTERS,
+        summary: "run a program with a cluster of its own",
+        operands: "-- COMMAND...",
+        operand_count: (1, MANY),
+        details: &[
+            "Starts a cluster as 'up' does, runs the command with TABANE_CLUSTER and CHFS_SERVER in its environment, and \
+             takes the cluster down again when the command has ended or a signal asks to stop. Exit status: that of the \
+             command; 128 and the number of the signal if one ended it.",
+        ],
+        example: "tabane run --servers 4 -- sh -c 'tabane cp -r input :/ && ./simulate'",
+        options: &[
+            "servers",
+            "run-directory",
+            "dir",
+            "store",
+            "chunk-size",
+            "placement",
+            "port",
+            "connections-max",
+            "checksums",
+            "journal-size",
+            "metrics-port",
+            "timeout-ms",
+            "session-grace-ms",
+            "start-timeout-ms",
+            "stop-timeout-ms",
+        ],
+        single_dash: false,
+        takes_command_line: true,
+        run: run::run,
+    },
+    Command {
+        name: "server",
+        group: CLUSTERS,
+        summary: "be one server, in the foreground",
+        operands: "",
+        operand_count: (0, 0),
+        details: &[
+            "What 'up' starts, for those who start servers by other means. The store in the directory is created, or \
+             recovered if there is one. Prints the most memory that it may use, with the reason of each part. \
+             SIGTERM and SIGINT stop it cleanly.",
+        ],
+        example: "tabane server --cluster run/cluster --index 0 --directory /dev/shm/store-0 --size 2G",
+        options: &[
+            "cluster",
+            "index",
+            "directory",
+            "store-size",
+            "journal-size",
+            "checksums",
+            "connections-max",
+            "metrics-port",
+            "timeout-ms",
+            "session-grace-ms",
+        ],
+        single_dash: false,
+        takes_command_line: false,
+        run: server::run,
+    },
+    Command {
+        name: "ls",
+        group: FILES,
+        summary: "list directories",
+        operands: "[PATH...]",
+        operand_count: (0, MANY),
+        details: &["One name a line, sorted. Without a path the root is listed."],
+        example: "tabane ls -l /share",
+        options: &["long", "all", "recursive", "human", "cluster", "timeout-ms", "jobs"],
+        single_dash: false,
+        takes_command_line: false,
+        run: list::run,
+    },
+    Command {
+        name: "cp",
+        group: FILES,
+        summary: "copy files and trees in and out, in parallel",
+        operands: "SOURCE... TARGET",
+        operand_count: (2, MANY),
+        details: &[
+            TWO_SIDES,
+            "Times and modes are kept, for the superuser also owners. As with cp(1), a target that is a directory gets the \
+             sources into it. Many files are under way at once, large ones in several pieces. With -r, symbolic links are \
+             copied as such; without, what they lead to.",
+            "On Ctrl-C it says how far it came and which files are incomplete.",
+        ],
+        example: "tabane cp -r /usr/share :/\ntabane cp :/share/doc/README README",
+        options: &["recursive", "quiet", "jobs", "cluster", "timeout-ms", "chunk-size"],
+        single_dash: false,
+        takes_command_line: false,
+        run: copy::run,
+    },
+    Command {
+        name: "cat",
+        group: FILES,
+        summary: "print files",
+        operands: "PATH...",
+        operand_count: (1, MANY),
+        details: &["The files' bytes, one after the other, on standard output."],
+        example: "tabane cat /share/doc/README",
+        options: &["cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: stream::run_cat,
+    },
+    Command {
+        name: "put",
+        group: FILES,
+        summary: "write standard input to a file",
+        operands: "PATH",
+        operand_count: (1, 1),
+        details: &["The file is made, or emptied first if it exists."],
+        example: "tabane put /archive.tar < archive.tar\ntar c directory | tabane put /directory.tar",
+        options: &["mode", "chunk-size", "cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: stream::run_put,
+    },
+    Command {
+        name: "get",
+        group: FILES,
+        summary: "write a file to standard output",
+        operands: "PATH",
+        operand_count: (1, 1),
+        details: &["The counterpart of put."],
+        example: "tabane get /directory.tar | tar x",
+        options: &["cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: stream::run_cat,
+    },
+    Command {
+        name: "stat",
+        group: FILES,
+        summary: "print all attributes",
+        operands: "PATH...",
+        operand_count: (1, MANY),
+        details: &["Of a symbolic link its own. Also shows where the file lives: its id, home server and layout."],
+        example: "tabane stat /share",
+        options: &["cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: stat::run,
+    },
+    Command {
+        name: "find",
+        group: FILES,
+        summary: "print the paths of a tree that match",
+        operands: "[PATH...]",
+        operand_count: (0, MANY),
+        details: &[
+            "All servers are searched at once, so paths come in no order. Conditions must all hold. Options are written \
+             with one dash, as those of find(1), or with two.",
+        ],
+        example: "tabane find /share -name '*.html' -size +10k -count",
+        options: &["name", "type", "find-size", "newer", "print0", "count", "cluster", "timeout-ms", "jobs"],
+        single_dash: true,
+        takes_command_line: false,
+        run: find::run,
+    },
+    Command {
+        name: "rm",
+        group: FILES,
+        summary: "remove files, and trees with -r",
+        operands: "PATH...",
+        operand_count: (1, MANY),
+        details: &["Symbolic links are removed, not followed."],
+        example: "tabane rm -r /share",
+        options: &["recursive", "force", "cluster", "timeout-ms", "jobs"],
+        single_dash: false,
+        takes_command_line: false,
+        run: remove::run,
+    },
+    Command {
+        name: "mkdir",
+        group: FILES,
+        summary: "make directories",
+        operands: "PATH...",
+        operand_count: (1, MANY),
+        details: &[],
+        example: "tabane mkdir -p /results/today",
+        options: &["parents", "mode", "cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: directories::run_mkdir,
+    },
+    Command {
+        name: "rmdir",
+        group: FILES,
+        summary: "remove empty directories",
+        operands: "PATH...",
+        operand_count: (1, MANY),
+        details: &[],
+        example: "tabane rmdir /results/today",
+        options: &["cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: directories::run_rmdir,
+    },
+    Command {
+        name: "ln",
+        group: FILES,
+        summary: "make a symbolic link",
+        operands: "TARGET PATH",
+        operand_count: (2, 2),
+        details: &["The target is kept as it is written, whether or not it exists."],
+        example: "tabane ln -s share/doc /documents",
+        options: &["symbolic", "cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: directories::run_ln,
+    },
+    Command {
+        name: "df",
+        group: FILES,
+        summary: "print space used and free on each server",
+        operands: "",
+        operand_count: (0, 0),
+        details: &[],
+        example: "tabane df -h",
+        options: &["human", "cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: space::run,
+    },
+    Command {
+        name: "checksum",
+        group: FILES,
+        summary: "print the SHA-256 of files, sorted by path",
+        operands: "PATH...",
+        operand_count: (1, MANY),
+        details: &[
+            TWO_SIDES,
+            "With -r, of all files below the paths, named relative to them, in the form of sha256sum(1): two trees are \
+             equal if their lists are, and 'sha256sum -c' can check one side.",
+        ],
+        example: "tabane checksum -r :/share > list && (cd /usr/share && sha256sum -c --quiet) < list",
+        options: &["recursive", "cluster", "timeout-ms", "jobs"],
+        single_dash: false,
+        takes_command_line: false,
+        run: checksum::run,
+    },
+];
+
+/// The command of a name.
+pub fn find(name: &str) -> Option<&'static Command> {
+    COMMANDS.iter().find(|command| command.name == name)
+}
+
+impl Command {
+    fn rows(&self) -> impl Iterator<Item = &'static OptionRow> + '_ {
+        self.options.iter().map(|key| OptionRow::of(key))
+    }
+
+    /// Its option with this long name.
+    pub fn find_option(&self, name: &str) -> Option<&'static OptionRow> {
+        self.rows().find(|row| row.name == name)
+    }
+
+    /// Its option with this letter.
+    pub fn find_letter(&self, letter: char) -> Option<&'static OptionRow> {
+        self.rows().find(|row| row.letters.contains(letter))
+    }
+
+    /// A word of the command line, with the second dash where this command does not ask for it.
+    pub fn spelled_out(&self, word: &OsStr) -> OsString {
+        let name = word.to_str().and_then(|word| word.strip_prefix('-')).filter(|_| self.single_dash);
+        match name.filter(|name| name.len() > 1 && !name.starts_with('-')) {
+            Some(name) => OsString::from(format!("--{name}")),
+            None => word.to_owned(),
+        }
+    }
+
+    /// What the operands are, for people.
+    pub fn operands_words(&self) -> &'static str {
+        if self.operands.is_empty() { "nothing" } else { self.operands }
+    }
+
+    /// The failure of an option that this command does not have.
+    pub fn unknown_option(&self, word: &str) -> Failure {
+        let near = help::nearest(word.trim_start_matches('-'), self.rows().map(|row| row.name));
+        let hint = near.map(|near| format!("; did you mean --{near}?")).unwrap_or_default();
+        Failure::usage(format!("there is no option {word}{hint}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// Goal: within a command no flag and no letter means two things, and all keys are in the table of options.
+    #[test]
+    fn commands_are_sound() {
+        for command in COMMANDS {
+            let mut names = HashSet::new();
+            for row in command.rows() {
+                assert!(names.insert(row.name.to_owned()), "{}: --{}", command.name, row.name);
+                for letter in row.letters.chars() {
+                    assert!(names.insert(letter.to_string()), "{}: -{letter}", command.name);
+                }
+            }
+            assert!(command.example.starts_with("tabane "), "{}", command.name);
+        }
+    }
+}

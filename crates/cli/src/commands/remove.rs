@@ -1,0 +1,135 @@
+//! `tabane rm`.
+
+use crate::arguments::Arguments;
+use crate::failure::{Failure, Outcome, about_path};
+use crate::paths::{base_name, inside, join};
+use crate::session::Session;
+use crate::work::{Urgency, Work, run_all};
+use client::{FileSystem, Kind, Status};
+use std::cell::Cell;
+use std::rc::Rc;
+
+const ENTRIES_MAX: usize = 1 << 18;
+
+/// A directory that is to go once everything below it has.
+struct Folder {
+    path: Vec<u8>,
+    parent: Option<Rc<Folder>>,
+    /// Entries that are not gone yet, and one more while it is still being listed.
+    left: Cell<usize>,
+}
+
+enum Item {
+    /// To be listed.
+    Folder(Rc<Folder>),
+    /// A file or symbolic link.
+    Entry(Vec<u8>, Option<Rc<Folder>>),
+    /// Empty by now.
+    Empty(Rc<Folder>),
+}
+
+struct Removal {
+    files: FileSystem,
+    work: Rc<Work<Item>>,
+    force: bool,
+    failed: Cell<bool>,
+}
+
+impl Removal {
+    fn say_failed(&self, path: &[u8], error: &client::Error) {
+        if self.force && error.status == Status::NotFound {
+            return;
+        }
+        self.failed.set(true);
+        eprintln!("tabane: rm: {}", about_path(path, error));
+    }
+
+    async fn handle(&self, item: Item) {
+        match item {
+            Item::Folder(folder) => {
+                if let Err(error) = self.list(&folder).await {
+                    self.say_failed(&folder.path, &error);
+                }
+                self.one_less(Some(folder));
+            }
+            Item::Entry(path, folder) => {
+                if let Err(error) = self.files.unlink(&path).await {
+                    self.say_failed(&path, &error);
+                }
+                self.one_less(folder);
+            }
+            Item::Empty(folder) => {
+                if let Err(error) = self.files.rmdir(&folder.path).await {
+                    self.say_failed(&folder.path, &error);
+                }
+                self.one_less(folder.parent.clone());
+            }
+        }
+    }
+
+    fn one_less(&self, folder: Option<Rc<Folder>>) {
+        let Some(folder) = folder else { return };
+        folder.left.set(folder.left.get() - 1);
+        if folder.left.get() == 0 {
+            self.work.push(Urgency::First, Item::Empty(folder));
+        }
+    }
+
+    async fn list(&self, folder: &Rc<Folder>) -> client::Result<()> {
+        let mut stream = self.files.open_directory(&folder.path, false).await?;
+        while !stream.is_at_end() {
+            for entry in self.files.next_page(&mut stream).await? {
+                let path = join(&folder.path, &entry.name);
+                folder.left.set(folder.left.get() + 1);
+                self.begin(path, entry.kind, Some(folder.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&self, path: Vec<u8>, kind: Kind, parent: Option<Rc<Folder>>) {
+        if kind == Kind::Directory {
+            self.work.push(Urgency::First, Item::Folder(Rc::new(Folder { path, parent, left: Cell::new(1) })));
+        } else {
+            self.work.push(Urgency::Later, Item::Entry(path, parent));
+        }
+    }
+}
+
+/// `tabane rm`.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let session = Session::open(arguments)?;
+    let recursive = arguments.flag("recursive");
+    let removal = Rc::new(Removal {
+        files: session.files.clone(),
+        work: Work::new(ENTRIES_MAX),
+        force: arguments.flag("force"),
+        failed: Cell::new(false),
+    });
+    let paths: Vec<Vec<u8>> = arguments.operand_bytes().iter().map(|path| inside(path)).collect();
+    if let Some(path) = paths.iter().find(|path| base_name(path).is_none()) {
+        return Err(Failure::usage(format!(
+            "{} can't be removed: name what is in it, or take the cluster down with 'tabane down'",
+            crate::failure::show(path)
+        )));
+    }
+    session.block_on(async {
+        for path in paths {
+            match removal.files.lstat(&path).await {
+                Ok(attributes) if attributes.kind == Kind::Directory && !recursive => {
+                    removal.failed.set(true);
+                    eprintln!(
+                        "tabane: rm: {}: is a directory; -r removes it with all that is in it",
+                        crate::failure::show(&path)
+                    );
+                }
+                Ok(attributes) => removal.begin(path, attributes.kind, None),
+                Err(error) => removal.say_failed(&path, &error),
+            }
+        }
+        let (work, jobs) = (removal.work.clone(), arguments.number("jobs") as usize);
+        let removing = removal.clone();
+        run_all(&session.reactor, jobs, &work, async move |item| removing.handle(item).await).await;
+    });
+    if removal.failed.get() { Err(Failure::Said(1)) } else { Ok(()) }
+}

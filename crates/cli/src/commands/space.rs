@@ -1,0 +1,58 @@
+//! `tabane df`.
+
+use crate::arguments::Arguments;
+use crate::failure::{Failure, Outcome};
+use crate::session::Session;
+use crate::text::size_short;
+use crate::together::join_all;
+use client::total;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use wire::messages::FileSystemReply;
+
+/// `tabane df`.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let session = Session::open(arguments)?;
+    let count = session.files.server_count();
+    let replies = session.block_on(join_all((0..count).map(|server| session.files.stat_server(server))));
+    let human = arguments.flag("human");
+    let unit = if human { "size" } else { "KiB" };
+    let mut text = format!(
+        "{:<8} {unit:>12} {:>12} {:>12} {:>5} {:>12} {:>12}\n",
+        "server", "used", "free", "use", "inodes", "chunks"
+    );
+    let mut known = Vec::new();
+    let mut failed = false;
+    for (server, reply) in replies.into_iter().enumerate() {
+        match reply {
+            Ok(reply) => {
+                row(&mut text, &server.to_string(), &reply, human);
+                known.push(reply);
+            }
+            Err(error) => {
+                failed = true;
+                eprintln!("tabane: df: {error}");
+            }
+        }
+    }
+    if known.len() > 1 {
+        row(&mut text, "all", &total(&known), human);
+    }
+    std::io::stdout().write_all(text.as_bytes()).map_err(Failure::of_output)?;
+    if failed { Err(Failure::Said(1)) } else { Ok(()) }
+}
+
+fn row(text: &mut String, name: &str, space: &FileSystemReply, human: bool) {
+    let size = |bytes: u64| if human { size_short(bytes) } else { (bytes / 1024).to_string() };
+    let used = space.bytes_total.saturating_sub(space.bytes_free);
+    let share = used.checked_mul(100).and_then(|used| used.checked_div(space.bytes_total)).unwrap_or(0);
+    let _ = writeln!(
+        text,
+        "{name:<8} {:>12} {:>12} {:>12} {share:>4}% {:>12} {:>12}",
+        size(space.bytes_total),
+        size(used),
+        size(space.bytes_free),
+        space.inodes,
+        space.chunks
+    );
+}

@@ -1,0 +1,348 @@
+//! `tabane cp`: trees in and out, many files at once, large files in several pieces.
+
+pub mod place;
+mod progress;
+
+use crate::arguments::Arguments;
+use crate::failure::{Failure, Outcome};
+use crate::launch::stop_asked;
+use crate::paths::{Sided, base_name, join, sided};
+use crate::session::Session;
+use crate::together::{Either, race};
+use crate::up::catch_signals;
+use crate::work::{Urgency, Work, run_all};
+use place::{EntryKind, Facts, Place, Source, Step, Target};
+use progress::{Progress, add};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// Larger files are copied in pieces of this size, several at a time.
+const PIECE_SIZE: u64 = 4 << 20;
+/// Files that wait at most before directories are listed no further.
+const ENTRIES_MAX: usize = 1 << 18;
+/// Incomplete files that are named after an interruption.
+const NAMED_MAX: usize = 20;
+
+/// One thing to do.
+enum Item {
+    Entry(Entry),
+    Piece(Rc<Transfer>),
+    /// Everything below is there: owner, mode and times.
+    Finish(Rc<Entry>),
+}
+
+/// An entry to be copied.
+struct Entry {
+    place: Place,
+    source: Vec<u8>,
+    target: Vec<u8>,
+    facts: Facts,
+}
+
+/// A large file under way.
+struct Transfer {
+    entry: Entry,
+    from: Source,
+    to: Target,
+    next_offset: Cell<u64>,
+    /// Pieces that are being copied or will ask for the next offset.
+    hands: Cell<u64>,
+    failed: Cell<bool>,
+    /// Whether the last byte was left to be a hole.
+    ends_in_hole: Cell<bool>,
+}
+
+struct Copy {
+    target: Place,
+    work: Rc<Work<Item>>,
+    progress: Progress,
+    chunk_size: u32,
+    jobs: u64,
+    recursive: bool,
+    folders: RefCell<Vec<Rc<Entry>>>,
+    incomplete: RefCell<BTreeSet<Vec<u8>>>,
+    failures: Cell<u64>,
+}
+
+impl Copy {
+    fn say_failed(&self, reason: &str) {
+        add(&self.failures, 1);
+        eprintln!("tabane: cp: {reason}");
+    }
+
+    async fn handle(&self, item: Item) {
+        let outcome = match item {
+            Item::Entry(entry) => match entry.facts.kind {
+                EntryKind::Directory => {
+                    let outcome = self.copy_directory(entry).await;
+                    self.progress.directories_left.set(self.progress.directories_left.get() - 1);
+                    outcome
+                }
+                EntryKind::File => self.copy_file(entry).await,
+                EntryKind::Symlink => self.copy_symlink(entry).await,
+                EntryKind::Other(kind) => {
+                    Err(format!("{}: not copied: it is a {kind}", entry.place.show(&entry.source)))
+                }
+            },
+            Item::Piece(transfer) => self.copy_pieces(transfer).await,
+            Item::Finish(entry) => self.target.set_facts(&entry.target, &entry.facts).await,
+        };
+        if let Err(reason) = outcome {
+            self.say_failed(&reason);
+        }
+    }
+
+    fn add_entry(&self, entry: Entry) {
+        let urgency = match entry.facts.kind {
+            EntryKind::Directory => {
+                add(&self.progress.directories_left, 1);
+                Urgency::First
+            }
+            kind => {
+                add(&self.progress.files_found, 1);
+                add(&self.progress.bytes_found, if kind == EntryKind::File { entry.facts.size } else { 0 });
+                Urgency::Later
+            }
+        };
+        self.work.push(urgency, Item::Entry(entry));
+    }
+
+    async fn copy_directory(&self, entry: Entry) -> Step {
+        if !self.recursive {
+            return Err(format!(
+                "{}: is a directory; -r copies it with all that is in it",
+                entry.place.show(&entry.source)
+            ));
+        }
+        self.target.make_directory(&entry.target).await?;
+        let mut listing = entry.place.list(&entry.source).await?;
+        while let Some(page) = listing.next().await? {
+            for (name, facts) in page {
+                let (source, target) = (join(&entry.source, &name), join(&entry.target, &name));
+                self.add_entry(Entry { place: entry.place.clone(), source, target, facts });
+            }
+        }
+        self.folders.borrow_mut().push(Rc::new(entry));
+        Ok(())
+    }
+
+    async fn copy_symlink(&self, entry: Entry) -> Step {
+        let link = entry.place.read_symlink(&entry.source).await?;
+        self.target.make_symlink(&link, &entry.target, &entry.facts).await?;
+        add(&self.progress.files_done, 1);
+        Ok(())
+    }
+
+    async fn copy_file(&self, entry: Entry) -> Step {
+        let from = Source::open(&entry.place, &entry.source).await?;
+        self.incomplete.borrow_mut().insert(entry.target.clone());
+        let to = Target::create(&self.target, &entry.target, self.chunk_size).await?;
+        if entry.facts.size <= PIECE_SIZE {
+            self.copy_bytes(&from, &to, entry.facts.size).await?;
+            return self.finish_file(&entry, &to).await;
+        }
+        let hands = entry.facts.size.div_ceil(PIECE_SIZE).min(self.jobs);
+        let transfer = Rc::new(Transfer {
+            entry,
+            from,
+            to,
+            next_offset: Cell::new(0),
+            hands: Cell::new(hands),
+            failed: Cell::new(false),
+            ends_in_hole: Cell::new(false),
+        });
+        (0..hands).for_each(|_| self.work.push(Urgency::First, Item::Piece(transfer.clone())));
+        Ok(())
+    }
+
+    /// Copies a small file from its beginning to its end, also if it turns out longer than it was said to be.
+    async fn copy_bytes(&self, from: &Source, to: &Target, size: u64) -> Step {
+        // One byte more than there should be shows the end with the first read.
+        let mut buffer = vec![0; size as usize + 1];
+        let mut offset = 0;
+        loop {
+            let count = from.read_at(&mut buffer, offset).await?;
+            if count > 0 {
+                to.write_at(&buffer[..count], offset).await?;
+            }
+            offset += count as u64;
+            add(&self.progress.bytes_done, count as u64);
+            if count < buffer.len() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Copies pieces of a large file until none is left; who copies the last one finishes the file.
+    async fn copy_pieces(&self, transfer: Rc<Transfer>) -> Step {
+        let outcome = self.copy_next_pieces(&transfer).await;
+        if outcome.is_err() {
+            transfer.failed.set(true);
+        }
+        transfer.hands.set(transfer.hands.get() - 1);
+        outcome?;
+        if transfer.hands.get() > 0 || transfer.failed.get() {
+            return Ok(());
+        }
+        if transfer.ends_in_hole.get() {
+            transfer.to.set_size(transfer.entry.facts.size).await?;
+        }
+        self.finish_file(&transfer.entry, &transfer.to).await
+    }
+
+    async fn copy_next_pieces(&self, transfer: &Transfer) -> Step {
+        let size = transfer.entry.facts.size;
+        let mut buffer = vec![0; PIECE_SIZE as usize];
+        loop {
+            let offset = transfer.next_offset.get();
+            if offset >= size || transfer.failed.get() || self.work.is_stopped() {
+                return Ok(());
+            }
+            transfer.next_offset.set(offset + PIECE_SIZE);
+            let wanted = PIECE_SIZE.min(size - offset) as usize;
+            let count = transfer.from.read_at(&mut buffer[..wanted], offset).await?;
+            if count < wanted {
+                return Err(format!(
+                    "{}: became shorter while it was copied",
+                    transfer.entry.place.show(&transfer.entry.source)
+                ));
+            }
+            // The file was emptied before, so what is not written reads as zeros: holes stay holes.
+            if buffer[..count].iter().all(|byte| *byte == 0) {
+                transfer.ends_in_hole.set(transfer.ends_in_hole.get() || offset + count as u64 == size);
+            } else {
+                transfer.to.write_at(&buffer[..count], offset).await?;
+            }
+            add(&self.progress.bytes_done, count as u64);
+        }
+    }
+
+    async fn finish_file(&self, entry: &Entry, to: &Target) -> Step {
+        to.finish(&entry.facts).await?;
+        self.incomplete.borrow_mut().remove(&entry.target);
+        add(&self.progress.files_done, 1);
+        Ok(())
+    }
+
+    fn say_interrupted(&self) {
+        let (done, found) = (self.progress.files_done.get(), self.progress.files_found.get());
+        eprintln!("tabane: cp: interrupted: {done} of {found} files found so far are copied");
+        let incomplete = self.incomplete.borrow();
+        if !incomplete.is_empty() {
+            eprintln!("tabane: cp: incomplete:");
+            incomplete.iter().take(NAMED_MAX).for_each(|path| eprintln!("  {}", self.target.show(path)));
+            if incomplete.len() > NAMED_MAX {
+                eprintln!("  and {} more", incomplete.len() - NAMED_MAX);
+            }
+        }
+        if self.recursive {
+            eprintln!("tabane: cp: directories have mode 700 and new times still");
+        }
+    }
+}
+
+/// `tabane cp`.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let mut operands: Vec<Sided> = arguments.operand_bytes().iter().map(|path| sided(path)).collect();
+    let target = operands.pop().expect("the table of commands asks for two operands");
+    if operands.iter().chain([&target]).all(|path| matches!(path, Sided::Local(_))) {
+        return Err(Failure::usage(
+            "both sides are on this machine; a path inside the cluster is written with a colon, as :/path",
+        ));
+    }
+    let session = Session::open(arguments)?;
+    let signals = catch_signals(&session.reactor)?;
+    let place = |path: Sided| match path {
+        Sided::Local(path) => (Place::Local, path),
+        Sided::Inside(path) => (Place::Cluster(session.files.clone()), path),
+    };
+    let (target, target_path) = place(target);
+    let jobs = arguments.number("jobs");
+    let copy = Rc::new(Copy {
+        target,
+        work: Work::new(ENTRIES_MAX),
+        progress: Progress::default(),
+        chunk_size: arguments.number_given("chunk-size").unwrap_or(0) as u32,
+        jobs,
+        recursive: arguments.flag("recursive"),
+        folders: RefCell::default(),
+        incomplete: RefCell::default(),
+        failures: Cell::new(0),
+    });
+    let sources = operands.into_iter().map(place).collect();
+    let started = session.reactor.now();
+    session.block_on(async {
+        begin(&copy, sources, target_path).await?;
+        let whole = copy_all(&session, &copy, arguments.flag("quiet"));
+        match race(whole, stop_asked(&signals)).await {
+            Either::First(()) => Ok(()),
+            Either::Second(signal) => {
+                copy.work.stop();
+                copy.say_interrupted();
+                Err(Failure::Said(signal.exit_code()))
+            }
+        }
+    })?;
+    if !arguments.flag("quiet") {
+        eprintln!("{}", copy.progress.summary(session.reactor.now() - started));
+    }
+    match copy.failures.get() {
+        0 => Ok(()),
+        count => Err(Failure::failed(format!("{count} of the entries were not copied or not completely; see above"))),
+    }
+}
+
+/// Puts the sources into the work: each into the target if that is a directory, else the only one as the target.
+async fn begin(copy: &Copy, sources: Vec<(Place, Vec<u8>)>, target: Vec<u8>) -> Outcome {
+    let into = copy.target.is_directory(&target).await;
+    if !into && sources.len() > 1 {
+        return Err(Failure::failed(format!(
+            "{}: is not a directory, but there are several sources",
+            copy.target.show(&target)
+        )));
+    }
+    for (place, source) in sources {
+        // Without -r a symbolic link stands for what it leads to.
+        match place.facts(&source, !copy.recursive).await {
+            Err(reason) => copy.say_failed(&reason),
+            Ok(facts) => {
+                let target = match base_name(&source) {
+                    Some(name) if into => join(&target, name),
+                    _ => target.clone(),
+                };
+                if is_within(&place, &source, copy, &target) {
+                    copy.say_failed(&format!("{}: can't be copied into itself", place.show(&source)));
+                    continue;
+                }
+                copy.add_entry(Entry { place, source, target, facts });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a target inside the cluster lies at or below a source inside the cluster.
+fn is_within(place: &Place, source: &[u8], copy: &Copy, target: &[u8]) -> bool {
+    let parts = |path: &[u8]| -> Vec<Vec<u8>> {
+        let components = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".");
+        components.map(<[u8]>::to_vec).collect()
+    };
+    matches!((place, &copy.target), (Place::Cluster(_), Place::Cluster(_))) && parts(target).starts_with(&parts(source))
+}
+
+/// Copies everything, then completes the directories.
+async fn copy_all(session: &Session, copy: &Rc<Copy>, quiet: bool) {
+    let handler = copy.clone();
+    let jobs = copy.jobs as usize;
+    let copying = run_all(&session.reactor, jobs, &copy.work, async move |item| handler.handle(item).await);
+    if quiet {
+        copying.await;
+    } else {
+        let _: Either<(), ()> = race(copying, copy.progress.show(&session.reactor)).await;
+    }
+    let folders = copy.folders.take();
+    folders.into_iter().for_each(|folder| copy.work.push(Urgency::Later, Item::Finish(folder)));
+    let handler = copy.clone();
+    run_all(&session.reactor, jobs, &copy.work, async move |item| handler.handle(item).await).await;
+}

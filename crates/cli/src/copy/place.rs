@@ -1,0 +1,409 @@
+//! The two sides of a copy, with one face: this machine's file system and the cluster. Reasons of failures name the path.
+//!
+//! Calls to this machine's file system are done at once: between them the loop serves what is under way with the cluster.
+
+use crate::failure::{about_path, io_words};
+use crate::paths::join;
+use client::{AttributeChanges, Attributes, DirectoryStream, FileSystem, Kind, OpenHow, Status, Timestamp};
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, FileTimes, Metadata, OpenOptions, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Entries of one page of a listing of this machine.
+const PAGE_COUNT: usize = 256;
+/// Mode of files and directories until they are complete.
+const FILE_MODE_MEANWHILE: u32 = 0o600;
+const DIRECTORY_MODE_MEANWHILE: u32 = 0o700;
+const NANOS_PER_SECOND: i64 = 1_000_000_000;
+
+/// The outcome of a step; the reason is for people.
+pub type Step<T = ()> = Result<T, String>;
+
+/// A side.
+#[derive(Clone)]
+pub enum Place {
+    Local,
+    Cluster(FileSystem),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    File,
+    Directory,
+    Symlink,
+    /// What can't be copied: its name.
+    Other(&'static str),
+}
+
+/// What is kept of an entry. Times are nanoseconds since the epoch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    pub kind: EntryKind,
+    pub size: u64,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub atime: i64,
+    pub mtime: i64,
+}
+
+impl Facts {
+    fn of_metadata(metadata: &Metadata) -> Facts {
+        let file_type = metadata.file_type();
+        let kind = if file_type.is_file() {
+            EntryKind::File
+        } else if file_type.is_dir() {
+            EntryKind::Directory
+        } else if file_type.is_symlink() {
+            EntryKind::Symlink
+        } else if file_type.is_socket() {
+            EntryKind::Other("socket")
+        } else if file_type.is_fifo() {
+            EntryKind::Other("named pipe")
+        } else {
+            EntryKind::Other("device")
+        };
+        let nanoseconds = |seconds: i64, rest: i64| seconds.saturating_mul(NANOS_PER_SECOND).saturating_add(rest);
+        Facts {
+            kind,
+            size: metadata.size(),
+            mode: metadata.mode() & 0o7777,
+            uid: metadata.uid(),
+            gid: metadata.gid(),
+            atime: nanoseconds(metadata.atime(), metadata.atime_nsec()),
+            mtime: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
+
+    fn of_attributes(attributes: &Attributes) -> Facts {
+        let kind = match attributes.kind {
+            Kind::File => EntryKind::File,
+            Kind::Directory => EntryKind::Directory,
+            Kind::Symlink => EntryKind::Symlink,
+        };
+        let Attributes { size, mode, uid, gid, atime, mtime, .. } = *attributes;
+        Facts { kind, size, mode, uid, gid, atime, mtime }
+    }
+
+    /// The mode to give to a copy: without the rights of another user's setuid program, unless its owner is kept too.
+    fn kept_mode(&self) -> u32 {
+        let user = reactor::process::user();
+        if user == 0 || user == self.uid { self.mode } else { self.mode & !0o6000 }
+    }
+
+    /// Owner and group to give to a copy: only the superuser may.
+    fn kept_owner(&self) -> Option<(u32, u32)> {
+        (reactor::process::user() == 0).then_some((self.uid, self.gid))
+    }
+
+    fn changes(&self) -> AttributeChanges {
+        let owner = self.kept_owner();
+        AttributeChanges {
+            mode: (self.kind != EntryKind::Symlink).then(|| self.kept_mode()),
+            uid: owner.map(|(uid, _)| uid),
+            gid: owner.map(|(_, gid)| gid),
+            atime: Timestamp::At(self.atime),
+            mtime: Timestamp::At(self.mtime),
+        }
+    }
+}
+
+fn local(path: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(path))
+}
+
+fn about_local(path: &[u8], error: &io::Error) -> String {
+    format!("{}: {}", String::from_utf8_lossy(path), io_words(error))
+}
+
+/// The same result with a reason that names the path.
+trait Explained<T> {
+    fn explain(self, path: &[u8]) -> Step<T>;
+}
+
+impl<T> Explained<T> for io::Result<T> {
+    fn explain(self, path: &[u8]) -> Step<T> {
+        self.map_err(|error| about_local(path, &error))
+    }
+}
+
+impl<T> Explained<T> for client::Result<T> {
+    fn explain(self, path: &[u8]) -> Step<T> {
+        self.map_err(|error| format!(":{}", about_path(path, &error)))
+    }
+}
+
+impl Place {
+    /// Facts of an entry, or of what it leads to with `follow`.
+    pub async fn facts(&self, path: &[u8], follow: bool) -> Step<Facts> {
+        match self {
+            Place::Local if follow => fs::metadata(local(path)).explain(path).map(|found| Facts::of_metadata(&found)),
+            Place::Local => fs::symlink_metadata(local(path)).explain(path).map(|found| Facts::of_metadata(&found)),
+            Place::Cluster(files) if follow => {
+                files.stat(path).await.explain(path).map(|found| Facts::of_attributes(&found))
+            }
+            Place::Cluster(files) => files.lstat(path).await.explain(path).map(|found| Facts::of_attributes(&found)),
+        }
+    }
+
+    /// Whether there is a directory at a path, links followed.
+    pub async fn is_directory(&self, path: &[u8]) -> bool {
+        self.facts(path, true).await.is_ok_and(|facts| facts.kind == EntryKind::Directory)
+    }
+
+    /// Starts to list a directory.
+    pub async fn list(&self, path: &[u8]) -> Step<Listing> {
+        let path = path.to_vec();
+        match self {
+            Place::Local => {
+                let entries = fs::read_dir(local(&path)).explain(&path)?;
+                Ok(Listing::Local { entries, path })
+            }
+            Place::Cluster(files) => {
+                let stream = files.open_directory(&path, true).await.explain(&path)?;
+                Ok(Listing::Cluster { files: files.clone(), stream, path })
+            }
+        }
+    }
+
+    /// Makes a directory that only we can use yet; one that exists is taken.
+    pub async fn make_directory(&self, path: &[u8]) -> Step {
+        let exists = match self {
+            Place::Local => match DirBuilder::new().mode(DIRECTORY_MODE_MEANWHILE).create(local(path)) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => true,
+                made => return made.explain(path),
+            },
+            Place::Cluster(files) => match files.mkdir(path, DIRECTORY_MODE_MEANWHILE).await {
+                Err(error) if error.status == Status::Exists => true,
+                made => return made.map(drop).explain(path),
+            },
+        };
+        match exists && self.is_directory(path).await {
+            true => Ok(()),
+            false => Err(format!("{}: exists and is not a directory", self.show(path))),
+        }
+    }
+
+    /// Copies a symbolic link; a file or link that is in the way is replaced.
+    pub async fn make_symlink(&self, target: &[u8], path: &[u8], facts: &Facts) -> Step {
+        match self {
+            Place::Local => {
+                let make = || std::os::unix::fs::symlink(OsStr::from_bytes(target), local(path));
+                let made = match make() {
+                    Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                        fs::remove_file(local(path)).and_then(|()| make())
+                    }
+                    made => made,
+                };
+                made.explain(path)?;
+            }
+            Place::Cluster(files) => {
+                let made = match files.symlink(target, path).await {
+                    Err(error) if error.status == Status::Exists => {
+                        files.unlink(path).await.explain(path)?;
+                        files.symlink(target, path).await
+                    }
+                    made => made,
+                };
+                made.explain(path)?;
+            }
+        }
+        self.set_facts(path, facts).await
+    }
+
+    /// The target of a symbolic link.
+    pub async fn read_symlink(&self, path: &[u8]) -> Step<Vec<u8>> {
+        match self {
+            Place::Local => fs::read_link(local(path)).explain(path).map(|target| target.into_os_string().into_vec()),
+            Place::Cluster(files) => files.readlink(path).await.explain(path),
+        }
+    }
+
+    /// Gives owner, mode and times to a directory or symbolic link.
+    pub async fn set_facts(&self, path: &[u8], facts: &Facts) -> Step {
+        match self {
+            Place::Local => set_local_facts(path, facts).explain(path),
+            Place::Cluster(files) => files.set_attributes(path, false, &facts.changes()).await.map(drop).explain(path),
+        }
+    }
+
+    /// A path as it is written on the command line.
+    pub fn show(&self, path: &[u8]) -> String {
+        let path = String::from_utf8_lossy(path);
+        match self {
+            Place::Local => path.into_owned(),
+            Place::Cluster(_) => format!(":{path}"),
+        }
+    }
+}
+
+fn set_local_facts(path: &[u8], facts: &Facts) -> io::Result<()> {
+    if let Some((uid, gid)) = facts.kept_owner() {
+        std::os::unix::fs::lchown(local(path), Some(uid), Some(gid))?;
+    }
+    reactor::process::set_times(local(path), facts.atime, facts.mtime)?;
+    if facts.kind != EntryKind::Symlink {
+        fs::set_permissions(local(path), Permissions::from_mode(facts.kept_mode()))?;
+    }
+    Ok(())
+}
+
+/// A directory that is being listed, page by page.
+pub enum Listing {
+    Local { entries: fs::ReadDir, path: Vec<u8> },
+    Cluster { files: FileSystem, stream: DirectoryStream, path: Vec<u8> },
+}
+
+impl Listing {
+    /// The next names with their facts; `None` at the end. Entries that are gone meanwhile are left out.
+    pub async fn next(&mut self) -> Step<Option<Vec<(Vec<u8>, Facts)>>> {
+        match self {
+            Listing::Local { entries, path } => {
+                let mut page = Vec::new();
+                for entry in entries.by_ref().take(PAGE_COUNT) {
+                    let entry = entry.explain(path)?;
+                    match entry.metadata() {
+                        Ok(metadata) => page.push((entry.file_name().into_vec(), Facts::of_metadata(&metadata))),
+                        Err(error) if error.kind() == ErrorKind::NotFound => {}
+                        Err(error) => return Err(about_local(&join(path, entry.file_name().as_bytes()), &error)),
+                    }
+                }
+                Ok((!page.is_empty()).then_some(page))
+            }
+            Listing::Cluster { stream, .. } if stream.is_at_end() => Ok(None),
+            Listing::Cluster { files, stream, path } => {
+                let mut page = files.next_page(stream).await.explain(path)?;
+                files.complete_entries(&mut page).await.explain(path)?;
+                let known = page.into_iter().filter_map(|entry| {
+                    let facts = Facts::of_attributes(entry.attributes.as_ref()?);
+                    Some((entry.name, facts))
+                });
+                Ok(Some(known.collect()))
+            }
+        }
+    }
+}
+
+/// A file that is read.
+pub struct Source {
+    path: Vec<u8>,
+    handle: SourceHandle,
+}
+
+enum SourceHandle {
+    Local(File),
+    Cluster(FileSystem, client::File),
+}
+
+impl Source {
+    pub async fn open(place: &Place, path: &[u8]) -> Step<Source> {
+        let handle = match place {
+            Place::Local => SourceHandle::Local(File::open(local(path)).explain(path)?),
+            Place::Cluster(files) => {
+                let file = files.open(path, &OpenHow::reading()).await.explain(path)?;
+                SourceHandle::Cluster(files.clone(), file)
+            }
+        };
+        Ok(Source { path: path.to_vec(), handle })
+    }
+
+    /// Fills the buffer from an offset on; less only at the end of the file.
+    pub async fn read_at(&self, buffer: &mut [u8], offset: u64) -> Step<usize> {
+        match &self.handle {
+            SourceHandle::Local(file) => read_local(file, buffer, offset).explain(&self.path),
+            SourceHandle::Cluster(files, file) => files.read_at(file, buffer, offset).await.explain(&self.path),
+        }
+    }
+}
+
+fn read_local(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// A file that is written.
+pub struct Target {
+    path: Vec<u8>,
+    handle: TargetHandle,
+}
+
+enum TargetHandle {
+    Local(File),
+    Cluster(FileSystem, client::File),
+}
+
+impl Target {
+    /// Makes a file, or empties one that exists. `chunk_size` 0 leaves it to the cluster.
+    pub async fn create(place: &Place, path: &[u8], chunk_size: u32) -> Step<Target> {
+        let handle = match place {
+            Place::Local => {
+                let mut options = OpenOptions::new();
+                options.write(true).create(true).truncate(true).mode(FILE_MODE_MEANWHILE);
+                TargetHandle::Local(options.open(local(path)).explain(path)?)
+            }
+            Place::Cluster(files) => {
+                let how = OpenHow { chunk_size, ..OpenHow::creating(FILE_MODE_MEANWHILE) };
+                TargetHandle::Cluster(files.clone(), files.open(path, &how).await.explain(path)?)
+            }
+        };
+        Ok(Target { path: path.to_vec(), handle })
+    }
+
+    pub async fn write_at(&self, bytes: &[u8], offset: u64) -> Step {
+        match &self.handle {
+            TargetHandle::Local(file) => file.write_all_at(bytes, offset).explain(&self.path),
+            TargetHandle::Cluster(files, file) => {
+                let mut done = 0;
+                while done < bytes.len() {
+                    done += files.write_at(file, &bytes[done..], offset + done as u64).await.explain(&self.path)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Sets the size, for a file that ends in a hole.
+    pub async fn set_size(&self, size: u64) -> Step {
+        match &self.handle {
+            TargetHandle::Local(file) => file.set_len(size).explain(&self.path),
+            TargetHandle::Cluster(files, file) => files.truncate_file(file, size).await.map(drop).explain(&self.path),
+        }
+    }
+
+    /// Gives the file its owner, mode and times: it is complete.
+    pub async fn finish(&self, facts: &Facts) -> Step {
+        match &self.handle {
+            TargetHandle::Local(file) => finish_local(file, facts).explain(&self.path),
+            TargetHandle::Cluster(files, file) => {
+                let set = files.set_file_attributes(file, &facts.changes()).await;
+                files.close(file).await;
+                set.map(drop).explain(&self.path)
+            }
+        }
+    }
+}
+
+fn finish_local(file: &File, facts: &Facts) -> io::Result<()> {
+    if let Some((uid, gid)) = facts.kept_owner() {
+        std::os::unix::fs::fchown(file, Some(uid), Some(gid))?;
+    }
+    file.set_permissions(Permissions::from_mode(facts.kept_mode()))?;
+    file.set_times(FileTimes::new().set_accessed(system_time(facts.atime)).set_modified(system_time(facts.mtime)))
+}
+
+fn system_time(nanoseconds: i64) -> SystemTime {
+    let distance = Duration::from_nanos(nanoseconds.unsigned_abs());
+    if nanoseconds < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
+}

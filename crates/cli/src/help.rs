@@ -1,0 +1,180 @@
+//! Help texts, made from the tables.
+
+use crate::commands::{COMMANDS, Command};
+use crate::options::{OptionRow, TABLE, Value};
+use std::fmt::Write as _;
+
+const WIDTH: usize = 100;
+
+/// What `tabane --help` prints.
+pub fn overview() -> String {
+    let mut text = "tabane bundles the storage of several servers into one file system.\n\n\
+         Usage: tabane COMMAND [OPTIONS] ...\n"
+        .to_owned();
+    let mut group = "";
+    for command in COMMANDS {
+        if command.group != group {
+            group = command.group;
+            let _ = write!(text, "\n{group}\n");
+        }
+        let _ = writeln!(text, "  {:<10} {}", command.name, command.summary);
+    }
+    text.push_str(
+        "\nThe cluster is found by --cluster, else by TABANE_CLUSTER, else in the default run directory.\n\
+         'tabane COMMAND --help' explains a command. A first session:\n\n  \
+         tabane up --servers 4\n  tabane cp -r /usr/share :/\n  tabane find /share -name '*.html' --count\n  tabane down\n",
+    );
+    text
+}
+
+/// What `tabane COMMAND --help` prints.
+pub fn of_command(command: &Command) -> String {
+    let mut text = format!("tabane {}: {}\n\nUsage: tabane {}", command.name, command.summary, command.name);
+    if !command.options.is_empty() {
+        text.push_str(" [OPTIONS]");
+    }
+    if !command.operands.is_empty() {
+        let _ = write!(text, " {}", command.operands);
+    }
+    text.push_str("\n\n");
+    for paragraph in command.details {
+        text.push_str(&wrapped(paragraph, 0));
+        text.push('\n');
+    }
+    if !command.options.is_empty() {
+        text.push_str("Options:\n");
+        for key in command.options {
+            text.push_str(&option_lines(command, OptionRow::of(key)));
+        }
+        text.push('\n');
+    }
+    let _ = write!(text, "Example:\n");
+    for line in command.example.lines() {
+        let _ = writeln!(text, "  {line}");
+    }
+    text
+}
+
+fn flag_words(command: Option<&Command>, row: &OptionRow) -> String {
+    let mut words: Vec<String> = row.letters.chars().map(|letter| format!("-{letter}")).collect();
+    let dashes = if command.is_some_and(|command| command.single_dash) { "-" } else { "--" };
+    words.push(format!("{dashes}{}", row.name));
+    let mut words = words.join(", ");
+    if row.value != Value::Flag {
+        let _ = write!(words, " {}", row.unit);
+    }
+    words
+}
+
+fn option_lines(command: &Command, row: &OptionRow) -> String {
+    let mut help = row.help.to_owned();
+    if !row.default.is_empty() {
+        let _ = write!(help, " (default: {})", row.default);
+    }
+    if let Some(variable) = row.variable_name() {
+        let _ = write!(help, " [{variable}]");
+    }
+    format!("  {}\n{}", flag_words(Some(command), row), wrapped(&help, 8))
+}
+
+/// Breaks a text into lines of at most `WIDTH` letters, each behind `indent` spaces.
+fn wrapped(text: &str, indent: usize) -> String {
+    let mut lines = String::new();
+    let mut width = 0;
+    for word in text.split_whitespace() {
+        let size = word.chars().count();
+        if width > 0 && width + 1 + size > WIDTH - indent {
+            lines.push('\n');
+            width = 0;
+        }
+        if width == 0 {
+            lines.extend(std::iter::repeat_n(' ', indent));
+        } else {
+            lines.push(' ');
+            width += 1;
+        }
+        lines.push_str(word);
+        width += size;
+    }
+    lines.push('\n');
+    lines
+}
+
+/// docs/commands.md, whole.
+pub fn reference() -> String {
+    let mut text = "# Commands and options\n\nMade from the tables in crates/cli by `tabane help --markdown`; a test keeps it up to date.\n\n\
+         Exit status: 0 success, 1 failure, 2 wrong command line. `tabane run` gives that of its command.\n\n\
+         ## Environment\n\n| variable | form | default | meaning |\n|---|---|---|---|\n"
+        .to_owned();
+    for row in TABLE {
+        if let Some(variable) = row.variable_name() {
+            let unit = if row.unit.is_empty() { "1\\|0".to_owned() } else { row.unit.replace('|', "\\|") };
+            let default = if row.default.is_empty() { "0" } else { row.default };
+            let _ = writeln!(text, "| `{variable}` | {unit} | {default} | {} |", row.help.replace('|', "\\|"));
+        }
+    }
+    for command in COMMANDS {
+        let _ = write!(text, "\n## tabane {}\n\n```text\n{}```\n", command.name, of_command(command));
+    }
+    text
+}
+
+/// The known word that is nearest to a mistyped one, if any is near.
+pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let budget = 1 + word.len() / 4;
+    known
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= budget || (word.len() > 2 && candidate.starts_with(word)))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Letters to insert, delete or replace between two words (Levenshtein 1966).
+fn distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (index, letter) in left.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = index + 1;
+        for (column, other) in right.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != *other);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: mistyped words lead to the right ones, others to none.
+    #[test]
+    fn suggestions() {
+        let known = || ["servers", "store", "chunk-size"].into_iter();
+        assert_eq!(nearest("server", known()), Some("servers"));
+        assert_eq!(nearest("chunksize", known()), Some("chunk-size"));
+        assert_eq!(nearest("chunk", known()), Some("chunk-size"));
+        assert_eq!(nearest("verbose", known()), None);
+        assert_eq!(distance("kitten", "sitting"), 3);
+    }
+
+    /// Goal: every command's help is complete and fits the width.
+    #[test]
+    fn help_of_all_commands() {
+        for command in COMMANDS {
+            let text = of_command(command);
+            assert!(text.contains("Example:\n  tabane"), "{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= WIDTH + 20), "{text}");
+        }
+    }
+
+    /// Goal: the reference in docs/ is what the tables say. To renew it: `tabane help --markdown > docs/commands.md`.
+    #[test]
+    fn reference_is_current() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/commands.md");
+        let current = std::fs::read_to_string(path).unwrap() == reference();
+        assert!(current, "renew it: tabane help --markdown > docs/commands.md");
+    }
+}

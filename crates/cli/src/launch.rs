@@ -1,0 +1,231 @@
+//! Starting and stopping the processes of a cluster.
+
+use crate::failure::{Failure, Outcome, io_words};
+use crate::run_directory::RunDirectory;
+use crate::settings::Settings;
+use crate::text::duration_words;
+use crate::together::{Either, join_all, race};
+use client::{Cluster, FileSystem, Options};
+use reactor::process::{ProcessId, SIGCHLD, SIGKILL, SIGTERM, Signal, Signals, signal_at_our_death, spawn_detached};
+use reactor::{Nanos, Reactor};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::rc::Rc;
+
+const NANOS_PER_MS: Nanos = 1_000_000;
+/// How often a process is looked at while its end is waited for.
+const LOOK_INTERVAL: Nanos = 5 * NANOS_PER_MS;
+/// How long a server has between one kind of push and the next, when it does not stop.
+const PUSH_INTERVAL: Nanos = 5_000 * NANOS_PER_MS;
+/// Lines of a log that are shown when a server fails.
+const LOG_LINE_COUNT: usize = 5;
+
+/// Servers that this program started.
+pub struct Started {
+    pub index: u32,
+    pub process: ProcessId,
+    child: Child,
+    log_size_before: u64,
+}
+
+/// How and for how long to start.
+pub struct Start<'a> {
+    pub reactor: &'a Reactor,
+    pub directory: &'a RunDirectory,
+    pub cluster: &'a Cluster,
+    pub settings: &'a Settings,
+    pub signals: &'a Signals,
+    /// Until all servers answer.
+    pub timeout: Nanos,
+    /// The servers stop when this program dies.
+    pub bound_to_us: bool,
+}
+
+impl Start<'_> {
+    /// Starts these servers and waits until all of them answer. If one fails, or a signal comes, all of them are stopped
+    /// again before this returns.
+    pub fn start(&self, indices: &[u32]) -> Outcome<Vec<Started>> {
+        let mut started = Vec::new();
+        let spawned = indices.iter().try_for_each(|index| {
+            started.push(self.spawn(*index)?);
+            Ok(())
+        });
+        let outcome = spawned.and_then(|()| self.reactor.block_on(self.wait_for_answers(&mut started)));
+        if let Err(failure) = outcome {
+            let processes: Vec<ProcessId> = started.iter().map(|server| server.process).collect();
+            self.reactor.block_on(push_out(self.reactor, &processes));
+            return Err(failure);
+        }
+        Ok(started)
+    }
+
+    fn spawn(&self, index: u32) -> Outcome<Started> {
+        let path = self.directory.log_path(index);
+        let about = |what: &str, error: std::io::Error| Failure::failed(format!("{what}: {}", io_words(&error)));
+        let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
+        let log: File = log.map_err(|error| about(&path.display().to_string(), error))?;
+        let log_size_before = log.metadata().map_or(0, |facts| facts.len());
+        let second = log.try_clone().map_err(|error| about("log", error))?;
+        let program = std::env::current_exe().map_err(|error| about("this program's own file", error))?;
+        let mut command = Command::new(program);
+        self.describe_server(&mut command, index);
+        command.stdin(Stdio::null()).stdout(log).stderr(second).current_dir("/");
+        if self.bound_to_us {
+            signal_at_our_death(&mut command, SIGTERM);
+        }
+        let mut child = spawn_detached(&mut command).map_err(|error| about("starting a server", error))?;
+        let Some(process) = ProcessId::of(child.id()) else {
+            let status = child.wait().map_err(|error| about("waiting for a server", error))?;
+            return Err(Failure::failed(self.reason(index, log_size_before, status)));
+        };
+        self.directory.keep_process(index, process)?;
+        Ok(Started { index, process, child, log_size_before })
+    }
+
+    /// The command line of one server. Its environment is empty, so that only what stands here counts.
+    fn describe_server(&self, command: &mut Command, index: u32) {
+        let settings = self.settings;
+        command.env_clear().arg("server").arg("--cluster").arg(self.directory.cluster_file());
+        command.arg("--directory").arg(settings.store_of(index));
+        let metrics_port = if settings.metrics_port == 0 { 0 } else { settings.metrics_port + u64::from(index) };
+        let numbers = [
+            ("index", u64::from(index)),
+            ("size", settings.store_size),
+            ("journal-size", settings.journal_size),
+            ("connections-max", settings.connections_max),
+            ("metrics-port", metrics_port),
+            ("timeout-ms", settings.timeout_ms),
+            ("session-grace-ms", settings.session_grace_ms),
+        ];
+        for (name, number) in numbers {
+            command.arg(format!("--{name}={number}"));
+        }
+        if settings.checksums {
+            command.arg("--checksums");
+        }
+    }
+
+    async fn wait_for_answers(&self, started: &mut [Started]) -> Outcome {
+        let timeout_ms = self.timeout / NANOS_PER_MS;
+        let options = Options { timeout_ms, uid: reactor::process::user(), ..Options::default() };
+        let files = FileSystem::new(self.reactor, Rc::new(self.cluster.clone()), options);
+        let answers = join_all(started.iter_mut().map(|server| self.wait_for_one(&files, server)));
+        let timed = race(answers, self.reactor.sleep(self.timeout));
+        match race(timed, stop_asked(self.signals)).await {
+            Either::First(Either::First(answers)) => {
+                let reasons: Vec<String> = answers.into_iter().filter_map(Result::err).collect();
+                if reasons.is_empty() { Ok(()) } else { Err(not_all_started(&reasons)) }
+            }
+            Either::First(Either::Second(())) => {
+                let waited = duration_words(self.timeout);
+                let words =
+                    format!("not all servers answered within {waited}; more time is given by --start-timeout-ms");
+                Err(not_all_started(&[words]))
+            }
+            Either::Second(signal) => {
+                eprintln!("tabane: interrupted before all servers answered; what was started is taken down again");
+                Err(Failure::Said(signal.exit_code()))
+            }
+        }
+    }
+
+    async fn wait_for_one(&self, files: &FileSystem, server: &mut Started) -> Result<(), String> {
+        let index = server.index;
+        match race(wait_for_end(self.reactor, &mut server.child), files.ping(index)).await {
+            Either::First(status) => Err(self.reason(index, server.log_size_before, status)),
+            Either::Second(Ok(())) => Ok(()),
+            Either::Second(Err(error)) => Err(format!("server {index}: {error}")),
+        }
+    }
+
+    /// Why a server ended: the last lines that it wrote.
+    fn reason(&self, index: u32, log_size_before: u64, status: ExitStatus) -> String {
+        let log = std::fs::read(self.directory.log_path(index)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&log[log.len().min(log_size_before as usize)..]).into_owned();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        match lines.iter().rev().find_map(|line| line.strip_prefix("tabane: server: ")) {
+            Some(words) => format!("server {index}: {words}"),
+            None => {
+                let last = &lines[lines.len().saturating_sub(LOG_LINE_COUNT)..];
+                format!("server {index} ended ({status}): {}", last.join(" / "))
+            }
+        }
+    }
+}
+
+/// The next signal that asks to stop.
+pub async fn stop_asked(signals: &Signals) -> Signal {
+    loop {
+        let signal = signals.next().await;
+        if signal.number != SIGCHLD {
+            return signal;
+        }
+    }
+}
+
+fn not_all_started(reasons: &[String]) -> Failure {
+    Failure::failed(format!("the cluster was not started:\n  {}", reasons.join("\n  ")))
+}
+
+async fn wait_for_end(reactor: &Reactor, child: &mut Child) -> ExitStatus {
+    loop {
+        if let Ok(Some(status)) = child.try_wait() {
+            return status;
+        }
+        reactor.sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// Whether all of the processes ended within a time.
+async fn ended_within(reactor: &Reactor, processes: &[ProcessId], time: Nanos) -> bool {
+    let deadline = reactor.now().saturating_add(time);
+    while processes.iter().any(|process| process.is_alive()) {
+        if reactor.now() >= deadline {
+            return false;
+        }
+        reactor.sleep(LOOK_INTERVAL).await;
+    }
+    true
+}
+
+/// Ends processes by SIGTERM, and what is left after a while by SIGKILL.
+pub async fn push_out(reactor: &Reactor, processes: &[ProcessId]) {
+    for signal in [SIGTERM, SIGKILL] {
+        for process in processes {
+            if let Err(error) = process.signal(signal) {
+                eprintln!("tabane: process {}: {}", process.pid, io_words(&error));
+            }
+        }
+        if ended_within(reactor, processes, PUSH_INTERVAL).await {
+            return;
+        }
+    }
+    let left: Vec<String> =
+        processes.iter().filter(|process| process.is_alive()).map(|process| process.pid.to_string()).collect();
+    eprintln!("tabane: these processes do not end, not even by SIGKILL: {}", left.join(", "));
+}
+
+/// Asks the servers that live to stop and waits for their end; those that do not stop in time are pushed out.
+pub async fn stop_servers(reactor: &Reactor, cluster: &Cluster, living: &[(u32, ProcessId)], timeout: Nanos) {
+    let options =
+        Options { timeout_ms: (timeout / NANOS_PER_MS).max(1), uid: reactor::process::user(), ..Options::default() };
+    let files = FileSystem::new(reactor, Rc::new(cluster.clone()), options);
+    let processes: Vec<ProcessId> = living.iter().map(|(_, process)| *process).collect();
+    // A server that has stopped may do so before its answer is out: what counts is the end of its process.
+    let asked = join_all(living.iter().map(|(index, _)| files.shutdown(*index)));
+    let ended = match race(ended_within(reactor, &processes, timeout), async {
+        let refusals = asked.await.into_iter().filter_map(Result::err);
+        refusals.for_each(|error| eprintln!("tabane: {error}"));
+        ended_within(reactor, &processes, timeout).await
+    })
+    .await
+    {
+        Either::First(ended) | Either::Second(ended) => ended,
+    };
+    if !ended {
+        let left: Vec<ProcessId> = processes.iter().copied().filter(|process| process.is_alive()).collect();
+        eprintln!("tabane: {} of the servers did not stop when asked; they get SIGTERM now, then SIGKILL", left.len());
+        push_out(reactor, &left).await;
+    }
+}

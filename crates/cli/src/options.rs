@@ -1,0 +1,272 @@
+//! The one table of options: flags, environment variables and the texts about them all come from here.
+
+use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, SERVER_COUNT_MAX};
+
+/// What an option takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value {
+    /// Nothing: it is there or not.
+    Flag,
+    /// A whole number within these limits.
+    Number { least: u64, most: u64 },
+    /// Bytes, with a suffix K, M, G or T (powers of 1,024), within these limits.
+    Size { least: u64, most: u64 },
+    /// Permission bits in octal.
+    Octal,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// Any text.
+    Text,
+    /// A path of the local file system.
+    Path,
+}
+
+/// One option.
+#[derive(Debug)]
+pub struct OptionRow {
+    /// Name within the program; that of the flag unless two commands use one flag differently.
+    pub key: &'static str,
+    /// `--name`.
+    pub name: &'static str,
+    /// Single letters that stand for it.
+    pub letters: &'static str,
+    pub value: Value,
+    /// In words, where it is not a plain value.
+    pub default: &'static str,
+    /// Unit or form of the value, as the help shows it.
+    pub unit: &'static str,
+    pub help: &'static str,
+    /// Whether `TABANE_NAME` in the environment sets it.
+    pub variable: bool,
+}
+
+impl OptionRow {
+    /// Its environment variable.
+    pub fn variable_name(&self) -> Option<String> {
+        self.variable.then(|| format!("TABANE_{}", self.name.to_ascii_uppercase().replace('-', "_")))
+    }
+
+    /// The row of a key. Panics on a key that is not in the table: keys are written by us.
+    pub fn of(key: &str) -> &'static OptionRow {
+        let found = TABLE.iter().find(|row| row.key == key);
+        found.unwrap_or_else(|| panic!("option {key} is not in the table"))
+    }
+}
+
+const fn flag(key: &'static str, letters: &'static str, help: &'static str) -> OptionRow {
+    OptionRow { key, name: key, letters, value: Value::Flag, default: "", unit: "", help, variable: false }
+}
+
+const fn setting(
+    key: &'static str,
+    value: Value,
+    default: &'static str,
+    unit: &'static str,
+    help: &'static str,
+) -> OptionRow {
+    OptionRow { key, name: key, letters: "", value, default, unit, help, variable: true }
+}
+
+const fn choice_of_command(
+    key: &'static str,
+    name: &'static str,
+    letters: &'static str,
+    value: Value,
+    unit: &'static str,
+    help: &'static str,
+) -> OptionRow {
+    OptionRow { key, name, letters, value, default: "", unit, help, variable: false }
+}
+
+/// Smallest store and journal of a server, in bytes.
+pub const STORE_SIZE_MIN: u64 = 16 << 20;
+pub const JOURNAL_SIZE_MIN: u64 = 4 << 20;
+/// Largest store of a server, in bytes.
+pub const STORE_SIZE_MAX: u64 = 1 << 46;
+const JOURNAL_SIZE_MAX: u64 = 16 << 30;
+const CONNECTION_COUNT_MAX: u64 = 100_000;
+const JOB_COUNT_MAX: u64 = 1024;
+const DAY_MS: u64 = 24 * 3600 * 1000;
+
+/// All options of all commands.
+pub static TABLE: &[OptionRow] = &[
+    setting(
+        "cluster",
+        Value::Path,
+        "the default run directory",
+        "PATH",
+        "run directory of the cluster, or its cluster file",
+    ),
+    setting(
+        "run-directory",
+        Value::Path,
+        "$XDG_RUNTIME_DIR/tabane-UID, else /tmp/tabane-UID",
+        "PATH",
+        "where the cluster file, the logs and the numbers of the processes are kept",
+    ),
+    setting(
+        "timeout-ms",
+        Value::Number { least: 1, most: DAY_MS },
+        "30000",
+        "MILLISECONDS",
+        "a server that is silent for this long is given up on",
+    ),
+    setting("servers", Value::Number { least: 1, most: SERVER_COUNT_MAX as u64 }, "2", "COUNT", "servers to start"),
+    setting(
+        "dir",
+        Value::Path,
+        "/dev/shm/tabane-UID-CLUSTER",
+        "PATH",
+        "directory under which each server keeps its store; its file system is what is bundled",
+    ),
+    setting(
+        "store",
+        Value::Text,
+        "memory",
+        "memory[:DIR][,size=SIZE]",
+        "kind of store, its directory (as --dir) and bytes of data for each server; without a size, three \
+         quarters of what is free there are shared out",
+    ),
+    setting(
+        "chunk-size",
+        Value::Size { least: CHUNK_SIZE_MIN as u64, most: CHUNK_SIZE_MAX as u64 },
+        "1M",
+        "SIZE",
+        "bytes of a chunk of new files",
+    ),
+    setting(
+        "placement",
+        Value::Choice(&["modular", "ring"]),
+        "modular",
+        "modular|ring",
+        "how chunks are spread: in turn and perfectly even, or scattered by consistent hashing",
+    ),
+    setting(
+        "port",
+        Value::Number { least: 0, most: 65_535 },
+        "0",
+        "PORT",
+        "first of the servers' ports on 127.0.0.1, one for each server; 0 picks free ones",
+    ),
+    setting(
+        "connections-max",
+        Value::Number { least: 2, most: CONNECTION_COUNT_MAX },
+        "256",
+        "COUNT",
+        "connections that one server accepts, of clients and other servers together",
+    ),
+    setting(
+        "checksums",
+        Value::Flag,
+        "",
+        "",
+        "keep a checksum of each chunk and check it at every read (costs about as much as the copy itself)",
+    ),
+    setting(
+        "journal-size",
+        Value::Size { least: JOURNAL_SIZE_MIN, most: JOURNAL_SIZE_MAX },
+        "64M",
+        "SIZE",
+        "bytes of each server's journal",
+    ),
+    setting(
+        "metrics-port",
+        Value::Number { least: 0, most: 65_535 },
+        "0",
+        "PORT",
+        "first of the ports on 127.0.0.1 with Prometheus text at /metrics, one for each server; 0 means none",
+    ),
+    setting(
+        "session-grace-ms",
+        Value::Number { least: 1, most: DAY_MS },
+        "60000",
+        "MILLISECONDS",
+        "how long a client without a connection is remembered",
+    ),
+    setting(
+        "start-timeout-ms",
+        Value::Number { least: 1, most: DAY_MS },
+        "60000",
+        "MILLISECONDS",
+        "how long to wait until all servers answer",
+    ),
+    setting(
+        "stop-timeout-ms",
+        Value::Number { least: 1, most: DAY_MS },
+        "30000",
+        "MILLISECONDS",
+        "how long to wait for a server to stop by itself before it is told to by a signal",
+    ),
+    setting(
+        "jobs",
+        Value::Number { least: 1, most: JOB_COUNT_MAX },
+        "16",
+        "COUNT",
+        "operations that are under way at once",
+    ),
+    choice_of_command(
+        "index",
+        "index",
+        "",
+        Value::Number { least: 0, most: SERVER_COUNT_MAX as u64 - 1 },
+        "INDEX",
+        "which of the cluster's servers to be",
+    ),
+    choice_of_command("directory", "directory", "", Value::Path, "PATH", "directory of this server's store"),
+    choice_of_command(
+        "store-size",
+        "size",
+        "",
+        Value::Size { least: STORE_SIZE_MIN, most: STORE_SIZE_MAX },
+        "SIZE",
+        "bytes of data, of a store that is created",
+    ),
+    flag("keep", "", "stop the servers but keep the run directory and the stores: 'tabane up' brings the data back"),
+    flag("json", "", "print JSON"),
+    flag("long", "l", "mode, links, owner, group, size and time of each"),
+    flag("all", "a", "also names that begin with a dot"),
+    flag("human", "h", "sizes with K, M, G and T (powers of 1,024)"),
+    flag("recursive", "rR", "whole trees"),
+    flag("force", "f", "what does not exist is no error"),
+    flag("parents", "p", "make what is missing above, and accept what exists"),
+    flag("symbolic", "s", "make a symbolic link (the only kind so far)"),
+    flag("quiet", "q", "no progress and no closing line"),
+    flag("count", "", "print only how many there are"),
+    flag("print0", "", "end each path with a NUL instead of a new line"),
+    choice_of_command("mode", "mode", "m", Value::Octal, "OCTAL", "permission bits, before the umask"),
+    choice_of_command("name", "name", "", Value::Text, "PATTERN", "the last part of the path matches (*, ?, [...])"),
+    choice_of_command(
+        "type",
+        "type",
+        "",
+        Value::Choice(&["f", "d", "l"]),
+        "f|d|l",
+        "is a file, a directory or a symbolic link",
+    ),
+    choice_of_command(
+        "find-size",
+        "size",
+        "",
+        Value::Text,
+        "[+-]N[ckMG]",
+        "takes N units of space, more with +, less with -; c bytes, k, M, G, without a letter 512 bytes; rounded up",
+    ),
+    choice_of_command("newer", "newer", "", Value::Text, "FILE", "was changed after this file of the cluster"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// Goal: keys are unique, and what has a value says its form.
+    #[test]
+    fn table_is_sound() {
+        let mut keys = HashSet::new();
+        for row in TABLE {
+            assert!(keys.insert(row.key), "{} is there twice", row.key);
+            assert_eq!(row.value == Value::Flag, row.unit.is_empty(), "{}", row.key);
+            assert!(!row.help.is_empty() && !row.help.ends_with('.'), "{}", row.key);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! `tabane run`: a program with a cluster of its own.
+
+use crate::arguments::Arguments;
+use crate::down::take_down;
+use crate::failure::{Failure, Outcome, io_words};
+use crate::session::{default_run_directory, open_reactor};
+use crate::together::{Either, race};
+use crate::up::{catch_signals, raise};
+use reactor::process::{ProcessId, SIGCHLD, SIGKILL, Signal, Signals};
+use reactor::{Nanos, Reactor};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+
+const NANOS_PER_MS: Nanos = 1_000_000;
+/// How long the command has to end after a signal asked it to.
+const END_INTERVAL: Nanos = 10_000 * NANOS_PER_MS;
+/// Exit statuses of shells for a command that can't be run, or is not there.
+const EXIT_CANNOT_RUN: u8 = 126;
+const EXIT_NOT_THERE: u8 = 127;
+
+/// `tabane run`.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let reactor = open_reactor()?;
+    let signals = catch_signals(&reactor)?;
+    let path = arguments.path("run-directory").unwrap_or_else(own_run_directory);
+    let raised = raise(arguments, &path, &reactor, &signals, true)?;
+    let ended = run_command(&reactor, &signals, arguments, &raised.directory.path);
+    let stop_timeout = arguments.number("stop-timeout-ms") * NANOS_PER_MS;
+    let down = take_down(&reactor, raised.directory, &raised.cluster, &raised.settings, stop_timeout, false);
+    match ended? {
+        0 => down,
+        code => {
+            if let Err(Failure::Failed(words)) = down {
+                eprintln!("tabane: run: {words}");
+            }
+            Err(Failure::Said(code))
+        }
+    }
+}
+
+/// A run directory that no other cluster uses.
+fn own_run_directory() -> PathBuf {
+    let mut name = default_run_directory().into_os_string();
+    name.push(format!("-run-{}", std::process::id()));
+    PathBuf::from(name)
+}
+
+/// Runs the command and gives its exit status.
+fn run_command(reactor: &Reactor, signals: &Signals, arguments: &Arguments, run_directory: &Path) -> Outcome<u8> {
+    let program = &arguments.operands[0];
+    let mut command = Command::new(program);
+    command.args(&arguments.operands[1..]);
+    command.env("TABANE_CLUSTER", run_directory).env("CHFS_SERVER", run_directory);
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            eprintln!("tabane: run: {}: {}", program.display(), io_words(&error));
+            let there = error.kind() != std::io::ErrorKind::NotFound;
+            return Ok(if there { EXIT_CANNOT_RUN } else { EXIT_NOT_THERE });
+        }
+    };
+    let status = reactor.block_on(attend(reactor, signals, &mut child));
+    let status = status.map_err(|error| Failure::failed(format!("waiting for the command: {}", io_words(&error))))?;
+    Ok(exit_code(status))
+}
+
+/// Waits for the end of the command. A signal that asks to stop is handed on to it, unless the terminal sent it to both
+/// of us; if it goes on for too long after that, or a second signal comes, it is killed.
+async fn attend(reactor: &Reactor, signals: &Signals, child: &mut Child) -> std::io::Result<ExitStatus> {
+    let process = ProcessId::of(child.id());
+    let mut kill_at = Nanos::MAX;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        match race(signals.next(), reactor.sleep_until(kill_at)).await {
+            Either::First(Signal { number: SIGCHLD, .. }) => {}
+            Either::First(signal) => {
+                let again = kill_at != Nanos::MAX;
+                kill_at = kill_at.min(reactor.now() + END_INTERVAL);
+                if let Some(process) = process.filter(|_| again || !signal.from_terminal) {
+                    process.signal(if again { SIGKILL } else { signal.number })?;
+                }
+            }
+            Either::Second(()) => {
+                kill_at = reactor.now() + END_INTERVAL;
+                eprintln!("tabane: run: the command does not end; it is killed");
+                if let Some(process) = process {
+                    process.signal(SIGKILL)?;
+                }
+            }
+        }
+    }
+}
+
+fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default());
+    code as u8
+}

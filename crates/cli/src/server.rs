@@ -1,0 +1,70 @@
+//! `tabane server`: one server, in the foreground.
+
+use crate::arguments::Arguments;
+use crate::failure::{Failure, Outcome};
+use crate::launch::stop_asked;
+use crate::session::find_cluster;
+use crate::text::size_words;
+use crate::together::{Either, race};
+use crate::up::catch_signals;
+use reactor::process::Signals;
+use reactor::{DriverKind, Nanos, Reactor};
+use server::{Server, ServerOptions};
+use std::fmt::Write as _;
+use std::rc::Rc;
+
+const NANOS_PER_MS: Nanos = 1_000_000;
+
+/// `tabane server`.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let options = server_options(arguments)?;
+    let reactor = Reactor::open(DriverKind::Auto).map_err(|error| Failure::failed(format!("event loop: {error}")))?;
+    let signals = catch_signals(&reactor)?;
+    reactor.block_on(serve(&reactor, &signals, options))
+}
+
+fn server_options(arguments: &Arguments) -> Outcome<ServerOptions> {
+    let missing = |name: &str| Failure::usage(format!("--{name} is missing"));
+    let directory = arguments.path("directory").ok_or_else(|| missing("directory"))?;
+    let index = arguments.number_given("index").ok_or_else(|| missing("index"))?;
+    let store_size = arguments.number_given("store-size").ok_or_else(|| missing("size"))?;
+    let metrics_port = arguments.number("metrics-port") as u16;
+    Ok(ServerOptions {
+        cluster: Rc::new(find_cluster(arguments)?),
+        index: index as u32,
+        directory,
+        store_size,
+        journal_size: arguments.number("journal-size"),
+        checksums: arguments.flag("checksums"),
+        connections_max: arguments.number("connections-max") as usize,
+        timeout: arguments.number("timeout-ms") * NANOS_PER_MS,
+        session_grace: arguments.number("session-grace-ms") * NANOS_PER_MS,
+        metrics_port: (metrics_port != 0).then_some(metrics_port),
+    })
+}
+
+async fn serve(reactor: &Reactor, signals: &Signals, options: ServerOptions) -> Outcome {
+    let (index, cluster) = (options.index, options.cluster.clone());
+    let server = Server::start(reactor, options).await.map_err(|error| Failure::failed(error.to_string()))?;
+    let address = cluster.servers[index as usize].address;
+    println!("server {index} of {cluster:?} listens on {address}, event loop over {}", reactor.driver_name());
+    print!("{}", memory_words(&server.memory_max()));
+    let why = match race(stop_asked(signals), server.wait_for_shutdown_request()).await {
+        Either::First(signal) => format!("signal {}", signal.number),
+        Either::Second(()) => "a client's request".to_owned(),
+    };
+    println!("server {index} stops: {why}");
+    server.stop().await;
+    Ok(())
+}
+
+/// The most memory that a server may use beside what it stores: each part with its reason, and the sum.
+fn memory_words(parts: &[(&'static str, u64)]) -> String {
+    let mut words = "memory at most, beside what is stored:\n".to_owned();
+    for (reason, bytes) in parts {
+        let _ = writeln!(words, "  {:>10}  {reason}", size_words(*bytes));
+    }
+    let sum = parts.iter().map(|(_, bytes)| bytes).sum();
+    let _ = writeln!(words, "  {:>10}  in all", size_words(sum));
+    words
+}

@@ -1,0 +1,69 @@
+//! A command's way to its cluster: where the cluster file is, and a client on a loop of its own.
+
+use crate::arguments::{Arguments, environment};
+use crate::failure::{Failure, Outcome};
+use client::{CLUSTER_FILE_NAME, Cluster, FileSystem, Options, Status, load_cluster};
+use reactor::{DriverKind, Reactor};
+use std::future::Future;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// The run directory of those who name none.
+pub fn default_run_directory() -> PathBuf {
+    let parent = environment("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute() && path.is_dir());
+    parent.unwrap_or_else(|| PathBuf::from("/tmp")).join(format!("tabane-{}", reactor::process::user()))
+}
+
+/// Where the cluster is: the run directory or the cluster file.
+pub fn cluster_path(arguments: &Arguments) -> PathBuf {
+    arguments.path("cluster").unwrap_or_else(default_run_directory)
+}
+
+/// Reads the cluster file. Errors say where it was looked for and what to do.
+pub fn find_cluster(arguments: &Arguments) -> Outcome<Cluster> {
+    let path = cluster_path(arguments);
+    let file = if path.is_dir() { path.join(CLUSTER_FILE_NAME) } else { path.clone() };
+    load_cluster(&path).map_err(|error| match error.status {
+        Status::NotFound if !file.exists() => Failure::failed(format!(
+            "no cluster is up here: there is no {}; start one with 'tabane up', or name one with --cluster or TABANE_CLUSTER",
+            file.display()
+        )),
+        _ => Failure::failed(error.message),
+    })
+}
+
+/// A loop for commands.
+pub fn open_reactor() -> Outcome<Reactor> {
+    // Clients wait for few sockets; epoll needs no ring to be set up and torn down for every command.
+    Reactor::open(DriverKind::Epoll).map_err(|error| Failure::failed(format!("event loop: {error}")))
+}
+
+/// A client of one cluster.
+pub struct Session {
+    pub reactor: Reactor,
+    pub files: FileSystem,
+}
+
+impl Session {
+    /// The client of the cluster that the arguments, the environment or the default name. No connection is made yet.
+    pub fn open(arguments: &Arguments) -> Outcome<Session> {
+        let cluster = find_cluster(arguments)?;
+        let mut options = Options::of_this_process().map_err(|error| Failure::failed(error.message))?;
+        if let Some(timeout_ms) = arguments.number_given("timeout-ms") {
+            options.timeout_ms = timeout_ms;
+        }
+        Session::with(cluster, options)
+    }
+
+    /// The client of a cluster.
+    pub fn with(cluster: Cluster, options: Options) -> Outcome<Session> {
+        let reactor = open_reactor()?;
+        let files = FileSystem::new(&reactor, Rc::new(cluster), options);
+        Ok(Session { reactor, files })
+    }
+
+    /// Runs a future to its end.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.reactor.block_on(future)
+    }
+}

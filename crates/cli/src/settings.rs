@@ -1,0 +1,265 @@
+//! How the servers of a run directory are started: kept there, so that they can be started again in the same way.
+
+use crate::arguments::{Arguments, number_of};
+use crate::failure::{Failure, Outcome};
+use crate::options::{OptionRow, STORE_SIZE_MAX, STORE_SIZE_MIN};
+use crate::text::{parse_size, size_words};
+use client::Cluster;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+const FORMAT: &str = "tabane servers 1";
+const MEBIBYTE: u64 = 1 << 20;
+
+/// What every server of a cluster is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Directory that holds one store a server.
+    pub stores: PathBuf,
+    /// Whether that directory is ours to remove.
+    pub made_stores: bool,
+    /// Bytes of data of each server.
+    pub store_size: u64,
+    pub journal_size: u64,
+    pub checksums: bool,
+    pub connections_max: u64,
+    /// First of the ports for Prometheus; 0 means none.
+    pub metrics_port: u64,
+    pub timeout_ms: u64,
+    pub session_grace_ms: u64,
+}
+
+/// The value of --store.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct StoreText {
+    directory: Option<PathBuf>,
+    size: Option<u64>,
+}
+
+impl StoreText {
+    /// Reads `memory[:DIR][,size=SIZE]`. The error says what is wanted.
+    fn parse(text: &str) -> Result<StoreText, String> {
+        let wanted = || format!("{} is wanted", OptionRow::of("store").unit);
+        let mut parts = text.split(',');
+        let mut store = StoreText::default();
+        match parts.next().unwrap_or_default().split_once(':') {
+            Some(("memory", "")) => {}
+            Some(("memory", parameter)) if parameter.starts_with("size=") => store.take_parameter(parameter)?,
+            Some(("memory", directory)) => store.directory = Some(PathBuf::from(directory)),
+            None if text.split(',').next() == Some("memory") => {}
+            Some(("nvme", _)) => {
+                return Err("the nvme store does not exist yet; use memory on a file system of that device".to_owned());
+            }
+            _ => return Err(wanted()),
+        }
+        for parameter in parts.filter(|part| !part.is_empty()) {
+            store.take_parameter(parameter)?;
+        }
+        Ok(store)
+    }
+
+    fn take_parameter(&mut self, parameter: &str) -> Result<(), String> {
+        let size =
+            parameter.strip_prefix("size=").ok_or_else(|| format!("\"{parameter}\" is not known; size=SIZE is"))?;
+        let size = parse_size(size).filter(|size| (STORE_SIZE_MIN..=STORE_SIZE_MAX).contains(size));
+        let (least, most) = (size_words(STORE_SIZE_MIN), size_words(STORE_SIZE_MAX));
+        self.size = Some(size.ok_or_else(|| format!("\"{parameter}\": a size from {least} to {most} is wanted"))?);
+        Ok(())
+    }
+}
+
+fn store_text(arguments: &Arguments) -> Outcome<StoreText> {
+    let text = arguments.text_or_default("store");
+    let mut store = StoreText::parse(&text).map_err(|reason| Failure::usage(format!("--store {text}: {reason}")))?;
+    if let Some(directory) = arguments.path("dir") {
+        if store.directory.as_ref().is_some_and(|other| *other != directory) {
+            return Err(Failure::usage("--dir and --store name different directories; name one".to_owned()));
+        }
+        store.directory = Some(directory);
+    }
+    if let Some(directory) = &store.directory {
+        store.directory = Some(absolute(directory)?);
+    }
+    Ok(store)
+}
+
+/// A path that holds from everywhere. The servers run in another directory than ours.
+pub fn absolute(path: &Path) -> Outcome<PathBuf> {
+    std::path::absolute(path).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
+}
+
+impl Settings {
+    /// The settings of a new cluster with this id and number of servers. Nothing is created. Errors: `Usage`; `Failed` when
+    /// there is too little space.
+    pub fn for_new_cluster(arguments: &Arguments, id: u128, servers: u32) -> Outcome<Settings> {
+        let store = store_text(arguments)?;
+        let stores = store.directory.unwrap_or_else(|| {
+            let prefix = id >> 96;
+            PathBuf::from(format!("/dev/shm/tabane-{}-{prefix:08x}", reactor::process::user()))
+        });
+        let journal_size = arguments.number("journal-size");
+        let store_size = match store.size {
+            Some(size) => size,
+            None => share_of_free_space(&stores, servers, journal_size)?,
+        };
+        Ok(Settings {
+            made_stores: !stores.exists(),
+            stores,
+            store_size,
+            journal_size,
+            checksums: arguments.flag("checksums"),
+            connections_max: arguments.number("connections-max"),
+            metrics_port: arguments.number("metrics-port"),
+            timeout_ms: arguments.number("timeout-ms"),
+            session_grace_ms: arguments.number("session-grace-ms"),
+        })
+    }
+
+    /// What the command line asks for that a cluster which exists already has otherwise, in words.
+    pub fn differences(&self, cluster: &Cluster, arguments: &Arguments) -> Outcome<Vec<String>> {
+        let mut differences = Vec::new();
+        let mut compare = |key: &str, has: String, wanted: Option<String>| {
+            if let Some(wanted) = wanted.filter(|wanted| *wanted != has) {
+                differences.push(format!("--{key} is {has}, not {wanted}"));
+            }
+        };
+        let numbers = [
+            ("servers", u64::from(cluster.server_count())),
+            ("chunk-size", u64::from(cluster.chunk_size)),
+            ("journal-size", self.journal_size),
+            ("connections-max", self.connections_max),
+            ("metrics-port", self.metrics_port),
+        ];
+        for (key, has) in numbers.into_iter().filter(|(key, _)| arguments.is_on_command_line(key)) {
+            compare(key, has.to_string(), arguments.number_given(key).map(|number| number.to_string()));
+        }
+        if arguments.is_on_command_line("placement") {
+            compare("placement", cluster.placement.name().to_owned(), arguments.text("placement"));
+        }
+        if arguments.is_on_command_line("store") || arguments.is_on_command_line("dir") {
+            let store = store_text(arguments)?;
+            let directory = store.directory.map(|path| path.display().to_string());
+            compare("dir", self.stores.display().to_string(), directory);
+            compare("store size=", self.store_size.to_string(), store.size.map(|size| size.to_string()));
+        }
+        if arguments.is_on_command_line("checksums") && !self.checksums {
+            compare("checksums", "off".to_owned(), Some("on".to_owned()));
+        }
+        Ok(differences)
+    }
+
+    /// The store of one server.
+    pub fn store_of(&self, index: u32) -> PathBuf {
+        self.stores.join(format!("server-{index}"))
+    }
+
+    /// The text of the settings file.
+    pub fn to_text(&self) -> String {
+        let mut text = format!("{FORMAT}\n");
+        let _ = writeln!(text, "stores = {}", self.stores.display());
+        let numbers = [
+            ("made-stores", u64::from(self.made_stores)),
+            ("store-size", self.store_size),
+            ("journal-size", self.journal_size),
+            ("checksums", u64::from(self.checksums)),
+            ("connections-max", self.connections_max),
+            ("metrics-port", self.metrics_port),
+            ("timeout-ms", self.timeout_ms),
+            ("session-grace-ms", self.session_grace_ms),
+        ];
+        for (key, number) in numbers {
+            let _ = writeln!(text, "{key} = {number}");
+        }
+        text
+    }
+
+    /// Reads a settings file. The error says what is missing.
+    pub fn parse(text: &str) -> Result<Settings, String> {
+        let mut lines = text.lines();
+        if lines.next() != Some(FORMAT) {
+            return Err(format!("does not start with \"{FORMAT}\""));
+        }
+        let fields: Vec<(&str, &str)> = lines.filter_map(|line| line.split_once(" = ")).collect();
+        let field = |key: &str| {
+            let found = fields.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
+            found.ok_or_else(|| format!("has no line \"{key} = ...\""))
+        };
+        let plain = |key: &str| field(key)?.parse::<u64>().map_err(|_| format!("has no number at \"{key}\""));
+        let checked = |key: &str| {
+            number_of(OptionRow::of(key), field(key)?).ok_or_else(|| format!("has a value out of range at \"{key}\""))
+        };
+        Ok(Settings {
+            stores: PathBuf::from(field("stores")?),
+            made_stores: plain("made-stores")? == 1,
+            store_size: checked("store-size")?,
+            journal_size: checked("journal-size")?,
+            checksums: plain("checksums")? == 1,
+            connections_max: checked("connections-max")?,
+            metrics_port: checked("metrics-port")?,
+            timeout_ms: checked("timeout-ms")?,
+            session_grace_ms: checked("session-grace-ms")?,
+        })
+    }
+}
+
+/// Three quarters of the free space, shared out. Errors: too little of it.
+fn share_of_free_space(stores: &Path, servers: u32, journal_size: u64) -> Outcome<u64> {
+    let existing = stores.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let (free, _) = reactor::process::file_system_space(existing).map_err(|error| {
+        Failure::failed(format!("{}: {error}; choose another directory with --dir", existing.display()))
+    })?;
+    let usable = (free / 4 * 3).saturating_sub(journal_size * u64::from(servers));
+    let share = usable / u64::from(servers) / MEBIBYTE * MEBIBYTE;
+    if share < STORE_SIZE_MIN {
+        return Err(Failure::failed(format!(
+            "{} has {} free, too little for {servers} servers; free some space, choose another directory with --dir, or say \
+             less with --store memory:size=SIZE and --journal-size SIZE",
+            existing.display(),
+            size_words(free)
+        )));
+    }
+    Ok(share.min(STORE_SIZE_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: settings read back are those that were written.
+    #[test]
+    fn text_round_trip() {
+        let settings = Settings {
+            stores: PathBuf::from("/dev/shm/some where = else"),
+            made_stores: true,
+            store_size: 1 << 30,
+            journal_size: 1 << 26,
+            checksums: false,
+            connections_max: 10,
+            metrics_port: 0,
+            timeout_ms: 5,
+            session_grace_ms: 6,
+        };
+        assert_eq!(Settings::parse(&settings.to_text()), Ok(settings.clone()));
+        let text = settings.to_text();
+        for skipped in 0..text.lines().count() {
+            let cut: Vec<&str> =
+                text.lines().enumerate().filter(|(i, _)| *i != skipped).map(|(_, line)| line).collect();
+            assert!(Settings::parse(&cut.join("\n")).is_err(), "line {skipped} is not needed?");
+        }
+    }
+
+    /// Goal: all documented forms of --store are read, others refused.
+    #[test]
+    fn store_forms() {
+        let store = |directory: Option<&str>, size| StoreText { directory: directory.map(PathBuf::from), size };
+        assert_eq!(StoreText::parse("memory"), Ok(store(None, None)));
+        assert_eq!(StoreText::parse("memory:"), Ok(store(None, None)));
+        assert_eq!(StoreText::parse("memory:/x"), Ok(store(Some("/x"), None)));
+        assert_eq!(StoreText::parse("memory:/x,size=1G"), Ok(store(Some("/x"), Some(1 << 30))));
+        assert_eq!(StoreText::parse("memory:size=64M"), Ok(store(None, Some(64 << 20))));
+        assert_eq!(StoreText::parse("memory,size=64M"), Ok(store(None, Some(64 << 20))));
+        for text in ["", "disk:/x", "nvme:/dev/x", "memory:/x,size=1", "memory:/x,speed=9"] {
+            assert!(StoreText::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! `tabane status`: how the servers are.
+
+use crate::arguments::Arguments;
+use crate::failure::{Failure, Outcome};
+use crate::run_directory::{of_cluster_path, process_of};
+use crate::session::{Session, cluster_path};
+use crate::text::{count_words, duration_words, size_short};
+use crate::together::join_all;
+use client::{Cluster, FileSystem};
+use reactor::process::ProcessId;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+const CLASSES: [&str; 2] = ["metadata", "data"];
+const FORMAT_JSON: u8 = 0;
+
+/// What is known of one server.
+struct ServerStatus {
+    index: u32,
+    address: String,
+    process: Option<ProcessId>,
+    /// Its own report, or why there is none.
+    report: Result<Value, String>,
+}
+
+/// `tabane status`.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let session = Session::open(arguments)?;
+    let run_directory = of_cluster_path(&cluster_path(arguments));
+    let cluster = session.files.cluster().clone();
+    let statuses = session.block_on(join_all(
+        (0..cluster.server_count()).map(|index| inquire(&session.files, &cluster, index, run_directory.as_deref())),
+    ));
+    let text = if arguments.flag("json") {
+        format!("{:#}\n", whole_json(&cluster, run_directory, &statuses))
+    } else {
+        table(&cluster, run_directory, &statuses)
+    };
+    std::io::stdout().write_all(text.as_bytes()).map_err(Failure::of_output)?;
+    let down: Vec<&ServerStatus> = statuses.iter().filter(|status| status.report.is_err()).collect();
+    for status in &down {
+        if let Err(reason) = &status.report {
+            eprintln!("tabane: status: {reason}");
+        }
+    }
+    match down.len() {
+        0 => Ok(()),
+        count => Err(Failure::failed(format!(
+            "{count} of {} servers are down; 'tabane up' starts them again",
+            statuses.len()
+        ))),
+    }
+}
+
+async fn inquire(files: &FileSystem, cluster: &Cluster, index: u32, run_directory: Option<&Path>) -> ServerStatus {
+    let recorded = run_directory.and_then(|directory| process_of(directory, index));
+    let process = recorded.filter(|process| process.is_alive());
+    let report = match (recorded, process) {
+        // Its process was started by us and is gone: there is nobody to wait for.
+        (Some(recorded), None) => Err(format!("server {index}: its process {} has ended", recorded.pid)),
+        _ => match files.server_statistics(index, FORMAT_JSON).await {
+            Ok(text) => {
+                serde_json::from_str(&text).map_err(|error| format!("server {index}: report not understood: {error}"))
+            }
+            Err(error) => Err(format!("server {index}: {error}")),
+        },
+    };
+    ServerStatus { index, address: cluster.servers[index as usize].address.to_string(), process, report }
+}
+
+/// The sum of a counter over both classes of requests.
+fn sum(report: &Value, counter: &str) -> u64 {
+    CLASSES.iter().filter_map(|class| report["classes"][class][counter].as_u64()).sum()
+}
+
+/// Mean time from arrival to start, in nanoseconds.
+fn mean_wait(report: &Value) -> u64 {
+    let begun = sum(report, "finished") + sum(report, "req_active");
+    sum(report, "req_waittime_ns").checked_div(begun).unwrap_or(0)
+}
+
+impl ServerStatus {
+    fn json(&self) -> Value {
+        let report = self.report.as_ref().ok();
+        let number = |value: Option<u64>| value.map_or(Value::Null, Value::from);
+        let of_report = |take: &dyn Fn(&Value) -> Option<u64>| number(report.and_then(take));
+        json!({
+            "server": self.index,
+            "address": self.address,
+            "state": if report.is_some() { "up" } else { "down" },
+            "reason": self.report.as_ref().err(),
+            "pid": number(self.process.map(|process| u64::from(process.pid))),
+            "uptime_seconds": of_report(&|report| Some(report["uptime_ns"].as_u64()? / 1_000_000_000)),
+            "bytes_total": of_report(&|report| report["store"]["bytes_total"].as_u64()),
+            "bytes_free": of_report(&|report| report["store"]["bytes_free"].as_u64()),
+            "requests": of_report(&|report| Some(sum(report, "arrivals"))),
+            "req_qdepth": of_report(&|report| Some(sum(report, "req_qdepth"))),
+            "req_waittime_ns": of_report(&|report| Some(mean_wait(report))),
+            "req_active": of_report(&|report| Some(sum(report, "req_active"))),
+            "memory_bytes": number(self.process.and_then(ProcessId::resident_bytes)),
+            "memory_max_bytes": of_report(&memory_bound),
+            "report": report.cloned().unwrap_or(Value::Null),
+        })
+    }
+
+    fn row(&self) -> [String; 11] {
+        let dash = || "-".to_owned();
+        let pid = self.process.map_or_else(dash, |process| process.pid.to_string());
+        let Ok(report) = &self.report else {
+            let mut row: [String; 11] = std::array::from_fn(|_| dash());
+            row[0] = self.index.to_string();
+            row[1] = "down".to_owned();
+            row[2] = pid;
+            return row;
+        };
+        let bytes = |name: &str| report["store"][name].as_u64().unwrap_or(0);
+        let memory = self.process.and_then(ProcessId::resident_bytes);
+        [
+            self.index.to_string(),
+            "up".to_owned(),
+            pid,
+            duration_words(report["uptime_ns"].as_u64().unwrap_or(0)),
+            size_short(bytes("bytes_total").saturating_sub(bytes("bytes_free"))),
+            size_short(bytes("bytes_total")),
+            count_words(sum(report, "arrivals")),
+            sum(report, "req_qdepth").to_string(),
+            format!("{:.1} us", mean_wait(report) as f64 / 1000.0),
+            sum(report, "req_active").to_string(),
+            format!(
+                "{} of {}",
+                memory.map_or_else(dash, size_short),
+                memory_bound(report).map_or_else(dash, size_short)
+            ),
+        ]
+    }
+}
+
+/// The most resident memory that a server may have now: what it printed at its start, and what it stores, with the journal.
+fn memory_bound(report: &Value) -> Option<u64> {
+    let store = &report["store"];
+    Some(report["memory_max"].as_u64()? + store["bytes_backed"].as_u64()? + store["journal_size"].as_u64()?)
+}
+
+fn whole_json(cluster: &Cluster, run_directory: Option<PathBuf>, statuses: &[ServerStatus]) -> Value {
+    json!({
+        "cluster": format!("{:032x}", cluster.id),
+        "run_directory": run_directory.map(|path| path.display().to_string()),
+        "placement": cluster.placement.name(),
+        "chunk_size": cluster.chunk_size,
+        "servers": statuses.iter().map(ServerStatus::json).collect::<Vec<Value>>(),
+    })
+}
+
+const HEADS: [&str; 11] = [
+    "server",
+    "state",
+    "pid",
+    "uptime",
+    "used",
+    "size",
+    "requests",
+    "qdepth",
+    "wait",
+    "active",
+    "memory, now of at most",
+];
+
+fn table(cluster: &Cluster, run_directory: Option<PathBuf>, statuses: &[ServerStatus]) -> String {
+    let place = run_directory.map(|path| format!(", run directory {}", path.display())).unwrap_or_default();
+    let (id, chunk_size) = (cluster.id >> 96, size_short(u64::from(cluster.chunk_size)));
+    let mut text = format!("cluster {id:08x}{place}, {} placement, chunks of {chunk_size}\n", cluster.placement.name());
+    let mut rows = vec![HEADS.map(str::to_owned)];
+    rows.extend(statuses.iter().map(ServerStatus::row));
+    let widths: Vec<usize> =
+        (0..HEADS.len()).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)).collect();
+    for row in &rows {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
+        let _ = writeln!(text, "{}", cells.join("  ").trim_end());
+    }
+    text
+}

@@ -1,0 +1,287 @@
+//! `tabane up`: a new cluster, or the servers that are missing in an old one.
+
+use crate::arguments::Arguments;
+use crate::failure::{Failure, Outcome, io_words};
+use crate::launch::{Start, Started};
+use crate::run_directory::{RunDirectory, remove_stores};
+use crate::session::{default_run_directory, open_reactor};
+use crate::settings::Settings;
+use crate::text::{plural, size_words};
+use client::Cluster;
+use reactor::process::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, Signals};
+use reactor::{Nanos, Reactor};
+use std::fs::DirBuilder;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use wire::{Placement, ServerAddress};
+
+const NANOS_PER_MS: Nanos = 1_000_000;
+/// Ports that are picked from; those that the system gives to outgoing connections are left out.
+const PORTS: std::ops::Range<u16> = 10_000..61_000;
+/// Ports tried for each that is wanted.
+const PORT_TRIES: usize = 1000;
+
+/// A cluster that is up.
+pub struct Raised {
+    pub directory: RunDirectory,
+    pub cluster: Cluster,
+    pub settings: Settings,
+    /// Servers that were started now.
+    pub started: Vec<Started>,
+}
+
+/// `tabane up`.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let reactor = open_reactor()?;
+    let signals = catch_signals(&reactor)?;
+    let path = arguments.path("run-directory").unwrap_or_else(default_run_directory);
+    let raised = raise(arguments, &path, &reactor, &signals, false)?;
+    report(&raised);
+    Ok(())
+}
+
+fn report(raised: &Raised) {
+    let count = raised.cluster.server_count();
+    let again = !raised.directory.is_new && raised.started.len() < count as usize;
+    if again {
+        let indices: Vec<String> = raised.started.iter().map(|server| server.index.to_string()).collect();
+        println!("{} started again: {}", plural(indices.len() as u64, "server"), indices.join(", "));
+    } else {
+        println!(
+            "{} up, {} each, stores in {}",
+            if count == 1 { "1 server is".to_owned() } else { format!("{count} servers are") },
+            size_words(raised.settings.store_size),
+            raised.settings.stores.display()
+        );
+    }
+    let path = &raised.directory.path;
+    if *path == default_run_directory() {
+        println!("run directory {} (the default one: commands find it by themselves)", path.display());
+    } else {
+        println!("run directory {0}; for other commands: export TABANE_CLUSTER={0}", path.display());
+    }
+}
+
+/// Signals that ask to stop, and those about children, as events.
+pub fn catch_signals(reactor: &Reactor) -> Outcome<Signals> {
+    Signals::catch(reactor, &[SIGINT, SIGTERM, SIGHUP, SIGCHLD])
+        .map_err(|error| Failure::failed(format!("catching signals: {}", io_words(&error))))
+}
+
+/// Brings up the cluster of a run directory: a new one, or what is missing of the one that is there. On failure nothing
+/// that was made here is left.
+pub fn raise(
+    arguments: &Arguments,
+    path: &Path,
+    reactor: &Reactor,
+    signals: &Signals,
+    bound_to_us: bool,
+) -> Outcome<Raised> {
+    let directory = RunDirectory::make(path)?;
+    let known = directory.cluster()?;
+    let timeout = arguments.number("start-timeout-ms") * NANOS_PER_MS;
+    let start = |directory: &RunDirectory, cluster: &Cluster, settings: &Settings, indices: &[u32]| {
+        Start { reactor, directory, cluster, settings, signals, timeout, bound_to_us }.start(indices)
+    };
+    if let Some((cluster, settings)) = known {
+        let missing = missing_servers(arguments, &directory, &cluster, &settings)?;
+        let started = start(&directory, &cluster, &settings, &missing)?;
+        return Ok(Raised { directory, cluster, settings, started });
+    }
+    match prepare(arguments, &directory, reactor) {
+        Err(failure) => {
+            give_up(directory, None)?;
+            Err(failure)
+        }
+        Ok((cluster, settings)) => {
+            let indices: Vec<u32> = (0..cluster.server_count()).collect();
+            match start(&directory, &cluster, &settings, &indices) {
+                Ok(started) => Ok(Raised { directory, cluster, settings, started }),
+                Err(failure) => {
+                    give_up(directory, Some((&cluster, &settings)))?;
+                    Err(failure)
+                }
+            }
+        }
+    }
+}
+
+/// The servers of a known cluster that do not run. Errors: all of them do, or the command line wants another cluster.
+fn missing_servers(
+    arguments: &Arguments,
+    directory: &RunDirectory,
+    cluster: &Cluster,
+    settings: &Settings,
+) -> Outcome<Vec<u32>> {
+    let path = directory.path.display();
+    let count = cluster.server_count();
+    let missing: Vec<u32> = (0..count).filter(|index| directory.living_process(*index).is_none()).collect();
+    if missing.is_empty() {
+        return Err(Failure::failed(format!(
+            "a cluster of {} is up already in {path}; use it, take it down with 'tabane down --run-directory {path}', or \
+             start another one with --run-directory PATH",
+            plural(u64::from(count), "server")
+        )));
+    }
+    let differences = settings.differences(cluster, arguments)?;
+    if !differences.is_empty() {
+        return Err(Failure::failed(format!(
+            "{path} holds a cluster that is otherwise ({}); leave these options away to start it again with its data, or \
+             remove it with 'tabane down --run-directory {path}'",
+            differences.join("; ")
+        )));
+    }
+    Ok(missing)
+}
+
+/// Makes what a new cluster needs before its servers start.
+fn prepare(arguments: &Arguments, directory: &RunDirectory, reactor: &Reactor) -> Outcome<(Cluster, Settings)> {
+    let count = arguments.number("servers") as u32;
+    let (mut id, mut key) = ([0; 16], [0; wire::cluster::KEY_SIZE]);
+    reactor.fill_random(&mut id);
+    reactor.fill_random(&mut key);
+    let id = u128::from_ne_bytes(id);
+    let settings = Settings::for_new_cluster(arguments, id, count)?;
+    for index in 0..count {
+        let store = settings.store_of(index);
+        if store.exists() {
+            return Err(Failure::failed(format!(
+                "{} exists already: it may be the store of an earlier cluster; remove it if it is of no use, or choose \
+                 another directory with --dir",
+                store.display()
+            )));
+        }
+    }
+    let ports = choose_ports(reactor, arguments.number("port") as u16, count)?;
+    if settings.metrics_port != 0 {
+        check_ports("--metrics-port", settings.metrics_port, count)?;
+    }
+    let servers = ports.iter().map(|port| ServerAddress { address: address(*port) }).collect();
+    let placement = Placement::parse(&arguments.text_or_default("placement")).expect("the table names all placements");
+    let cluster = Cluster::new(id, key, placement, arguments.number("chunk-size") as u32, servers);
+    directory.keep(&cluster, &settings)?;
+    if settings.made_stores {
+        DirBuilder::new()
+            .mode(0o700)
+            .recursive(true)
+            .create(&settings.stores)
+            .map_err(|error| unusable(&settings, &error))?;
+    }
+    // Found out here, where it can be said once, rather than by every server.
+    let probe = settings.stores.join(format!(".tabane-{:08x}", id >> 96));
+    DirBuilder::new()
+        .create(&probe)
+        .and_then(|()| std::fs::remove_dir(&probe))
+        .map_err(|error| unusable(&settings, &error))?;
+    Ok((cluster, settings))
+}
+
+fn unusable(settings: &Settings, error: &std::io::Error) -> Failure {
+    Failure::failed(format!(
+        "directory {} of the stores can't be used: {}; make it writable, make room, or choose another with --dir",
+        settings.stores.display(),
+        io_words(error)
+    ))
+}
+
+/// Removes what a failed start has made.
+fn give_up(directory: RunDirectory, made: Option<(&Cluster, &Settings)>) -> Outcome {
+    let known = directory.cluster().ok().flatten();
+    let count = match (made, &known) {
+        (Some((cluster, settings)), _) => {
+            remove_stores(settings, cluster.server_count())?;
+            cluster.server_count()
+        }
+        (None, Some((cluster, settings))) => {
+            remove_stores(settings, 0)?;
+            cluster.server_count()
+        }
+        (None, None) => 0,
+    };
+    directory.remove(count)
+}
+
+fn address(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+/// As many ports as there are servers: from the given first one on, or free ones.
+fn choose_ports(reactor: &Reactor, first: u16, count: u32) -> Outcome<Vec<u16>> {
+    if first != 0 {
+        return check_ports("--port", u64::from(first), count);
+    }
+    // A client that connects again and again to a port that nobody listens on may meet itself if the port is one of those
+    // that the system gives to outgoing connections; and such a port may be taken while its server is away.
+    let outgoing = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
+    let mut limits = outgoing.split_ascii_whitespace().filter_map(|word| word.parse::<u16>().ok());
+    let outgoing = limits.next().unwrap_or(32_768)..=limits.next().unwrap_or(60_999);
+    let mut taken: Vec<TcpListener> = Vec::new();
+    let mut ports = Vec::new();
+    for _ in 0..PORT_TRIES * count as usize {
+        if ports.len() == count as usize {
+            break;
+        }
+        let port = PORTS.start + (reactor.random() % u64::from(PORTS.end - PORTS.start)) as u16;
+        if !outgoing.contains(&port)
+            && let Ok(listener) = TcpListener::bind(address(port))
+        {
+            taken.push(listener);
+            ports.push(port);
+        }
+    }
+    while ports.len() < count as usize {
+        let listener = TcpListener::bind(address(0)).and_then(|listener| Ok((listener.local_addr()?.port(), listener)));
+        let (port, listener) =
+            listener.map_err(|error| Failure::failed(format!("no port is free on 127.0.0.1: {}", io_words(&error))))?;
+        taken.push(listener);
+        ports.push(port);
+    }
+    Ok(ports)
+}
+
+/// The ports from `first` on, if all are free.
+fn check_ports(option: &str, first: u64, count: u32) -> Outcome<Vec<u16>> {
+    let last = first + u64::from(count) - 1;
+    let Ok(last) = u16::try_from(last) else {
+        return Err(Failure::usage(format!(
+            "{option} {first}: ports {first} to {last} are wanted, but 65535 is the last one"
+        )));
+    };
+    let ports: Vec<u16> = (first as u16..=last).collect();
+    let mut taken = Vec::new();
+    for port in &ports {
+        let listener = TcpListener::bind(address(*port)).map_err(|error| {
+            let advice = format!("choose another {option}, or leave it away");
+            let words = match error.kind() {
+                std::io::ErrorKind::AddrInUse => "is in use".to_owned(),
+                _ => io_words(&error),
+            };
+            Failure::failed(format!("port {port} on 127.0.0.1 {words}; {advice}"))
+        })?;
+        taken.push(listener);
+    }
+    Ok(ports)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: picked ports are free, different and none that outgoing connections get; a port in use is refused by its number.
+    #[test]
+    fn ports() {
+        let reactor = open_reactor().unwrap();
+        let ports = choose_ports(&reactor, 0, 20).unwrap();
+        let mut sorted = ports.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), 20);
+        let taken = TcpListener::bind(address(0)).unwrap().local_addr().map(|address| address.port()).unwrap();
+        let listener = TcpListener::bind(address(taken)).unwrap();
+        let Err(Failure::Failed(words)) = choose_ports(&reactor, taken, 1) else { panic!("port {taken} is in use") };
+        assert!(words.contains(&taken.to_string()) && words.contains("--port"), "{words}");
+        drop(listener);
+        assert!(matches!(choose_ports(&reactor, 65_535, 2), Err(Failure::Usage(_))));
+    }
+}

@@ -1,0 +1,167 @@
+//! Work that makes more work: items on two stacks, taken by a fixed number of tasks.
+//!
+//! Invariant: `active` counts the items that were taken and are not finished, so that no item and nobody active means the end.
+
+use reactor::{Class, Reactor};
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+/// How soon an item is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Urgency {
+    First,
+    Later,
+}
+
+/// The stacks. The last one pushed is the first one taken, so that trees are worked off depth first.
+pub struct Work<T> {
+    first: RefCell<Vec<T>>,
+    later: RefCell<Vec<T>>,
+    /// With this many items for later, they come before the urgent ones: urgent ones make more of them.
+    later_max: usize,
+    active: Cell<usize>,
+    stopped: Cell<bool>,
+    idle: RefCell<Vec<Waker>>,
+}
+
+impl<T> Work<T> {
+    pub fn new(later_max: usize) -> Rc<Work<T>> {
+        Rc::new(Work {
+            first: RefCell::default(),
+            later: RefCell::default(),
+            later_max,
+            active: Cell::new(0),
+            stopped: Cell::new(false),
+            idle: RefCell::default(),
+        })
+    }
+
+    pub fn push(&self, urgency: Urgency, item: T) {
+        match urgency {
+            Urgency::First => self.first.borrow_mut().push(item),
+            Urgency::Later => self.later.borrow_mut().push(item),
+        }
+        let idle = self.idle.borrow_mut().pop();
+        if let Some(waker) = idle {
+            waker.wake();
+        }
+    }
+
+    /// No item is taken any more.
+    pub fn stop(&self) {
+        self.stopped.set(true);
+        self.wake_all();
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.get()
+    }
+
+    fn wake_all(&self) {
+        let idle = std::mem::take(&mut *self.idle.borrow_mut());
+        idle.into_iter().for_each(Waker::wake);
+    }
+
+    fn take(&self) -> Option<T> {
+        let (mut first, mut later) = (self.first.borrow_mut(), self.later.borrow_mut());
+        if later.len() >= self.later_max {
+            return later.pop();
+        }
+        first.pop().or_else(|| later.pop())
+    }
+
+    /// The next item, waiting while others may still make one; `None` at the end.
+    async fn next(&self) -> Option<T> {
+        poll_fn(|context| {
+            if self.stopped.get() {
+                return Poll::Ready(None);
+            }
+            if let Some(item) = self.take() {
+                self.active.set(self.active.get() + 1);
+                return Poll::Ready(Some(item));
+            }
+            if self.active.get() == 0 {
+                return Poll::Ready(None);
+            }
+            self.idle.borrow_mut().push(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    fn finished(&self) {
+        self.active.set(self.active.get() - 1);
+        if self.active.get() == 0 {
+            self.wake_all();
+        }
+    }
+}
+
+/// Handles all items, and those that they make, with `jobs` of them under way at once.
+pub async fn run_all<T: 'static>(
+    reactor: &Reactor,
+    jobs: usize,
+    work: &Rc<Work<T>>,
+    handle: impl AsyncFn(T) + 'static,
+) {
+    let handle = Rc::new(handle);
+    let worker = |work: Rc<Work<T>>| {
+        let handle = handle.clone();
+        async move {
+            while let Some(item) = work.next().await {
+                handle(item).await;
+                work.finished();
+            }
+        }
+    };
+    let tasks: Vec<_> = (0..jobs).map(|_| reactor.spawn_joinable(Class::Data, worker(work.clone()))).collect();
+    for task in tasks {
+        task.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::open_reactor;
+
+    /// Goal: every item is handled once, also those made on the way, and the end is seen.
+    /// Method: a binary tree of items, each giving way to the others before it makes two more.
+    #[test]
+    fn trees_are_worked_off() {
+        for jobs in [1, 7] {
+            let reactor = open_reactor().unwrap();
+            let (work, count) = (Work::new(10), Rc::new(Cell::new(0)));
+            work.push(Urgency::First, 1u32);
+            let (inner, counter, yields) = (work.clone(), count.clone(), reactor.clone());
+            let handle = async move |item: u32| {
+                yields.yield_now().await;
+                counter.set(counter.get() + 1);
+                if item < 512 {
+                    inner.push(Urgency::First, item * 2);
+                    inner.push(Urgency::Later, item * 2 + 1);
+                }
+            };
+            reactor.block_on(run_all(&reactor, jobs, &work, handle));
+            assert_eq!(count.get(), 1023);
+        }
+    }
+
+    /// Goal: after a stop nothing more is taken, and all tasks end.
+    #[test]
+    fn stopping() {
+        let reactor = open_reactor().unwrap();
+        let work = Work::new(10);
+        (0..100).for_each(|item| work.push(Urgency::Later, item));
+        let (inner, count) = (work.clone(), Rc::new(Cell::new(0)));
+        let counter = count.clone();
+        let handle = async move |_| {
+            counter.set(counter.get() + 1);
+            inner.stop();
+        };
+        reactor.block_on(run_all(&reactor, 3, &work, handle));
+        assert!(work.is_stopped() && count.get() == 1);
+    }
+}
