@@ -82,9 +82,12 @@ impl Server {
             ("outcomes of sessions", sessions * window * (OUTCOME_SIZE_MAX as u64 + 64)),
             ("requests under way", options.connections_max as u64 * window * 2048),
             ("listings on their way", handlers::LISTING_BYTES_MAX + options.connections_max as u64 * window * 8192),
-            ("channels to other servers", peers * (window * 1024 + 2 * PARAMS_SIZE_MAX as u64 + (256 << 10))),
             ("counters and samples", Statistics::memory_max()),
         ];
+        if peers > 0 {
+            let channel = window * 1024 + 2 * PARAMS_SIZE_MAX as u64 + (256 << 10);
+            terms.push(("channels to other servers", peers * channel));
+        }
         if let Some(handle) = self.core.handle.borrow().as_ref() {
             terms.push(("buffers of connections", handle.memory_max()));
         }

@@ -3,5 +3,6 @@
 mod exactly_once;
 mod namespace;
 mod recovery;
+mod reports;
 mod sizes;
 mod support;
