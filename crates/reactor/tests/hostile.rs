@@ -1,0 +1,320 @@
+//! Peers that do not keep the protocol: each gets one clear error and is closed, and others go on undisturbed.
+//!
+//! The peers here speak to the server through bare streams, with a handshake of their own making.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use hmac::{Hmac, Mac};
+use reactor::{
+    Call, Channel, ChannelOptions, DriverKind, Incoming, Peer, Reactor, ServeOptions, ServerHandle, Service, Stream,
+    serve,
+};
+use sha2::Sha256;
+use std::rc::Rc;
+use wire::handshake::{Challenge, HELLO_MAGIC, Hello, Proof, Role, Welcome};
+use wire::header::HEADER_SIZE;
+use wire::limits::{BODY_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW};
+use wire::messages::{Empty, ErrorDetail};
+use wire::{Cluster, Decode, Encode, FrameKind, Header, Operation, PROTOCOL_VERSION, Placement, ServerAddress, Status};
+
+const SECOND: u64 = 1_000_000_000;
+const KEY: [u8; 32] = [9; 32];
+
+/// Answers pings and keeps everything else for ever.
+#[derive(Default)]
+struct Keep(std::cell::RefCell<Vec<Incoming>>);
+
+impl Service for Keep {
+    fn connected(&self, _: &Peer, _: bool) -> Result<bool, Status> {
+        Ok(true)
+    }
+
+    fn disconnected(&self, _: &Peer) {}
+
+    fn request(self: Rc<Self>, incoming: Incoming) {
+        match incoming.operation {
+            Operation::Ping => incoming.reply(&Empty {}),
+            _ => self.0.borrow_mut().push(incoming),
+        }
+    }
+}
+
+struct Fixture {
+    reactor: Reactor,
+    cluster: Rc<Cluster>,
+    handle: ServerHandle,
+    /// A well-behaved client, connected before any misdeed.
+    good: Channel,
+}
+
+fn fixture() -> Fixture {
+    let reactor = Reactor::open(DriverKind::Epoll).unwrap();
+    let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let servers = vec![ServerAddress { address: listener.local_address().unwrap() }];
+    let cluster = Rc::new(Cluster::new(77, KEY, Placement::Modular, 1 << 20, servers));
+    let options = ServeOptions {
+        cluster: cluster.clone(),
+        server: 0,
+        connections_max: 8,
+        incarnation: 1,
+        working_interval: SECOND,
+    };
+    let handle = serve(&reactor, listener, options, Rc::new(Keep::default()));
+    let options = ChannelOptions {
+        cluster: cluster.clone(),
+        server: 0,
+        role: Role::Client,
+        from_server: 0,
+        level: 0,
+        session: 1,
+        uid: 0,
+        gid: 0,
+        timeout: 5 * SECOND,
+    };
+    let good = Channel::new(&reactor, options);
+    reactor.block_on(good.call(Call::new(Operation::Ping, &Empty {}))).unwrap();
+    Fixture { reactor, cluster, handle, good }
+}
+
+impl Fixture {
+    /// The good client was not disturbed: it is served over the connection that it had.
+    fn check_undisturbed(&self) {
+        self.reactor.block_on(self.good.call(Call::new(Operation::Ping, &Empty {}))).unwrap();
+        assert_eq!(self.good.statistics().connects, 1);
+    }
+
+    fn hello(&self) -> Hello {
+        Hello {
+            magic: HELLO_MAGIC,
+            protocol_version: PROTOCOL_VERSION,
+            role: Role::Client,
+            level: 0,
+            cluster: self.cluster.id,
+            server: 0,
+            from_server: 0,
+            session: 2,
+            resume: false,
+            uid: 0,
+            gid: 0,
+            nonce: [7; 32],
+        }
+    }
+
+    async fn connect(&self) -> Stream {
+        self.reactor.connect(self.cluster.servers[0].address).await.unwrap()
+    }
+
+    /// A connection of an authenticated client.
+    async fn admitted(&self) -> Stream {
+        let stream = self.connect().await;
+        let hello = self.hello();
+        send(&stream, &hello).await;
+        let challenge: Challenge = receive(&stream).await.unwrap();
+        send(&stream, &Proof { mac: client_mac(&hello, &challenge) }).await;
+        let welcome: Welcome = receive(&stream).await.unwrap();
+        assert_eq!(welcome.status, Status::Ok as u32);
+        stream
+    }
+}
+
+fn client_mac(hello: &Hello, challenge: &Challenge) -> [u8; 32] {
+    mac(b"tabane client proof 1", hello, challenge)
+}
+
+fn mac(prover: &[u8], hello: &Hello, challenge: &Challenge) -> [u8; 32] {
+    let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(&KEY).unwrap();
+    mac.update(prover);
+    mac.update(&hello.to_bytes());
+    mac.update(&challenge.nonce);
+    mac.finalize().into_bytes().into()
+}
+
+async fn send(stream: &Stream, message: &impl Encode) {
+    let body = message.to_bytes();
+    let mut bytes = (body.len() as u16).to_le_bytes().to_vec();
+    bytes.extend_from_slice(&body);
+    stream.send_all(&bytes).await.unwrap();
+}
+
+async fn receive<T: for<'a> Decode<'a>>(stream: &Stream) -> Option<T> {
+    let mut size = [0; 2];
+    stream.recv_exact(&mut size).await.ok()?;
+    let mut body = vec![0; u16::from_le_bytes(size) as usize];
+    stream.recv_exact(&mut body).await.ok()?;
+    Some(T::from_bytes(&body).unwrap())
+}
+
+/// Whether the server has closed the stream; everything that it still sent is read.
+async fn is_closed(stream: &Stream) -> bool {
+    let mut scratch = [0; 4096];
+    loop {
+        match stream.recv(&mut scratch).await {
+            Ok(0) | Err(_) => return true,
+            Ok(_) => {}
+        }
+    }
+}
+
+/// The status of the goodbye that the server sends before it closes the stream.
+async fn goodbye(stream: &Stream) -> Status {
+    let mut array = [0; HEADER_SIZE];
+    stream.recv_exact(&mut array).await.unwrap();
+    let header = Header::from_array(&array).unwrap();
+    assert_eq!(header.kind, FrameKind::Goodbye);
+    let mut params = vec![0; header.params_size as usize];
+    stream.recv_exact(&mut params).await.unwrap();
+    assert!(!ErrorDetail::from_bytes(&params).unwrap().text.is_empty(), "a goodbye says why");
+    assert!(is_closed(stream).await);
+    Status::from_code(header.status).unwrap()
+}
+
+fn request(sequence: u64, operation: Operation) -> Header {
+    let mut header = Header::new(FrameKind::Request, operation as u16);
+    header.frame_sequence = sequence;
+    header.call_id = sequence + 1;
+    header
+}
+
+/// Goal: another version is told so, whatever else its hello holds, and which side to upgrade can be told from the answer.
+#[test]
+fn other_versions_are_told() {
+    let fixture = fixture();
+    for version in [0, PROTOCOL_VERSION + 1, u32::MAX] {
+        fixture.reactor.block_on(async {
+            let stream = fixture.connect().await;
+            let hello = Hello { protocol_version: version, ..fixture.hello() };
+            send(&stream, &hello).await;
+            let challenge: Challenge = receive(&stream).await.unwrap();
+            assert_eq!(challenge.status, Status::VersionMismatch as u32);
+            assert_eq!(challenge.protocol_version, PROTOCOL_VERSION);
+            assert!(is_closed(&stream).await);
+        });
+    }
+    fixture.check_undisturbed();
+}
+
+/// Goal: what was overheard proves nothing.
+/// Method: replay a whole recorded handshake on a new connection; reflect the server's own MAC; send none at all.
+#[test]
+fn replayed_and_reflected_proofs_are_refused() {
+    let fixture = fixture();
+    fixture.reactor.block_on(async {
+        let first = fixture.connect().await;
+        let hello = fixture.hello();
+        send(&first, &hello).await;
+        let challenge: Challenge = receive(&first).await.unwrap();
+        let recorded = Proof { mac: client_mac(&hello, &challenge) };
+        for kind in ["replayed", "reflected", "empty"] {
+            let stream = fixture.connect().await;
+            send(&stream, &hello).await;
+            let fresh: Challenge = receive(&stream).await.unwrap();
+            assert_ne!(fresh.nonce, challenge.nonce, "a nonce was used twice");
+            let proof = match kind {
+                "replayed" => recorded.clone(),
+                "reflected" => Proof { mac: fresh.mac },
+                _ => Proof { mac: [0; 32] },
+            };
+            send(&stream, &proof).await;
+            let welcome: Welcome = receive(&stream).await.unwrap();
+            assert_eq!(welcome.status, Status::KeyMismatch as u32, "a {kind} proof was taken");
+            assert!(is_closed(&stream).await);
+        }
+        // The server has proved itself with a MAC of its own role only.
+        assert_eq!(challenge.mac, mac(b"tabane server proof 1", &hello, &challenge));
+    });
+    fixture.check_undisturbed();
+}
+
+/// Goal: an authenticated peer that breaks the rules of frames gets one goodbye that says why.
+#[test]
+fn broken_frames_end_the_connection() {
+    let fixture = fixture();
+    let mut out_of_sequence = request(5, Operation::Ping);
+    out_of_sequence.frame_sequence = 5;
+    let mut other_level = request(0, Operation::Ping);
+    other_level.level = 2;
+    let mut sequence_missing = request(0, Operation::Unlink);
+    sequence_missing.session_sequence = 0;
+    let mut sequence_given = request(0, Operation::Ping);
+    sequence_given.session_sequence = 3;
+    let mut unknown = request(0, Operation::Ping);
+    unknown.operation = 9999;
+    let mut oversized_params = request(0, Operation::Ping);
+    oversized_params.params_size = PARAMS_SIZE_MAX as u32 + 1;
+    let mut oversized_body = request(0, Operation::Write);
+    oversized_body.body_size = BODY_SIZE_MAX as u32 + 1;
+    let mut reply = request(0, Operation::Ping);
+    reply.kind = FrameKind::Reply;
+    let of_servers = request(0, Operation::Gather);
+    let cases = [
+        ("out of sequence", out_of_sequence, Status::BadMessage),
+        ("another call level", other_level, Status::BadMessage),
+        ("mutating without a sequence", sequence_missing, Status::BadMessage),
+        ("reading with a sequence", sequence_given, Status::BadMessage),
+        ("unknown operation", unknown, Status::UnknownOperation),
+        ("oversized parameters", oversized_params, Status::BadMessage),
+        ("oversized body", oversized_body, Status::BadMessage),
+        ("a reply", reply, Status::BadMessage),
+        ("an operation of servers", of_servers, Status::BadMessage),
+    ];
+    for (name, header, expected) in cases {
+        let status = fixture.reactor.block_on(async {
+            let stream = fixture.admitted().await;
+            stream.send_all(&header.to_array()).await.unwrap();
+            goodbye(&stream).await
+        });
+        assert_eq!(status, expected, "{name}");
+    }
+    let random: Vec<u8> = (0..500u32).map(|i| (i * 31 + 7) as u8).collect();
+    fixture.reactor.block_on(async {
+        let stream = fixture.admitted().await;
+        stream.send_all(&random).await.unwrap();
+        assert_eq!(goodbye(&stream).await, Status::BadMessage);
+    });
+    fixture.check_undisturbed();
+}
+
+/// Goal: a frame that was sent before can't be sent again.
+#[test]
+fn replayed_frames_end_the_connection() {
+    let fixture = fixture();
+    fixture.reactor.block_on(async {
+        let stream = fixture.admitted().await;
+        let ping = request(0, Operation::Ping).to_array();
+        stream.send_all(&ping).await.unwrap();
+        let mut answer = [0; HEADER_SIZE];
+        stream.recv_exact(&mut answer).await.unwrap();
+        assert_eq!(Header::from_array(&answer).unwrap().kind, FrameKind::Reply);
+        stream.send_all(&ping).await.unwrap();
+        assert_eq!(goodbye(&stream).await, Status::BadMessage);
+    });
+    fixture.check_undisturbed();
+}
+
+/// Goal: the request window is kept, and what a peer may make the server hold is bounded by it.
+#[test]
+fn exceeded_windows_end_the_connection() {
+    let fixture = fixture();
+    fixture.reactor.block_on(async {
+        let stream = fixture.admitted().await;
+        for sequence in 0..u64::from(REQUEST_WINDOW) + 1 {
+            stream.send_all(&request(sequence, Operation::StatId).to_array()).await.unwrap();
+        }
+        assert_eq!(goodbye(&stream).await, Status::WindowExceeded);
+    });
+    fixture.check_undisturbed();
+}
+
+/// Goal: no connection slot is lost to peers that were closed.
+#[test]
+fn closed_peers_leave_nothing() {
+    let fixture = fixture();
+    for _ in 0..9 {
+        fixture.reactor.block_on(async {
+            let stream = fixture.admitted().await;
+            stream.send_all(&[0xee; 100]).await.unwrap();
+            goodbye(&stream).await;
+        });
+    }
+    fixture.check_undisturbed();
+    assert_eq!(fixture.handle.statistics().connections, 1);
+}
