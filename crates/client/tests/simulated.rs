@@ -435,3 +435,47 @@ fn attributes_and_cluster() {
     }
     assert_eq!(guest.get(async |fs| fs.ping(2).await).expect_err("there is none").status, Status::Invalid);
 }
+
+/// Goal: a read at the end of a growing file never returns a zero for a byte that was written in between.
+/// Method: on many seeds one client writes a file front to back, without a zero in it, in pieces within chunks, while
+/// another reads all of it again and again through one handle; every byte that a read returns is compared.
+#[test]
+fn growing_file_is_never_seen_with_holes() {
+    const PIECE: usize = 1500;
+    const PIECES: usize = 40;
+    let byte = |position: usize| (position % 255) as u8 + 1;
+    for seed in 100..120 {
+        let stage = Stage::new(seed, 3, 4096, Placement::Modular);
+        let (writer, reader) = (stage.client(), stage.client());
+        let how = OpenHow::creating(0o600);
+        let file = writer.get(async move |fs| fs.open(b"f", &how).await).expect("made");
+        let other = reader.get(async |fs| fs.open(b"f", &OpenHow::reading()).await).expect("is there");
+        let writing = writer.spawn(async move |fs| {
+            for number in 0..PIECES {
+                let bytes: Vec<u8> = (number * PIECE..(number + 1) * PIECE).map(byte).collect();
+                // Pieces that straddle two chunks are written part by part: only those within a chunk are atomic.
+                let cut = (4096 - number * PIECE % 4096).min(PIECE);
+                for (start, part) in [(0, &bytes[..cut]), (cut, &bytes[cut..])] {
+                    let written = fs.write_at(&file, part, (number * PIECE + start) as u64).await;
+                    assert_eq!(written, Ok(part.len()));
+                }
+            }
+        });
+        let reads = reader.get(async move |fs| {
+            let (mut reads, mut before) = (0, 0);
+            while before < PIECE * PIECES {
+                let mut place = vec![0; PIECE * PIECES + 1];
+                let count = fs.read_at(&other, &mut place, 0).await.expect("read");
+                for (position, found) in place[..count].iter().enumerate() {
+                    assert_eq!(*found, byte(position), "seed {seed}: byte {position} of {count}");
+                }
+                assert!(count >= before, "seed {seed}: the file shrank from {before} to {count}");
+                before = count;
+                reads += 1;
+            }
+            reads
+        });
+        assert!(stage.world.run_until(|| writing.get(), common::SECOND), "seed {seed}: the writer does not end");
+        assert!(reads > 3, "seed {seed}: {reads} reads");
+    }
+}

@@ -1,10 +1,10 @@
 //! A cluster in a simulated world for the tests of the client: servers that stay up, and clients on nodes of their own.
 
 use client::{FileSystem, Options};
-use reactor::Nanos;
 use reactor::sim::{NodeId, World};
+use reactor::{Class, Nanos};
 use server::{Server, ServerOptions};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -98,6 +98,17 @@ impl Guest {
         let result =
             result.unwrap_or_else(|| panic!("no answer in two minutes of virtual time, seed {}", self.world.seed()));
         (result, self.file_system.round_trips() - before)
+    }
+
+    /// Starts a piece of work that goes on beside others. The result becomes true when it has ended.
+    pub fn spawn<F: Future<Output = ()> + 'static>(&self, work: impl FnOnce(FileSystem) -> F) -> Rc<Cell<bool>> {
+        let ended = Rc::new(Cell::new(false));
+        let (work, flag) = (work(self.file_system.clone()), ended.clone());
+        self.world.reactor(self.node).spawn(Class::Metadata, async move {
+            work.await;
+            flag.set(true);
+        });
+        ended
     }
 
     /// As `run`, without the count.
