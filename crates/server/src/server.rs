@@ -76,27 +76,7 @@ impl Server {
 
     /// Every term of the memory that the server may ever hold beside what is stored, with its reason; bytes.
     pub fn memory_max(&self) -> Vec<(&'static str, u64)> {
-        let options = &self.core.options;
-        let sessions = (options.connections_max * SESSIONS_PER_CONNECTION) as u64;
-        let window = u64::from(REQUEST_WINDOW);
-        let peers = u64::from(self.core.cluster.server_count() - 1) * 3;
-        let mut terms = vec![
-            ("outcomes of sessions", sessions * window * (OUTCOME_SIZE_MAX as u64 + 64)),
-            ("requests under way", options.connections_max as u64 * window * 2048),
-            ("listings on their way", handlers::LISTING_BYTES_MAX + options.connections_max as u64 * window * 8192),
-            ("counters and samples", Statistics::memory_max()),
-        ];
-        if peers > 0 {
-            let channel = window * 1024 + 2 * PARAMS_SIZE_MAX as u64 + (256 << 10);
-            terms.push(("channels to other servers", peers * channel));
-        }
-        if let Some(handle) = self.core.handle.borrow().as_ref() {
-            terms.push(("buffers of connections", handle.memory_max()));
-        }
-        if options.metrics_port.is_some() {
-            terms.push(("metrics page", metrics::MEMORY_MAX));
-        }
-        terms
+        memory_terms(&self.core)
     }
 
     /// Stops cleanly: takes no more requests, lets those under way end (for two seconds at most), closes all
@@ -141,6 +121,31 @@ impl Server {
     pub fn audit(&self) -> Audit {
         audit(&self.core)
     }
+}
+
+/// See `Server::memory_max`.
+pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
+    let options = &core.options;
+    let sessions = (options.connections_max * SESSIONS_PER_CONNECTION) as u64;
+    let window = u64::from(REQUEST_WINDOW);
+    let peers = u64::from(core.cluster.server_count() - 1) * 3;
+    let mut terms = vec![
+        ("outcomes of sessions", sessions * window * (OUTCOME_SIZE_MAX as u64 + 64)),
+        ("requests under way", options.connections_max as u64 * window * 2048),
+        ("listings on their way", handlers::LISTING_BYTES_MAX + options.connections_max as u64 * window * 8192),
+        ("counters and samples", Statistics::memory_max()),
+    ];
+    if peers > 0 {
+        let channel = window * 1024 + 2 * PARAMS_SIZE_MAX as u64 + (256 << 10);
+        terms.push(("channels to other servers", peers * channel));
+    }
+    if let Some(handle) = core.handle.borrow().as_ref() {
+        terms.push(("buffers of connections", handle.memory_max()));
+    }
+    if options.metrics_port.is_some() {
+        terms.push(("metrics page", metrics::MEMORY_MAX));
+    }
+    terms
 }
 
 fn lock_storage(reactor: &Reactor, options: &ServerOptions) -> Result<Rc<dyn Storage>, StartError> {
