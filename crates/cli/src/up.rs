@@ -19,6 +19,8 @@ use wire::{Placement, ServerAddress};
 const NANOS_PER_MS: Nanos = 1_000_000;
 /// Ports that are picked from; those that the system gives to outgoing connections are left out.
 const PORTS: std::ops::Range<u16> = 10_000..61_000;
+/// How long a killed process may take to vanish.
+const DYING_TIME: Nanos = 100 * NANOS_PER_MS;
 /// Ports tried for each that is wanted.
 const PORT_TRIES: usize = 1000;
 
@@ -85,7 +87,7 @@ pub fn raise(
         Start { reactor, directory, cluster, settings, signals, timeout, bound_to_us }.start(indices)
     };
     if let Some((cluster, settings)) = known {
-        let missing = missing_servers(arguments, &directory, &cluster, &settings)?;
+        let missing = missing_servers(reactor, arguments, &directory, &cluster, &settings)?;
         let started = start(&directory, &cluster, &settings, &missing)?;
         return Ok(Raised { directory, cluster, settings, started });
     }
@@ -109,6 +111,7 @@ pub fn raise(
 
 /// The servers of a known cluster that do not run. Errors: all of them do, or the command line wants another cluster.
 fn missing_servers(
+    reactor: &Reactor,
     arguments: &Arguments,
     directory: &RunDirectory,
     cluster: &Cluster,
@@ -116,7 +119,13 @@ fn missing_servers(
 ) -> Outcome<Vec<u32>> {
     let path = directory.path.display();
     let count = cluster.server_count();
-    let missing: Vec<u32> = (0..count).filter(|index| directory.living_process(*index).is_none()).collect();
+    let look = || (0..count).filter(|index| directory.living_process(*index).is_none()).collect();
+    let mut missing: Vec<u32> = look();
+    if missing.is_empty() {
+        // Who has just been killed is gone only when its memory is.
+        reactor.block_on(reactor.sleep(DYING_TIME));
+        missing = look();
+    }
     if missing.is_empty() {
         return Err(Failure::failed(format!(
             "a cluster of {} is up already in {path}; use it, take it down with 'tabane down --run-directory {path}', or \

@@ -1,7 +1,7 @@
 //! `tabane checksum`: the SHA-256 of files on either side, to compare trees.
 
 use crate::arguments::Arguments;
-use crate::copy::place::{EntryKind, Place, Source};
+use crate::copy::place::{EntryKind, Facts, Place, Source};
 use crate::failure::{Failure, Outcome};
 use crate::paths::{Sided, join, sided};
 use crate::session::{Session, open_reactor};
@@ -12,14 +12,14 @@ use std::io::Write;
 use std::rc::Rc;
 
 const FILES_MAX: usize = 1 << 20;
-const PIECE_SIZE: usize = 1 << 20;
+const PIECE_SIZE: u64 = 1 << 20;
 
 /// A path on its place, and its name in the list.
 struct Item {
     place: Place,
     path: Vec<u8>,
     name: Vec<u8>,
-    kind: EntryKind,
+    facts: Facts,
 }
 
 struct Summing {
@@ -35,7 +35,7 @@ impl Summing {
     }
 
     async fn handle(&self, item: Item) {
-        let outcome = match item.kind {
+        let outcome = match item.facts.kind {
             EntryKind::Directory => self.list(&item).await,
             EntryKind::File => self.sum(&item).await,
             EntryKind::Symlink | EntryKind::Other(_) => Ok(()),
@@ -54,7 +54,7 @@ impl Summing {
                     place: item.place.clone(),
                     path: join(&item.path, &name),
                     name: join(&item.name, &name),
-                    kind: facts.kind,
+                    facts,
                 };
                 self.work.push(urgency, item);
             }
@@ -65,15 +65,16 @@ impl Summing {
     async fn sum(&self, item: &Item) -> Result<(), String> {
         let source = Source::open(&item.place, &item.path).await?;
         let mut hasher = Sha256::new();
-        let mut buffer = vec![0; PIECE_SIZE];
+        // One byte more than there should be shows the end with the first read.
+        let mut buffer = vec![0; (item.facts.size + 1).min(PIECE_SIZE) as usize];
         let mut offset = 0;
         loop {
             let count = source.read_at(&mut buffer, offset).await?;
-            if count == 0 {
-                break;
-            }
             hasher.update(&buffer[..count]);
             offset += count as u64;
+            if count < buffer.len() {
+                break;
+            }
         }
         self.sums.borrow_mut().push((item.name.clone(), hasher.finalize().into()));
         Ok(())
@@ -108,7 +109,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
                 }
                 Ok(facts) => {
                     let name = if facts.kind == EntryKind::Directory { Vec::new() } else { path.clone() };
-                    summing.work.push(Urgency::First, Item { place, path, name, kind: facts.kind });
+                    summing.work.push(Urgency::First, Item { place, path, name, facts });
                 }
             }
         }

@@ -1,0 +1,214 @@
+//! Whole clusters of real processes: up, down, again, and all that is refused on the way.
+
+mod common;
+
+use common::{Ground, TABANE};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+
+/// Goal: a cluster comes up, tells how it is, and goes down with everything that it made.
+#[test]
+fn life_of_a_cluster() {
+    let ground = Ground::new("life");
+    let words = ground.run(&["up", "--servers", "3"]);
+    assert!(words.contains("3 servers are up, 64.0 MiB each"), "{words}");
+    let mode = std::fs::metadata(ground.run_directory()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+
+    let table = ground.run(&["status"]);
+    assert_eq!(table.lines().filter(|line| line.contains(" up ")).count(), 3, "{table}");
+    let status: serde_json::Value = serde_json::from_str(&ground.run(&["status", "--json"])).unwrap();
+    let servers = status["servers"].as_array().unwrap();
+    assert_eq!(servers.len(), 3);
+    for (index, server) in servers.iter().enumerate() {
+        assert_eq!(server["state"], "up");
+        assert_eq!(server["pid"].as_u64(), Some(u64::from(ground.pid(index as u32))));
+        assert_eq!(server["bytes_total"].as_u64(), Some(64 << 20));
+        for key in ["uptime_seconds", "requests", "req_qdepth", "req_waittime_ns", "req_active"] {
+            assert!(server[key].is_u64(), "{key}: {server}");
+        }
+        let (now, most) = (server["memory_bytes"].as_u64().unwrap(), server["memory_max_bytes"].as_u64().unwrap());
+        assert!(0 < now && now < most, "{now} of {most}");
+    }
+    let space = ground.run(&["df"]);
+    assert!(space.lines().any(|line| line.starts_with("all ")), "{space}");
+
+    let pids: Vec<u32> = (0..3).map(|index| ground.pid(index)).collect();
+    ground.run(&["down"]);
+    assert!(!ground.run_directory().exists() && !ground.stores().exists());
+    assert!(pids.iter().all(|pid| reactor::process::ProcessId::of(*pid).is_none()));
+    assert!(ground.fail(1, &["status"]).contains("no cluster is up here"));
+    assert!(ground.fail(1, &["down"]).contains("no cluster is up here"));
+}
+
+/// Goal: a second `up` on the same run directory changes nothing and says what to do.
+#[test]
+fn second_up() {
+    let ground = Ground::new("second");
+    ground.run(&["up", "--servers", "1"]);
+    let pid = ground.pid(0);
+    let complaint = ground.fail(1, &["up", "--servers", "1"]);
+    assert!(complaint.contains("is up already") && complaint.contains("tabane down"), "{complaint}");
+    assert_eq!(ground.pid(0), pid);
+    ground.run(&["ls"]);
+}
+
+/// Goal: `down --keep` and then `up` bring the data back; other settings for the same cluster are refused.
+#[test]
+fn kept_clusters_come_back() {
+    let ground = Ground::new("kept");
+    let tree = ground.make_tree();
+    ground.run(&["up", "--servers", "2", "--chunk-size", "47008"]);
+    ground.run(&["cp", "-r", tree.to_str().unwrap(), ":/"]);
+    let sums = ground.run(&["checksum", "-r", ":/tree"]);
+    ground.run(&["down", "--keep"]);
+    assert!(ground.fail(1, &["status"]).contains("2 of 2 servers are down"));
+    let complaint = ground.fail(1, &["up", "--servers", "3", "--chunk-size", "4096"]);
+    assert!(complaint.contains("--servers is 2, not 3") && complaint.contains("--chunk-size is 47008, not 4096"), "{complaint}");
+    ground.run(&["up"]);
+    assert_eq!(ground.run(&["checksum", "-r", ":/tree"]), sums);
+}
+
+/// Goal: a port in use, an unwritable directory, a full one, and a directory that holds other things are refused with words
+/// that say what to do; nothing half started is left.
+#[test]
+fn refused_starts_leave_nothing() {
+    let ground = Ground::new("refused");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let complaint = ground.fail(1, &["up", "--servers", "1", "--port", &port]);
+    assert!(complaint.contains(&format!("port {port} on 127.0.0.1 is in use")) && complaint.contains("--port"), "{complaint}");
+    assert!(!ground.run_directory().exists() && !ground.stores().exists());
+
+    // What is not a directory is unwritable for the superuser too.
+    let complaint = ground.fail(1, &["up", "--store", "memory:/proc/version/stores,size=64M"]);
+    assert!(complaint.contains("/proc/version/stores") && complaint.contains("--dir"), "{complaint}");
+    assert!(!ground.run_directory().exists());
+
+    // A store larger than what its file system holds can only be found too large by the servers.
+    let complaint = ground.fail(1, &["up", "--run-directory", "/proc/tabane"]);
+    assert!(complaint.contains("/proc/tabane") && complaint.contains("--run-directory"), "{complaint}");
+
+    std::fs::create_dir(ground.run_directory()).unwrap();
+    std::fs::set_permissions(ground.run_directory(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(ground.fail(1, &["up"]).contains("yours alone"));
+    std::fs::set_permissions(ground.run_directory(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    std::fs::write(ground.run_directory().join("letter"), "dear").unwrap();
+    assert!(ground.fail(1, &["up"]).contains("other things than a cluster"));
+    std::fs::remove_file(ground.run_directory().join("letter")).unwrap();
+
+    // An earlier cluster's store is not taken over.
+    std::fs::create_dir_all(ground.stores().join("server-1")).unwrap();
+    assert!(ground.fail(1, &["up", "--servers", "2"]).contains("may be the store of an earlier cluster"));
+    assert!(ground.stores().join("server-1").exists() && !ground.stores().join("server-0").exists());
+    std::fs::remove_dir_all(ground.stores()).unwrap();
+    assert!(!ground.run_directory().exists());
+
+    assert!(ground.fail(2, &["up", "--serverz", "2"]).contains("did you mean --servers"));
+    assert!(ground.fail(2, &["upp"]).contains("did you mean up"));
+}
+
+/// Goal: when one server can't start, the others are taken down again and its reason is told.
+/// Method: a metrics port that is taken after `up` has looked: server 1 finds its store's directory to be a file.
+#[test]
+fn one_failing_server_fails_all() {
+    let ground = Ground::new("failing");
+    ground.run(&["up", "--servers", "2"]);
+    ground.run(&["down", "--keep"]);
+    let store = ground.stores().join("server-1");
+    std::fs::rename(&store, ground.path.join("aside")).unwrap();
+    std::fs::write(&store, "a file in the way").unwrap();
+    let complaint = ground.fail(1, &["up"]);
+    assert!(complaint.contains("server 1: ") && complaint.contains("server-1"), "{complaint}");
+    assert!(reactor::process::ProcessId::of(ground.pid(0)).is_none(), "server 0 was left running");
+    std::fs::remove_file(&store).unwrap();
+    std::fs::rename(ground.path.join("aside"), &store).unwrap();
+    ground.run(&["up"]);
+}
+
+/// Goal: who does not have the key gets one clear error.
+/// Method: a copy of the cluster file with another key.
+#[test]
+fn wrong_key() {
+    let ground = Ground::new("key");
+    ground.run(&["up", "--servers", "1"]);
+    let text = std::fs::read_to_string(ground.run_directory().join("cluster")).unwrap();
+    let wrong: Vec<String> = text
+        .lines()
+        .map(|line| if line.starts_with("key = ") { format!("key = {}", "00".repeat(32)) } else { line.to_owned() })
+        .collect();
+    let path = ground.path.join("wrong");
+    std::fs::write(&path, wrong.join("\n")).unwrap();
+    let complaint = ground.fail(1, &["ls", "--cluster", path.to_str().unwrap(), "--timeout-ms", "5000"]);
+    assert!(complaint.contains("key does not match"), "{complaint}");
+    ground.run(&["ls"]);
+}
+
+/// Goal: `run` gives the command a cluster and its exit status, and takes the cluster down, also when a signal comes.
+#[test]
+fn run_takes_down() {
+    let ground = Ground::new("run");
+    let script = format!("test \"$TABANE_CLUSTER\" = \"$CHFS_SERVER\" && echo hello | {TABANE} put /x && {TABANE} cat /x && exit 7");
+    let output = ground.try_run(&["run", "--servers", "2", "--", "sh", "-c", &script]);
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(7), &b"hello\n"[..]), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!ground.run_directory().exists() && !ground.stores().exists());
+    assert!(ground.fail(127, &["run", "--servers", "1", "no-such-program"]).contains("no such file"));
+    assert!(!ground.run_directory().exists());
+
+    // The command says when it is there, and ends by the signal that is handed on to it.
+    let mut command = ground.command(&["run", "--servers", "1", "--", "sh", "-c", "echo ready; exec cat"]);
+    let mut running = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(running.stdout.take().unwrap()), &mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    Command::new("kill").args(["-TERM", &running.id().to_string()]).status().unwrap();
+    let status = running.wait().unwrap();
+    assert_eq!(status.code(), Some(128 + 15));
+    assert!(!ground.run_directory().exists() && !ground.stores().exists());
+}
+
+/// Goal: servers killed under load lose nothing that was acknowledged, and clients go on when they are back.
+/// Method: while a tree is copied in, each server in turn is killed as soon as more of the tree has arrived, and `up` starts it
+/// again; the copy has to end well and be equal.
+#[test]
+fn servers_killed_under_load() {
+    let ground = Ground::new("killed");
+    let tree = ground.make_tree();
+    ground.run(&["up", "--servers", "2", "--chunk-size", "4K"]);
+    let mut copy = ground.start(&["cp", "-q", "-r", "--jobs", "4", tree.to_str().unwrap(), ":/"]);
+    for victim in [0, 1] {
+        loop {
+            let found: u32 = ground.run(&["find", "/", "-count"]).trim().parse().unwrap();
+            if found > 10 + victim * 100 || copy.try_wait().unwrap().is_some() {
+                break;
+            }
+        }
+        ground.kill(victim);
+        let words = ground.run(&["up"]);
+        assert!(words.contains(&format!("1 server started again: {victim}")), "{words}");
+    }
+    let output = copy.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(ground.run(&["checksum", "-r", ":/tree"]), ground.run(&["checksum", "-r", tree.to_str().unwrap()]));
+}
+
+/// Goal: `down` ends a server that does not listen any more, and only a process that is the server.
+#[test]
+fn down_of_a_stopped_server() {
+    let ground = Ground::new("stopped");
+    ground.run(&["up", "--servers", "2"]);
+    Command::new("kill").args(["-STOP", &ground.pid(1).to_string()]).status().unwrap();
+    // Server 0's number now belongs to somebody else.
+    let pid_file = ground.run_directory().join("server-0.pid");
+    let first = ground.pid(0);
+    let mut stranger = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    std::fs::write(&pid_file, format!("{} 1\n", stranger.id())).unwrap();
+    let output = ground.try_run(&["down", "--stop-timeout-ms", "100"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("SIGKILL"));
+    assert_eq!(stranger.try_wait().unwrap(), None);
+    drop(stranger.stdin.take());
+    stranger.wait().unwrap();
+    Command::new("kill").args(["-9", &first.to_string()]).status().unwrap();
+}
