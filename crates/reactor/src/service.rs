@@ -12,7 +12,7 @@ use crate::handshake::{HandshakeError, examine, refusal, send_welcome};
 use crate::link::{Link, LinkError, RECEIVE_BUFFER_SIZE_MAX, RawSlice, ReplyBody};
 use crate::{Class, Listener, Nanos, Reactor, Span, Stream};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
@@ -78,8 +78,9 @@ struct Serving {
     reactor: Reactor,
     options: ServeOptions,
     service: Rc<dyn Service>,
-    connections: RefCell<HashMap<u64, Rc<Connection>>>,
-    fences: RefCell<HashMap<FenceKey, u64>>,
+    /// Ordered, so that whoever goes through all of them does it in the same order in every simulated run of a seed.
+    connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
+    fences: RefCell<BTreeMap<FenceKey, u64>>,
     next_connection: Cell<u64>,
     strangers: Cell<usize>,
     refused: Cell<u64>,

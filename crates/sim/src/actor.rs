@@ -105,6 +105,7 @@ impl Client {
         let index = self.recorder.start(self.number, &action);
         let mut handle = None;
         let outcome = self.names(&action, spelling.as_bytes(), &mut handle).await;
+        self.note_error(index, &outcome);
         self.recorder.finish(index, outcome.unwrap_or_else(|error| refusal(error.status)));
         handle
     }
@@ -158,14 +159,26 @@ impl Client {
         } else {
             self.file_system.read_directory(path, &mut on_entry).await?;
         }
+        if self.sabotage == Sabotage::HideNames {
+            entries.pop();
+        }
         Ok(Outcome::Entries(entries))
     }
 
-    /// Performs an operation on an open file and notes it.
-    pub async fn perform_on(&self, action: Action, handle: &Handle) {
+    fn note_error(&self, index: usize, outcome: &client::Result<Outcome>) {
+        if let Err(error) = outcome {
+            self.recorder.note(&format!("#{index} {error}"));
+        }
+    }
+
+    /// Performs an operation on an open file and notes it. False if the file is gone.
+    pub async fn perform_on(&self, action: Action, handle: &Handle) -> bool {
         let index = self.recorder.start(self.number, &action);
         let outcome = self.contents(&action, &handle.file).await;
+        self.note_error(index, &outcome);
+        let is_there = !matches!(&outcome, Err(error) if error.status == Status::StaleFile);
         self.recorder.finish(index, outcome.unwrap_or_else(|error| file_refusal(error.status)));
+        is_there
     }
 
     async fn contents(&self, action: &Action, file: &File) -> client::Result<Outcome> {

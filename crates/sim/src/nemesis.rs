@@ -161,7 +161,10 @@ impl Nemesis {
                 harness.kill(server);
                 self.restart_later(harness, server);
             }
-            Fault::TornKill if harness.is_running(server) => self.doom(harness, server, 60),
+            Fault::TornKill if harness.is_running(server) => {
+                let writes_max = *self.random.choose(&[10, 60, 300]);
+                self.doom(harness, server, writes_max);
+            }
             Fault::Stop if harness.is_running(server) => {
                 harness.stop(server);
                 self.stopping.push(server);

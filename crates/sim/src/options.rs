@@ -15,7 +15,7 @@ pub struct OptionRow {
 /// All options.
 pub const TABLE: &[OptionRow] = &[
     OptionRow { name: "seeds", value: "A..B", default: "0..100", help: "seeds to run, B not included" },
-    OptionRow { name: "steps", value: "COUNT", default: "160", help: "operations of all clients of a run together" },
+    OptionRow { name: "steps", value: "COUNT", default: "300", help: "operations of all clients of a run together" },
     OptionRow { name: "servers", value: "COUNT", default: "by seed", help: "servers of every cluster, 1 to 5" },
     OptionRow { name: "jobs", value: "COUNT", default: "1", help: "processes that share the seeds" },
     OptionRow { name: "no-faults", value: "", default: "", help: "nothing is ever broken" },

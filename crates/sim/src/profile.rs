@@ -89,7 +89,7 @@ pub struct Profile {
     pub sabotage: Sabotage,
 }
 
-const STEPS_DEFAULT: u64 = 160;
+const STEPS_DEFAULT: u64 = 300;
 
 impl Profile {
     /// The run that a seed stands for.
@@ -107,7 +107,7 @@ impl Profile {
             seed,
             servers: wishes.servers.unwrap_or(servers),
             clients: random.between(1, 4) as u32,
-            tasks: random.between(1, 3) as u32,
+            tasks: random.between(1, 4) as u32,
             steps: wishes.steps.unwrap_or(STEPS_DEFAULT),
             placement: if random.percent(25) { Placement::Ring } else { Placement::Modular },
             chunk_sizes,
@@ -119,7 +119,7 @@ impl Profile {
             server_timeout: random.between(1, 4) * SECOND,
             session_grace: random.between(15, 60) * SECOND,
             faults: if wishes.no_faults { Faults::default() } else { faults },
-            fault_count: random.between(1, 8),
+            fault_count: random.between(1, 16),
             pause_max: *random.choose(&[0, MILLISECOND, 20 * MILLISECOND]),
             crowded: random.percent(60),
             latency: (latency_min, latency_min * random.between(1, 20)),

@@ -220,7 +220,14 @@ impl Worker {
             size: self.size(chunk_size.into()),
             tag: self.plan.tag(),
         };
-        self.client.perform_on(action, &handle).await;
+        self.work_on(action, &handle).await;
+    }
+
+    /// Performs an operation on an open file, which is let go of when it turns out to be gone.
+    async fn work_on(&mut self, action: Action, handle: &Handle) {
+        if !self.client.perform_on(action, handle).await {
+            self.handles.retain(|other| other.file.id != handle.file.id);
+        }
     }
 
     async fn read(&mut self) {
@@ -232,7 +239,7 @@ impl Worker {
             offset: self.offset(chunk_size.into()),
             size: self.size(chunk_size.into()),
         };
-        self.client.perform_on(action, &handle).await;
+        self.work_on(action, &handle).await;
     }
 
     async fn on_handle(&mut self) {
@@ -248,7 +255,7 @@ impl Worker {
                 Action::Close { file }
             }
         };
-        self.client.perform_on(action, &handle).await;
+        self.work_on(action, &handle).await;
     }
 
     async fn append(&mut self) {
@@ -284,14 +291,14 @@ impl Worker {
     async fn on_name(&mut self) {
         let action = match self.random.below(100) {
             0..30 => Action::Stat { path: self.some_name() },
-            30..48 => Action::Unlink { path: self.some_file() },
-            48..58 => Action::MakeDirectory { path: self.some_directory(), mode: self.mode() },
-            58..70 => Action::RemoveDirectory { path: self.some_directory() },
-            70..76 => Action::MakeSymlink { path: self.some_link(), target: format!("/nowhere-{}", self.plan.tag()) },
-            76..81 => Action::ReadLink { path: self.some_link() },
-            81..84 => Action::Unlink { path: self.some_link() },
-            84..90 => Action::ChangeMode { path: self.some_name(), mode: self.mode() },
-            90..95 => Action::SetTime { path: self.some_file(), mtime: self.plan.time() },
+            30..38 => Action::Unlink { path: self.some_file() },
+            38..50 => Action::MakeDirectory { path: self.some_directory(), mode: self.mode() },
+            50..60 => Action::RemoveDirectory { path: self.some_directory() },
+            60..68 => Action::MakeSymlink { path: self.some_link(), target: format!("/nowhere-{}", self.plan.tag()) },
+            68..74 => Action::ReadLink { path: self.some_link() },
+            74..79 => Action::Unlink { path: self.some_link() },
+            79..88 => Action::ChangeMode { path: self.some_name(), mode: self.mode() },
+            88..95 => Action::SetTime { path: self.some_file(), mtime: self.plan.time() },
             _ => {
                 let chunk_size = u64::from(self.plan.profile.chunk_sizes[0]);
                 Action::TruncatePath { path: self.some_file(), size: self.offset(chunk_size) }

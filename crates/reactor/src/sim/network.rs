@@ -245,6 +245,8 @@ impl Network {
                 target.finished = true;
                 target.readiness.set_hung_up();
             }
+            // What comes behind a reset is lost, as what was on its way before it may be: it is not to fill that gap.
+            Arrival::Bytes(bytes) if target.broken.is_some() => target.in_flight -= bytes.len(),
             Arrival::Bytes(bytes) => {
                 universe.trace(0x12, u64::from(crc32c::crc32c(&bytes)));
                 target.in_flight -= bytes.len();
