@@ -54,8 +54,6 @@ pub struct Core {
     pub expiring: Cell<bool>,
     /// The serving side, once it serves.
     pub handle: RefCell<Option<ServerHandle>>,
-    /// Bytes that it may hold at most beside what is stored, once it serves.
-    pub memory_max: Cell<u64>,
     /// When this server was started.
     pub started: Nanos,
     last_time: Cell<i64>,
@@ -123,7 +121,6 @@ impl Core {
             listing_bytes: Rc::default(),
             expiring: Cell::new(false),
             handle: RefCell::default(),
-            memory_max: Cell::new(0),
             started: reactor.now(),
             last_time: Cell::new(0),
         }

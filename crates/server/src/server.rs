@@ -69,9 +69,7 @@ impl Server {
         if let Some(listener) = page {
             reactor.spawn(Class::Background, metrics::serve(core.clone(), listener));
         }
-        let server = Server { core };
-        server.core.memory_max.set(server.memory_max().iter().map(|(_, bytes)| bytes).sum());
-        Ok(server)
+        Ok(Server { core })
     }
 
     /// Every term of the memory that the server may ever hold beside what is stored, with its reason; bytes.
