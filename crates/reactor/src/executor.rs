@@ -388,21 +388,19 @@ impl Inner {
     fn wait_for_work(&self) {
         let started = self.driver.now();
         let deadline = self.timers.borrow_mut().next_deadline();
-        let rounds = self.waiting.borrow_mut().rounds();
+        let mut patience = self.waiting.borrow_mut().begin();
         let mut before = started;
-        for round in 0..rounds {
+        while self.waiting.borrow().may_yield(&patience) {
             crate::system::yield_core();
-            let now = self.driver.now();
+            let yielded = self.driver.now();
             let events = self.driver.poll();
             self.polled.set(events);
-            if events || !self.queue.is_empty() || deadline.is_some_and(|deadline| deadline <= now) {
-                self.waiting.borrow_mut().note_found(round);
-                self.note_waited(now - started, false);
+            if events || !self.queue.is_empty() || deadline.is_some_and(|deadline| deadline <= yielded) {
+                self.note_waited(yielded - started, false);
                 return;
             }
-            if !self.waiting.borrow_mut().note_yield(now - before) {
-                break;
-            }
+            let now = self.driver.now();
+            self.waiting.borrow_mut().note_yield(&mut patience, yielded - before, now - before);
             before = now;
         }
         let slept_from = self.driver.now();

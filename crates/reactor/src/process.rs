@@ -103,13 +103,19 @@ extern "C" fn note_signal(number: libc::c_int, information: *mut libc::siginfo_t
     }
 }
 
-/// Starts a command in a session of its own, so that no terminal's signals reach it.
+/// Starts a command in a process group of its own that outlives the terminal, so that no terminal's signals end it.
+///
+/// It stays in the session: where the kernel groups the processor's time by session (autogroup), giving the core away
+/// only reaches processes of the same session, and servers that poll would hold up the programs that wait for them.
 pub fn spawn_detached(command: &mut Command) -> io::Result<Child> {
     let detach = || {
-        // SAFETY: a plain system call. It fails only for leaders of a group, which a new process is not.
-        crate::system::check(unsafe { libc::setsid() }).map(drop)
+        // SAFETY: plain system calls on numbers; ignoring a signal lasts through exec.
+        unsafe {
+            libc::signal(libc::SIGHUP, libc::SIG_IGN);
+            crate::system::check(libc::setpgid(0, 0)).map(drop)
+        }
     };
-    // SAFETY: between fork and exec only that async-signal-safe call is made.
+    // SAFETY: between fork and exec only those async-signal-safe calls are made.
     unsafe { command.pre_exec(detach) };
     command.spawn()
 }

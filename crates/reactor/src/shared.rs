@@ -14,7 +14,7 @@
 use crate::epoll::{EpollDriver, EventBuffer};
 use crate::forks::fork_generation;
 use crate::task::{ReadyQueue, thread_marker};
-use crate::waiting::Waiting;
+use crate::waiting::{Patience, Waiting};
 use crate::{Nanos, Reactor, system};
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -256,7 +256,7 @@ impl<T: 'static> Instance<T> {
                 }
                 held = Some(self.wait(held.take(), parker, reactor, driver, &mut wait));
             }
-            wait.end(held.as_ref(), reactor);
+            wait.end(reactor);
         }
     }
 
@@ -271,23 +271,17 @@ impl<T: 'static> Instance<T> {
     ) -> Held<'a, T> {
         let held = held.unwrap_or_else(|| self.lock());
         if wait.started.is_none() {
-            *wait = Wait {
-                started: Some(reactor.now()),
-                rounds: held.crew(|crew| crew.waiting.rounds()),
-                round: 0,
-                last: reactor.now(),
-            };
+            let now = reactor.now();
+            *wait = Wait { started: Some(now), patience: held.crew(|crew| crew.waiting.begin()), last: now };
         }
-        if wait.round < wait.rounds {
+        if held.crew(|crew| crew.waiting.may_yield(&wait.patience)) {
             drop(held);
             system::yield_core();
+            let yielded = reactor.now();
             let held = self.lock();
             reactor.turn(false);
             let now = reactor.now();
-            wait.round += 1;
-            if !held.crew(|crew| crew.waiting.note_yield(now - wait.last)) {
-                wait.rounds = 0;
-            }
+            held.crew(|crew| crew.waiting.note_yield(&mut wait.patience, yielded - wait.last, now - wait.last));
             wait.last = now;
             return held;
         }
@@ -358,17 +352,13 @@ impl<T: 'static> Instance<T> {
 #[derive(Default)]
 struct Wait {
     started: Option<Nanos>,
-    rounds: u32,
-    round: u32,
+    patience: Patience,
     last: Nanos,
 }
 
 impl Wait {
-    fn end<T>(&mut self, held: Option<&Held<'_, T>>, reactor: &Reactor) {
-        if let Some(started) = self.started.take()
-            && let Some(held) = held
-        {
-            held.crew(|crew| crew.waiting.note_found(self.round));
+    fn end(&mut self, reactor: &Reactor) {
+        if let Some(started) = self.started.take() {
             reactor.note_waited(self.last - started, false);
         }
     }
