@@ -48,7 +48,7 @@ pub fn of_command(command: &Command) -> String {
         }
         text.push('\n');
     }
-    let _ = write!(text, "Example:\n");
+    text.push_str("Example:\n");
     for line in command.example.lines() {
         let _ = writeln!(text, "  {line}");
     }

@@ -169,28 +169,24 @@ fn remove_file(path: &Path) -> Outcome {
     }
 }
 
-/// Removes the stores of a cluster, and the directory around them if it was made for them.
+/// Removes the stores of a cluster, and the directory around them if it was made for them and holds nothing else.
 pub fn remove_stores(settings: &Settings, server_count: u32) -> Outcome {
     for index in 0..server_count {
         let store = settings.store_of(index);
-        match fs::remove_dir_all(&store) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                let words = format!("store {}: {}; remove it by hand", store.display(), io_words(&error));
-                return Err(Failure::failed(words));
-            }
-            _ => {}
-        }
+        accept_missing(&store, fs::remove_dir_all(&store))?;
     }
-    if settings.made_stores {
-        match fs::remove_dir(&settings.stores) {
-            Err(error)
-                if error.kind() != io::ErrorKind::NotFound && error.kind() != io::ErrorKind::DirectoryNotEmpty =>
-            {
-                Err(Failure::failed(format!("{}: {}", settings.stores.display(), io_words(&error))))
-            }
-            _ => Ok(()),
+    match settings.made_stores.then(|| fs::remove_dir(&settings.stores)) {
+        Some(Err(error)) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        Some(removed) => accept_missing(&settings.stores, removed),
+        None => Ok(()),
+    }
+}
+
+fn accept_missing(path: &Path, removed: io::Result<()>) -> Outcome {
+    match removed {
+        Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Err(Failure::failed(format!("store {}: {}; remove it by hand", path.display(), io_words(&error))))
         }
-    } else {
-        Ok(())
+        _ => Ok(()),
     }
 }

@@ -9,11 +9,14 @@ use crate::together::{Either, race};
 use crate::up::catch_signals;
 use reactor::process::Signals;
 use reactor::{DriverKind, Nanos, Reactor};
-use server::{Server, ServerOptions};
+use server::{Server, ServerOptions, StartError};
 use std::fmt::Write as _;
 use std::rc::Rc;
 
 const NANOS_PER_MS: Nanos = 1_000_000;
+/// How long the remains of a killed server are waited for, and how often they are looked at.
+const REMAINS_TIME: Nanos = 3_000 * NANOS_PER_MS;
+const REMAINS_INTERVAL: Nanos = 20 * NANOS_PER_MS;
 
 /// `tabane server`.
 pub fn run(arguments: &Arguments) -> Outcome {
@@ -45,7 +48,7 @@ fn server_options(arguments: &Arguments) -> Outcome<ServerOptions> {
 
 async fn serve(reactor: &Reactor, signals: &Signals, options: ServerOptions) -> Outcome {
     let (index, cluster) = (options.index, options.cluster.clone());
-    let server = Server::start(reactor, options).await.map_err(|error| Failure::failed(error.to_string()))?;
+    let server = start(reactor, options).await.map_err(|error| Failure::failed(error.to_string()))?;
     let address = cluster.servers[index as usize].address;
     println!("server {index} of {cluster:?} listens on {address}, event loop over {}", reactor.driver_name());
     print!("{}", memory_words(&server.memory_max()));
@@ -56,6 +59,27 @@ async fn serve(reactor: &Reactor, signals: &Signals, options: ServerOptions) -> 
     println!("server {index} stops: {why}");
     server.stop().await;
     Ok(())
+}
+
+/// Starts the server. What is in use may be so by the remains of a killed server: the kernel gives back the address and the
+/// directory of a ring only some time after its process has gone.
+async fn start(reactor: &Reactor, options: ServerOptions) -> Result<Server, StartError> {
+    let give_up = reactor.now() + REMAINS_TIME;
+    loop {
+        let error = match Server::start(reactor, options.clone()).await {
+            Ok(server) => return Ok(server),
+            Err(error) => error,
+        };
+        let in_use = match &error {
+            StartError::Listen(_, error) => error.kind() == std::io::ErrorKind::AddrInUse,
+            StartError::InUse(_) => true,
+            _ => false,
+        };
+        if !in_use || reactor.now() >= give_up {
+            return Err(error);
+        }
+        reactor.sleep(REMAINS_INTERVAL).await;
+    }
 }
 
 /// The most memory that a server may use beside what it stores: each part with its reason, and the sum.

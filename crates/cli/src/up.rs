@@ -93,7 +93,7 @@ pub fn raise(
     }
     match prepare(arguments, &directory, reactor) {
         Err(failure) => {
-            give_up(directory, None)?;
+            give_up(directory, None);
             Err(failure)
         }
         Ok((cluster, settings)) => {
@@ -101,7 +101,7 @@ pub fn raise(
             match start(&directory, &cluster, &settings, &indices) {
                 Ok(started) => Ok(Raised { directory, cluster, settings, started }),
                 Err(failure) => {
-                    give_up(directory, Some((&cluster, &settings)))?;
+                    give_up(directory, Some((&cluster, &settings)));
                     Err(failure)
                 }
             }
@@ -194,21 +194,18 @@ fn unusable(settings: &Settings, error: &std::io::Error) -> Failure {
     ))
 }
 
-/// Removes what a failed start has made.
-fn give_up(directory: RunDirectory, made: Option<(&Cluster, &Settings)>) -> Outcome {
+/// Removes what a failed start has made. What can't be removed is said; the reason of the failure itself follows.
+fn give_up(directory: RunDirectory, made: Option<(&Cluster, &Settings)>) {
     let known = directory.cluster().ok().flatten();
-    let count = match (made, &known) {
-        (Some((cluster, settings)), _) => {
-            remove_stores(settings, cluster.server_count())?;
-            cluster.server_count()
-        }
-        (None, Some((cluster, settings))) => {
-            remove_stores(settings, 0)?;
-            cluster.server_count()
-        }
-        (None, None) => 0,
+    let (removed, count) = match (made, &known) {
+        (Some((cluster, settings)), _) => (remove_stores(settings, cluster.server_count()), cluster.server_count()),
+        // No server was started, so the stores are not ours.
+        (None, Some((cluster, settings))) => (remove_stores(settings, 0), cluster.server_count()),
+        (None, None) => (Ok(()), 0),
     };
-    directory.remove(count)
+    if let Err(Failure::Failed(words)) = removed.and(directory.remove(count)) {
+        eprintln!("tabane: {words}");
+    }
 }
 
 fn address(port: u16) -> SocketAddr {

@@ -65,7 +65,10 @@ fn kept_clusters_come_back() {
     ground.run(&["down", "--keep"]);
     assert!(ground.fail(1, &["status"]).contains("2 of 2 servers are down"));
     let complaint = ground.fail(1, &["up", "--servers", "3", "--chunk-size", "4096"]);
-    assert!(complaint.contains("--servers is 2, not 3") && complaint.contains("--chunk-size is 47008, not 4096"), "{complaint}");
+    assert!(
+        complaint.contains("--servers is 2, not 3") && complaint.contains("--chunk-size is 47008, not 4096"),
+        "{complaint}"
+    );
     ground.run(&["up"]);
     assert_eq!(ground.run(&["checksum", "-r", ":/tree"]), sums);
 }
@@ -78,7 +81,10 @@ fn refused_starts_leave_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let complaint = ground.fail(1, &["up", "--servers", "1", "--port", &port]);
-    assert!(complaint.contains(&format!("port {port} on 127.0.0.1 is in use")) && complaint.contains("--port"), "{complaint}");
+    assert!(
+        complaint.contains(&format!("port {port} on 127.0.0.1 is in use")) && complaint.contains("--port"),
+        "{complaint}"
+    );
     assert!(!ground.run_directory().exists() && !ground.stores().exists());
 
     // What is not a directory is unwritable for the superuser too.
@@ -149,9 +155,16 @@ fn wrong_key() {
 #[test]
 fn run_takes_down() {
     let ground = Ground::new("run");
-    let script = format!("test \"$TABANE_CLUSTER\" = \"$CHFS_SERVER\" && echo hello | {TABANE} put /x && {TABANE} cat /x && exit 7");
+    let script = format!(
+        "test \"$TABANE_CLUSTER\" = \"$CHFS_SERVER\" && echo hello | {TABANE} put /x && {TABANE} cat /x && exit 7"
+    );
     let output = ground.try_run(&["run", "--servers", "2", "--", "sh", "-c", &script]);
-    assert_eq!((output.status.code(), &output.stdout[..]), (Some(7), &b"hello\n"[..]), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        (output.status.code(), &output.stdout[..]),
+        (Some(7), &b"hello\n"[..]),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert!(!ground.run_directory().exists() && !ground.stores().exists());
     assert!(ground.fail(127, &["run", "--servers", "1", "no-such-program"]).contains("no such file"));
     assert!(!ground.run_directory().exists());

@@ -14,7 +14,9 @@ fn trees_in_and_out() {
     ground.run(&["up", "--servers", "3", "--chunk-size", "64K"]);
     ground.run(&["cp", "-r", tree.to_str().unwrap(), ":/"]);
     ground.run(&["cp", "-r", "tabane:/tree", "back"]);
-    assert_eq!(describe(&tree), describe(&ground.path.join("back")));
+    let (original, back) = (describe(&tree), describe(&ground.path.join("back")));
+    let differing: Vec<_> = original.lines().zip(back.lines()).filter(|(left, right)| left != right).collect();
+    assert!(original == back, "{differing:?}");
     let sums = ground.run(&["checksum", "-r", ":/tree"]);
     assert_eq!(sums, ground.run(&["checksum", "-r", "tree"]));
     assert_eq!(sums, ground.run(&["checksum", "-r", "back"]));
@@ -58,8 +60,9 @@ fn find_agrees_with_find() {
             paths.sort();
             paths
         };
-        let theirs = std::process::Command::new("find").arg("tree").args(*condition).arg("-print0");
-        let theirs = { theirs }.current_dir(&ground.path).output().unwrap();
+        let mut theirs = std::process::Command::new("find");
+        theirs.arg("tree").args(*condition).arg("-print0").current_dir(&ground.path);
+        let theirs = theirs.output().unwrap();
         let ours = ground.run(&[&["find", "/tree", "-print0"], *condition].concat());
         assert_eq!(sorted(ours), sorted(String::from_utf8(theirs.stdout).unwrap()), "{condition:?}");
     }

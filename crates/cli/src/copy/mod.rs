@@ -13,6 +13,7 @@ use crate::up::catch_signals;
 use crate::work::{Urgency, Work, run_all};
 use place::{EntryKind, Facts, Place, Source, Step, Target};
 use progress::{Progress, add};
+use reactor::Reactor;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -54,6 +55,7 @@ struct Transfer {
 }
 
 struct Copy {
+    reactor: Reactor,
     target: Place,
     work: Rc<Work<Item>>,
     progress: Progress,
@@ -211,6 +213,8 @@ impl Copy {
             // The file was emptied before, so what is not written reads as zeros: holes stay holes.
             if buffer[..count].iter().all(|byte| *byte == 0) {
                 transfer.ends_in_hole.set(transfer.ends_in_hole.get() || offset + count as u64 == size);
+                // Nothing was waited for: others, and signals, get their turn here.
+                self.reactor.yield_now().await;
             } else {
                 transfer.to.write_at(&buffer[..count], offset).await?;
             }
@@ -260,6 +264,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let (target, target_path) = place(target);
     let jobs = arguments.number("jobs");
     let copy = Rc::new(Copy {
+        reactor: session.reactor.clone(),
         target,
         work: Work::new(ENTRIES_MAX),
         progress: Progress::default(),

@@ -95,8 +95,8 @@ fn changed(core: &Core, request: &SetAttributesRequest, attributes: &Attributes)
     if asks(set_mask::GID) {
         attributes.gid = request.gid;
     }
-    if asks(set_mask::UID | set_mask::GID) && attributes.kind == Kind::File {
-        // As chown(2): rights that were given to the former owner end.
+    if asks(set_mask::UID | set_mask::GID) && !asks(set_mask::MODE) && attributes.kind == Kind::File {
+        // As chown(2): rights that were given to the former owner end. A mode in the same request is the new owner's.
         attributes.mode &= !0o4000;
         if attributes.mode & 0o010 != 0 {
             attributes.mode &= !0o2000;
