@@ -1,6 +1,7 @@
 //! Real clusters of real processes for the tests of the program.
 
 #![allow(dead_code)] // Each test program uses its own part of this.
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
