@@ -4,7 +4,8 @@
 //! How a read knows where the file ends
 //! 1. A server says of its pieces whether they are complete: wholly before some byte that it holds of that chunk. All
 //!    complete: nothing is missing.
-//! 2. Else the home may have told the size with its own piece, when nobody else holds bytes.
+//! 2. Else the home may have told the size with its own piece, when nobody else holds bytes. That counts only where all
+//!    others were complete: what another one does not hold may have been freed after the home answered, with the file.
 //! 3. Else the home is asked. What was read before is only valid up to a size that was known before the read and in the
 //!    same truncate generation, for within a generation sizes only grow; where the size turns out to be larger, the
 //!    range is read again. So a byte that was written in between is never returned as a zero.
@@ -222,15 +223,19 @@ impl Servers {
             Ok([share]) => vec![self.read_share(file, share).await],
             Err(shares) => join_all(shares.into_iter().map(|share| self.read_share(file, share))).await,
         };
+        let home = self.home_of(file.id)?;
         let mut range = RangeRead { complete: true, size: None };
+        let mut complete_elsewhere = true;
         for result in results {
             let share = result?;
             range.complete &= share.reply.complete;
+            complete_elsewhere &= share.reply.complete || share.server == home;
             range.size = range.size.or(share.reply.size);
             if share.received < share.size {
                 fill_missing(file, places, offset, &share.pieces, share.received);
             }
         }
+        range.size = range.size.filter(|_| complete_elsewhere);
         Ok(range)
     }
 
@@ -242,11 +247,12 @@ impl Servers {
         let received = reply.body_size;
         let reply = ReadReply::from_bytes(&reply.params)
             .map_err(|malformed| Trouble::malformed(operation, share.server, malformed))?;
-        Ok(ShareRead { reply, received, size: share.size, pieces: share.pieces })
+        Ok(ShareRead { server: share.server, reply, received, size: share.size, pieces: share.pieces })
     }
 }
 
 struct ShareRead {
+    server: u32,
     reply: ReadReply,
     /// Bytes that came; a server may leave out the zeros at the end of the body.
     received: usize,

@@ -23,7 +23,8 @@ pub enum RemovalPhase {
 pub enum Intent {
     /// The file is gone; its chunks are to be freed.
     Reap { file: FileId, holders: Vec<u32> },
-    /// The file was cut; chunks elsewhere are to follow. `for_open` tells which reply the origin waits for.
+    /// The file was cut; chunks elsewhere are to follow. `reply` holds the parameters of the reply that the origin then
+    /// gets, also when the file was removed meanwhile: it was cut before.
     Truncate {
         file: FileId,
         layout: Layout,
@@ -31,7 +32,7 @@ pub enum Intent {
         generation: u32,
         holders: Vec<u32>,
         origin: Option<Origin>,
-        for_open: bool,
+        reply: Vec<u8>,
     },
     /// A directory is being removed.
     RemoveDirectory { directory: FileId, attempt: u64, phase: RemovalPhase },
@@ -45,7 +46,7 @@ impl Encode for Intent {
                 file.encode(out);
                 holders.encode(out);
             }
-            Intent::Truncate { file, layout, size, generation, holders, origin, for_open } => {
+            Intent::Truncate { file, layout, size, generation, holders, origin, reply } => {
                 out.push(2);
                 file.encode(out);
                 layout.encode(out);
@@ -56,7 +57,7 @@ impl Encode for Intent {
                 let (session, sequence) = origin.unwrap_or_default();
                 session.encode(out);
                 sequence.encode(out);
-                for_open.encode(out);
+                reply.as_slice().encode(out);
             }
             Intent::RemoveDirectory { directory, attempt, phase } => {
                 out.push(3);
@@ -81,8 +82,8 @@ impl<'a> Decode<'a> for Intent {
                 let has_origin = bool::decode(input)?;
                 let origin = (u64::decode(input)?, u64::decode(input)?);
                 let origin = has_origin.then_some(origin);
-                let for_open = Decode::decode(input)?;
-                Ok(Intent::Truncate { file, layout, size, generation, holders, origin, for_open })
+                let reply = <&[u8]>::decode(input)?.to_vec();
+                Ok(Intent::Truncate { file, layout, size, generation, holders, origin, reply })
             }
             3 => {
                 let directory = Decode::decode(input)?;

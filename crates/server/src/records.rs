@@ -213,7 +213,7 @@ mod tests {
             generation: 3,
             holders: vec![1, 2],
             origin: Some((4, 5)),
-            for_open: true,
+            reply: vec![1, 2, 3],
         };
         let removal = Intent::RemoveDirectory { directory: file, attempt: 6, phase: RemovalPhase::Aborting };
         vec![

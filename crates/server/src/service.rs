@@ -14,13 +14,13 @@ use crate::handlers::{self, Step};
 use crate::intents::Origin;
 use crate::records::Record;
 use crate::sessions::Begin;
-use crate::waiting::until;
+use crate::waiting::{Notice, until};
 use reactor::{BodyPiece, Class, Incoming, Nanos, Peer, ReplyBody, Service};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use wire::handshake::Role;
-use wire::messages::{Empty, StatisticsRequest};
+use wire::messages::{Empty, ListingReply, StatisticsRequest};
 use wire::operation::LEVEL_CLIENT;
 use wire::{Decode, Encode, FileId, Operation, Status};
 
@@ -152,10 +152,13 @@ impl Front {
                 let result = handlers::read(core, &incoming.params);
                 self.answer_with_body(incoming, result, started);
             }
-            Operation::ReadDirectory => {
-                let result = handlers::read_directory(core, &incoming.params);
-                self.answer_with_body(incoming, result, started);
-            }
+            Operation::ReadDirectory => match handlers::removal_under_way(core, &incoming.params) {
+                None => self.list(incoming, started),
+                Some(resolved) => {
+                    let front = self.clone();
+                    core.reactor.spawn(Class::Metadata, front.list_later(incoming, caller.deadline, started, resolved));
+                }
+            },
             Operation::Statistics => {
                 let result = statistics(core, &incoming.params);
                 self.answer_with_body(incoming, result, started);
@@ -232,6 +235,23 @@ impl Front {
             }
             self.clone().spawn(waiting, now);
         }
+    }
+
+    fn list(&self, incoming: Incoming, started: Nanos) {
+        let result = handlers::read_directory(&self.core, &incoming.params);
+        self.answer_with_body(incoming, result, started);
+    }
+
+    /// Lists a directory once it is decided whether it is removed.
+    async fn list_later(self: Rc<Self>, incoming: Incoming, deadline: Nanos, started: Nanos, mut resolved: Notice<()>) {
+        while until(&self.core.reactor, deadline, resolved.wait()).await.is_some() {
+            match handlers::removal_under_way(&self.core, &incoming.params) {
+                None => return self.list(incoming, started),
+                Some(next) => resolved = next,
+            }
+        }
+        let failure = Failure::with_text(Status::TimedOut, "the removal of the directory takes long");
+        self.answer_with_body::<ListingReply>(incoming, Err(failure), started);
     }
 
     async fn write(self: Rc<Self>, mut incoming: Incoming, caller: Caller, started: Nanos) {

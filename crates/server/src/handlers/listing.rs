@@ -5,6 +5,7 @@ use crate::core::Core;
 use crate::failure::Failure;
 use crate::names::Dentry;
 use crate::tables::Tables;
+use crate::waiting::Notice;
 use reactor::{BodyPiece, ReplyBody};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -29,6 +30,13 @@ impl Drop for PageGuard {
     fn drop(&mut self) {
         self.held.set(self.held.get() - self.size);
     }
+}
+
+/// Told when the removal of the directory that is to be listed is decided, if one is under way: until then nobody can tell
+/// whether it is empty or gone.
+pub fn removal_under_way(core: &Core, params: &[u8]) -> Option<Notice<()>> {
+    let request = ReadDirectoryRequest::from_bytes(params).ok()?;
+    core.tables.borrow().marks.get(&request.directory.0).map(|mark| mark.resolved.clone())
 }
 
 /// One page of entries; whole hashes only, so that the next page starts where this one ends.

@@ -1,9 +1,10 @@
 //! Looking: Ping, Lookup, Stat, StatId, StatFileSystem; and Shutdown.
 
-use super::{Step, later, locate};
+use super::{Step, absent, later, locate};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
+use crate::tables::Tables;
 use std::rc::Rc;
 use wire::messages::{Empty, EntryReply, EntryRequest, FileRequest, FileSystemReply};
 use wire::{Decode, Encode, FileId, Status};
@@ -24,12 +25,11 @@ pub fn shutdown(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step,
     Ok(Step::Done)
 }
 
-/// An entry's inode on this server.
-fn find<'a>(core: &Core, tables: &'a crate::tables::Tables, request: &EntryRequest<'_>) -> Result<&'a Inode, Failure> {
+/// An entry's inode on this server; `None` when there is no such entry.
+fn find<'a>(core: &Core, tables: &'a Tables, request: &EntryRequest<'_>) -> Result<Option<&'a Inode>, Failure> {
     let place = locate(core, tables, &request.entry)?;
     let found = tables.names.get(request.entry.parent, request.entry.name.as_bytes(), place.cursor);
-    let (id, _) = found.ok_or(Status::NotFound)?;
-    tables.inodes.get(id).ok_or_else(|| missing_inode(id))
+    found.map(|(id, _)| tables.inodes.get(id).ok_or_else(|| missing_inode(id))).transpose()
 }
 
 /// A dentry without its inode: names part from inodes only by rename and link, which this version does not offer.
@@ -40,7 +40,7 @@ pub fn missing_inode(id: FileId) -> Failure {
 pub fn lookup(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
     let request = EntryRequest::from_bytes(params)?;
     let tables = core.tables.borrow();
-    let inode = find(core, &tables, &request)?;
+    let Some(inode) = find(core, &tables, &request)? else { return absent(&tables, request.entry.parent) };
     encode_entry(inode, reply);
     Ok(Step::Done)
 }
@@ -48,7 +48,7 @@ pub fn lookup(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Ste
 pub fn stat(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
     let request = EntryRequest::from_bytes(params)?;
     let tables = core.tables.borrow();
-    let inode = find(core, &tables, &request)?;
+    let Some(inode) = find(core, &tables, &request)? else { return absent(&tables, request.entry.parent) };
     if inode.is_announced() {
         return stat_gathered(core, caller, inode.attributes.id);
     }

@@ -15,7 +15,7 @@ mod truncate;
 mod unlink;
 
 pub use data::{WriteEnd, read, write};
-pub use listing::{LISTING_BYTES_MAX, read_directory};
+pub use listing::{LISTING_BYTES_MAX, read_directory, removal_under_way};
 pub use rmdir::resume_removal;
 pub use truncate::resume_truncate;
 pub use unlink::drive_reap;
@@ -127,6 +127,12 @@ pub fn check_mark(tables: &Tables, directory: FileId) -> Option<Step> {
         return None;
     }
     tables.marks.get(&directory.0).map(|mark| Step::Blocked(mark.resolved.clone()))
+}
+
+/// What is told about a name that is not here. While its directory is being removed nobody can tell: if it is gone, the
+/// caller has to resolve it anew, for another one of its name may hold this one.
+pub fn absent(tables: &Tables, directory: FileId) -> Result<Step, Failure> {
+    check_mark(tables, directory).ok_or_else(|| Status::NotFound.into())
 }
 
 /// Parameters that are encoded already.

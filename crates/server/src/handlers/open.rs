@@ -1,7 +1,7 @@
 //! Open and OpenExisting: by name, creating and cutting as asked, as POSIX has it.
 
 use super::lookup::missing_inode;
-use super::{Place, Step, check_mark, locate, truncate};
+use super::{Place, Step, absent, check_mark, locate, truncate};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
@@ -39,7 +39,7 @@ pub fn open(
             false.encode(reply);
             Ok(Step::Done)
         }
-        None if request.flags & open_flags::CREATE == 0 => Err(Status::NotFound.into()),
+        None if request.flags & open_flags::CREATE == 0 => absent(&tables, request.entry.parent),
         None => create(core, caller, tables, &request, place, reply),
     }
 }

@@ -2,7 +2,7 @@
 //! marks the directory (empty here, nothing is created under it until resolved), then all set a tombstone or lift the
 //! mark. The decision is this server's journal record; the others hear it sooner or later.
 
-use super::{Encoded, Step, later, locate};
+use super::{Encoded, Step, absent, later, locate};
 use crate::coordination::{ask_all, settle};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
@@ -18,7 +18,13 @@ use wire::{Decode, FileId, Kind, Operation, Status};
 const PAUSE_NS: Nanos = 100_000_000;
 
 pub fn remove_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
-    let directory = find(core, params)?;
+    let directory = match find(core, params) {
+        Err(failure) if failure.status == Status::NotFound => {
+            let request = EntryRequest::from_bytes(params)?;
+            return absent(&core.tables.borrow(), request.entry.parent);
+        }
+        found => found?,
+    };
     if core.cluster.server_count() == 1 {
         let request = EntryRequest::from_bytes(params)?;
         core.change([
@@ -56,9 +62,14 @@ async fn remove(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<(), F
     let directory = find(core, params)?;
     let turn = core.turns.take(directory.0);
     let _turn = core.wait_until(caller.deadline, "another removal of the directory takes long", turn).await?;
-    // While we waited, it may have been removed, made again or filled.
-    if find(core, params)? != directory {
-        return Err(Status::NotFound.into());
+    // While we waited, it may have been removed, made again or filled; even the directory that it is in may be going, and
+    // then the caller asks again.
+    let parent = EntryRequest::from_bytes(params)?.entry.parent;
+    match find(core, params) {
+        Ok(found) if found == directory => {}
+        Err(failure) if failure.status != Status::NotFound => return Err(failure),
+        _ if core.tables.borrow().marks.contains_key(&parent.0) => return Err(Status::Busy.into()),
+        _ => return Err(Status::NotFound.into()),
     }
     let attempt = core.next_number()?;
     let intent =

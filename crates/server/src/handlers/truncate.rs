@@ -86,7 +86,7 @@ struct Cut {
     generation: u32,
     holders: Vec<u32>,
     origin: Option<Origin>,
-    for_open: bool,
+    reply: Vec<u8>,
 }
 
 type CutResult = Result<Vec<u8>, Failure>;
@@ -97,6 +97,8 @@ async fn truncate_spread(core: &Rc<Core>, caller: &Caller, file: FileId, size: u
     let (transaction, inode) = cut(core, core.inode(file)?, size);
     let number = core.next_number()?;
     let attributes = &inode.attributes;
+    let mut reply = Vec::new();
+    encode_reply(attributes, for_open, &mut reply);
     let cut = Cut {
         number,
         file,
@@ -105,7 +107,7 @@ async fn truncate_spread(core: &Rc<Core>, caller: &Caller, file: FileId, size: u
         generation: attributes.truncate_generation,
         holders: inode.holders().to_vec(),
         origin: caller.origin,
-        for_open,
+        reply,
     };
     core.commit(transaction, [Record::InodePut(inode), Record::IntentPut { number, intent: cut.intent() }])?;
     let (done, trouble) = (Notice::new(), Trouble::default());
@@ -128,7 +130,7 @@ impl Cut {
             generation: self.generation,
             holders: self.holders.clone(),
             origin: self.origin,
-            for_open: self.for_open,
+            reply: self.reply.clone(),
         }
     }
 }
@@ -149,26 +151,21 @@ fn drive(core: &Rc<Core>, cut: Cut, turn: Turn, done: Notice<CutResult>, trouble
     });
 }
 
+/// The file may have been removed meanwhile; it was cut before, and that is what the caller is told.
 async fn complete(core: &Rc<Core>, cut: &Cut) -> CutResult {
-    let Ok(inode) = core.inode(cut.file) else {
-        crate::coordination::settle(core, cut.number).await;
-        return Err(Failure::new(Status::StaleFile, cut.file));
-    };
-    let mut reply = Vec::new();
-    encode_reply(&inode.attributes, cut.for_open, &mut reply);
     let outcome = match cut.origin {
-        Some((session, sequence)) => Record::Outcome { session, sequence, reply: &reply },
+        Some((session, sequence)) => Record::Outcome { session, sequence, reply: &cut.reply },
         None => Record::Nothing,
     };
     if core.change([Record::IntentDelete(cut.number), outcome]).is_err() {
         crate::coordination::settle(core, cut.number).await;
     }
-    Ok(reply)
+    Ok(cut.reply.clone())
 }
 
 /// Goes on with a truncate after a restart; who sends its request again is answered when it is done.
 pub fn resume_truncate(core: &Rc<Core>, number: u64, intent: Intent) {
-    let Intent::Truncate { file, layout, size, generation, holders, origin, for_open } = intent else {
+    let Intent::Truncate { file, layout, size, generation, holders, origin, reply } = intent else {
         unreachable!("the caller matched the kind of intent");
     };
     let Some(turn) = core.turns.try_take(file.0) else {
@@ -178,7 +175,7 @@ pub fn resume_truncate(core: &Rc<Core>, number: u64, intent: Intent) {
         core.tables.borrow_mut().sessions.resume(origin);
     }
     let done = Notice::new();
-    let cut = Cut { number, file, layout, size, generation, holders, origin, for_open };
+    let cut = Cut { number, file, layout, size, generation, holders, origin, reply };
     drive(core, cut, turn, done.clone(), Trouble::default());
     if let Some(origin) = origin {
         let core = core.clone();

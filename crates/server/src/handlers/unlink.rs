@@ -1,7 +1,7 @@
 //! Unlink: the name and the inode go at once, chunks elsewhere follow by a journalled intent.
 
 use super::lookup::missing_inode;
-use super::{Step, locate};
+use super::{Step, absent, locate};
 use crate::coordination::ask_all;
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
@@ -18,7 +18,7 @@ pub fn unlink(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, F
     let (id, kind, holders) = {
         let tables = core.tables.borrow();
         let place = locate(core, &tables, &request.entry)?;
-        let (id, kind) = tables.names.get(parent, name, place.cursor).ok_or(Status::NotFound)?;
+        let Some((id, kind)) = tables.names.get(parent, name, place.cursor) else { return absent(&tables, parent) };
         if kind == Kind::Directory {
             return Err(Status::IsDirectory.into());
         }
