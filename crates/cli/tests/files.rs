@@ -77,7 +77,7 @@ fn small_commands() {
     ground.run(&["up", "--servers", "2"]);
     ground.run(&["mkdir", "-m", "750", "/d"]);
     let mut put = ground.command(&["put", "/d/file"]).stdin(Stdio::piped()).spawn().unwrap();
-    let bytes: Vec<u8> = (0..10_000_000u32).map(|index| (index * 7 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..10_000_000u32).map(|index| ((index * 7) >> 3) as u8).collect();
     put.stdin.take().unwrap().write_all(&bytes).unwrap();
     assert!(put.wait().unwrap().success());
     assert!(ground.try_run(&["get", "/d/file"]).stdout == bytes, "what was put is not what is got");
