@@ -250,6 +250,33 @@ fn crash_after_writes() {
     assert!(torn_seen > 5, "writes are torn in the middle");
 }
 
+/// Goal: bytes that a crashed process moves to live ones by address, as a link does with what it had read ahead, do not
+/// count either.
+/// Method: a task writes twice, then a third time by address; the second write is its last.
+#[test]
+fn received_bytes_after_a_crash() {
+    let world = World::new(1);
+    let server = world.add_node("server", ip(1));
+    let reactor = world.reactor(server);
+    reactor.spawn(Class::Data, {
+        let reactor = reactor.clone();
+        async move {
+            let region = region(&reactor, OpenMode::CreateNew);
+            region.write(0, &[1; 100]);
+            region.write(200, &[2; 100]);
+            // SAFETY: the range lies within the region, and nothing else refers to it.
+            unsafe { std::ptr::write_bytes(region.base().add(50), 9, 200) };
+            region.note_received(50, 200);
+        }
+    });
+    world.crash_after_writes(server, 2, false);
+    assert!(world.run_until(|| !world.is_running(server), SECOND));
+    let region = region(&world.restart(server), OpenMode::Existing);
+    let mut bytes = [0; 300];
+    region.read(0, &mut bytes);
+    assert!(bytes[..100] == [1; 100] && bytes[100..200] == [0; 100] && bytes[200..] == [2; 100]);
+}
+
 /// Goal: power loss keeps what was synced, may lose or tear the rest, and a kill keeps everything.
 /// Method: sync one half of the pages, change others, crash both ways; many seeds; all three fates are met.
 #[test]

@@ -5,7 +5,9 @@
 //!    number of the change that they contain; a page of `memory`
 //!    that is not `dirty` equals the medium's.
 //! 2. While a node is frozen every change is recorded in `undo`, and taken back when the node goes down: the crashed
-//!    process sees its own writes to the end of its turn, its next life does not.
+//!    process sees its own writes to the end of its turn, its next life does not. What it moves in by address (bytes of a
+//!    connection that it had received before) is not seen to be recorded; therefore `images` has all pages as they were
+//!    when the node froze.
 //! 3. Writing to a page that was not allocated is a bug (it may be a SIGBUS on a full tmpfs) and asserts.
 
 use super::world::{CrashKind, Node, NodeId, Universe, World};
@@ -128,6 +130,13 @@ impl SimFile {
         self.allocated.borrow().iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
+    /// All pages that were ever written.
+    fn image(&self) -> Vec<(u64, Page)> {
+        let (durable, dirty) = (self.durable.borrow(), self.dirty.borrow());
+        let clean = durable.keys().filter(|page| !dirty.contains_key(page));
+        dirty.keys().chain(clean).map(|page| (*page, self.page(*page))).collect()
+    }
+
     /// What power loss does to pages that were not synced: each is kept, lost, or torn by lines. What is left then is what
     /// the medium has.
     fn lose_power(&self, universe: &Universe) {
@@ -180,6 +189,7 @@ struct Directory {
 pub(crate) struct Disk {
     directories: BTreeMap<String, Directory>,
     undo: Vec<Undo>,
+    images: Vec<(Rc<SimFile>, Vec<(u64, Page)>)>,
     volatile: bool,
     capacity: Option<u64>,
     next_storage: u64,
@@ -226,6 +236,11 @@ impl Disk {
                 Undo::Bytes { file, offset, old } => file.copy_in(offset, &old),
                 Undo::Created { directory, name } => drop(self.directory(&directory).files.remove(&name)),
                 Undo::Removed { directory, name, file } => drop(self.directory(&directory).files.insert(name, file)),
+            }
+        }
+        for (file, pages) in std::mem::take(&mut self.images) {
+            for (page, bytes) in pages {
+                file.set_page(page, &bytes);
             }
         }
         for directory in self.directories.values_mut() {
@@ -413,16 +428,35 @@ impl SimRegion {
         self.universe.trace(0x52, offset.rotate_left(32) ^ size);
         if self.node.frozen.get() {
             self.remember(offset, size);
-        } else if let Some((left, torn)) = self.node.writes_left.get() {
-            self.node.writes_left.set(if left > 1 { Some((left - 1, torn)) } else { None });
-            if left == 1 {
-                let kept = if torn && size > 0 { self.universe.below(size) } else { size };
-                self.remember(offset + kept, size - kept);
-                self.node.frozen.set(true);
-            }
         }
-        write();
-        self.file.note_dirty(offset, size);
+        let is_last = self.is_last_write();
+        let kept = if is_last.is_some_and(|torn| torn) && size > 0 { self.universe.below(size) } else { size };
+        if is_last.is_some() {
+            let rest = self.file.copy_out(offset + kept, size - kept);
+            write();
+            self.file.note_dirty(offset, size);
+            let whole = self.file.copy_out(offset + kept, size - kept);
+            self.file.copy_in(offset + kept, &rest);
+            self.freeze();
+            self.file.copy_in(offset + kept, &whole);
+        } else {
+            write();
+            self.file.note_dirty(offset, size);
+        }
+    }
+
+    /// Counts a write towards a planned crash: whether it is the last, and then whether it is to be torn.
+    fn is_last_write(&self) -> Option<bool> {
+        let (left, torn) = self.node.writes_left.get().filter(|_| !self.node.frozen.get())?;
+        self.node.writes_left.set(if left > 1 { Some((left - 1, torn)) } else { None });
+        (left == 1).then_some(torn)
+    }
+
+    /// Nothing that the process does from here on counts.
+    fn freeze(&self) {
+        self.node.frozen.set(true);
+        let mut disk = self.node.disk.borrow_mut();
+        disk.images = disk.files().map(|file| (file.clone(), file.image())).collect();
     }
 
     fn remember(&self, offset: u64, size: u64) {
@@ -497,14 +531,11 @@ impl Region for SimRegion {
         if self.node.incarnation.get() != self.incarnation {
             return;
         }
-        // The bytes are there already, so this can be a node's last write but not a torn one.
-        if let Some((left, torn)) = self.node.writes_left.get()
-            && !self.node.frozen.get()
-        {
-            self.node.writes_left.set(if left > 1 { Some((left - 1, torn)) } else { None });
-            self.node.frozen.set(left == 1);
-        }
         self.file.note_dirty(offset, size);
+        // The bytes are there already, so this can be a node's last write but not a torn one.
+        if self.is_last_write().is_some() {
+            self.freeze();
+        }
     }
 
     fn sync(&self, offset: u64, size: u64) -> LocalFuture<io::Result<()>> {
