@@ -3,6 +3,8 @@
 //! `cargo fuzz run messages` in `fuzz/` looks for new inputs with coverage feedback; what it finds is kept in
 //! `fuzz/corpus/messages` and replayed here.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::path::Path;
 use wire::fuzz::decode_everything;
 use wire::handshake::{HELLO_MAGIC, Hello, Role};

@@ -184,12 +184,15 @@ struct Directory {
     locked_by: Option<u64>,
 }
 
+/// A file and its changed pages.
+type Image = (Rc<SimFile>, Vec<(u64, Page)>);
+
 /// All that a node stores.
 #[derive(Default)]
 pub(crate) struct Disk {
     directories: BTreeMap<String, Directory>,
     undo: Vec<Undo>,
-    images: Vec<(Rc<SimFile>, Vec<(u64, Page)>)>,
+    images: Vec<Image>,
     volatile: bool,
     capacity: Option<u64>,
     next_storage: u64,
