@@ -338,7 +338,10 @@ fn describe(finding: &Finding, operations: &[crate::history::Operation]) -> Stri
 fn is_clean(audit: &Audit, has_root: bool) -> bool {
     let left =
         [audit.dentries, audit.chunks, audit.sessions, audit.intents, audit.marks, audit.announced, audit.active];
-    left.iter().all(|count| *count == 0) && audit.inodes == u64::from(has_root) && audit.bytes_used == 0 && audit.errors.is_empty()
+    left.iter().all(|count| *count == 0)
+        && audit.inodes == u64::from(has_root)
+        && audit.bytes_used == 0
+        && audit.errors.is_empty()
 }
 
 async fn inspect_all(client: &Client, touched: &BTreeMap<FileId, BTreeSet<u64>>) {

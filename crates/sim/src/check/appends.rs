@@ -108,26 +108,47 @@ fn explain_part(
 /// Finds the place of each record of unknown outcome, and marks it there, once.
 fn explain_unknown(file: &FileHistory, records: &[Record], offset: u64, bytes: &[u8], explained: &mut [bool]) {
     let chunk_size = u64::from(file.chunk_size);
-    for record in records.iter().filter(|record| record.offset.is_none()) {
-        let place = (0..bytes.len()).filter(|at| !explained[*at] && bytes[*at] != 0).find_map(|at| {
-            let position = offset + at as u64;
-            // It starts here; or its part in the chunk before is missing, and this is what lies in the next one.
-            let skips = if position.is_multiple_of(chunk_size) { 0..record.size } else { 0..1 };
-            skips.into_iter().find(|skip| begins(record, *skip, &bytes[at..])).map(|skip| position.saturating_sub(skip))
-        });
-        if let Some(place) = place {
-            let from = place.max(offset) - offset;
-            let to = (place + record.size).min(offset + bytes.len() as u64) - offset;
-            let range = from as usize..to as usize;
-            explain_part(explained, bytes, record, place, offset, file.chunk_size, range);
+    let mut unknown: Vec<&Record> = records.iter().filter(|record| record.offset.is_none()).collect();
+    loop {
+        // The one that is seen best comes first: a part of a few bytes may look like another record by chance.
+        let seen = unknown
+            .iter()
+            .enumerate()
+            .map(|(index, record)| (seen(record, chunk_size, offset, bytes, explained), index));
+        let Some(((size, place), index)) = seen.max() else { return };
+        if size == 0 {
+            return;
         }
+        let record = unknown.remove(index);
+        let from = place.max(offset) - offset;
+        let to = (place + record.size).min(offset + bytes.len() as u64) - offset;
+        let range = from as usize..to as usize;
+        explain_part(explained, bytes, record, place, offset, file.chunk_size, range);
     }
 }
 
-/// Whether the bytes begin with what the record holds from `skip` on; judged by its next few bytes.
-fn begins(record: &Record, skip: u64, bytes: &[u8]) -> bool {
-    let size = (record.size - skip).min(16).min(bytes.len() as u64) as usize;
-    pattern::matches(record.tag, skip, &bytes[..size])
+/// Most bytes of the record that are seen in one chunk and not explained yet, and where the record is to begin for that.
+fn seen(record: &Record, chunk_size: u64, offset: u64, bytes: &[u8], explained: &[bool]) -> (u64, u64) {
+    let mut best = (0, 0);
+    for at in (0..bytes.len()).filter(|at| !explained[*at] && bytes[*at] != 0) {
+        let position = offset + at as u64;
+        // It starts here; or its part in the chunk before is missing, and this is what lies in the next one.
+        let skips = if position.is_multiple_of(chunk_size) { 0..record.size.min(position + 1) } else { 0..1 };
+        for skip in skips {
+            let size = seen_size(record, skip, &bytes[at..], chunk_size - position % chunk_size);
+            best = best.max((size, position - skip));
+        }
+    }
+    best
+}
+
+/// How many bytes of the record are here from its byte `skip` on, to its end or the chunk's; 0 if not all of them.
+fn seen_size(record: &Record, skip: u64, bytes: &[u8], to_boundary: u64) -> u64 {
+    let size = (record.size - skip).min(to_boundary).min(bytes.len() as u64);
+    let few = size.min(8) as usize;
+    let there = pattern::matches(record.tag, skip, &bytes[..few])
+        && pattern::matches(record.tag, skip, &bytes[..size as usize]);
+    if there { size } else { 0 }
 }
 
 #[cfg(test)]
