@@ -391,3 +391,39 @@ fn clocks() {
     assert!((909_090_000..910_000_000).contains(&passed), "{passed}");
     assert_eq!((reactor.wall_clock() - before.2) as u64, passed);
 }
+
+/// Goal: a repeated connection says once more what its caller said, over a new connection, and nothing of it stays.
+/// Method: a server notes what each connection brings; the caller's connection is repeated while it is open.
+#[test]
+fn repeated_connections() {
+    for seed in 0..20 {
+        let world = World::new(seed);
+        let [server, client] = [world.add_node("server", ip(1)), world.add_node("client", ip(2))];
+        let heard: Rc<RefCell<Vec<Vec<u8>>>> = Rc::default();
+        let reactor = world.reactor(server);
+        let listener = reactor.listen(address(1)).unwrap();
+        let (spawner, notes) = (reactor.clone(), heard.clone());
+        reactor.spawn(Class::Metadata, async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let notes = notes.clone();
+                spawner.spawn(Class::Data, async move {
+                    let mut bytes = vec![0; 12];
+                    if stream.recv_exact(&mut bytes).await.is_ok() {
+                        notes.borrow_mut().push(bytes);
+                        let _ = stream.send_all(b"an answer").await;
+                    }
+                });
+            }
+        });
+        let caller = world.reactor(client);
+        let stream = world.run(client, async move { caller.connect(address(1)).await.unwrap() }, SECOND).unwrap();
+        let sent = stream.clone();
+        world.run(client, async move { sent.send_all(b"twelve bytes").await.unwrap() }, SECOND).unwrap();
+        world.repeat_connection(client, server);
+        assert!(world.run_until(|| heard.borrow().len() == 2, 5 * SECOND), "seed {seed}");
+        assert_eq!(*heard.borrow(), [b"twelve bytes"; 2]);
+        drop(stream);
+        world.run_for(5 * SECOND);
+        assert_eq!(world.connection_count(), 0, "seed {seed}");
+    }
+}

@@ -92,6 +92,22 @@ impl End {
 
 pub(super) struct Connection {
     pub(super) ends: [End; 2],
+    /// The first bytes that the caller sent, for somebody who listens in.
+    pub(super) overheard: Vec<u8>,
+    /// Nobody holds the caller's end: it is a connection that is repeated, and sends what it was overheard to say.
+    is_repeated: bool,
+}
+
+impl Connection {
+    fn new(ends: [End; 2]) -> Connection {
+        Connection { ends, overheard: Vec::new(), is_repeated: false }
+    }
+
+    /// Notes what the caller sends.
+    pub(super) fn overhear(&mut self, bytes: &[u8]) {
+        let room = OVERHEARD_SIZE_MAX.saturating_sub(self.overheard.len()).min(bytes.len());
+        self.overheard.extend_from_slice(&bytes[..room]);
+    }
 }
 
 pub(super) struct Listening {
@@ -111,6 +127,8 @@ struct Link {
 const BACKLOG: usize = 128;
 /// A connection request that finds no machine is repeated after this long.
 const CONNECT_AGAIN_NS: Nanos = 200_000_000;
+/// Bytes of each connection that somebody who listens in may repeat.
+const OVERHEARD_SIZE_MAX: usize = 64 << 10;
 /// First port given to those who do not care.
 const FIRST_PORT: u16 = 20_000;
 
@@ -247,12 +265,19 @@ impl Network {
             }
             // What comes behind a reset is lost, as what was on its way before it may be: it is not to fill that gap.
             Arrival::Bytes(bytes) if target.broken.is_some() => target.in_flight -= bytes.len(),
+            // An answer to a repeated connection: nobody reads it.
+            Arrival::Bytes(bytes) if end == 0 && connection.is_repeated => connection.ends[0].in_flight -= bytes.len(),
             Arrival::Bytes(bytes) => {
                 universe.trace(0x12, u64::from(crc32c::crc32c(&bytes)));
                 target.in_flight -= bytes.len();
                 target.received.extend(bytes);
                 target.readiness.set_readable();
             }
+        }
+        let Some(connection) = self.connections.get(&id) else { return };
+        let caller = &connection.ends[0];
+        if connection.is_repeated && (caller.finished || caller.broken.is_some()) {
+            self.close(universe, id, 0);
         }
     }
 
@@ -282,7 +307,28 @@ impl Network {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.ends[1].state = EndState::Open;
         connection.ends[1].readiness.set_writable();
+        let repeated = connection.is_repeated.then(|| std::mem::take(&mut connection.overheard));
         self.send_to(universe, id, 0, Arrival::Accepted);
+        if let Some(bytes) = repeated
+            && let Some(connection) = self.connections.get_mut(&id)
+        {
+            connection.ends[1].in_flight += bytes.len();
+            self.send_to(universe, id, 1, Arrival::Bytes(bytes));
+        }
+    }
+
+    /// Makes the same connection as an earlier one again, as somebody might who listened in. Nobody reads the answers.
+    fn repeat(&mut self, universe: &Universe, id: u64) {
+        let Some(earlier) = self.connections.get(&id) else { return };
+        let overheard = earlier.overheard.clone();
+        let [caller, called] = &earlier.ends;
+        let (node, address) = (caller.node, caller.address);
+        let ends =
+            [End::new(node, address, EndState::Connecting), End::new(called.node, called.address, EndState::Unborn)];
+        let again = self.new_id();
+        self.connections.insert(again, Connection { ends, overheard, is_repeated: true });
+        let at = universe.time.get() + universe.between(self.latency.0, self.latency.1);
+        self.schedule(at, Event::Connect { connection: again });
     }
 
     /// Starts a connection.
@@ -294,7 +340,7 @@ impl Network {
         let local = SocketAddr::new(node.ip, network.new_port());
         let caller = End::new(Some(from), local, EndState::Connecting);
         let readiness = caller.readiness.clone();
-        network.connections.insert(id, Connection { ends: [caller, End::new(called, to, EndState::Unborn)] });
+        network.connections.insert(id, Connection::new([caller, End::new(called, to, EndState::Unborn)]));
         if !node.frozen.get() {
             let (least, most) = network.link(Some(from), called).latency.unwrap_or(network.latency);
             let at = universe.time.get() + universe.between(least, most);
@@ -468,6 +514,21 @@ impl World {
                 network.send_to(universe, id, end, Arrival::Reset);
             }
         }
+    }
+
+    /// Repeats a connection that one of two nodes has made to the other: everything that its caller said arrives once more,
+    /// over a new connection. What was repeated is thrown away at the caller's side.
+    pub fn repeat_connection(&self, one: NodeId, other: NodeId) {
+        let universe = &*self.universe;
+        let mut network = universe.network.borrow_mut();
+        let mut ids = network.connections_of(one, Some(other));
+        ids.retain(|id| network.connections.get(id).is_some_and(|connection| !connection.overheard.is_empty()));
+        if ids.is_empty() {
+            return;
+        }
+        let id = ids[universe.below(ids.len() as u64) as usize];
+        universe.trace(0x43, id);
+        network.repeat(universe, id);
     }
 
     /// Parts two nodes: what is sent between them does not arrive, and nobody is told, until `heal`.

@@ -91,6 +91,9 @@ impl Socket for SimSocket {
         for piece in pieces {
             bytes.extend_from_slice(&piece[..piece.len().min(sent - bytes.len())]);
         }
+        if self.end == 0 {
+            connection.overhear(&bytes);
+        }
         // It may arrive in pieces.
         while bytes.len() > 1 && universe.below(3) == 0 {
             let rest = bytes.split_off(universe.between(1, bytes.len() as u64 - 1) as usize);
