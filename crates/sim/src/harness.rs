@@ -80,7 +80,8 @@ impl Harness {
         harness
     }
 
-    fn skew_clock(&self, server: u32, random: &mut Random) {
+    /// Sets a server's clock wrong: by a second at most, and a little too fast or slow.
+    pub fn skew_clock(&self, server: u32, random: &mut Random) {
         let wall_offset = random.below(2_000_000_000) as i64 - 1_000_000_000;
         let drift_ppm = random.below(400) as i64 - 200;
         self.world.set_clock(self.node(server), wall_offset, drift_ppm);

@@ -24,6 +24,8 @@ enum Fault {
     Slow,
     ClientCrash,
     Stop,
+    Refusal,
+    ClockJump,
 }
 
 /// What the run has to do about a fault that concerns it.
@@ -68,6 +70,8 @@ impl Nemesis {
         add(faults.slow_servers, Fault::Slow);
         add(faults.client_crashes, Fault::ClientCrash);
         add(faults.stops, Fault::Stop);
+        add(faults.refusals, Fault::Refusal);
+        add(faults.clock_jumps, Fault::ClockJump);
         let count = if kinds.is_empty() { 0 } else { harness.profile.fault_count };
         let mut strikes: Vec<usize> = (0..count).map(|_| random.below(harness.profile.steps + 1) as usize).collect();
         strikes.sort_unstable_by(|one, other| other.cmp(one));
@@ -185,6 +189,11 @@ impl Nemesis {
                 harness.world.set_slowness(harness.node(server), least, most);
                 self.later(harness, Remedy::Quicken(server));
             }
+            Fault::Refusal => {
+                let count = self.random.between(1, 3);
+                harness.world.fail_allocate(harness.node(server), count);
+            }
+            Fault::ClockJump => harness.skew_clock(server, &mut self.random),
             Fault::ClientCrash => {
                 return Strike::CrashClient(self.random.below(clients.len() as u64) as usize);
             }

@@ -17,6 +17,14 @@ pub struct Wishes {
     pub no_faults: bool,
 }
 
+/// What the clients do most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavour {
+    Mixed,
+    Names,
+    Contents,
+}
+
 /// A rule that is broken on purpose, so that tests see that it is noticed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sabotage {
@@ -49,6 +57,10 @@ pub struct Faults {
     pub client_crashes: bool,
     /// Servers are stopped in good order, and started again.
     pub stops: bool,
+    /// The medium refuses to give space.
+    pub refusals: bool,
+    /// Wall clocks jump.
+    pub clock_jumps: bool,
 }
 
 impl Faults {
@@ -82,6 +94,7 @@ pub struct Profile {
     pub fault_count: u64,
     /// Longest pause of a client between two operations.
     pub pause_max: Nanos,
+    pub flavour: Flavour,
     /// Whether clients meet on few names and offsets.
     pub crowded: bool,
     /// Latency of the network: least and most.
@@ -90,8 +103,15 @@ pub struct Profile {
 }
 
 const STEPS_DEFAULT: u64 = 300;
+/// Bytes that are always enough.
+const STORE_SIZE: u64 = 64 << 20;
 
 impl Profile {
+    /// Whether a server may say that its store is full.
+    pub fn may_be_full(&self) -> bool {
+        self.store_size < STORE_SIZE || self.faults.refusals
+    }
+
     /// The run that a seed stands for.
     pub fn new(seed: u64, wishes: &Wishes) -> Profile {
         let mut random = Random::new(seed ^ 0x7072_6f66);
@@ -112,15 +132,16 @@ impl Profile {
             placement: if random.percent(25) { Placement::Ring } else { Placement::Modular },
             chunk_sizes,
             checksums: random.percent(30),
-            store_size: 64 << 20,
+            store_size: if random.percent(6) { random.between(1, 3) << 20 } else { STORE_SIZE },
             // A small journal makes checkpoints frequent.
-            journal_size: if random.percent(50) { 1 << 20 } else { 8 << 20 },
+            journal_size: *random.choose(&[64 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 8 << 20]),
             client_timeout: random.between(2, 10) * SECOND,
             server_timeout: random.between(1, 4) * SECOND,
-            session_grace: random.between(15, 60) * SECOND,
+            session_grace: random.between(3, 60) * SECOND,
             faults: if wishes.no_faults { Faults::default() } else { faults },
             fault_count: random.between(1, 16),
             pause_max: *random.choose(&[0, MILLISECOND, 20 * MILLISECOND]),
+            flavour: *random.choose(&[Flavour::Mixed, Flavour::Mixed, Flavour::Names, Flavour::Contents]),
             crowded: random.percent(60),
             latency: (latency_min, latency_min * random.between(1, 20)),
             sabotage: Sabotage::None,
@@ -140,5 +161,7 @@ fn draw_faults(random: &mut Random) -> Faults {
     faults.slow_servers = random.percent(25);
     faults.client_crashes = random.percent(20);
     faults.stops = random.percent(20);
+    faults.refusals = random.percent(10);
+    faults.clock_jumps = random.percent(15);
     faults
 }

@@ -289,7 +289,7 @@ impl Run {
 
     fn judge(&mut self, healed: Moment) {
         let profile = &self.harness.profile;
-        let expected = failures::Expected { healed, duration_max: duration_max(profile), full: false };
+        let expected = failures::Expected { healed, duration_max: duration_max(profile), full: profile.may_be_full() };
         let recorder = self.harness.recorder.clone();
         recorder.with(|history| {
             let mut findings = check::check(&history.operations);

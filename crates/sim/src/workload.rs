@@ -3,7 +3,7 @@
 use crate::actor::{Client, Handle};
 use crate::history::{Action, Path};
 use crate::pattern::Tag;
-use crate::profile::{MILLISECOND, Profile};
+use crate::profile::{Flavour, MILLISECOND, Profile};
 use crate::random::Random;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -111,7 +111,13 @@ impl Worker {
     }
 
     async fn step(&mut self) {
-        match self.random.below(100) {
+        // Contents come first in the table below, names last.
+        let kind = match self.plan.profile.flavour {
+            Flavour::Mixed => self.random.below(100),
+            Flavour::Contents => self.random.below(64),
+            Flavour::Names => (self.random.below(100) + 55).min(99),
+        };
+        match kind {
             0..12 => self.open_some().await,
             12..32 if !self.handles.is_empty() => self.write().await,
             32..50 if !self.handles.is_empty() => self.read().await,

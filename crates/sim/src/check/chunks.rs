@@ -40,6 +40,8 @@ struct Chunk<'a> {
     touched: Vec<std::ops::Range<usize>>,
     /// Per read and touched segment: the tags that its bytes may have come from.
     sources: Vec<Vec<Vec<Tag>>>,
+    /// Tags that some read may have seen.
+    seen: BTreeSet<Tag>,
 }
 
 fn split<'a>(file: &'a FileHistory<'a>) -> Vec<ChunkHistory<'a>> {
@@ -110,9 +112,10 @@ impl<'a> Chunk<'a> {
             .map(|(_, part)| part.range(chunk_size))
             .map(|(from, to)| position(from)..position(to))
             .collect();
-        let mut chunk = Chunk { history, bounds, touched, sources: Vec::new() };
+        let mut chunk = Chunk { history, bounds, touched, sources: Vec::new(), seen: BTreeSet::new() };
         for operation in 0..history.parts.len() {
             let sources = chunk.sources_of(operation, chunk_size)?;
+            chunk.seen.extend(sources.iter().flatten());
             chunk.sources.push(sources);
         }
         Ok(chunk)
@@ -190,6 +193,10 @@ impl Object for Chunk<'_> {
     fn apply(&self, state: &Segments, operation: usize) -> Option<Segments> {
         let touched = self.touched[operation].clone();
         let tag = match &self.history.parts[operation].1 {
+            // A write of unknown outcome that nobody saw explains nothing.
+            Part::Write { tag, .. } if self.history.parts[operation].0.end == NEVER && !self.seen.contains(tag) => {
+                return None;
+            }
             Part::Write { tag, .. } => *tag,
             Part::Cut { .. } => 0,
             Part::Read { .. } => {
