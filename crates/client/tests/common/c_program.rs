@@ -16,15 +16,24 @@ pub struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// Where cargo has put the library: one directory above the test programs.
-    fn library_directory() -> PathBuf {
+    /// Builds the library, which nothing else makes cargo do for a test, and tells where it lies.
+    fn library_directory(&self) -> PathBuf {
+        static BUILT: std::sync::Once = std::sync::Once::new();
         let own = std::env::current_exe().expect("a test knows its own path");
-        own.ancestors().nth(2).expect("tests lie in a directory below the libraries").to_owned()
+        let directory = own.ancestors().nth(2).expect("tests lie in a directory below the libraries");
+        let target = directory.parent().expect("a profile lies in the target directory");
+        BUILT.call_once(|| {
+            let mut cargo = Command::new(env!("CARGO"));
+            cargo.args(["build", "--quiet", "--lib", "--manifest-path"]).arg(self.crate_root.join("Cargo.toml"));
+            cargo.arg("--target-dir").arg(target);
+            check(cargo, "building");
+        });
+        directory.to_owned()
     }
 
     /// Compiles and runs the program, with the environment given; panics with its output if either fails.
     pub fn run(&self, environment: &[(&str, &str)]) {
-        let libraries = Program::library_directory();
+        let libraries = self.library_directory();
         let binary = self.place.join(self.source).with_extension("bin");
         let mut compiler = Command::new("cc");
         compiler.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&binary);
