@@ -176,6 +176,10 @@ impl Nemesis {
             Fault::Kill | Fault::TornKill | Fault::Stop => {}
             Fault::Cut => {
                 let (one, other) = self.pair(harness, server, clients);
+                // Somebody may have listened in: what was said on the connection that breaks arrives once more.
+                if self.random.percent(50) {
+                    harness.world.repeat_connection(one, other);
+                }
                 harness.world.cut(one, other);
             }
             Fault::Partition => {
