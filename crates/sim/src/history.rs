@@ -9,29 +9,45 @@ pub type Moment = u64;
 /// The end of an operation whose outcome never came.
 pub const NEVER: Moment = Moment::MAX;
 
-/// A path of one or two components.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A path below the root, of one or more components.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path {
-    pub top: String,
-    pub child: Option<String>,
+    pub parts: Vec<String>,
 }
 
 impl Path {
     pub fn top(name: &str) -> Path {
-        Path { top: name.to_owned(), child: None }
+        Path { parts: vec![name.to_owned()] }
     }
 
-    pub fn child(top: &str, name: &str) -> Path {
-        Path { top: top.to_owned(), child: Some(name.to_owned()) }
+    /// The path of a name in this directory.
+    pub fn join(&self, name: &str) -> Path {
+        let mut parts = self.parts.clone();
+        parts.push(name.to_owned());
+        Path { parts }
+    }
+
+    /// The name in its directory.
+    pub fn name(&self) -> &str {
+        self.parts.last().map_or("", String::as_str)
+    }
+
+    /// The directory that it is in; `None` for the root.
+    pub fn parent(&self) -> Option<Path> {
+        let parts = &self.parts[..self.parts.len() - 1];
+        (!parts.is_empty()).then(|| Path { parts: parts.to_vec() })
     }
 }
 
 impl std::fmt::Display for Path {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.child {
-            None => write!(f, "/{}", self.top),
-            Some(child) => write!(f, "/{}/{child}", self.top),
-        }
+        write!(f, "/{}", self.parts.join("/"))
+    }
+}
+
+impl std::fmt::Debug for Path {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
     }
 }
 
@@ -82,7 +98,7 @@ pub enum Action {
     },
     /// Reads a directory, `None` being the root; from all servers at once, or one after the other.
     List {
-        directory: Option<String>,
+        directory: Option<Path>,
         by_server: bool,
     },
     Write {

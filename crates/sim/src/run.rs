@@ -345,23 +345,19 @@ fn is_clean(audit: &Audit, has_root: bool) -> bool {
 }
 
 async fn inspect_all(client: &Client, touched: &BTreeMap<FileId, BTreeSet<u64>>) {
-    let mut paths = Vec::new();
-    let mut directories: Vec<Option<String>> = vec![None];
+    let mut files = Vec::new();
+    let mut directories: Vec<Option<Path>> = vec![None];
     while let Some(directory) = directories.pop() {
-        let spelling = format!("/{}", directory.as_deref().unwrap_or(""));
+        let spelling = spell(&directory);
         for by_server in [false, true] {
             client.perform(Action::List { directory: directory.clone(), by_server }, &spelling).await;
         }
-        for entry in last_listing(client) {
-            let path = match &directory {
-                None => Path::top(&entry.0),
-                Some(directory) => Path::child(directory, &entry.0),
-            };
+        for (path, kind) in last_listing(client) {
             client.perform(Action::Stat { path: path.clone() }, &path.to_string()).await;
-            match entry.1 {
-                Kind::Directory => directories.push(Some(entry.0)),
+            match kind {
+                Kind::Directory => directories.push(Some(path)),
                 Kind::Symlink => drop(client.perform(Action::ReadLink { path: path.clone() }, &path.to_string()).await),
-                Kind::File => paths.push(path),
+                Kind::File => files.push(path),
             }
         }
     }
@@ -369,7 +365,7 @@ async fn inspect_all(client: &Client, touched: &BTreeMap<FileId, BTreeSet<u64>>)
     for path in workload::all_paths() {
         client.perform(Action::Stat { path: path.clone() }, &path.to_string()).await;
     }
-    for path in paths {
+    for path in files {
         inspect_file(client, path, touched).await;
     }
 }
@@ -391,28 +387,39 @@ async fn inspect_file(client: &Client, path: Path, touched: &BTreeMap<FileId, BT
     client.perform_on(Action::Read { file, chunk_size, offset: 0, size: (3 * size).min(1 << 20) }, &handle).await;
 }
 
-/// Names and kinds of the listing that the client has just made.
-fn last_listing(client: &Client) -> Vec<(String, Kind)> {
-    client.recorder.with(|history| match history.operations.last().map(|last| &last.outcome) {
-        Some(Outcome::Entries(entries)) => entries.iter().map(|entry| (entry.name.clone(), entry.kind)).collect(),
-        _ => Vec::new(),
+fn spell(directory: &Option<Path>) -> String {
+    directory.as_ref().map_or("/".to_owned(), Path::to_string)
+}
+
+/// Paths and kinds of the listing that the client has just made.
+fn last_listing(client: &Client) -> Vec<(Path, Kind)> {
+    client.recorder.with(|history| {
+        let Some(last) = history.operations.last() else { return Vec::new() };
+        let (Action::List { directory, .. }, Outcome::Entries(entries)) = (&last.action, &last.outcome) else {
+            return Vec::new();
+        };
+        let place = |name: &str| directory.as_ref().map_or(Path::top(name), |directory| directory.join(name));
+        entries.iter().map(|entry| (place(&entry.name), entry.kind)).collect()
     })
 }
 
 async fn delete_all(client: &Client) {
-    client.perform(Action::List { directory: None, by_server: false }, "/").await;
-    for (name, kind) in last_listing(client) {
-        let path = Path::top(&name);
-        if kind != Kind::Directory {
-            client.perform(Action::Unlink { path: path.clone() }, &path.to_string()).await;
-            continue;
+    // Directories are deleted on the way back, when they are empty.
+    let mut emptied = Vec::new();
+    let mut directories = vec![None];
+    while let Some(directory) = directories.pop() {
+        let spelling = spell(&directory);
+        client.perform(Action::List { directory: directory.clone(), by_server: false }, &spelling).await;
+        emptied.extend(directory);
+        for (path, kind) in last_listing(client) {
+            if kind == Kind::Directory {
+                directories.push(Some(path));
+            } else {
+                client.perform(Action::Unlink { path: path.clone() }, &path.to_string()).await;
+            }
         }
-        let list = Action::List { directory: Some(name.clone()), by_server: false };
-        client.perform(list, &path.to_string()).await;
-        for (child, _) in last_listing(client) {
-            let path = Path::child(&name, &child);
-            client.perform(Action::Unlink { path: path.clone() }, &path.to_string()).await;
-        }
+    }
+    for path in emptied.into_iter().rev() {
         client.perform(Action::RemoveDirectory { path: path.clone() }, &path.to_string()).await;
     }
 }

@@ -12,6 +12,8 @@ use std::rc::Rc;
 pub const ALIAS: &str = "alias";
 const DIRECTORIES: [&str; 2] = ["d0", "d1"];
 const FILES: [&str; 4] = ["f0", "f1", "f2", "f3"];
+/// A directory that may be in each of them.
+const NESTED: &str = "s";
 const CHILDREN: [&str; 3] = ["c0", "c1", "c2"];
 const LINKS: [&str; 2] = ["l0", "l1"];
 const LOGS: [&str; 2] = ["log0", "log1"];
@@ -135,14 +137,21 @@ impl Worker {
         }
         let count = if self.plan.profile.crowded { 2 } else { CHILDREN.len() as u64 };
         let child = CHILDREN[self.random.below(count) as usize];
-        Path::child(self.directory(), child)
+        self.some_directory().join(child)
     }
 
     /// A path as the client spells it: sometimes through the symbolic link.
     fn spell(&mut self, path: &Path) -> String {
-        match &path.child {
-            Some(child) if path.top == DIRECTORIES[0] && self.random.percent(30) => format!("/{ALIAS}/{child}"),
-            Some(child) if self.random.percent(10) => format!("//{}/./{child}", path.top),
+        match path.parts.split_first() {
+            Some((top, rest)) if !rest.is_empty() => {
+                let rest = rest.join("/");
+                match self.random.below(100) {
+                    0..30 if top == DIRECTORIES[0] => format!("/{ALIAS}/{rest}"),
+                    30..35 => format!("//{top}/./{rest}"),
+                    35..40 => format!("/{top}/../{top}/{rest}"),
+                    _ => path.to_string(),
+                }
+            }
             _ => path.to_string(),
         }
     }
@@ -287,9 +296,9 @@ impl Worker {
     async fn list(&mut self) {
         let directory = match self.random.below(4) {
             0 => None,
-            _ => Some(self.directory().to_owned()),
+            _ => Some(self.some_directory()),
         };
-        let spelling = format!("/{}", directory.as_deref().unwrap_or(""));
+        let spelling = directory.as_ref().map_or("/".to_owned(), Path::to_string);
         let by_server = self.random.percent(40);
         self.client.perform(Action::List { directory, by_server }, &spelling).await;
     }
@@ -327,12 +336,13 @@ impl Worker {
     }
 
     fn some_directory(&mut self) -> Path {
-        Path::top(self.directory())
+        let top = Path::top(self.directory());
+        if self.random.percent(75) { top } else { top.join(NESTED) }
     }
 
     fn some_link(&mut self) -> Path {
         let link = *self.random.choose(&LINKS);
-        if self.random.percent(50) { Path::top(link) } else { Path::child(self.directory(), link) }
+        if self.random.percent(50) { Path::top(link) } else { self.some_directory().join(link) }
     }
 
     fn some_name(&mut self) -> Path {
@@ -348,10 +358,12 @@ impl Worker {
 /// All names that the workload ever uses.
 pub fn all_paths() -> Vec<Path> {
     let tops = FILES.iter().chain(&DIRECTORIES).chain(&LINKS).chain(&LOGS).copied().chain([ALIAS]);
-    let children = CHILDREN.iter().chain(&LINKS);
     let mut paths: Vec<Path> = tops.map(Path::top).collect();
-    for child in children {
-        paths.extend(DIRECTORIES.iter().map(|directory| Path::child(directory, child)));
+    for top in DIRECTORIES.map(Path::top) {
+        for directory in [top.clone(), top.join(NESTED)] {
+            paths.extend(CHILDREN.iter().chain(&LINKS).map(|child| directory.join(child)));
+        }
+        paths.push(top.join(NESTED));
     }
     paths
 }

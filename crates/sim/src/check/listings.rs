@@ -16,21 +16,13 @@ struct Life {
     maybe_removed: Vec<(Moment, Moment)>,
 }
 
-fn parent_of(path: &Path) -> Option<String> {
-    path.child.as_ref().map(|_| path.top.clone())
-}
-
-fn name_of(path: &Path) -> &str {
-    path.child.as_ref().unwrap_or(&path.top)
-}
-
-type Lives = BTreeMap<Option<String>, BTreeMap<String, Life>>;
+type Lives = BTreeMap<Option<Path>, BTreeMap<String, Life>>;
 
 fn lives(operations: &[Operation]) -> Lives {
     let mut lives = Lives::new();
     for operation in operations {
         let Some(path) = operation.path() else { continue };
-        let life = lives.entry(parent_of(path)).or_default().entry(name_of(path).to_owned()).or_default();
+        let life = lives.entry(path.parent()).or_default().entry(path.name().to_owned()).or_default();
         let span = (operation.start, operation.end);
         let makes = match operation.action {
             Action::Open { create, .. } => create,
@@ -75,9 +67,11 @@ pub fn check(operations: &[Operation]) -> Vec<Finding> {
 }
 
 /// Whether no removal of the directory can have happened during the listing.
-fn directory_stayed(lives: &Lives, directory: &str, listing: &Operation) -> bool {
-    let life = lives.get(&None).and_then(|names| names.get(directory));
-    !life.is_some_and(|life| life.maybe_removed.iter().any(|(start, end)| *start < listing.end && *end > listing.start))
+fn directory_stayed(lives: &Lives, directory: &Path, listing: &Operation) -> bool {
+    let life = lives.get(&directory.parent()).and_then(|names| names.get(directory.name()));
+    let removed = life
+        .is_some_and(|life| life.maybe_removed.iter().any(|(start, end)| *start < listing.end && *end > listing.start));
+    !removed && directory.parent().is_none_or(|parent| directory_stayed(lives, &parent, listing))
 }
 
 fn check_one(listing: &Operation, entries: &[Listed], names: &BTreeMap<String, Life>, whole: bool) -> Vec<String> {

@@ -22,11 +22,10 @@ struct Node {
     target: Option<String>,
 }
 
-/// What is at a top-level name and under it.
+/// What is at a top-level name and under it, by path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Tree {
-    top: Option<Node>,
-    children: BTreeMap<String, Node>,
+    nodes: BTreeMap<Path, Node>,
 }
 
 struct Names<'a> {
@@ -38,20 +37,25 @@ type Answer = Result<Option<Node>, Status>;
 
 impl Tree {
     fn node(&self, path: &Path) -> Result<Option<&Node>, Status> {
-        let Some(child) = &path.child else { return Ok(self.top.as_ref()) };
-        match &self.top {
-            None => Err(Status::NotFound),
-            Some(node) if node.kind != Kind::Directory => Err(Status::NotDirectory),
-            Some(_) => Ok(self.children.get(child)),
+        for end in 1..path.parts.len() {
+            match self.nodes.get(&Path { parts: path.parts[..end].to_vec() }) {
+                None => return Err(Status::NotFound),
+                Some(node) if node.kind != Kind::Directory => return Err(Status::NotDirectory),
+                Some(_) => {}
+            }
         }
+        Ok(self.nodes.get(path))
     }
 
     fn set(&mut self, path: &Path, node: Option<Node>) {
-        match (&path.child, node) {
-            (None, node) => self.top = node,
-            (Some(child), Some(node)) => drop(self.children.insert(child.clone(), node)),
-            (Some(child), None) => drop(self.children.remove(child)),
+        match node {
+            Some(node) => drop(self.nodes.insert(path.clone(), node)),
+            None => drop(self.nodes.remove(path)),
         }
+    }
+
+    fn is_empty(&self, path: &Path) -> bool {
+        self.nodes.keys().all(|other| other == path || !other.parts.starts_with(&path.parts))
     }
 
     fn answer(&self, number: usize, action: &Action) -> Answer {
@@ -75,7 +79,7 @@ impl Tree {
             },
             Action::RemoveDirectory { path } => match existing(path)? {
                 node if node.kind != Kind::Directory => Err(Status::NotDirectory),
-                _ if path.child.is_none() && !self.children.is_empty() => Err(Status::NotEmpty),
+                _ if !self.is_empty(path) => Err(Status::NotEmpty),
                 _ => Ok(None),
             },
             Action::MakeSymlink { path, target } => match here(path)? {
@@ -92,7 +96,7 @@ impl Tree {
             Action::TruncatePath { path, .. } => {
                 followed(path).and_then(|node| refuse(node, Kind::Directory, Status::IsDirectory)).map(Some)
             }
-            Action::List { directory: Some(directory), .. } => match existing(&Path::top(directory))? {
+            Action::List { directory: Some(directory), .. } => match existing(directory)? {
                 node if node.kind == Kind::Directory => Ok(Some(node)),
                 _ => Err(Status::NotDirectory),
             },
@@ -140,7 +144,7 @@ fn identify(node: Node, id: FileId) -> Option<Node> {
 
 fn path_of(action: &Action) -> Option<Path> {
     match action {
-        Action::List { directory, .. } => directory.as_ref().map(|directory| Path::top(directory)),
+        Action::List { directory, .. } => directory.clone(),
         _ => None,
     }
 }
@@ -175,7 +179,7 @@ pub fn check(operations: &[Operation]) -> Vec<Finding> {
     for (index, operation) in operations.iter().enumerate() {
         let path = operation.path().cloned().or_else(|| path_of(&operation.action));
         if let Some(path) = path {
-            groups.entry(path.top).or_default().push((index, operation));
+            groups.entry(path.parts[0].clone()).or_default().push((index, operation));
         }
     }
     let mut findings = Vec::new();
@@ -257,7 +261,7 @@ mod tests {
     #[test]
     fn directories() {
         let directory = Path::top("d");
-        let child = Path::child("d", "f");
+        let child = directory.join("f");
         let mkdir = (Action::MakeDirectory { path: directory.clone(), mode: 0o755 }, Outcome::Done);
         let rmdir = Action::RemoveDirectory { path: directory };
         let create = (make(&child), Outcome::Opened(FileId(9)));
