@@ -1,0 +1,89 @@
+//! What goes into a call and what comes out of it.
+
+use crate::Nanos;
+use std::io::{IoSlice, IoSliceMut};
+use std::rc::Rc;
+use wire::handshake::Role;
+use wire::{Cluster, Encode, FileId, Operation, Status};
+
+/// Whom a channel speaks to, and as whom.
+#[derive(Clone)]
+pub struct ChannelOptions {
+    pub cluster: Rc<Cluster>,
+    /// The server to call.
+    pub server: u32,
+    pub role: Role,
+    /// The caller's own index, when it is a server.
+    pub from_server: u32,
+    /// Call level of all calls on this channel.
+    pub level: u8,
+    pub session: u64,
+    pub uid: u32,
+    pub gid: u32,
+    /// Silence after which a call fails.
+    pub timeout: Nanos,
+}
+
+/// One request.
+pub struct Call<'a> {
+    pub operation: Operation,
+    pub params: Vec<u8>,
+    /// Bytes that travel with the request.
+    pub body: &'a [IoSlice<'a>],
+    /// Where the reply's body goes. Without one it is returned in `Reply::body`.
+    pub place: Vec<IoSliceMut<'a>>,
+    /// When the caller gives up whatever the server says; `None`: only silence counts.
+    pub deadline: Option<Nanos>,
+}
+
+impl<'a> Call<'a> {
+    /// A request without body and place.
+    pub fn new(operation: Operation, params: &impl Encode) -> Call<'a> {
+        Call { operation, params: params.to_bytes(), body: &[], place: Vec::new(), deadline: None }
+    }
+}
+
+/// A successful reply.
+#[derive(Debug, Default)]
+pub struct Reply {
+    pub params: Vec<u8>,
+    /// Bytes of the body.
+    pub body_size: usize,
+    /// The body, where the call gave no place.
+    pub body: Vec<u8>,
+    pub tree_number: u64,
+}
+
+/// A call that did not succeed, in the server's words or our own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failure {
+    pub status: Status,
+    /// The stale directory or file; else 0.
+    pub id: FileId,
+    /// The target of a symbolic link for `IsSymlink`; else words for people.
+    pub text: Vec<u8>,
+    pub server: u32,
+    pub operation: Operation,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} on server {}: {}", self.operation.name(), self.server, self.status)?;
+        if !self.text.is_empty() && self.status != Status::IsSymlink {
+            write!(f, " ({})", String::from_utf8_lossy(&self.text))?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Counters of one channel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChannelStatistics {
+    pub calls: u64,
+    pub resends: u64,
+    pub connects: u64,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+}

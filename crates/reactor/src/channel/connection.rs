@@ -1,0 +1,292 @@
+//! Sending calls, connecting, and what happens to calls when the connection ends.
+
+use super::Failure;
+use super::Inner;
+use super::table::{Connection, Outstanding, Receiving, State, WINDOW, body_size};
+use crate::handshake::{HandshakeError, Introduction, introduce};
+use crate::link::{Link, LinkError, RawSlice};
+use crate::service::within;
+use crate::{Class, Nanos, Stream};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+use wire::handshake::Welcome;
+use wire::{FileId, FrameKind, Header, Operation, Status};
+
+const FRAMES_PER_TURN: usize = 32;
+/// First and longest pause between attempts to connect.
+const PAUSE_NS_FIRST: Nanos = 5_000_000;
+const PAUSE_NS_MAX: Nanos = 500_000_000;
+
+impl Inner {
+    pub(super) fn close(&self) {
+        let mut state = self.state.borrow_mut();
+        state.closed = true;
+        self.disconnect(&mut state, "the channel was closed");
+        self.fail_all(&mut state, Status::Unreachable, "the channel was closed");
+        state.wake_watcher();
+    }
+
+    pub(super) fn failure(&self, operation: Operation, status: Status, words: &str) -> Failure {
+        let address = self.options.cluster.servers[self.options.server as usize].address;
+        let text = format!("{words}; its address is {address}").into_bytes();
+        Failure { status, id: FileId(0), text, server: self.options.server, operation }
+    }
+
+    /// Puts a call into the table and on the wire.
+    pub(super) fn register(
+        self: &Rc<Self>,
+        state: &mut State,
+        operation: Operation,
+        params: Vec<u8>,
+        body: Vec<RawSlice>,
+        place: Vec<RawSlice>,
+        deadline: Option<Nanos>,
+    ) -> usize {
+        assert!(operation.level() == self.options.level, "{} travels at another call level", operation.name());
+        let slot = loop {
+            let slot = (state.next_call % WINDOW as u64) as usize;
+            if state.calls[slot].is_none() {
+                break slot;
+            }
+            state.next_call += 1;
+        };
+        let session_sequence = if operation.is_mutating() { state.next_sequence } else { 0 };
+        state.next_sequence += u64::from(operation.is_mutating());
+        state.bytes_outstanding += body_size(&body);
+        state.outstanding += 1;
+        state.statistics.calls += 1;
+        state.calls[slot] = Some(Box::new(Outstanding {
+            call_id: state.next_call,
+            operation,
+            params,
+            body,
+            place,
+            session_sequence,
+            deadline,
+            last_life: self.reactor.now(),
+            was_sent: false,
+            sent_on: 0,
+            abandoned: false,
+            answered: false,
+            outcome: None,
+            waker: None,
+        }));
+        state.next_call += 1;
+        if matches!(state.connection, Connection::None) {
+            self.start_connecting(state);
+        } else {
+            self.send(state, slot);
+        }
+        if !state.watching {
+            state.watching = true;
+            self.reactor.spawn(Class::Metadata, super::ending::watch(Rc::downgrade(self)));
+        }
+        state.wake_watcher();
+        slot
+    }
+
+    /// Queues a call's frame on the open connection, if there is one.
+    pub(super) fn send(&self, state: &mut State, slot: usize) {
+        let now = self.reactor.now();
+        let acknowledged = state.acknowledged;
+        let Connection::Open { link, .. } = &mut state.connection else {
+            return;
+        };
+        let Some(outstanding) = &mut state.calls[slot] else {
+            return;
+        };
+        let mut header = Header::new(FrameKind::Request, outstanding.operation as u16);
+        header.level = self.options.level;
+        header.call_id = outstanding.call_id;
+        header.session_sequence = outstanding.session_sequence;
+        header.session_acknowledged = if outstanding.session_sequence == 0 { 0 } else { acknowledged };
+        let remaining = outstanding.deadline.map_or(self.options.timeout, |deadline| deadline.saturating_sub(now));
+        header.remaining_ms = u32::try_from(remaining / 1_000_000).unwrap_or(u32::MAX);
+        outstanding.was_sent = true;
+        outstanding.sent_on = state.statistics.connects;
+        let is_first = !link.has_queued();
+        link.enqueue(header, &outstanding.params, outstanding.body.clone(), outstanding.call_id, None);
+        // A lone call leaves at once; others travel together at the end of this turn.
+        let sent = if is_first && state.outstanding == 1 { link.flush() } else { Ok(false) };
+        if !matches!(sent, Ok(true)) {
+            link.wake();
+        }
+    }
+
+    pub(super) fn start_connecting(self: &Rc<Self>, state: &mut State) {
+        if state.closed {
+            return;
+        }
+        state.connection = Connection::Connecting;
+        self.reactor.spawn(Class::Metadata, connect(self.clone()));
+    }
+
+    /// Ends the connection. Calls stay, to be sent again, except those that nobody waits for.
+    pub(super) fn disconnect(&self, state: &mut State, words: &str) {
+        if let Connection::Open { mut link, stream, .. } = std::mem::replace(&mut state.connection, Connection::None) {
+            state.statistics.bytes_sent += link.bytes_sent;
+            state.statistics.bytes_received += link.bytes_received;
+            link.shutdown();
+            link.wake();
+            drop(stream);
+        }
+        state.last_error = words.to_string();
+        state.wake_drained();
+        for slot in 0..WINDOW {
+            if state.calls[slot].as_ref().is_some_and(|outstanding| outstanding.abandoned)
+                && let Some(outstanding) = state.release(slot)
+            {
+                state.acknowledge(outstanding.session_sequence);
+            }
+        }
+    }
+
+    pub(super) fn fail_all(&self, state: &mut State, status: Status, words: &str) {
+        for slot in 0..WINDOW {
+            if let Some(operation) = state.calls[slot].as_ref().map(|outstanding| outstanding.operation) {
+                state.finish(slot, Err(self.failure(operation, status, words)));
+            }
+        }
+    }
+
+    /// The server does not know the session any more: calls that it may have executed end with `OutcomeUnknown`.
+    pub(super) fn fail_unknown(&self, state: &mut State) {
+        for slot in 0..WINDOW {
+            let Some(outstanding) = &state.calls[slot] else {
+                continue;
+            };
+            if outstanding.was_sent && outstanding.session_sequence != 0 {
+                let words = "the server lost the session while the request was under way; look whether it was applied";
+                let failure = self.failure(outstanding.operation, Status::OutcomeUnknown, words);
+                state.finish(slot, Err(failure));
+            }
+        }
+    }
+
+    pub(super) fn introduction(&self, resume: bool) -> Introduction {
+        let options = &self.options;
+        Introduction {
+            role: options.role,
+            level: options.level,
+            server: options.server,
+            from_server: options.from_server,
+            session: options.session,
+            resume,
+            uid: options.uid,
+            gid: options.gid,
+        }
+    }
+
+    pub(super) async fn try_connect(&self) -> Result<(Stream, Welcome), HandshakeError> {
+        let address = self.options.cluster.servers[self.options.server as usize].address;
+        let stream = self.reactor.connect(address).await?;
+        let resume = self.state.borrow().established;
+        let welcome = introduce(&self.reactor, &stream, &self.options.cluster, &self.introduction(resume)).await?;
+        Ok((stream, welcome))
+    }
+
+    /// Takes a new connection into use and sends what is outstanding.
+    pub(super) fn open(self: &Rc<Self>, stream: Stream, welcome: &Welcome) {
+        let mut state = self.state.borrow_mut();
+        if state.closed {
+            return;
+        }
+        let resumed = std::mem::replace(&mut state.established, true);
+        state.statistics.connects += 1;
+        if resumed && !welcome.session_known {
+            self.fail_unknown(&mut state);
+        }
+        state.connection =
+            Connection::Open { link: Link::new(stream.clone()), stream: stream.clone(), receiving: Receiving::Head };
+        let mut slots: Vec<usize> = (0..WINDOW)
+            .filter(|slot| state.calls[*slot].as_ref().is_some_and(|outstanding| outstanding.outcome.is_none()))
+            .collect();
+        slots.sort_by_key(|slot| state.calls[*slot].as_ref().map(|outstanding| outstanding.call_id));
+        for slot in slots {
+            state.statistics.resends += u64::from(state.calls[slot].as_ref().is_some_and(|call| call.was_sent));
+            self.send(&mut state, slot);
+        }
+        self.reactor.spawn(Class::Metadata, drive(self.clone(), state.statistics.connects));
+    }
+}
+
+/// Connects until it succeeds, the server refuses us, or nobody waits any more.
+pub(super) async fn connect(inner: Rc<Inner>) {
+    let mut pause = PAUSE_NS_FIRST;
+    loop {
+        let limit = inner.reactor.now() + inner.options.timeout;
+        let attempt = std::pin::pin!(inner.try_connect());
+        match within(&inner.reactor, limit, attempt).await {
+            Some(Ok((stream, welcome))) => return inner.open(stream, &welcome),
+            Some(Err(HandshakeError::Refused(status, words))) if !is_passing(status) => {
+                let mut state = inner.state.borrow_mut();
+                state.connection = Connection::None;
+                inner.fail_all(&mut state, status, words);
+                return;
+            }
+            Some(Err(HandshakeError::Refused(status, _))) => inner.state.borrow_mut().last_error = status.to_string(),
+            Some(Err(HandshakeError::Broken(error))) => inner.state.borrow_mut().last_error = error.to_string(),
+            None => inner.state.borrow_mut().last_error = "no answer to the handshake".to_string(),
+        }
+        inner.reactor.sleep(pause + inner.reactor.random() % pause).await;
+        pause = (pause * 2).min(PAUSE_NS_MAX);
+        let mut state = inner.state.borrow_mut();
+        if state.outstanding == 0 || state.closed {
+            state.connection = Connection::None;
+            return;
+        }
+    }
+}
+
+/// Refusals that may end by themselves while the caller still waits.
+pub(super) fn is_passing(status: Status) -> bool {
+    matches!(status, Status::TooManyConnections | Status::Draining)
+}
+
+/// Drives one open connection until it ends; then calls that still wait get a new one.
+pub(super) async fn drive(inner: Rc<Inner>, generation: u64) {
+    let end = poll_fn(|cx| {
+        let mut state = inner.state.borrow_mut();
+        let current = state.statistics.connects == generation;
+        match &mut state.connection {
+            Connection::Open { link, .. } if current => link.set_waker(cx.waker()),
+            _ => return Poll::Ready(None),
+        }
+        for _ in 0..FRAMES_PER_TURN {
+            match inner.step(&mut state) {
+                Ok(true) => {}
+                Ok(false) => {
+                    let Connection::Open { link, .. } = &mut state.connection else {
+                        return Poll::Ready(None);
+                    };
+                    if let Err(error) = link.flush() {
+                        return Poll::Ready(Some(error));
+                    }
+                    state.wake_drained();
+                    return Poll::Pending;
+                }
+                Err(error) => return Poll::Ready(Some(error)),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+    let mut state = inner.state.borrow_mut();
+    let Some(error) = end else {
+        return;
+    };
+    match error {
+        LinkError::Broken(error) => inner.disconnect(&mut state, &error.to_string()),
+        LinkError::Protocol(status, words) => {
+            inner.disconnect(&mut state, words);
+            if !is_passing(status) {
+                inner.fail_all(&mut state, status, words);
+            }
+        }
+    }
+    if state.outstanding > 0 {
+        inner.start_connecting(&mut state);
+    }
+}

@@ -1,0 +1,116 @@
+//! Calls that end without a reply: silence, deadlines, callers that went away.
+
+use super::Inner;
+use super::table::{BodyTarget, Connection, Receiving, WINDOW};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+use wire::Status;
+
+/// Ends calls of which nothing was heard for too long. Sleeps while there are none.
+pub(super) async fn watch(inner: std::rc::Weak<Inner>) {
+    loop {
+        let Some(strong) = inner.upgrade() else {
+            return;
+        };
+        let reactor = strong.reactor.clone();
+        let period = (strong.options.timeout / 8).max(1_000_000);
+        drop(strong);
+        let alive = poll_fn(|cx| {
+            let Some(strong) = inner.upgrade() else {
+                return Poll::Ready(false);
+            };
+            let mut state = strong.state.borrow_mut();
+            if state.closed && state.outstanding == 0 {
+                return Poll::Ready(false);
+            }
+            if state.outstanding > 0 {
+                return Poll::Ready(true);
+            }
+            state.watcher = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+        if !alive {
+            return;
+        }
+        reactor.sleep(period).await;
+        if let Some(strong) = inner.upgrade() {
+            strong.end_silent_calls();
+        }
+    }
+}
+
+impl Inner {
+    pub(super) fn end_silent_calls(self: &Rc<Self>) {
+        let now = self.reactor.now();
+        let mut state = self.state.borrow_mut();
+        let mut silent = false;
+        for slot in 0..WINDOW {
+            let Some(outstanding) = &mut state.calls[slot] else {
+                continue;
+            };
+            let is_silent = now.saturating_sub(outstanding.last_life) > self.options.timeout;
+            let is_over = is_silent || outstanding.deadline.is_some_and(|limit| now > limit);
+            if outstanding.outcome.is_some() || !is_over {
+                continue;
+            }
+            let operation = outstanding.operation;
+            let failure = if matches!(state.connection, Connection::Open { .. }) {
+                silent |= is_silent;
+                self.failure(operation, Status::TimedOut, "no sign of life from the server for the time-out")
+            } else {
+                let words = format!("no connection: {}", state.last_error);
+                self.failure(operation, Status::Unreachable, &words)
+            };
+            if let Some(outstanding) = &mut state.calls[slot] {
+                outstanding.outcome = Some(Err(failure));
+                if let Some(waker) = &outstanding.waker {
+                    waker.wake_by_ref();
+                }
+            }
+        }
+        if silent {
+            // A connection that leaves a call unanswered is not trusted with the next one.
+            self.disconnect(&mut state, "the server was silent");
+            if state.outstanding > 0 {
+                self.start_connecting(&mut state);
+            }
+        }
+    }
+
+    /// Ends the caller's part in a call: takes its memory back from the connection (invariant 3), and frees the slot
+    /// unless the server may still answer (invariant 4).
+    pub(super) fn part(self: &Rc<Self>, slot: usize) {
+        let mut state = self.state.borrow_mut();
+        let state = &mut *state;
+        let Some(outstanding) = &mut state.calls[slot] else {
+            return;
+        };
+        let call_id = outstanding.call_id;
+        outstanding.place.clear();
+        outstanding.waker = None;
+        outstanding.abandoned = true;
+        let mut is_sending = false;
+        let mut is_expected = false;
+        if let Connection::Open { link, receiving, .. } = &mut state.connection {
+            is_sending = !outstanding.body.is_empty() && link.is_sending(call_id);
+            is_expected = !outstanding.answered && outstanding.sent_on == state.statistics.connects;
+            if let Receiving::Body { header, target, received, .. } = receiving
+                && header.call_id == call_id
+                && let BodyTarget::Place(_) = target
+            {
+                *target = BodyTarget::Discard(header.body_size as usize - *received);
+            }
+        }
+        if !is_expected && let Some(outstanding) = state.release(slot) {
+            state.acknowledge(outstanding.session_sequence);
+        }
+        if is_sending {
+            self.disconnect(state, "a call was given up while its body was being sent");
+            if state.outstanding > 0 {
+                self.start_connecting(state);
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The calling side of the message layer: one server at one call level, through whatever happens to the connection.
+//!
+//! A call is put on the wire at once, waits for its reply, and is resent with the same session sequence when the
+//! connection breaks; the server answers a repeated sequence from its kept outcome. Silence past the time-out is an
+//! error that names the server.
+//!
+//! Invariants:
+//! 1. At most `REQUEST_WINDOW` calls are outstanding; a call's slot in the table is its call id modulo the window.
+//! 2. A session sequence is used once. All sequences up to `acknowledged` have their replies; none beyond
+//!    `acknowledged + REQUEST_WINDOW` is given out.
+//! 3. The memory of a call's body and place belongs to its `CallGuard`. When that goes away early, the place is
+//!    revoked, and a body that is half sent takes the connection with it.
+//! 4. A call that gave up (or never waited) keeps its slot until its reply has come or the connection has ended.
+
+mod call;
+mod connection;
+mod ending;
+mod receiving;
+mod table;
+
+pub use call::{Call, ChannelOptions, ChannelStatistics, Failure, Reply};
+
+use crate::link::RawSlice;
+use crate::{Nanos, Reactor};
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+use table::{Connection, State, WINDOW};
+use wire::{Operation, Status};
+
+/// A way to one server. Clones share it; with the last one the connection ends.
+#[derive(Clone)]
+pub struct Channel(Rc<Inner>, #[allow(dead_code)] Rc<Owner>);
+
+/// Held by channels alone, not by the tasks that serve them.
+struct Owner(std::rc::Weak<Inner>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if let Some(inner) = self.0.upgrade() {
+            inner.close();
+        }
+    }
+}
+
+struct Inner {
+    reactor: Reactor,
+    options: ChannelOptions,
+    state: RefCell<State>,
+}
+
+impl Channel {
+    /// A channel that connects with its first call.
+    pub fn new(reactor: &Reactor, options: ChannelOptions) -> Channel {
+        let inner = Rc::new(Inner { reactor: reactor.clone(), options, state: RefCell::new(State::new()) });
+        let owner = Rc::new(Owner(Rc::downgrade(&inner)));
+        Channel(inner, owner)
+    }
+
+    pub fn server(&self) -> u32 {
+        self.0.options.server
+    }
+
+    pub fn statistics(&self) -> ChannelStatistics {
+        let state = self.0.state.borrow();
+        let mut statistics = state.statistics;
+        if let Connection::Open { link, .. } = &state.connection {
+            statistics.bytes_sent += link.bytes_sent;
+            statistics.bytes_received += link.bytes_received;
+        }
+        statistics
+    }
+
+    /// Calls without a reply so far, those that nobody waits for included.
+    pub fn outstanding(&self) -> usize {
+        self.0.state.borrow().outstanding
+    }
+
+    /// Closes the connection for good; outstanding calls fail.
+    pub fn close(&self) {
+        self.0.close();
+    }
+
+    /// Sends a request and waits for its reply. It reaches the wire when first polled. A call that is dropped early may
+    /// still be applied. Errors: the server's, or `Unreachable`, `TimedOut`, `OutcomeUnknown`, `KeyMismatch`, ...
+    pub async fn call(&self, mut call: Call<'_>) -> Result<Reply, Failure> {
+        let body_size: u64 = call.body.iter().map(|slice| slice.len() as u64).sum();
+        let mutating = call.operation.is_mutating();
+        self.room(call.operation, body_size, mutating, call.deadline).await?;
+        let slot = {
+            let mut state = self.0.state.borrow_mut();
+            let body = call.body.iter().map(|slice| RawSlice::of_bytes(slice)).collect();
+            let place = call
+                .place
+                .iter_mut()
+                .map(|slice| RawSlice { pointer: slice.as_mut_ptr(), size: slice.len() })
+                .collect();
+            self.0.register(&mut state, call.operation, call.params, body, place, call.deadline)
+        };
+        let guard = CallGuard { inner: &self.0, slot };
+        let outcome = poll_fn(|cx| {
+            let mut state = self.0.state.borrow_mut();
+            let state = &mut *state;
+            let Some(outstanding) = &mut state.calls[slot] else {
+                unreachable!("a call's slot is free while it waits");
+            };
+            // A reply may come before the body has left; the link has to let go of the body first.
+            let is_leaving = match &state.connection {
+                Connection::Open { link, .. } => {
+                    outstanding.answered && !outstanding.body.is_empty() && link.is_sending(outstanding.call_id)
+                }
+                _ => false,
+            };
+            state.draining |= is_leaving;
+            if !is_leaving && let Some(outcome) = outstanding.outcome.take() {
+                return Poll::Ready(outcome);
+            }
+            match &outstanding.waker {
+                Some(waker) if waker.will_wake(cx.waker()) => {}
+                _ => outstanding.waker = Some(cx.waker().clone()),
+            }
+            Poll::Pending
+        })
+        .await;
+        drop(guard);
+        outcome
+    }
+
+    /// Sends a request whose reply nobody waits for. Dropped in silence when the window is full or the channel is not
+    /// connected: for hints only.
+    pub fn notify(&self, operation: Operation, params: Vec<u8>) {
+        assert!(!operation.is_mutating());
+        let mut state = self.0.state.borrow_mut();
+        if state.outstanding == WINDOW || !matches!(state.connection, Connection::Open { .. }) {
+            return;
+        }
+        let slot = self.0.register(&mut state, operation, params, Vec::new(), Vec::new(), None);
+        if let Some(outstanding) = &mut state.calls[slot] {
+            outstanding.abandoned = true;
+        }
+    }
+
+    /// Waits until the windows have room for a call.
+    async fn room(
+        &self,
+        operation: Operation,
+        size: u64,
+        mutating: bool,
+        deadline: Option<Nanos>,
+    ) -> Result<(), Failure> {
+        poll_fn(|cx| {
+            let mut state = self.0.state.borrow_mut();
+            if state.closed {
+                return Poll::Ready(Err(self.0.failure(operation, Status::Unreachable, "the channel was closed")));
+            }
+            if state.has_room(size, mutating) {
+                return Poll::Ready(Ok(()));
+            }
+            if deadline.is_some_and(|deadline| self.0.reactor.now() > deadline) {
+                return Poll::Ready(Err(self.0.failure(operation, Status::TimedOut, "the window stayed full")));
+            }
+            state.room.push_back(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// Stands for the caller of a call, until its outcome was taken or its future is dropped.
+struct CallGuard<'a> {
+    inner: &'a Rc<Inner>,
+    slot: usize,
+}
+
+impl Drop for CallGuard<'_> {
+    fn drop(&mut self) {
+        self.inner.part(self.slot);
+    }
+}

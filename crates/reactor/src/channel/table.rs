@@ -1,0 +1,181 @@
+//! The table of outstanding calls and the connection that carries them.
+
+use super::{ChannelStatistics, Failure, Reply};
+use crate::link::{Link, RawSlice};
+use crate::{Nanos, Stream};
+use std::collections::VecDeque;
+use std::task::Waker;
+use wire::limits::{BYTES_WINDOW, REQUEST_WINDOW};
+use wire::{Header, Operation};
+
+pub(super) const WINDOW: usize = REQUEST_WINDOW as usize;
+
+#[expect(clippy::large_enum_variant, reason = "a channel has one, in place")]
+pub(super) enum Connection {
+    None,
+    /// The connecting task is at work.
+    Connecting,
+    Open {
+        link: Link,
+        stream: Stream,
+        receiving: Receiving,
+    },
+}
+
+/// Where the connection stands with the stream of incoming bytes.
+pub(super) enum Receiving {
+    Head,
+    Body { slot: usize, header: Header, params: Vec<u8>, target: BodyTarget, received: usize },
+}
+
+pub(super) enum BodyTarget {
+    Place(Vec<RawSlice>),
+    Owned(Vec<u8>),
+    /// Nobody wants it any more; so many bytes are left.
+    Discard(usize),
+}
+
+pub(super) struct Outstanding {
+    pub(super) call_id: u64,
+    pub(super) operation: Operation,
+    pub(super) params: Vec<u8>,
+    pub(super) body: Vec<RawSlice>,
+    pub(super) place: Vec<RawSlice>,
+    pub(super) session_sequence: u64,
+    pub(super) deadline: Option<Nanos>,
+    /// When the server was last heard about this call.
+    pub(super) last_life: Nanos,
+    /// Whether any byte of it may have left over some connection.
+    pub(super) was_sent: bool,
+    /// The connection that it was last sent on, by its number.
+    pub(super) sent_on: u64,
+    /// Nobody waits for it any more.
+    pub(super) abandoned: bool,
+    /// Its reply has come, or it ended with its connection; else an outcome means that the caller gave up.
+    pub(super) answered: bool,
+    pub(super) outcome: Option<Result<Reply, Failure>>,
+    pub(super) waker: Option<Waker>,
+}
+
+pub(super) struct State {
+    pub(super) connection: Connection,
+    pub(super) calls: Vec<Option<Box<Outstanding>>>,
+    pub(super) outstanding: usize,
+    pub(super) bytes_outstanding: u64,
+    pub(super) next_call: u64,
+    pub(super) next_sequence: u64,
+    pub(super) acknowledged: u64,
+    /// Bit i: the reply of sequence `acknowledged + 1 + i` is here.
+    pub(super) answered: u64,
+    pub(super) established: bool,
+    pub(super) watching: bool,
+    pub(super) watcher: Option<Waker>,
+    pub(super) room: VecDeque<Waker>,
+    /// Some answered call still has bytes to send.
+    pub(super) draining: bool,
+    pub(super) last_error: String,
+    pub(super) closed: bool,
+    pub(super) statistics: ChannelStatistics,
+}
+
+impl State {
+    pub(super) fn new() -> State {
+        State {
+            connection: Connection::None,
+            calls: (0..WINDOW).map(|_| None).collect(),
+            outstanding: 0,
+            bytes_outstanding: 0,
+            next_call: 1,
+            next_sequence: 1,
+            acknowledged: 0,
+            answered: 0,
+            established: false,
+            watching: false,
+            watcher: None,
+            room: VecDeque::new(),
+            draining: false,
+            last_error: String::new(),
+            closed: false,
+            statistics: ChannelStatistics::default(),
+        }
+    }
+
+    pub(super) fn has_room(&self, size: u64, mutating: bool) -> bool {
+        let sequence_fits = !mutating || self.next_sequence <= self.acknowledged + u64::from(REQUEST_WINDOW);
+        let bytes_fit = self.bytes_outstanding == 0 || self.bytes_outstanding + size <= BYTES_WINDOW;
+        // The slot of the next call id must be free; ids move on past slots that are still taken.
+        self.outstanding < WINDOW && sequence_fits && bytes_fit
+    }
+
+    pub(super) fn wake_watcher(&mut self) {
+        if let Some(waker) = self.watcher.take() {
+            waker.wake();
+        }
+    }
+
+    pub(super) fn acknowledge(&mut self, sequence: u64) {
+        if sequence == 0 {
+            return;
+        }
+        assert!(sequence > self.acknowledged && sequence <= self.acknowledged + u64::from(REQUEST_WINDOW));
+        self.answered |= 1 << (sequence - self.acknowledged - 1);
+        let count = self.answered.trailing_ones();
+        self.acknowledged += u64::from(count);
+        self.answered = self.answered.checked_shr(count).unwrap_or(0);
+    }
+
+    /// Frees a slot; invariant 4 holds its sequence until then.
+    pub(super) fn release(&mut self, slot: usize) -> Option<Box<Outstanding>> {
+        let outstanding = self.calls[slot].take()?;
+        self.outstanding -= 1;
+        self.bytes_outstanding -= body_size(&outstanding.body);
+        // Several may fit now, and a waker that waits in vain queues again.
+        for waker in self.room.drain(..) {
+            waker.wake();
+        }
+        Some(outstanding)
+    }
+
+    /// Gives a call its outcome.
+    pub(super) fn finish(&mut self, slot: usize, outcome: Result<Reply, Failure>) {
+        let Some(outstanding) = &mut self.calls[slot] else {
+            return;
+        };
+        if outstanding.answered {
+            return;
+        }
+        let sequence = std::mem::take(&mut outstanding.session_sequence);
+        outstanding.answered = true;
+        if outstanding.abandoned {
+            self.release(slot);
+        } else {
+            // A caller that has given up keeps the outcome that it was told.
+            outstanding.outcome.get_or_insert(outcome);
+            if let Some(waker) = &outstanding.waker {
+                waker.wake_by_ref();
+            }
+        }
+        self.acknowledge(sequence);
+    }
+
+    /// Lets calls whose reply came early look again whether their body has left.
+    pub(super) fn wake_drained(&mut self) {
+        if !std::mem::take(&mut self.draining) {
+            return;
+        }
+        for outstanding in self.calls.iter().flatten().filter(|outstanding| outstanding.answered) {
+            if let Some(waker) = &outstanding.waker {
+                waker.wake_by_ref();
+            }
+        }
+    }
+
+    pub(super) fn slot_of(&self, call_id: u64) -> Option<usize> {
+        let slot = (call_id % WINDOW as u64) as usize;
+        self.calls[slot].as_ref().filter(|outstanding| outstanding.call_id == call_id).map(|_| slot)
+    }
+}
+
+pub(super) fn body_size(body: &[RawSlice]) -> u64 {
+    body.iter().map(|slice| slice.size as u64).sum()
+}

@@ -1,0 +1,384 @@
+//! One connection of the serving side: what of its stream was read, which requests it holds, and what goes out.
+
+use super::{Disconnected, Incoming, Peer, Serving, hang_up};
+use crate::link::{BodyPiece, Link, LinkError, RawSlice, ReplyBody};
+use crate::{Nanos, Span, Stream};
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use wire::limits::REQUEST_WINDOW;
+use wire::messages::ErrorDetail;
+use wire::{Encode, FileId, FrameKind, Header, Operation, Status};
+
+/// Parameters of requests that a connection may hold before it is paused, in bytes.
+pub(super) const PARAMS_HELD_MAX: usize = 64 * 1024;
+/// Replies that a connection may hold because the peer does not read, in bytes.
+pub(super) const REPLIES_HELD_MAX: usize = 256 * 1024;
+/// A sender that stays silent within a body for so many working intervals, of at least this length, is given up.
+const STALLS_MAX: u64 = 10;
+const STALL_NS_MIN: Nanos = 1_000_000_000;
+/// Frames handled before other tasks get their turn.
+const FRAMES_PER_TURN: usize = 32;
+
+/// Where a connection stands with the stream of incoming bytes.
+pub(super) enum Receiving {
+    /// Between frames.
+    Head,
+    /// The body of this call waits for its place.
+    Waiting {
+        call_id: u64,
+        size: usize,
+    },
+    Body {
+        call_id: u64,
+        places: Vec<RawSlice>,
+        _keep: Vec<Span>,
+        received: usize,
+        /// What was there when somebody last looked, and since when nothing was added to it.
+        seen: usize,
+        since: Nanos,
+    },
+    Discard {
+        left: usize,
+    },
+}
+
+pub(super) struct Held {
+    pub(super) call_id: u64,
+    pub(super) params_size: usize,
+    pub(super) arrived: Nanos,
+}
+
+pub(super) struct ConnectionState {
+    pub(super) receiving: Receiving,
+    pub(super) held: Vec<Held>,
+    pub(super) params_held: usize,
+    pub(super) replies_held: Rc<Cell<usize>>,
+    pub(super) body_waker: Option<Waker>,
+    /// While the driving task runs, replies wait for its end to travel together.
+    pub(super) corked: bool,
+    /// Replies go out, then the connection is closed.
+    pub(super) closing: bool,
+    pub(super) closed: bool,
+}
+
+pub(super) struct Connection {
+    pub(super) peer: Rc<Peer>,
+    pub(super) stream: Stream,
+    pub(super) link: RefCell<Link>,
+    pub(super) state: RefCell<ConnectionState>,
+}
+
+/// Counts a reply's bytes while it is queued.
+pub(super) struct ReplyHeld(Rc<Cell<usize>>, usize, #[allow(dead_code)] ReplyBody);
+
+impl Drop for ReplyHeld {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - self.1);
+    }
+}
+
+pub(super) enum Step {
+    Request(Header, Vec<u8>),
+    Progress,
+    Wait,
+}
+
+impl Connection {
+    pub(super) fn new(peer: Peer, stream: Stream) -> Connection {
+        Connection {
+            peer: Rc::new(peer),
+            link: RefCell::new(Link::new(stream.clone())),
+            stream,
+            state: RefCell::new(ConnectionState {
+                receiving: Receiving::Head,
+                held: Vec::new(),
+                params_held: 0,
+                replies_held: Rc::default(),
+                body_waker: None,
+                corked: false,
+                closing: false,
+                closed: false,
+            }),
+        }
+    }
+
+    pub(super) async fn run(self: &Rc<Self>, serving: &Rc<Serving>) {
+        let last_words = poll_fn(|cx| {
+            self.link.borrow_mut().set_waker(cx.waker());
+            self.state.borrow_mut().corked = true;
+            let end = self.advance(serving, cx.waker());
+            self.state.borrow_mut().corked = false;
+            match (end, self.flush()) {
+                (Err(LinkError::Protocol(status, words)), _) => Poll::Ready(Some((status, words))),
+                (Err(LinkError::Broken(_)), _) | (_, Err(_)) => Poll::Ready(None),
+                (Ok(()), Ok(true)) if self.is_finished() => Poll::Ready(None),
+                _ if self.state.borrow().closed => Poll::Ready(None),
+                _ => Poll::Pending,
+            }
+        })
+        .await;
+        if let Some((status, words)) = last_words {
+            self.say_goodbye(status, words);
+            hang_up(&serving.reactor, &self.stream).await;
+        } else if self.state.borrow().closing {
+            hang_up(&serving.reactor, &self.stream).await;
+        }
+        self.close();
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        self.state.borrow().closing
+    }
+
+    pub(super) fn flush(&self) -> Result<bool, LinkError> {
+        self.link.borrow_mut().flush()
+    }
+
+    /// Handles what has arrived.
+    pub(super) fn advance(self: &Rc<Self>, serving: &Rc<Serving>, waker: &Waker) -> Result<(), LinkError> {
+        for _ in 0..FRAMES_PER_TURN {
+            let step = self.step()?;
+            match step {
+                Step::Wait => return Ok(()),
+                Step::Progress => {}
+                Step::Request(header, params) => {
+                    let incoming = self.take_request(serving, header, params)?;
+                    serving.service.clone().request(incoming);
+                }
+            }
+        }
+        waker.wake_by_ref();
+        Ok(())
+    }
+
+    pub(super) fn step(&self) -> Result<Step, LinkError> {
+        let mut state = self.state.borrow_mut();
+        let mut link = self.link.borrow_mut();
+        if state.closed || state.closing {
+            return Ok(Step::Wait);
+        }
+        let done = match &mut state.receiving {
+            Receiving::Waiting { .. } => return Ok(Step::Wait),
+            Receiving::Body { places, received, .. } => link.receive_body(places, received)?,
+            Receiving::Discard { left } => link.discard_body(left)?,
+            Receiving::Head => {
+                if state.params_held > PARAMS_HELD_MAX || state.replies_held.get() > REPLIES_HELD_MAX {
+                    return Ok(Step::Wait);
+                }
+                return Ok(match link.next_frame()? {
+                    Some((header, params)) => Step::Request(header, params),
+                    None => Step::Wait,
+                });
+            }
+        };
+        if !done {
+            return Ok(Step::Wait);
+        }
+        state.receiving = Receiving::Head;
+        if let Some(waker) = state.body_waker.take() {
+            waker.wake();
+        }
+        Ok(Step::Progress)
+    }
+
+    pub(super) fn take_request(
+        self: &Rc<Self>,
+        serving: &Rc<Serving>,
+        header: Header,
+        params: Vec<u8>,
+    ) -> Result<Incoming, LinkError> {
+        let protocol = |status, words| Err(LinkError::Protocol(status, words));
+        if header.kind != FrameKind::Request {
+            return protocol(Status::BadMessage, "only requests are expected in this direction");
+        }
+        let Some(operation) = Operation::from_code(header.operation) else {
+            return protocol(Status::UnknownOperation, "operation is not known");
+        };
+        if header.level != self.peer.level || operation.level() != self.peer.level {
+            return protocol(Status::BadMessage, "operation does not belong to this connection's call level");
+        }
+        if operation.is_mutating() != (header.session_sequence != 0) {
+            return protocol(Status::BadMessage, "session sequence does not fit the operation");
+        }
+        let mut state = self.state.borrow_mut();
+        if state.held.len() >= REQUEST_WINDOW as usize {
+            return protocol(Status::WindowExceeded, "more requests than the window allows");
+        }
+        if state.held.iter().any(|held| held.call_id == header.call_id) {
+            return protocol(Status::BadMessage, "call id is in use");
+        }
+        let arrived = serving.reactor.now();
+        state.held.push(Held { call_id: header.call_id, params_size: params.len(), arrived });
+        state.params_held += params.len();
+        serving.requests_held.set(serving.requests_held.get() + 1);
+        serving.wake_watcher();
+        if header.body_size > 0 {
+            state.receiving = Receiving::Waiting { call_id: header.call_id, size: header.body_size as usize };
+        }
+        Ok(Incoming {
+            header,
+            operation,
+            params,
+            peer: self.peer.clone(),
+            arrived,
+            connection: self.clone(),
+            serving: serving.clone(),
+            answered: false,
+        })
+    }
+
+    /// Sends a reply, unless the connection is gone.
+    pub(super) fn respond(&self, serving: &Serving, mut header: Header, params: &[u8], body: ReplyBody, close: bool) {
+        let mut state = self.state.borrow_mut();
+        let Some(index) = state.held.iter().position(|held| held.call_id == header.call_id) else {
+            return;
+        };
+        let held = state.held.swap_remove(index);
+        serving.requests_held.set(serving.requests_held.get() - 1);
+        let was_paused = state.params_held > PARAMS_HELD_MAX;
+        state.params_held -= held.params_size;
+        let left = match &state.receiving {
+            Receiving::Waiting { call_id, size } if *call_id == header.call_id => Some(*size),
+            Receiving::Body { call_id, places, received, .. } if *call_id == header.call_id => {
+                Some(places.iter().map(|place| place.size).sum::<usize>() - received)
+            }
+            _ => None,
+        };
+        if let Some(left) = left {
+            state.receiving = Receiving::Discard { left };
+        }
+        if state.closed {
+            return;
+        }
+        state.closing |= close;
+        header.level = self.peer.level;
+        let slices = body.slices();
+        let owned = owned_size(&body) + params.len();
+        state.replies_held.set(state.replies_held.get() + owned);
+        let keep = ReplyHeld(state.replies_held.clone(), owned, body);
+        let mut link = self.link.borrow_mut();
+        link.enqueue(header, params, slices, 0, Some(Box::new(keep)));
+        if state.corked {
+            return;
+        }
+        // An error shows again when the driving task meets it.
+        let drained = link.flush().unwrap_or(false);
+        if !drained || left.is_some() || was_paused || close {
+            link.wake();
+        }
+    }
+
+    pub(super) fn show_life(&self, now: Nanos, interval: Nanos) {
+        let mut state = self.state.borrow_mut();
+        if state.closed {
+            return;
+        }
+        let stalled = match &mut state.receiving {
+            Receiving::Body { received, seen, since, .. } => {
+                if *received > *seen {
+                    *seen = *received;
+                    *since = now;
+                }
+                now.saturating_sub(*since) > STALLS_MAX * interval.max(STALL_NS_MIN)
+            }
+            _ => false,
+        };
+        if stalled {
+            drop(state);
+            self.close();
+            return;
+        }
+        let ids: Vec<u64> = state
+            .held
+            .iter()
+            .filter(|held| now.saturating_sub(held.arrived) >= interval)
+            .map(|held| held.call_id)
+            .collect();
+        let paused = !matches!(state.receiving, Receiving::Head)
+            || state.params_held > PARAMS_HELD_MAX
+            || state.replies_held.get() > REPLIES_HELD_MAX;
+        let mut link = self.link.borrow_mut();
+        // A peer that does not read its replies needs no further news.
+        if (ids.is_empty() && !paused) || link.has_queued() {
+            return;
+        }
+        let mut header = Header::new(FrameKind::Working, u16::from(paused));
+        header.level = self.peer.level;
+        link.enqueue(header, &ids.to_bytes(), Vec::new(), 0, None);
+        if !matches!(link.flush(), Ok(true)) {
+            link.wake();
+        }
+    }
+
+    pub(super) fn say_goodbye(&self, status: Status, words: &str) {
+        let mut header = Header::new(FrameKind::Goodbye, 0);
+        header.level = self.peer.level;
+        header.status = status as u32;
+        let detail = ErrorDetail { id: FileId(0), text: words.as_bytes() };
+        let mut link = self.link.borrow_mut();
+        link.enqueue(header, &detail.to_bytes(), Vec::new(), 0, None);
+        // The connection ends here either way.
+        let _ = link.flush();
+    }
+
+    pub(super) fn close(&self) {
+        let mut state = self.state.borrow_mut();
+        if state.closed {
+            return;
+        }
+        state.closed = true;
+        state.receiving = Receiving::Head;
+        if let Some(waker) = state.body_waker.take() {
+            waker.wake();
+        }
+        let mut link = self.link.borrow_mut();
+        link.shutdown();
+        link.wake();
+    }
+}
+
+/// Bytes of a body that the reply itself holds in memory.
+pub(super) fn owned_size(body: &ReplyBody) -> usize {
+    body.pieces
+        .iter()
+        .map(|piece| match piece {
+            BodyPiece::Bytes(bytes) => bytes.len(),
+            _ => 64,
+        })
+        .sum()
+}
+
+impl Connection {
+    pub(super) fn poll_body(&self, call_id: u64, waker: &Waker) -> Poll<Result<(), Disconnected>> {
+        let mut state = self.state.borrow_mut();
+        if state.closed {
+            return Poll::Ready(Err(Disconnected));
+        }
+        let Receiving::Body { call_id: receiving, places, received, .. } = &mut state.receiving else {
+            return Poll::Ready(Ok(()));
+        };
+        if *receiving != call_id {
+            return Poll::Ready(Ok(()));
+        }
+        let mut link = self.link.borrow_mut();
+        match link.receive_body(places, received) {
+            Ok(true) => {
+                state.receiving = Receiving::Head;
+                // More frames may be in the buffer already.
+                link.wake();
+                Poll::Ready(Ok(()))
+            }
+            Ok(false) => {
+                state.body_waker = Some(waker.clone());
+                Poll::Pending
+            }
+            // The driving task meets the same error and closes the connection.
+            Err(_) => {
+                link.wake();
+                Poll::Ready(Err(Disconnected))
+            }
+        }
+    }
+}

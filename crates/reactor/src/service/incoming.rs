@@ -1,0 +1,140 @@
+//! A request as the service sees it, from its parameters to its reply.
+
+use super::connection::{Connection, Receiving};
+use super::{Disconnected, Peer, Serving};
+use crate::link::{RawSlice, ReplyBody};
+use crate::{Nanos, Span};
+use std::future::poll_fn;
+use std::rc::Rc;
+use wire::messages::ErrorDetail;
+use wire::{Encode, FileId, FrameKind, Header, Operation, Status};
+
+/// A request on its way through the server. Dropped without a reply it answers `Io`.
+pub struct Incoming {
+    pub header: Header,
+    pub operation: Operation,
+    pub params: Vec<u8>,
+    pub peer: Rc<Peer>,
+    /// When the header was read.
+    pub arrived: Nanos,
+    pub(super) connection: Rc<Connection>,
+    pub(super) serving: Rc<Serving>,
+    pub(super) answered: bool,
+}
+
+impl Incoming {
+    /// Bytes of the request's body.
+    pub fn body_size(&self) -> usize {
+        self.header.body_size as usize
+    }
+
+    /// When the caller stops waiting.
+    pub fn deadline(&self) -> Nanos {
+        self.arrived + Nanos::from(self.header.remaining_ms) * 1_000_000
+    }
+
+    /// Whether the caller has stopped waiting.
+    pub fn expired(&self, now: Nanos) -> bool {
+        now > self.deadline()
+    }
+
+    /// Whether the reply can still reach the caller on this connection.
+    pub fn is_connected(&self) -> bool {
+        !self.connection.state.borrow().closed
+    }
+
+    /// Receives the body straight into `places`, whose sizes must add up to the body's. Panics when they don't.
+    pub async fn receive_body(&mut self, places: &[Span]) -> Result<(), Disconnected> {
+        let call_id = self.header.call_id;
+        let total: u64 = places.iter().map(|place| place.size).sum();
+        assert_eq!(total, u64::from(self.header.body_size));
+        if total == 0 {
+            return Ok(());
+        }
+        let connection = self.connection.clone();
+        {
+            let mut state = connection.state.borrow_mut();
+            match state.receiving {
+                Receiving::Waiting { call_id: waiting, .. } if waiting == call_id && !state.closed => {}
+                _ => return Err(Disconnected),
+            }
+            state.receiving = Receiving::Body {
+                call_id,
+                places: places.iter().map(RawSlice::of_span).collect(),
+                _keep: places.to_vec(),
+                received: 0,
+                seen: 0,
+                since: self.serving.reactor.now(),
+            };
+        }
+        let _guard = BodyGuard { connection: &connection, call_id };
+        poll_fn(|cx| connection.poll_body(call_id, cx.waker())).await?;
+        for place in places {
+            place.region.note_received(place.offset, place.size);
+        }
+        Ok(())
+    }
+
+    /// Answers `Ok` with these parameters.
+    pub fn reply(self, params: &impl Encode) {
+        self.reply_encoded(&params.to_bytes());
+    }
+
+    pub fn reply_encoded(self, params: &[u8]) {
+        self.answer(Status::Ok, params, ReplyBody::default());
+    }
+
+    pub fn reply_with_body(self, params: &impl Encode, body: ReplyBody) {
+        self.answer(Status::Ok, &params.to_bytes(), body);
+    }
+
+    /// Answers a failure. `text` is for people; `id` says which directory or file is stale. A request that no correct
+    /// peer sends also ends the connection.
+    pub fn fail(self, status: Status, id: FileId, text: &[u8]) {
+        assert_ne!(status, Status::Ok);
+        let detail = ErrorDetail { id, text };
+        self.answer(status, &detail.to_bytes(), ReplyBody::default());
+    }
+
+    /// Answers with an encoded reply of any status, such as a kept outcome.
+    pub fn answer(mut self, status: Status, params: &[u8], body: ReplyBody) {
+        self.send(status, params, body);
+    }
+
+    fn send(&mut self, status: Status, params: &[u8], body: ReplyBody) {
+        self.answered = true;
+        let mut header = Header::new(FrameKind::Reply, self.header.operation);
+        header.call_id = self.header.call_id;
+        header.status = status as u32;
+        let close = matches!(status, Status::BadMessage | Status::WrongServer | Status::UnknownOperation);
+        self.connection.respond(&self.serving, header, params, body, close);
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if !self.answered {
+            let detail = ErrorDetail { id: FileId(0), text: b"the server dropped the request" };
+            self.send(Status::Io, &detail.to_bytes(), ReplyBody::default());
+        }
+    }
+}
+
+/// Takes the places back when the handler goes away in the middle of a body.
+struct BodyGuard<'a> {
+    connection: &'a Connection,
+    call_id: u64,
+}
+
+impl Drop for BodyGuard<'_> {
+    fn drop(&mut self) {
+        let mut state = self.connection.state.borrow_mut();
+        if let Receiving::Body { call_id, places, received, .. } = &state.receiving
+            && *call_id == self.call_id
+        {
+            let left = places.iter().map(|place| place.size).sum::<usize>() - received;
+            state.receiving = Receiving::Discard { left };
+            self.connection.link.borrow().wake();
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! The serving side of the message layer: accepts connections, authenticates them, hands requests to a `Service` and
+//! sends its replies.
+//!
+//! Invariants:
+//! 1. A connection holds at most `REQUEST_WINDOW` requests, `PARAMS_HELD_MAX` bytes of their parameters (plus one
+//!    block) and `REPLIES_HELD_MAX` bytes of replies (plus one); beyond these it is not read, so the sender waits.
+//! 2. Every request gets exactly one reply, or its connection is closed.
+//! 3. A newer connection of the same session and level closes the older one before the service hears of it.
+//! 4. Nothing is borrowed while the service runs.
+
+mod connection;
+mod incoming;
+
+pub use incoming::Incoming;
+
+use crate::handshake::{HandshakeError, examine, refusal, send_welcome};
+use crate::link::RECEIVE_BUFFER_SIZE_MAX;
+use crate::{Class, Listener, Nanos, Reactor, Stream};
+use connection::{Connection, PARAMS_HELD_MAX, REPLIES_HELD_MAX};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use wire::handshake::{Role, Welcome};
+use wire::limits::{BYTES_WINDOW, PARAMS_SIZE_MAX, REQUEST_WINDOW};
+use wire::{Cluster, Status};
+
+/// A handshake takes at most this long.
+const HANDSHAKE_NS: Nanos = 10_000_000_000;
+/// Connections that may be in their handshake beyond `connections_max`.
+const STRANGERS_MAX: usize = 64;
+
+/// Who is at the other end of a connection, after authentication.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    /// Unique per server process.
+    pub connection: u64,
+    pub role: Role,
+    pub level: u8,
+    pub session: u64,
+    /// The peer's own index, when it is a server.
+    pub from_server: u32,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// What a server does with requests.
+pub trait Service: 'static {
+    /// A peer has proved itself. Answers whether its session is known here; with `resume` false a new one begins.
+    /// An error refuses the connection.
+    fn connected(&self, peer: &Peer, resume: bool) -> Result<bool, Status>;
+    fn disconnected(&self, peer: &Peer);
+    /// A request whose header and parameters are here. Its body, if any, waits until it is received or the reply is
+    /// given; until then nothing more is read from that connection.
+    fn request(self: Rc<Self>, incoming: Incoming);
+}
+
+pub struct ServeOptions {
+    pub cluster: Rc<Cluster>,
+    /// This server's index.
+    pub server: u32,
+    pub connections_max: usize,
+    /// Changes with every start.
+    pub incarnation: u64,
+    /// Time within which a request that is still held shows a sign of life.
+    pub working_interval: Nanos,
+}
+
+/// The connection ended before the body was there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Disconnected;
+
+type FenceKey = (u8, u8, u64, u32);
+
+struct Serving {
+    reactor: Reactor,
+    options: ServeOptions,
+    service: Rc<dyn Service>,
+    /// Ordered, so that whoever goes through all of them does it in the same order in every simulated run of a seed.
+    connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
+    fences: RefCell<BTreeMap<FenceKey, u64>>,
+    next_connection: Cell<u64>,
+    strangers: Cell<usize>,
+    refused: Cell<u64>,
+    closed: Cell<bool>,
+    requests_held: Cell<usize>,
+    watcher: RefCell<Option<Waker>>,
+    bytes_received: Cell<u64>,
+    bytes_sent: Cell<u64>,
+}
+
+/// Counters of the serving side.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ServeStatistics {
+    pub connections: usize,
+    pub connections_refused: u64,
+    pub bytes_received: u64,
+    pub bytes_sent: u64,
+}
+
+/// A running service.
+#[derive(Clone)]
+pub struct ServerHandle(Rc<Serving>);
+
+/// Starts to accept connections.
+pub fn serve(reactor: &Reactor, listener: Listener, options: ServeOptions, service: Rc<dyn Service>) -> ServerHandle {
+    let serving = Rc::new(Serving {
+        reactor: reactor.clone(),
+        options,
+        service,
+        connections: RefCell::default(),
+        fences: RefCell::default(),
+        next_connection: Cell::new(1),
+        strangers: Cell::new(0),
+        refused: Cell::new(0),
+        closed: Cell::new(false),
+        requests_held: Cell::new(0),
+        watcher: RefCell::default(),
+        bytes_received: Cell::new(0),
+        bytes_sent: Cell::new(0),
+    });
+    reactor.spawn(Class::Metadata, accept_all(serving.clone(), listener));
+    reactor.spawn(Class::Metadata, watch(serving.clone()));
+    ServerHandle(serving)
+}
+
+impl ServerHandle {
+    /// Stops accepting and closes all connections.
+    pub fn close(&self) {
+        self.0.closed.set(true);
+        let connections: Vec<_> = self.0.connections.borrow().values().cloned().collect();
+        for connection in connections {
+            connection.close();
+        }
+        self.0.wake_watcher();
+    }
+
+    /// The most memory that all connections together may hold, in bytes.
+    pub fn memory_max(&self) -> u64 {
+        let per_connection = RECEIVE_BUFFER_SIZE_MAX + PARAMS_HELD_MAX + PARAMS_SIZE_MAX + 2 * REPLIES_HELD_MAX + 8192;
+        ((self.0.options.connections_max + STRANGERS_MAX) * per_connection) as u64
+    }
+
+    pub fn statistics(&self) -> ServeStatistics {
+        let mut statistics = ServeStatistics {
+            connections: self.0.connections.borrow().len(),
+            connections_refused: self.0.refused.get(),
+            bytes_received: self.0.bytes_received.get(),
+            bytes_sent: self.0.bytes_sent.get(),
+        };
+        for connection in self.0.connections.borrow().values() {
+            let link = connection.link.borrow();
+            statistics.bytes_received += link.bytes_received;
+            statistics.bytes_sent += link.bytes_sent;
+        }
+        statistics
+    }
+
+    /// The peers that are connected now, with the bytes received from and sent to each.
+    pub fn peers(&self) -> Vec<(Peer, u64, u64)> {
+        let connections = self.0.connections.borrow();
+        let mut peers: Vec<_> = connections
+            .values()
+            .map(|connection| {
+                let link = connection.link.borrow();
+                ((*connection.peer).clone(), link.bytes_received, link.bytes_sent)
+            })
+            .collect();
+        peers.sort_by_key(|(peer, _, _)| peer.connection);
+        peers
+    }
+}
+
+async fn accept_all(serving: Rc<Serving>, listener: Listener) {
+    while !serving.closed.get() {
+        match listener.accept().await {
+            Ok((stream, _)) if serving.strangers.get() < STRANGERS_MAX => {
+                serving.strangers.set(serving.strangers.get() + 1);
+                serving.reactor.spawn(Class::Metadata, welcome(serving.clone(), stream));
+            }
+            Ok(_) => serving.refused.set(serving.refused.get() + 1),
+            // Out of descriptors, most likely: others will be closed.
+            Err(_) => serving.reactor.sleep(100_000_000).await,
+        }
+    }
+}
+
+/// One connection from its first byte to its last.
+async fn welcome(serving: Rc<Serving>, stream: Stream) {
+    let outcome = {
+        let limit = serving.reactor.now() + HANDSHAKE_NS;
+        let handshake = std::pin::pin!(serving.admit(&stream));
+        within(&serving.reactor, limit, handshake).await
+    };
+    serving.strangers.set(serving.strangers.get() - 1);
+    match outcome {
+        Some(Ok(connection)) => {
+            connection.run(&serving).await;
+            serving.forget(&connection);
+        }
+        Some(Err(HandshakeError::Refused(..))) => {
+            serving.refused.set(serving.refused.get() + 1);
+            hang_up(&serving.reactor, &stream).await;
+        }
+        Some(Err(HandshakeError::Broken(_))) | None => serving.refused.set(serving.refused.get() + 1),
+    }
+}
+
+/// Reads on for a moment, so that the peer gets our last words instead of a reset.
+async fn hang_up(reactor: &Reactor, stream: &Stream) {
+    let drain = async {
+        let mut scratch = [0; 1024];
+        while stream.recv(&mut scratch).await.is_ok_and(|received| received > 0) {}
+    };
+    within(reactor, reactor.now() + 1_000_000_000, std::pin::pin!(drain)).await;
+}
+
+/// The future's output, or `None` past the deadline.
+pub(crate) async fn within<T>(
+    reactor: &Reactor,
+    deadline: Nanos,
+    mut future: std::pin::Pin<&mut impl Future<Output = T>>,
+) -> Option<T> {
+    let mut sleep = std::pin::pin!(reactor.sleep_until(deadline));
+    poll_fn(|cx| {
+        if let Poll::Ready(value) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(value));
+        }
+        sleep.as_mut().poll(cx).map(|()| None)
+    })
+    .await
+}
+
+impl Serving {
+    async fn admit(&self, stream: &Stream) -> Result<Rc<Connection>, HandshakeError> {
+        let options = &self.options;
+        let hello = examine(&self.reactor, stream, &options.cluster, options.server).await?;
+        let key: FenceKey = (hello.role as u8, hello.level, hello.session, hello.from_server);
+        let older = self.fences.borrow().get(&key).copied();
+        if let Some(older) = older.and_then(|id| self.connections.borrow().get(&id).cloned()) {
+            older.close();
+            self.forget(&older);
+        }
+        let full = self.connections.borrow().len() >= options.connections_max;
+        let peer = Peer {
+            connection: self.next_connection.replace(self.next_connection.get() + 1),
+            role: hello.role,
+            level: hello.level,
+            session: hello.session,
+            from_server: hello.from_server,
+            uid: hello.uid,
+            gid: hello.gid,
+        };
+        let known = if full || self.closed.get() {
+            Err(if full { Status::TooManyConnections } else { Status::Draining })
+        } else {
+            self.service.connected(&peer, hello.resume)
+        };
+        let session_known = match known {
+            Ok(known) => known,
+            Err(status) => {
+                send_welcome(stream, &refusal(status)).await?;
+                return Err(HandshakeError::Refused(status, "the connection was refused"));
+            }
+        };
+        let connection = Rc::new(Connection::new(peer, stream.clone()));
+        self.fences.borrow_mut().insert(key, connection.peer.connection);
+        self.connections.borrow_mut().insert(connection.peer.connection, connection.clone());
+        let welcome = Welcome {
+            status: Status::Ok as u32,
+            request_window: REQUEST_WINDOW,
+            bytes_window: BYTES_WINDOW,
+            session_known,
+            incarnation: options.incarnation,
+            working_interval_ms: (options.working_interval / 1_000_000) as u32,
+        };
+        if let Err(error) = send_welcome(stream, &welcome).await {
+            connection.close();
+            self.forget(&connection);
+            return Err(error.into());
+        }
+        Ok(connection)
+    }
+
+    /// Takes a connection off the books, once.
+    fn forget(&self, connection: &Rc<Connection>) {
+        let peer = &connection.peer;
+        if self.connections.borrow_mut().remove(&peer.connection).is_none() {
+            return;
+        }
+        let key: FenceKey = (peer.role as u8, peer.level, peer.session, peer.from_server);
+        if self.fences.borrow().get(&key) == Some(&peer.connection) {
+            self.fences.borrow_mut().remove(&key);
+        }
+        let link = connection.link.borrow();
+        self.bytes_received.set(self.bytes_received.get() + link.bytes_received);
+        self.bytes_sent.set(self.bytes_sent.get() + link.bytes_sent);
+        drop(link);
+        self.requests_held.set(self.requests_held.get() - connection.state.borrow_mut().held.drain(..).count());
+        self.service.disconnected(peer);
+    }
+
+    fn wake_watcher(&self) {
+        if let Some(waker) = self.watcher.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+}
+
+/// Sends signs of life for requests that take long, and closes connections whose sender stalls within a body.
+async fn watch(serving: Rc<Serving>) {
+    while !serving.closed.get() {
+        poll_fn(|cx| {
+            if serving.requests_held.get() > 0 || serving.closed.get() {
+                return Poll::Ready(());
+            }
+            *serving.watcher.borrow_mut() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+        serving.reactor.sleep(serving.options.working_interval).await;
+        let now = serving.reactor.now();
+        let mut connections: Vec<_> = serving.connections.borrow().values().cloned().collect();
+        connections.sort_by_key(|connection| connection.peer.connection);
+        for connection in connections {
+            connection.show_life(now, serving.options.working_interval);
+        }
+    }
+}
