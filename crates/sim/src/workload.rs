@@ -120,8 +120,8 @@ impl Worker {
             Flavour::Names => (self.random.below(100) + 55).min(99),
         };
         match kind {
-            0..12 => self.open_some().await,
-            12..32 if !self.handles.is_empty() => self.write().await,
+            0..14 => self.open_some().await,
+            14..32 if !self.handles.is_empty() => self.write().await,
             32..50 if !self.handles.is_empty() => self.read().await,
             50..56 if !self.handles.is_empty() => self.on_handle().await,
             56..61 => self.append().await,
@@ -304,6 +304,9 @@ impl Worker {
     }
 
     async fn on_name(&mut self) {
+        if self.random.percent(12) {
+            return self.open_some().await;
+        }
         let action = match self.random.below(100) {
             0..30 => Action::Stat { path: self.some_name() },
             30..38 => Action::Unlink { path: self.some_file() },

@@ -51,13 +51,13 @@ fn run<T: 'static>(harness: &Harness, client: &SimClient, work: impl AsyncFnOnce
     wait(harness, &start(harness, client, work))
 }
 
-/// A file whose home is `home`; its name is found by trying.
-async fn file_at(file_system: &FileSystem, home: u32) -> File {
+/// A file whose home is `home`, and its path, which is found by trying.
+async fn file_at(file_system: &FileSystem, home: u32) -> (String, File) {
     for index in 0.. {
         let path = format!("/file{index}");
         let file = file_system.open(path.as_bytes(), &creating()).await.expect("create");
         if file_system.cluster().home_of(file.id) == Some(home) {
-            return file;
+            return (path, file);
         }
     }
     unreachable!("some name fits")
@@ -72,7 +72,7 @@ fn stop_between_two_truncates() {
     let harness = cluster(2);
     let client = harness.add_client();
     let file = run(&harness, &client, async |fs| {
-        let file = file_at(&fs, 0).await;
+        let (_, file) = file_at(&fs, 0).await;
         fs.write_at(&file, &[7; 3 * CHUNK_SIZE as usize], 0).await.expect("write");
         file
     });
@@ -144,5 +144,100 @@ fn cuts_lose_the_end_only() {
         harness.world.run_until(|| done.borrow().is_some(), 3_000_000 + round % 7 * 2_500_000);
         harness.world.cut(client.node, server);
         assert!(harness.world.now() < LIMIT, "it never ends");
+    }
+}
+
+/// Goal: a truncate that happened is told as such, though the file was removed before all servers had followed.
+/// Method: the server of the second chunk is parted from the home when the truncate and then the removal come.
+#[test]
+fn truncate_before_removal() {
+    let harness = cluster(2);
+    let (writer, remover) = (harness.add_client(), harness.add_client());
+    let (path, file) = run(&harness, &writer, async |fs| {
+        let (path, file) = file_at(&fs, 0).await;
+        fs.write_at(&file, &[7; 2 * CHUNK_SIZE as usize], 0).await.expect("write");
+        (path, file)
+    });
+    harness.world.partition(harness.node(0), harness.node(1));
+    let truncate = start(&harness, &writer, async move |fs| fs.truncate_file(&file, 100).await.map(|seen| seen.size));
+    harness.world.run_for(SECOND / 100);
+    run(&harness, &remover, async move |fs| fs.unlink(path.as_bytes()).await).expect("unlink");
+    harness.world.heal_all();
+    assert_eq!(wait(&harness, &truncate), Ok(100));
+}
+
+/// Goal: whoever still has the id of a removed directory is not told that a name is missing which is in the new one.
+/// Method: one server is parted from the directory's home so that it is marked and does not hear that the directory is
+/// gone, at each of many moments; a client with the old id asks that server for a name in the new directory, and lists.
+#[test]
+fn names_in_a_directory_made_again() {
+    let mut met = 0;
+    for step in 0..60 {
+        let harness = cluster(3);
+        let (maker, old) = (harness.add_client(), harness.add_client());
+        let id = run(&harness, &maker, async |fs| fs.mkdir(b"/d", 0o755).await.expect("mkdir").id);
+        let missing = run(&harness, &old, async |fs| fs.stat(b"/d/x").await.expect_err("nothing is there").status);
+        assert_eq!(missing, Status::NotFound);
+        let home = harness.cluster.home_of(id).expect("a home");
+        let parted = (home + 1) % 3;
+        let removal = start(&harness, &maker, async |fs| fs.rmdir(b"/d").await);
+        harness.world.run_for(step * 20_000);
+        harness.world.partition(harness.node(home), harness.node(parted));
+        let decided = harness.world.run_until(|| removal.borrow().is_some(), SECOND / 10);
+        if !decided {
+            continue;
+        }
+        wait(&harness, &removal).expect("the directory is empty");
+        let name = run(&harness, &maker, async move |fs| {
+            let id = fs.mkdir(b"/d", 0o755).await.expect("mkdir again").id;
+            let names = (0..).map(|index| format!("n{index}"));
+            let mut there = names.filter(|name| fs.cluster().dentry_server(id, name.as_bytes()) == parted);
+            let name = there.next().expect("some name fits");
+            fs.symlink(b"x", format!("/d/{name}").as_bytes()).await.expect("symlink");
+            name
+        });
+        // The server is asked by the old id; the name may be at another one by that, so all are tried.
+        let asked = start(&harness, &old, async move |fs| {
+            let mut seen = 0;
+            let mut count = |_: &client::DirectoryEntry| {
+                seen += 1;
+                true
+            };
+            fs.read_directory_server(b"/d", parted, false, &mut count).await.map(|()| seen)
+        });
+        let looked = start(&harness, &old, async move |fs| fs.lstat(format!("/d/{name}").as_bytes()).await);
+        harness.world.run_for(SECOND / 20);
+        harness.world.heal_all();
+        assert_eq!(wait(&harness, &asked), Ok(1), "step {step}");
+        assert!(wait(&harness, &looked).is_ok(), "step {step}");
+        met += 1;
+    }
+    assert!(met > 5, "the server was parted between its mark and the decision {met} times");
+}
+
+/// Goal: a read that overlaps the removal of its file gets the bytes or an error, never zeros in their place.
+/// Method: the home is near and the server of the second chunk is far, so that this chunk is freed before the read
+/// comes there, after the home has told the size.
+#[test]
+fn read_during_removal() {
+    let harness = cluster(3);
+    let (reader, remover) = (harness.add_client(), harness.add_client());
+    let (path, file) = run(&harness, &reader, async |fs| {
+        let (path, file) = file_at(&fs, 0).await;
+        fs.write_at(&file, &[7; 2 * CHUNK_SIZE as usize], 0).await.expect("write");
+        fs.close(&file).await;
+        (path, file)
+    });
+    harness.world.run_for(SECOND);
+    harness.world.set_latency(Some((reader.node, harness.node(1))), 50_000_000, 50_000_000);
+    let read = start(&harness, &reader, async move |fs| {
+        let mut place = vec![0; 2 * CHUNK_SIZE as usize];
+        fs.read_at(&file, &mut place, 0).await.map(|size| (size, place))
+    });
+    harness.world.run_for(2_000_000);
+    run(&harness, &remover, async move |fs| fs.unlink(path.as_bytes()).await).expect("unlink");
+    match wait(&harness, &read) {
+        Ok((size, place)) => assert!(size == place.len() && place.iter().all(|byte| *byte == 7)),
+        Err(error) => assert_eq!(error.status, Status::StaleFile, "{error}"),
     }
 }
