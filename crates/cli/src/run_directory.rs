@@ -130,6 +130,7 @@ impl RunDirectory {
         let written = options.open(&temporary).and_then(|mut file| file.write_all(text.as_bytes()));
         written
             .and_then(|()| fs::rename(&temporary, &path))
+            .inspect_err(|_| drop(fs::remove_file(&temporary)))
             .map_err(|error| failed(&self.path, &error, "make room or choose another one with --run-directory"))
     }
 

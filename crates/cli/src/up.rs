@@ -88,6 +88,7 @@ pub fn raise(
     };
     if let Some((cluster, settings)) = known {
         let missing = missing_servers(reactor, arguments, &directory, &cluster, &settings)?;
+        check_stores(reactor, &directory, &settings, &missing)?;
         let started = start(&directory, &cluster, &settings, &missing)?;
         return Ok(Raised { directory, cluster, settings, started });
     }
@@ -152,16 +153,6 @@ fn prepare(arguments: &Arguments, directory: &RunDirectory, reactor: &Reactor) -
     reactor.fill_random(&mut key);
     let id = u128::from_ne_bytes(id);
     let settings = Settings::for_new_cluster(arguments, id, count)?;
-    for index in 0..count {
-        let store = settings.store_of(index);
-        if store.exists() {
-            return Err(Failure::failed(format!(
-                "{} exists already: it may be the store of an earlier cluster; remove it if it is of no use, or choose \
-                 another directory with --dir",
-                store.display()
-            )));
-        }
-    }
     let ports = choose_ports(reactor, arguments.number("port") as u16, count)?;
     if settings.metrics_port != 0 {
         check_ports("--metrics-port", settings.metrics_port, count)?;
@@ -177,13 +168,66 @@ fn prepare(arguments: &Arguments, directory: &RunDirectory, reactor: &Reactor) -
             .create(&settings.stores)
             .map_err(|error| unusable(&settings, &error))?;
     }
-    // Found out here, where it can be said once, rather than by every server.
-    let probe = settings.stores.join(format!(".tabane-{:08x}", id >> 96));
-    DirBuilder::new()
-        .create(&probe)
-        .and_then(|()| std::fs::remove_dir(&probe))
-        .map_err(|error| unusable(&settings, &error))?;
+    check_room(&settings, count)?;
+    claim_stores(&settings, count)?;
     Ok((cluster, settings))
+}
+
+/// Refuses stores that are larger together than what their medium has free.
+fn check_room(settings: &Settings, count: u32) -> Outcome {
+    let (free, _) =
+        reactor::process::file_system_space(&settings.stores).map_err(|error| unusable(settings, &error))?;
+    let wanted = u64::from(count) * (settings.store_size + settings.journal_size);
+    if wanted > free {
+        return Err(Failure::failed(format!(
+            "{} with their journals want {} in {}, which has {} free; ask for less with --store memory:size=SIZE and \
+             --journal-size SIZE, or choose another directory with --dir",
+            plural(u64::from(count), "store"),
+            size_words(wanted),
+            settings.stores.display(),
+            size_words(free)
+        )));
+    }
+    Ok(())
+}
+
+/// Makes the directory of each store, so that it is ours and nobody else's. On failure none of them is left.
+fn claim_stores(settings: &Settings, count: u32) -> Outcome {
+    for index in 0..count {
+        let store = settings.store_of(index);
+        let Err(error) = DirBuilder::new().mode(0o700).create(&store) else { continue };
+        for claimed in 0..index {
+            // What can't be removed is empty, and its name tells whose it was.
+            let _ = std::fs::remove_dir(settings.store_of(claimed));
+        }
+        if error.kind() != std::io::ErrorKind::AlreadyExists {
+            return Err(unusable(settings, &error));
+        }
+        return Err(Failure::failed(format!(
+            "{} exists already: it may be the store of an earlier cluster; remove it if it is of no use, or choose another \
+             directory with --dir",
+            store.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses to start servers whose stores are gone: an empty one in their place would pass for lost files.
+fn check_stores(reactor: &Reactor, directory: &RunDirectory, settings: &Settings, indices: &[u32]) -> Outcome {
+    for index in indices {
+        let store = settings.store_of(*index);
+        let there =
+            store.is_dir() && reactor.storage(&store).is_ok_and(|storage| server::store::Store::exists(&*storage));
+        if !there {
+            return Err(Failure::failed(format!(
+                "the store of server {index}, {}, is gone, and what it held with it; put it back, or remove what is left of \
+                 the cluster with 'tabane down --run-directory {}'",
+                store.display(),
+                directory.path.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn unusable(settings: &Settings, error: &std::io::Error) -> Failure {

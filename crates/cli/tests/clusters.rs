@@ -116,20 +116,19 @@ fn refused_starts_leave_nothing() {
 }
 
 /// Goal: when one server can't start, the others are taken down again and its reason is told.
-/// Method: a metrics port that is taken after `up` has looked: server 1 finds its store's directory to be a file.
+/// Method: the superblock of one store is damaged while the cluster is down, then mended.
 #[test]
 fn one_failing_server_fails_all() {
     let ground = Ground::new("failing");
     ground.run(&["up", "--servers", "2"]);
     ground.run(&["down", "--keep"]);
-    let store = ground.stores().join("server-1");
-    std::fs::rename(&store, ground.path.join("aside")).unwrap();
-    std::fs::write(&store, "a file in the way").unwrap();
+    let superblock = ground.stores().join("server-1").join("super");
+    let bytes = std::fs::read(&superblock).unwrap();
+    std::fs::write(&superblock, vec![0xee; bytes.len()]).unwrap();
     let complaint = ground.fail(1, &["up"]);
     assert!(complaint.contains("server 1: ") && complaint.contains("server-1"), "{complaint}");
     assert!(reactor::process::ProcessId::of(ground.pid(0)).is_none(), "server 0 was left running");
-    std::fs::remove_file(&store).unwrap();
-    std::fs::rename(ground.path.join("aside"), &store).unwrap();
+    std::fs::write(&superblock, bytes).unwrap();
     ground.run(&["up"]);
 }
 
@@ -224,4 +223,58 @@ fn down_of_a_stopped_server() {
     drop(stranger.stdin.take());
     stranger.wait().unwrap();
     Command::new("kill").args(["-9", &first.to_string()]).status().unwrap();
+}
+
+/// Goal: of two clusters that want the same stores at once, at most one comes up, and the loser leaves the winner's data alone.
+/// Method: several rounds of two `up` at the same time; the winner holds a file through a crash and a restart.
+#[test]
+fn stores_belong_to_one_cluster() {
+    let ground = Ground::new("claim");
+    let directories: Vec<String> =
+        ["first", "second"].iter().map(|name| ground.path.join(name).display().to_string()).collect();
+    for _ in 0..4 {
+        let mut rivals: Vec<_> = directories
+            .iter()
+            .map(|directory| ground.start(&["up", "--servers", "2", "--run-directory", directory]))
+            .collect();
+        let came_up: Vec<bool> = rivals.iter_mut().map(|rival| rival.wait().unwrap().success()).collect();
+        assert!(came_up != [true, true], "two clusters share their stores");
+        if let Some(winner) = came_up.iter().position(|up| *up) {
+            let directory = &directories[winner];
+            ground.run(&["mkdir", "--cluster", directory, "/kept"]);
+            for index in 0..2 {
+                let pid = std::fs::read_to_string(format!("{directory}/server-{index}.pid")).unwrap();
+                let process = reactor::process::ProcessId::of(pid.split(' ').next().unwrap().parse().unwrap()).unwrap();
+                assert!(process.signal(reactor::process::SIGKILL).unwrap());
+                while process.is_alive() {}
+            }
+            ground.run(&["up", "--run-directory", directory]);
+            assert_eq!(ground.run(&["ls", "--cluster", directory, "/"]), "kept\n");
+            ground.run(&["down", "--run-directory", directory]);
+        }
+        assert!(directories.iter().all(|directory| !std::path::Path::new(directory).exists()));
+    }
+}
+
+/// Goal: a store that is gone is said to be gone, rather than replaced by an empty one.
+#[test]
+fn lost_store_is_refused() {
+    let ground = Ground::new("lost");
+    ground.run(&["up", "--servers", "2"]);
+    ground.kill(1);
+    std::fs::remove_dir_all(ground.stores().join("server-1")).unwrap();
+    let complaint = ground.fail(1, &["up"]);
+    assert!(complaint.contains("server 1") && complaint.contains("is gone"), "{complaint}");
+    ground.run(&["down"]);
+    assert!(!ground.run_directory().exists());
+}
+
+/// Goal: stores that their medium can't hold are refused, with both sizes, and nothing is left.
+#[test]
+fn too_large_stores_are_refused() {
+    let ground = Ground::new("large");
+    let store = format!("memory:{},size=60T", ground.stores().display());
+    let complaint = ground.fail(1, &["up", "--servers", "2", "--store", &store]);
+    assert!(complaint.contains("free") && complaint.contains("size=SIZE"), "{complaint}");
+    assert!(!ground.run_directory().exists() && !ground.stores().exists());
 }
