@@ -184,6 +184,10 @@ impl Nemesis {
             }
             Fault::Partition => {
                 let (one, other) = self.pair(harness, server, clients);
+                if self.random.percent(50) {
+                    // Then both sides know that the connection is gone, and cannot have another.
+                    harness.world.cut(one, other);
+                }
                 harness.world.partition(one, other);
                 self.later(harness, Remedy::Heal(one, other));
             }

@@ -122,6 +122,8 @@ impl Profile {
             0 => all_sizes.to_vec(),
             which => vec![all_sizes[which as usize - 1]],
         };
+        // Sessions are given up on before their clients give up.
+        let forgetful = random.percent(20);
         let latency_min = random.between(5_000, 200_000);
         Profile {
             seed,
@@ -135,9 +137,9 @@ impl Profile {
             store_size: if random.percent(6) { random.between(1, 3) << 20 } else { STORE_SIZE },
             // A small journal makes checkpoints frequent.
             journal_size: *random.choose(&[64 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 8 << 20]),
-            client_timeout: random.between(2, 10) * SECOND,
+            client_timeout: if forgetful { 20 * SECOND } else { random.between(2, 10) * SECOND },
             server_timeout: random.between(1, 4) * SECOND,
-            session_grace: random.between(3, 60) * SECOND,
+            session_grace: if forgetful { random.between(1, 10) * SECOND / 5 } else { random.between(3, 60) * SECOND },
             faults: if wishes.no_faults { Faults::default() } else { faults },
             fault_count: random.between(1, 16),
             pause_max: *random.choose(&[0, MILLISECOND, 20 * MILLISECOND]),

@@ -3,15 +3,15 @@
 
 use crate::history::{Action, Finding, Operation, Outcome, Path};
 use crate::linearize::{self, Object, Span, Verdict};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileId, Kind, Status};
 
 /// Which inode a name leads to, as far as anyone was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Identity {
     Known(FileId),
-    /// The one that this operation made.
-    MadeBy(usize),
+    /// One that was made by an operation of unknown outcome.
+    Untold,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +30,8 @@ pub struct Tree {
 
 struct Names<'a> {
     operations: Vec<(usize, &'a Operation)>,
+    /// Permission bits that anybody saw.
+    modes: BTreeSet<u32>,
 }
 
 /// What the model says to an operation: the new node at its path, or the error.
@@ -58,12 +60,12 @@ impl Tree {
         self.nodes.keys().all(|other| other == path || !other.parts.starts_with(&path.parts))
     }
 
-    fn answer(&self, number: usize, action: &Action) -> Answer {
+    fn answer(&self, action: &Action) -> Answer {
         let here = |path: &Path| self.node(path).map(|node| node.cloned());
         let existing = |path: &Path| here(path)?.ok_or(Status::NotFound);
         // Every symbolic link of the histories leads nowhere.
         let followed = |path: &Path| existing(path).and_then(|node| refuse(node, Kind::Symlink, Status::NotFound));
-        let made = |kind, mode, target| Node { kind, identity: Identity::MadeBy(number), mode, target };
+        let made = |kind, mode, target| Node { kind, identity: Identity::Untold, mode, target };
         match action {
             Action::Open { path, create, exclusive, mode, .. } => match here(path)? {
                 None if *create => Ok(Some(made(Kind::File, *mode, None))),
@@ -157,9 +159,15 @@ impl Object for Names<'_> {
     }
 
     fn apply(&self, state: &Tree, operation: usize) -> Option<Tree> {
-        let (number, operation) = &self.operations[operation];
+        let (_, operation) = &self.operations[operation];
+        if let (Outcome::Unknown(_), Action::ChangeMode { mode, .. }) = (&operation.outcome, &operation.action)
+            && !self.modes.contains(mode)
+        {
+            // What nobody saw explains nothing.
+            return None;
+        }
         let path = operation.path().cloned().or_else(|| path_of(&operation.action))?;
-        let answer = state.answer(*number, &operation.action);
+        let answer = state.answer(&operation.action);
         let node = match (&operation.outcome, answer) {
             (Outcome::Failed(told), Err(status)) => return same_refusal(*told, status).then(|| state.clone()),
             (Outcome::Failed(_), Ok(_)) | (_, Err(_)) => return None,
@@ -186,7 +194,11 @@ pub fn check(operations: &[Operation]) -> Vec<Finding> {
     for (name, operations) in groups {
         let spans: Vec<Span> =
             operations.iter().map(|(_, operation)| Span { start: operation.start, end: operation.end }).collect();
-        let names = Names { operations };
+        let modes = operations.iter().filter_map(|(_, operation)| match &operation.outcome {
+            Outcome::Seen(seen) => Some(seen.mode),
+            _ => None,
+        });
+        let names = Names { modes: modes.collect(), operations };
         match linearize::check(&names, &spans) {
             Verdict::Linearizable => {}
             Verdict::Impossible(missing) => {
