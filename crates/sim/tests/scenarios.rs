@@ -241,3 +241,90 @@ fn read_during_removal() {
         Err(error) => assert_eq!(error.status, Status::StaleFile, "{error}"),
     }
 }
+
+/// Goal: exactly once also when far more is asked at a time than a window holds, over connections that keep breaking.
+/// Method: one client makes 200 files at once, each exclusively and over several servers, reads them back and removes
+/// them, while all its connections and some between servers are cut again and again.
+#[test]
+fn more_than_a_window_at_once() {
+    const COUNT: usize = 200;
+    let harness = cluster(4);
+    harness.world.set_latency(None, 500_000, 1_500_000);
+    let client = harness.add_client();
+    let stories: Vec<_> = (0..COUNT)
+        .map(|index| {
+            start(&harness, &client, async move |fs| {
+                let path = format!("/file{index}");
+                let how = OpenHow { exclusive: true, ..creating() };
+                let file = fs.open(path.as_bytes(), &how).await.expect("create");
+                let bytes = vec![index as u8 + 1; 2 * CHUNK_SIZE as usize + index * 10];
+                assert_eq!(fs.write_at(&file, &bytes, 100).await.expect("write"), bytes.len());
+                let mut place = vec![0xee; bytes.len() + 200];
+                let size = fs.read_at(&file, &mut place, 0).await.expect("read");
+                assert!(size == bytes.len() + 100 && place[..100] == [0; 100] && place[100..size] == bytes);
+                fs.unlink(path.as_bytes()).await.expect("unlink");
+            })
+        })
+        .collect();
+    let mut round = 0;
+    while stories.iter().any(|story| story.borrow().is_none()) {
+        round += 1;
+        harness.world.run_until(|| false, 10_000_000 + round % 5 * 3_000_000);
+        let server = (round % 4) as u32;
+        harness.world.cut(client.node, harness.node(server));
+        harness.world.cut(harness.node(server), harness.node((server + 1) % 4));
+        assert!(harness.world.now() < LIMIT, "it never ends");
+    }
+    assert!(round > 5, "connections were cut {round} times");
+}
+
+/// Goal: a listing of many pages shows every name that stayed exactly once, whatever comes and goes meanwhile.
+/// Method: long names fill several pages of each server; half of them stay, the others are removed and made again while
+/// the directory is listed, whole and by server.
+#[test]
+fn listing_in_pages() {
+    const COUNT: usize = 3000;
+    let name = |index: usize| format!("/d/{index:06}{}", "x".repeat(200));
+    let harness = cluster(2);
+    let (maker, lister) = (harness.add_client(), harness.add_client());
+    run(&harness, &maker, async move |fs| {
+        fs.mkdir(b"/d", 0o755).await.expect("mkdir");
+        for index in 0..COUNT {
+            fs.symlink(b"x", name(index).as_bytes()).await.expect("symlink");
+        }
+    });
+    let restless = start(&harness, &maker, async move |fs| {
+        for index in (1..COUNT).step_by(2).chain((1..COUNT).step_by(2)) {
+            fs.unlink(name(index).as_bytes()).await.expect("unlink");
+            fs.symlink(b"x", name(index).as_bytes()).await.expect("symlink");
+        }
+    });
+    let mut listings = 0;
+    while restless.borrow().is_none() {
+        listings += 1;
+        let by_server = listings % 2 == 0;
+        let names = run(&harness, &lister, async move |fs| {
+            let mut names = Vec::new();
+            let mut keep = |entry: &client::DirectoryEntry| {
+                names.push(String::from_utf8_lossy(&entry.name[..6]).into_owned());
+                true
+            };
+            if by_server {
+                for server in 0..2 {
+                    fs.read_directory_server(b"/d", server, true, &mut keep).await.expect("list");
+                }
+            } else {
+                fs.read_directory(b"/d", &mut keep).await.expect("list");
+            }
+            names
+        });
+        let mut sorted = names.clone();
+        sorted.sort();
+        sorted.dedup();
+        assert_eq!(sorted.len(), names.len(), "a name is shown twice");
+        for index in (0..COUNT).step_by(2) {
+            assert!(sorted.binary_search(&format!("{index:06}")).is_ok(), "{index} is missed");
+        }
+    }
+    assert!(listings > 5, "the directory was listed {listings} times");
+}
