@@ -36,6 +36,32 @@ fn trees_in_and_out() {
     assert_eq!(status["servers"].as_array().unwrap().iter().map(chunks).sum::<u64>(), 0);
 }
 
+/// Goal: a file is never copied onto itself, nor a directory into itself, by whatever name.
+#[test]
+fn nothing_is_copied_onto_itself() {
+    let ground = Ground::new("itself");
+    ground.run(&["up", "--servers", "2"]);
+    ground.run(&["mkdir", "-p", "/a/b"]);
+    std::fs::write(ground.path.join("letter"), "hello").unwrap();
+    ground.run(&["cp", "letter", ":/f"]);
+    ground.run(&["ln", "-s", "f", "/lf"]);
+    ground.run(&["ln", "-s", "/", "/root"]);
+    for [source, target] in
+        [[":/f", ":/f"], [":/f", ":/a/../f"], [":/f", ":/lf"], [":/lf", ":/f"], [":/f", ":/root/"], [":/root/f", ":/"]]
+    {
+        let complaint = ground.fail(1, &["cp", source, target]);
+        assert!(complaint.contains("are the same file"), "cp {source} {target}: {complaint}");
+        assert_eq!(ground.run(&["cat", "/f"]), "hello", "after cp {source} {target}");
+    }
+    ground.run(&["ln", "-s", "/a", "/la"]);
+    for target in [":/a/c", ":/la/c", ":/la/b/c/d", ":/root/a/b", ":/a/b/../c"] {
+        let complaint = ground.fail(1, &["cp", "-r", ":/a", target]);
+        assert!(complaint.contains("into itself"), "cp -r :/a {target}: {complaint}");
+    }
+    ground.run(&["cp", "-r", ":/a", ":/other"]);
+    assert_eq!(ground.run(&["find", "/other"]).lines().count(), 2);
+}
+
 /// Goal: `find` finds what find(1) finds.
 /// Method: the same conditions on the tree and on its copy.
 #[test]

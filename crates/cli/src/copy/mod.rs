@@ -17,11 +17,14 @@ use reactor::Reactor;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use wire::FileId;
 
 /// Larger files are copied in pieces of this size, several at a time.
 const PIECE_SIZE: u64 = 4 << 20;
 /// Files that wait at most before directories are listed no further.
 const ENTRIES_MAX: usize = 1 << 18;
+/// Directories above a target that are looked at; a path has no more.
+const ANCESTORS_MAX: usize = 2048;
 /// Incomplete files that are named after an interruption.
 const NAMED_MAX: usize = 20;
 
@@ -137,6 +140,13 @@ impl Copy {
     }
 
     async fn copy_file(&self, entry: Entry) -> Step {
+        // Opening the target empties it, which must not happen to the source under another name.
+        if let Some(id) = self.target.identity(&entry.target).await
+            && entry.place.identity(&entry.source).await == Some(id)
+        {
+            let (source, target) = (entry.place.show(&entry.source), self.target.show(&entry.target));
+            return Err(format!("{source} and {target} are the same file"));
+        }
         let from = Source::open(&entry.place, &entry.source).await?;
         self.incomplete.borrow_mut().insert(entry.target.clone());
         let to = Target::create(&self.target, &entry.target, self.chunk_size).await?;
@@ -179,11 +189,11 @@ impl Copy {
     /// Copies pieces of a large file until none is left; who copies the last one finishes the file.
     async fn copy_pieces(&self, transfer: Rc<Transfer>) -> Step {
         let outcome = self.copy_next_pieces(&transfer).await;
-        if outcome.is_err() {
-            transfer.failed.set(true);
-        }
         transfer.hands.set(transfer.hands.get() - 1);
-        outcome?;
+        // One file fails once, however many of its pieces do.
+        if outcome.is_err() && !transfer.failed.replace(true) {
+            return outcome;
+        }
         if transfer.hands.get() > 0 || transfer.failed.get() {
             return Ok(());
         }
@@ -316,7 +326,7 @@ async fn begin(copy: &Copy, sources: Vec<(Place, Vec<u8>)>, target: Vec<u8>) -> 
                     Some(name) if into => join(&target, name),
                     _ => target.clone(),
                 };
-                if is_within(&place, &source, copy, &target) {
+                if facts.kind == EntryKind::Directory && is_within(&place, &source, copy, &target).await {
                     copy.say_failed(&format!("{}: can't be copied into itself", place.show(&source)));
                     continue;
                 }
@@ -327,13 +337,31 @@ async fn begin(copy: &Copy, sources: Vec<(Place, Vec<u8>)>, target: Vec<u8>) -> 
     Ok(())
 }
 
-/// Whether a target inside the cluster lies at or below a source inside the cluster.
-fn is_within(place: &Place, source: &[u8], copy: &Copy, target: &[u8]) -> bool {
-    let parts = |path: &[u8]| -> Vec<Vec<u8>> {
-        let components = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".");
-        components.map(<[u8]>::to_vec).collect()
-    };
-    matches!((place, &copy.target), (Place::Cluster(_), Place::Cluster(_))) && parts(target).starts_with(&parts(source))
+/// Whether a target inside the cluster is a source directory inside the cluster or lies beneath it, by whatever name:
+/// decided by the identities of the directories above the target.
+async fn is_within(place: &Place, source: &[u8], copy: &Copy, target: &[u8]) -> bool {
+    let Some(id) = place.identity(source).await else { return false };
+    let mut path = target.to_vec();
+    let mut found = copy.target.identity(&path).await;
+    while found.is_none() && !path.is_empty() {
+        // What does not exist yet will lie in what does.
+        path.truncate(path.iter().rposition(|byte| *byte == b'/').unwrap_or(0));
+        let existing: &[u8] = if path.is_empty() { b"/" } else { &path };
+        found = copy.target.identity(existing).await;
+    }
+    if path.is_empty() {
+        path.push(b'/');
+    }
+    for _ in 0..ANCESTORS_MAX {
+        match found {
+            Some(above) if above == id => return true,
+            Some(above) if above != FileId::ROOT => {}
+            _ => return false,
+        }
+        path = join(&path, b"..");
+        found = copy.target.identity(&path).await;
+    }
+    false
 }
 
 /// Copies everything, then completes the directories.

@@ -12,6 +12,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use wire::FileId;
 
 /// Entries of one page of a listing of this machine.
 const PAGE_COUNT: usize = 256;
@@ -147,6 +148,14 @@ impl Place {
                 files.stat(path).await.explain(path).map(|found| Facts::of_attributes(&found))
             }
             Place::Cluster(files) => files.lstat(path).await.explain(path).map(|found| Facts::of_attributes(&found)),
+        }
+    }
+
+    /// Which file of the cluster a path leads to, links followed; `None` for local paths, and where there is nothing.
+    pub async fn identity(&self, path: &[u8]) -> Option<FileId> {
+        match self {
+            Place::Local => None,
+            Place::Cluster(files) => files.stat(path).await.ok().map(|found| found.id),
         }
     }
 
