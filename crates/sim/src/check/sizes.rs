@@ -7,7 +7,7 @@
 
 use super::chunks::pieces;
 use super::files::{Event, FileHistory, What};
-use crate::history::{Finding, Moment, NEVER};
+use crate::history::{Finding, Moment};
 
 /// The file had this size at one moment.
 struct Base {
@@ -121,11 +121,10 @@ fn right_among_appends(file: &FileHistory, seen: &Event, claim: Claim) -> bool {
     }
 }
 
-const _: () = assert!(NEVER == Moment::MAX);
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::NEVER;
     use wire::FileId;
 
     fn run(whats: Vec<(u64, u64, What)>) -> usize {

@@ -35,7 +35,6 @@ fn overtaken(file: &FileHistory, end: u64, seen: &Event) -> bool {
         let changes = match event.what {
             What::SetTime { .. } => true,
             What::Write { size, .. } | What::Append { size, .. } => mtime < CLOCK_MIN && size > 0,
-            What::Truncate { .. } => false,
             _ => false,
         };
         changes && event.start > end && event.end < seen.start
