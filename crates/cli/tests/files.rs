@@ -62,6 +62,108 @@ fn nothing_is_copied_onto_itself() {
     assert_eq!(ground.run(&["find", "/other"]).lines().count(), 2);
 }
 
+/// Goal: files and links are told apart by what they are also when trees and links are copied: no file loses its bytes.
+/// Method: links to links, links copied as links, and trees whose copy leads back to them.
+#[test]
+fn links_do_not_hide_what_is_the_same() {
+    let ground = Ground::new("same");
+    std::fs::write(ground.path.join("f"), "precious").unwrap();
+    ground.run(&["up", "--servers", "2"]);
+    ground.run(&["mkdir", "-p", "/a", "/b/a"]);
+    ground.run(&["cp", "f", ":/f"]);
+    ground.run(&["cp", "f", ":/a/g"]);
+    for (leads_to, link) in
+        [("f", "/lf"), ("/", "/root"), ("lf", "/llf"), ("/a/g", "/b/a/g"), ("/new", "/dangling"), ("loop", "/loop")]
+    {
+        ground.run(&["ln", "-s", leads_to, link]);
+    }
+    let refuses = |options: &[&str], source: &str, target: &str, shown: &str| {
+        let words = ground.fail(1, &[&["cp"], options, &[source, target]].concat());
+        assert!(words.contains(&format!("'{source}' and '{shown}' are the same file")), "{source} {target}: {words}");
+        assert_eq!(ground.run(&["cat", "/f"]), "precious", "{source} {target}");
+        assert!(ground.run(&["ls", "-l", "/"]).contains(" lf -> f\n"), "{source} {target}");
+    };
+    refuses(&[], ":/f", ":/llf", ":/llf");
+    refuses(&[], ":/lf", ":/llf", ":/llf");
+    refuses(&[], ":/f", ":/root/", ":/root/f");
+    // With -r a link is copied as such: not over itself, nor over the file that it leads to.
+    for (source, target) in
+        [(":/lf", ":/f"), (":/lf", ":/lf"), (":/lf", ":/a/../lf"), (":/f", ":/lf"), (":/llf", ":/f")]
+    {
+        refuses(&["-r"], source, target, target);
+    }
+    let words = ground.fail(1, &["cp", "-r", ":/a", ":/b"]);
+    assert!(words.contains("':/a/g' and ':/b/a/g' are the same file"), "{words}");
+    assert_eq!(ground.run(&["cat", "/a/g"]), "precious");
+
+    // What only looks alike is copied: other files, links over links to the same file, links that lead nowhere.
+    ground.run(&["cp", ":/f", ":/a/f"]);
+    ground.run(&["cp", ":/a/f", ":/a/../f"]);
+    ground.run(&["cp", "-r", ":/lf", ":/llf"]);
+    ground.run(&["cp", "-r", ":/loop", ":/b/loop"]);
+    ground.run(&["cp", "-r", ":/loop", ":/b/loop"]);
+    assert!(ground.run(&["ls", "-l", "/"]).contains(" llf -> f\n"));
+    ground.run(&["cp", ":/f", ":/dangling"]);
+    assert_eq!(ground.run(&["cat", "/new", "/a/f", "/f"]), "precious".repeat(3));
+}
+
+/// Goal: a tree is never copied into itself, however the target is spelled: nothing is made.
+#[test]
+fn trees_are_not_copied_into_themselves() {
+    let ground = Ground::new("into-itself");
+    ground.run(&["up", "--servers", "2"]);
+    ground.run(&["mkdir", "-p", "/a/d/e", "/ab", "/other/a"]);
+    for (leads_to, link) in [("/a", "/la"), ("a/d", "/deep"), ("/a/d/e", "/other/a/d")] {
+        ground.run(&["ln", "-s", leads_to, link]);
+    }
+    let all = || {
+        let mut paths: Vec<String> = ground.run(&["find", "/"]).lines().map(str::to_owned).collect();
+        paths.sort();
+        paths
+    };
+    let before = all();
+    let cases = [
+        (":/a", ":/a", ":/a/a"),
+        (":/a", ":/a/c", ":/a/c"),
+        (":/a", ":/la", ":/la/a"),
+        (":/a", ":/la/c", ":/la/c"),
+        (":/a", ":/deep", ":/deep/a"),
+        (":/a", ":/deep/c", ":/deep/c"),
+        (":/a", ":/deep/../c", ":/deep/../c"),
+        (":/a", ":/ab/../a/d", ":/ab/../a/d/a"),
+        (":/la/", ":/a/c", ":/a/c"),
+        (":/", ":/ab", ":/ab"),
+    ];
+    for (source, target, shown) in cases {
+        let words = ground.fail(1, &["cp", "-r", source, target]);
+        let expected = format!("cannot copy a directory, '{source}', into itself, '{shown}'");
+        assert!(words.contains(&expected), "{source} {target}: {words}");
+        assert_eq!(all(), before, "{source} {target}");
+    }
+    // A link on the way leads back into the source.
+    let words = ground.fail(1, &["cp", "-r", ":/a", ":/other"]);
+    assert!(words.contains("cannot copy a directory, ':/a/d', into itself, ':/other/a/d'"), "{words}");
+    assert_eq!(all(), before);
+
+    // A name that begins alike, a link that leads away, and a parent of the source are other directories.
+    ground.run(&["cp", "-r", ":/a", ":/ab"]);
+    ground.run(&["cp", "-r", ":/a", ":/deep/../../c"]);
+    ground.run(&["cp", "-r", ":/a/d", ":/"]);
+    assert_eq!(ground.run(&["find", "/ab", "/c", "/d", "--count"]), "9\n");
+}
+
+/// Goal: a large file that fails is complained about once, however many of its pieces fail.
+/// Method: more than the store can hold, with many pieces under way at once.
+#[test]
+fn failures_are_counted_by_files() {
+    let ground = Ground::new("full");
+    std::fs::write(ground.path.join("large"), vec![7; 100 << 20]).unwrap();
+    ground.run(&["up", "--servers", "1"]);
+    let words = ground.fail(1, &["cp", "--jobs", "16", "large", ":/large"]);
+    assert_eq!(words.matches("no space").count(), 1, "{words}");
+    assert!(words.contains("1 of the entries"), "{words}");
+}
+
 /// Goal: `find` finds what find(1) finds.
 /// Method: the same conditions on the tree and on its copy.
 #[test]

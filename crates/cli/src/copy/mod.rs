@@ -23,8 +23,6 @@ use wire::FileId;
 const PIECE_SIZE: u64 = 4 << 20;
 /// Files that wait at most before directories are listed no further.
 const ENTRIES_MAX: usize = 1 << 18;
-/// Directories above a target that are looked at; a path has no more.
-const ANCESTORS_MAX: usize = 2048;
 /// Incomplete files that are named after an interruption.
 const NAMED_MAX: usize = 20;
 
@@ -42,6 +40,8 @@ struct Entry {
     source: Vec<u8>,
     target: Vec<u8>,
     facts: Facts,
+    /// The directory that is copied with all that is in it, where both sides are the cluster: nothing is put into it.
+    whole: Option<FileId>,
 }
 
 /// A large file under way.
@@ -120,19 +120,53 @@ impl Copy {
                 entry.place.show(&entry.source)
             ));
         }
+        // A link that is in the way may lead anywhere.
+        if let Some(whole) = entry.whole
+            && self.target.is_symlink(&entry.target).await
+        {
+            self.check_not_within(&entry.place, &entry.source, &entry.target, whole).await?;
+        }
         self.target.make_directory(&entry.target).await?;
         let mut listing = entry.place.list(&entry.source).await?;
         while let Some(page) = listing.next().await? {
             for (name, facts) in page {
                 let (source, target) = (join(&entry.source, &name), join(&entry.target, &name));
-                self.add_entry(Entry { place: entry.place.clone(), source, target, facts });
+                self.add_entry(Entry { place: entry.place.clone(), source, target, facts, whole: entry.whole });
             }
         }
         self.folders.borrow_mut().push(Rc::new(entry));
         Ok(())
     }
 
+    /// Whether both sides are the cluster: only then can a source and its target be the same.
+    fn is_within_cluster(&self, source: &Place) -> bool {
+        matches!((source, &self.target), (Place::Cluster(_), Place::Cluster(_)))
+    }
+
+    /// Errors: the target `is_same` as the source.
+    fn check_not_same(&self, entry: &Entry, is_same: bool) -> Step {
+        let (source, target) = (entry.place.show(&entry.source), self.target.show(&entry.target));
+        if is_same { Err(format!("'{source}' and '{target}' are the same file")) } else { Ok(()) }
+    }
+
+    /// Errors: the target is the directory `whole`, or lies beneath it, by whatever name.
+    async fn check_not_within(&self, place: &Place, source: &[u8], target: &[u8], whole: FileId) -> Step {
+        if self.target.lies_within(target, whole).await? {
+            let (source, target) = (place.show(source), self.target.show(target));
+            return Err(format!("cannot copy a directory, '{source}', into itself, '{target}'"));
+        }
+        Ok(())
+    }
+
     async fn copy_symlink(&self, entry: Entry) -> Step {
+        // What is in the way is removed, which must not happen to the link itself, nor to what it leads to.
+        if self.is_within_cluster(&entry.place)
+            && let Some(id) = self.target.identity(&entry.target, false).await?
+        {
+            let itself = entry.place.identity(&entry.source, false).await?;
+            let leads_to = entry.place.identity(&entry.source, true).await?;
+            self.check_not_same(&entry, itself == Some(id) || leads_to == Some(id))?;
+        }
         let link = entry.place.read_symlink(&entry.source).await?;
         self.target.make_symlink(&link, &entry.target, &entry.facts).await?;
         add(&self.progress.files_done, 1);
@@ -141,11 +175,11 @@ impl Copy {
 
     async fn copy_file(&self, entry: Entry) -> Step {
         // Opening the target empties it, which must not happen to the source under another name.
-        if let Some(id) = self.target.identity(&entry.target).await
-            && entry.place.identity(&entry.source).await == Some(id)
+        if self.is_within_cluster(&entry.place)
+            && let Some(id) = self.target.identity(&entry.target, true).await?
         {
-            let (source, target) = (entry.place.show(&entry.source), self.target.show(&entry.target));
-            return Err(format!("{source} and {target} are the same file"));
+            let source = entry.place.identity(&entry.source, true).await?;
+            self.check_not_same(&entry, source == Some(id))?;
         }
         let from = Source::open(&entry.place, &entry.source).await?;
         self.incomplete.borrow_mut().insert(entry.target.clone());
@@ -318,50 +352,30 @@ async fn begin(copy: &Copy, sources: Vec<(Place, Vec<u8>)>, target: Vec<u8>) -> 
         )));
     }
     for (place, source) in sources {
-        // Without -r a symbolic link stands for what it leads to.
-        match place.facts(&source, !copy.recursive).await {
+        let target = match base_name(&source) {
+            Some(name) if into => join(&target, name),
+            _ => target.clone(),
+        };
+        match operand(copy, place, source, target).await {
+            Ok(entry) => copy.add_entry(entry),
             Err(reason) => copy.say_failed(&reason),
-            Ok(facts) => {
-                let target = match base_name(&source) {
-                    Some(name) if into => join(&target, name),
-                    _ => target.clone(),
-                };
-                if facts.kind == EntryKind::Directory && is_within(&place, &source, copy, &target).await {
-                    copy.say_failed(&format!("{}: can't be copied into itself", place.show(&source)));
-                    continue;
-                }
-                copy.add_entry(Entry { place, source, target, facts });
-            }
         }
     }
     Ok(())
 }
 
-/// Whether a target inside the cluster is a source directory inside the cluster or lies beneath it, by whatever name:
-/// decided by the identities of the directories above the target.
-async fn is_within(place: &Place, source: &[u8], copy: &Copy, target: &[u8]) -> bool {
-    let Some(id) = place.identity(source).await else { return false };
-    let mut path = target.to_vec();
-    let mut found = copy.target.identity(&path).await;
-    while found.is_none() && !path.is_empty() {
-        // What does not exist yet will lie in what does.
-        path.truncate(path.iter().rposition(|byte| *byte == b'/').unwrap_or(0));
-        let existing: &[u8] = if path.is_empty() { b"/" } else { &path };
-        found = copy.target.identity(existing).await;
+/// The entry that a source of the command line is. Errors: there is none, or it would be copied into itself.
+async fn operand(copy: &Copy, place: Place, source: Vec<u8>, target: Vec<u8>) -> Step<Entry> {
+    // Without -r a symbolic link stands for what it leads to.
+    let facts = place.facts(&source, !copy.recursive).await?;
+    let mut whole = None;
+    if copy.recursive && facts.kind == EntryKind::Directory && copy.is_within_cluster(&place) {
+        whole = place.identity(&source, true).await?;
     }
-    if path.is_empty() {
-        path.push(b'/');
+    if let Some(whole) = whole {
+        copy.check_not_within(&place, &source, &target, whole).await?;
     }
-    for _ in 0..ANCESTORS_MAX {
-        match found {
-            Some(above) if above == id => return true,
-            Some(above) if above != FileId::ROOT => {}
-            _ => return false,
-        }
-        path = join(&path, b"..");
-        found = copy.target.identity(&path).await;
-    }
-    false
+    Ok(Entry { place, source, target, facts, whole })
 }
 
 /// Copies everything, then completes the directories.

@@ -151,12 +151,43 @@ impl Place {
         }
     }
 
-    /// Which file of the cluster a path leads to, links followed; `None` for local paths, and where there is nothing.
-    pub async fn identity(&self, path: &[u8]) -> Option<FileId> {
-        match self {
-            Place::Local => None,
-            Place::Cluster(files) => files.stat(path).await.ok().map(|found| found.id),
+    /// Which file of the cluster a path names, or leads to with `follow`; `None` for local paths, and where there is
+    /// nothing.
+    pub async fn identity(&self, path: &[u8], follow: bool) -> Step<Option<FileId>> {
+        let found = match self {
+            Place::Local => return Ok(None),
+            Place::Cluster(files) if follow => files.stat(path).await,
+            Place::Cluster(files) => files.lstat(path).await,
+        };
+        match found {
+            Err(error) if matches!(error.status, Status::NotFound | Status::NotDirectory | Status::SymlinkLoop) => {
+                Ok(None)
+            }
+            found => found.explain(path).map(|found| Some(found.id)),
         }
+    }
+
+    /// Whether a path, or where it will be once it is made, is a directory of the cluster or lies beneath it.
+    ///
+    /// The real directories above the path decide, not how it is spelled.
+    pub async fn lies_within(&self, path: &[u8], directory: FileId) -> Step<bool> {
+        let mut here = path.to_vec();
+        let mut found = self.identity(&here, true).await?;
+        while found.is_none() && here != b"/" {
+            // What does not exist yet will lie in what does.
+            here = before_last(&here).to_vec();
+            found = self.identity(&here, true).await?;
+        }
+        while let Some(id) = found.filter(|id| *id != directory && *id != FileId::ROOT) {
+            here = join(&here, b"..");
+            found = self.identity(&here, true).await?.filter(|above| *above != id);
+        }
+        Ok(found == Some(directory))
+    }
+
+    /// Whether a path names a symbolic link.
+    pub async fn is_symlink(&self, path: &[u8]) -> bool {
+        self.facts(path, false).await.is_ok_and(|facts| facts.kind == EntryKind::Symlink)
     }
 
     /// Whether there is a directory at a path, links followed.
@@ -259,6 +290,15 @@ fn set_local_facts(path: &[u8], facts: &Facts) -> io::Result<()> {
         fs::set_permissions(local(path), Permissions::from_mode(facts.kept_mode()))?;
     }
     Ok(())
+}
+
+/// A path inside the cluster without its last component.
+fn before_last(path: &[u8]) -> &[u8] {
+    let trimmed = &path[..path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1)];
+    match trimmed.iter().rposition(|byte| *byte == b'/') {
+        None | Some(0) => b"/",
+        Some(slash) => &trimmed[..slash],
+    }
 }
 
 /// A directory that is being listed, page by page.
