@@ -174,8 +174,11 @@ fn run_takes_down() {
     let mut line = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(running.stdout.take().unwrap()), &mut line).unwrap();
     assert_eq!(line, "ready\n");
+    // Waiting would close it, and the command would end by itself.
+    let input = running.stdin.take();
     Command::new("kill").args(["-TERM", &running.id().to_string()]).status().unwrap();
     let status = running.wait().unwrap();
+    drop(input);
     assert_eq!(status.code(), Some(128 + 15));
     assert!(!ground.run_directory().exists() && !ground.stores().exists());
 }
