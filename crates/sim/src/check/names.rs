@@ -400,8 +400,7 @@ mod tests {
             (Action::MakeDirectory { path: Path::top("d"), mode: 0o755 }, Outcome::Done),
             (make(&one), Outcome::Opened(FileId(7))),
         ];
-        let rename =
-            Action::Rename { from: one.clone(), to: other.clone(), no_replace: false, exchange: false };
+        let rename = Action::Rename { from: one.clone(), to: other.clone(), no_replace: false, exchange: false };
         let link = Action::Link { from: one.clone(), to: other.clone() };
         let stat = |path: &Path, outcome: Outcome| (Action::Stat { path: path.clone() }, outcome);
         let gone = Outcome::Failed(Status::NotFound);
