@@ -410,9 +410,13 @@ mod tests {
         let whole = vec![stat(&one, gone.clone()), stat(&other, seen(7, 0o644))];
         assert_eq!(faults(&rename, Outcome::Done, whole.clone()), 0);
         assert_eq!(faults(&rename, Outcome::Unknown(None), whole), 0);
-        for half in [[gone.clone(), gone], [seen(7, 0o644), seen(7, 0o644)]] {
-            let seen = vec![stat(&one, half[0].clone()), stat(&other, half[1].clone())];
-            assert_eq!(faults(&rename, Outcome::Unknown(None), seen), 1);
+        // Seen first at the new name, then still at the old one, or at neither.
+        let halves = [
+            vec![stat(&other, seen(7, 0o644)), stat(&one, seen(7, 0o644))],
+            vec![stat(&one, gone.clone()), stat(&other, gone)],
+        ];
+        for half in halves {
+            assert_eq!(faults(&rename, Outcome::Unknown(None), half), 1);
         }
         let Outcome::Seen(single) = seen(7, 0o644) else { unreachable!("it is one") };
         let twice = Outcome::Seen(Seen { links: 2, ..single });
