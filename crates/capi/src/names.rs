@@ -3,7 +3,7 @@
 use crate::convert::*;
 use crate::mounted;
 use client::{Client, Result};
-use libc::{c_char, c_int, mode_t, size_t, ssize_t};
+use libc::{c_char, c_int, c_uint, mode_t, size_t, ssize_t};
 
 /// # Safety
 /// `path` is a NUL-terminated string or NULL.
@@ -53,6 +53,40 @@ pub unsafe extern "C" fn tabane_symlink(target: *const c_char, path: *const c_ch
     let target = unsafe { bytes_of(target, "target of the link") };
     // SAFETY: the caller promises it.
     status_of(target.and_then(|target| unsafe { on_path(path, |client, path| client.symlink(target, path)) }))
+}
+
+/// Makes `to` one more name of the file or symbolic link `from`, which is not followed.
+///
+/// # Safety
+/// Both are NUL-terminated strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_link(from: *const c_char, to: *const c_char) -> c_int {
+    // SAFETY: the caller promises it.
+    let to = unsafe { bytes_of(to, "new path") };
+    // SAFETY: the caller promises it.
+    status_of(to.and_then(|to| unsafe { on_path(from, |client, from| client.link(from, to)) }))
+}
+
+/// Renames a file or symbolic link; what `to` named is replaced. Directories fail with EOPNOTSUPP in this version.
+///
+/// # Safety
+/// Both are NUL-terminated strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_rename(from: *const c_char, to: *const c_char) -> c_int {
+    // SAFETY: the caller promises it.
+    unsafe { tabane_rename2(from, to, 0) }
+}
+
+/// As `tabane_rename`. `flags` are those of renameat2: 0, RENAME_NOREPLACE (1) or RENAME_EXCHANGE (2).
+///
+/// # Safety
+/// Both are NUL-terminated strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_rename2(from: *const c_char, to: *const c_char, flags: c_uint) -> c_int {
+    // SAFETY: the caller promises it.
+    let to = unsafe { bytes_of(to, "new path") };
+    // SAFETY: the caller promises it.
+    status_of(to.and_then(|to| unsafe { on_path(from, |client, from| client.rename(from, to, flags)) }))
 }
 
 /// Stores the target of a symbolic link, cut to `size` bytes and without a NUL at its end. Returns the bytes stored.

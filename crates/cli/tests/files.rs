@@ -215,6 +215,14 @@ fn small_commands() {
     assert!(long.lines().any(|line| line.starts_with("lrwx") && line.ends_with("link -> d/file")), "{long}");
     assert!(long.lines().any(|line| line.starts_with("drwxr-x---") && line.ends_with(" d")), "{long}");
     assert_eq!(ground.run(&["ls", "-R", "/"]), "/:\nd\nlink\n\n/d:\nfile\n");
+    ground.run(&["ln", ":/d/file", "/hard"]);
+    assert!(ground.run(&["ls", "-l", "/hard"]).contains(" 2 "), "the link is counted");
+    assert!(ground.fail(1, &["mv", "-n", "/hard", "/link"]).contains("/hard: file exists"));
+    ground.run(&["mv", "/hard", "/moved"]);
+    ground.run(&["mv", "/moved", "/d"]);
+    assert!(ground.try_run(&["cat", ":/d/moved"]).stdout == bytes, "the renamed file is another");
+    ground.run(&["rm", "/d/moved"]);
+    assert!(ground.fail(1, &["mv", "/d", "/e"]).contains("directories can't be renamed"));
     let facts = ground.run(&["stat", "/d/file"]);
     assert!(facts.contains("size: 10000000 bytes") && facts.contains("10 chunks of 1048576 bytes"), "{facts}");
 

@@ -150,6 +150,10 @@ blocking! {
     fn unlink(path: &[u8]) -> Result<()>;
     /// See `FileSystem::symlink`.
     fn symlink(link: &[u8], path: &[u8]) -> Result<Attributes>;
+    /// See `FileSystem::link`.
+    fn link(from: &[u8], to: &[u8]) -> Result<()>;
+    /// See `FileSystem::rename`.
+    fn rename(from: &[u8], to: &[u8], flags: u32) -> Result<()>;
     /// See `FileSystem::readlink`.
     fn readlink(path: &[u8]) -> Result<Vec<u8>>;
     /// See `FileSystem::truncate`.

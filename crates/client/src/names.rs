@@ -8,7 +8,8 @@ use crate::resolve::{EntryTarget, Step, Target};
 use crate::servers::Servers;
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, PATH_SIZE_MAX};
 use wire::messages::{
-    self, EntryReply, EntryRequest, MakeDirectoryRequest, MakeSymlinkRequest, OpenReply, OpenRequest, open_flags,
+    self, EntryReply, EntryRequest, LinkRequest, MakeDirectoryRequest, MakeSymlinkRequest, OpenIdRequest, OpenReply,
+    OpenRequest, RenameRequest, open_flags,
 };
 use wire::{Attributes, Decode, Kind, Operation, Status};
 
@@ -84,6 +85,21 @@ impl FileSystem {
         self.servers.on_path(path, async |target| unlink(&self.servers, target).await).await
     }
 
+    /// Makes `to` one more name of the file or symbolic link `from`, which is not followed.
+    ///
+    /// Errors: `NotFound`, `Exists`, `NotPermitted` for a directory, `TooManyLinks`, and others. They name `from`.
+    pub async fn link(&self, from: &[u8], to: &[u8]) -> Result<()> {
+        self.servers.on_path(from, async |source| link(&self.servers, source, to).await).await
+    }
+
+    /// Renames a file or symbolic link; what `to` named is replaced. `flags` are those of `wire::messages::rename_flags`.
+    ///
+    /// Errors: `NotFound`, `IsDirectory` and `NotDirectory` where the two kinds do not fit, `Exists` with `NO_REPLACE`,
+    /// `NotSupported` for directories, and others. They name `from`.
+    pub async fn rename(&self, from: &[u8], to: &[u8], flags: u32) -> Result<()> {
+        self.servers.on_path(from, async |source| rename(&self.servers, source, to, flags).await).await
+    }
+
     /// Makes a symbolic link at `path` that leads to `link`, whether or not that exists.
     ///
     /// Errors: `Exists`; `NotFound` for an empty target, `NameTooLong` from 4,096 bytes on, `Invalid` for a NUL in it.
@@ -157,7 +173,17 @@ async fn ask_to_open(servers: &Servers, entry: &EntryTarget, how: &OpenHow, acce
     let mode = how.mode & MODE_BITS & !servers.options.umask;
     let request = OpenRequest { entry: entry.entry()?, flags, access, mode, chunk_size };
     let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
-    let reply = servers.ask(server, operation, &request).await?;
+    let (server, operation, reply) = match servers.ask(server, operation, &request).await {
+        // The name is parted from its inode: the open goes on at the inode's home.
+        Err(trouble) if trouble.status() == Status::Elsewhere => {
+            let file = trouble.id();
+            let home = servers.home_of(file)?;
+            let operation = if how.truncate { Operation::OpenId } else { Operation::OpenIdExisting };
+            let request = OpenIdRequest { file, flags, access };
+            (home, operation, servers.ask(home, operation, &request).await?)
+        }
+        other => (server, operation, other?),
+    };
     let reply =
         OpenReply::from_bytes(&reply.params).map_err(|malformed| Trouble::malformed(operation, server, malformed))?;
     let slot_count = servers.cluster.slot_count;
@@ -219,5 +245,48 @@ async fn unlink(servers: &Servers, target: &Target) -> Attempt<Step<()>> {
     }
     let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
     servers.ask(server, Operation::Unlink, &EntryRequest { entry: entry.entry()? }).await?;
+    Ok(Step::Done(()))
+}
+
+async fn link(servers: &Servers, source: &Target, to: &[u8]) -> Attempt<Step<()>> {
+    let Target::Entry(source) = source else { return Err(Trouble::local(Status::NotPermitted)) };
+    if source.must_be_directory {
+        let (attributes, _) = servers.look_up(source, Operation::Lookup).await?;
+        let is_directory = attributes.kind == Kind::Directory;
+        return Err(Trouble::local(if is_directory { Status::NotPermitted } else { Status::NotDirectory }));
+    }
+    let target = match servers.resolve_other(to).await? {
+        Target::Itself(_) => return Err(Trouble::local(Status::Exists)),
+        Target::Entry(target) if target.must_be_directory => return Err(Trouble::local(Status::NotFound)),
+        Target::Entry(target) => target,
+    };
+    let request = LinkRequest { from: source.entry()?, to: target.entry()? };
+    let server = servers.cluster.dentry_server(source.parent.id, &source.name);
+    servers.ask(server, Operation::Link, &request).await?;
+    Ok(Step::Done(()))
+}
+
+async fn rename(servers: &Servers, source: &Target, to: &[u8], flags: u32) -> Attempt<Step<()>> {
+    let Target::Entry(source) = source else { return Err(Trouble::local(Status::Busy)) };
+    if source.must_be_directory {
+        let (attributes, _) = servers.look_up(source, Operation::Lookup).await?;
+        if attributes.kind != Kind::Directory {
+            return Err(Trouble::local(Status::NotDirectory));
+        }
+    }
+    let target = match servers.resolve_other(to).await? {
+        Target::Itself(_) => return Err(Trouble::local(Status::Busy)),
+        Target::Entry(target) => target,
+    };
+    if target.must_be_directory && !source.must_be_directory {
+        // Only a directory may come to be at such a path.
+        let (attributes, _) = servers.look_up(source, Operation::Lookup).await?;
+        if attributes.kind != Kind::Directory {
+            return Err(Trouble::local(Status::NotDirectory));
+        }
+    }
+    let request = RenameRequest { from: source.entry()?, to: target.entry()?, flags };
+    let server = servers.cluster.dentry_server(source.parent.id, &source.name);
+    servers.ask(server, Operation::Rename, &request).await?;
     Ok(Step::Done(()))
 }

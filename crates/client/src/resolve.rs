@@ -9,13 +9,14 @@ use crate::servers::Servers;
 use std::borrow::Cow;
 use std::rc::Rc;
 use wire::limits::{PATH_SIZE_MAX, SYMLINK_DEPTH_MAX};
-use wire::messages::{Entry, EntryReply, EntryRequest};
+use wire::messages::{Entry, EntryReply, EntryRequest, FileRequest};
 use wire::{Attributes, Decode, FileId, Kind, Name, Operation, Status};
 
 /// How often a path is resolved anew because a directory on it went away meanwhile.
 pub(crate) const STALE_RETRY_COUNT_MAX: usize = 16;
 
 /// What a path names.
+#[derive(Clone)]
 pub(crate) enum Target {
     /// An entry of a directory; whether it exists is for its server to say.
     Entry(EntryTarget),
@@ -23,6 +24,7 @@ pub(crate) enum Target {
     Itself(Rc<Directory>),
 }
 
+#[derive(Clone)]
 pub(crate) struct EntryTarget {
     pub parent: Rc<Directory>,
     pub name: Vec<u8>,
@@ -131,6 +133,13 @@ impl Servers {
         }
     }
 
+    /// Resolves a second path for an operation that `on_path` runs, which does both again when either is out of date.
+    pub(crate) async fn resolve_other(&self, path: &[u8]) -> std::result::Result<Target, Trouble> {
+        check_path(path).map_err(|error| Trouble::Local(error.status, error.message))?;
+        let start = self.cache.borrow().root();
+        self.resolve(&mut Walk { start, rest: Cow::Borrowed(path), link_count: 0 }).await
+    }
+
     /// Decides whether a failure only means that something cached is out of date, and forgets it then.
     fn judge(&self, trouble: Trouble, target: Option<&Target>) -> Outdated {
         let id = trouble.id();
@@ -234,7 +243,8 @@ impl Servers {
         }
     }
 
-    /// `Lookup` or `Stat` of an entry: its attributes, and its target when it is a symbolic link.
+    /// `Lookup` or `Stat` of an entry: its attributes, and its target when it is a symbolic link. A second round trip
+    /// when its inode lives on another server than the name.
     pub(crate) async fn look_up(
         &self,
         target: &EntryTarget,
@@ -242,7 +252,14 @@ impl Servers {
     ) -> std::result::Result<(Attributes, Vec<u8>), Trouble> {
         let request = EntryRequest { entry: target.entry()? };
         let server = self.cluster.dentry_server(target.parent.id, &target.name);
-        let reply = self.ask(server, operation, &request).await?;
+        let (server, reply) = match self.ask(server, operation, &request).await {
+            Err(trouble) if trouble.status() == Status::Elsewhere => {
+                let file = trouble.id();
+                let home = self.home_of(file)?;
+                (home, self.ask(home, Operation::StatId, &FileRequest { file }).await?)
+            }
+            other => (server, other?),
+        };
         let reply = EntryReply::from_bytes(&reply.params)
             .map_err(|malformed| Trouble::malformed(operation, server, malformed))?;
         if reply.attributes.kind == Kind::Symlink && reply.target.is_empty() {

@@ -111,8 +111,13 @@ impl Servers {
             self.reactor.sleep(pause).await;
             pause = (pause * 2).min(BUSY_PAUSE_MAX);
             match self.send(server, Call::new(operation, params)).await {
-                Err(trouble) if trouble.status() == Status::Busy && self.reactor.now() < give_up => {}
-                other => return other,
+                Err(trouble) if trouble.status() != Status::Busy => return Err(trouble),
+                Err(_) if self.reactor.now() < give_up => {}
+                Err(_) => {
+                    let words = format!("{} on server {server}: others kept it busy", operation.name());
+                    return Err(Trouble::Local(Status::TimedOut, words));
+                }
+                Ok(reply) => return Ok(reply),
             }
         }
     }

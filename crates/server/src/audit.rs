@@ -3,6 +3,7 @@
 use crate::core::Core;
 use crate::intents::Intent;
 use crate::store::FastMap;
+use std::collections::BTreeMap;
 use wire::identity::dentry_slot;
 use wire::{FileId, Kind};
 
@@ -21,10 +22,15 @@ pub struct Audit {
     pub intents: u64,
     pub tombstones: u64,
     pub marks: u64,
+    /// Changes that wait for the decision of another server.
+    pub prepared: u64,
     /// Announcements of other servers that stand here, at the home.
     pub announced: u64,
     /// Requests that are being worked on.
     pub active: u64,
+    /// Names here that a file's link count does not account for, or less than 0 for names that must be elsewhere; by file
+    /// id. Over all servers they come to 0 once no intent is left (`check_links`).
+    pub links: BTreeMap<u64, i64>,
     /// Contradictions found, in words.
     pub errors: Vec<String>,
 }
@@ -43,6 +49,7 @@ pub fn audit(core: &Core) -> Audit {
         intents: tables.intents.len() as u64,
         tombstones: tables.tombstones.len() as u64,
         marks: tables.marks.len() as u64,
+        prepared: tables.prepared.len() as u64,
         active: core.statistics.active(),
         ..Audit::default()
     };
@@ -53,10 +60,20 @@ pub fn audit(core: &Core) -> Audit {
     audit
 }
 
-/// Each entry belongs here, has its inode here, and no inode has two; nothing lies in a removed directory.
+/// Whether the link counts of all files are the numbers of their names, over all servers of a cluster at rest.
+pub fn check_links(audits: &[Audit]) -> Vec<String> {
+    let mut sums: BTreeMap<u64, i64> = BTreeMap::new();
+    for (file, count) in audits.iter().flat_map(|audit| &audit.links) {
+        *sums.entry(*file).or_default() += count;
+    }
+    let wrong = sums.into_iter().filter(|(_, sum)| *sum != 0);
+    wrong.map(|(file, sum)| format!("file {} has {sum} names more than its link count says", FileId(file))).collect()
+}
+
+/// Each entry belongs here, and its inode is here if that is its home; nothing lies in a removed directory.
 fn check_names(core: &Core, audit: &mut Audit) {
     let tables = core.tables.borrow();
-    let mut named: FastMap<u64, ()> = FastMap::default();
+    let mut named: FastMap<u64, i64> = FastMap::default();
     tables.names.for_each(&mut |parent, entry| {
         let words = || format!("entry {}/{}", parent, String::from_utf8_lossy(&entry.name));
         if !core.owns_slot(dentry_slot(parent, &entry.name, core.cluster.slot_count)) {
@@ -66,22 +83,26 @@ fn check_names(core: &Core, audit: &mut Audit) {
             audit.errors.push(format!("{} lies in a directory that was removed", words()));
         }
         match tables.inodes.get(entry.id) {
-            None => audit.errors.push(format!("{} has no inode", words())),
+            None if core.cluster.home_of(entry.id) == Some(core.index) => {
+                audit.errors.push(format!("{} has no inode", words()));
+            }
+            None if entry.kind == Kind::Directory => {
+                audit.errors.push(format!("{} is a directory parted from its inode", words()));
+            }
             Some(inode) if inode.attributes.kind != entry.kind => {
                 audit.errors.push(format!("{} has an inode of another kind", words()));
             }
-            Some(_) => {}
+            _ => {}
         }
-        if named.insert(entry.id.0, ()).is_some() {
-            audit.errors.push(format!("{} is the second name of its inode", words()));
-        }
+        *named.entry(entry.id.0).or_default() += 1;
     });
-    for inode in tables.inodes.iter() {
-        let id = inode.attributes.id;
-        if id != FileId::ROOT && !named.contains_key(&id.0) {
-            audit.errors.push(format!("inode {id} has no name"));
+    for inode in tables.inodes.iter().filter(|inode| inode.attributes.id != FileId::ROOT) {
+        *named.entry(inode.attributes.id.0).or_default() -= i64::from(inode.attributes.link_count);
+        if inode.attributes.link_count == 0 {
+            audit.errors.push(format!("inode {} has no name", inode.attributes.id));
         }
     }
+    audit.links.extend(named.into_iter().filter(|(_, count)| *count != 0));
 }
 
 fn check_inodes(core: &Core, audit: &mut Audit) {

@@ -104,6 +104,9 @@ fn small_tables(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> 
     for directory in removed {
         writer.put(&Record::Tombstone(wire::FileId(directory)));
     }
+    for ((coordinator, number), change) in &tables.prepared {
+        writer.put(&Record::PreparedPut { coordinator: *coordinator, number: *number, change: change.clone() });
+    }
     let mut marked: Vec<u64> = tables.marks.keys().copied().collect();
     marked.sort_unstable();
     for directory in marked {

@@ -36,7 +36,8 @@ pub async fn ask_all(
     all(asked).await.into_iter().all(|answered| answered)
 }
 
-async fn ask(core: Rc<Core>, server: u32, operation: Operation, params: Vec<u8>, trouble: Option<Trouble>) -> bool {
+/// Asks one server until it has answered `Ok`. False when this server stops before.
+pub async fn ask(core: Rc<Core>, server: u32, operation: Operation, params: Vec<u8>, trouble: Option<Trouble>) -> bool {
     let params = Encoded(params);
     let mut pause = PAUSE_NS_FIRST;
     loop {

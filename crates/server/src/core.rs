@@ -44,6 +44,8 @@ pub struct Core {
     /// Files whose last close asked for a fold that has not started yet.
     pub folds: RefCell<FastMap<u64, ()>>,
     pub announcing: RefCell<FastMap<u64, Rc<Announcing>>>,
+    /// Numbers of changes that other servers are asked to prepare and that are not decided.
+    pub undecided: RefCell<FastMap<u64, ()>>,
     pub statistics: Statistics,
     pub checkpoints: Checkpoints,
     pub stopping: Cell<bool>,
@@ -114,6 +116,7 @@ impl Core {
             gathers: RefCell::default(),
             folds: RefCell::default(),
             announcing: RefCell::default(),
+            undecided: RefCell::default(),
             statistics: Statistics::new(),
             checkpoints: Checkpoints::default(),
             stopping: Cell::new(false),
@@ -139,12 +142,12 @@ impl Core {
     }
 
     /// Makes a change: journals the records together with what the transaction holds, then applies them.
-    pub fn commit<const N: usize>(
+    pub fn commit<'a>(
         self: &Rc<Self>,
         mut transaction: Transaction,
-        records: [Record<'_>; N],
+        records: impl AsRef<[Record<'a>]> + IntoIterator<Item = Record<'a>>,
     ) -> Result<(), Failure> {
-        for record in &records {
+        for record in records.as_ref() {
             if let Some(kind) = record.kind() {
                 transaction.put(kind, |out| record.encode(out));
             }
@@ -163,7 +166,10 @@ impl Core {
     }
 
     /// Makes a change that has no chunks in it.
-    pub fn change<const N: usize>(self: &Rc<Self>, records: [Record<'_>; N]) -> Result<(), Failure> {
+    pub fn change<'a>(
+        self: &Rc<Self>,
+        records: impl AsRef<[Record<'a>]> + IntoIterator<Item = Record<'a>>,
+    ) -> Result<(), Failure> {
         self.commit(self.store.begin(), records)
     }
 

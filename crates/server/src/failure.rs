@@ -61,7 +61,7 @@ impl From<reactor::Failure> for Failure {
     fn from(failure: reactor::Failure) -> Failure {
         // What only says that we and the other server disagree is no business of the client.
         let status = match failure.status {
-            Status::StaleFile | Status::StaleDirectory | Status::NoSpace => failure.status,
+            Status::StaleFile | Status::StaleDirectory | Status::NoSpace | Status::Busy => failure.status,
             Status::Unreachable | Status::TimedOut | Status::NotEmpty | Status::Draining => failure.status,
             _ => Status::Io,
         };

@@ -36,6 +36,8 @@ pub enum Intent {
     },
     /// A directory is being removed.
     RemoveDirectory { directory: FileId, attempt: u64, phase: RemovalPhase },
+    /// A change of names is decided; what was prepared on other servers, by number, is to be done there.
+    Names { parts: Vec<(u32, u64)> },
 }
 
 impl Encode for Intent {
@@ -64,6 +66,14 @@ impl Encode for Intent {
                 directory.encode(out);
                 attempt.encode(out);
                 out.push(*phase as u8);
+            }
+            Intent::Names { parts } => {
+                out.push(4);
+                (parts.len() as u32).encode(out);
+                for (server, number) in parts {
+                    server.encode(out);
+                    number.encode(out);
+                }
             }
         }
     }
@@ -95,6 +105,14 @@ impl<'a> Decode<'a> for Intent {
                     _ => return Err(Malformed("phase of a removal is unknown")),
                 };
                 Ok(Intent::RemoveDirectory { directory, attempt, phase })
+            }
+            4 => {
+                let count = u32::decode(input)? as usize;
+                let mut parts = Vec::with_capacity(count.min(8));
+                for _ in 0..count {
+                    parts.push((u32::decode(input)?, u64::decode(input)?));
+                }
+                Ok(Intent::Names { parts })
             }
             _ => Err(Malformed("kind of intent is unknown")),
         }

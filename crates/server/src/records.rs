@@ -3,6 +3,7 @@
 
 use crate::inodes::Inode;
 use crate::intents::Intent;
+use crate::prepared::Change;
 use crate::store::Corrupt;
 use wire::{Decode, Decoder, Encode, FileId, Kind, Malformed};
 
@@ -21,8 +22,8 @@ pub mod kind {
     pub const MARK_PUT: u8 = 74;
     pub const MARK_DELETE: u8 = 75;
     pub const NUMBERS: u8 = 76;
-    /// Kept for rename and link: prepared dentries and their locks.
-    pub const PREPARED_DENTRY_FIRST: u8 = 80;
+    pub const PREPARED_PUT: u8 = 80;
+    pub const PREPARED_DELETE: u8 = 81;
     /// Kept for extended attributes.
     pub const EXTENDED_ATTRIBUTE_FIRST: u8 = 88;
     /// Kept for byte-range locks.
@@ -67,6 +68,16 @@ pub enum Record<'a> {
         attempt: u64,
     },
     MarkDelete(FileId),
+    /// A change that waits for its coordinator's decision.
+    PreparedPut {
+        coordinator: u32,
+        number: u64,
+        change: Change,
+    },
+    PreparedDelete {
+        coordinator: u32,
+        number: u64,
+    },
     /// No number or generation from these on was given out before.
     Numbers {
         number_limit: u64,
@@ -91,6 +102,8 @@ impl Record<'_> {
             Record::Tombstone(_) => kind::TOMBSTONE,
             Record::MarkPut { .. } => kind::MARK_PUT,
             Record::MarkDelete(_) => kind::MARK_DELETE,
+            Record::PreparedPut { .. } => kind::PREPARED_PUT,
+            Record::PreparedDelete { .. } => kind::PREPARED_DELETE,
             Record::Numbers { .. } => kind::NUMBERS,
         })
     }
@@ -126,6 +139,15 @@ impl Record<'_> {
                 directory.encode(out);
                 coordinator.encode(out);
                 attempt.encode(out);
+            }
+            Record::PreparedPut { coordinator, number, change } => {
+                coordinator.encode(out);
+                number.encode(out);
+                change.encode(out);
+            }
+            Record::PreparedDelete { coordinator, number } => {
+                coordinator.encode(out);
+                number.encode(out);
             }
             Record::Numbers { number_limit, generation_limit } => {
                 number_limit.encode(out);
@@ -167,6 +189,14 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<Record<'a>, Malformed> {
             coordinator: Decode::decode(&mut input)?,
             attempt: Decode::decode(&mut input)?,
         },
+        kind::PREPARED_PUT => Record::PreparedPut {
+            coordinator: Decode::decode(&mut input)?,
+            number: Decode::decode(&mut input)?,
+            change: Decode::decode(&mut input)?,
+        },
+        kind::PREPARED_DELETE => {
+            Record::PreparedDelete { coordinator: Decode::decode(&mut input)?, number: Decode::decode(&mut input)? }
+        }
         kind::MARK_DELETE => Record::MarkDelete(Decode::decode(&mut input)?),
         kind::NUMBERS => {
             Record::Numbers { number_limit: Decode::decode(&mut input)?, generation_limit: Decode::decode(&mut input)? }
@@ -231,6 +261,14 @@ mod tests {
             Record::Tombstone(file),
             Record::MarkPut { directory: file, coordinator: 4, attempt: 5 },
             Record::MarkDelete(file),
+            Record::IntentPut { number: 4, intent: Intent::Names { parts: vec![(1, 2), (3, 4)] } },
+            Record::PreparedPut {
+                coordinator: 1,
+                number: 2,
+                change: Change::Dentry { parent: file, name: b"n".as_slice().into(), id: file, kind: Kind::File },
+            },
+            Record::PreparedPut { coordinator: 1, number: 3, change: Change::Link { file, up: true } },
+            Record::PreparedDelete { coordinator: 1, number: 2 },
             Record::Numbers { number_limit: 1 << 50, generation_limit: 9 },
         ]
     }

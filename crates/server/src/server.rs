@@ -226,7 +226,12 @@ fn resume(core: &Rc<Core>) {
             Intent::RemoveDirectory { directory, attempt, phase } => {
                 handlers::resume_removal(core, directory, attempt, phase);
             }
+            Intent::Names { parts } => handlers::drive_names(core, number, parts),
         }
+    }
+    let prepared: Vec<(u32, u64)> = core.tables.borrow().prepared.keys().copied().collect();
+    for (coordinator, number) in prepared {
+        handlers::watch(core, coordinator, number);
     }
     if core.tables.borrow().sessions.count() > 0 {
         service::start_expiry(core);

@@ -152,6 +152,10 @@ impl Front {
                 let result = handlers::read(core, &incoming.params);
                 self.answer_with_body(incoming, result, started);
             }
+            Operation::ReadDirectory if !core.tables.borrow().locks.is_empty() => {
+                let front = self.clone();
+                core.reactor.spawn(Class::Metadata, front.list_after_changes(incoming, caller.deadline, started));
+            }
             Operation::ReadDirectory => match handlers::removal_under_way(core, &incoming.params) {
                 None => self.list(incoming, started),
                 Some(resolved) => {
@@ -205,7 +209,7 @@ impl Front {
                 Step::Later(future) => break future.await,
                 Step::Blocked(notice) => {
                     if until(&self.core.reactor, caller.deadline, notice.wait()).await.is_none() {
-                        let text = "what the request waits for (the removal of its directory, or room in the journal) takes long";
+                        let text = "what the request waits for (a rename or link of its name, the removal of its directory, or room in the journal) takes long";
                         break Err(Failure::with_text(Status::TimedOut, text));
                     }
                     let mut reply = Vec::new();
@@ -240,6 +244,18 @@ impl Front {
     fn list(&self, incoming: Incoming, started: Nanos) {
         let result = handlers::read_directory(&self.core, &incoming.params);
         self.answer_with_body(incoming, result, started);
+    }
+
+    /// Lists a directory once the changes of names in it are decided that are under way.
+    async fn list_after_changes(self: Rc<Self>, incoming: Incoming, deadline: Nanos, started: Nanos) {
+        if handlers::wait_for_names(&self.core, &incoming.params, deadline).await.is_none() {
+            let failure = Failure::with_text(Status::TimedOut, "a change of names in the directory takes long");
+            return self.answer_with_body::<ListingReply>(incoming, Err(failure), started);
+        }
+        match handlers::removal_under_way(&self.core, &incoming.params) {
+            None => self.list(incoming, started),
+            Some(resolved) => self.list_later(incoming, deadline, started, resolved).await,
+        }
     }
 
     /// Lists a directory once it is decided whether it is removed.

@@ -7,6 +7,8 @@
 //!    limits on were not. A restart goes on from the limits.
 
 use crate::inodes::Inodes;
+use crate::locks::Locks;
+use crate::prepared::Change;
 use crate::intents::Intent;
 use crate::names::Names;
 use crate::records::Record;
@@ -37,6 +39,11 @@ pub struct Tables {
     /// Ids of removed directories.
     pub tombstones: FastMap<u64, ()>,
     pub marks: FastMap<u64, Mark>,
+    /// Changes that wait for the decision of their coordinator, by its number and the change's.
+    pub prepared: BTreeMap<(u32, u64), Change>,
+    /// Names and inodes that nobody may look at or change now: those of prepared changes, and those that this server
+    /// is changing together with others.
+    pub locks: Locks,
     pub next_number: u64,
     pub number_limit: u64,
     pub next_generation: u32,
@@ -54,6 +61,8 @@ impl Tables {
             intents: BTreeMap::new(),
             tombstones: FastMap::default(),
             marks: FastMap::default(),
+            prepared: BTreeMap::new(),
+            locks: Locks::default(),
             next_number: first,
             number_limit: first,
             next_generation: 1,
@@ -94,6 +103,17 @@ impl Tables {
             Record::MarkDelete(directory) => {
                 if let Some(mark) = self.marks.remove(&directory.0) {
                     mark.resolved.tell(());
+                }
+            }
+            Record::PreparedPut { coordinator, number, change } => {
+                change.lock(&mut self.locks);
+                self.prepared.insert((coordinator, number), change);
+            }
+            Record::PreparedDelete { coordinator, number } => {
+                if let Some(change) = self.prepared.remove(&(coordinator, number))
+                    && !self.prepared.values().any(|other| other.shares_lock(&change))
+                {
+                    change.unlock(&mut self.locks);
                 }
             }
             Record::Numbers { number_limit, generation_limit } => {

@@ -7,6 +7,7 @@ use client::{Attributes, DirectoryEntry, File, FileSystem, OpenHow, Status, Time
 use reactor::Nanos;
 use std::cell::RefCell;
 use std::rc::Rc;
+use wire::messages::rename_flags;
 
 /// The history as all clients share it, with a clock that is the same for all, and a window on what happens.
 pub struct Recorder {
@@ -88,6 +89,7 @@ fn seen(attributes: &Attributes) -> Outcome {
         id: attributes.id,
         kind: attributes.kind,
         mode: attributes.mode,
+        links: attributes.link_count,
         size: attributes.size,
         mtime: attributes.mtime,
     })
@@ -131,6 +133,14 @@ impl Client {
                 Ok(Outcome::Opened(id))
             }
             Action::Unlink { .. } => file_system.unlink(path).await.map(|_| Outcome::Done),
+            Action::Link { to, .. } => {
+                file_system.link(path, to.to_string().as_bytes()).await.map(|_| Outcome::Done)
+            }
+            Action::Rename { to, no_replace, exchange, .. } => {
+                let flag = |wanted: bool, flag: u32| if wanted { flag } else { 0 };
+                let flags = flag(*no_replace, rename_flags::NO_REPLACE) | flag(*exchange, rename_flags::EXCHANGE);
+                file_system.rename(path, to.to_string().as_bytes(), flags).await.map(|_| Outcome::Done)
+            }
             Action::MakeDirectory { mode, .. } => Ok(seen(&file_system.mkdir(path, *mode).await?)),
             Action::RemoveDirectory { .. } => file_system.rmdir(path).await.map(|_| Outcome::Done),
             Action::MakeSymlink { target, .. } => Ok(seen(&file_system.symlink(target.as_bytes(), path).await?)),

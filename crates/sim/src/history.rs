@@ -73,6 +73,16 @@ pub enum Action {
     RemoveDirectory {
         path: Path,
     },
+    Link {
+        from: Path,
+        to: Path,
+    },
+    Rename {
+        from: Path,
+        to: Path,
+        no_replace: bool,
+        exchange: bool,
+    },
     MakeSymlink {
         path: Path,
         target: String,
@@ -139,6 +149,7 @@ pub struct Seen {
     pub id: FileId,
     pub kind: Kind,
     pub mode: u32,
+    pub links: u32,
     pub size: u64,
     pub mtime: i64,
 }
@@ -192,7 +203,15 @@ impl Operation {
         !matches!(self.outcome, Outcome::Failed(_))
     }
 
-    /// The path that it names, if any.
+    /// The old and the new path of a link or rename.
+    pub fn pair(&self) -> Option<(&Path, &Path)> {
+        match &self.action {
+            Action::Link { from, to } | Action::Rename { from, to, .. } => Some((from, to)),
+            _ => None,
+        }
+    }
+
+    /// The one path that it names, if any.
     pub fn path(&self) -> Option<&Path> {
         match &self.action {
             Action::Open { path, .. }

@@ -197,13 +197,18 @@ impl Run {
         }
         self.harness.wait_for_servers(START_LIMIT)?;
         self.harness.world.run_for(2 * SECOND);
-        let idle = || self.harness.audits().iter().all(|(_, audit)| audit.active == 0);
+        let idle = || {
+            let at_rest = |audit: &Audit| audit.active + audit.intents + audit.prepared == 0;
+            self.harness.audits().iter().all(|(_, audit)| at_rest(audit))
+        };
         if !self.harness.world.run_until(idle, PHASE_LIMIT) {
             return Err(format!("servers stay busy with nobody asking: {}", self.describe_audits()));
         }
         for (server, audit) in self.harness.audits() {
             self.problems.extend(audit.errors.iter().map(|error| format!("server {server} after work: {error}")));
         }
+        let audits: Vec<Audit> = self.harness.audits().into_iter().map(|(_, audit)| audit).collect();
+        self.problems.extend(server::check_links(&audits));
         let healed = self.harness.recorder.with(|history| history.now());
         Ok(if self.harness.profile.faults.any() { healed } else { 0 })
     }
@@ -340,7 +345,7 @@ fn is_clean(audit: &Audit, has_root: bool) -> bool {
         [audit.dentries, audit.chunks, audit.sessions, audit.intents, audit.marks, audit.announced, audit.active];
     left.iter().all(|count| *count == 0)
         && audit.inodes == u64::from(has_root)
-        && audit.bytes_used == 0
+        && audit.bytes_used + audit.prepared == 0
         && audit.errors.is_empty()
 }
 

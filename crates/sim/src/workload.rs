@@ -126,6 +126,7 @@ impl Worker {
             50..56 if !self.handles.is_empty() => self.on_handle().await,
             56..61 => self.append().await,
             61..66 => self.list().await,
+            66..74 => self.on_two_names().await,
             _ => self.on_name().await,
         }
     }
@@ -331,6 +332,30 @@ impl Worker {
             _ => return,
         };
         let spelling = self.spell(&path);
+        self.client.perform(action, &spelling).await;
+    }
+
+    /// Links and renames, of files among the names of files and of symbolic links among theirs: what is created through
+    /// a symbolic link would have a name that nobody knows. Names at the top and names in directories stay apart, for
+    /// what is tied together is checked together, and that gets harder with the number of operations.
+    async fn on_two_names(&mut self) {
+        let at_top = self.random.percent(40);
+        let (old, new) = (self.random.below(2) as usize, self.random.below(3) as usize);
+        let in_directory = |worker: &mut Worker, name| if at_top { Path::top(name) } else { worker.some_directory().join(name) };
+        let (from, to) = match self.random.below(10) {
+            0 | 1 => (in_directory(self, LINKS[old]), in_directory(self, LINKS[1 - old])),
+            2 => (in_directory(self, CHILDREN[old]), self.some_directory()),
+            3 if self.random.percent(30) => (self.some_directory(), in_directory(self, CHILDREN[new])),
+            _ => {
+                let names: &[&'static str] = if at_top { &FILES[..3] } else { &CHILDREN };
+                (in_directory(self, names[old]), in_directory(self, names[new]))
+            }
+        };
+        let spelling = self.spell(&from);
+        let action = match self.random.below(10) {
+            0..4 => Action::Link { from, to },
+            draw => Action::Rename { from, to, no_replace: draw == 4, exchange: draw == 5 },
+        };
         self.client.perform(action, &spelling).await;
     }
 

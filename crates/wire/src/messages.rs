@@ -97,7 +97,43 @@ message! {
 }
 
 message! {
-    /// Reply of `Open` and `OpenExisting`.
+    /// `OpenId` (with TRUNCATE) and `OpenIdExisting` (without): an open that goes on at the home of the inode, after the
+    /// server of the name answered `Elsewhere`. CREATE only says that the name may also be made; EXCLUSIVE is refused.
+    pub struct OpenIdRequest {
+        pub file: FileId,
+        pub flags: u32,
+        pub access: u8,
+    }
+}
+
+message! {
+    /// `Link`, to the server of `from`: `to` becomes one more name of what `from` names.
+    pub struct LinkRequest<'a> {
+        pub from: Entry<'a>,
+        pub to: Entry<'a>,
+    }
+}
+
+/// Flags of `RenameRequest`. Unknown bits, and both together, are refused.
+pub mod rename_flags {
+    /// `to` must not exist.
+    pub const NO_REPLACE: u32 = 1;
+    /// Both exist and change places.
+    pub const EXCHANGE: u32 = 2;
+    pub const ALL: u32 = 3;
+}
+
+message! {
+    /// `Rename`, to the server of `from`.
+    pub struct RenameRequest<'a> {
+        pub from: Entry<'a>,
+        pub to: Entry<'a>,
+        pub flags: u32,
+    }
+}
+
+message! {
+    /// Reply of `Open`, `OpenExisting`, `OpenId` and `OpenIdExisting`.
     pub struct OpenReply {
         pub attributes: Attributes,
         pub created: bool,
@@ -378,5 +414,75 @@ message! {
         pub directory: FileId,
         pub attempt: u64,
         pub removed: bool,
+    }
+}
+
+/// What may be at a name that is to change.
+pub mod entry_rules {
+    /// Nothing.
+    pub const ABSENT: u8 = 0;
+    /// Nothing, or what is no directory.
+    pub const REPLACE: u8 = 1;
+    /// Something that is no directory.
+    pub const EXCHANGE: u8 = 2;
+}
+
+message! {
+    /// `PrepareDentry`: the name is to lead to `id`, if what is there now fits the rule. Locked until resolved; nobody
+    /// sees it meanwhile. Reply: `PrepareReply`. Idempotent by (coordinator, number).
+    pub struct PrepareDentryRequest<'a> {
+        pub coordinator: u32,
+        pub number: u64,
+        pub parent: FileId,
+        pub name: Name<'a>,
+        pub id: FileId,
+        pub kind: Kind,
+        pub rule: u8,
+    }
+}
+
+message! {
+    /// `PrepareLink`: the inode is to get one name more (`up`) or less. Reply: `PrepareReply`. Idempotent by
+    /// (coordinator, number).
+    pub struct PrepareLinkRequest {
+        pub coordinator: u32,
+        pub number: u64,
+        pub file: FileId,
+        pub up: bool,
+    }
+}
+
+message! {
+    /// Reply of `PrepareDentry` and `PrepareLink`.
+    pub struct PrepareReply {
+        /// Code of a `Status`: `Ok` when it is prepared; `Busy` when another change is under way; else why it can't be.
+        pub verdict: u32,
+        /// What the name leads to now.
+        pub found: Option<FileId>,
+        pub kind: Option<Kind>,
+    }
+}
+
+message! {
+    /// `ResolvePrepared`: what was prepared is done, or let go. Idempotent.
+    pub struct ResolvePreparedRequest {
+        pub coordinator: u32,
+        pub number: u64,
+        pub commit: bool,
+    }
+}
+
+message! {
+    /// `AskDecision`: a participant that has heard nothing asks the coordinator.
+    pub struct AskDecisionRequest {
+        pub number: u64,
+    }
+}
+
+message! {
+    /// Reply of `AskDecision`. Neither: not decided yet.
+    pub struct AskDecisionReply {
+        pub commit: bool,
+        pub abort: bool,
     }
 }

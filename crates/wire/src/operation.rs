@@ -77,6 +77,8 @@ operations! {
     Statistics = 18, LEVEL_CLIENT, Metadata, false;
     Shutdown = 19, LEVEL_CLIENT, Metadata, false;
     OpenExisting = 20, LEVEL_CLIENT, Metadata, false;
+    OpenId = 21, LEVEL_CLIENT, Metadata, true;
+    OpenIdExisting = 22, LEVEL_CLIENT, Metadata, false;
     Rename = 32, LEVEL_CLIENT, Metadata, true;
     Link = 33, LEVEL_CLIENT, Metadata, true;
     Append = 34, LEVEL_CLIENT, Data, true;
@@ -91,6 +93,8 @@ operations! {
     MarkDirectory = 67, LEVEL_PARTICIPANT, Metadata, false;
     ResolveDirectory = 68, LEVEL_PARTICIPANT, Metadata, false;
     PrepareDentry = 69, LEVEL_PARTICIPANT, Metadata, false;
-    CommitDentry = 70, LEVEL_PARTICIPANT, Metadata, false;
+    PrepareLink = 70, LEVEL_PARTICIPANT, Metadata, false;
+    ResolvePrepared = 71, LEVEL_PARTICIPANT, Metadata, false;
     Gather = 96, LEVEL_GATHER, Metadata, false;
+    AskDecision = 97, LEVEL_GATHER, Metadata, false;
 }

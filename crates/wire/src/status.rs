@@ -70,6 +70,8 @@ statuses! {
     CrossDirectory = 35, 18, "not within one file system";
     Draining = 36, 108, "server is shutting down";
     Deadlock = 37, 35, "locks would deadlock";
+    /// The entry's inode lives on another server; the caller asks that one by the file id in the reply.
+    Elsewhere = 38, 66, "inode lives on another server";
 }
 
 impl std::fmt::Display for Status {

@@ -59,6 +59,18 @@ fn seeds() -> Vec<Vec<u8>> {
         EntryRequest { entry: entry.clone() }.to_bytes(),
         EntryReply { attributes: attributes(), target: b"target" }.to_bytes(),
         OpenRequest { entry: entry.clone(), flags: 3, access: 6, mode: 0o600, chunk_size: 0 }.to_bytes(),
+        RenameRequest { from: entry.clone(), to: entry.clone(), flags: 1 }.to_bytes(),
+        PrepareDentryRequest {
+            coordinator: 1,
+            number: 2,
+            parent: FileId(3),
+            name,
+            id: FileId(4),
+            kind: Kind::File,
+            rule: entry_rules::REPLACE,
+        }
+        .to_bytes(),
+        PrepareReply { verdict: 0, found: Some(FileId(5)), kind: Some(Kind::File) }.to_bytes(),
         MakeSymlinkRequest { entry, target: Target(b"there") }.to_bytes(),
         DataRequest { file: FileId(77), layout: layout(), pieces: Pieces(vec![range; 3]) }.to_bytes(),
         ReadReply { complete: true, size: Some(9) }.to_bytes(),

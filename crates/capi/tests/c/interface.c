@@ -83,6 +83,17 @@ static void attributes(void) {
     CHECK(tabane_readlink("/d/link", place, 2) == 2);
     FAILS(tabane_readlink("/d/file", place, 100), EINVAL);
 
+    CHECK(tabane_link("/d/file", "/d/second") == 0 && tabane_stat("/d/second", &st) == 0 && st.st_nlink == 2);
+    FAILS(tabane_link("/d/file", "/d/second"), EEXIST);
+    FAILS(tabane_link("/d", "/e"), EPERM);
+    FAILS(tabane_rename2("/d/second", "/d/link", 1), EEXIST);
+    CHECK(tabane_rename2("/d/second", "/d/link", 2) == 0 && tabane_lstat("/d/link", &st) == 0 && S_ISREG(st.st_mode));
+    CHECK(tabane_rename("/d/second", "/d/link") == 0 && tabane_lstat("/d/link", &st) == 0 && S_ISLNK(st.st_mode));
+    FAILS(tabane_rename("/d/second", "/d/third"), ENOENT);
+    FAILS(tabane_rename("/d", "/e"), EOPNOTSUPP);
+    FAILS(tabane_rename2("/d/file", "/d/third", 3), EINVAL);
+    CHECK(tabane_stat("/d/file", &st) == 0 && st.st_nlink == 1);
+
     CHECK(tabane_chmod("/d/file", 0751) == 0 && tabane_stat("/d/file", &st) == 0 && (st.st_mode & 07777) == 0751);
     CHECK(tabane_chown("/d/file", -1, -1) == 0 && tabane_lchown("/d/link", -1, -1) == 0);
     struct timespec times[2] = {{1000, 1}, {-2, 999999999}};

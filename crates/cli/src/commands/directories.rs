@@ -1,10 +1,10 @@
-//! `tabane mkdir`, `rmdir` and `ln`.
+//! `tabane mkdir`, `rmdir`, `ln` and `mv`.
 
 use crate::arguments::Arguments;
-use crate::failure::{Failure, Outcome, about_path};
-use crate::paths::inside;
+use crate::failure::{Failure, Outcome, about_path, path_failure};
+use crate::paths::{base_name, inside, join};
 use crate::session::Session;
-use client::AttributeChanges;
+use client::{AttributeChanges, Kind};
 
 const DIRECTORY_MODE: u32 = 0o777;
 
@@ -49,14 +49,47 @@ pub fn run_rmdir(arguments: &Arguments) -> Outcome {
     with_each(arguments, &session, async |path| session.files.rmdir(path).await)
 }
 
-/// `tabane ln -s`.
+/// `tabane ln`.
 pub fn run_ln(arguments: &Arguments) -> Outcome {
-    if !arguments.flag("symbolic") {
-        return Err(Failure::usage("hard links do not exist yet; -s makes a symbolic one"));
-    }
     let session = Session::open(arguments)?;
     let operands = arguments.operand_bytes();
     let path = inside(&operands[1]);
-    let made = session.block_on(session.files.symlink(&operands[0], &path));
-    made.map(drop).map_err(|error| crate::failure::path_failure(&path, &error))
+    if arguments.flag("symbolic") {
+        let made = session.block_on(session.files.symlink(&operands[0], &path));
+        return made.map(drop).map_err(|error| path_failure(&path, &error));
+    }
+    let old = inside(&operands[0]);
+    session.block_on(session.files.link(&old, &path)).map_err(|error| path_failure(&old, &error))
+}
+
+/// `tabane mv`.
+pub fn run_mv(arguments: &Arguments) -> Outcome {
+    let session = Session::open(arguments)?;
+    let flags = match (arguments.flag("no-replace"), arguments.flag("exchange")) {
+        (true, true) => return Err(Failure::usage("--no-replace and --exchange exclude each other")),
+        (true, false) => client::RENAME_NO_REPLACE,
+        (false, true) => client::RENAME_EXCHANGE,
+        (false, false) => 0,
+    };
+    let operands = arguments.operand_bytes();
+    let (last, sources) = operands.split_last().expect("the arguments were counted");
+    let goal = inside(last);
+    let is_directory = flags != client::RENAME_EXCHANGE
+        && session.block_on(session.files.stat(&goal)).is_ok_and(|attributes| attributes.kind == Kind::Directory);
+    if sources.len() > 1 && !is_directory {
+        return Err(Failure::usage("with several paths the last one must be a directory"));
+    }
+    let mut failed = false;
+    for source in sources {
+        let source = inside(source);
+        let to = match base_name(&source) {
+            Some(name) if is_directory => join(&goal, name),
+            _ => goal.clone(),
+        };
+        if let Err(error) = session.block_on(session.files.rename(&source, &to, flags)) {
+            failed = true;
+            eprintln!("tabane: {}: {}", arguments.command.name, about_path(&source, &error));
+        }
+    }
+    if failed { Err(Failure::Said(1)) } else { Ok(()) }
 }

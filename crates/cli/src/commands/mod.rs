@@ -317,15 +317,31 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "ln",
         group: FILES,
-        summary: "make a symbolic link",
+        summary: "give a file one more name, or make a symbolic link with -s",
         operands: "TARGET PATH",
         operand_count: (2, 2),
-        details: &["The target is kept as it is written, whether or not it exists."],
+        details: &["With -s the target is kept as it is written, whether or not it exists."],
         example: "tabane ln -s share/doc /documents",
         options: &["symbolic", "cluster", "timeout-ms"],
         single_dash: false,
         takes_command_line: false,
         run: directories::run_ln,
+    },
+    Command {
+        name: "mv",
+        group: FILES,
+        summary: "rename files",
+        operands: "PATH... NEW-PATH",
+        operand_count: (2, MANY),
+        details: &[
+            "What the new path names is replaced; a directory there takes the files in. Directories can't be renamed in \
+             this version.",
+        ],
+        example: "tabane mv /results/part /results/whole",
+        options: &["no-replace", "exchange", "cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: directories::run_mv,
     },
     Command {
         name: "df",

@@ -5,8 +5,8 @@ use crate::core::Core;
 use crate::failure::Failure;
 use crate::names::Dentry;
 use crate::tables::Tables;
-use crate::waiting::Notice;
-use reactor::{BodyPiece, ReplyBody};
+use crate::waiting::{Notice, until};
+use reactor::{BodyPiece, Nanos, ReplyBody};
 use std::cell::Cell;
 use std::rc::Rc;
 use wire::limits::LISTING_PAGE_SIZE_MAX;
@@ -71,6 +71,17 @@ pub fn read_directory(core: &Core, params: &[u8]) -> Result<(ListingReply, Reply
     core.listing_bytes.set(core.listing_bytes.get() + size);
     let guard = PageGuard { held: core.listing_bytes.clone(), size };
     Ok((reply, ReplyBody { pieces: vec![BodyPiece::Bytes(page)], guard: Some(Box::new(guard)) }))
+}
+
+/// Waits until names of the directory that are being changed as the request comes are decided. Later changes may show
+/// or not, as with any name that changes during a listing. `None` at the deadline.
+pub async fn wait_for_names(core: &Core, params: &[u8], deadline: Nanos) -> Option<()> {
+    let Ok(request) = ReadDirectoryRequest::from_bytes(params) else { return Some(()) };
+    let locks = core.tables.borrow().locks.in_directory(request.directory);
+    for lock in locks {
+        until(&core.reactor, deadline, lock.wait()).await?;
+    }
+    Some(())
 }
 
 fn encode(tables: &Tables, entry: &Dentry, with_attributes: bool, page: &mut Vec<u8>) {

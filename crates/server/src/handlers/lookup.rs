@@ -1,6 +1,6 @@
 //! Looking: Ping, Lookup, Stat, StatId, StatFileSystem; and Shutdown.
 
-use super::{Step, absent, later, locate};
+use super::{Step, absent, check_lock, later, locate};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
@@ -25,22 +25,42 @@ pub fn shutdown(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step,
     Ok(Step::Done)
 }
 
-/// An entry's inode on this server; `None` when there is no such entry.
-fn find<'a>(core: &Core, tables: &'a Tables, request: &EntryRequest<'_>) -> Result<Option<&'a Inode>, Failure> {
-    let place = locate(core, tables, &request.entry)?;
-    let found = tables.names.get(request.entry.parent, request.entry.name.as_bytes(), place.cursor);
-    found.map(|(id, _)| tables.inodes.get(id).ok_or_else(|| missing_inode(id))).transpose()
+/// An entry's inode on this server; or why it is not told: it does not exist, or something has to end before.
+enum Found<'a> {
+    Inode(&'a Inode),
+    Other(Result<Step, Failure>),
 }
 
-/// A dentry without its inode: names part from inodes only by rename and link, which this version does not offer.
-pub fn missing_inode(id: FileId) -> Failure {
+fn find<'a>(core: &Core, tables: &'a Tables, request: &EntryRequest<'_>) -> Result<Found<'a>, Failure> {
+    let place = locate(core, tables, &request.entry)?;
+    if let Some(blocked) = check_lock(tables, &request.entry) {
+        return Ok(Found::Other(Ok(blocked)));
+    }
+    let found = tables.names.get(request.entry.parent, request.entry.name.as_bytes(), place.cursor);
+    let Some((id, _)) = found else { return Ok(Found::Other(absent(tables, request.entry.parent))) };
+    tables.inodes.get(id).map(Found::Inode).ok_or_else(|| missing_inode(core, id))
+}
+
+/// A dentry without its inode here: rename and link parted them, and the caller goes on at the inode's home.
+pub fn missing_inode(core: &Core, id: FileId) -> Failure {
+    if is_elsewhere(core, id) {
+        return Failure::new(Status::Elsewhere, id);
+    }
     Failure::with_text(Status::Corrupt, format!("the entry's inode {id} is missing"))
+}
+
+/// Whether an inode has its home on another server.
+pub fn is_elsewhere(core: &Core, id: FileId) -> bool {
+    core.cluster.home_of(id).is_some_and(|home| home != core.index)
 }
 
 pub fn lookup(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
     let request = EntryRequest::from_bytes(params)?;
     let tables = core.tables.borrow();
-    let Some(inode) = find(core, &tables, &request)? else { return absent(&tables, request.entry.parent) };
+    let inode = match find(core, &tables, &request)? {
+        Found::Inode(inode) => inode,
+        Found::Other(step) => return step,
+    };
     encode_entry(inode, reply);
     Ok(Step::Done)
 }
@@ -48,12 +68,11 @@ pub fn lookup(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Ste
 pub fn stat(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
     let request = EntryRequest::from_bytes(params)?;
     let tables = core.tables.borrow();
-    let Some(inode) = find(core, &tables, &request)? else { return absent(&tables, request.entry.parent) };
-    if inode.is_announced() {
-        return stat_gathered(core, caller, inode.attributes.id);
-    }
-    encode_entry(inode, reply);
-    Ok(Step::Done)
+    let inode = match find(core, &tables, &request)? {
+        Found::Inode(inode) => inode,
+        Found::Other(step) => return step,
+    };
+    stat_inode(core, &tables, caller, inode, reply)
 }
 
 pub fn stat_id(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
@@ -61,8 +80,22 @@ pub fn stat_id(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<
     core.check_home(file)?;
     let tables = core.tables.borrow();
     let inode = tables.inodes.get(file).ok_or_else(|| Failure::new(Status::StaleFile, file))?;
+    stat_inode(core, &tables, caller, inode, reply)
+}
+
+/// While the number of an inode's names is being changed, it is not told.
+fn stat_inode(
+    core: &Rc<Core>,
+    tables: &Tables,
+    caller: &Caller,
+    inode: &Inode,
+    reply: &mut Vec<u8>,
+) -> Result<Step, Failure> {
+    if let Some(lock) = tables.locks.of_inode(inode.attributes.id) {
+        return Ok(Step::Blocked(lock));
+    }
     if inode.is_announced() {
-        return stat_gathered(core, caller, file);
+        return stat_gathered(core, caller, inode.attributes.id);
     }
     encode_entry(inode, reply);
     Ok(Step::Done)

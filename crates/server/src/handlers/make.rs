@@ -1,6 +1,6 @@
 //! MakeDirectory and MakeSymlink.
 
-use super::{Step, check_mark, locate};
+use super::{Step, check_lock, check_mark, locate};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
@@ -33,6 +33,9 @@ fn make(
     let place = {
         let tables = core.tables.borrow();
         let place = locate(core, &tables, entry)?;
+        if let Some(blocked) = check_lock(&tables, entry) {
+            return Ok(blocked);
+        }
         if tables.names.get(entry.parent, name, place.cursor).is_some() {
             return Err(Status::Exists.into());
         }

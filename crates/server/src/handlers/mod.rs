@@ -10,12 +10,16 @@ mod lookup;
 mod make;
 mod open;
 mod participant;
+mod prepare;
+mod rename;
 mod rmdir;
 mod truncate;
 mod unlink;
 
 pub use data::{WriteEnd, read, write};
-pub use listing::{LISTING_BYTES_MAX, read_directory, removal_under_way};
+pub use listing::{LISTING_BYTES_MAX, read_directory, removal_under_way, wait_for_names};
+pub use prepare::watch;
+pub use rename::drive_names;
 pub use rmdir::resume_removal;
 pub use truncate::resume_truncate;
 pub use unlink::drive_reap;
@@ -56,6 +60,9 @@ pub fn handle(
         Operation::StatId => lookup::stat_id(core, caller, params, reply),
         Operation::StatFileSystem => lookup::stat_file_system(core, params, reply),
         Operation::Open | Operation::OpenExisting => open::open(core, caller, operation, params, reply),
+        Operation::OpenId | Operation::OpenIdExisting => open::open_id(core, caller, operation, params, reply),
+        Operation::Link => rename::link(core, caller, params),
+        Operation::Rename => rename::rename(core, caller, params),
         Operation::SetAttributes => attributes::set_attributes(core, caller, params, reply),
         Operation::MakeDirectory => make::make_directory(core, caller, params, reply),
         Operation::MakeSymlink => make::make_symlink(core, caller, params, reply),
@@ -71,19 +78,19 @@ pub fn handle(
         Operation::TruncateChunks => participant::truncate_chunks(core, params),
         Operation::MarkDirectory => participant::mark_directory(core, caller, params),
         Operation::ResolveDirectory => participant::resolve_directory(core, params),
+        Operation::PrepareDentry => prepare::prepare_dentry(core, caller, params, reply),
+        Operation::PrepareLink => prepare::prepare_link(core, caller, params, reply),
+        Operation::ResolvePrepared => prepare::resolve_prepared(core, caller, params),
+        Operation::AskDecision => prepare::ask_decision(core, caller, params, reply),
         Operation::Read | Operation::Write | Operation::ReadDirectory | Operation::Statistics => {
             unreachable!("requests with bodies have handlers of their own")
         }
-        Operation::Rename
-        | Operation::Link
-        | Operation::Append
+        Operation::Append
         | Operation::Synchronise
         | Operation::GetAttribute
         | Operation::SetAttribute
         | Operation::ListAttributes
-        | Operation::RemoveAttribute
-        | Operation::PrepareDentry
-        | Operation::CommitDentry => {
+        | Operation::RemoveAttribute => {
             let text = format!("{} is reserved and not offered by this version", operation.name());
             Err(Failure::with_text(Status::NotSupported, text))
         }
@@ -133,6 +140,11 @@ pub fn check_mark(tables: &Tables, directory: FileId) -> Option<Step> {
 /// caller has to resolve it anew, for another one of its name may hold this one.
 pub fn absent(tables: &Tables, directory: FileId) -> Result<Step, Failure> {
     check_mark(tables, directory).ok_or_else(|| Status::NotFound.into())
+}
+
+/// What has to end before an entry may be looked at or changed: a change of names that other servers have a part in.
+pub fn check_lock(tables: &Tables, entry: &Entry<'_>) -> Option<Step> {
+    tables.locks.of_dentry(entry.parent, entry.name.as_bytes()).map(Step::Blocked)
 }
 
 /// Parameters that are encoded already.

@@ -1,7 +1,7 @@
 //! Open and OpenExisting: by name, creating and cutting as asked, as POSIX has it.
 
 use super::lookup::missing_inode;
-use super::{Place, Step, absent, check_mark, locate, truncate};
+use super::{Place, Step, absent, check_lock, check_mark, locate, truncate};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
@@ -10,11 +10,12 @@ use crate::tables::Tables;
 use std::borrow::Cow;
 use std::rc::Rc;
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
-use wire::messages::{OpenReply, OpenRequest, open_flags};
+use wire::messages::{OpenIdRequest, OpenReply, OpenRequest, open_flags};
 use wire::{Decode, Encode, FileId, Kind, Operation, Status};
 
 /// Rights of `OpenRequest::access` that change a file.
 const ACCESS_WRITE: u8 = 2;
+const MUST_CREATE: u32 = open_flags::CREATE | open_flags::EXCLUSIVE;
 
 pub fn open(
     core: &Rc<Core>,
@@ -27,10 +28,16 @@ pub fn open(
     check(&request, operation)?;
     let tables = core.tables.borrow();
     let place = locate(core, &tables, &request.entry)?;
+    if let Some(blocked) = check_lock(&tables, &request.entry) {
+        return Ok(blocked);
+    }
     match tables.names.get(request.entry.parent, request.entry.name.as_bytes(), place.cursor) {
         Some((id, _)) => {
-            let inode = tables.inodes.get(id).ok_or_else(|| missing_inode(id))?;
-            check_existing(caller, &request, inode)?;
+            if request.flags & (open_flags::CREATE | open_flags::EXCLUSIVE) == MUST_CREATE {
+                return Err(Status::Exists.into());
+            }
+            let inode = tables.inodes.get(id).ok_or_else(|| missing_inode(core, id))?;
+            check_existing(caller, request.flags, request.access, inode)?;
             if request.flags & open_flags::TRUNCATE != 0 {
                 drop(tables);
                 return truncate::truncate(core, caller, id, 0, true, reply);
@@ -42,6 +49,33 @@ pub fn open(
         None if request.flags & open_flags::CREATE == 0 => absent(&tables, request.entry.parent),
         None => create(core, caller, tables, &request, place, reply),
     }
+}
+
+/// The rest of an open whose name is on another server.
+pub fn open_id(
+    core: &Rc<Core>,
+    caller: &Caller,
+    operation: Operation,
+    params: &[u8],
+    reply: &mut Vec<u8>,
+) -> Result<Step, Failure> {
+    let OpenIdRequest { file, flags, access } = OpenIdRequest::from_bytes(params)?;
+    core.check_home(file)?;
+    let cutting = flags & open_flags::TRUNCATE != 0;
+    let allowed = open_flags::ALL & !open_flags::EXCLUSIVE;
+    if flags & !allowed != 0 || access > 7 || cutting != (operation == Operation::OpenId) {
+        return Err(Failure::with_text(Status::Invalid, "open flags or rights do not fit an open by id"));
+    }
+    let tables = core.tables.borrow();
+    let inode = tables.inodes.get(file).ok_or_else(|| Failure::new(Status::StaleFile, file))?;
+    check_existing(caller, flags, access, inode)?;
+    if cutting {
+        drop(tables);
+        return truncate::truncate(core, caller, file, 0, true, reply);
+    }
+    inode.attributes.encode(reply);
+    false.encode(reply);
+    Ok(Step::Done)
 }
 
 fn check(request: &OpenRequest<'_>, operation: Operation) -> Result<(), Failure> {
@@ -60,26 +94,23 @@ fn check(request: &OpenRequest<'_>, operation: Operation) -> Result<(), Failure>
 }
 
 /// Whether what is there may be opened in this way.
-fn check_existing(caller: &Caller, request: &OpenRequest<'_>, inode: &Inode) -> Result<(), Failure> {
-    let creating = request.flags & open_flags::CREATE != 0;
-    if creating && request.flags & open_flags::EXCLUSIVE != 0 {
-        return Err(Status::Exists.into());
-    }
+fn check_existing(caller: &Caller, flags: u32, access: u8, inode: &Inode) -> Result<(), Failure> {
+    let creating = flags & open_flags::CREATE != 0;
     match inode.attributes.kind {
-        Kind::Symlink if request.flags & open_flags::NO_FOLLOW != 0 => return Err(Status::SymlinkLoop.into()),
+        Kind::Symlink if flags & open_flags::NO_FOLLOW != 0 => return Err(Status::SymlinkLoop.into()),
         Kind::Symlink => {
             let text = Cow::Owned(inode.target.to_vec());
             return Err(Failure { status: Status::IsSymlink, id: inode.attributes.id, text });
         }
         Kind::Directory => {
-            let truncating = request.flags & open_flags::TRUNCATE != 0;
-            if creating || truncating || request.access & ACCESS_WRITE != 0 {
+            let truncating = flags & open_flags::TRUNCATE != 0;
+            if creating || truncating || access & ACCESS_WRITE != 0 {
                 return Err(Status::IsDirectory.into());
             }
         }
         Kind::File => {}
     }
-    if !caller.may(&inode.attributes, request.access) {
+    if !caller.may(&inode.attributes, access) {
         return Err(Status::AccessDenied.into());
     }
     Ok(())

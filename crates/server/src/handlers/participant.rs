@@ -106,6 +106,10 @@ pub fn mark_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result
         if !tables.names.is_empty(directory) {
             return Err(Status::NotEmpty.into());
         }
+        // Something may be about to come into it.
+        if !tables.locks.in_directory(directory).is_empty() {
+            return Err(Status::Busy.into());
+        }
         match tables.marks.get(&directory.0) {
             Some(mark) if mark.attempt == attempt => return Ok(Step::Done),
             Some(mark) if mark.attempt > attempt => return Err(Status::Busy.into()),

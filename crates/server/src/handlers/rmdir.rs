@@ -25,6 +25,9 @@ pub fn remove_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Resu
         }
         found => found?,
     };
+    if let Some(lock) = core.tables.borrow().locks.in_directory(directory).pop() {
+        return Ok(Step::Blocked(lock));
+    }
     if core.cluster.server_count() == 1 {
         let request = EntryRequest::from_bytes(params)?;
         core.change([
@@ -71,6 +74,9 @@ async fn remove(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<(), F
         _ if core.tables.borrow().marks.contains_key(&parent.0) => return Err(Status::Busy.into()),
         _ => return Err(Status::NotFound.into()),
     }
+    if !core.tables.borrow().locks.in_directory(directory).is_empty() {
+        return Err(Status::Busy.into());
+    }
     let attempt = core.next_number()?;
     let intent =
         |phase| Record::IntentPut { number: attempt, intent: Intent::RemoveDirectory { directory, attempt, phase } };
@@ -116,7 +122,10 @@ async fn mark_all(core: &Rc<Core>, caller: &Caller, directory: FileId, attempt: 
             outcome = Err(failure);
         }
     }
-    outcome.map_err(|failure| if failure.status == Status::NotEmpty { Status::NotEmpty.into() } else { failure })
+    outcome.map_err(|failure| match failure.status {
+        Status::NotEmpty | Status::Busy => failure.status.into(),
+        _ => failure,
+    })
 }
 
 /// Tells the decision to all others until each has heard it.

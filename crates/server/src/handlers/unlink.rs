@@ -1,12 +1,14 @@
-//! Unlink: the name and the inode go at once, chunks elsewhere follow by a journalled intent.
+//! Unlink: the name goes, and the inode with its last name; chunks elsewhere follow by a journalled intent. A name whose
+//! inode lives on another server is removed together with that server (`rename`).
 
 use super::lookup::missing_inode;
-use super::{Step, absent, locate};
+use super::{Step, absent, check_lock, locate, rename};
 use crate::coordination::ask_all;
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::intents::Intent;
 use crate::records::Record;
+use crate::store::Transaction;
 use reactor::Class;
 use std::rc::Rc;
 use wire::messages::{EntryRequest, ReapChunksRequest};
@@ -15,30 +17,83 @@ use wire::{Decode, FileId, Kind, Operation, Status};
 pub fn unlink(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
     let request = EntryRequest::from_bytes(params)?;
     let (parent, name) = (request.entry.parent, request.entry.name.as_bytes());
-    let (id, kind, holders) = {
+    let id = {
         let tables = core.tables.borrow();
         let place = locate(core, &tables, &request.entry)?;
+        if let Some(blocked) = check_lock(&tables, &request.entry) {
+            return Ok(blocked);
+        }
         let Some((id, kind)) = tables.names.get(parent, name, place.cursor) else { return absent(&tables, parent) };
         if kind == Kind::Directory {
             return Err(Status::IsDirectory.into());
         }
-        let inode = tables.inodes.get(id).ok_or_else(|| missing_inode(id))?;
-        (id, kind, inode.holders().to_vec())
+        if tables.inodes.get(id).is_none() {
+            let failure = missing_inode(core, id);
+            if failure.status != Status::Elsewhere {
+                return Err(failure);
+            }
+            drop(tables);
+            return rename::unlink_parted(core, caller, params);
+        }
+        if let Some(lock) = tables.locks.of_inode(id) {
+            return Ok(Step::Blocked(lock));
+        }
+        id
     };
     let mut transaction = core.store.begin();
-    if kind == Kind::File {
-        core.store.reap_file(id.0, &mut transaction);
-    }
-    let (dentry, inode) = (Record::DentryDelete { parent, name }, Record::InodeDelete(id));
-    if holders.is_empty() {
-        core.commit(transaction, [dentry, inode, caller.outcome(&[])])?;
-        return Ok(Step::Done);
-    }
-    let number = core.next_number()?;
-    let intent = Intent::Reap { file: id, holders: holders.clone() };
-    core.commit(transaction, [dentry, inode, Record::IntentPut { number, intent }, caller.outcome(&[])])?;
-    drive_reap(core, number, id, holders);
+    let mut records = Vec::with_capacity(4);
+    records.push(Record::DentryDelete { parent, name });
+    records.push(caller.outcome(&[]));
+    let reap = drop_link(core, id, &mut transaction, &mut records)?;
+    core.commit(transaction, records)?;
+    reap.start(core);
     Ok(Step::Done)
+}
+
+/// Chunks on other servers that are to be freed, once the change that says so is journalled.
+#[must_use]
+pub struct Reap(Option<(u64, FileId, Vec<u32>)>);
+
+impl Reap {
+    pub fn start(self, core: &Rc<Core>) {
+        if let Some((number, file, holders)) = self.0 {
+            drive_reap(core, number, file, holders);
+        }
+    }
+}
+
+/// Adds to a change that an inode here loses one of its names; with the last one it goes, and all of its chunks.
+pub fn drop_link(
+    core: &Rc<Core>,
+    file: FileId,
+    transaction: &mut Transaction,
+    records: &mut Vec<Record<'_>>,
+) -> Result<Reap, Failure> {
+    let tables = core.tables.borrow();
+    let inode = tables.inodes.get(file).ok_or_else(|| Failure::new(Status::StaleFile, file))?;
+    if inode.attributes.link_count > 1 {
+        let mut inode = inode.clone();
+        drop(tables);
+        inode.attributes.link_count -= 1;
+        inode.attributes.ctime = core.time();
+        inode.attributes.version += 1;
+        records.push(Record::InodePut(inode));
+        return Ok(Reap(None));
+    }
+    let (is_file, holders) = (inode.attributes.kind == Kind::File, inode.holders().to_vec());
+    drop(tables);
+    let reap = match holders.is_empty() {
+        true => None,
+        false => Some((core.next_number()?, file, holders)),
+    };
+    if is_file {
+        core.store.reap_file(file.0, transaction);
+    }
+    records.push(Record::InodeDelete(file));
+    if let Some((number, file, holders)) = &reap {
+        records.push(Record::IntentPut { number: *number, intent: Intent::Reap { file: *file, holders: holders.clone() } });
+    }
+    Ok(Reap(reap))
 }
 
 /// Has the chunks of a file freed on all servers that may hold some, until all have done so.

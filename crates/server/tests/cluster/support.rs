@@ -109,12 +109,14 @@ impl TestCluster {
             self.running.iter().all(|slot| {
                 slot.borrow().as_ref().is_some_and(|server| {
                     let audit = server.audit();
-                    audit.intents == 0 && audit.marks == 0 && audit.active == 0
+                    audit.intents == 0 && audit.marks == 0 && audit.active == 0 && audit.prepared == 0
                 })
             })
         };
         assert!(self.world.run_until(quiet, LIMIT), "intents are never done, seed {}", self.world.seed());
-        self.audits()
+        let audits = self.audits();
+        assert_eq!(server::check_links(&audits), Vec::<String>::new(), "seed {}", self.world.seed());
+        audits
     }
 
     /// A caller on one of the callers' nodes with a session of its own.
@@ -225,6 +227,27 @@ impl Caller {
         self.call(self.at(parent, name), Operation::Unlink, &request).await.map(drop)
     }
 
+    pub async fn link(&self, parent: FileId, from: &str, to: &str) -> Answer<()> {
+        let request = LinkRequest { from: entry(parent, from), to: entry(parent, to) };
+        self.call(self.at(parent, from), Operation::Link, &request).await.map(drop)
+    }
+
+    pub async fn rename(&self, parent: FileId, from: &str, to: &str, flags: u32) -> Answer<()> {
+        let request = RenameRequest { from: entry(parent, from), to: entry(parent, to), flags };
+        self.call(self.at(parent, from), Operation::Rename, &request).await.map(drop)
+    }
+
+    /// Id and link count of what a name leads to, wherever the inode is.
+    pub async fn look(&self, parent: FileId, name: &str) -> Answer<(FileId, u32)> {
+        let request = EntryRequest { entry: entry(parent, name) };
+        let attributes = match self.call(self.at(parent, name), Operation::Stat, &request).await {
+            Err(failure) if failure.status == Status::Elsewhere => self.stat(failure.id).await?,
+            Err(failure) => return Err(failure),
+            Ok(reply) => EntryReply::from_bytes(&reply.params).expect("the reply is well-formed").attributes,
+        };
+        Ok((attributes.id, attributes.link_count))
+    }
+
     pub async fn remove_directory(&self, parent: FileId, name: &str) -> Answer<()> {
         let request = EntryRequest { entry: entry(parent, name) };
         self.call(self.at(parent, name), Operation::RemoveDirectory, &request).await.map(drop)
@@ -278,7 +301,7 @@ impl Caller {
                 let mut input = wire::Decoder::new(&reply.body);
                 while input.remaining() > 0 {
                     let entry = ListingEntry::decode(&mut input).expect("the listing is well-formed");
-                    assert!(entry.attributes.is_some(), "names and inodes are together");
+                    assert_eq!(entry.attributes.is_some(), self.home(entry.id) == server, "attributes come where the inode is");
                     names.push(String::from_utf8_lossy(entry.name.as_bytes()).into_owned());
                 }
                 if page.end {

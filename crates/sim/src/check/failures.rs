@@ -43,10 +43,11 @@ fn check_one(operation: &Operation, expected: Expected, removals: &BTreeMap<File
         Status::NoSpace if expected.full => None,
         // Which of these is right is the model of names to say.
         Status::NotFound | Status::Exists | Status::NotDirectory | Status::IsDirectory | Status::NotEmpty
-            if operation.path().is_some() || matches!(operation.action, Action::List { .. }) =>
+            if operation.path().is_some() || operation.pair().is_some() || matches!(operation.action, Action::List { .. }) =>
         {
             None
         }
+        Status::NotSupported | Status::NotPermitted if operation.pair().is_some() => None,
         Status::Invalid if matches!(operation.action, Action::ReadLink { .. }) => None,
         Status::StaleFile | Status::NotFound => {
             let file = file_of(&operation.action)?;
@@ -82,9 +83,10 @@ fn removals(operations: &[Operation]) -> BTreeMap<FileId, Nanos> {
             at_path.entry(path).or_default().insert(id);
         }
     }
+    let at_path = super::files::after_moves(operations, at_path);
     let mut removals = BTreeMap::new();
     for operation in operations.iter().filter(|operation| operation.may_have_happened()) {
-        if let Action::Unlink { path } = &operation.action {
+        if let Action::Unlink { path } | Action::Rename { to: path, .. } = &operation.action {
             for id in at_path.get(path).into_iter().flatten() {
                 let since = removals.entry(*id).or_insert(operation.started_at);
                 *since = operation.started_at.min(*since);

@@ -86,11 +86,39 @@ pub fn by_file(operations: &[Operation]) -> Vec<FileHistory<'_>> {
     for operation in operations {
         sorter.note_identity(operation);
     }
+    sorter.note_moves(operations);
     for (number, operation) in operations.iter().enumerate() {
         sorter.note_change(number, operation);
         sorter.note_observation(number, operation);
     }
     sorter.files.into_values().collect()
+}
+
+/// Which files may have been at each path, links and renames taken in, given those that were seen there.
+pub fn after_moves<'a>(
+    operations: &'a [Operation],
+    mut at_path: BTreeMap<&'a Path, BTreeSet<FileId>>,
+) -> BTreeMap<&'a Path, BTreeSet<FileId>> {
+    let mut moves: BTreeSet<(&Path, &Path)> = BTreeSet::new();
+    for operation in operations.iter().filter(|operation| operation.may_have_happened()) {
+        let Some((from, to)) = operation.pair() else { continue };
+        moves.insert((from, to));
+        if matches!(operation.action, Action::Rename { exchange: true, .. }) {
+            moves.insert((to, from));
+        }
+    }
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for (from, to) in &moves {
+            let Some(ids) = at_path.get(from).cloned() else { continue };
+            let there = at_path.entry(to).or_default();
+            let count = there.len();
+            there.extend(ids);
+            changed |= there.len() > count;
+        }
+    }
+    at_path
 }
 
 impl<'a> Sorter<'a> {
@@ -108,6 +136,19 @@ impl<'a> Sorter<'a> {
         };
         tenants.ids.insert(id);
         tenants.seen_since = Some(tenants.seen_since.map_or(operation.end, |moment| moment.min(operation.end)));
+    }
+
+    /// Files that may have come to a path by a link or rename.
+    fn note_moves(&mut self, operations: &'a [Operation]) {
+        let ids = self.at_path.iter().map(|(path, tenants)| (*path, tenants.ids.clone())).collect();
+        for (path, ids) in after_moves(operations, ids) {
+            self.at_path.entry(path).or_default().ids = ids;
+        }
+        let unseen = self.at_path.iter().filter(|(_, tenants)| tenants.unseen);
+        let unseen = unseen.map(|(path, _)| (*path, BTreeSet::from([FileId::default()]))).collect();
+        for (path, _) in after_moves(operations, unseen) {
+            self.at_path.entry(path).or_default().unseen = true;
+        }
     }
 
     fn add(&mut self, id: FileId, number: usize, operation: &Operation, what: What<'a>) {

@@ -21,6 +21,7 @@ type Lives = BTreeMap<Option<Path>, BTreeMap<String, Life>>;
 fn lives(operations: &[Operation]) -> Lives {
     let mut lives = Lives::new();
     for operation in operations {
+        note_move(operation, &mut lives);
         let Some(path) = operation.path() else { continue };
         let life = lives.entry(path.parent()).or_default().entry(path.name().to_owned()).or_default();
         let span = (operation.start, operation.end);
@@ -45,6 +46,27 @@ fn lives(operations: &[Operation]) -> Lives {
         }
     }
     lives
+}
+
+fn note_move(operation: &Operation, lives: &mut Lives) {
+    let Some((from, to)) = operation.pair().filter(|_| operation.may_have_happened()) else { return };
+    let span = (operation.start, operation.end);
+    let exchange = matches!(operation.action, Action::Rename { exchange: true, .. });
+    let mut life = |path: &Path, note: &dyn Fn(&mut Life)| {
+        note(lives.entry(path.parent()).or_default().entry(path.name().to_owned()).or_default());
+    };
+    life(to, &|life| {
+        life.made.push(span);
+        if operation.succeeded() {
+            life.seen.push(span);
+        }
+    });
+    life(from, &|life| match operation.action {
+        // Between two names of one file a rename does nothing, so that the old one may have stayed.
+        Action::Rename { .. } if !exchange => life.maybe_removed.push(span),
+        _ if operation.succeeded() => life.seen.push(span),
+        _ => {}
+    });
 }
 
 /// Checks all listings.

@@ -1,114 +1,218 @@
-//! The model of names: one top-level name with everything under it is one object, because removing a directory depends
-//! on its children and nothing else ties two names together.
+//! The model of names. One top-level name with everything under it is one object, because removing a directory depends
+//! on its children; links and renames tie the names that they concern together. Nothing else ties two names together.
 
 use crate::history::{Action, Finding, Operation, Outcome, Path};
 use crate::linearize::{self, Object, Span, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileId, Kind, Status};
 
-/// Which inode a name leads to, as far as anyone was told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Identity {
-    Known(FileId),
-    /// One that was made by an operation of unknown outcome.
-    Untold,
-}
-
+/// An inode.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Node {
     kind: Kind,
-    identity: Identity,
+    /// As far as anyone was told.
+    id: Option<FileId>,
     mode: u32,
     target: Option<String>,
 }
 
-/// What is at a top-level name and under it, by path.
+/// In place of the number of an inode that has no name any more.
+const GONE: usize = usize::MAX;
+
+/// What is at some names and under them. Inodes are numbered in the order of their names, so that two states that nobody
+/// could tell apart are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Tree {
-    nodes: BTreeMap<Path, Node>,
+    entries: BTreeMap<Path, usize>,
+    nodes: BTreeMap<usize, Node>,
+    /// What operations in two steps found at their path.
+    found: BTreeMap<usize, usize>,
+}
+
+/// An operation finds the inode of its path and does something with it. Between the two steps the name may be renamed, as
+/// on any system, so that they are placed one by one where the attributes matter; elsewhere they are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Whole,
+    Find,
+    Use,
 }
 
 struct Names<'a> {
-    operations: Vec<(usize, &'a Operation)>,
+    operations: Vec<(usize, &'a Operation, Part)>,
     /// Permission bits that anybody saw.
     modes: BTreeSet<u32>,
 }
 
-/// What the model says to an operation: the new node at its path, or the error.
-type Answer = Result<Option<Node>, Status>;
-
 impl Tree {
-    fn node(&self, path: &Path) -> Result<Option<&Node>, Status> {
+    fn key(&self, path: &Path) -> Result<Option<usize>, Status> {
         for end in 1..path.parts.len() {
-            match self.nodes.get(&Path { parts: path.parts[..end].to_vec() }) {
+            match self.entries.get(&Path { parts: path.parts[..end].to_vec() }) {
                 None => return Err(Status::NotFound),
-                Some(node) if node.kind != Kind::Directory => return Err(Status::NotDirectory),
+                Some(key) if self.nodes[key].kind != Kind::Directory => return Err(Status::NotDirectory),
                 Some(_) => {}
             }
         }
-        Ok(self.nodes.get(path))
+        Ok(self.entries.get(path).copied())
     }
 
-    fn set(&mut self, path: &Path, node: Option<Node>) {
-        match node {
-            Some(node) => drop(self.nodes.insert(path.clone(), node)),
-            None => drop(self.nodes.remove(path)),
+    fn existing(&self, path: &Path) -> Result<usize, Status> {
+        self.key(path)?.ok_or(Status::NotFound)
+    }
+
+    /// Every symbolic link of the histories leads nowhere.
+    fn followed(&self, path: &Path) -> Result<usize, Status> {
+        self.existing(path).and_then(|key| self.refuse(key, Kind::Symlink, Status::NotFound))
+    }
+
+    fn refuse(&self, key: usize, kind: Kind, status: Status) -> Result<usize, Status> {
+        if self.nodes[&key].kind == kind { Err(status) } else { Ok(key) }
+    }
+
+    fn is_directory(&self, key: Option<usize>) -> bool {
+        key.is_some_and(|key| self.nodes[&key].kind == Kind::Directory)
+    }
+
+    fn make(&mut self, path: &Path, kind: Kind, mode: u32, target: Option<String>) -> usize {
+        let key = self.nodes.keys().next_back().map_or(0, |last| last + 1);
+        self.entries.insert(path.clone(), key);
+        self.nodes.insert(key, Node { kind, id: None, mode, target });
+        key
+    }
+
+    /// Forgets inodes without a name, and numbers the others in the order of their first names.
+    fn reap(&mut self) {
+        let mut numbers: BTreeMap<usize, usize> = BTreeMap::new();
+        for key in self.entries.values() {
+            let next = numbers.len();
+            numbers.entry(*key).or_insert(next);
         }
+        self.entries.values_mut().for_each(|key| *key = numbers[key]);
+        self.found.values_mut().for_each(|key| *key = numbers.get(key).copied().unwrap_or(GONE));
+        let nodes = std::mem::take(&mut self.nodes);
+        self.nodes = nodes.into_iter().filter_map(|(key, node)| Some((*numbers.get(&key)?, node))).collect();
     }
 
     fn is_empty(&self, path: &Path) -> bool {
-        self.nodes.keys().all(|other| other == path || !other.parts.starts_with(&path.parts))
+        self.entries.keys().all(|other| other == path || !other.parts.starts_with(&path.parts))
     }
 
-    fn answer(&self, action: &Action) -> Answer {
-        let here = |path: &Path| self.node(path).map(|node| node.cloned());
-        let existing = |path: &Path| here(path)?.ok_or(Status::NotFound);
-        // Every symbolic link of the histories leads nowhere.
-        let followed = |path: &Path| existing(path).and_then(|node| refuse(node, Kind::Symlink, Status::NotFound));
-        let made = |kind, mode, target| Node { kind, identity: Identity::Untold, mode, target };
+    /// Does what an operation with one path does; the inode concerned, or the error.
+    fn act(&mut self, action: &Action) -> Result<Option<usize>, Status> {
         match action {
-            Action::Open { path, create, exclusive, mode, .. } => match here(path)? {
-                None if *create => Ok(Some(made(Kind::File, *mode, None))),
+            Action::Open { path, create, exclusive, mode, .. } => match self.key(path)? {
+                None if *create => Ok(Some(self.make(path, Kind::File, *mode, None))),
                 Some(_) if *create && *exclusive => Err(Status::Exists),
-                _ => followed(path).and_then(|node| refuse(node, Kind::Directory, Status::IsDirectory)).map(Some),
+                _ => {
+                    let key = self.followed(path)?;
+                    self.refuse(key, Kind::Directory, Status::IsDirectory).map(Some)
+                }
             },
             Action::Unlink { path } => {
-                existing(path).and_then(|node| refuse(node, Kind::Directory, Status::IsDirectory)).map(|_| None)
+                let key = self.existing(path)?;
+                self.refuse(key, Kind::Directory, Status::IsDirectory)?;
+                self.entries.remove(path);
+                Ok(None)
             }
-            Action::MakeDirectory { path, mode } => match here(path)? {
-                None => Ok(Some(made(Kind::Directory, *mode, None))),
+            Action::MakeDirectory { path, mode } => match self.key(path)? {
+                None => Ok(Some(self.make(path, Kind::Directory, *mode, None))),
                 Some(_) => Err(Status::Exists),
             },
-            Action::RemoveDirectory { path } => match existing(path)? {
-                node if node.kind != Kind::Directory => Err(Status::NotDirectory),
+            Action::RemoveDirectory { path } => match self.existing(path)? {
+                key if self.nodes[&key].kind != Kind::Directory => Err(Status::NotDirectory),
                 _ if !self.is_empty(path) => Err(Status::NotEmpty),
-                _ => Ok(None),
+                _ => {
+                    self.entries.remove(path);
+                    Ok(None)
+                }
             },
-            Action::MakeSymlink { path, target } => match here(path)? {
-                None => Ok(Some(made(Kind::Symlink, 0o777, Some(target.clone())))),
+            Action::MakeSymlink { path, target } => match self.key(path)? {
+                None => Ok(Some(self.make(path, Kind::Symlink, 0o777, Some(target.clone())))),
                 Some(_) => Err(Status::Exists),
             },
-            Action::ReadLink { path } => match existing(path)? {
-                node if node.kind == Kind::Symlink => Ok(Some(node)),
+            Action::ReadLink { path } => match self.existing(path)? {
+                key if self.nodes[&key].kind == Kind::Symlink => Ok(Some(key)),
                 _ => Err(Status::Invalid),
             },
-            Action::Stat { path } => existing(path).map(Some),
-            Action::ChangeMode { path, mode } => followed(path).map(|node| Some(Node { mode: *mode, ..node })),
-            Action::SetTime { path, .. } => followed(path).map(Some),
+            Action::Stat { path } => self.existing(path).map(Some),
+            Action::ChangeMode { path, .. } | Action::SetTime { path, .. } => self.followed(path).map(Some),
             Action::TruncatePath { path, .. } => {
-                followed(path).and_then(|node| refuse(node, Kind::Directory, Status::IsDirectory)).map(Some)
+                let key = self.followed(path)?;
+                self.refuse(key, Kind::Directory, Status::IsDirectory).map(Some)
             }
-            Action::List { directory: Some(directory), .. } => match existing(directory)? {
-                node if node.kind == Kind::Directory => Ok(Some(node)),
+            Action::List { directory: Some(directory), .. } => match self.existing(directory)? {
+                key if self.nodes[&key].kind == Kind::Directory => Ok(Some(key)),
                 _ => Err(Status::NotDirectory),
             },
-            _ => unreachable!("the operation is not about names"),
+            _ => unreachable!("the operation is not about one name"),
         }
+    }
+
+    /// Does a link or rename; or all the errors that are true, for either path may be looked at first.
+    fn act_on_two(&mut self, action: &Action, from: &Path, to: &Path) -> Result<(), Vec<Status>> {
+        let (source, destination) = (self.existing(from), self.key(to));
+        let mut errors: Vec<Status> = [source.err(), destination.err()].into_iter().flatten().collect();
+        let (source, destination) = (source.ok(), destination.ok().flatten());
+        let exists = destination.is_some();
+        match action {
+            Action::Link { .. } => {
+                errors.extend(self.is_directory(source).then_some(Status::NotPermitted));
+                errors.extend(exists.then_some(Status::Exists));
+            }
+            Action::Rename { no_replace, exchange, .. } => {
+                errors.extend(self.is_directory(source).then_some(Status::NotSupported));
+                let in_the_way = if *exchange { Status::NotSupported } else { Status::IsDirectory };
+                errors.extend(self.is_directory(destination).then_some(in_the_way));
+                errors.extend((*exchange && !exists).then_some(Status::NotFound));
+                errors.extend((*no_replace && exists).then_some(Status::Exists));
+            }
+            _ => unreachable!("the operation is not about two names"),
+        }
+        let Some(source) = source.filter(|_| errors.is_empty()) else { return Err(errors) };
+        if destination == Some(source) {
+            return Ok(());
+        }
+        self.entries.insert(to.clone(), source);
+        match (action, destination) {
+            (Action::Rename { exchange: true, .. }, Some(destination)) => {
+                self.entries.insert(from.clone(), destination);
+            }
+            (Action::Rename { .. }, _) => drop(self.entries.remove(from)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Takes in what the outcome tells about an inode; false when they contradict each other.
+    fn agree(&mut self, key: usize, outcome: &Outcome) -> bool {
+        let links = self.entries.values().filter(|named| **named == key).count();
+        let Some(node) = self.nodes.get_mut(&key) else { return false };
+        match outcome {
+            Outcome::Opened(id) => node.identify(*id),
+            Outcome::Seen(seen) => {
+                let mode_right = node.kind == Kind::Symlink || node.mode == seen.mode;
+                let size_right = node.target.as_ref().is_none_or(|target| target.len() as u64 == seen.size);
+                let right = node.kind == seen.kind && mode_right && size_right && links == seen.links as usize;
+                right && node.identify(seen.id)
+            }
+            Outcome::Target(target) => node.target.as_ref().map(|text| text.as_bytes()) == Some(target.as_slice()),
+            _ => true,
+        }
+    }
+
+    /// The second step of a stat or chmod.
+    fn make_use(&mut self, key: usize, operation: &Operation) -> bool {
+        if let (Action::ChangeMode { mode, .. }, Some(node)) = (&operation.action, self.nodes.get_mut(&key)) {
+            node.mode = *mode;
+        }
+        self.nodes.contains_key(&key) && self.agree(key, &operation.outcome)
     }
 }
 
-fn refuse(node: Node, kind: Kind, status: Status) -> Result<Node, Status> {
-    if node.kind == kind { Err(status) } else { Ok(node) }
+impl Node {
+    fn identify(&mut self, id: FileId) -> bool {
+        *self.id.get_or_insert(id) == id
+    }
 }
 
 /// A stale id tells that what the name led to is gone; that is the same news.
@@ -120,34 +224,44 @@ fn same_refusal(told: Status, true_one: Status) -> bool {
     plain(told) == plain(true_one)
 }
 
-/// The node with what the outcome tells about it taken in; `None` when they contradict each other.
-fn agree(node: Node, outcome: &Outcome) -> Option<Node> {
-    match outcome {
-        Outcome::Opened(id) => identify(node, *id),
-        Outcome::Seen(seen) => {
-            let node = identify(node, seen.id)?;
-            let mode_right = node.kind == Kind::Symlink || node.mode == seen.mode;
-            let size_right = node.target.as_ref().is_none_or(|target| target.len() as u64 == seen.size);
-            (node.kind == seen.kind && mode_right && size_right).then_some(node)
+/// Top-level names that an operation is about.
+fn tops(operation: &Operation) -> Vec<&str> {
+    match &operation.action {
+        Action::List { directory, .. } => directory.iter().map(|path| path.parts[0].as_str()).collect(),
+        _ => {
+            let pair = operation.pair().map(|(from, to)| [from, to]);
+            operation.path().into_iter().chain(pair.into_iter().flatten()).map(|path| path.parts[0].as_str()).collect()
         }
-        Outcome::Target(target) => {
-            (node.target.as_ref().map(|text| text.as_bytes()) == Some(target.as_slice())).then_some(node)
-        }
-        _ => Some(node),
     }
 }
 
-fn identify(node: Node, id: FileId) -> Option<Node> {
-    match node.identity {
-        Identity::Known(known) if known != id => None,
-        _ => Some(Node { identity: Identity::Known(id), ..node }),
-    }
-}
-
-fn path_of(action: &Action) -> Option<Path> {
-    match action {
-        Action::List { directory, .. } => directory.clone(),
-        _ => None,
+impl Names<'_> {
+    /// The state after a part of an operation. `None` when what was told is not true.
+    fn after(&self, state: &Tree, (number, operation, part): (usize, &Operation, Part)) -> Option<Tree> {
+        let mut after = state.clone();
+        if part == Part::Use {
+            let key = after.found.remove(&number)?;
+            return after.make_use(key, operation).then_some(after);
+        }
+        let answer = match operation.pair() {
+            Some((from, to)) => after.act_on_two(&operation.action, from, to).map(|()| None),
+            None => after.act(&operation.action).map_err(|status| vec![status]),
+        };
+        match (&operation.outcome, answer) {
+            (Outcome::Failed(told), Err(errors)) => {
+                return errors.iter().any(|status| same_refusal(*told, *status)).then(|| state.clone());
+            }
+            (Outcome::Failed(_), Ok(_)) | (_, Err(_)) => return None,
+            (_, Ok(Some(key))) if part == Part::Find => drop(after.found.insert(number, key)),
+            (Outcome::Unknown(_), Ok(_)) | (_, Ok(None)) => {}
+            (outcome, Ok(Some(key))) => {
+                if !after.agree(key, outcome) {
+                    return None;
+                }
+            }
+        }
+        after.reap();
+        Some(after)
     }
 }
 
@@ -159,42 +273,60 @@ impl Object for Names<'_> {
     }
 
     fn apply(&self, state: &Tree, operation: usize) -> Option<Tree> {
-        let (_, operation) = &self.operations[operation];
-        if let (Outcome::Unknown(_), Action::ChangeMode { mode, .. }) = (&operation.outcome, &operation.action)
+        let part = self.operations[operation];
+        if let (Outcome::Unknown(_), Action::ChangeMode { mode, .. }) = (&part.1.outcome, &part.1.action)
             && !self.modes.contains(mode)
         {
             // What nobody saw explains nothing.
             return None;
         }
-        let path = operation.path().cloned().or_else(|| path_of(&operation.action))?;
-        let answer = state.answer(&operation.action);
-        let node = match (&operation.outcome, answer) {
-            (Outcome::Failed(told), Err(status)) => return same_refusal(*told, status).then(|| state.clone()),
-            (Outcome::Failed(_), Ok(_)) | (_, Err(_)) => return None,
-            (Outcome::Unknown(_), Ok(node)) => node,
-            (outcome, Ok(Some(node))) => Some(agree(node, outcome)?),
-            (_, Ok(None)) => None,
-        };
-        let mut after = state.clone();
-        after.set(&path, node);
-        (!matches!(operation.outcome, Outcome::Unknown(_)) || after != *state).then_some(after)
+        let after = self.after(state, part)?;
+        (!matches!(part.1.outcome, Outcome::Unknown(_)) || after != *state).then_some(after)
+    }
+}
+
+/// For each top-level name the one that stands for all that are tied to it.
+fn ties(operations: &[Operation]) -> BTreeMap<&str, &str> {
+    let mut groups: BTreeMap<&str, &str> = BTreeMap::new();
+    for operation in operations {
+        let tops = tops(operation);
+        for top in &tops {
+            groups.entry(top).or_insert(top);
+        }
+        if let [one, other] = tops[..] {
+            let (one, other) = (groups[one], groups[other]);
+            groups.values_mut().filter(|group| **group == other).for_each(|group| *group = one);
+        }
+    }
+    groups
+}
+
+/// The parts of an operation that are placed one by one.
+fn parts(operation: &Operation) -> &'static [Part] {
+    match operation.action {
+        _ if matches!(operation.outcome, Outcome::Failed(_)) => &[Part::Whole],
+        // A stat of unknown outcome tells nothing.
+        Action::Stat { .. } if !operation.succeeded() => &[],
+        Action::Stat { .. } | Action::ChangeMode { .. } => &[Part::Find, Part::Use],
+        _ => &[Part::Whole],
     }
 }
 
 /// Checks all operations on names.
 pub fn check(operations: &[Operation]) -> Vec<Finding> {
-    let mut groups: BTreeMap<String, Vec<(usize, &Operation)>> = BTreeMap::new();
+    let ties = ties(operations);
+    let mut groups: BTreeMap<&str, Vec<(usize, &Operation, Part)>> = BTreeMap::new();
     for (index, operation) in operations.iter().enumerate() {
-        let path = operation.path().cloned().or_else(|| path_of(&operation.action));
-        if let Some(path) = path {
-            groups.entry(path.parts[0].clone()).or_default().push((index, operation));
+        if let Some(top) = tops(operation).first() {
+            let group = groups.entry(ties[top]).or_default();
+            group.extend(parts(operation).iter().map(|part| (index, operation, *part)));
         }
     }
     let mut findings = Vec::new();
     for (name, operations) in groups {
         let spans: Vec<Span> =
-            operations.iter().map(|(_, operation)| Span { start: operation.start, end: operation.end }).collect();
-        let modes = operations.iter().filter_map(|(_, operation)| match &operation.outcome {
+            operations.iter().map(|(_, operation, _)| Span { start: operation.start, end: operation.end }).collect();
+        let modes = operations.iter().filter_map(|(_, operation, _)| match &operation.outcome {
             Outcome::Seen(seen) => Some(seen.mode),
             _ => None,
         });
@@ -239,7 +371,7 @@ mod tests {
     }
 
     fn seen(id: u64, mode: u32) -> Outcome {
-        Outcome::Seen(Seen { id: FileId(id), kind: Kind::File, mode, size: 0, mtime: 0 })
+        Outcome::Seen(Seen { id: FileId(id), kind: Kind::File, mode, links: 1, size: 0, mtime: 0 })
     }
 
     /// Goal: an exclusive create that was executed twice is noticed, and so is one that was lost.
@@ -282,5 +414,37 @@ mod tests {
         assert_eq!(run(vec![mkdir.clone(), create.clone(), (rmdir.clone(), Outcome::Done)]).len(), 1);
         assert_eq!(run(vec![mkdir.clone(), refused]).len(), 1);
         assert_eq!(run(vec![mkdir, (rmdir, Outcome::Done), create]).len(), 1);
+    }
+
+    /// Goal: a rename that lost its file, did half, or happened twice is found; so is a wrong link count.
+    #[test]
+    fn moves() {
+        let (one, other) = (Path::top("f"), Path::top("d").join("g"));
+        let start = vec![
+            (Action::MakeDirectory { path: Path::top("d"), mode: 0o755 }, Outcome::Done),
+            (make(&one), Outcome::Opened(FileId(7))),
+        ];
+        let rename = Action::Rename { from: one.clone(), to: other.clone(), no_replace: false, exchange: false };
+        let link = Action::Link { from: one.clone(), to: other.clone() };
+        let stat = |path: &Path, outcome: Outcome| (Action::Stat { path: path.clone() }, outcome);
+        let gone = Outcome::Failed(Status::NotFound);
+        let faults = |deed: &Action, outcome: Outcome, seen: Vec<(Action, Outcome)>| {
+            run([start.clone(), vec![(deed.clone(), outcome)], seen].concat()).len()
+        };
+        let whole = vec![stat(&one, gone.clone()), stat(&other, seen(7, 0o644))];
+        assert_eq!(faults(&rename, Outcome::Done, whole.clone()), 0);
+        assert_eq!(faults(&rename, Outcome::Unknown(None), whole), 0);
+        // Seen first at the new name, then still at the old one, or at neither.
+        let halves = [
+            vec![stat(&other, seen(7, 0o644)), stat(&one, seen(7, 0o644))],
+            vec![stat(&one, gone.clone()), stat(&other, gone)],
+        ];
+        for half in halves {
+            assert_eq!(faults(&rename, Outcome::Unknown(None), half), 1);
+        }
+        let Outcome::Seen(single) = seen(7, 0o644) else { unreachable!("it is one") };
+        let twice = Outcome::Seen(Seen { links: 2, ..single });
+        assert_eq!(faults(&link, Outcome::Done, vec![stat(&one, twice.clone()), stat(&other, twice)]), 0);
+        assert_eq!(faults(&link, Outcome::Done, vec![stat(&one, seen(7, 0o644))]), 1);
     }
 }

@@ -1,0 +1,482 @@
+//! Changes of names that may concern several servers: Link, Rename, and Unlink of a name that is parted from its inode.
+//!
+//! The server of the (old) name coordinates. Up to three others have a part: the server of the new name, the home of the
+//! inode whose link count rises, and the home of one that is replaced or loses a name. Each is asked to prepare its part
+//! (`prepare`); then one journal record here decides: it holds this server's own share, the outcome for the caller, and
+//! the intent that the others are told. Before it nothing has happened, from then on everything has.
+//!
+//! Invariants
+//! 1. From the first look at a name to the decision its lock is held: here in memory, elsewhere journalled.
+//! 2. Nobody waits for a lock while holding one. Who meets one lets go of everything and starts over.
+//! 3. A part's number is in `Core::undecided` from before the part is asked for until it is given up or in an intent.
+
+use super::lookup::{is_elsewhere, missing_inode};
+use super::prepare::{check_link, check_rule};
+use super::unlink::drop_link;
+use super::{Encoded, Step, later, locate};
+use crate::coordination::{ask, settle};
+use crate::core::{Caller, Core};
+use crate::failure::Failure;
+use crate::inodes::Inode;
+use crate::intents::Intent;
+use crate::records::Record;
+use crate::waiting::{Notice, all};
+use reactor::{Class, LocalFuture, Nanos};
+use std::rc::Rc;
+use wire::identity::dentry_slot;
+use wire::messages::{
+    Empty, Entry, EntryRequest, LinkRequest, PrepareDentryRequest, PrepareLinkRequest, PrepareReply, RenameRequest,
+    ResolvePreparedRequest, entry_rules, rename_flags,
+};
+use wire::{Decode, Encode, FileId, Kind, Operation, Status};
+
+/// Longest pause before a change that met a lock elsewhere starts over, at first and at most.
+const PAUSE_NS_FIRST: Nanos = 1_000_000;
+const PAUSE_NS_MAX: Nanos = 64_000_000;
+
+/// What is wanted.
+#[derive(Clone, Copy, PartialEq)]
+enum Wish {
+    Link,
+    Rename { no_replace: bool, exchange: bool },
+    Unlink,
+}
+
+impl Wish {
+    fn rule(self) -> u8 {
+        match self {
+            Wish::Link | Wish::Rename { no_replace: true, .. } => entry_rules::ABSENT,
+            Wish::Rename { exchange: true, .. } => entry_rules::EXCHANGE,
+            _ => entry_rules::REPLACE,
+        }
+    }
+
+    fn is_exchange(self) -> bool {
+        matches!(self, Wish::Rename { exchange: true, .. })
+    }
+
+    fn check_source(self, kind: Kind) -> Result<(), Failure> {
+        match (kind, self) {
+            (Kind::Directory, Wish::Link) => Err(Status::NotPermitted.into()),
+            (Kind::Directory, Wish::Unlink) => Err(Status::IsDirectory.into()),
+            (Kind::Directory, Wish::Rename { .. }) => Err(not_supported()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn not_supported() -> Failure {
+    Failure::with_text(Status::NotSupported, "directories can't be renamed in this version")
+}
+
+/// Why a change did not come about.
+enum Obstacle {
+    /// Something that this server will be told the end of.
+    Locked(Notice<()>),
+    /// A lock on another server.
+    Busy,
+    Failed(Failure),
+}
+
+impl<E: Into<Failure>> From<E> for Obstacle {
+    fn from(error: E) -> Self {
+        Obstacle::Failed(error.into())
+    }
+}
+
+/// A name.
+struct Place {
+    parent: FileId,
+    name: Box<[u8]>,
+    /// The server that holds it, when that is another one.
+    server: Option<u32>,
+}
+
+/// A change under way.
+struct Change {
+    core: Rc<Core>,
+    wish: Wish,
+    from: Place,
+    source: (FileId, Kind),
+    to: Option<Place>,
+    /// What the new name leads to now.
+    destination: Option<(FileId, Kind)>,
+    up: Option<FileId>,
+    down: Option<FileId>,
+    held: Held,
+    parts: Parts,
+}
+
+/// Locks of this server's own names and inodes, in memory: until the decision nothing has happened, so that a restart
+/// may forget them.
+struct Held {
+    core: Rc<Core>,
+    dentries: Vec<(FileId, Box<[u8]>)>,
+    inodes: Vec<FileId>,
+}
+
+impl Held {
+    fn dentry(&mut self, parent: FileId, name: &[u8]) {
+        self.core.tables.borrow_mut().locks.lock_dentry(parent, name);
+        self.dentries.push((parent, name.into()));
+    }
+
+    fn inode(&mut self, file: FileId) {
+        self.core.tables.borrow_mut().locks.lock_inode(file);
+        self.inodes.push(file);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let locks = &mut self.core.tables.borrow_mut().locks;
+        self.dentries.iter().for_each(|(parent, name)| locks.unlock_dentry(*parent, name));
+        self.inodes.iter().for_each(|file| locks.unlock_inode(*file));
+    }
+}
+
+/// What other servers were asked to prepare.
+struct Parts {
+    core: Rc<Core>,
+    list: Vec<(u32, u64)>,
+}
+
+impl Parts {
+    fn add(&mut self, server: u32) -> Result<u64, Failure> {
+        let number = self.core.next_number()?;
+        self.core.undecided.borrow_mut().insert(number, ());
+        self.list.push((server, number));
+        Ok(number)
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        let mut undecided = self.core.undecided.borrow_mut();
+        for (_, number) in &self.list {
+            undecided.remove(number);
+        }
+    }
+}
+
+pub fn link(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+    start(core, caller, Wish::Link, params)
+}
+
+pub fn rename(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+    let flags = RenameRequest::from_bytes(params)?.flags;
+    if flags & !rename_flags::ALL != 0 || flags == rename_flags::ALL {
+        return Err(Failure::with_text(Status::Invalid, "rename flags are unknown or exclude each other"));
+    }
+    let (no_replace, exchange) = (flags & rename_flags::NO_REPLACE != 0, flags & rename_flags::EXCHANGE != 0);
+    start(core, caller, Wish::Rename { no_replace, exchange }, params)
+}
+
+/// Unlink of a name whose inode lives on another server.
+pub fn unlink_parted(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+    start(core, caller, Wish::Unlink, params)
+}
+
+/// The names that a request is about.
+fn parse(wish: Wish, params: &[u8]) -> Result<(Entry<'_>, Option<Entry<'_>>), Failure> {
+    Ok(match wish {
+        Wish::Link => {
+            let LinkRequest { from, to } = LinkRequest::from_bytes(params)?;
+            (from, Some(to))
+        }
+        Wish::Rename { .. } => {
+            let RenameRequest { from, to, .. } = RenameRequest::from_bytes(params)?;
+            (from, Some(to))
+        }
+        Wish::Unlink => (EntryRequest::from_bytes(params)?.entry, None),
+    })
+}
+
+/// What concerns this server alone is done at once.
+fn start(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<Step, Failure> {
+    match begin(core, wish, params) {
+        Ok(None) => return Ok(Step::Done),
+        Ok(Some(change)) if !change.needs_others() => {
+            change.decide(caller)?;
+            return Ok(Step::Done);
+        }
+        // Locks are taken anew when the request's turn has come.
+        Ok(Some(_)) | Err(Obstacle::Busy) => {}
+        Err(Obstacle::Locked(lock)) => return Ok(Step::Blocked(lock)),
+        Err(Obstacle::Failed(failure)) => return Err(failure),
+    }
+    let (core, caller, params) = (core.clone(), caller.clone(), params.to_vec());
+    later(async move {
+        run(&core, &caller, wish, &params).await?;
+        Ok(Encoded(Vec::new()))
+    })
+}
+
+/// Tries until the change is decided or refused, or the caller gives up.
+async fn run(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<(), Failure> {
+    const WORDS: &str = "another change of these names takes long";
+    let mut pause = PAUSE_NS_FIRST;
+    loop {
+        match attempt(core, caller, wish, params).await {
+            Ok(()) => return Ok(()),
+            Err(Obstacle::Failed(failure)) => return Err(failure),
+            Err(Obstacle::Locked(lock)) => core.wait_until(caller.deadline, WORDS, lock.wait()).await?,
+            Err(Obstacle::Busy) => {
+                // Of changes that refuse each other, the draw lets one go first.
+                let wait = 1 + core.reactor.random() % pause;
+                if core.reactor.now() + wait >= caller.deadline {
+                    return Err(Failure::with_text(Status::TimedOut, WORDS));
+                }
+                core.reactor.sleep(wait).await;
+                pause = (pause * 2).min(PAUSE_NS_MAX);
+            }
+        }
+    }
+}
+
+async fn attempt(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<(), Obstacle> {
+    let Some(mut change) = begin(core, wish, params)? else { return Ok(()) };
+    let prepared = change.prepare(caller.deadline).await;
+    let parts = change.parts.list.clone();
+    let result = match prepared {
+        Ok(true) => change.decide(caller).map_err(Obstacle::Failed),
+        Ok(false) => {
+            give_up(core, &parts);
+            return Ok(());
+        }
+        Err(obstacle) => Err(obstacle),
+    };
+    if result.is_err() {
+        give_up(core, &parts);
+    }
+    result
+}
+
+/// Looks at the names on this server, refuses what can be refused already, and takes this server's locks. `None` when
+/// nothing is to be done.
+fn begin(core: &Rc<Core>, wish: Wish, params: &[u8]) -> Result<Option<Change>, Obstacle> {
+    let (from, to) = parse(wish, params)?;
+    let tables = core.tables.borrow();
+    let source = match (find(core, &from)?, tables.marks.get(&from.parent.0)) {
+        (Some(found), _) => found,
+        // Whether the name is gone or the directory is known when the removal of the directory is decided.
+        (None, Some(mark)) => return Err(Obstacle::Locked(mark.resolved.clone())),
+        (None, None) => return Err(Status::NotFound.into()),
+    };
+    wish.check_source(source.1)?;
+    let mut destination = None;
+    let mut new = None;
+    if let Some(to) = &to {
+        tables.check_not_removed(std::iter::once(to.parent).chain(to.ancestors.0.iter().copied()))?;
+        if (to.parent, to.name.as_bytes()) == (from.parent, from.name.as_bytes()) {
+            return if wish.rule() == entry_rules::ABSENT { Err(Status::Exists.into()) } else { Ok(None) };
+        }
+        let server = core.cluster.server_of(dentry_slot(to.parent, to.name.as_bytes(), core.cluster.slot_count));
+        let server = (server != core.index).then_some(server);
+        if server.is_none() {
+            destination = find(core, to)?;
+            if let Some(mark) = tables.marks.get(&to.parent.0) {
+                return Err(Obstacle::Locked(mark.resolved.clone()));
+            }
+            check_rule(wish.rule(), destination).map_err(refusal)?;
+            if destination.is_some_and(|(id, _)| id == source.0) {
+                return Ok(None);
+            }
+        }
+        new = Some(Place { parent: to.parent, name: to.name.as_bytes().into(), server });
+    }
+    let up = (wish == Wish::Link).then_some(source.0);
+    let down = match wish {
+        Wish::Unlink => Some(source.0),
+        Wish::Rename { exchange: false, .. } => destination.map(|(id, _)| id),
+        _ => None,
+    };
+    for (file, rises) in up.map(|file| (file, true)).into_iter().chain(down.map(|file| (file, false))) {
+        check_inode(core, file, rises)?;
+    }
+    drop(tables);
+    let mut held = Held { core: core.clone(), dentries: Vec::new(), inodes: Vec::new() };
+    let old = Place { parent: from.parent, name: from.name.as_bytes().into(), server: None };
+    for place in std::iter::once(&old).chain(&new).filter(|place| place.server.is_none()) {
+        held.dentry(place.parent, &place.name);
+    }
+    up.iter().chain(&down).filter(|file| !is_elsewhere(core, **file)).for_each(|file| held.inode(*file));
+    let parts = Parts { core: core.clone(), list: Vec::new() };
+    let core = core.clone();
+    Ok(Some(Change { core, wish, from: old, source, to: new, destination, up, down, held, parts }))
+}
+
+/// What a name on this server leads to, if nobody is changing it.
+fn find(core: &Core, entry: &Entry<'_>) -> Result<Option<(FileId, Kind)>, Obstacle> {
+    let tables = core.tables.borrow();
+    let place = locate(core, &tables, entry)?;
+    match tables.locks.of_dentry(entry.parent, entry.name.as_bytes()) {
+        Some(lock) => Err(Obstacle::Locked(lock)),
+        None => Ok(tables.names.get(entry.parent, entry.name.as_bytes(), place.cursor)),
+    }
+}
+
+/// Checks an inode whose link count is to change, if it lives here.
+fn check_inode(core: &Core, file: FileId, up: bool) -> Result<(), Obstacle> {
+    if is_elsewhere(core, file) {
+        return Ok(());
+    }
+    let tables = core.tables.borrow();
+    if let Some(lock) = tables.locks.of_inode(file) {
+        return Err(Obstacle::Locked(lock));
+    }
+    Ok(check_link(&tables, file, up).map_err(|status| match status {
+        Status::StaleFile => missing_inode(core, file),
+        other => refusal(other),
+    })?)
+}
+
+fn refusal(status: Status) -> Failure {
+    if status == Status::NotSupported { not_supported() } else { status.into() }
+}
+
+impl Change {
+    fn needs_others(&self) -> bool {
+        let to_elsewhere = self.to.as_ref().is_some_and(|to| to.server.is_some());
+        to_elsewhere || self.up.iter().chain(&self.down).any(|file| is_elsewhere(&self.core, *file))
+    }
+
+    /// Has the other servers prepare their parts. False when nothing is to be done after all.
+    async fn prepare(&mut self, deadline: Nanos) -> Result<bool, Obstacle> {
+        if let Some((server, to)) = self.to.as_ref().and_then(|to| Some((to.server?, to))) {
+            let number = self.parts.add(server)?;
+            let request = PrepareDentryRequest {
+                coordinator: self.core.index,
+                number,
+                parent: to.parent,
+                name: wire::Name::new(&to.name)?,
+                id: self.source.0,
+                kind: self.source.1,
+                rule: self.wish.rule(),
+            };
+            let found = ask_to_prepare(&self.core, server, Operation::PrepareDentry, &request, deadline).await?;
+            self.destination = found.id.zip(found.kind);
+            let replaced = found.id.filter(|_| !self.wish.is_exchange());
+            if found.id == Some(self.source.0) {
+                return Ok(false);
+            }
+            if let Some(file) = replaced {
+                check_inode(&self.core, file, false)?;
+                if !is_elsewhere(&self.core, file) {
+                    self.held.inode(file);
+                }
+                self.down = Some(file);
+            }
+        }
+        let links = [(self.up, true), (self.down, false)];
+        for (file, up) in links.into_iter().filter_map(|(file, up)| Some((file?, up))) {
+            if let Some(home) = self.core.cluster.home_of(file).filter(|home| *home != self.core.index) {
+                let number = self.parts.add(home)?;
+                let request = PrepareLinkRequest { coordinator: self.core.index, number, file, up };
+                ask_to_prepare(&self.core, home, Operation::PrepareLink, &request, deadline).await?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Journals the decision with this server's share of the change, and has the others do theirs.
+    fn decide(self, caller: &Caller) -> Result<(), Failure> {
+        let core = self.core.clone();
+        let parts = self.parts.list.clone();
+        let number = if parts.is_empty() { None } else { Some(core.next_number()?) };
+        let mut transaction = core.store.begin();
+        let mut records = Vec::with_capacity(6);
+        let (parent, name) = (self.from.parent, &*self.from.name);
+        match (self.wish, self.destination) {
+            (Wish::Link, _) => {}
+            (Wish::Rename { exchange: true, .. }, Some((id, kind))) => {
+                records.push(Record::DentryPut { parent, name, id, kind });
+            }
+            _ => records.push(Record::DentryDelete { parent, name }),
+        }
+        if let Some(to) = self.to.as_ref().filter(|to| to.server.is_none()) {
+            let (id, kind) = self.source;
+            records.push(Record::DentryPut { parent: to.parent, name: &to.name, id, kind });
+        }
+        if let Some(file) = self.up.filter(|file| !is_elsewhere(&core, *file)) {
+            records.push(Record::InodePut(linked(&core, file)?));
+        }
+        let mut reap = None;
+        if let Some(file) = self.down.filter(|file| !is_elsewhere(&core, *file)) {
+            reap = Some(drop_link(&core, file, &mut transaction, &mut records)?);
+        }
+        if let Some(number) = number {
+            records.push(Record::IntentPut { number, intent: Intent::Names { parts: parts.clone() } });
+        }
+        records.push(caller.outcome(&[]));
+        core.commit(transaction, records)?;
+        if let Some(reap) = reap {
+            reap.start(&core);
+        }
+        if let Some(number) = number {
+            drive_names(&core, number, parts);
+        }
+        Ok(())
+    }
+}
+
+/// What a participant says of a name.
+struct Found {
+    id: Option<FileId>,
+    kind: Option<Kind>,
+}
+
+async fn ask_to_prepare(
+    core: &Rc<Core>,
+    server: u32,
+    operation: Operation,
+    request: &impl Encode,
+    deadline: Nanos,
+) -> Result<Found, Obstacle> {
+    let reply: PrepareReply = core.peers.call(server, operation, request, Some(deadline)).await?;
+    match Status::from_code(reply.verdict) {
+        Some(Status::Ok) => Ok(Found { id: reply.found, kind: reply.kind }),
+        Some(Status::Busy) => Err(Obstacle::Busy),
+        Some(status) => Err(refusal(status).into()),
+        None => Err(Failure::with_text(Status::Io, format!("server {server} gave an unknown verdict")).into()),
+    }
+}
+
+/// An inode here with one name more.
+pub fn linked(core: &Core, file: FileId) -> Result<Inode, Failure> {
+    let mut inode = core.inode(file)?;
+    inode.attributes.link_count += 1;
+    inode.attributes.ctime = core.time();
+    inode.attributes.version += 1;
+    Ok(inode)
+}
+
+/// Tells participants that nothing came of it. Who can't be told asks by itself.
+fn give_up(core: &Rc<Core>, parts: &[(u32, u64)]) {
+    for (server, number) in parts.iter().copied() {
+        let core = core.clone();
+        core.reactor.clone().spawn(Class::Metadata, async move {
+            let request = ResolvePreparedRequest { coordinator: core.index, number, commit: false };
+            let _: Result<Empty, Failure> =
+                core.peers.call(server, Operation::ResolvePrepared, &request, None).await;
+        });
+    }
+}
+
+/// Has the participants do what they prepared, until all have done so.
+pub fn drive_names(core: &Rc<Core>, number: u64, parts: Vec<(u32, u64)>) {
+    let core = core.clone();
+    core.reactor.clone().spawn(Class::Metadata, async move {
+        let told = parts
+            .into_iter()
+            .map(|(server, number)| {
+                let request = ResolvePreparedRequest { coordinator: core.index, number, commit: true };
+                let future = ask(core.clone(), server, Operation::ResolvePrepared, request.to_bytes(), None);
+                Box::pin(future) as LocalFuture<bool>
+            })
+            .collect();
+        if all(told).await.into_iter().all(|told| told) {
+            settle(&core, number).await;
+        }
+    });
+}

@@ -1,0 +1,79 @@
+//! Names and inodes that are being changed together with something on other servers: until that is decided nobody looks
+//! at them or changes them.
+//!
+//! A lock is never waited for by someone who holds another one, so that no deadlock can form: a change of names that
+//! meets a lock lets go of all of its own and starts over.
+
+use crate::store::FastMap;
+use crate::waiting::Notice;
+use wire::FileId;
+
+/// See the module. Notices are told when a lock is let go of.
+#[derive(Default)]
+pub struct Locks {
+    dentries: FastMap<u64, Vec<(Box<[u8]>, Notice<()>)>>,
+    inodes: FastMap<u64, Notice<()>>,
+}
+
+impl Locks {
+    /// The common case.
+    pub fn is_empty(&self) -> bool {
+        self.dentries.is_empty() && self.inodes.is_empty()
+    }
+
+    /// The lock of a name, for who wants to wait for its end.
+    pub fn of_dentry(&self, parent: FileId, name: &[u8]) -> Option<Notice<()>> {
+        if self.dentries.is_empty() {
+            return None;
+        }
+        let held = self.dentries.get(&parent.0)?;
+        held.iter().find(|(locked, _)| **locked == *name).map(|(_, notice)| notice.clone())
+    }
+
+    /// The lock of an inode.
+    pub fn of_inode(&self, file: FileId) -> Option<Notice<()>> {
+        if self.inodes.is_empty() {
+            return None;
+        }
+        self.inodes.get(&file.0).cloned()
+    }
+
+    /// The locks of all names in a directory.
+    pub fn in_directory(&self, directory: FileId) -> Vec<Notice<()>> {
+        if self.dentries.is_empty() {
+            return Vec::new();
+        }
+        let held = self.dentries.get(&directory.0);
+        held.map_or_else(Vec::new, |held| held.iter().map(|(_, notice)| notice.clone()).collect())
+    }
+
+    /// Locks a name; one that is locked stays so.
+    pub fn lock_dentry(&mut self, parent: FileId, name: &[u8]) {
+        let held = self.dentries.entry(parent.0).or_default();
+        if !held.iter().any(|(locked, _)| **locked == *name) {
+            held.push((name.into(), Notice::new()));
+        }
+    }
+
+    pub fn unlock_dentry(&mut self, parent: FileId, name: &[u8]) {
+        let Some(held) = self.dentries.get_mut(&parent.0) else { return };
+        if let Some(index) = held.iter().position(|(locked, _)| **locked == *name) {
+            let (_, notice) = held.swap_remove(index);
+            notice.tell(());
+        }
+        if held.is_empty() {
+            self.dentries.remove(&parent.0);
+        }
+    }
+
+    /// Locks the link count of an inode; one that is locked stays so.
+    pub fn lock_inode(&mut self, file: FileId) {
+        self.inodes.entry(file.0).or_insert_with(Notice::new);
+    }
+
+    pub fn unlock_inode(&mut self, file: FileId) {
+        if let Some(notice) = self.inodes.remove(&file.0) {
+            notice.tell(());
+        }
+    }
+}

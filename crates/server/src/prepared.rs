@@ -1,0 +1,75 @@
+//! Changes that another server coordinates: promised, journalled and locked here until that server says how it ended.
+
+use crate::locks::Locks;
+use wire::{Decode, Decoder, Encode, FileId, Kind, Malformed};
+
+/// What is done when the coordinator decides so.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// The name leads to this inode.
+    Dentry { parent: FileId, name: Box<[u8]>, id: FileId, kind: Kind },
+    /// The inode has one name more, or less; without names it is reaped.
+    Link { file: FileId, up: bool },
+}
+
+impl Change {
+    pub fn lock(&self, locks: &mut Locks) {
+        match self {
+            Change::Dentry { parent, name, .. } => locks.lock_dentry(*parent, name),
+            Change::Link { file, .. } => locks.lock_inode(*file),
+        }
+    }
+
+    pub fn unlock(&self, locks: &mut Locks) {
+        match self {
+            Change::Dentry { parent, name, .. } => locks.unlock_dentry(*parent, name),
+            Change::Link { file, .. } => locks.unlock_inode(*file),
+        }
+    }
+
+    /// Whether both hold the same lock: only ever the case while a journal is replayed over a younger checkpoint.
+    pub fn shares_lock(&self, other: &Change) -> bool {
+        match (self, other) {
+            (
+                Change::Dentry { parent, name, .. },
+                Change::Dentry { parent: other_parent, name: other_name, .. },
+            ) => parent == other_parent && name == other_name,
+            (Change::Link { file, .. }, Change::Link { file: other, .. }) => file == other,
+            _ => false,
+        }
+    }
+}
+
+impl Encode for Change {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Change::Dentry { parent, name, id, kind } => {
+                out.push(1);
+                parent.encode(out);
+                (&**name).encode(out);
+                id.encode(out);
+                kind.encode(out);
+            }
+            Change::Link { file, up } => {
+                out.push(2);
+                file.encode(out);
+                up.encode(out);
+            }
+        }
+    }
+}
+
+impl<'a> Decode<'a> for Change {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        match u8::decode(input)? {
+            1 => Ok(Change::Dentry {
+                parent: Decode::decode(input)?,
+                name: <&[u8]>::decode(input)?.into(),
+                id: Decode::decode(input)?,
+                kind: Decode::decode(input)?,
+            }),
+            2 => Ok(Change::Link { file: Decode::decode(input)?, up: Decode::decode(input)? }),
+            _ => Err(Malformed("kind of prepared change is unknown")),
+        }
+    }
+}
