@@ -305,6 +305,27 @@ int tabane_unlink(const char *path);
 int tabane_symlink(const char *target, const char *path);
 
 /*
+ Makes `to` one more name of the file or symbolic link `from`, which is not followed.
+
+ Both are NUL-terminated strings.
+ */
+int tabane_link(const char *from, const char *to);
+
+/*
+ Renames a file or symbolic link; what `to` named is replaced. Directories fail with EOPNOTSUPP in this version.
+
+ Both are NUL-terminated strings.
+ */
+int tabane_rename(const char *from, const char *to);
+
+/*
+ As `tabane_rename`. `flags` are those of renameat2: 0, RENAME_NOREPLACE (1) or RENAME_EXCHANGE (2).
+
+ Both are NUL-terminated strings.
+ */
+int tabane_rename2(const char *from, const char *to, unsigned int flags);
+
+/*
  Stores the target of a symbolic link, cut to `size` bytes and without a NUL at its end. Returns the bytes stored.
 
  `path` is a NUL-terminated string; `buffer` points to `size` writable bytes.
@@ -424,6 +445,27 @@ int tabane_unlink(const char *path);
  Both are NUL-terminated strings.
  */
 int tabane_symlink(const char *target, const char *path);
+
+/*
+ Makes `to` one more name of the file or symbolic link `from`, which is not followed.
+
+ Both are NUL-terminated strings.
+ */
+int tabane_link(const char *from, const char *to);
+
+/*
+ Renames a file or symbolic link; what `to` named is replaced. Directories fail with EOPNOTSUPP in this version.
+
+ Both are NUL-terminated strings.
+ */
+int tabane_rename(const char *from, const char *to);
+
+/*
+ As `tabane_rename`. `flags` are those of renameat2: 0, RENAME_NOREPLACE (1) or RENAME_EXCHANGE (2).
+
+ Both are NUL-terminated strings.
+ */
+int tabane_rename2(const char *from, const char *to, unsigned int flags);
 
 /*
  Stores the target of a symbolic link, cut to `size` bytes and without a NUL at its end. Returns the bytes stored.
