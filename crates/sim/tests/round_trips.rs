@@ -116,3 +116,27 @@ fn listings_and_attributes() {
         assert!(cost(&fs, fs.truncate(b"/d/1", 77)).await.0 <= 2, "truncate");
     });
 }
+
+/// Goal: link and rename cost one round trip, and so does unlink wherever the inode is; other operations through a name
+/// that is parted from its inode cost one more than usual.
+#[test]
+fn names_parted_from_inodes() {
+    on_cluster(|fs| async move {
+        for index in 0..8 {
+            let (old, new) = (format!("/d/old{index}"), format!("/d/new{index}"));
+            let second = format!("/d/second{index}");
+            let file = make(&fs, old.as_bytes()).await;
+            assert_eq!(cost(&fs, fs.link(old.as_bytes(), second.as_bytes())).await.0, 1, "link");
+            assert_eq!(cost(&fs, fs.rename(old.as_bytes(), new.as_bytes(), 0)).await.0, 1, "rename");
+            for name in [&second, &new] {
+                let directory = fs.directory(b"/d").await.expect("it is known");
+                let name_server = fs.cluster().dentry_server(directory, &name.as_bytes()[3..]);
+                let trips = 1 + u64::from(fs.cluster().home_of(file.id) != Some(name_server));
+                let (measured, attributes) = cost(&fs, fs.stat(name.as_bytes())).await;
+                assert_eq!((measured, attributes.id), (trips, file.id), "stat");
+                assert_eq!(cost(&fs, fs.open(name.as_bytes(), &OpenHow::reading())).await.0, trips, "open");
+                assert_eq!(cost(&fs, fs.unlink(name.as_bytes())).await.0, 1, "unlink");
+            }
+        }
+    });
+}
