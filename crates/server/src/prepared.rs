@@ -30,10 +30,9 @@ impl Change {
     /// Whether both hold the same lock: only ever the case while a journal is replayed over a younger checkpoint.
     pub fn shares_lock(&self, other: &Change) -> bool {
         match (self, other) {
-            (
-                Change::Dentry { parent, name, .. },
-                Change::Dentry { parent: other_parent, name: other_name, .. },
-            ) => parent == other_parent && name == other_name,
+            (Change::Dentry { parent, name, .. }, Change::Dentry { parent: other_parent, name: other_name, .. }) => {
+                parent == other_parent && name == other_name
+            }
             (Change::Link { file, .. }, Change::Link { file: other, .. }) => file == other,
             _ => false,
         }

@@ -7,10 +7,10 @@
 //!    limits on were not. A restart goes on from the limits.
 
 use crate::inodes::Inodes;
-use crate::locks::Locks;
-use crate::prepared::Change;
 use crate::intents::Intent;
+use crate::locks::Locks;
 use crate::names::Names;
+use crate::prepared::Change;
 use crate::records::Record;
 use crate::sessions::Sessions;
 use crate::store::FastMap;

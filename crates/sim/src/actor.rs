@@ -133,9 +133,7 @@ impl Client {
                 Ok(Outcome::Opened(id))
             }
             Action::Unlink { .. } => file_system.unlink(path).await.map(|_| Outcome::Done),
-            Action::Link { to, .. } => {
-                file_system.link(path, to.to_string().as_bytes()).await.map(|_| Outcome::Done)
-            }
+            Action::Link { to, .. } => file_system.link(path, to.to_string().as_bytes()).await.map(|_| Outcome::Done),
             Action::Rename { to, no_replace, exchange, .. } => {
                 let flag = |wanted: bool, flag: u32| if wanted { flag } else { 0 };
                 let flags = flag(*no_replace, rename_flags::NO_REPLACE) | flag(*exchange, rename_flags::EXCHANGE);

@@ -341,7 +341,8 @@ impl Worker {
     async fn on_two_names(&mut self) {
         let at_top = self.random.percent(40);
         let (old, new) = (self.random.below(2) as usize, self.random.below(3) as usize);
-        let in_directory = |worker: &mut Worker, name| if at_top { Path::top(name) } else { worker.some_directory().join(name) };
+        let in_directory =
+            |worker: &mut Worker, name| if at_top { Path::top(name) } else { worker.some_directory().join(name) };
         let (from, to) = match self.random.below(10) {
             0 | 1 => (in_directory(self, LINKS[old]), in_directory(self, LINKS[1 - old])),
             2 => (in_directory(self, CHILDREN[old]), self.some_directory()),

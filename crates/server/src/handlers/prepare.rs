@@ -73,8 +73,7 @@ pub fn prepare_dentry(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
                 return Err(failure);
             }
             Err(failure.status)
-        } else if tables.locks.of_dentry(request.parent, name).is_some()
-            || tables.marks.contains_key(&request.parent.0)
+        } else if tables.locks.of_dentry(request.parent, name).is_some() || tables.marks.contains_key(&request.parent.0)
         {
             Err(Status::Busy)
         } else {

@@ -457,8 +457,7 @@ fn give_up(core: &Rc<Core>, parts: &[(u32, u64)]) {
         let core = core.clone();
         core.reactor.clone().spawn(Class::Metadata, async move {
             let request = ResolvePreparedRequest { coordinator: core.index, number, commit: false };
-            let _: Result<Empty, Failure> =
-                core.peers.call(server, Operation::ResolvePrepared, &request, None).await;
+            let _: Result<Empty, Failure> = core.peers.call(server, Operation::ResolvePrepared, &request, None).await;
         });
     }
 }

@@ -91,7 +91,10 @@ pub fn drop_link(
     }
     records.push(Record::InodeDelete(file));
     if let Some((number, file, holders)) = &reap {
-        records.push(Record::IntentPut { number: *number, intent: Intent::Reap { file: *file, holders: holders.clone() } });
+        records.push(Record::IntentPut {
+            number: *number,
+            intent: Intent::Reap { file: *file, holders: holders.clone() },
+        });
     }
     Ok(Reap(reap))
 }

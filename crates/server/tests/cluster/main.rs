@@ -1,7 +1,7 @@
 //! Servers as a cluster sees them: a few of them in a simulated world, spoken to by bare channels.
 
-mod exactly_once;
 mod changes;
+mod exactly_once;
 mod namespace;
 mod recovery;
 mod reports;

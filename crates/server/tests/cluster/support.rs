@@ -301,7 +301,11 @@ impl Caller {
                 let mut input = wire::Decoder::new(&reply.body);
                 while input.remaining() > 0 {
                     let entry = ListingEntry::decode(&mut input).expect("the listing is well-formed");
-                    assert_eq!(entry.attributes.is_some(), self.home(entry.id) == server, "attributes come where the inode is");
+                    assert_eq!(
+                        entry.attributes.is_some(),
+                        self.home(entry.id) == server,
+                        "attributes come where the inode is"
+                    );
                     names.push(String::from_utf8_lossy(entry.name.as_bytes()).into_owned());
                 }
                 if page.end {

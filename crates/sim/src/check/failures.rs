@@ -43,7 +43,9 @@ fn check_one(operation: &Operation, expected: Expected, removals: &BTreeMap<File
         Status::NoSpace if expected.full => None,
         // Which of these is right is the model of names to say.
         Status::NotFound | Status::Exists | Status::NotDirectory | Status::IsDirectory | Status::NotEmpty
-            if operation.path().is_some() || operation.pair().is_some() || matches!(operation.action, Action::List { .. }) =>
+            if operation.path().is_some()
+                || operation.pair().is_some()
+                || matches!(operation.action, Action::List { .. }) =>
         {
             None
         }
