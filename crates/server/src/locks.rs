@@ -8,10 +8,13 @@ use crate::store::FastMap;
 use crate::waiting::Notice;
 use wire::FileId;
 
+/// The locked names of a directory, each with who is told of its end.
+type Held = Vec<(Box<[u8]>, Notice<()>)>;
+
 /// See the module. Notices are told when a lock is let go of.
 #[derive(Default)]
 pub struct Locks {
-    dentries: FastMap<u64, Vec<(Box<[u8]>, Notice<()>)>>,
+    dentries: FastMap<u64, Held>,
     inodes: FastMap<u64, Notice<()>>,
 }
 
@@ -68,7 +71,7 @@ impl Locks {
 
     /// Locks the link count of an inode; one that is locked stays so.
     pub fn lock_inode(&mut self, file: FileId) {
-        self.inodes.entry(file.0).or_insert_with(Notice::new);
+        self.inodes.entry(file.0).or_default();
     }
 
     pub fn unlock_inode(&mut self, file: FileId) {
