@@ -179,6 +179,17 @@ pub enum Outcome {
     Appended(u64),
 }
 
+impl Outcome {
+    /// The inode that it tells of, if any.
+    pub fn id(&self) -> Option<FileId> {
+        match self {
+            Outcome::Opened(id) => Some(*id),
+            Outcome::Seen(seen) => Some(seen.id),
+            _ => None,
+        }
+    }
+}
+
 /// One operation of one client.
 #[derive(Clone, Debug)]
 pub struct Operation {

@@ -2,7 +2,7 @@
 
 use super::files::{Event, FileHistory, What};
 use crate::history::{Finding, NEVER};
-use crate::linearize::{self, Object, Span, Verdict};
+use crate::linearize::{self, Done, Object, Span, Verdict};
 use crate::pattern::{self, Tag};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -190,7 +190,11 @@ impl Object for Chunk<'_> {
         vec![0; self.bounds.len() - 1]
     }
 
-    fn apply(&self, state: &Segments, operation: usize) -> Option<Segments> {
+    fn is_look(&self, operation: usize) -> bool {
+        matches!(self.history.parts[operation].1, Part::Read { .. })
+    }
+
+    fn apply(&self, state: &Segments, operation: usize, _: &Done) -> Option<Segments> {
         let touched = self.touched[operation].clone();
         let tag = match &self.history.parts[operation].1 {
             // A write of unknown outcome that nobody saw explains nothing.

@@ -2,7 +2,7 @@
 //! on its children; links and renames tie the names that they concern together. Nothing else ties two names together.
 
 use crate::history::{Action, Finding, Operation, Outcome, Path};
-use crate::linearize::{self, Object, Span, Verdict};
+use crate::linearize::{self, Done, Object, Span, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileId, Kind, Status};
 
@@ -42,6 +42,8 @@ struct Names<'a> {
     operations: Vec<(usize, &'a Operation, Part)>,
     /// Permission bits that anybody saw.
     modes: BTreeSet<u32>,
+    /// For each inode that anybody was told of, the operations that were.
+    mentions: BTreeMap<FileId, Vec<usize>>,
 }
 
 impl Tree {
@@ -186,6 +188,13 @@ impl Tree {
     /// Takes in what the outcome tells about an inode; false when they contradict each other.
     fn agree(&mut self, key: usize, outcome: &Outcome) -> bool {
         let links = self.entries.values().filter(|named| **named == key).count();
+        let Some(node) = self.nodes.get(&key) else { return false };
+        if let (None, Some(id)) = (node.id, outcome.id()) {
+            // Ids are never given out twice.
+            if self.nodes.values().any(|other| other.id == Some(id)) {
+                return false;
+            }
+        }
         let Some(node) = self.nodes.get_mut(&key) else { return false };
         match outcome {
             Outcome::Opened(id) => node.identify(*id),
@@ -236,6 +245,18 @@ fn tops(operation: &Operation) -> Vec<&str> {
 }
 
 impl Names<'_> {
+    /// The inodes that were there before and are not there after.
+    fn lost(&self, before: &Tree, after: &Tree) -> impl Iterator<Item = FileId> {
+        let known = |node: &Node| node.id;
+        before.nodes.values().filter_map(known).filter(|id| !after.nodes.values().any(|node| node.id == Some(*id)))
+    }
+
+    /// Whether an operation that has no place yet, and is not this one, was told of this inode.
+    fn is_mentioned_later(&self, id: FileId, operation: usize, done: &Done) -> bool {
+        let mentions = self.mentions.get(&id).map_or(&[][..], Vec::as_slice);
+        mentions.iter().any(|mention| *mention != operation && !done.contains(*mention))
+    }
+
     /// The state after a part of an operation. `None` when what was told is not true.
     fn after(&self, state: &Tree, (number, operation, part): (usize, &Operation, Part)) -> Option<Tree> {
         let mut after = state.clone();
@@ -272,7 +293,27 @@ impl Object for Names<'_> {
         Tree::default()
     }
 
-    fn apply(&self, state: &Tree, operation: usize) -> Option<Tree> {
+    fn is_look(&self, operation: usize) -> bool {
+        let (_, operation, _) = self.operations[operation];
+        match &operation.action {
+            _ if matches!(operation.outcome, Outcome::Failed(_)) => true,
+            Action::Open { create, .. } => !create,
+            Action::Stat { .. } | Action::ReadLink { .. } | Action::List { .. } => true,
+            // Neither times nor sizes are part of the model of names.
+            Action::SetTime { .. } | Action::TruncatePath { .. } => true,
+            _ => false,
+        }
+    }
+
+    fn second_step(&self, operation: usize) -> Option<usize> {
+        (self.operations[operation].2 == Part::Find).then_some(operation + 1)
+    }
+
+    fn is_same(&self, before: &Tree, after: &Tree, _look: usize) -> bool {
+        before.entries == after.entries && before.nodes == after.nodes
+    }
+
+    fn apply(&self, state: &Tree, operation: usize, done: &Done) -> Option<Tree> {
         let part = self.operations[operation];
         if let (Outcome::Unknown(_), Action::ChangeMode { mode, .. }) = (&part.1.outcome, &part.1.action)
             && !self.modes.contains(mode)
@@ -281,6 +322,9 @@ impl Object for Names<'_> {
             return None;
         }
         let after = self.after(state, part)?;
+        if self.lost(state, &after).any(|id| self.is_mentioned_later(id, operation, done)) {
+            return None;
+        }
         (!matches!(part.1.outcome, Outcome::Unknown(_)) || after != *state).then_some(after)
     }
 }
@@ -330,7 +374,13 @@ pub fn check(operations: &[Operation]) -> Vec<Finding> {
             Outcome::Seen(seen) => Some(seen.mode),
             _ => None,
         });
-        let names = Names { modes: modes.collect(), operations };
+        let mut mentions: BTreeMap<FileId, Vec<usize>> = BTreeMap::new();
+        for (position, (_, operation, _)) in operations.iter().enumerate() {
+            if let Some(id) = operation.outcome.id() {
+                mentions.entry(id).or_default().push(position);
+            }
+        }
+        let names = Names { modes: modes.collect(), mentions, operations };
         match linearize::check(&names, &spans) {
             Verdict::Linearizable => {}
             Verdict::Impossible(missing) => {
