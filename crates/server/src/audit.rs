@@ -75,8 +75,8 @@ fn check_names(core: &Core, audit: &mut Audit) {
     let tables = core.tables.borrow();
     let mut named: FastMap<u64, i64> = FastMap::default();
     tables.names.for_each(&mut |parent, entry| {
-        let words = || format!("entry {}/{}", parent, String::from_utf8_lossy(&entry.name));
-        if !core.owns_slot(dentry_slot(parent, &entry.name, core.cluster.slot_count)) {
+        let words = || format!("entry {}/{}", parent, String::from_utf8_lossy(entry.name));
+        if !core.owns_slot(dentry_slot(parent, entry.name, core.cluster.slot_count)) {
             audit.errors.push(format!("{} belongs to another server", words()));
         }
         if tables.tombstones.contains_key(&parent.0) {

@@ -82,7 +82,7 @@ async fn run(core: &Rc<Core>) -> Result<(), StoreError> {
     let mut from = Some(WalkPosition::default());
     while let Some(place) = from {
         from = core.tables.borrow().names.walk_step(place, STEP_COUNT, &mut |parent, entry| {
-            writer.put(&Record::DentryPut { parent, name: &entry.name, id: entry.id, kind: entry.kind });
+            writer.put(&Record::DentryPut { parent, name: entry.name, id: entry.id, kind: entry.kind });
         });
         writer.check()?;
         core.reactor.yield_now().await;

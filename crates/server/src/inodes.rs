@@ -1,7 +1,8 @@
 //! Inodes whose home is this server.
 
 use crate::slab::Slab;
-use crate::store::FastMap;
+use crate::store::hash_id;
+use hashbrown::HashTable;
 use wire::{Attributes, Decode, Decoder, Encode, FileId, Malformed};
 
 /// An inode.
@@ -105,38 +106,51 @@ impl<'a> Decode<'a> for Inode {
     }
 }
 
-/// All inodes of this server.
+/// All inodes of this server. The index holds places only: what they are the places of is in the inodes themselves.
 #[derive(Default)]
 pub struct Inodes {
-    index: FastMap<u64, u32>,
+    index: HashTable<u32>,
     slab: Slab<Inode>,
 }
 
+fn id_at(slab: &Slab<Inode>, place: u32) -> FileId {
+    match slab.get(place) {
+        Some(inode) => inode.attributes.id,
+        None => unreachable!("the index names live inodes"),
+    }
+}
+
 impl Inodes {
+    fn place(&self, id: FileId) -> Option<u32> {
+        self.index.find(hash_id(id.0), |place| id_at(&self.slab, *place) == id).copied()
+    }
+
     pub fn get(&self, id: FileId) -> Option<&Inode> {
-        self.slab.get(*self.index.get(&id.0)?)
+        self.slab.get(self.place(id)?)
     }
 
     /// Adds an inode or replaces it.
     pub fn put(&mut self, inode: Inode) {
-        let id = inode.attributes.id.0;
-        match self.index.get(&id) {
-            Some(index) => {
-                let Some(place) = self.slab.get_mut(*index) else { unreachable!("the index names live inodes") };
-                *place = inode;
-            }
+        let id = inode.attributes.id;
+        match self.place(id).and_then(|place| self.slab.get_mut(place)) {
+            Some(known) => *known = inode,
             None => {
-                let index = self.slab.insert(inode);
-                self.index.insert(id, index);
+                let place = self.slab.insert(inode);
+                let slab = &self.slab;
+                self.index.insert_unique(hash_id(id.0), place, |place| hash_id(id_at(slab, *place).0));
             }
         }
     }
 
     /// Removes an inode; false when there is none.
     pub fn remove(&mut self, id: FileId) -> bool {
-        match self.index.remove(&id.0) {
-            Some(index) => self.slab.remove(index).is_some(),
-            None => false,
+        let slab = &self.slab;
+        match self.index.find_entry(hash_id(id.0), |place| id_at(slab, *place) == id) {
+            Ok(entry) => {
+                let (place, _) = entry.remove();
+                self.slab.remove(place).is_some()
+            }
+            Err(_) => false,
         }
     }
 

@@ -13,6 +13,7 @@ mod gather;
 mod handlers;
 pub mod inodes;
 pub mod intents;
+mod leaf;
 mod locks;
 mod metrics;
 pub mod names;

@@ -5,9 +5,10 @@
 //! inserted or removed meanwhile.
 //!
 //! Invariants
-//! 1. Entries of a leaf are sorted by (cursor, name).
-//! 2. A directory is in the table exactly while it has entries.
+//! 1. A directory is in the table exactly while it has entries.
 
+pub use crate::leaf::Dentry;
+use crate::leaf::Leaf;
 use crate::slab::Slab;
 use crate::store::FastMap;
 use wire::identity::dentry_hash;
@@ -32,17 +33,8 @@ pub fn cursor_of(parent: FileId, name: &[u8]) -> u64 {
     cursor_of_hash(dentry_hash(parent, name))
 }
 
-/// One entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dentry {
-    pub cursor: u64,
-    pub id: FileId,
-    pub kind: Kind,
-    pub name: Box<[u8]>,
-}
-
 enum Node {
-    Leaf(Vec<Dentry>),
+    Leaf(Leaf),
     Inner(Box<[Node; FANOUT]>),
 }
 
@@ -51,7 +43,7 @@ impl Node {
         (cursor >> (63 - FANOUT_BITS * (depth + 1))) as usize % FANOUT
     }
 
-    fn leaf(&self, cursor: u64) -> &[Dentry] {
+    fn leaf(&self, cursor: u64) -> &Leaf {
         let mut node = self;
         let mut depth = 0;
         loop {
@@ -80,23 +72,20 @@ impl Node {
         }
         let Node::Leaf(entries) = self else { unreachable!("only leaves are split") };
         let entries = std::mem::take(entries);
-        let mut children: [Node; FANOUT] = std::array::from_fn(|_| Node::Leaf(Vec::new()));
-        for entry in entries {
+        let mut children: [Node; FANOUT] = std::array::from_fn(|_| Node::Leaf(Leaf::default()));
+        for entry in entries.iter() {
             let Node::Leaf(leaf) = &mut children[Node::child_index(entry.cursor, depth)] else {
                 unreachable!("children of a fresh split are leaves");
             };
-            leaf.push(entry);
+            leaf.push(&entry);
         }
         *self = Node::Inner(Box::new(children));
     }
 
     /// Visits entries from `from` on, in order, until the visitor says false.
-    fn walk(&self, from: u64, depth: u32, visit: &mut dyn FnMut(&Dentry) -> bool) -> bool {
+    fn walk(&self, from: u64, depth: u32, visit: &mut dyn FnMut(&Dentry<'_>) -> bool) -> bool {
         match self {
-            Node::Leaf(entries) => {
-                let start = entries.partition_point(|entry| entry.cursor < from);
-                entries[start..].iter().all(visit)
-            }
+            Node::Leaf(entries) => entries.iter().skip_while(|entry| entry.cursor < from).all(|entry| visit(&entry)),
             Node::Inner(children) => {
                 let first = Node::child_index(from, depth);
                 for (index, child) in children.iter().enumerate().skip(first) {
@@ -113,16 +102,12 @@ impl Node {
         }
     }
 
-    fn walk_all(&self, visit: &mut dyn FnMut(&Dentry) -> bool) -> bool {
+    fn walk_all(&self, visit: &mut dyn FnMut(&Dentry<'_>) -> bool) -> bool {
         match self {
-            Node::Leaf(entries) => entries.iter().all(visit),
+            Node::Leaf(entries) => entries.iter().all(|entry| visit(&entry)),
             Node::Inner(children) => children.iter().all(|child| child.walk_all(visit)),
         }
     }
-}
-
-fn position(entries: &[Dentry], cursor: u64, name: &[u8]) -> Result<usize, usize> {
-    entries.binary_search_by(|entry| entry.cursor.cmp(&cursor).then_with(|| (*entry.name).cmp(name)))
 }
 
 struct Directory {
@@ -153,9 +138,8 @@ impl Names {
 
     /// The entry of a name. `cursor` is `cursor_of(parent, name)`.
     pub fn get(&self, parent: FileId, name: &[u8], cursor: u64) -> Option<(FileId, Kind)> {
-        let entries = self.directory(parent)?.root.leaf(cursor);
-        let index = position(entries, cursor, name).ok()?;
-        Some((entries[index].id, entries[index].kind))
+        let entry = self.directory(parent)?.root.leaf(cursor).get(cursor, name)?;
+        Some((entry.id, entry.kind))
     }
 
     /// Adds an entry or replaces what the name stood for.
@@ -165,20 +149,15 @@ impl Names {
         let index = *self
             .directories
             .entry(parent.0)
-            .or_insert_with(|| slab.insert(Directory { parent, count: 0, root: Node::Leaf(Vec::new()) }));
+            .or_insert_with(|| slab.insert(Directory { parent, count: 0, root: Node::Leaf(Leaf::default()) }));
         let Some(directory) = slab.get_mut(index) else { unreachable!("the table of directories names live ones") };
         let (leaf, depth) = directory.root.leaf_mut(cursor);
         let Node::Leaf(entries) = leaf else { unreachable!("a search ends at a leaf") };
-        let entry = Dentry { cursor, id, kind, name: name.into() };
-        match position(entries, cursor, name) {
-            Ok(index) => entries[index] = entry,
-            Err(index) => {
-                entries.insert(index, entry);
-                directory.count += 1;
-                self.count += 1;
-                if entries.len() > LEAF_COUNT_MAX {
-                    leaf.split(depth);
-                }
+        if entries.put(&Dentry { cursor, id, kind, name }) {
+            directory.count += 1;
+            self.count += 1;
+            if entries.count() > LEAF_COUNT_MAX {
+                leaf.split(depth);
             }
         }
     }
@@ -192,10 +171,11 @@ impl Names {
         };
         let (leaf, _) = directory.root.leaf_mut(cursor);
         let Node::Leaf(entries) = leaf else { unreachable!("a search ends at a leaf") };
-        let Ok(found) = position(entries, cursor, name) else { return false };
-        entries.remove(found);
+        if !entries.remove(cursor, name) {
+            return false;
+        }
         if entries.is_empty() {
-            *entries = Vec::new();
+            *entries = Leaf::default();
         }
         directory.count -= 1;
         self.count -= 1;
@@ -217,7 +197,7 @@ impl Names {
     }
 
     /// Visits a directory's entries from a cursor on, in the order of cursors, until the visitor says false.
-    pub fn walk(&self, parent: FileId, from: u64, visit: &mut dyn FnMut(&Dentry) -> bool) {
+    pub fn walk(&self, parent: FileId, from: u64, visit: &mut dyn FnMut(&Dentry<'_>) -> bool) {
         if let Some(directory) = self.directory(parent) {
             directory.root.walk(from.min(CURSOR_MAX + 1), 0, visit);
         }
@@ -228,7 +208,7 @@ impl Names {
         &self,
         from: WalkPosition,
         count: usize,
-        visit: &mut dyn FnMut(FileId, &Dentry),
+        visit: &mut dyn FnMut(FileId, &Dentry<'_>),
     ) -> Option<WalkPosition> {
         let mut left = count;
         let mut place = from;
@@ -259,7 +239,7 @@ impl Names {
     }
 
     /// Visits all entries.
-    pub fn for_each(&self, visit: &mut dyn FnMut(FileId, &Dentry)) {
+    pub fn for_each(&self, visit: &mut dyn FnMut(FileId, &Dentry<'_>)) {
         for directory in self.slab.iter() {
             directory.root.walk_all(&mut |entry| {
                 visit(directory.parent, entry);
@@ -335,12 +315,12 @@ mod tests {
         for round in 0.. {
             let mut page = Vec::new();
             names.walk(PARENT, cursor, &mut |entry| {
-                page.push(entry.clone());
+                page.push((entry.cursor, entry.id.0, entry.name.to_vec()));
                 page.len() < 7
             });
             let Some(last) = page.last() else { break };
-            cursor = last.cursor + 1;
-            seen.extend(page.into_iter().filter(|entry| entry.name.starts_with(b"stays")).map(|entry| entry.id.0));
+            cursor = last.0 + 1;
+            seen.extend(page.into_iter().filter(|entry| entry.2.starts_with(b"stays")).map(|entry| entry.1));
             names.remove(PARENT, format!("goes.{round}").as_bytes());
             names.put(PARENT, format!("new.{round}").as_bytes(), FileId(5), Kind::File);
         }

@@ -86,7 +86,7 @@ pub async fn wait_for_names(core: &Core, params: &[u8], deadline: Nanos) -> Opti
 
 fn encode(tables: &Tables, entry: &Dentry, with_attributes: bool, page: &mut Vec<u8>) {
     // Names in the table were checked when they came in.
-    let Ok(name) = Name::new(&entry.name) else { return };
+    let Ok(name) = Name::new(entry.name) else { return };
     let inode = if with_attributes { tables.inodes.get(entry.id) } else { None };
     ListingEntry {
         next_cursor: entry.cursor + 1,

@@ -13,6 +13,13 @@ pub type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 #[derive(Clone, Copy, Default)]
 pub struct IdHasher(u64);
 
+/// The same hash of a single number.
+pub fn hash_id(id: u64) -> u64 {
+    let mut hasher = IdHasher::default();
+    hasher.write_u64(id);
+    hasher.finish()
+}
+
 impl Hasher for IdHasher {
     fn finish(&self) -> u64 {
         self.0

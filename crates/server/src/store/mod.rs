@@ -28,7 +28,7 @@ mod tests;
 pub use allocator::PAGE_SIZE;
 pub use error::{Corrupt, StoreError};
 
-pub use hash::FastMap;
+pub use hash::{FastMap, hash_id};
 pub use recovery::{JOURNAL_SIZE_MIN, Replay};
 
 use commit::{Operation, Parts};
