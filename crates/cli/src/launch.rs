@@ -5,7 +5,7 @@ use crate::run_directory::RunDirectory;
 use crate::settings::Settings;
 use crate::text::duration_words;
 use crate::together::{Either, join_all, race};
-use client::{Cluster, FileSystem, Options};
+use client::{Cluster, Credentials, FileSystem, Options};
 use reactor::process::{ProcessId, SIGCHLD, SIGKILL, SIGTERM, Signal, Signals, signal_at_our_death, spawn_detached};
 use reactor::{Nanos, Reactor};
 use std::fs::{File, OpenOptions};
@@ -108,7 +108,7 @@ impl Start<'_> {
 
     async fn wait_for_answers(&self, started: &mut [Started]) -> Outcome {
         let timeout_ms = self.timeout / NANOS_PER_MS;
-        let options = Options { timeout_ms, uid: reactor::process::user(), ..Options::default() };
+        let options = Options { timeout_ms, user: Credentials::new(reactor::process::user(), 0), ..Options::default() };
         let files = FileSystem::new(self.reactor, Rc::new(self.cluster.clone()), options);
         let answers = join_all(started.iter_mut().map(|server| self.wait_for_one(&files, server)));
         let timed = race(answers, self.reactor.sleep(self.timeout));
@@ -208,8 +208,11 @@ pub async fn push_out(reactor: &Reactor, processes: &[ProcessId]) {
 
 /// Asks the servers that live to stop and waits for their end; those that do not stop in time are pushed out.
 pub async fn stop_servers(reactor: &Reactor, cluster: &Cluster, living: &[(u32, ProcessId)], timeout: Nanos) {
-    let options =
-        Options { timeout_ms: (timeout / NANOS_PER_MS).max(1), uid: reactor::process::user(), ..Options::default() };
+    let options = Options {
+        timeout_ms: (timeout / NANOS_PER_MS).max(1),
+        user: Credentials::new(reactor::process::user(), 0),
+        ..Options::default()
+    };
     let files = FileSystem::new(reactor, Rc::new(cluster.clone()), options);
     let processes: Vec<ProcessId> = living.iter().map(|(_, process)| *process).collect();
     // A server that has stopped may do so before its answer is out: what counts is the end of its process.

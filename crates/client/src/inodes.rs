@@ -135,7 +135,7 @@ impl FileSystem {
             if kind == Kind::Directory {
                 return Err(Trouble::local(Status::IsDirectory));
             }
-            truncate_id(&self.servers, id, size).await.map(Step::Done)
+            truncate_id(&self.servers, id, size, true).await.map(Step::Done)
         };
         self.servers.on_path(path, cut).await
     }
@@ -145,7 +145,7 @@ impl FileSystem {
         if !file.write {
             return Err(Trouble::local(Status::Invalid).about_file(file.id));
         }
-        let attributes = truncate_id(&self.servers, file.id, size).await;
+        let attributes = truncate_id(&self.servers, file.id, size, false).await;
         let attributes = attributes.map_err(|trouble| trouble.about_file(file.id))?;
         file.note_attributes(&attributes);
         Ok(attributes)
@@ -166,11 +166,11 @@ async fn ask_home(servers: &Servers, id: FileId, operation: Operation, request: 
     Ok(reply.map_err(|malformed| Trouble::malformed(operation, home, malformed))?.attributes)
 }
 
-async fn truncate_id(servers: &Servers, id: FileId, size: u64) -> Attempt<Attributes> {
+async fn truncate_id(servers: &Servers, id: FileId, size: u64, check: bool) -> Attempt<Attributes> {
     if size > FILE_SIZE_MAX {
         return Err(Trouble::local(Status::TooLarge));
     }
-    ask_home(servers, id, Operation::Truncate, &TruncateRequest { file: id, size }).await
+    ask_home(servers, id, Operation::Truncate, &TruncateRequest { file: id, size, check }).await
 }
 
 /// `Stat` or `Lookup` of a target, with the rules for symbolic links and trailing slashes.

@@ -31,5 +31,6 @@ pub use file::{File, OpenHow};
 pub use filesystem::{FileSystem, total};
 pub use inodes::{AttributeChanges, Timestamp};
 pub use options::{CLUSTER_FILE_NAME, OptionRow, Options, TABLE, load_cluster, take_variables};
+pub use wire::credentials::{Credentials, Groups};
 pub use wire::messages::rename_flags::{EXCHANGE as RENAME_EXCHANGE, NO_REPLACE as RENAME_NO_REPLACE};
 pub use wire::{Attributes, Cluster, FileId, Kind, Status};

@@ -8,8 +8,8 @@ use crate::resolve::{EntryTarget, Step, Target};
 use crate::servers::Servers;
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, PATH_SIZE_MAX};
 use wire::messages::{
-    self, EntryReply, EntryRequest, LinkRequest, MakeDirectoryRequest, MakeSymlinkRequest, OpenIdRequest, OpenReply,
-    OpenRequest, RenameRequest, open_flags,
+    self, EntryReply, LinkRequest, MakeDirectoryRequest, MakeSymlinkRequest, OpenIdRequest, OpenReply, OpenRequest,
+    RemoveRequest, RenameRequest, open_flags,
 };
 use wire::{Attributes, Decode, Kind, Operation, Status};
 
@@ -171,7 +171,7 @@ async fn ask_to_open(servers: &Servers, entry: &EntryTarget, how: &OpenHow, acce
         | flag(how.no_follow, open_flags::NO_FOLLOW);
     let operation = if how.create || how.truncate { Operation::Open } else { Operation::OpenExisting };
     let mode = how.mode & MODE_BITS & !servers.options.umask;
-    let request = OpenRequest { entry: entry.entry()?, flags, access, mode, chunk_size };
+    let request = OpenRequest { entry: entry.entry()?, flags, access, mode, chunk_size, group: None };
     let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
     let (server, operation, reply) = match servers.ask(server, operation, &request).await {
         // The name is parted from its inode: the open goes on at the inode's home.
@@ -196,7 +196,7 @@ async fn ask_to_open(servers: &Servers, entry: &EntryTarget, how: &OpenHow, acce
 
 async fn make_directory(servers: &Servers, target: &Target, mode: u32) -> Attempt<Step<Attributes>> {
     let Target::Entry(entry) = target else { return Err(Trouble::local(Status::Exists)) };
-    let request = MakeDirectoryRequest { entry: entry.entry()?, mode };
+    let request = MakeDirectoryRequest { entry: entry.entry()?, mode, group: None };
     let attributes = ask_to_make(servers, entry, Operation::MakeDirectory, &request).await?;
     servers.remember(entry, attributes.id);
     Ok(Step::Done(attributes))
@@ -207,7 +207,7 @@ async fn make_symlink(servers: &Servers, target: &Target, link: &[u8]) -> Attemp
     if entry.must_be_directory {
         return Err(Trouble::local(Status::NotFound));
     }
-    let request = MakeSymlinkRequest { entry: entry.entry()?, target: messages::Target(link) };
+    let request = MakeSymlinkRequest { entry: entry.entry()?, target: messages::Target(link), group: None };
     ask_to_make(servers, entry, Operation::MakeSymlink, &request).await.map(Step::Done)
 }
 
@@ -230,7 +230,7 @@ async fn remove_directory(servers: &Servers, target: &Target) -> Attempt<Step<()
         Target::Entry(entry) => entry,
     };
     let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
-    servers.ask(server, Operation::RemoveDirectory, &EntryRequest { entry: entry.entry()? }).await?;
+    servers.ask(server, Operation::RemoveDirectory, &RemoveRequest { entry: entry.entry()?, owned: false }).await?;
     servers.cache.borrow_mut().forget_path(&entry.parent.child_path(&entry.name));
     Ok(Step::Done(()))
 }
@@ -244,7 +244,7 @@ async fn unlink(servers: &Servers, target: &Target) -> Attempt<Step<()>> {
         return Err(Trouble::local(if is_directory { Status::IsDirectory } else { Status::NotDirectory }));
     }
     let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
-    servers.ask(server, Operation::Unlink, &EntryRequest { entry: entry.entry()? }).await?;
+    servers.ask(server, Operation::Unlink, &RemoveRequest { entry: entry.entry()?, owned: false }).await?;
     Ok(Step::Done(()))
 }
 

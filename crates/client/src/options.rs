@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result};
 use std::path::Path;
+use wire::credentials::{Credentials, Groups};
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
 use wire::{Cluster, Status};
 
@@ -14,8 +15,8 @@ pub const CLUSTER_FILE_NAME: &str = "cluster";
 pub struct Options {
     /// A server that is silent for this long, in milliseconds, is given up on.
     pub timeout_ms: u64,
-    pub uid: u32,
-    pub gid: u32,
+    /// On whose behalf: what the servers and the directories on a path are asked to allow.
+    pub user: Credentials,
     /// Permission bits that new files and directories do not get.
     pub umask: u32,
     /// Bytes of a chunk of new files; 0 takes the cluster's.
@@ -26,7 +27,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { timeout_ms: TIMEOUT_MS_DEFAULT, uid: 0, gid: 0, umask: 0o022, chunk_size: 0, session: None }
+        Options {
+            timeout_ms: TIMEOUT_MS_DEFAULT,
+            user: Credentials::new(0, 0),
+            umask: 0o022,
+            chunk_size: 0,
+            session: None,
+        }
     }
 }
 
@@ -71,7 +78,8 @@ pub fn take_variables<const N: usize>(names: [&str; N]) -> [Option<String>; N] {
 }
 
 impl Options {
-    /// The options of this process: user, group and umask as the kernel has them, the rest from the environment.
+    /// The options of this process: effective user, groups and umask as the kernel has them, the rest from the
+    /// environment.
     ///
     /// Errors: `Invalid` for a value that is not a number or out of range.
     pub fn of_this_process() -> Result<Options> {
@@ -91,7 +99,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Reads effective ids and umask from the text of /proc/self/status (proc(5)).
+    /// Reads effective ids, groups and umask from the text of /proc/self/status (proc(5)).
     fn take_process_status(&mut self, status: &str) {
         for line in status.lines() {
             let mut words = line.split_ascii_whitespace();
@@ -100,11 +108,21 @@ impl Options {
                     let umask = words.next().and_then(|word| u32::from_str_radix(word, 8).ok());
                     self.umask = umask.unwrap_or(self.umask);
                 }
-                Some("Uid:") => self.uid = words.nth(1).and_then(|word| word.parse().ok()).unwrap_or(self.uid),
-                Some("Gid:") => self.gid = words.nth(1).and_then(|word| word.parse().ok()).unwrap_or(self.gid),
+                Some("Uid:") => take_number(words.nth(1), &mut self.user.uid),
+                Some("Gid:") => take_number(words.nth(1), &mut self.user.gid),
+                Some("Groups:") => {
+                    let groups: Vec<u32> = words.filter_map(|word| word.parse().ok()).collect();
+                    self.user.groups = Groups::new(&groups);
+                }
                 _ => {}
             }
         }
+    }
+}
+
+fn take_number(word: Option<&str>, place: &mut u32) {
+    if let Some(number) = word.and_then(|word| word.parse().ok()) {
+        *place = number;
     }
 }
 
@@ -151,13 +169,14 @@ pub fn load_cluster(path: &Path) -> Result<Cluster> {
 mod tests {
     use super::*;
 
-    /// Goal: effective ids and the umask are taken from the kernel's text.
+    /// Goal: effective ids, supplementary groups and the umask are taken from the kernel's text.
     /// Method: a text with four different ids.
     #[test]
     fn process_status_is_understood() {
         let mut options = Options::default();
-        options.take_process_status("Name:\tx\nUmask:\t0027\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\n");
-        assert_eq!((options.umask, options.uid, options.gid), (0o027, 2, 6));
+        options.take_process_status("Name:\tx\nUmask:\t0027\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t9 4 \n");
+        assert_eq!(options.umask, 0o027);
+        assert_eq!(options.user, Credentials { uid: 2, gid: 6, groups: Groups::new(&[4, 9]) });
     }
 
     /// Goal: numbers out of range are refused with a message that names the variable.

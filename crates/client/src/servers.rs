@@ -59,8 +59,7 @@ impl Servers {
                 from_server: 0,
                 level: LEVEL_CLIENT,
                 session: self.session,
-                uid: self.options.uid,
-                gid: self.options.gid,
+                user: self.options.user.clone(),
                 timeout: self.silence(),
             };
             Channel::new(&self.reactor, options)

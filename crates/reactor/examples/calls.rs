@@ -6,6 +6,7 @@ use reactor::{Call, Channel, ChannelOptions, DriverKind, Incoming, Peer, Reactor
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::rc::Rc;
+use wire::credentials::Credentials;
 use wire::handshake::Role;
 use wire::messages::Empty;
 use wire::{Cluster, Operation, Placement, ServerAddress, Status};
@@ -60,8 +61,7 @@ fn run_client(seconds: u64, session: u64, addresses: &[String]) {
                 from_server: 0,
                 level: 0,
                 session,
-                uid: 0,
-                gid: 0,
+                user: Credentials::new(0, 0),
                 timeout: 10_000_000_000,
             };
             Channel::new(&reactor, options)

@@ -6,7 +6,10 @@
 use crate::{Reactor, Stream};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
-use wire::handshake::{Challenge, HANDSHAKE_SIZE_MAX, HELLO_MAGIC, Hello, MAC_SIZE, NONCE_SIZE, Proof, Role, Welcome};
+use wire::credentials::Credentials;
+use wire::handshake::{
+    Challenge, HANDSHAKE_SIZE_MAX, HELLO_MAGIC, HELLO_SIZE_MAX, Hello, MAC_SIZE, NONCE_SIZE, Proof, Role, Welcome,
+};
 use wire::{Cluster, Decode, Encode, PROTOCOL_VERSION, Status};
 
 /// What a handshake ended with when it did not succeed.
@@ -47,7 +50,7 @@ fn finished(mac: Hmac<Sha256>) -> [u8; MAC_SIZE] {
 
 async fn send_message(stream: &Stream, message: &impl Encode) -> std::io::Result<()> {
     let body = message.to_bytes();
-    assert!(body.len() <= HANDSHAKE_SIZE_MAX);
+    assert!(body.len() <= HELLO_SIZE_MAX);
     let mut bytes = (body.len() as u16).to_le_bytes().to_vec();
     bytes.extend_from_slice(&body);
     stream.send_all(&bytes).await
@@ -74,8 +77,7 @@ pub(crate) struct Introduction {
     pub from_server: u32,
     pub session: u64,
     pub resume: bool,
-    pub uid: u32,
-    pub gid: u32,
+    pub user: Credentials,
 }
 
 /// The connecting side. Errors name what the other side refused.
@@ -97,8 +99,7 @@ pub(crate) async fn introduce(
         from_server: who.from_server,
         session: who.session,
         resume: who.resume,
-        uid: who.uid,
-        gid: who.gid,
+        user: who.user.clone(),
         nonce,
     };
     send_message(stream, &hello).await?;
@@ -172,7 +173,7 @@ async fn receive_hello(stream: &Stream) -> Result<Hello, HandshakeError> {
     if version != Some(PROTOCOL_VERSION) {
         return Err(refused(Status::VersionMismatch, "the client speaks another version"));
     }
-    if !(12..=HANDSHAKE_SIZE_MAX).contains(&size) {
+    if !(12..=HELLO_SIZE_MAX).contains(&size) {
         return Err(refused(Status::BadMessage, "handshake message has a wrong size"));
     }
     let mut body = vec![0; size];

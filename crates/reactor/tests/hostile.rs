@@ -10,7 +10,8 @@ use reactor::{
 };
 use sha2::Sha256;
 use std::rc::Rc;
-use wire::handshake::{Challenge, HELLO_MAGIC, Hello, Proof, Role, Welcome};
+use wire::credentials::{Credentials, GROUP_COUNT_MAX, Groups};
+use wire::handshake::{Challenge, HELLO_MAGIC, HELLO_SIZE_MAX, Hello, Proof, Role, Welcome};
 use wire::header::HEADER_SIZE;
 use wire::limits::{BODY_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW};
 use wire::messages::{Empty, ErrorDetail};
@@ -66,8 +67,7 @@ fn fixture() -> Fixture {
         from_server: 0,
         level: 0,
         session: 1,
-        uid: 0,
-        gid: 0,
+        user: Credentials::new(0, 0),
         timeout: 5 * SECOND,
     };
     let good = Channel::new(&reactor, options);
@@ -93,8 +93,7 @@ impl Fixture {
             from_server: 0,
             session: 2,
             resume: false,
-            uid: 0,
-            gid: 0,
+            user: Credentials { uid: 6, gid: 7, groups: Groups::new(&[5, 4000, 77]) },
             nonce: [7; 32],
         }
     }
@@ -221,6 +220,48 @@ fn replayed_and_reflected_proofs_are_refused() {
         // The server has proved itself with a MAC of its own role only.
         assert_eq!(challenge.mac, mac(b"tabane server proof 1", &hello, &challenge));
     });
+    fixture.check_undisturbed();
+}
+
+/// Goal: nobody between the two sides adds groups to a user, and hellos with too many groups, or with others than they say,
+/// are refused before anything is allocated for them.
+/// Method: a proof over a hello with other groups than were sent; hellos whose groups were changed byte by byte.
+#[test]
+fn groups_are_proved_and_bounded() {
+    let fixture = fixture();
+    let hello = fixture.hello();
+    fixture.reactor.block_on(async {
+        let stream = fixture.connect().await;
+        send(&stream, &Hello { user: Credentials::new(0, 0), ..hello.clone() }).await;
+        let challenge: Challenge = receive(&stream).await.unwrap();
+        send(&stream, &Proof { mac: client_mac(&hello, &challenge) }).await;
+        let welcome: Welcome = receive(&stream).await.unwrap();
+        assert_eq!(welcome.status, Status::KeyMismatch as u32);
+        assert!(is_closed(&stream).await);
+    });
+    let bytes = hello.to_bytes();
+    let groups = bytes.len() - 32 - hello.user.groups.to_bytes().len();
+    let with = |count: u16, numbers: &[u32]| {
+        let mut changed = bytes[..groups].to_vec();
+        changed.extend_from_slice(&count.to_le_bytes());
+        numbers.iter().for_each(|number| changed.extend_from_slice(&number.to_le_bytes()));
+        changed.extend_from_slice(&bytes[bytes.len() - 32..]);
+        changed
+    };
+    let many: Vec<u32> = (0..GROUP_COUNT_MAX as u32 + 1).collect();
+    let cases =
+        [with(257, &many), with(u16::MAX, &[1]), with(2, &[2, 1]), with(1, &[]), vec![b'x'; HELLO_SIZE_MAX + 1]];
+    for (index, mut body) in cases.into_iter().enumerate() {
+        body[..12].copy_from_slice(&bytes[..12]);
+        let challenge: Option<Challenge> = fixture.reactor.block_on(async {
+            let stream = fixture.connect().await;
+            let mut framed = (body.len() as u16).to_le_bytes().to_vec();
+            framed.extend_from_slice(&body);
+            stream.send_all(&framed).await.unwrap();
+            receive(&stream).await
+        });
+        assert_eq!(challenge.map(|challenge| challenge.status), Some(Status::BadMessage as u32), "case {index}");
+    }
     fixture.check_undisturbed();
 }
 

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use wire::credentials::Credentials;
 use wire::handshake::Role;
 use wire::messages::{Empty, FileRequest};
 use wire::{Cluster, Decode, Encode, FileId, Operation, Placement, ServerAddress, Status};
@@ -97,8 +98,7 @@ fn channel(fixture: &Fixture, cluster: &Rc<Cluster>, session: u64, timeout: u64)
         from_server: 0,
         level: 0,
         session,
-        uid: 0,
-        gid: 0,
+        user: Credentials::new(0, 0),
         timeout,
     };
     Channel::new(&fixture.reactor, options)

@@ -79,26 +79,6 @@ impl Caller {
             None => Record::Nothing,
         }
     }
-
-    /// Whether the caller has all rights of `access` (4 read, 2 write, 1 execute).
-    pub fn may(&self, attributes: &Attributes, access: u8) -> bool {
-        let mode = attributes.mode;
-        let granted = if self.peer.uid == 0 {
-            let any_execute = mode & 0o111 != 0 || attributes.kind == Kind::Directory;
-            6 | u32::from(any_execute)
-        } else if self.peer.uid == attributes.uid {
-            mode >> 6
-        } else if self.peer.gid == attributes.gid {
-            mode >> 3
-        } else {
-            mode
-        };
-        u32::from(access) & !granted & 7 == 0
-    }
-
-    pub fn owns(&self, attributes: &Attributes) -> bool {
-        self.peer.uid == 0 || self.peer.uid == attributes.uid
-    }
 }
 
 impl Core {
@@ -212,8 +192,8 @@ impl Core {
             id,
             kind,
             mode: mode & 0o7777,
-            uid: caller.peer.uid,
-            gid: caller.peer.gid,
+            uid: caller.peer.user.uid,
+            gid: caller.peer.user.gid,
             link_count: 1,
             size: 0,
             atime: now,

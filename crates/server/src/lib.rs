@@ -22,6 +22,7 @@ mod peers;
 mod prepared;
 pub mod records;
 mod report;
+mod rights;
 pub mod server;
 mod service;
 pub mod sessions;

@@ -5,6 +5,7 @@ use crate::options::ServerOptions;
 use reactor::{Call, Channel, ChannelOptions, ChannelStatistics, Nanos, Reactor};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use wire::credentials::Credentials;
 use wire::handshake::Role;
 use wire::operation::LEVEL_CLIENT;
 use wire::{Decode, Encode, Operation};
@@ -38,8 +39,7 @@ impl Peers {
                 from_server: self.options.index,
                 level,
                 session: self.session,
-                uid: 0,
-                gid: 0,
+                user: Credentials::new(0, 0),
                 timeout: self.options.timeout,
             };
             Channel::new(&self.reactor, options)

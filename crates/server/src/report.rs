@@ -208,7 +208,7 @@ fn put_peers(core: &Core, object: &mut Object<'_>) {
         }
         object.numbers(&[
             ("level", u64::from(peer.level)),
-            ("uid", u64::from(peer.uid)),
+            ("uid", u64::from(peer.user.uid)),
             ("bytes_received", *received),
             ("bytes_sent", *sent),
         ]);

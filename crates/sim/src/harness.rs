@@ -208,13 +208,7 @@ impl Harness {
         self.client_count.set(number + 1);
         let address = IpAddr::V4(Ipv4Addr::new(10, 1, (number >> 8) as u8, number as u8));
         let node = self.world.add_node(&format!("client{number}"), address);
-        let options = Options {
-            timeout_ms: self.profile.client_timeout / 1_000_000,
-            uid: 0,
-            gid: 0,
-            umask: 0,
-            ..Options::default()
-        };
+        let options = Options { timeout_ms: self.profile.client_timeout / 1_000_000, umask: 0, ..Options::default() };
         let file_system = FileSystem::new(&self.world.reactor(node), self.cluster.clone(), options);
         let (recorder, sabotage) = (self.recorder.clone(), self.profile.sabotage);
         SimClient { node, client: Rc::new(Client { number, file_system, recorder, sabotage }) }

@@ -83,5 +83,7 @@ decoders!(
     ResolvePreparedRequest,
     AskDecisionRequest,
     AskDecisionReply,
+    RemoveRequest,
+    CheckCallerRequest,
     Vec<u64>,
 );

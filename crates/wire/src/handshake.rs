@@ -7,12 +7,15 @@
 //! server -> client  `Welcome`    windows, or the one error before the connection is closed
 
 use crate::codec::{Decode, Decoder, Encode, Malformed};
+use crate::credentials::{Credentials, GROUP_COUNT_MAX};
 use crate::message;
 
 pub const NONCE_SIZE: usize = 32;
 pub const MAC_SIZE: usize = 32;
-/// Largest handshake message, in bytes.
-pub const HANDSHAKE_SIZE_MAX: usize = 512;
+/// Largest handshake message, in bytes; a `Hello` is larger, for the groups in it.
+pub const HANDSHAKE_SIZE_MAX: usize = 256;
+/// Largest `Hello`, in bytes.
+pub const HELLO_SIZE_MAX: usize = 256 + GROUP_COUNT_MAX * size_of::<u32>();
 pub const HELLO_MAGIC: u64 = u64::from_le_bytes(*b"TABANEhi");
 
 /// Who connects.
@@ -54,8 +57,8 @@ message! {
         pub session: u64,
         /// Whether the server should know the session already: a reconnect.
         pub resume: bool,
-        pub uid: u32,
-        pub gid: u32,
+        /// On whose behalf; of servers, root.
+        pub user: Credentials,
         pub nonce: [u8; NONCE_SIZE],
     }
 }

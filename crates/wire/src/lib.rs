@@ -4,6 +4,7 @@
 pub mod attributes;
 pub mod cluster;
 pub mod codec;
+pub mod credentials;
 pub mod fuzz;
 pub mod handshake;
 pub mod header;
@@ -11,6 +12,7 @@ pub mod identity;
 pub mod layout;
 pub mod limits;
 pub mod messages;
+mod messages_rights;
 pub mod names;
 pub mod operation;
 pub mod status;

@@ -9,6 +9,8 @@ use crate::limits::{ANCESTOR_COUNT_MAX, PATH_SIZE_MAX, PIECE_COUNT_MAX};
 use crate::message;
 use crate::names::Name;
 
+pub use crate::messages_rights::{CheckCallerRequest, RemoveRequest};
+
 message! {
     /// Why a request failed, for people: names the file, server and operation, and what to do.
     pub struct ErrorDetail<'a> {
@@ -57,7 +59,7 @@ message! {
 }
 
 message! {
-    /// `Lookup`, `Stat`, `Unlink` and `RemoveDirectory`.
+    /// `Lookup` and `Stat`.
     pub struct EntryRequest<'a> {
         pub entry: Entry<'a>,
     }
@@ -93,6 +95,8 @@ message! {
         pub mode: u32,
         /// Of a new file: bytes of a chunk; 0 takes the cluster's default.
         pub chunk_size: u32,
+        /// Of a new file: its group, when that is the directory's; else it is the caller's.
+        pub group: Option<u32>,
     }
 }
 
@@ -120,7 +124,11 @@ pub mod rename_flags {
     pub const NO_REPLACE: u32 = 1;
     /// Both exist and change places.
     pub const EXCHANGE: u32 = 2;
-    pub const ALL: u32 = 3;
+    /// The caller must own what `from` names: its directory is sticky and another user's.
+    pub const OWNED_SOURCE: u32 = 4;
+    /// The caller must own what `to` names, if anything: likewise.
+    pub const OWNED_TARGET: u32 = 8;
+    pub const ALL: u32 = 15;
 }
 
 message! {
@@ -178,6 +186,8 @@ message! {
     pub struct MakeDirectoryRequest<'a> {
         pub entry: Entry<'a>,
         pub mode: u32,
+        /// As in `OpenRequest`.
+        pub group: Option<u32>,
     }
 }
 
@@ -206,6 +216,8 @@ message! {
     pub struct MakeSymlinkRequest<'a> {
         pub entry: Entry<'a>,
         pub target: Target<'a>,
+        /// As in `OpenRequest`.
+        pub group: Option<u32>,
     }
 }
 
@@ -310,6 +322,8 @@ message! {
     pub struct TruncateRequest {
         pub file: FileId,
         pub size: u64,
+        /// Whether the caller has to have the right to write: not through a file that is open for writing.
+        pub check: bool,
     }
 }
 

@@ -95,6 +95,7 @@ operations! {
     PrepareDentry = 69, LEVEL_PARTICIPANT, Metadata, false;
     PrepareLink = 70, LEVEL_PARTICIPANT, Metadata, false;
     ResolvePrepared = 71, LEVEL_PARTICIPANT, Metadata, false;
+    CheckCaller = 95, LEVEL_PARTICIPANT, Metadata, false;
     Gather = 96, LEVEL_GATHER, Metadata, false;
     AskDecision = 97, LEVEL_GATHER, Metadata, false;
 }

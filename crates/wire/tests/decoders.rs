@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::Path;
+use wire::credentials::{Credentials, Groups};
 use wire::fuzz::decode_everything;
 use wire::handshake::{HELLO_MAGIC, Hello, Role};
 use wire::layout::ChunkRange;
@@ -49,8 +50,7 @@ fn seeds() -> Vec<Vec<u8>> {
         from_server: 0,
         session: 8,
         resume: true,
-        uid: 0,
-        gid: 0,
+        user: Credentials { uid: 3, gid: 4, groups: Groups::new(&[4, 5, 70_000]) },
         nonce: [3; 32],
     };
     let range = ChunkRange { chunk_index: 1, chunk_offset: 2, size: 3 };
@@ -58,7 +58,8 @@ fn seeds() -> Vec<Vec<u8>> {
         hello.to_bytes(),
         EntryRequest { entry: entry.clone() }.to_bytes(),
         EntryReply { attributes: attributes(), target: b"target" }.to_bytes(),
-        OpenRequest { entry: entry.clone(), flags: 3, access: 6, mode: 0o600, chunk_size: 0 }.to_bytes(),
+        OpenRequest { entry: entry.clone(), flags: 3, access: 6, mode: 0o600, chunk_size: 0, group: Some(5) }
+            .to_bytes(),
         RenameRequest { from: entry.clone(), to: entry.clone(), flags: 1 }.to_bytes(),
         PrepareDentryRequest {
             coordinator: 1,
@@ -71,7 +72,9 @@ fn seeds() -> Vec<Vec<u8>> {
         }
         .to_bytes(),
         PrepareReply { verdict: 0, found: Some(FileId(5)), kind: Some(Kind::File) }.to_bytes(),
-        MakeSymlinkRequest { entry, target: Target(b"there") }.to_bytes(),
+        RemoveRequest { entry: entry.clone(), owned: true }.to_bytes(),
+        CheckCallerRequest { file: FileId(6), user: Credentials::new(7, 8), owned: true, moved: false }.to_bytes(),
+        MakeSymlinkRequest { entry, target: Target(b"there"), group: None }.to_bytes(),
         DataRequest { file: FileId(77), layout: layout(), pieces: Pieces(vec![range; 3]) }.to_bytes(),
         ReadReply { complete: true, size: Some(9) }.to_bytes(),
         ListingEntry {

@@ -3,6 +3,7 @@
 use crate::Nanos;
 use std::io::{IoSlice, IoSliceMut};
 use std::rc::Rc;
+use wire::credentials::Credentials;
 use wire::handshake::Role;
 use wire::{Cluster, Encode, FileId, Operation, Status};
 
@@ -18,8 +19,7 @@ pub struct ChannelOptions {
     /// Call level of all calls on this channel.
     pub level: u8,
     pub session: u64,
-    pub uid: u32,
-    pub gid: u32,
+    pub user: Credentials,
     /// Silence after which a call fails.
     pub timeout: Nanos,
 }

@@ -173,8 +173,7 @@ impl Inner {
             from_server: options.from_server,
             session: options.session,
             resume,
-            uid: options.uid,
-            gid: options.gid,
+            user: options.user.clone(),
         }
     }
 

@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
+use wire::credentials::Credentials;
 use wire::handshake::{Role, Welcome};
 use wire::limits::{BYTES_WINDOW, PARAMS_SIZE_MAX, REQUEST_WINDOW};
 use wire::{Cluster, Status};
@@ -41,8 +42,7 @@ pub struct Peer {
     pub session: u64,
     /// The peer's own index, when it is a server.
     pub from_server: u32,
-    pub uid: u32,
-    pub gid: u32,
+    pub user: Credentials,
 }
 
 /// What a server does with requests.
@@ -249,8 +249,7 @@ impl Serving {
             level: hello.level,
             session: hello.session,
             from_server: hello.from_server,
-            uid: hello.uid,
-            gid: hello.gid,
+            user: hello.user,
         };
         let known = if full || self.closed.get() {
             Err(if full { Status::TooManyConnections } else { Status::Draining })

@@ -5,9 +5,10 @@ use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
 use crate::records::Record;
+use crate::rights;
 use std::rc::Rc;
 use wire::messages::{EntryReply, FileRequest, SetAttributesRequest, set_mask};
-use wire::{Attributes, Decode, Encode, Kind, Status};
+use wire::{Attributes, Decode, Encode, Status};
 
 const TIMES: u32 = set_mask::ATIME | set_mask::MTIME | set_mask::ATIME_NOW | set_mask::MTIME_NOW;
 /// Sets that anyone with write access may do: both times to now.
@@ -48,7 +49,7 @@ fn set(
     mut inode: Inode,
     reply: &mut Vec<u8>,
 ) -> Result<(), Failure> {
-    inode.attributes = changed(core, request, &inode.attributes);
+    inode.attributes = changed(core, caller, request, &inode.attributes);
     EntryReply { attributes: inode.attributes.clone(), target: b"" }.encode(reply);
     core.change([Record::InodePut(inode), caller.outcome(reply)])
 }
@@ -62,13 +63,12 @@ fn check(caller: &Caller, request: &SetAttributesRequest, attributes: &Attribute
     if asks(set_mask::MODE) && !owns {
         return Err(Status::NotPermitted.into());
     }
-    let root = caller.peer.uid == 0;
+    let root = caller.credentials().is_root();
     if asks(set_mask::UID) && !root && !(owns && request.uid == attributes.uid) {
         return Err(Status::NotPermitted.into());
     }
-    // The server knows one group of a caller; others are up to uid 0.
-    let known_group = request.gid == attributes.gid || request.gid == caller.peer.gid;
-    if asks(set_mask::GID) && !root && !(owns && known_group) {
+    let own_group = request.gid == attributes.gid || caller.credentials().is_in_group(request.gid);
+    if asks(set_mask::GID) && !root && !(owns && own_group) {
         return Err(Status::NotPermitted.into());
     }
     if asks(TIMES) && !owns {
@@ -82,12 +82,13 @@ fn check(caller: &Caller, request: &SetAttributesRequest, attributes: &Attribute
     Ok(())
 }
 
-fn changed(core: &Core, request: &SetAttributesRequest, attributes: &Attributes) -> Attributes {
+fn changed(core: &Core, caller: &Caller, request: &SetAttributesRequest, attributes: &Attributes) -> Attributes {
     let now = core.time();
     let asks = |bits: u32| request.mask & bits != 0;
     let mut attributes = attributes.clone();
-    if asks(set_mask::MODE) {
-        attributes.mode = request.mode & 0o7777;
+    if asks(set_mask::UID | set_mask::GID) {
+        // Before they end: a mode in the same request is the new owner's.
+        rights::drop_for_owner(&mut attributes, caller.credentials());
     }
     if asks(set_mask::UID) {
         attributes.uid = request.uid;
@@ -95,12 +96,8 @@ fn changed(core: &Core, request: &SetAttributesRequest, attributes: &Attributes)
     if asks(set_mask::GID) {
         attributes.gid = request.gid;
     }
-    if asks(set_mask::UID | set_mask::GID) && !asks(set_mask::MODE) && attributes.kind == Kind::File {
-        // As chown(2): rights that were given to the former owner end. A mode in the same request is the new owner's.
-        attributes.mode &= !0o4000;
-        if attributes.mode & 0o010 != 0 {
-            attributes.mode &= !0o2000;
-        }
+    if asks(set_mask::MODE) {
+        attributes.mode = rights::chosen_mode(request.mode, attributes.gid, caller.credentials());
     }
     if asks(set_mask::ATIME) {
         attributes.atime = request.atime;

@@ -4,6 +4,7 @@ use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
 use crate::records::Record;
+use crate::rights::drop_for_contents;
 use crate::store::{ChunkRead, ChunkWrite, Piece};
 use reactor::{BodyPiece, Disconnected, Incoming, ReplyBody, Span};
 use std::rc::Rc;
@@ -181,6 +182,7 @@ fn commit(
     match inode {
         Some(mut inode) => {
             let attributes = &mut inode.attributes;
+            drop_for_contents(attributes, caller.credentials());
             attributes.size = attributes.size.max(written_end);
             attributes.mtime = now;
             attributes.ctime = now;

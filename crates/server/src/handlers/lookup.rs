@@ -17,7 +17,7 @@ pub fn ping(params: &[u8]) -> Result<Step, Failure> {
 /// Only the owner of the root directory and uid 0 may stop a server.
 pub fn shutdown(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
     Empty::from_bytes(params)?;
-    let uid = caller.peer.uid;
+    let uid = caller.peer.user.uid;
     if uid != 0 && uid != crate::server::process_owner().0 {
         return Err(Failure::with_text(Status::NotPermitted, "only who started the server may stop it"));
     }

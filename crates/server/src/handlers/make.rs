@@ -5,27 +5,30 @@ use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
 use crate::records::Record;
+use crate::rights::inherit_group;
 use std::rc::Rc;
 use wire::messages::{Entry, EntryReply, MakeDirectoryRequest, MakeSymlinkRequest};
 use wire::{Decode, Encode, FileId, Kind, Status};
 
 pub fn make_directory(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
     let request = MakeDirectoryRequest::from_bytes(params)?;
-    make(core, caller, &request.entry, Kind::Directory, request.mode, b"", reply)
+    make(core, caller, &request.entry, Kind::Directory, request.mode, request.group, b"", reply)
 }
 
 pub fn make_symlink(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
     let request = MakeSymlinkRequest::from_bytes(params)?;
-    make(core, caller, &request.entry, Kind::Symlink, 0o777, request.target.0, reply)
+    make(core, caller, &request.entry, Kind::Symlink, 0o777, request.group, request.target.0, reply)
 }
 
 /// The reply's target stays empty: the caller has just sent it, and outcomes that are kept are small.
+#[allow(clippy::too_many_arguments)] // What the two requests have in common and where they differ.
 fn make(
     core: &Rc<Core>,
     caller: &Caller,
     entry: &Entry<'_>,
     kind: Kind,
     mode: u32,
+    group: Option<u32>,
     target: &[u8],
     reply: &mut Vec<u8>,
 ) -> Result<Step, Failure> {
@@ -46,6 +49,7 @@ fn make(
     };
     let id = FileId::new(core.next_number()?, place.slot);
     let mut attributes = core.new_attributes(id, kind, mode, caller, 0);
+    inherit_group(&mut attributes, group, caller.credentials());
     attributes.size = target.len() as u64;
     EntryReply { attributes: attributes.clone(), target: b"" }.encode(reply);
     let inode = Inode { target: target.into(), ..Inode::new(attributes) };

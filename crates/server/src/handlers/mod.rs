@@ -12,6 +12,7 @@ mod open;
 mod participant;
 mod prepare;
 mod rename;
+mod rights;
 mod rmdir;
 mod truncate;
 mod unlink;
@@ -80,6 +81,7 @@ pub fn handle(
         Operation::ResolveDirectory => participant::resolve_directory(core, params),
         Operation::PrepareDentry => prepare::prepare_dentry(core, caller, params, reply),
         Operation::PrepareLink => prepare::prepare_link(core, caller, params, reply),
+        Operation::CheckCaller => rights::check_caller(core, params, reply),
         Operation::ResolvePrepared => prepare::resolve_prepared(core, caller, params),
         Operation::AskDecision => prepare::ask_decision(core, caller, params, reply),
         Operation::Read | Operation::Write | Operation::ReadDirectory | Operation::Statistics => {

@@ -6,6 +6,7 @@ use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
 use crate::records::Record;
+use crate::rights::inherit_group;
 use crate::tables::Tables;
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -129,7 +130,8 @@ fn create(
     }
     drop(tables);
     let id = FileId::new(core.next_number()?, place.slot);
-    let attributes = core.new_attributes(id, Kind::File, request.mode, caller, request.chunk_size);
+    let mut attributes = core.new_attributes(id, Kind::File, request.mode, caller, request.chunk_size);
+    inherit_group(&mut attributes, request.group, caller.credentials());
     OpenReply { attributes: attributes.clone(), created: true }.encode(reply);
     core.change([
         Record::DentryPut { parent: request.entry.parent, name: request.entry.name.as_bytes(), id, kind: Kind::File },

@@ -6,6 +6,7 @@ use super::Step;
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::records::Record;
+use crate::rights::drop_for_announced;
 use std::rc::Rc;
 use wire::messages::{
     AnnounceReply, AnnounceRequest, GatherReply, GatherRequest, MarkDirectoryRequest, ReapChunksRequest,
@@ -29,6 +30,7 @@ pub fn announce(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec
     }
     .encode(reply);
     if inode.announce(request.server, request.generation) {
+        drop_for_announced(&mut inode.attributes);
         core.change([Record::InodePut(inode)])?;
     }
     Ok(Step::Done)

@@ -12,6 +12,7 @@
 
 use super::lookup::{is_elsewhere, missing_inode};
 use super::prepare::{check_link, check_rule};
+use super::rights::Demand;
 use super::unlink::drop_link;
 use super::{Encoded, Step, later, locate};
 use crate::coordination::{ask, settle};
@@ -25,7 +26,7 @@ use reactor::{Class, LocalFuture, Nanos};
 use std::rc::Rc;
 use wire::identity::dentry_slot;
 use wire::messages::{
-    Empty, Entry, EntryRequest, LinkRequest, PrepareDentryRequest, PrepareLinkRequest, PrepareReply, RenameRequest,
+    Empty, Entry, LinkRequest, PrepareDentryRequest, PrepareLinkRequest, PrepareReply, RemoveRequest, RenameRequest,
     ResolvePreparedRequest, entry_rules, rename_flags,
 };
 use wire::{Decode, Encode, FileId, Kind, Operation, Status};
@@ -105,6 +106,7 @@ struct Change {
     down: Option<FileId>,
     held: Held,
     parts: Parts,
+    asked: Asked,
 }
 
 /// Locks of this server's own names and inodes, in memory: until the decision nothing has happened, so that a restart
@@ -165,7 +167,8 @@ pub fn link(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Fai
 
 pub fn rename(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
     let flags = RenameRequest::from_bytes(params)?.flags;
-    if flags & !rename_flags::ALL != 0 || flags == rename_flags::ALL {
+    let both = rename_flags::NO_REPLACE | rename_flags::EXCHANGE;
+    if flags & !rename_flags::ALL != 0 || flags & both == both {
         return Err(Failure::with_text(Status::Invalid, "rename flags are unknown or exclude each other"));
     }
     let (no_replace, exchange) = (flags & rename_flags::NO_REPLACE != 0, flags & rename_flags::EXCHANGE != 0);
@@ -175,6 +178,64 @@ pub fn rename(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, F
 /// Unlink of a name whose inode lives on another server.
 pub fn unlink_parted(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
     start(core, caller, Wish::Unlink, params)
+}
+
+/// What is asked of the caller towards the inodes concerned.
+struct Asked {
+    /// Whether what the old name leads to is to be his own; likewise what is at the new one.
+    owned: (bool, bool),
+    /// Whether the two names are in different directories.
+    moved: bool,
+    /// What other servers have to check.
+    elsewhere: Vec<Demand>,
+}
+
+impl Asked {
+    fn new(wish: Wish, params: &[u8]) -> Result<Asked, Failure> {
+        let (owned, moved) = match wish {
+            Wish::Link => ((false, false), false),
+            Wish::Unlink => ((RemoveRequest::from_bytes(params)?.owned, false), false),
+            Wish::Rename { .. } => {
+                let RenameRequest { from, to, flags } = RenameRequest::from_bytes(params)?;
+                let asks = |flag| flags & flag != 0;
+                let owned = (asks(rename_flags::OWNED_SOURCE), asks(rename_flags::OWNED_TARGET));
+                (owned, from.parent != to.parent)
+            }
+        };
+        Ok(Asked { owned, moved, elsewhere: Vec::new() })
+    }
+
+    /// Towards what the old name leads to.
+    fn of_source(&mut self, core: &Core, caller: &Caller, found: (FileId, Kind)) -> Result<(), Status> {
+        self.check(core, caller, found, self.owned.0, self.moved)
+    }
+
+    /// Towards what the new name leads to; unless the two are exchanged it goes nowhere else.
+    fn of_destination(
+        &mut self,
+        core: &Core,
+        caller: &Caller,
+        found: Option<(FileId, Kind)>,
+        exchange: bool,
+    ) -> Result<(), Status> {
+        found.map_or(Ok(()), |found| self.check(core, caller, found, self.owned.1, self.moved && exchange))
+    }
+
+    fn check(
+        &mut self,
+        core: &Core,
+        caller: &Caller,
+        found: (FileId, Kind),
+        owned: bool,
+        moved: bool,
+    ) -> Result<(), Status> {
+        let Some(demand) = Demand::new(caller, found, owned, moved) else { return Ok(()) };
+        if is_elsewhere(core, demand.file) {
+            self.elsewhere.push(demand);
+            return Ok(());
+        }
+        demand.check_here(core, caller)
+    }
 }
 
 /// The names that a request is about.
@@ -188,13 +249,13 @@ fn parse(wish: Wish, params: &[u8]) -> Result<(Entry<'_>, Option<Entry<'_>>), Fa
             let RenameRequest { from, to, .. } = RenameRequest::from_bytes(params)?;
             (from, Some(to))
         }
-        Wish::Unlink => (EntryRequest::from_bytes(params)?.entry, None),
+        Wish::Unlink => (RemoveRequest::from_bytes(params)?.entry, None),
     })
 }
 
 /// What concerns this server alone is done at once.
 fn start(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<Step, Failure> {
-    match begin(core, wish, params) {
+    match begin(core, caller, wish, params) {
         Ok(None) => return Ok(Step::Done),
         Ok(Some(change)) if !change.needs_others() => {
             change.decide(caller)?;
@@ -235,8 +296,8 @@ async fn run(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Res
 }
 
 async fn attempt(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<(), Obstacle> {
-    let Some(mut change) = begin(core, wish, params)? else { return Ok(()) };
-    let prepared = change.prepare(caller.deadline).await;
+    let Some(mut change) = begin(core, caller, wish, params)? else { return Ok(()) };
+    let prepared = change.prepare(caller).await;
     let parts = change.parts.list.clone();
     let result = match prepared {
         Ok(true) => change.decide(caller).map_err(Obstacle::Failed),
@@ -254,7 +315,7 @@ async fn attempt(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) ->
 
 /// Looks at the names on this server, refuses what can be refused already, and takes this server's locks. `None` when
 /// nothing is to be done.
-fn begin(core: &Rc<Core>, wish: Wish, params: &[u8]) -> Result<Option<Change>, Obstacle> {
+fn begin(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<Option<Change>, Obstacle> {
     let (from, to) = parse(wish, params)?;
     let tables = core.tables.borrow();
     let source = match (find(core, &from)?, tables.marks.get(&from.parent.0)) {
@@ -285,6 +346,9 @@ fn begin(core: &Rc<Core>, wish: Wish, params: &[u8]) -> Result<Option<Change>, O
         }
         new = Some(Place { parent: to.parent, name: to.name.as_bytes().into(), server });
     }
+    let mut asked = Asked::new(wish, params)?;
+    asked.of_source(core, caller, source)?;
+    asked.of_destination(core, caller, destination, wish.is_exchange())?;
     let up = (wish == Wish::Link).then_some(source.0);
     let down = match wish {
         Wish::Unlink => Some(source.0),
@@ -303,7 +367,7 @@ fn begin(core: &Rc<Core>, wish: Wish, params: &[u8]) -> Result<Option<Change>, O
     up.iter().chain(&down).filter(|file| !is_elsewhere(core, **file)).for_each(|file| held.inode(*file));
     let parts = Parts { core: core.clone(), list: Vec::new() };
     let core = core.clone();
-    Ok(Some(Change { core, wish, from: old, source, to: new, destination, up, down, held, parts }))
+    Ok(Some(Change { core, wish, from: old, source, to: new, destination, up, down, held, parts, asked }))
 }
 
 /// What a name on this server leads to, if nobody is changing it.
@@ -338,11 +402,14 @@ fn refusal(status: Status) -> Failure {
 impl Change {
     fn needs_others(&self) -> bool {
         let to_elsewhere = self.to.as_ref().is_some_and(|to| to.server.is_some());
-        to_elsewhere || self.up.iter().chain(&self.down).any(|file| is_elsewhere(&self.core, *file))
+        to_elsewhere
+            || !self.asked.elsewhere.is_empty()
+            || self.up.iter().chain(&self.down).any(|file| is_elsewhere(&self.core, *file))
     }
 
     /// Has the other servers prepare their parts. False when nothing is to be done after all.
-    async fn prepare(&mut self, deadline: Nanos) -> Result<bool, Obstacle> {
+    async fn prepare(&mut self, caller: &Caller) -> Result<bool, Obstacle> {
+        let deadline = caller.deadline;
         if let Some((server, to)) = self.to.as_ref().and_then(|to| Some((to.server?, to))) {
             let number = self.parts.add(server)?;
             let request = PrepareDentryRequest {
@@ -360,6 +427,8 @@ impl Change {
             if found.id == Some(self.source.0) {
                 return Ok(false);
             }
+            let exchange = self.wish.is_exchange();
+            self.asked.of_destination(&self.core, caller, self.destination, exchange)?;
             if let Some(file) = replaced {
                 check_inode(&self.core, file, false)?;
                 if !is_elsewhere(&self.core, file) {
@@ -367,6 +436,11 @@ impl Change {
                 }
                 self.down = Some(file);
             }
+        }
+        for demand in std::mem::take(&mut self.asked.elsewhere) {
+            let home = self.core.cluster.home_of(demand.file).unwrap_or(self.core.index);
+            let request = demand.request(caller);
+            ask_to_prepare(&self.core, home, Operation::CheckCaller, &request, deadline).await?;
         }
         let links = [(self.up, true), (self.down, false)];
         for (file, up) in links.into_iter().filter_map(|(file, up)| Some((file?, up))) {

@@ -12,15 +12,15 @@ use crate::waiting::all;
 use reactor::{Class, LocalFuture, Nanos};
 use std::rc::Rc;
 use wire::messages::Empty;
-use wire::messages::{EntryRequest, MarkDirectoryRequest, ResolveDirectoryRequest};
+use wire::messages::{MarkDirectoryRequest, RemoveRequest, ResolveDirectoryRequest};
 use wire::{Decode, FileId, Kind, Operation, Status};
 
 const PAUSE_NS: Nanos = 100_000_000;
 
 pub fn remove_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
-    let directory = match find(core, params) {
+    let directory = match find(core, caller, params) {
         Err(failure) if failure.status == Status::NotFound => {
-            let request = EntryRequest::from_bytes(params)?;
+            let request = RemoveRequest::from_bytes(params)?;
             return absent(&core.tables.borrow(), request.entry.parent);
         }
         found => found?,
@@ -29,7 +29,7 @@ pub fn remove_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Resu
         return Ok(Step::Blocked(lock));
     }
     if core.cluster.server_count() == 1 {
-        let request = EntryRequest::from_bytes(params)?;
+        let request = RemoveRequest::from_bytes(params)?;
         core.change([
             Record::DentryDelete { parent: request.entry.parent, name: request.entry.name.as_bytes() },
             Record::InodeDelete(directory),
@@ -46,14 +46,18 @@ pub fn remove_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Resu
 }
 
 /// The directory that a request names, when this server's share of it is empty.
-fn find(core: &Core, params: &[u8]) -> Result<FileId, Failure> {
-    let request = EntryRequest::from_bytes(params)?;
+fn find(core: &Core, caller: &Caller, params: &[u8]) -> Result<FileId, Failure> {
+    let request = RemoveRequest::from_bytes(params)?;
     let tables = core.tables.borrow();
     let place = locate(core, &tables, &request.entry)?;
     let found = tables.names.get(request.entry.parent, request.entry.name.as_bytes(), place.cursor);
     let (id, kind) = found.ok_or(Status::NotFound)?;
     if kind != Kind::Directory {
         return Err(Status::NotDirectory.into());
+    }
+    let inode = tables.inodes.get(id).filter(|_| request.owned);
+    if inode.is_some_and(|inode| !caller.owns(&inode.attributes)) {
+        return Err(Status::NotPermitted.into());
     }
     if !tables.names.is_empty(id) {
         return Err(Status::NotEmpty.into());
@@ -62,13 +66,13 @@ fn find(core: &Core, params: &[u8]) -> Result<FileId, Failure> {
 }
 
 async fn remove(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<(), Failure> {
-    let directory = find(core, params)?;
+    let directory = find(core, caller, params)?;
     let turn = core.turns.take(directory.0);
     let _turn = core.wait_until(caller.deadline, "another removal of the directory takes long", turn).await?;
     // While we waited, it may have been removed, made again or filled; even the directory that it is in may be going, and
     // then the caller asks again.
-    let parent = EntryRequest::from_bytes(params)?.entry.parent;
-    match find(core, params) {
+    let parent = RemoveRequest::from_bytes(params)?.entry.parent;
+    match find(core, caller, params) {
         Ok(found) if found == directory => {}
         Err(failure) if failure.status != Status::NotFound => return Err(failure),
         _ if core.tables.borrow().marks.contains_key(&parent.0) => return Err(Status::Busy.into()),
@@ -83,7 +87,7 @@ async fn remove(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<(), F
     core.change([intent(RemovalPhase::Marking), Record::MarkPut { directory, coordinator: core.index, attempt }])?;
     let decision = match mark_all(core, caller, directory, attempt).await {
         Ok(()) => {
-            let request = EntryRequest::from_bytes(params)?;
+            let request = RemoveRequest::from_bytes(params)?;
             core.change([
                 Record::DentryDelete { parent: request.entry.parent, name: request.entry.name.as_bytes() },
                 Record::InodeDelete(directory),

@@ -11,9 +11,11 @@ use crate::failure::Failure;
 use crate::inodes::Inode;
 use crate::intents::{Intent, Origin};
 use crate::records::Record;
+use crate::rights::drop_for_contents;
 use crate::waiting::{Notice, Turn, until};
 use reactor::Class;
 use std::rc::Rc;
+use wire::credentials::access;
 use wire::limits::FILE_SIZE_MAX;
 use wire::messages::{
     EntryReply, OpenReply, ReserveAppendReply, ReserveAppendRequest, TruncateChunksRequest, TruncateRequest,
@@ -25,6 +27,9 @@ pub fn truncate_request(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: 
     core.check_home(request.file)?;
     if request.size > FILE_SIZE_MAX {
         return Err(Status::TooLarge.into());
+    }
+    if request.check && !caller.may(&core.inode(request.file)?.attributes, access::WRITE) {
+        return Err(Status::AccessDenied.into());
     }
     truncate(core, caller, request.file, request.size, false, reply)
 }
@@ -45,7 +50,7 @@ pub fn truncate(
         Kind::Symlink => return Err(Status::Invalid.into()),
     }
     if inode.holders().is_empty() && !core.turns.is_taken(file.0) {
-        let (transaction, inode) = cut(core, inode, size);
+        let (transaction, inode) = cut(core, caller, inode, size);
         encode_reply(&inode.attributes, for_open, reply);
         core.commit(transaction, [Record::InodePut(inode), caller.outcome(reply)])?;
         return Ok(Step::Done);
@@ -55,8 +60,9 @@ pub fn truncate(
 }
 
 /// The home's part of a truncate.
-fn cut(core: &Core, mut inode: Inode, size: u64) -> (crate::store::Transaction, Inode) {
+fn cut(core: &Core, caller: &Caller, mut inode: Inode, size: u64) -> (crate::store::Transaction, Inode) {
     let attributes = &mut inode.attributes;
+    drop_for_contents(attributes, caller.credentials());
     attributes.size = size;
     attributes.truncate_generation += 1;
     attributes.mtime = core.time();
@@ -94,7 +100,7 @@ type CutResult = Result<Vec<u8>, Failure>;
 async fn truncate_spread(core: &Rc<Core>, caller: &Caller, file: FileId, size: u64, for_open: bool) -> CutResult {
     let turn = core.turns.take(file.0);
     let turn = core.wait_until(caller.deadline, "another change of the file's size or times takes long", turn).await?;
-    let (transaction, inode) = cut(core, core.inode(file)?, size);
+    let (transaction, inode) = cut(core, caller, core.inode(file)?, size);
     let number = core.next_number()?;
     let attributes = &inode.attributes;
     let mut reply = Vec::new();
@@ -215,6 +221,7 @@ pub fn reserve_append(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
 fn reserve(core: &Rc<Core>, caller: &Caller, mut inode: Inode, size: u64, reply: &mut Vec<u8>) -> Result<(), Failure> {
     let offset = inode.attributes.size;
     let end = offset.checked_add(size).filter(|end| *end <= FILE_SIZE_MAX).ok_or(Status::TooLarge)?;
+    drop_for_contents(&mut inode.attributes, caller.credentials());
     inode.attributes.size = end;
     inode.attributes.mtime = core.time();
     inode.attributes.ctime = inode.attributes.mtime;

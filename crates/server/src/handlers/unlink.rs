@@ -11,11 +11,11 @@ use crate::records::Record;
 use crate::store::Transaction;
 use reactor::Class;
 use std::rc::Rc;
-use wire::messages::{EntryRequest, ReapChunksRequest};
+use wire::messages::{ReapChunksRequest, RemoveRequest};
 use wire::{Decode, FileId, Kind, Operation, Status};
 
 pub fn unlink(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
-    let request = EntryRequest::from_bytes(params)?;
+    let request = RemoveRequest::from_bytes(params)?;
     let (parent, name) = (request.entry.parent, request.entry.name.as_bytes());
     let id = {
         let tables = core.tables.borrow();
@@ -27,7 +27,11 @@ pub fn unlink(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, F
         if kind == Kind::Directory {
             return Err(Status::IsDirectory.into());
         }
-        if tables.inodes.get(id).is_none() {
+        let inode = tables.inodes.get(id);
+        if inode.is_some_and(|inode| request.owned && !caller.owns(&inode.attributes)) {
+            return Err(Status::NotPermitted.into());
+        }
+        if inode.is_none() {
             let failure = missing_inode(core, id);
             if failure.status != Status::Elsewhere {
                 return Err(failure);

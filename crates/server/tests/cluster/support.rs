@@ -135,8 +135,7 @@ impl TestCluster {
                     from_server: 0,
                     level: 0,
                     session,
-                    uid,
-                    gid: uid,
+                    user: wire::credentials::Credentials::new(uid, uid),
                     timeout: 20 * SECOND,
                 };
                 Channel::new(&reactor, options)
@@ -201,7 +200,8 @@ impl Caller {
     }
 
     pub async fn open(&self, parent: FileId, name: &str, flags: u32) -> Answer<OpenReply> {
-        let request = OpenRequest { entry: entry(parent, name), flags, access: 0, mode: 0o644, chunk_size: 0 };
+        let request =
+            OpenRequest { entry: entry(parent, name), flags, access: 0, mode: 0o644, chunk_size: 0, group: None };
         let operation = if flags & (open_flags::CREATE | open_flags::TRUNCATE) == 0 {
             Operation::OpenExisting
         } else {
@@ -217,13 +217,13 @@ impl Caller {
     }
 
     pub async fn make_directory(&self, parent: FileId, name: &str) -> Answer<FileId> {
-        let request = MakeDirectoryRequest { entry: entry(parent, name), mode: 0o755 };
+        let request = MakeDirectoryRequest { entry: entry(parent, name), mode: 0o755, group: None };
         let reply = self.call(self.at(parent, name), Operation::MakeDirectory, &request).await?;
         Ok(EntryReply::from_bytes(&reply.params).expect("the reply is well-formed").attributes.id)
     }
 
     pub async fn unlink(&self, parent: FileId, name: &str) -> Answer<()> {
-        let request = EntryRequest { entry: entry(parent, name) };
+        let request = RemoveRequest { entry: entry(parent, name), owned: false };
         self.call(self.at(parent, name), Operation::Unlink, &request).await.map(drop)
     }
 
@@ -249,7 +249,7 @@ impl Caller {
     }
 
     pub async fn remove_directory(&self, parent: FileId, name: &str) -> Answer<()> {
-        let request = EntryRequest { entry: entry(parent, name) };
+        let request = RemoveRequest { entry: entry(parent, name), owned: false };
         self.call(self.at(parent, name), Operation::RemoveDirectory, &request).await.map(drop)
     }
 
@@ -259,7 +259,7 @@ impl Caller {
     }
 
     pub async fn truncate(&self, file: FileId, size: u64) -> Answer<Attributes> {
-        let request = TruncateRequest { file, size };
+        let request = TruncateRequest { file, size, check: false };
         let reply = self.call(self.home(file), Operation::Truncate, &request).await?;
         Ok(EntryReply::from_bytes(&reply.params).expect("the reply is well-formed").attributes)
     }
