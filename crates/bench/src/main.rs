@@ -15,6 +15,7 @@ mod target_tabane;
 mod workload_find;
 mod workload_ior;
 mod workload_mdtest;
+mod workload_names;
 mod workload_ping;
 
 use options::Request;

@@ -83,7 +83,8 @@ Benches:
   mdtest-hard  files of 3,901 bytes in one shared directory: create, stat, read, remove
   find         search what mdtest made by name, size and age
   ping         round trips to each server (--target tabane only)
-  all          all of them but ping
+  names        very many empty files and directories, which are left there
+  all          all of them but ping and names
 
 Example: tabane-bench --procs 2 --servers 2 --compare posix:/dev/shm --repeat 3 ior-easy mdtest-easy
 A cluster is started and taken down again unless TABANE_CLUSTER names one.
@@ -100,6 +101,7 @@ pub enum Bench {
     MdtestHard,
     Find,
     Ping,
+    Names,
     /// Internal: removes what an interrupted run left.
     Clean,
 }
@@ -111,13 +113,14 @@ pub enum Unit {
     Operations,
 }
 
-const EVERY_BENCH: [(Bench, &str); 7] = [
+const EVERY_BENCH: [(Bench, &str); 8] = [
     (Bench::IorEasy, "ior-easy"),
     (Bench::IorHard, "ior-hard"),
     (Bench::MdtestEasy, "mdtest-easy"),
     (Bench::MdtestHard, "mdtest-hard"),
     (Bench::Find, "find"),
     (Bench::Ping, "ping"),
+    (Bench::Names, "names"),
     (Bench::Clean, "clean"),
 ];
 
@@ -133,6 +136,7 @@ impl Bench {
             Bench::MdtestEasy | Bench::MdtestHard => &["create", "stat", "read", "remove"],
             Bench::Find => &["find"],
             Bench::Ping => &["ping"],
+            Bench::Names => &["files", "directories"],
             Bench::Clean => &[],
         }
     }

@@ -5,7 +5,7 @@ use crate::options::{self, Bench, Options, TargetName, Worker};
 use crate::target::Target;
 use crate::target_posix::Posix;
 use crate::target_tabane::Tabane;
-use crate::{workload_find, workload_ior, workload_mdtest, workload_ping};
+use crate::{workload_find, workload_ior, workload_mdtest, workload_names, workload_ping};
 use reactor::barrier::Board;
 use reactor::workers::{Event, HeldSignals};
 use std::path::Path;
@@ -164,6 +164,7 @@ fn all_passes<T: Target>(target: &T, group: &mut Group) -> Result<(), Failure> {
             Bench::MdtestEasy | Bench::MdtestHard => workload_mdtest::run(target, group)?,
             Bench::Find => workload_find::run(target, group)?,
             Bench::Ping => workload_ping::run(target, group)?,
+            Bench::Names => workload_names::run(target, group)?,
             Bench::Clean => {}
         }
     }

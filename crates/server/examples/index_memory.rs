@@ -1,6 +1,8 @@
 //! What the index of names and inodes takes in memory, and how fast it is: `cargo run --release -p server --example
 //! index_memory -- [COUNT]` puts COUNT files of one directory into the tables of one server.
 
+#![allow(clippy::disallowed_methods, reason = "it measures the table alone, without a loop")]
+
 use server::inodes::{Inode, Inodes};
 use server::names::{Names, cursor_of};
 use std::time::Instant;
