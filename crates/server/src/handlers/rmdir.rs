@@ -2,7 +2,7 @@
 //! marks the directory (empty here, nothing is created under it until resolved), then all set a tombstone or lift the
 //! mark. The decision is this server's journal record; the others hear it sooner or later.
 
-use super::{Encoded, Step, absent, later, locate};
+use super::{Encoded, Step, absent, check_lock, later, locate};
 use crate::coordination::{ask_all, settle};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
@@ -18,6 +18,10 @@ use wire::{Decode, FileId, Kind, Operation, Status};
 const PAUSE_NS: Nanos = 100_000_000;
 
 pub fn remove_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+    // A rename may be about to give the name to something else.
+    if let Some(blocked) = check_lock(&core.tables.borrow(), &RemoveRequest::from_bytes(params)?.entry) {
+        return Ok(blocked);
+    }
     let directory = match find(core, caller, params) {
         Err(failure) if failure.status == Status::NotFound => {
             let request = RemoveRequest::from_bytes(params)?;
@@ -71,7 +75,11 @@ async fn remove(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<(), F
     let _turn = core.wait_until(caller.deadline, "another removal of the directory takes long", turn).await?;
     // While we waited, it may have been removed, made again or filled; even the directory that it is in may be going, and
     // then the caller asks again.
-    let parent = RemoveRequest::from_bytes(params)?.entry.parent;
+    let entry = RemoveRequest::from_bytes(params)?.entry;
+    if check_lock(&core.tables.borrow(), &entry).is_some() {
+        return Err(Status::Busy.into());
+    }
+    let parent = entry.parent;
     match find(core, caller, params) {
         Ok(found) if found == directory => {}
         Err(failure) if failure.status != Status::NotFound => return Err(failure),

@@ -244,3 +244,31 @@ fn crash_during(deed: Deed, victim: usize, crash_at: u64) -> bool {
     assert_eq!(audits.iter().map(|audit| audit.prepared + audit.intents).sum::<u64>(), 0);
     struck
 }
+
+/// Goal: rmdir of a name that a rename has just given to a file says that it is no directory, not that it is missing.
+/// Method: the server of the old name dies as soon as it has answered, so that the new name is still locked; rmdir waits.
+#[test]
+fn removal_waits_for_a_rename() {
+    let mut locked = 0;
+    for seed in 0..10 {
+        let test = TestCluster::new(seed, 2);
+        let names = names(&test.cluster, 2);
+        let [old, new] = [0, 1].map(|server: usize| names[server][0].clone());
+        let caller = test.caller(0, 1);
+        let (from, to) = (old.clone(), new.clone());
+        let renaming = test.spawn(0, async move {
+            caller.create(ROOT, &from).await.expect("created");
+            caller.rename(ROOT, &from, &to, 0).await
+        });
+        test.wait(&renaming).expect("renamed");
+        test.kill(0);
+        locked += test.server(1).audit().prepared;
+        let caller = test.caller(1, 2);
+        let removing = test.spawn(1, async move { status(&caller.remove_directory(ROOT, &new).await) });
+        test.world.run_for(SECOND / 10);
+        test.restart(0);
+        assert_eq!(test.wait(&removing), Status::NotDirectory, "seed {seed}");
+        test.settle();
+    }
+    assert!(locked > 0, "no rename was caught in the middle");
+}
