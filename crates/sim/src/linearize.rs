@@ -11,7 +11,7 @@
 
 use crate::history::{Moment, NEVER};
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// An object whose operations are checked; `operation` is an index into the spans given to `check`.
 pub trait Object {
@@ -79,10 +79,21 @@ impl Done {
 
 /// How many operations of unknown outcome may follow each other, and the steps of each such search: few explain most
 /// histories, and the number of ways grows with each.
-const SEARCHES: [(usize, u64); 4] = [(1, 200_000), (2, 400_000), (4, 800_000), (usize::MAX, 3_000_000)];
+const SEARCHES: [(usize, u64); 4] = [(1, 200_000), (2, 400_000), (4, 800_000), (usize::MAX, 2_000_000)];
 
-/// For each place of the search what was tried there: the operation, and how many of unknown outcome came directly before.
-type Tried<S> = HashMap<(Done, S), Vec<(usize, usize)>>;
+/// What was tried: a state with the operations done until then and the one placed there, as 128 bits of hash, for states
+/// are large; and how many of unknown outcome came directly before, at least. Should two ever share all 128 bits, a right
+/// history may be called wrong, but never a wrong one right.
+type Tried = HashMap<u128, usize>;
+
+fn hash_of(key: &impl Hash) -> u128 {
+    let half = |half: u8| {
+        let mut hasher = DefaultHasher::new();
+        (half, key).hash(&mut hasher);
+        u128::from(hasher.finish())
+    };
+    half(0) << 64 | half(1)
+}
 
 struct Search<'a, O: Object> {
     object: &'a O,
@@ -92,7 +103,7 @@ struct Search<'a, O: Object> {
     unknown_run_max: usize,
     step_count_max: u64,
     done: Done,
-    tried: Tried<O::State>,
+    tried: Tried,
     steps: u64,
     /// Whether anything was left out because of `unknown_run_max`.
     cut_short: bool,
@@ -166,9 +177,8 @@ impl<O: Object> Search<'_, O> {
                 self.cut_short = true;
                 continue;
             }
-            let key = (self.done.clone(), frame.state.clone());
-            let tried = self.tried.get(&key).map_or(&[][..], Vec::as_slice);
-            if tried.iter().any(|(other, run)| *other == operation && *run <= unknown_run) {
+            let key = hash_of(&(&self.done, &frame.state, operation));
+            if self.tried.get(&key).is_some_and(|run| *run <= unknown_run) {
                 continue;
             }
             let Some(state) = self.object.apply(&frame.state, operation, &self.done) else { continue };
@@ -179,7 +189,7 @@ impl<O: Object> Search<'_, O> {
             {
                 continue;
             }
-            self.tried.entry(key).or_default().push((operation, unknown_run));
+            self.tried.insert(key, unknown_run);
             self.place(operation);
             let frame = self.enter(state, vec![operation], unknown_run);
             stack.push(frame);
