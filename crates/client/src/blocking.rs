@@ -11,6 +11,8 @@ use std::io::{IoSlice, IoSliceMut};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use wire::credentials::Credentials;
 use wire::messages::FileSystemReply;
 use wire::{Attributes, Cluster, FileId, Status};
 
@@ -27,8 +29,9 @@ impl Client {
     pub fn connect(cluster: Cluster, options: Options) -> Result<Client> {
         let cluster = Arc::new(cluster);
         let template = cluster.clone();
+        let umask = Arc::new(AtomicU32::new(options.umask));
         let shared = Shared::new(move |reactor: &Reactor| {
-            FileSystem::new(reactor, Rc::new((*template).clone()), options.clone())
+            FileSystem::with_umask(reactor, Rc::new((*template).clone()), options.clone(), umask.clone())
         });
         let shared = shared.map_err(|error| Error::new(Status::Io, format!("event loop of the client: {error}")))?;
         Ok(Client { shared: Arc::new(shared), cluster })
@@ -124,6 +127,8 @@ blocking! {
     fn stat(path: &[u8]) -> Result<Attributes>;
     /// See `FileSystem::lstat`.
     fn lstat(path: &[u8]) -> Result<Attributes>;
+    /// See `FileSystem::access`.
+    fn access(path: &[u8], wanted: u8, user: Option<&Credentials>) -> Result<()>;
     /// See `FileSystem::stat_file`.
     fn stat_file(file: &File) -> Result<Attributes>;
     /// See `FileSystem::stat_id`.
@@ -183,6 +188,11 @@ blocking! {
 }
 
 impl Client {
+    /// See `FileSystem::set_umask`.
+    pub fn set_umask(&self, umask: u32) -> u32 {
+        self.shared.run(async |_, file_system: &FileSystem| file_system.set_umask(umask))
+    }
+
     /// See `FileSystem::round_trips`.
     pub fn round_trips(&self) -> u64 {
         self.shared.run(async |_, file_system: &FileSystem| file_system.round_trips())

@@ -6,6 +6,8 @@
 //! 2. A directory is never kept after one of its ancestors, by id, was forgotten.
 //! 3. The root is not in the tables; it never goes away.
 
+use crate::rights::Rights;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use wire::FileId;
@@ -22,11 +24,19 @@ pub(crate) struct Directory {
     pub ancestors: Ancestors,
     /// `None` for the root.
     pub parent: Option<Rc<Directory>>,
+    /// Who may use it, as last seen.
+    pub rights: Cell<Option<Rights>>,
+    /// In this epoch of rights the client's user was found to be allowed to search it and all on the way to it.
+    pub searchable_in: Cell<u64>,
 }
 
 impl Directory {
     pub(crate) fn root() -> Rc<Directory> {
-        Rc::new(Directory { id: FileId::ROOT, path: Vec::new(), ancestors: Ancestors::default(), parent: None })
+        Rc::new(Directory::new(FileId::ROOT, Vec::new(), Ancestors::default(), None))
+    }
+
+    fn new(id: FileId, path: Vec<u8>, ancestors: Ancestors, parent: Option<Rc<Directory>>) -> Directory {
+        Directory { id, path, ancestors, parent, rights: Cell::new(None), searchable_in: Cell::new(0) }
     }
 
     /// The directory `name` with the given id, within this one.
@@ -36,7 +46,12 @@ impl Directory {
         ancestors.push(self.id);
         ancestors.extend_from_slice(&self.ancestors.0[..above]);
         let path = self.child_path(name);
-        Rc::new(Directory { id, path, ancestors: Ancestors(ancestors), parent: Some(self.clone()) })
+        Rc::new(Directory::new(id, path, Ancestors(ancestors), Some(self.clone())))
+    }
+
+    /// Whether `parent` is, as we know it, the directory that this one is in.
+    pub(crate) fn lies_directly_in(&self, parent: &Rc<Directory>) -> bool {
+        self.parent.as_ref().is_some_and(|own| Rc::ptr_eq(own, parent))
     }
 
     /// Canonical path of an entry of this directory.
@@ -50,11 +65,12 @@ impl Directory {
         path
     }
 
-    /// Whether this is the directory `id` or lies beneath it.
+    /// Whether this is the directory `id` or lies beneath it. What was seen of that one counts no more then.
     fn lies_in(&self, id: FileId) -> bool {
         let mut directory = Some(self);
         while let Some(here) = directory {
             if here.id == id {
+                here.rights.set(None);
                 return true;
             }
             directory = here.parent.as_deref();
@@ -83,6 +99,8 @@ pub(crate) struct DirectoryCache {
     old: Table,
     young_weight: usize,
     weight_max: usize,
+    /// Rises whenever rights that were seen count no more.
+    rights_epoch: u64,
 }
 
 impl DirectoryCache {
@@ -91,7 +109,14 @@ impl DirectoryCache {
     }
 
     fn with_weight(weight_max: usize) -> DirectoryCache {
-        DirectoryCache { root: Directory::root(), young: Table::new(), old: Table::new(), young_weight: 0, weight_max }
+        DirectoryCache {
+            root: Directory::root(),
+            young: Table::new(),
+            old: Table::new(),
+            young_weight: 0,
+            weight_max,
+            rights_epoch: 1,
+        }
     }
 
     pub(crate) fn root(&self) -> Rc<Directory> {
@@ -133,8 +158,21 @@ impl DirectoryCache {
         self.old.remove(path);
     }
 
-    /// Forgets a directory and everything beneath it.
+    pub(crate) fn rights_epoch(&self) -> u64 {
+        self.rights_epoch
+    }
+
+    /// Keeps who may use a directory, as its home has just said.
+    pub(crate) fn note_rights(&mut self, directory: &Directory, rights: Rights) {
+        if directory.rights.replace(Some(rights)).is_some_and(|before| before != rights) {
+            self.rights_epoch += 1;
+        }
+    }
+
+    /// Forgets a directory and everything beneath it, and who may use it.
     pub(crate) fn forget(&mut self, id: FileId) {
+        self.rights_epoch += 1;
+        self.root.lies_in(id);
         let mut dropped = 0;
         self.young.retain(|_, directory| {
             let keep = !directory.lies_in(id);
@@ -146,6 +184,9 @@ impl DirectoryCache {
     }
 
     pub(crate) fn forget_all(&mut self) {
+        self.rights_epoch += 1;
+        self.root.rights.set(None);
+        self.young.values().chain(self.old.values()).for_each(|directory| directory.rights.set(None));
         self.young.clear();
         self.old.clear();
         self.young_weight = 0;

@@ -3,8 +3,9 @@
 use crate::error::{Result, Trouble};
 use crate::filesystem::FileSystem;
 use crate::join::join_all;
-use crate::resolve::{STALE_RETRY_COUNT_MAX, Target};
+use crate::resolve::{STALE_RETRY_COUNT_MAX, Step, Target};
 use crate::servers::Servers;
+use wire::credentials::access;
 use wire::limits::LISTING_PAGE_SIZE_MAX;
 use wire::messages::{ListingEntry, ListingReply, ReadDirectoryRequest};
 use wire::{Attributes, Decode, Decoder, FileId, Kind, Operation, Status};
@@ -108,7 +109,7 @@ impl FileSystem {
 
     /// Starts a listing to be read page by page with `next_page`.
     pub async fn open_directory(&self, path: &[u8], with_attributes: bool) -> Result<DirectoryStream> {
-        let directory = self.directory(path).await?;
+        let directory = self.listable(path).await?;
         let shares = (0..self.server_count()).map(|server| Share { server, cursor: 0, end: false }).collect();
         Ok(DirectoryStream { directory, path: path.to_vec(), shares, with_attributes })
     }
@@ -124,7 +125,7 @@ impl FileSystem {
             let words = format!("there is no server {server} in a cluster of {}", self.server_count());
             return Err(Trouble::Local(Status::Invalid, words).about(path));
         }
-        let directory = self.directory(path).await?;
+        let directory = self.listable(path).await?;
         let shares = vec![Share { server, cursor: 0, end: false }];
         Ok(DirectoryStream { directory, path: path.to_vec(), shares, with_attributes })
     }
@@ -143,7 +144,7 @@ impl FileSystem {
                 stream.shares.iter_mut().for_each(|share| share.end = true);
                 return Ok(Vec::new());
             }
-            stream.directory = self.directory(&stream.path).await?;
+            stream.directory = self.listable(&stream.path).await?;
         }
         Err(Trouble::local(Status::NotFound).about(&stream.path))
     }
@@ -190,11 +191,29 @@ impl FileSystem {
     /// The id of the directory that a path leads to.
     pub async fn directory(&self, path: &[u8]) -> Result<FileId> {
         let cached = self.servers.cache.borrow_mut().get(path.strip_prefix(b"/").unwrap_or(path));
-        if let Some(directory) = cached.filter(|_| !path.is_empty()) {
+        // Others than root find out on the way what they may not search.
+        let free = self.servers.options.user.is_root();
+        if let Some(directory) = cached.filter(|_| free && !path.is_empty()) {
             return Ok(directory.id);
         }
         let directory = self.servers.on_path(path, async |target: &Target| self.servers.directory_at(target).await);
         Ok(directory.await?.id)
+    }
+
+    /// The id of a directory that the caller may list.
+    async fn listable(&self, path: &[u8]) -> Result<FileId> {
+        if self.servers.options.user.is_root() {
+            return self.directory(path).await;
+        }
+        let open = async |target: &Target| {
+            let directory = match self.servers.directory_at(target).await? {
+                Step::Done(directory) => directory,
+                Step::Follow(link) => return Ok(Step::Follow(link)),
+            };
+            self.servers.permit(&directory, access::READ).await?;
+            Ok(Step::Done(directory.id))
+        };
+        self.servers.on_path(path, open).await
     }
 }
 

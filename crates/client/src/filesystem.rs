@@ -7,6 +7,8 @@ use crate::options::Options;
 use crate::servers::Servers;
 use reactor::Reactor;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use wire::messages::{Empty, FileSystemReply, StatisticsRequest};
 use wire::{Cluster, Decode, Operation, Status};
 
@@ -22,7 +24,23 @@ pub struct FileSystem {
 impl FileSystem {
     /// A file system that has not talked to anyone yet; connections are made when first used.
     pub fn new(reactor: &Reactor, cluster: Rc<Cluster>, options: Options) -> FileSystem {
-        FileSystem { servers: Rc::new(Servers::new(reactor, cluster, options)) }
+        let umask = Arc::new(AtomicU32::new(options.umask));
+        FileSystem::with_umask(reactor, cluster, options, umask)
+    }
+
+    /// One whose umask others may have a share in.
+    pub(crate) fn with_umask(
+        reactor: &Reactor,
+        cluster: Rc<Cluster>,
+        options: Options,
+        umask: Arc<AtomicU32>,
+    ) -> FileSystem {
+        FileSystem { servers: Rc::new(Servers::new(reactor, cluster, options, umask)) }
+    }
+
+    /// Sets the permission bits that new files and directories do not get, and returns what they were before.
+    pub fn set_umask(&self, umask: u32) -> u32 {
+        self.servers.set_umask(umask)
     }
 
     pub fn cluster(&self) -> &Rc<Cluster> {

@@ -4,7 +4,9 @@ use crate::error::{Result, Trouble};
 use crate::file::File;
 use crate::filesystem::FileSystem;
 use crate::resolve::{Step, Target};
+use crate::rights::Rights;
 use crate::servers::Servers;
+use wire::credentials::Credentials;
 use wire::limits::FILE_SIZE_MAX;
 use wire::messages::{EntryReply, FileRequest, SetAttributesRequest, TruncateRequest, set_mask};
 use wire::{Attributes, Decode, Encode, FileId, Kind, Operation, Status};
@@ -72,6 +74,21 @@ impl FileSystem {
         self.servers.on_path(path, async |target| inspect(&self.servers, target, Operation::Stat, follow).await).await
     }
 
+    /// Errors unless a user has all rights of `wanted` (4 read, 2 write, 1 execute; 0 only asks whether it is there) to
+    /// what a path leads to: `AccessDenied`, `NotFound` and others. `None` is the client's own user; programs that act for
+    /// others ask for these (access(2) asks for the real user).
+    pub async fn access(&self, path: &[u8], wanted: u8, user: Option<&Credentials>) -> Result<()> {
+        let user = user.unwrap_or(&self.servers.options.user);
+        let look = async |target: &Target| {
+            let attributes = match inspect(&self.servers, target, Operation::Lookup, true).await? {
+                Step::Done(attributes) => attributes,
+                Step::Follow(link) => return Ok(Step::Follow(link)),
+            };
+            if user.may(&attributes, wanted) { Ok(Step::Done(())) } else { Err(Trouble::local(Status::AccessDenied)) }
+        };
+        self.servers.on_path_as(user, path, look).await
+    }
+
     /// Attributes of an open file.
     pub async fn stat_file(&self, file: &File) -> Result<Attributes> {
         let attributes = self.servers.stat_id(file.id).await.map_err(|trouble| trouble.about_file(file.id))?;
@@ -94,7 +111,17 @@ impl FileSystem {
                 Step::Follow(link) => return Ok(Step::Follow(link)),
             };
             let request = changes.request(id);
-            ask_home(&self.servers, id, Operation::SetAttributes, &request).await.map(Step::Done)
+            let attributes = ask_home(&self.servers, id, Operation::SetAttributes, &request).await?;
+            match target {
+                Target::Itself(directory) => {
+                    self.servers.cache.borrow_mut().note_rights(directory, Rights::of(&attributes));
+                }
+                Target::Entry(entry) if attributes.kind == Kind::Directory => {
+                    self.servers.remember(entry, &attributes);
+                }
+                Target::Entry(_) => {}
+            }
+            Ok(Step::Done(attributes))
         };
         self.servers.on_path(path, change).await
     }
@@ -184,7 +211,7 @@ async fn inspect(servers: &Servers, target: &Target, operation: Operation, follo
         Kind::Symlink if follow || entry.must_be_directory => return Ok(Step::Follow(link)),
         Kind::File if entry.must_be_directory => return Err(Trouble::local(Status::NotDirectory)),
         Kind::Directory => {
-            servers.remember(entry, attributes.id);
+            servers.remember(entry, &attributes);
         }
         _ => {}
     }

@@ -21,6 +21,7 @@ mod join;
 mod names;
 mod options;
 mod resolve;
+mod rights;
 mod servers;
 mod stripe;
 

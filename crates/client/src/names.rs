@@ -5,19 +5,19 @@ use crate::error::{Result, Trouble};
 use crate::file::{File, OpenHow};
 use crate::filesystem::FileSystem;
 use crate::resolve::{EntryTarget, Step, Target};
+use crate::rights::Wanted;
 use crate::servers::Servers;
+use wire::credentials::access;
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, PATH_SIZE_MAX};
 use wire::messages::{
     self, EntryReply, LinkRequest, MakeDirectoryRequest, MakeSymlinkRequest, OpenIdRequest, OpenReply, OpenRequest,
-    RemoveRequest, RenameRequest, open_flags,
+    RemoveRequest, RenameRequest, open_flags, rename_flags,
 };
 use wire::{Attributes, Decode, Kind, Operation, Status};
 
 type Attempt<R> = std::result::Result<R, Trouble>;
 
 const MODE_BITS: u32 = 0o7777;
-const ACCESS_READ: u8 = 4;
-const ACCESS_WRITE: u8 = 2;
 
 impl FileSystem {
     /// Opens a file, or a directory for reading (to stat or list it).
@@ -25,8 +25,8 @@ impl FileSystem {
     /// Errors: `NotFound`, `Exists`, `IsDirectory`, `NotDirectory`, `AccessDenied`, `SymlinkLoop`, `Invalid` for a chunk
     /// size out of range, and what concerns the server.
     pub async fn open(&self, path: &[u8], how: &OpenHow) -> Result<File> {
-        let read = if how.read { ACCESS_READ } else { 0 };
-        let write = if how.write || how.truncate { ACCESS_WRITE } else { 0 };
+        let read = if how.read { access::READ } else { 0 };
+        let write = if how.write || how.truncate { access::WRITE } else { 0 };
         self.open_checking(path, how, read | write).await
     }
 
@@ -53,7 +53,8 @@ impl FileSystem {
 
     /// Makes a directory. `mode` is taken before the umask. Errors: `Exists`, `NotFound` and others.
     pub async fn mkdir(&self, path: &[u8], mode: u32) -> Result<Attributes> {
-        let mode = mode & MODE_BITS & !self.servers.options.umask;
+        // As Linux does: only the directory that it is made in gives it the setgid bit.
+        let mode = mode & (MODE_BITS & !0o6000) & !self.servers.umask();
         self.servers.on_path(path, async |target| make_directory(&self.servers, target, mode).await).await
     }
 
@@ -135,13 +136,16 @@ async fn open_target(servers: &Servers, target: &Target, how: &OpenHow, access: 
         Target::Itself(_) if how.write || how.create || how.truncate => {
             return Err(Trouble::local(Status::IsDirectory));
         }
-        Target::Itself(directory) => return servers.stat_id(directory.id).await.map(Step::Done),
+        Target::Itself(directory) => {
+            servers.permit(directory, access).await?;
+            return servers.stat_id(directory.id).await.map(Step::Done);
+        }
         Target::Entry(entry) => entry,
     };
     if how.create && entry.must_be_directory {
         return Err(Trouble::local(Status::IsDirectory));
     }
-    match ask_to_open(servers, entry, how, access).await {
+    match open_or_create(servers, entry, how, access).await {
         Ok(attributes) if attributes.kind != Kind::Directory && entry.must_be_directory => {
             Err(Trouble::local(Status::NotDirectory))
         }
@@ -158,6 +162,26 @@ async fn open_target(servers: &Servers, target: &Target, how: &OpenHow, access: 
     }
 }
 
+/// Where nothing may be created, what is there may still be opened.
+async fn open_or_create(servers: &Servers, entry: &EntryTarget, how: &OpenHow, access: u8) -> Attempt<Attributes> {
+    if !how.create {
+        return ask_to_open(servers, entry, how, access).await;
+    }
+    let denied = match servers.permit(&entry.parent, access::WRITE).await {
+        Ok(()) => return ask_to_open(servers, entry, how, access).await,
+        Err(trouble) if trouble.status() != Status::AccessDenied => return Err(trouble),
+        Err(denied) => denied,
+    };
+    if how.exclusive {
+        servers.permit_change(entry, Wanted::Absent).await?;
+        return Err(denied);
+    }
+    match ask_to_open(servers, entry, &OpenHow { create: false, ..*how }, access).await {
+        Err(trouble) if trouble.status() == Status::NotFound => Err(denied),
+        other => other,
+    }
+}
+
 async fn ask_to_open(servers: &Servers, entry: &EntryTarget, how: &OpenHow, access: u8) -> Attempt<Attributes> {
     let chunk_size = if how.chunk_size == 0 { servers.options.chunk_size } else { how.chunk_size };
     if chunk_size != 0 && !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&chunk_size) {
@@ -170,8 +194,9 @@ async fn ask_to_open(servers: &Servers, entry: &EntryTarget, how: &OpenHow, acce
         | flag(how.truncate, open_flags::TRUNCATE)
         | flag(how.no_follow, open_flags::NO_FOLLOW);
     let operation = if how.create || how.truncate { Operation::Open } else { Operation::OpenExisting };
-    let mode = how.mode & MODE_BITS & !servers.options.umask;
-    let request = OpenRequest { entry: entry.entry()?, flags, access, mode, chunk_size, group: None };
+    let mode = how.mode & MODE_BITS & !servers.umask();
+    let group = if how.create { servers.inherited_group(&entry.parent).await? } else { None };
+    let request = OpenRequest { entry: entry.entry()?, flags, access, mode, chunk_size, group };
     let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
     let (server, operation, reply) = match servers.ask(server, operation, &request).await {
         // The name is parted from its inode: the open goes on at the inode's home.
@@ -196,9 +221,12 @@ async fn ask_to_open(servers: &Servers, entry: &EntryTarget, how: &OpenHow, acce
 
 async fn make_directory(servers: &Servers, target: &Target, mode: u32) -> Attempt<Step<Attributes>> {
     let Target::Entry(entry) = target else { return Err(Trouble::local(Status::Exists)) };
-    let request = MakeDirectoryRequest { entry: entry.entry()?, mode, group: None };
+    servers.permit_change(entry, Wanted::Absent).await?;
+    let group = servers.inherited_group(&entry.parent).await?;
+    let mode = if group.is_some() { mode | 0o2000 } else { mode };
+    let request = MakeDirectoryRequest { entry: entry.entry()?, mode, group };
     let attributes = ask_to_make(servers, entry, Operation::MakeDirectory, &request).await?;
-    servers.remember(entry, attributes.id);
+    servers.remember(entry, &attributes);
     Ok(Step::Done(attributes))
 }
 
@@ -207,7 +235,9 @@ async fn make_symlink(servers: &Servers, target: &Target, link: &[u8]) -> Attemp
     if entry.must_be_directory {
         return Err(Trouble::local(Status::NotFound));
     }
-    let request = MakeSymlinkRequest { entry: entry.entry()?, target: messages::Target(link), group: None };
+    servers.permit_change(entry, Wanted::Absent).await?;
+    let group = servers.inherited_group(&entry.parent).await?;
+    let request = MakeSymlinkRequest { entry: entry.entry()?, target: messages::Target(link), group };
     ask_to_make(servers, entry, Operation::MakeSymlink, &request).await.map(Step::Done)
 }
 
@@ -229,8 +259,7 @@ async fn remove_directory(servers: &Servers, target: &Target) -> Attempt<Step<()
         Target::Itself(_) => return Err(Trouble::Local(Status::Invalid, "the path ends in . or ..".to_owned())),
         Target::Entry(entry) => entry,
     };
-    let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
-    servers.ask(server, Operation::RemoveDirectory, &RemoveRequest { entry: entry.entry()?, owned: false }).await?;
+    ask_to_remove(servers, entry, Operation::RemoveDirectory).await?;
     servers.cache.borrow_mut().forget_path(&entry.parent.child_path(&entry.name));
     Ok(Step::Done(()))
 }
@@ -243,9 +272,20 @@ async fn unlink(servers: &Servers, target: &Target) -> Attempt<Step<()>> {
         let is_directory = attributes.kind == Kind::Directory;
         return Err(Trouble::local(if is_directory { Status::IsDirectory } else { Status::NotDirectory }));
     }
-    let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
-    servers.ask(server, Operation::Unlink, &RemoveRequest { entry: entry.entry()?, owned: false }).await?;
+    ask_to_remove(servers, entry, Operation::Unlink).await?;
     Ok(Step::Done(()))
+}
+
+async fn ask_to_remove(servers: &Servers, entry: &EntryTarget, operation: Operation) -> Attempt<()> {
+    servers.permit_change(entry, Wanted::Present).await?;
+    let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
+    let owned = servers.is_restricted(&entry.parent).await?;
+    let request = RemoveRequest { entry: entry.entry()?, owned };
+    let Err(trouble) = servers.ask(server, operation, &request).await else { return Ok(()) };
+    if !owned || trouble.status() != Status::NotPermitted || !servers.was_freed(&entry.parent).await? {
+        return Err(trouble);
+    }
+    servers.ask(server, operation, &RemoveRequest { owned: false, ..request }).await.map(drop)
 }
 
 async fn link(servers: &Servers, source: &Target, to: &[u8]) -> Attempt<Step<()>> {
@@ -260,6 +300,7 @@ async fn link(servers: &Servers, source: &Target, to: &[u8]) -> Attempt<Step<()>
         Target::Entry(target) if target.must_be_directory => return Err(Trouble::local(Status::NotFound)),
         Target::Entry(target) => target,
     };
+    servers.permit_change(&target, Wanted::Absent).await?;
     let request = LinkRequest { from: source.entry()?, to: target.entry()? };
     let server = servers.cluster.dentry_server(source.parent.id, &source.name);
     servers.ask(server, Operation::Link, &request).await?;
@@ -285,8 +326,34 @@ async fn rename(servers: &Servers, source: &Target, to: &[u8], flags: u32) -> At
             return Err(Trouble::local(Status::NotDirectory));
         }
     }
-    let request = RenameRequest { from: source.entry()?, to: target.entry()?, flags };
-    let server = servers.cluster.dentry_server(source.parent.id, &source.name);
-    servers.ask(server, Operation::Rename, &request).await?;
+    ask_to_rename(servers, source, &target, flags).await?;
     Ok(Step::Done(()))
+}
+
+async fn ask_to_rename(servers: &Servers, source: &EntryTarget, target: &EntryTarget, flags: u32) -> Attempt<()> {
+    servers.permit_change(source, Wanted::Present).await?;
+    match flags & rename_flags::NO_REPLACE {
+        0 => servers.permit(&target.parent, access::WRITE).await?,
+        _ => servers.permit_change(target, Wanted::Absent).await?,
+    }
+    let server = servers.cluster.dentry_server(source.parent.id, &source.name);
+    let owned = restrictions(servers, source, target).await?;
+    let request = RenameRequest { from: source.entry()?, to: target.entry()?, flags: flags | owned };
+    let Err(trouble) = servers.ask(server, Operation::Rename, &request).await else { return Ok(()) };
+    if owned == 0 || trouble.status() != Status::NotPermitted {
+        return Err(trouble);
+    }
+    let freed = [servers.was_freed(&source.parent).await?, servers.was_freed(&target.parent).await?];
+    if !freed.contains(&true) {
+        return Err(trouble);
+    }
+    let owned = restrictions(servers, source, target).await?;
+    servers.ask(server, Operation::Rename, &RenameRequest { flags: flags | owned, ..request }).await.map(drop)
+}
+
+/// What is to be the caller's own, for the directory of the one name or the other is sticky.
+async fn restrictions(servers: &Servers, source: &EntryTarget, target: &EntryTarget) -> Attempt<u32> {
+    let source = if servers.is_restricted(&source.parent).await? { rename_flags::OWNED_SOURCE } else { 0 };
+    let target = if servers.is_restricted(&target.parent).await? { rename_flags::OWNED_TARGET } else { 0 };
+    Ok(source | target)
 }

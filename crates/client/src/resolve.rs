@@ -5,9 +5,11 @@
 
 use crate::cache::Directory;
 use crate::error::{Error, Result, Trouble};
+use crate::rights::Rights;
 use crate::servers::Servers;
 use std::borrow::Cow;
 use std::rc::Rc;
+use wire::credentials::Credentials;
 use wire::limits::{PATH_SIZE_MAX, SYMLINK_DEPTH_MAX};
 use wire::messages::{Entry, EntryReply, EntryRequest, FileRequest};
 use wire::{Attributes, Decode, FileId, Kind, Name, Operation, Status};
@@ -55,6 +57,7 @@ enum Component {
 
 /// A path on its way to a target.
 struct Walk<'p> {
+    user: &'p Credentials,
     start: Rc<Directory>,
     rest: Cow<'p, [u8]>,
     link_count: usize,
@@ -95,10 +98,20 @@ impl Servers {
         path: &[u8],
         operation: impl AsyncFn(&Target) -> std::result::Result<Step<R>, Trouble>,
     ) -> Result<R> {
+        self.on_path_as(&self.options.user, path, operation).await
+    }
+
+    /// The same with the rights of some user to the directories on the path.
+    pub(crate) async fn on_path_as<R>(
+        &self,
+        user: &Credentials,
+        path: &[u8],
+        operation: impl AsyncFn(&Target) -> std::result::Result<Step<R>, Trouble>,
+    ) -> Result<R> {
         check_path(path)?;
         let mut retry_count = 0;
         loop {
-            let stale = match self.try_path(path, &operation).await {
+            let stale = match self.try_path(user, path, &operation).await {
                 Ok(result) => return Ok(result),
                 Err(stale) => stale,
             };
@@ -111,11 +124,12 @@ impl Servers {
 
     async fn try_path<R>(
         &self,
+        user: &Credentials,
         path: &[u8],
         operation: &impl AsyncFn(&Target) -> std::result::Result<Step<R>, Trouble>,
     ) -> std::result::Result<R, Outdated> {
         let root = self.cache.borrow().root();
-        let mut walk = Walk { start: root.clone(), rest: Cow::Borrowed(path), link_count: 0 };
+        let mut walk = Walk { user, start: root.clone(), rest: Cow::Borrowed(path), link_count: 0 };
         loop {
             let target = match self.resolve(&mut walk).await {
                 Ok(target) => target,
@@ -137,7 +151,8 @@ impl Servers {
     pub(crate) async fn resolve_other(&self, path: &[u8]) -> std::result::Result<Target, Trouble> {
         check_path(path).map_err(|error| Trouble::Local(error.status, error.message))?;
         let start = self.cache.borrow().root();
-        self.resolve(&mut Walk { start, rest: Cow::Borrowed(path), link_count: 0 }).await
+        let user = &self.options.user;
+        self.resolve(&mut Walk { user, start, rest: Cow::Borrowed(path), link_count: 0 }).await
     }
 
     /// Decides whether a failure only means that something cached is out of date, and forgets it then.
@@ -171,8 +186,9 @@ impl Servers {
     }
 
     async fn resolve(&self, walk: &mut Walk<'_>) -> std::result::Result<Target, Trouble> {
-        if let Some(target) = self.resolve_cached(walk) {
-            return Ok(target);
+        if let Some(entry) = self.resolve_cached(walk) {
+            self.search(walk.user, &entry.parent).await?;
+            return Ok(Target::Entry(entry));
         }
         let root = self.cache.borrow().root();
         'links: loop {
@@ -181,6 +197,7 @@ impl Servers {
             let mut position = 0;
             while let Some((component, next)) = next_component(&rest, position) {
                 position = next;
+                self.search(walk.user, &here).await?;
                 match component {
                     b"." => continue,
                     b".." => {
@@ -210,7 +227,7 @@ impl Servers {
     }
 
     /// The common case: everything before the last name is a cached directory as it is written.
-    fn resolve_cached(&self, walk: &Walk<'_>) -> Option<Target> {
+    fn resolve_cached(&self, walk: &Walk<'_>) -> Option<EntryTarget> {
         let rest: &[u8] = &walk.rest;
         let slashes = rest.iter().take_while(|byte| **byte == b'/').count();
         if slashes == 0 && walk.start.parent.is_some() {
@@ -225,7 +242,7 @@ impl Servers {
             return None;
         }
         let parent = self.cache.borrow_mut().get(directory)?;
-        Some(Target::Entry(EntryTarget { parent, name: name.to_vec(), must_be_directory: false }))
+        Some(EntryTarget { parent, name: name.to_vec(), must_be_directory: false })
     }
 
     /// Looks one component up, in the cache or at its server.
@@ -239,7 +256,7 @@ impl Servers {
         match attributes.kind {
             Kind::File => Err(Trouble::local(Status::NotDirectory)),
             Kind::Symlink => Ok(Component::Symlink(target)),
-            Kind::Directory => Ok(Component::Directory(self.remember(&entry, attributes.id))),
+            Kind::Directory => Ok(Component::Directory(self.remember(&entry, &attributes))),
         }
     }
 
@@ -272,9 +289,13 @@ impl Servers {
     }
 
     /// Keeps a directory that a server has just shown.
-    pub(crate) fn remember(&self, target: &EntryTarget, id: FileId) -> Rc<Directory> {
-        let directory = target.parent.child(&target.name, id);
-        self.cache.borrow_mut().insert(directory.clone());
+    pub(crate) fn remember(&self, target: &EntryTarget, attributes: &Attributes) -> Rc<Directory> {
+        let mut cache = self.cache.borrow_mut();
+        let known = cache.get(&target.parent.child_path(&target.name));
+        let known = known.filter(|known| known.id == attributes.id && known.lies_directly_in(&target.parent));
+        let directory = known.unwrap_or_else(|| target.parent.child(&target.name, attributes.id));
+        cache.note_rights(&directory, Rights::of(attributes));
+        cache.insert(directory.clone());
         directory
     }
 

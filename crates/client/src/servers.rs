@@ -7,6 +7,8 @@ use reactor::channel::{Call, Channel, ChannelOptions, Reply};
 use reactor::{Nanos, Reactor};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use wire::handshake::Role;
 use wire::operation::LEVEL_CLIENT;
 use wire::{Cluster, Encode, FileId, Operation, Status};
@@ -26,10 +28,12 @@ pub(crate) struct Servers {
     channels: RefCell<Vec<Option<Channel>>>,
     round_trips: Cell<u64>,
     tree_number: Cell<u64>,
+    /// Shared by all clients of a process, so that it holds after fork too.
+    umask: Arc<AtomicU32>,
 }
 
 impl Servers {
-    pub(crate) fn new(reactor: &Reactor, cluster: Rc<Cluster>, options: Options) -> Servers {
+    pub(crate) fn new(reactor: &Reactor, cluster: Rc<Cluster>, options: Options, umask: Arc<AtomicU32>) -> Servers {
         let session = options.session.unwrap_or_else(|| reactor.random());
         let channels = vec![None; cluster.servers.len()];
         Servers {
@@ -41,7 +45,17 @@ impl Servers {
             channels: RefCell::new(channels),
             round_trips: Cell::new(0),
             tree_number: Cell::new(0),
+            umask,
         }
+    }
+
+    /// Permission bits that new files and directories do not get.
+    pub(crate) fn umask(&self) -> u32 {
+        self.umask.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_umask(&self, umask: u32) -> u32 {
+        self.umask.swap(umask & 0o777, Ordering::Relaxed)
     }
 
     fn silence(&self) -> Nanos {
