@@ -157,6 +157,8 @@ blocking! {
     fn symlink(link: &[u8], path: &[u8]) -> Result<Attributes>;
     /// See `FileSystem::link`.
     fn link(from: &[u8], to: &[u8]) -> Result<()>;
+    /// See `FileSystem::link_open`.
+    fn link_open(file: &File, path: &[u8]) -> Result<()>;
     /// See `FileSystem::rename`.
     fn rename(from: &[u8], to: &[u8], flags: u32) -> Result<()>;
     /// See `FileSystem::readlink`.

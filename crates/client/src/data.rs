@@ -68,6 +68,7 @@ impl FileSystem {
 
     async fn reserve_append(&self, file: &File, size: usize) -> Attempt<u64> {
         check_handle(file, file.write)?;
+        self.servers.adopt(file).await;
         let home = self.servers.home_of(file.id)?;
         let operation = Operation::ReserveAppend;
         let request = ReserveAppendRequest { file: file.id, size: size as u64 };
@@ -82,6 +83,7 @@ impl FileSystem {
 
     async fn try_write(&self, file: &File, places: &[IoSlice<'_>], offset: u64) -> Attempt<usize> {
         check_handle(file, file.write)?;
+        self.servers.adopt(file).await;
         let size = places.iter().map(|place| place.len()).sum::<usize>();
         match offset.checked_add(size as u64) {
             Some(end) if end <= FILE_SIZE_MAX => {}
@@ -106,6 +108,7 @@ impl FileSystem {
 
     async fn try_read(&self, file: &File, places: &mut [IoSliceMut<'_>], offset: u64) -> Attempt<usize> {
         check_handle(file, file.read)?;
+        self.servers.adopt(file).await;
         let size = places.iter().map(|place| place.len()).sum::<usize>();
         let size = (size as u64).min(FILE_SIZE_MAX.saturating_sub(offset)) as usize;
         if size <= ROUND_SIZE_MAX {

@@ -20,6 +20,9 @@ pub struct OpenHow {
     pub append: bool,
     /// A symbolic link at the end of the path is an error.
     pub no_follow: bool,
+    /// Make a file without a name, in the file system of the directory that the path names. It goes with its last close
+    /// unless `FileSystem::link_open` gives it a name, which `exclusive` rules out.
+    pub temporary: bool,
     /// Permission bits of a new file, before the umask.
     pub mode: u32,
     /// Bytes of a chunk of a new file; 0 takes the option's or the cluster's.
@@ -37,6 +40,7 @@ impl Default for OpenHow {
             truncate: false,
             append: false,
             no_follow: false,
+            temporary: false,
             mode: 0o666,
             chunk_size: 0,
         }
@@ -69,6 +73,9 @@ pub(crate) struct KnownSize {
 
 #[derive(Debug)]
 struct FileState {
+    /// The session that has the file open at its home. In a child after fork it is still the parent's.
+    session: AtomicU64,
+    closed: AtomicBool,
     /// Whether a write through this handle reached a server other than the home: then close folds the size in.
     wrote_beyond_home: AtomicBool,
     /// End of the furthest write through this handle: reads before it need not ask for the size first.
@@ -89,7 +96,8 @@ pub struct File {
 }
 
 impl File {
-    pub(crate) fn new(attributes: &Attributes, how: &OpenHow) -> File {
+    /// An open file that `session` has registered.
+    pub(crate) fn new(attributes: &Attributes, how: &OpenHow, session: u64) -> File {
         let known = KnownSize { size: attributes.size, truncate_generation: attributes.truncate_generation };
         File {
             id: attributes.id,
@@ -99,6 +107,8 @@ impl File {
             write: how.write,
             append: how.append,
             state: Arc::new(FileState {
+                session: AtomicU64::new(session),
+                closed: AtomicBool::new(false),
                 wrote_beyond_home: AtomicBool::new(false),
                 written_end: AtomicU64::new(0),
                 known_size: Mutex::new(known),
@@ -117,6 +127,21 @@ impl File {
     pub(crate) fn take_wrote_beyond_home(&self) -> bool {
         self.state.wrote_beyond_home.load(Ordering::Relaxed)
             && self.state.wrote_beyond_home.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether a session has the file registered at its home.
+    pub(crate) fn is_registered_by(&self, session: u64) -> bool {
+        self.state.session.load(Ordering::Relaxed) == session
+    }
+
+    /// Notes which session registers the file from now on. False when it is that one already.
+    pub(crate) fn register_by(&self, session: u64) -> bool {
+        self.state.session.swap(session, Ordering::Relaxed) != session
+    }
+
+    /// Notes that the handle is closed. False when it was before.
+    pub(crate) fn close(&self) -> bool {
+        !self.state.closed.swap(true, Ordering::Relaxed)
     }
 
     pub(crate) fn written_end(&self) -> u64 {

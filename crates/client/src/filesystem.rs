@@ -35,7 +35,7 @@ impl FileSystem {
         options: Options,
         umask: Arc<AtomicU32>,
     ) -> FileSystem {
-        FileSystem { servers: Rc::new(Servers::new(reactor, cluster, options, umask)) }
+        FileSystem { servers: Servers::new(reactor, cluster, options, umask) }
     }
 
     /// Sets the permission bits that new files and directories do not get, and returns what they were before.
@@ -62,6 +62,12 @@ impl FileSystem {
     /// Requests sent so far, those sent again over a new connection not counted twice.
     pub fn round_trips(&self) -> u64 {
         self.servers.round_trips()
+    }
+
+    /// How often a server had forgotten this client's session because it heard nothing for its grace time. Files without
+    /// a name that were open then are gone.
+    pub fn sessions_lost(&self) -> u64 {
+        self.servers.sessions_lost()
     }
 
     /// Forgets all resolved directories: the next use of each costs a round trip.

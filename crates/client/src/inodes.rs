@@ -91,8 +91,10 @@ impl FileSystem {
 
     /// Attributes of an open file.
     pub async fn stat_file(&self, file: &File) -> Result<Attributes> {
+        self.servers.adopt(file).await;
         let attributes = self.servers.stat_id(file.id).await.map_err(|trouble| trouble.about_file(file.id))?;
         file.note_attributes(&attributes);
+        self.servers.note_links(file.id, attributes.link_count);
         Ok(attributes)
     }
 
@@ -128,6 +130,7 @@ impl FileSystem {
 
     /// Changes attributes of an open file.
     pub async fn set_file_attributes(&self, file: &File, changes: &AttributeChanges) -> Result<Attributes> {
+        self.servers.adopt(file).await;
         let request = changes.request(file.id);
         ask_home(&self.servers, file.id, Operation::SetAttributes, &request)
             .await
@@ -172,6 +175,7 @@ impl FileSystem {
         if !file.write {
             return Err(Trouble::local(Status::Invalid).about_file(file.id));
         }
+        self.servers.adopt(file).await;
         let attributes = truncate_id(&self.servers, file.id, size, false).await;
         let attributes = attributes.map_err(|trouble| trouble.about_file(file.id))?;
         file.note_attributes(&attributes);

@@ -19,11 +19,13 @@ mod filesystem;
 mod inodes;
 mod join;
 mod names;
+mod open_files;
 mod options;
 mod resolve;
 mod rights;
 mod servers;
 mod stripe;
+mod temporary;
 
 pub use blocking::Client;
 pub use directory::{DirectoryEntry, DirectoryStream};

@@ -25,6 +25,9 @@ impl FileSystem {
     /// Errors: `NotFound`, `Exists`, `IsDirectory`, `NotDirectory`, `AccessDenied`, `SymlinkLoop`, `Invalid` for a chunk
     /// size out of range, and what concerns the server.
     pub async fn open(&self, path: &[u8], how: &OpenHow) -> Result<File> {
+        if how.temporary {
+            return self.open_temporary(path, how).await;
+        }
         let read = if how.read { access::READ } else { 0 };
         let write = if how.write || how.truncate { access::WRITE } else { 0 };
         self.open_checking(path, how, read | write).await
@@ -38,16 +41,16 @@ impl FileSystem {
     async fn open_checking(&self, path: &[u8], how: &OpenHow, access: u8) -> Result<File> {
         let attributes =
             self.servers.on_path(path, async |target| open_target(&self.servers, target, how, access).await);
-        Ok(File::new(&attributes.await?, how))
+        Ok(File::new(&attributes.await?, how, self.servers.session()))
     }
 
-    /// Ends the use of a handle. Waits for nothing: when sizes beyond the home's own chunks have to be folded in, the
-    /// home is told so with the next traffic.
+    /// Ends the use of a handle and its clones. Waits for nothing: the home is told at once when sizes have to be folded
+    /// in or the file's name may be gone, else with later traffic.
     pub async fn close(&self, file: &File) {
-        if file.take_wrote_beyond_home()
-            && let Ok(home) = self.servers.home_of(file.id)
-        {
-            self.servers.tell(home, Operation::Close, &messages::FileRequest { file: file.id });
+        let fold = file.take_wrote_beyond_home();
+        let first = file.close();
+        if file.kind == Kind::File && (first || fold) {
+            self.servers.note_close(file, fold, first).await;
         }
     }
 
@@ -216,6 +219,9 @@ async fn ask_to_open(servers: &Servers, entry: &EntryTarget, how: &OpenHow, acce
         let layout = reply.attributes.layout.check(slot_count);
         layout.map_err(|malformed| Trouble::malformed(operation, server, malformed))?;
     }
+    if reply.open_number != 0 {
+        servers.note_open(reply.attributes.id, reply.open_number, false);
+    }
     Ok(reply.attributes)
 }
 
@@ -272,6 +278,7 @@ async fn unlink(servers: &Servers, target: &Target) -> Attempt<Step<()>> {
         let is_directory = attributes.kind == Kind::Directory;
         return Err(Trouble::local(if is_directory { Status::IsDirectory } else { Status::NotDirectory }));
     }
+    servers.note_removal(servers.cluster.dentry_server(entry.parent.id, &entry.name)).await;
     ask_to_remove(servers, entry, Operation::Unlink).await?;
     Ok(Step::Done(()))
 }
@@ -326,6 +333,7 @@ async fn rename(servers: &Servers, source: &Target, to: &[u8], flags: u32) -> At
             return Err(Trouble::local(Status::NotDirectory));
         }
     }
+    servers.note_removal(servers.cluster.dentry_server(source.parent.id, &source.name)).await;
     ask_to_rename(servers, source, &target, flags).await?;
     Ok(Step::Done(()))
 }

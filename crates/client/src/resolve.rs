@@ -279,6 +279,10 @@ impl Servers {
         };
         let reply = EntryReply::from_bytes(&reply.params)
             .map_err(|malformed| Trouble::malformed(operation, server, malformed))?;
+        if reply.attributes.link_count == 0 && reply.attributes.kind == Kind::File {
+            // The name was removed between the two round trips: it is to be asked for again.
+            return Err(Trouble::local(Status::StaleFile));
+        }
         if reply.attributes.kind == Kind::Symlink && reply.target.is_empty() {
             return Err(Trouble::Local(
                 Status::BadMessage,

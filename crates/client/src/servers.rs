@@ -2,11 +2,12 @@
 
 use crate::cache::DirectoryCache;
 use crate::error::Trouble;
+use crate::open_files::OpenFiles;
 use crate::options::Options;
 use reactor::channel::{Call, Channel, ChannelOptions, Reply};
 use reactor::{Nanos, Reactor};
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use wire::handshake::Role;
@@ -24,6 +25,9 @@ pub(crate) struct Servers {
     pub(crate) cluster: Rc<Cluster>,
     pub(crate) options: Options,
     pub(crate) cache: RefCell<DirectoryCache>,
+    /// This, for what goes on by itself.
+    pub(crate) own: Weak<Servers>,
+    pub(crate) open_files: OpenFiles,
     session: u64,
     channels: RefCell<Vec<Option<Channel>>>,
     round_trips: Cell<u64>,
@@ -33,7 +37,17 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    pub(crate) fn new(reactor: &Reactor, cluster: Rc<Cluster>, options: Options, umask: Arc<AtomicU32>) -> Servers {
+    pub(crate) fn new(reactor: &Reactor, cluster: Rc<Cluster>, options: Options, umask: Arc<AtomicU32>) -> Rc<Servers> {
+        Rc::new_cyclic(|own| Servers::with_own(reactor, cluster, options, umask, own.clone()))
+    }
+
+    fn with_own(
+        reactor: &Reactor,
+        cluster: Rc<Cluster>,
+        options: Options,
+        umask: Arc<AtomicU32>,
+        own: Weak<Servers>,
+    ) -> Servers {
         let session = options.session.unwrap_or_else(|| reactor.random());
         let channels = vec![None; cluster.servers.len()];
         Servers {
@@ -41,6 +55,8 @@ impl Servers {
             cluster,
             options,
             cache: RefCell::new(DirectoryCache::new()),
+            own,
+            open_files: OpenFiles::default(),
             session,
             channels: RefCell::new(channels),
             round_trips: Cell::new(0),
@@ -62,7 +78,11 @@ impl Servers {
         self.options.timeout_ms.saturating_mul(NANOS_PER_MS)
     }
 
-    fn channel(&self, server: u32) -> Channel {
+    pub(crate) fn session(&self) -> u64 {
+        self.session
+    }
+
+    pub(crate) fn channel(&self, server: u32) -> Channel {
         let mut channels = self.channels.borrow_mut();
         let slot = &mut channels[server as usize];
         slot.get_or_insert_with(|| {
@@ -76,7 +96,14 @@ impl Servers {
                 user: self.options.user.clone(),
                 timeout: self.silence(),
             };
-            Channel::new(&self.reactor, options)
+            let channel = Channel::new(&self.reactor, options);
+            let own = self.own.clone();
+            channel.on_renewal(Rc::new(move |session_known| {
+                if let Some(servers) = own.upgrade() {
+                    servers.renewed(server, session_known);
+                }
+            }));
+            channel
         })
         .clone()
     }
@@ -99,6 +126,7 @@ impl Servers {
     /// One request and its reply.
     pub(crate) async fn send(&self, server: u32, call: Call<'_>) -> Result<Reply, Trouble> {
         self.round_trips.set(self.round_trips.get() + 1);
+        self.send_due(server).await;
         let reply = self.channel(server).call(call).await?;
         if reply.tree_number > self.tree_number.get() {
             // Directories were renamed or closed to someone: what was resolved before may lead elsewhere now.
@@ -133,10 +161,5 @@ impl Servers {
                 Ok(reply) => return Ok(reply),
             }
         }
-    }
-
-    /// Sends a request whose reply nobody waits for.
-    pub(crate) fn tell(&self, server: u32, operation: Operation, params: &impl Encode) {
-        self.channel(server).notify(operation, params.to_bytes());
     }
 }

@@ -22,6 +22,12 @@ pub struct Audit {
     pub intents: u64,
     pub tombstones: u64,
     pub marks: u64,
+    /// Registrations of sessions that have a file open.
+    pub open_files: u64,
+    /// Inodes without a name, which somebody has open.
+    pub orphans: u64,
+    /// Sessions that have not told since the start what they have open.
+    pub unreclaimed: u64,
     /// Changes that wait for the decision of another server.
     pub prepared: u64,
     /// Announcements of other servers that stand here, at the home.
@@ -39,7 +45,11 @@ pub struct Audit {
 pub fn audit(core: &Core) -> Audit {
     let usage = core.store.usage();
     let tables = core.tables.borrow();
+    let (open_files, orphans, unreclaimed) = tables.open.counts();
     let mut audit = Audit {
+        open_files,
+        orphans,
+        unreclaimed,
         dentries: tables.names.count(),
         inodes: tables.inodes.count(),
         chunks: usage.chunks,
@@ -98,9 +108,12 @@ fn check_names(core: &Core, audit: &mut Audit) {
     });
     for inode in tables.inodes.iter().filter(|inode| inode.attributes.id != FileId::ROOT) {
         *named.entry(inode.attributes.id.0).or_default() -= i64::from(inode.attributes.link_count);
-        if inode.attributes.link_count == 0 {
+        if inode.attributes.link_count == 0 && inode.attributes.kind != Kind::File {
             audit.errors.push(format!("inode {} has no name", inode.attributes.id));
         }
+    }
+    if tables.open.leaks() {
+        audit.errors.push("a file without a name that nobody has open is not reaped".to_owned());
     }
     audit.links.extend(named.into_iter().filter(|(_, count)| *count != 0));
 }

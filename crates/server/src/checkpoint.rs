@@ -107,6 +107,9 @@ fn small_tables(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> 
     for ((coordinator, number), change) in &tables.prepared {
         writer.put(&Record::PreparedPut { coordinator: *coordinator, number: *number, change: change.clone() });
     }
+    for file in tables.open.linkable() {
+        writer.put(&Record::LinkablePut(file));
+    }
     let mut marked: Vec<u64> = tables.marks.keys().copied().collect();
     marked.sort_unstable();
     for directory in marked {

@@ -28,6 +28,7 @@ pub mod kind {
     pub const EXTENDED_ATTRIBUTE_FIRST: u8 = 88;
     /// Kept for byte-range locks.
     pub const LOCK_FIRST: u8 = 96;
+    pub const LINKABLE_PUT: u8 = 100;
     /// Kept for the sequencer's log of tree changes.
     pub const TREE_CHANGE_FIRST: u8 = 104;
 }
@@ -78,6 +79,8 @@ pub enum Record<'a> {
         coordinator: u32,
         number: u64,
     },
+    /// The file was made without a name and may be given one. Ends with its first name, and with the inode.
+    LinkablePut(FileId),
     /// No number or generation from these on was given out before.
     Numbers {
         number_limit: u64,
@@ -104,6 +107,7 @@ impl Record<'_> {
             Record::MarkDelete(_) => kind::MARK_DELETE,
             Record::PreparedPut { .. } => kind::PREPARED_PUT,
             Record::PreparedDelete { .. } => kind::PREPARED_DELETE,
+            Record::LinkablePut(_) => kind::LINKABLE_PUT,
             Record::Numbers { .. } => kind::NUMBERS,
         })
     }
@@ -124,6 +128,7 @@ impl Record<'_> {
             }
             Record::InodePut(inode) => inode.encode(out),
             Record::InodeDelete(id) | Record::Tombstone(id) | Record::MarkDelete(id) => id.encode(out),
+            Record::LinkablePut(id) => id.encode(out),
             Record::SessionPut(session) | Record::SessionDelete(session) => session.encode(out),
             Record::Outcome { session, sequence, reply } => {
                 session.encode(out);
@@ -197,6 +202,7 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<Record<'a>, Malformed> {
         kind::PREPARED_DELETE => {
             Record::PreparedDelete { coordinator: Decode::decode(&mut input)?, number: Decode::decode(&mut input)? }
         }
+        kind::LINKABLE_PUT => Record::LinkablePut(Decode::decode(&mut input)?),
         kind::MARK_DELETE => Record::MarkDelete(Decode::decode(&mut input)?),
         kind::NUMBERS => {
             Record::Numbers { number_limit: Decode::decode(&mut input)?, generation_limit: Decode::decode(&mut input)? }
@@ -269,6 +275,7 @@ mod tests {
             },
             Record::PreparedPut { coordinator: 1, number: 3, change: Change::Link { file, up: true } },
             Record::PreparedDelete { coordinator: 1, number: 2 },
+            Record::LinkablePut(FileId(5)),
             Record::Numbers { number_limit: 1 << 50, generation_limit: 9 },
         ]
     }

@@ -156,9 +156,12 @@ fn store_numbers(core: &Core) -> [(&'static str, u64); 9] {
     ]
 }
 
-fn table_numbers(core: &Core) -> [(&'static str, u64); 6] {
+fn table_numbers(core: &Core) -> [(&'static str, u64); 8] {
     let tables = core.tables.borrow();
+    let (open_files, orphans, _) = tables.open.counts();
     [
+        ("open_files", open_files),
+        ("orphans", orphans),
         ("dentries", tables.names.count()),
         ("inodes", tables.inodes.count()),
         ("sessions", tables.sessions.count() as u64),

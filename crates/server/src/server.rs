@@ -11,7 +11,7 @@ use crate::service::{self, Front};
 use crate::statistics::Statistics;
 use crate::store::{Store, StoreError, StoreIdentity, StoreOptions};
 use crate::tables::Tables;
-use crate::{checkpoint, metrics, report};
+use crate::{checkpoint, metrics, open_files, report};
 use reactor::{Class, Listener, Nanos, Reactor, ServeOptions, Storage};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -131,6 +131,7 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         ("outcomes of sessions", sessions * window * (OUTCOME_SIZE_MAX as u64 + 64)),
         ("requests under way", options.connections_max as u64 * window * 2048),
         ("listings on their way", handlers::LISTING_BYTES_MAX + options.connections_max as u64 * window * 8192),
+        ("open files", open_files::TOTAL_COUNT_MAX as u64 * open_files::REGISTRATION_SIZE),
         ("counters and samples", Statistics::memory_max()),
     ];
     if peers > 0 {
@@ -233,7 +234,10 @@ fn resume(core: &Rc<Core>) {
     for (coordinator, number) in prepared {
         handlers::watch(core, coordinator, number);
     }
-    if core.tables.borrow().sessions.count() > 0 {
+    let sessions = core.tables.borrow().sessions.ids();
+    if !sessions.is_empty() {
         service::start_expiry(core);
     }
+    core.tables.borrow_mut().open.await_reclaim(sessions);
+    core.reap_orphans();
 }

@@ -75,6 +75,10 @@ impl Service for Front {
             self.add_session(peer.session)?;
         }
         core.tables.borrow_mut().sessions.connected(peer.session);
+        if known && !resume {
+            // It never had a connection before, so it has nothing open.
+            core.reclaimed(peer.session);
+        }
         Ok(known || !resume)
     }
 
@@ -114,6 +118,9 @@ impl Service for Front {
             Begin::Repeated(outcome) => {
                 let (status, bytes) = (outcome.status, outcome.bytes.clone());
                 drop(tables);
+                if status == Status::Ok {
+                    handlers::reopened(core, incoming.peer.session, operation, &bytes);
+                }
                 core.statistics.not_started(operation);
                 incoming.answer(status, &bytes, ReplyBody::default());
             }
@@ -135,7 +142,9 @@ impl Front {
     fn add_session(&self, session: u64) -> Result<(), Status> {
         let room = self.core.tables.borrow().sessions.room()?;
         let gone = room.map_or(Record::Nothing, Record::SessionDelete);
-        self.core.change([gone, Record::SessionPut(session)]).map_err(|failure| failure.status)
+        self.core.change([gone, Record::SessionPut(session)]).map_err(|failure| failure.status)?;
+        self.core.reap_orphans();
+        Ok(())
     }
 
     fn start(self: Rc<Self>, incoming: Incoming, origin: Option<Origin>) {
@@ -401,6 +410,7 @@ pub fn start_expiry(core: &Rc<Core>) {
                     break;
                 }
             }
+            core.reap_orphans();
             let Some(next) = next else { break };
             core.reactor.sleep_until((next + grace).max(now + EXPIRY_PAUSE_NS)).await;
         }

@@ -10,6 +10,7 @@ use crate::inodes::Inodes;
 use crate::intents::Intent;
 use crate::locks::Locks;
 use crate::names::Names;
+use crate::open_files::OpenFiles;
 use crate::prepared::Change;
 use crate::records::Record;
 use crate::sessions::Sessions;
@@ -44,6 +45,7 @@ pub struct Tables {
     /// Names and inodes that nobody may look at or change now: those of prepared changes, and those that this server
     /// is changing together with others.
     pub locks: Locks,
+    pub open: OpenFiles,
     pub next_number: u64,
     pub number_limit: u64,
     pub next_generation: u32,
@@ -63,6 +65,7 @@ impl Tables {
             marks: FastMap::default(),
             prepared: BTreeMap::new(),
             locks: Locks::default(),
+            open: OpenFiles::default(),
             next_number: first,
             number_limit: first,
             next_generation: 1,
@@ -79,12 +82,20 @@ impl Tables {
             Record::DentryDelete { parent, name } => {
                 self.names.remove(parent, name);
             }
-            Record::InodePut(inode) => self.inodes.put(inode),
+            Record::InodePut(inode) => {
+                self.open.note_inode(inode.attributes.id, inode.attributes.link_count);
+                self.inodes.put(inode);
+            }
             Record::InodeDelete(id) => {
+                self.open.note_no_orphan(id);
                 self.inodes.remove(id);
             }
             Record::SessionPut(session) => self.sessions.add(session, replaying.unwrap_or(0)),
-            Record::SessionDelete(session) => self.sessions.remove(session),
+            Record::SessionDelete(session) => {
+                self.sessions.remove(session);
+                self.open.end_session(session);
+            }
+            Record::LinkablePut(file) => self.open.note_linkable(file),
             Record::Outcome { session, sequence, reply } => {
                 if let Some(now) = replaying {
                     self.sessions.restore((session, sequence), reply, now);

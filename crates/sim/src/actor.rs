@@ -58,6 +58,8 @@ impl Recorder {
 pub struct Handle {
     pub file: File,
     pub path: Path,
+    /// Permission bits of a file that was made without a name and has not been given one.
+    pub nameless: Option<u32>,
 }
 
 /// A client on its node.
@@ -129,7 +131,15 @@ impl Client {
                 }
                 let file = file_system.open(path, &how).await?;
                 let id = file.id;
-                *handle = Some(Handle { file, path: name.clone() });
+                *handle = Some(Handle { file, path: name.clone(), nameless: None });
+                Ok(Outcome::Opened(id))
+            }
+            Action::MakeTemporary { directory, mode, chunk_size } => {
+                let how =
+                    OpenHow { temporary: true, mode: *mode, chunk_size: *chunk_size, ..OpenHow::reading_and_writing() };
+                let file = file_system.open(path, &how).await?;
+                let id = file.id;
+                *handle = Some(Handle { file, path: directory.clone(), nameless: Some(*mode) });
                 Ok(Outcome::Opened(id))
             }
             Action::Unlink { .. } => file_system.unlink(path).await.map(|_| Outcome::Done),
@@ -179,12 +189,40 @@ impl Client {
         }
     }
 
+    /// Gives an open file a name.
+    pub async fn link_open(&self, action: Action, handle: &Handle, spelling: &str) {
+        let index = self.recorder.start(self.number, &action);
+        let outcome = self.file_system.link_open(&handle.file, spelling.as_bytes()).await.map(|_| Outcome::Done);
+        self.note_error(index, &outcome);
+        let outcome = match outcome {
+            Err(error) if error.status == Status::StaleFile => {
+                self.look_whether_forgotten(handle.file.id).await;
+                file_refusal(error.status)
+            }
+            other => other.unwrap_or_else(|error| refusal(error.status)),
+        };
+        self.recorder.finish(index, outcome);
+    }
+
+    /// A file that is gone while it is open is excused when its home had forgotten our session. We know of that once we
+    /// have been connected again.
+    async fn look_whether_forgotten(&self, file: client::FileId) {
+        let home = self.file_system.cluster().home_of(file).expect("files have homes");
+        let connected = self.file_system.ping(home).await.is_ok();
+        if !connected || self.file_system.sessions_lost() > 0 {
+            self.recorder.history.borrow_mut().forgotten.insert(self.number);
+        }
+    }
+
     /// Performs an operation on an open file and notes it. False if the file is gone.
     pub async fn perform_on(&self, action: Action, handle: &Handle) -> bool {
         let index = self.recorder.start(self.number, &action);
         let outcome = self.contents(&action, &handle.file).await;
         self.note_error(index, &outcome);
         let is_there = !matches!(&outcome, Err(error) if error.status == Status::StaleFile);
+        if !is_there {
+            self.look_whether_forgotten(handle.file.id).await;
+        }
         self.recorder.finish(index, outcome.unwrap_or_else(|error| file_refusal(error.status)));
         is_there
     }

@@ -2,6 +2,7 @@
 
 use crate::pattern::Tag;
 use reactor::Nanos;
+use std::collections::BTreeSet;
 use wire::{FileId, Kind, Status};
 
 /// Position in the one order of all starts and ends of operations.
@@ -62,6 +63,18 @@ pub enum Action {
         truncate: bool,
         mode: u32,
         chunk_size: u32,
+    },
+    /// Opens a file without a name.
+    MakeTemporary {
+        directory: Path,
+        mode: u32,
+        chunk_size: u32,
+    },
+    /// Gives such a file its first name, once.
+    LinkOpen {
+        file: FileId,
+        mode: u32,
+        path: Path,
     },
     Unlink {
         path: Path,
@@ -226,6 +239,7 @@ impl Operation {
     pub fn path(&self) -> Option<&Path> {
         match &self.action {
             Action::Open { path, .. }
+            | Action::LinkOpen { path, .. }
             | Action::Unlink { path }
             | Action::MakeDirectory { path, .. }
             | Action::RemoveDirectory { path }
@@ -256,6 +270,8 @@ impl std::fmt::Display for Operation {
 pub struct History {
     moments: Moment,
     pub operations: Vec<Operation>,
+    /// Clients that lost a file which they had open, after a server had forgotten their session.
+    pub forgotten: BTreeSet<u32>,
 }
 
 impl History {

@@ -298,7 +298,8 @@ impl Run {
         let recorder = self.harness.recorder.clone();
         recorder.with(|history| {
             let mut findings = check::check(&history.operations);
-            findings.extend(failures::check(&history.operations, expected, &self.gone));
+            let excused = failures::Excused { gone: &self.gone, forgotten: &history.forgotten };
+            findings.extend(failures::check(&history.operations, expected, excused));
             for finding in findings {
                 self.problems.push(describe(&finding, &history.operations));
             }
@@ -345,7 +346,7 @@ fn is_clean(audit: &Audit, has_root: bool) -> bool {
         [audit.dentries, audit.chunks, audit.sessions, audit.intents, audit.marks, audit.announced, audit.active];
     left.iter().all(|count| *count == 0)
         && audit.inodes == u64::from(has_root)
-        && audit.bytes_used + audit.prepared == 0
+        && audit.bytes_used + audit.prepared + audit.open_files + audit.orphans == 0
         && audit.errors.is_empty()
 }
 

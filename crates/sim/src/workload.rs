@@ -161,7 +161,29 @@ impl Worker {
         self.random.below(0o1000) as u32
     }
 
+    async fn make_temporary(&mut self) {
+        let directory = self.some_directory();
+        let spelling = self.spell(&directory);
+        let (mode, chunk_size) = (self.mode(), *self.random.choose(&self.plan.profile.chunk_sizes));
+        let action = Action::MakeTemporary { directory, mode, chunk_size };
+        if let Some(handle) = self.client.perform(action, &spelling).await {
+            self.keep(handle).await;
+        }
+    }
+
+    /// Gives a file without a name one, once: whether it came about or not, it is not tried again.
+    async fn link_open(&mut self, handle: &Handle, mode: u32) {
+        let path = self.some_file();
+        let spelling = self.spell(&path);
+        let file = handle.file.id;
+        self.handles.iter_mut().filter(|other| other.file.id == file).for_each(|other| other.nameless = None);
+        self.client.link_open(Action::LinkOpen { file, mode, path }, handle, &spelling).await;
+    }
+
     async fn open_some(&mut self) {
+        if self.random.percent(8) {
+            return self.make_temporary().await;
+        }
         let path = self.some_file();
         let spelling = self.spell(&path);
         let create = self.random.percent(75);
@@ -260,6 +282,9 @@ impl Worker {
 
     async fn on_handle(&mut self) {
         let handle = self.some_handle();
+        if let Some(mode) = handle.nameless.filter(|_| self.random.percent(60)) {
+            return self.link_open(&handle, mode).await;
+        }
         let file = handle.file.id;
         let chunk_size = handle.file.layout.chunk_size.into();
         let action = match self.random.below(10) {

@@ -85,5 +85,11 @@ decoders!(
     AskDecisionReply,
     RemoveRequest,
     CheckCallerRequest,
+    CloseRequest,
+    CloseManyRequest,
+    ReclaimRequest,
+    ReclaimReply,
+    MakeTemporaryRequest,
+    LinkOpenRequest,
     Vec<u64>,
 );

@@ -42,5 +42,10 @@ pub const OUTCOME_SIZE_MAX: usize = 512;
 /// Bytes of one page of a directory listing.
 pub const LISTING_PAGE_SIZE_MAX: u32 = 256 << 10;
 
+/// Open files that one message names: closes, and what a session reclaims.
+pub const CLOSE_COUNT_MAX: usize = 1024;
+/// Files that one session may have open at one server.
+pub const OPEN_COUNT_MAX: usize = 65_536;
+
 const _: () = assert!(REQUEST_WINDOW.is_power_of_two());
 const _: () = assert!(CHUNK_SIZE_MAX as usize <= BODY_SIZE_MAX);

@@ -9,6 +9,7 @@ use crate::limits::{ANCESTOR_COUNT_MAX, PATH_SIZE_MAX, PIECE_COUNT_MAX};
 use crate::message;
 use crate::names::Name;
 
+pub use crate::messages_open::*;
 pub use crate::messages_rights::{CheckCallerRequest, RemoveRequest};
 
 message! {
@@ -141,15 +142,17 @@ message! {
 }
 
 message! {
-    /// Reply of `Open`, `OpenExisting`, `OpenId` and `OpenIdExisting`.
+    /// Reply of `Open`, `OpenExisting`, `OpenId`, `OpenIdExisting` and `MakeTemporary`.
     pub struct OpenReply {
         pub attributes: Attributes,
         pub created: bool,
+        /// The number of this open, which its close names; 0 for a directory.
+        pub open_number: u64,
     }
 }
 
 message! {
-    /// `StatId`, `Close`: by file id, to the file's home.
+    /// `StatId`: by file id, to the file's home.
     pub struct FileRequest {
         pub file: FileId,
     }

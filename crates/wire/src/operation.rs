@@ -87,6 +87,10 @@ operations! {
     SetAttribute = 37, LEVEL_CLIENT, Metadata, true;
     ListAttributes = 38, LEVEL_CLIENT, Metadata, false;
     RemoveAttribute = 39, LEVEL_CLIENT, Metadata, true;
+    MakeTemporary = 43, LEVEL_CLIENT, Metadata, true;
+    LinkOpen = 44, LEVEL_CLIENT, Metadata, true;
+    CloseMany = 45, LEVEL_CLIENT, Metadata, false;
+    Reclaim = 46, LEVEL_CLIENT, Metadata, false;
     Announce = 64, LEVEL_COORDINATION, Metadata, false;
     ReapChunks = 65, LEVEL_PARTICIPANT, Metadata, false;
     TruncateChunks = 66, LEVEL_PARTICIPANT, Metadata, false;

@@ -72,6 +72,7 @@ statuses! {
     Deadlock = 37, 35, "locks would deadlock";
     /// The entry's inode lives on another server; the caller asks that one by the file id in the reply.
     Elsewhere = 38, 66, "inode lives on another server";
+    TooManyOpen = 48, 24, "too many open files: close some";
 }
 
 impl std::fmt::Display for Status {

@@ -53,6 +53,7 @@ fn seeds() -> Vec<Vec<u8>> {
         user: Credentials { uid: 3, gid: 4, groups: Groups::new(&[4, 5, 70_000]) },
         nonce: [3; 32],
     };
+    let other = entry.clone();
     let range = ChunkRange { chunk_index: 1, chunk_offset: 2, size: 3 };
     vec![
         hello.to_bytes(),
@@ -89,6 +90,19 @@ fn seeds() -> Vec<Vec<u8>> {
         ErrorDetail { id: FileId(1), text: b"why" }.to_bytes(),
         Header::new(FrameKind::Request, 13).to_array().to_vec(),
         vec![1u64, 2, 3].to_bytes(),
+        LinkOpenRequest { file: FileId(7), to: other }.to_bytes(),
+        CloseRequest { closed: Closed { file: FileId(7), number: 8 }, fold: true }.to_bytes(),
+        CloseManyRequest { closed: Batch(vec![Closed { file: FileId(7), number: 8 }; 3]) }.to_bytes(),
+        ReclaimRequest { files: Batch(vec![FileId(7), FileId(8)]), last: true }.to_bytes(),
+        MakeTemporaryRequest {
+            directory: FileId(7),
+            slot: 8,
+            mode: 0o600,
+            chunk_size: 4096,
+            linkable: true,
+            group: None,
+        }
+        .to_bytes(),
     ]
 }
 

@@ -192,6 +192,7 @@ impl Inner {
             return;
         }
         let resumed = std::mem::replace(&mut state.established, true);
+        let same = std::mem::replace(&mut state.incarnation, welcome.incarnation) == welcome.incarnation;
         state.statistics.connects += 1;
         if resumed && !welcome.session_known {
             self.fail_unknown(&mut state);
@@ -207,6 +208,11 @@ impl Inner {
             self.send(&mut state, slot);
         }
         self.reactor.spawn(Class::Metadata, drive(self.clone(), state.statistics.connects));
+        drop(state);
+        let renewal = self.renewal.borrow().clone();
+        if let Some(renewal) = renewal.filter(|_| resumed && !(same && welcome.session_known)) {
+            renewal(welcome.session_known);
+        }
     }
 }
 

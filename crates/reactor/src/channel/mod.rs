@@ -33,6 +33,9 @@ use wire::{Operation, Status};
 #[derive(Clone)]
 pub struct Channel(Rc<Inner>, #[allow(dead_code)] Rc<Owner>);
 
+/// Told of a new connection to a server that was started anew or had forgotten the session; with whether it knows it.
+pub type Renewal = Rc<dyn Fn(bool)>;
+
 /// Held by channels alone, not by the tasks that serve them.
 struct Owner(std::rc::Weak<Inner>);
 
@@ -47,15 +50,28 @@ impl Drop for Owner {
 struct Inner {
     reactor: Reactor,
     options: ChannelOptions,
+    /// Told when the server has lost what it kept of this session in memory.
+    renewal: RefCell<Option<Renewal>>,
     state: RefCell<State>,
 }
 
 impl Channel {
     /// A channel that connects with its first call.
     pub fn new(reactor: &Reactor, options: ChannelOptions) -> Channel {
-        let inner = Rc::new(Inner { reactor: reactor.clone(), options, state: RefCell::new(State::new()) });
+        let inner = Rc::new(Inner {
+            reactor: reactor.clone(),
+            options,
+            renewal: RefCell::default(),
+            state: RefCell::new(State::new()),
+        });
         let owner = Rc::new(Owner(Rc::downgrade(&inner)));
         Channel(inner, owner)
+    }
+
+    /// Has `renewal` called whenever the server has lost what it kept of this session in memory, after the requests that
+    /// were under way were sent again.
+    pub fn on_renewal(&self, renewal: Renewal) {
+        self.0.renewal.replace(Some(renewal));
     }
 
     pub fn server(&self) -> u32 {

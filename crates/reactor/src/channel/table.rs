@@ -68,6 +68,8 @@ pub(super) struct State {
     /// Bit i: the reply of sequence `acknowledged + 1 + i` is here.
     pub(super) answered: u64,
     pub(super) established: bool,
+    /// The server's, of the last connection.
+    pub(super) incarnation: u64,
     pub(super) watching: bool,
     pub(super) watcher: Option<Waker>,
     pub(super) room: VecDeque<Waker>,
@@ -90,6 +92,7 @@ impl State {
             acknowledged: 0,
             answered: 0,
             established: false,
+            incarnation: 0,
             watching: false,
             watcher: None,
             room: VecDeque::new(),

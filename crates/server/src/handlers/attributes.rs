@@ -7,7 +7,7 @@ use crate::inodes::Inode;
 use crate::records::Record;
 use crate::rights;
 use std::rc::Rc;
-use wire::messages::{EntryReply, FileRequest, SetAttributesRequest, set_mask};
+use wire::messages::{EntryReply, SetAttributesRequest, set_mask};
 use wire::{Attributes, Decode, Encode, Status};
 
 const TIMES: u32 = set_mask::ATIME | set_mask::MTIME | set_mask::ATIME_NOW | set_mask::MTIME_NOW;
@@ -117,15 +117,4 @@ fn changed(core: &Core, caller: &Caller, request: &SetAttributesRequest, attribu
     attributes.ctime = now;
     attributes.version += 1;
     attributes
-}
-
-/// The caller closed a file that it wrote: sizes and times are folded in, in the background.
-pub fn close(core: &Rc<Core>, params: &[u8]) -> Result<Step, Failure> {
-    let file = FileRequest::from_bytes(params)?.file;
-    core.check_home(file)?;
-    let announced = core.tables.borrow().inodes.get(file).is_some_and(Inode::is_announced);
-    if announced {
-        core.start_fold(file);
-    }
-    Ok(Step::Done)
 }

@@ -4,6 +4,7 @@
 //! and says what it waits for: `Blocked` is tried again from the start, `Later` goes on by itself.
 
 mod attributes;
+mod close;
 mod data;
 mod listing;
 mod lookup;
@@ -14,16 +15,18 @@ mod prepare;
 mod rename;
 mod rights;
 mod rmdir;
+mod temporary;
 mod truncate;
 mod unlink;
 
+pub use close::reopened;
 pub use data::{WriteEnd, read, write};
 pub use listing::{LISTING_BYTES_MAX, read_directory, removal_under_way, wait_for_names};
 pub use prepare::watch;
 pub use rename::drive_names;
 pub use rmdir::resume_removal;
 pub use truncate::resume_truncate;
-pub use unlink::drive_reap;
+pub use unlink::{drive_reap, reap_orphan};
 
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
@@ -69,7 +72,11 @@ pub fn handle(
         Operation::MakeSymlink => make::make_symlink(core, caller, params, reply),
         Operation::Unlink => unlink::unlink(core, caller, params),
         Operation::RemoveDirectory => rmdir::remove_directory(core, caller, params),
-        Operation::Close => attributes::close(core, params),
+        Operation::Close => close::close(core, caller, params),
+        Operation::CloseMany => close::close_many(core, caller, params),
+        Operation::Reclaim => close::reclaim(core, caller, params, reply),
+        Operation::MakeTemporary => temporary::make_temporary(core, caller, params, reply),
+        Operation::LinkOpen => rename::link_open(core, caller, params),
         Operation::Truncate => truncate::truncate_request(core, caller, params, reply),
         Operation::ReserveAppend => truncate::reserve_append(core, caller, params, reply),
         Operation::Shutdown => lookup::shutdown(core, caller, params),

@@ -9,6 +9,7 @@ use crate::records::Record;
 use crate::rights::inherit_group;
 use crate::tables::Tables;
 use std::borrow::Cow;
+use std::cell::Ref;
 use std::rc::Rc;
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
 use wire::messages::{OpenIdRequest, OpenReply, OpenRequest, open_flags};
@@ -39,13 +40,8 @@ pub fn open(
             }
             let inode = tables.inodes.get(id).ok_or_else(|| missing_inode(core, id))?;
             check_existing(caller, request.flags, request.access, inode)?;
-            if request.flags & open_flags::TRUNCATE != 0 {
-                drop(tables);
-                return truncate::truncate(core, caller, id, 0, true, reply);
-            }
-            inode.attributes.encode(reply);
-            false.encode(reply);
-            Ok(Step::Done)
+            let cutting = request.flags & open_flags::TRUNCATE != 0;
+            finish(core, caller, tables, id, cutting, reply)
         }
         None if request.flags & open_flags::CREATE == 0 => absent(&tables, request.entry.parent),
         None => create(core, caller, tables, &request, place, reply),
@@ -69,14 +65,41 @@ pub fn open_id(
     }
     let tables = core.tables.borrow();
     let inode = tables.inodes.get(file).ok_or_else(|| Failure::new(Status::StaleFile, file))?;
-    check_existing(caller, flags, access, inode)?;
-    if cutting {
-        drop(tables);
-        return truncate::truncate(core, caller, file, 0, true, reply);
+    if inode.attributes.link_count == 0 {
+        // The name was removed since it led here: whoever came by it looks for it again.
+        return Err(Failure::new(Status::StaleFile, file));
     }
-    inode.attributes.encode(reply);
-    false.encode(reply);
-    Ok(Step::Done)
+    check_existing(caller, flags, access, inode)?;
+    finish(core, caller, tables, file, cutting, reply)
+}
+
+/// Opens what is there and may be opened, cutting it first where that is wanted.
+fn finish(
+    core: &Rc<Core>,
+    caller: &Caller,
+    tables: Ref<'_, Tables>,
+    file: FileId,
+    cutting: bool,
+    reply: &mut Vec<u8>,
+) -> Result<Step, Failure> {
+    let Some(inode) = tables.inodes.get(file) else { unreachable!("the caller has just seen the inode") };
+    let kind = inode.attributes.kind;
+    if !cutting {
+        inode.attributes.encode(reply);
+        false.encode(reply);
+        drop(tables);
+        core.opened(caller, file, kind)?.encode(reply);
+        return Ok(Step::Done);
+    }
+    drop(tables);
+    let (session, number) = (caller.peer.session, core.opened(caller, file, kind)?);
+    match truncate::truncate(core, caller, file, 0, Some(number), reply) {
+        Ok(Step::Later(cut)) => {
+            let core = core.clone();
+            Ok(Step::Later(Box::pin(async move { cut.await.inspect_err(|_| core.closed(session, file, number)) })))
+        }
+        other => other.inspect_err(|_| core.closed(session, file, number)),
+    }
 }
 
 fn check(request: &OpenRequest<'_>, operation: Operation) -> Result<(), Failure> {
@@ -120,7 +143,7 @@ fn check_existing(caller: &Caller, flags: u32, access: u8, inode: &Inode) -> Res
 fn create(
     core: &Rc<Core>,
     caller: &Caller,
-    tables: std::cell::Ref<'_, Tables>,
+    tables: Ref<'_, Tables>,
     request: &OpenRequest<'_>,
     place: Place,
     reply: &mut Vec<u8>,
@@ -132,11 +155,13 @@ fn create(
     let id = FileId::new(core.next_number()?, place.slot);
     let mut attributes = core.new_attributes(id, Kind::File, request.mode, caller, request.chunk_size);
     inherit_group(&mut attributes, request.group, caller.credentials());
-    OpenReply { attributes: attributes.clone(), created: true }.encode(reply);
+    let open_number = core.open_number(caller)?;
+    OpenReply { attributes: attributes.clone(), created: true, open_number }.encode(reply);
     core.change([
         Record::DentryPut { parent: request.entry.parent, name: request.entry.name.as_bytes(), id, kind: Kind::File },
         Record::InodePut(Inode::new(attributes)),
         caller.outcome(reply),
     ])?;
+    core.register_open(caller.peer.session, id, open_number);
     Ok(Step::Done)
 }

@@ -47,6 +47,7 @@ pub fn check_link(tables: &Tables, file: FileId, up: bool) -> Result<(), Status>
     let inode = tables.inodes.get(file).ok_or(Status::StaleFile)?;
     match inode.attributes.kind {
         Kind::Directory => Err(Status::NotPermitted),
+        _ if up && inode.attributes.link_count == 0 && !tables.open.is_linkable(file) => Err(Status::NotFound),
         _ if up && inode.attributes.link_count >= LINK_COUNT_MAX => Err(Status::TooManyLinks),
         _ => Ok(()),
     }

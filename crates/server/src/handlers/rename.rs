@@ -1,6 +1,6 @@
-//! Changes of names that may concern several servers: Link, Rename, and Unlink of a name that is parted from its inode.
+//! Changes of names that may concern several servers: Link, LinkOpen, Rename, and Unlink of a name that is parted from its inode.
 //!
-//! The server of the (old) name coordinates. Up to three others have a part: the server of the new name, the home of the
+//! The server of the (old) name coordinates; of a link of an open file, its home. Up to three others have a part: the server of the new name, the home of the
 //! inode whose link count rises, and the home of one that is replaced or loses a name. Each is asked to prepare its part
 //! (`prepare`); then one journal record here decides: it holds this server's own share, the outcome for the caller, and
 //! the intent that the others are told. Before it nothing has happened, from then on everything has.
@@ -26,8 +26,8 @@ use reactor::{Class, LocalFuture, Nanos};
 use std::rc::Rc;
 use wire::identity::dentry_slot;
 use wire::messages::{
-    Empty, Entry, LinkRequest, PrepareDentryRequest, PrepareLinkRequest, PrepareReply, RemoveRequest, RenameRequest,
-    ResolvePreparedRequest, entry_rules, rename_flags,
+    Empty, Entry, LinkOpenRequest, LinkRequest, PrepareDentryRequest, PrepareLinkRequest, PrepareReply, RemoveRequest,
+    RenameRequest, ResolvePreparedRequest, entry_rules, rename_flags,
 };
 use wire::{Decode, Encode, FileId, Kind, Operation, Status};
 
@@ -39,6 +39,7 @@ const PAUSE_NS_MAX: Nanos = 64_000_000;
 #[derive(Clone, Copy, PartialEq)]
 enum Wish {
     Link,
+    LinkOpen,
     Rename { no_replace: bool, exchange: bool },
     Unlink,
 }
@@ -46,7 +47,7 @@ enum Wish {
 impl Wish {
     fn rule(self) -> u8 {
         match self {
-            Wish::Link | Wish::Rename { no_replace: true, .. } => entry_rules::ABSENT,
+            Wish::Link | Wish::LinkOpen | Wish::Rename { no_replace: true, .. } => entry_rules::ABSENT,
             Wish::Rename { exchange: true, .. } => entry_rules::EXCHANGE,
             _ => entry_rules::REPLACE,
         }
@@ -58,7 +59,7 @@ impl Wish {
 
     fn check_source(self, kind: Kind) -> Result<(), Failure> {
         match (kind, self) {
-            (Kind::Directory, Wish::Link) => Err(Status::NotPermitted.into()),
+            (Kind::Directory, Wish::Link | Wish::LinkOpen) => Err(Status::NotPermitted.into()),
             (Kind::Directory, Wish::Unlink) => Err(Status::IsDirectory.into()),
             (Kind::Directory, Wish::Rename { .. }) => Err(not_supported()),
             _ => Ok(()),
@@ -68,6 +69,12 @@ impl Wish {
 
 fn not_supported() -> Failure {
     Failure::with_text(Status::NotSupported, "directories can't be renamed in this version")
+}
+
+/// What a change begins with.
+enum Source<'a> {
+    Name(Entry<'a>),
+    Open(FileId),
 }
 
 /// Why a change did not come about.
@@ -97,7 +104,8 @@ struct Place {
 struct Change {
     core: Rc<Core>,
     wish: Wish,
-    from: Place,
+    /// Nothing when the source is an open file.
+    from: Option<Place>,
     source: (FileId, Kind),
     to: Option<Place>,
     /// What the new name leads to now.
@@ -165,6 +173,10 @@ pub fn link(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Fai
     start(core, caller, Wish::Link, params)
 }
 
+pub fn link_open(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+    start(core, caller, Wish::LinkOpen, params)
+}
+
 pub fn rename(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
     let flags = RenameRequest::from_bytes(params)?.flags;
     let both = rename_flags::NO_REPLACE | rename_flags::EXCHANGE;
@@ -193,7 +205,7 @@ struct Asked {
 impl Asked {
     fn new(wish: Wish, params: &[u8]) -> Result<Asked, Failure> {
         let (owned, moved) = match wish {
-            Wish::Link => ((false, false), false),
+            Wish::Link | Wish::LinkOpen => ((false, false), false),
             Wish::Unlink => ((RemoveRequest::from_bytes(params)?.owned, false), false),
             Wish::Rename { .. } => {
                 let RenameRequest { from, to, flags } = RenameRequest::from_bytes(params)?;
@@ -239,17 +251,21 @@ impl Asked {
 }
 
 /// The names that a request is about.
-fn parse(wish: Wish, params: &[u8]) -> Result<(Entry<'_>, Option<Entry<'_>>), Failure> {
+fn parse(wish: Wish, params: &[u8]) -> Result<(Source<'_>, Option<Entry<'_>>), Failure> {
     Ok(match wish {
         Wish::Link => {
             let LinkRequest { from, to } = LinkRequest::from_bytes(params)?;
-            (from, Some(to))
+            (Source::Name(from), Some(to))
+        }
+        Wish::LinkOpen => {
+            let LinkOpenRequest { file, to } = LinkOpenRequest::from_bytes(params)?;
+            (Source::Open(file), Some(to))
         }
         Wish::Rename { .. } => {
             let RenameRequest { from, to, .. } = RenameRequest::from_bytes(params)?;
-            (from, Some(to))
+            (Source::Name(from), Some(to))
         }
-        Wish::Unlink => (RemoveRequest::from_bytes(params)?.entry, None),
+        Wish::Unlink => (Source::Name(RemoveRequest::from_bytes(params)?.entry), None),
     })
 }
 
@@ -318,18 +334,21 @@ async fn attempt(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) ->
 fn begin(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<Option<Change>, Obstacle> {
     let (from, to) = parse(wish, params)?;
     let tables = core.tables.borrow();
-    let source = match (find(core, &from)?, tables.marks.get(&from.parent.0)) {
-        (Some(found), _) => found,
-        // Whether the name is gone or the directory is known when the removal of the directory is decided.
-        (None, Some(mark)) => return Err(Obstacle::Locked(mark.resolved.clone())),
-        (None, None) => return Err(Status::NotFound.into()),
+    let (source, old) = match &from {
+        Source::Open(file) => (open_source(core, *file)?, None),
+        Source::Name(from) => match (find(core, from)?, tables.marks.get(&from.parent.0)) {
+            (Some(found), _) => (found, Some((from.parent, from.name.as_bytes()))),
+            // Whether the name is gone or the directory is known when the removal of the directory is decided.
+            (None, Some(mark)) => return Err(Obstacle::Locked(mark.resolved.clone())),
+            (None, None) => return Err(Status::NotFound.into()),
+        },
     };
     wish.check_source(source.1)?;
     let mut destination = None;
     let mut new = None;
     if let Some(to) = &to {
         tables.check_not_removed(std::iter::once(to.parent).chain(to.ancestors.0.iter().copied()))?;
-        if (to.parent, to.name.as_bytes()) == (from.parent, from.name.as_bytes()) {
+        if old == Some((to.parent, to.name.as_bytes())) {
             return if wish.rule() == entry_rules::ABSENT { Err(Status::Exists.into()) } else { Ok(None) };
         }
         let server = core.cluster.server_of(dentry_slot(to.parent, to.name.as_bytes(), core.cluster.slot_count));
@@ -349,7 +368,7 @@ fn begin(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<
     let mut asked = Asked::new(wish, params)?;
     asked.of_source(core, caller, source)?;
     asked.of_destination(core, caller, destination, wish.is_exchange())?;
-    let up = (wish == Wish::Link).then_some(source.0);
+    let up = matches!(wish, Wish::Link | Wish::LinkOpen).then_some(source.0);
     let down = match wish {
         Wish::Unlink => Some(source.0),
         Wish::Rename { exchange: false, .. } => destination.map(|(id, _)| id),
@@ -360,14 +379,20 @@ fn begin(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<
     }
     drop(tables);
     let mut held = Held { core: core.clone(), dentries: Vec::new(), inodes: Vec::new() };
-    let old = Place { parent: from.parent, name: from.name.as_bytes().into(), server: None };
-    for place in std::iter::once(&old).chain(&new).filter(|place| place.server.is_none()) {
+    let old = old.map(|(parent, name)| Place { parent, name: name.into(), server: None });
+    for place in old.iter().chain(&new).filter(|place| place.server.is_none()) {
         held.dentry(place.parent, &place.name);
     }
     up.iter().chain(&down).filter(|file| !is_elsewhere(core, **file)).for_each(|file| held.inode(*file));
     let parts = Parts { core: core.clone(), list: Vec::new() };
     let core = core.clone();
     Ok(Some(Change { core, wish, from: old, source, to: new, destination, up, down, held, parts, asked }))
+}
+
+/// An open file that is to get a name. One that had some and lost the last does not get another (as linkat(2)).
+fn open_source(core: &Core, file: FileId) -> Result<(FileId, Kind), Failure> {
+    core.check_home(file)?;
+    Ok((file, core.inode(file)?.attributes.kind))
 }
 
 /// What a name on this server leads to, if nobody is changing it.
@@ -460,13 +485,14 @@ impl Change {
         let number = if parts.is_empty() { None } else { Some(core.next_number()?) };
         let mut transaction = core.store.begin();
         let mut records = Vec::with_capacity(6);
-        let (parent, name) = (self.from.parent, &*self.from.name);
-        match (self.wish, self.destination) {
-            (Wish::Link, _) => {}
-            (Wish::Rename { exchange: true, .. }, Some((id, kind))) => {
-                records.push(Record::DentryPut { parent, name, id, kind });
+        if let Some(Place { parent, name, .. }) = &self.from {
+            match (self.wish, self.destination) {
+                (Wish::Link, _) => {}
+                (Wish::Rename { exchange: true, .. }, Some((id, kind))) => {
+                    records.push(Record::DentryPut { parent: *parent, name, id, kind });
+                }
+                _ => records.push(Record::DentryDelete { parent: *parent, name }),
             }
-            _ => records.push(Record::DentryDelete { parent, name }),
         }
         if let Some(to) = self.to.as_ref().filter(|to| to.server.is_none()) {
             let (id, kind) = self.source;

@@ -31,16 +31,16 @@ pub fn truncate_request(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: 
     if request.check && !caller.may(&core.inode(request.file)?.attributes, access::WRITE) {
         return Err(Status::AccessDenied.into());
     }
-    truncate(core, caller, request.file, request.size, false, reply)
+    truncate(core, caller, request.file, request.size, None, reply)
 }
 
-/// Sets a file's size; `for_open` tells which reply is wanted.
+/// Sets a file's size; with `for_open`, the number of an open, the reply is that of the open.
 pub fn truncate(
     core: &Rc<Core>,
     caller: &Caller,
     file: FileId,
     size: u64,
-    for_open: bool,
+    for_open: Option<u64>,
     reply: &mut Vec<u8>,
 ) -> Result<Step, Failure> {
     let inode = core.inode(file)?;
@@ -75,11 +75,11 @@ fn cut(core: &Core, caller: &Caller, mut inode: Inode, size: u64) -> (crate::sto
     (transaction, inode)
 }
 
-fn encode_reply(attributes: &Attributes, for_open: bool, reply: &mut Vec<u8>) {
-    if for_open {
-        OpenReply { attributes: attributes.clone(), created: false }.encode(reply);
-    } else {
-        EntryReply { attributes: attributes.clone(), target: b"" }.encode(reply);
+fn encode_reply(attributes: &Attributes, for_open: Option<u64>, reply: &mut Vec<u8>) {
+    let attributes = attributes.clone();
+    match for_open {
+        Some(open_number) => OpenReply { attributes, created: false, open_number }.encode(reply),
+        None => EntryReply { attributes, target: b"" }.encode(reply),
     }
 }
 
@@ -97,7 +97,13 @@ struct Cut {
 
 type CutResult = Result<Vec<u8>, Failure>;
 
-async fn truncate_spread(core: &Rc<Core>, caller: &Caller, file: FileId, size: u64, for_open: bool) -> CutResult {
+async fn truncate_spread(
+    core: &Rc<Core>,
+    caller: &Caller,
+    file: FileId,
+    size: u64,
+    for_open: Option<u64>,
+) -> CutResult {
     let turn = core.turns.take(file.0);
     let turn = core.wait_until(caller.deadline, "another change of the file's size or times takes long", turn).await?;
     let (transaction, inode) = cut(core, caller, core.inode(file)?, size);
@@ -179,6 +185,8 @@ pub fn resume_truncate(core: &Rc<Core>, number: u64, intent: Intent) {
     };
     if let Some(origin) = origin {
         core.tables.borrow_mut().sessions.resume(origin);
+        // Only the reply of an open is one; its caller does not know yet that it has the file open.
+        super::reopened(core, origin.0, Operation::Open, &reply);
     }
     let done = Notice::new();
     let cut = Cut { number, file, layout, size, generation, holders, origin, reply };

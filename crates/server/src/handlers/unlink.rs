@@ -84,8 +84,31 @@ pub fn drop_link(
         records.push(Record::InodePut(inode));
         return Ok(Reap(None));
     }
-    let (is_file, holders) = (inode.attributes.kind == Kind::File, inode.holders().to_vec());
+    if inode.attributes.kind == Kind::File && tables.open.may_be_open(file) {
+        // Without a name, but somebody may still read and write it: the last close reaps it.
+        let mut inode = inode.clone();
+        drop(tables);
+        inode.attributes.link_count = 0;
+        inode.attributes.ctime = core.time();
+        inode.attributes.version += 1;
+        records.push(Record::InodePut(inode));
+        return Ok(Reap(None));
+    }
     drop(tables);
+    reap_inode(core, file, transaction, records)
+}
+
+/// Adds to a change that an inode here goes, with all of its chunks.
+fn reap_inode(
+    core: &Rc<Core>,
+    file: FileId,
+    transaction: &mut Transaction,
+    records: &mut Vec<Record<'_>>,
+) -> Result<Reap, Failure> {
+    let (is_file, holders) = {
+        let inode = core.inode(file)?;
+        (inode.attributes.kind == Kind::File, inode.holders().to_vec())
+    };
     let reap = match holders.is_empty() {
         true => None,
         false => Some((core.next_number()?, file, holders)),
@@ -101,6 +124,18 @@ pub fn drop_link(
         });
     }
     Ok(Reap(reap))
+}
+
+/// Reaps a file that has no name and that nobody has open. False when it has to be tried again.
+pub fn reap_orphan(core: &Rc<Core>, file: FileId) -> bool {
+    if core.is_journal_low() || core.tables.borrow().locks.of_inode(file).is_some() {
+        return false;
+    }
+    let mut transaction = core.store.begin();
+    let mut records = Vec::with_capacity(2);
+    let reaped = reap_inode(core, file, &mut transaction, &mut records)
+        .and_then(|reap| core.commit(transaction, records).map(|()| reap.start(core)));
+    reaped.is_ok()
 }
 
 /// Has the chunks of a file freed on all servers that may hold some, until all have done so.

@@ -1,7 +1,6 @@
 use crate::support::*;
 use wire::FileId;
 use wire::Status;
-use wire::messages::FileRequest;
 
 const ROOT: FileId = FileId::ROOT;
 const CHUNK: u64 = 4096;
@@ -30,7 +29,7 @@ fn size_is_right_at_every_moment() {
                     acknowledged.set(chunk * CHUNK + 10);
                     if chunk % 7 == 3 {
                         let home = caller.home(file);
-                        caller.call(home, wire::Operation::Close, &FileRequest { file }).await.expect("closed");
+                        caller.call(home, wire::Operation::Close, &fold(file)).await.expect("closed");
                     }
                 }
                 stop.set(true);
@@ -68,7 +67,7 @@ fn close_folds_the_size_in() {
         }
         let (reply, _) = caller.read(file, layout, 0, 1).await.expect("read");
         assert_eq!(reply.size, None);
-        caller.call(caller.home(file), wire::Operation::Close, &FileRequest { file }).await.expect("closed");
+        caller.call(caller.home(file), wire::Operation::Close, &fold(file)).await.expect("closed");
         file
     });
     let folded = || test.audits().iter().all(|audit| audit.announced == 0);

@@ -1,7 +1,7 @@
 //! A small cluster in a simulated world, and a caller that speaks the protocol by hand.
 
 use reactor::sim::{CrashKind, NodeId, World};
-use reactor::{Call, Channel, ChannelOptions, Class, Failure, Nanos, Reply};
+use reactor::{Call, Channel, ChannelOptions, Class, Failure, Nanos, Reactor, Reply};
 use server::{Audit, Server, ServerOptions};
 use std::cell::RefCell;
 use std::io::IoSlice;
@@ -109,7 +109,9 @@ impl TestCluster {
             self.running.iter().all(|slot| {
                 slot.borrow().as_ref().is_some_and(|server| {
                     let audit = server.audit();
-                    audit.intents == 0 && audit.marks == 0 && audit.active == 0 && audit.prepared == 0
+                    let waits_for_word = audit.orphans > 0 && audit.unreclaimed > 0;
+                    let under_way = audit.intents + audit.marks + audit.active + audit.prepared;
+                    under_way == 0 && !waits_for_word
                 })
             })
         };
@@ -141,6 +143,8 @@ impl TestCluster {
                 Channel::new(&reactor, options)
             })
             .collect();
+        let channels = Rc::new(channels);
+        reclaim_when_renewed(&reactor, &channels);
         Caller { cluster: self.cluster.clone(), channels }
     }
 
@@ -168,11 +172,30 @@ impl TestCluster {
     }
 }
 
+/// After a restart of the server the session says that it has nothing open there.
+fn reclaim_when_renewed(reactor: &Reactor, channels: &Rc<Vec<Channel>>) {
+    for (server, channel) in channels.iter().enumerate() {
+        let (reactor, channels) = (reactor.clone(), Rc::downgrade(channels));
+        channel.on_renewal(Rc::new(move |_| {
+            let Some(channels) = channels.upgrade() else { return };
+            reactor.spawn(Class::Metadata, async move {
+                let request = ReclaimRequest { files: Batch(Vec::new()), last: true };
+                while channels[server].call(Call::new(Operation::Reclaim, &request)).await.is_err() {}
+            });
+        }));
+    }
+}
+
+/// The request that has sizes folded in after writes.
+pub fn fold(file: FileId) -> CloseRequest {
+    CloseRequest { closed: Closed { file, number: 0 }, fold: true }
+}
+
 /// Speaks to all servers.
 #[derive(Clone)]
 pub struct Caller {
     pub cluster: Rc<Cluster>,
-    channels: Vec<Channel>,
+    channels: Rc<Vec<Channel>>,
 }
 
 pub type Answer<T> = Result<T, Failure>;
@@ -199,7 +222,20 @@ impl Caller {
         self.cluster.home_of(file).expect("the id is in range")
     }
 
+    /// Opens a file and closes it again.
     pub async fn open(&self, parent: FileId, name: &str, flags: u32) -> Answer<OpenReply> {
+        let reply = self.open_for_good(parent, name, flags).await?;
+        self.close(&reply).await?;
+        Ok(reply)
+    }
+
+    pub async fn close(&self, opened: &OpenReply) -> Answer<()> {
+        let file = opened.attributes.id;
+        let request = CloseRequest { closed: Closed { file, number: opened.open_number }, fold: false };
+        self.call(self.home(file), Operation::Close, &request).await.map(drop)
+    }
+
+    pub async fn open_for_good(&self, parent: FileId, name: &str, flags: u32) -> Answer<OpenReply> {
         let request =
             OpenRequest { entry: entry(parent, name), flags, access: 0, mode: 0o644, chunk_size: 0, group: None };
         let operation = if flags & (open_flags::CREATE | open_flags::TRUNCATE) == 0 {

@@ -2,8 +2,8 @@
 
 use crate::history::{Action, Finding, Moment, Operation, Outcome};
 use reactor::Nanos;
-use std::collections::{BTreeMap, BTreeSet};
-use wire::{FileId, Status};
+use std::collections::BTreeSet;
+use wire::Status;
 
 /// What may have gone wrong in a run.
 #[derive(Clone, Copy, Debug)]
@@ -16,13 +16,20 @@ pub struct Expected {
     pub full: bool,
 }
 
-/// Checks the errors and the durations of all operations; `gone` are clients that crashed, whose last operations never
-/// end.
-pub fn check(operations: &[Operation], expected: Expected, gone: &BTreeSet<u32>) -> Vec<Finding> {
-    let removals = removals(operations);
+/// Clients to whom things may happen.
+#[derive(Clone, Copy, Debug)]
+pub struct Excused<'a> {
+    /// They crashed: their last operations never end.
+    pub gone: &'a BTreeSet<u32>,
+    /// A server had forgotten their session: files that they had open may be gone.
+    pub forgotten: &'a BTreeSet<u32>,
+}
+
+/// Checks the errors and the durations of all operations.
+pub fn check(operations: &[Operation], expected: Expected, excused: Excused<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (number, operation) in operations.iter().enumerate() {
-        let words = check_one(operation, expected, &removals).or_else(|| silent(operation, expected, gone));
+        let words = check_one(operation, expected, excused).or_else(|| silent(operation, expected, excused.gone));
         if let Some(words) = words {
             findings.push(Finding::new(words, vec![number]));
         }
@@ -30,7 +37,7 @@ pub fn check(operations: &[Operation], expected: Expected, gone: &BTreeSet<u32>)
     findings
 }
 
-fn check_one(operation: &Operation, expected: Expected, removals: &BTreeMap<FileId, Nanos>) -> Option<String> {
+fn check_one(operation: &Operation, expected: Expected, excused: Excused<'_>) -> Option<String> {
     let status = match operation.outcome {
         Outcome::Unknown(Some(status)) | Outcome::Failed(status) => status,
         _ => return None,
@@ -45,57 +52,32 @@ fn check_one(operation: &Operation, expected: Expected, removals: &BTreeMap<File
         Status::NotFound | Status::Exists | Status::NotDirectory | Status::IsDirectory | Status::NotEmpty
             if operation.path().is_some()
                 || operation.pair().is_some()
-                || matches!(operation.action, Action::List { .. }) =>
+                || matches!(operation.action, Action::List { .. } | Action::MakeTemporary { .. }) =>
         {
             None
         }
         Status::NotSupported | Status::NotPermitted if operation.pair().is_some() => None,
         Status::Invalid if matches!(operation.action, Action::ReadLink { .. }) => None,
-        Status::StaleFile | Status::NotFound => {
-            let file = file_of(&operation.action)?;
-            let removed = removals.get(&file).is_some_and(|since| *since <= operation.ended_at);
-            (!removed).then(|| format!("{status}, though nobody removed the file"))
+        Status::StaleFile if uses_handle(&operation.action) => {
+            let forgotten = excused.forgotten.contains(&operation.client);
+            (!forgotten).then(|| "the file is gone, though it was open".to_owned())
         }
+        Status::StaleFile => None,
         _ => Some(format!("an error that no caller should ever see: {status}")),
     }
 }
 
-fn file_of(action: &Action) -> Option<FileId> {
-    match action {
-        Action::Write { file, .. }
-        | Action::Read { file, .. }
-        | Action::Append { file, .. }
-        | Action::StatFile { file }
-        | Action::TruncateFile { file, .. }
-        | Action::Close { file } => Some(*file),
-        _ => None,
-    }
-}
-
-/// For each file: when the first removal began that may have met it.
-fn removals(operations: &[Operation]) -> BTreeMap<FileId, Nanos> {
-    let mut at_path: BTreeMap<_, BTreeSet<FileId>> = BTreeMap::new();
-    for operation in operations {
-        let id = match &operation.outcome {
-            Outcome::Opened(id) => *id,
-            Outcome::Seen(seen) => seen.id,
-            _ => continue,
-        };
-        if let Some(path) = operation.path() {
-            at_path.entry(path).or_default().insert(id);
-        }
-    }
-    let at_path = super::files::after_moves(operations, at_path);
-    let mut removals = BTreeMap::new();
-    for operation in operations.iter().filter(|operation| operation.may_have_happened()) {
-        if let Action::Unlink { path } | Action::Rename { to: path, .. } = &operation.action {
-            for id in at_path.get(path).into_iter().flatten() {
-                let since = removals.entry(*id).or_insert(operation.started_at);
-                *since = operation.started_at.min(*since);
-            }
-        }
-    }
-    removals
+fn uses_handle(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Write { .. }
+            | Action::Read { .. }
+            | Action::Append { .. }
+            | Action::StatFile { .. }
+            | Action::TruncateFile { .. }
+            | Action::LinkOpen { .. }
+            | Action::Close { .. }
+    )
 }
 
 fn silent(operation: &Operation, expected: Expected, gone: &BTreeSet<u32>) -> Option<String> {
@@ -113,10 +95,15 @@ fn silent(operation: &Operation, expected: Expected, gone: &BTreeSet<u32>) -> Op
 mod tests {
     use super::*;
     use crate::history::{History, Path};
+    use wire::FileId;
 
     const EXPECTED: Expected = Expected { healed: 10, duration_max: 100, full: false };
 
     fn run(steps: Vec<(Action, Outcome, Nanos)>, expected: Expected) -> usize {
+        run_with(steps, expected, &BTreeSet::new())
+    }
+
+    fn run_with(steps: Vec<(Action, Outcome, Nanos)>, expected: Expected, forgotten: &BTreeSet<u32>) -> usize {
         let mut history = History::default();
         let mut now = 0;
         for (action, outcome, duration) in steps {
@@ -124,7 +111,7 @@ mod tests {
             now += duration;
             history.finish(index, outcome, now);
         }
-        check(&history.operations, expected, &BTreeSet::new()).len()
+        check(&history.operations, expected, Excused { gone: &BTreeSet::new(), forgotten }).len()
     }
 
     /// Goal: trouble is excused while servers are down, silence and strange errors never are.
@@ -138,7 +125,7 @@ mod tests {
         assert_eq!(run(vec![(stat(), Outcome::Failed(Status::WrongServer), 1)], EXPECTED), 1);
     }
 
-    /// Goal: a file is stale only after somebody may have removed it.
+    /// Goal: an open file is there, whoever unlinks it, unless its client was forgotten.
     #[test]
     fn stale_files() {
         let path = Path::top("f");
@@ -152,8 +139,9 @@ mod tests {
         };
         let opened = (open, Outcome::Opened(FileId(3)), 1);
         let stale = (Action::StatFile { file: FileId(3) }, Outcome::Unknown(Some(Status::StaleFile)), 1);
-        let unlink = (Action::Unlink { path }, Outcome::Unknown(None), 1);
-        assert_eq!(run(vec![opened.clone(), stale.clone()], EXPECTED), 1);
-        assert_eq!(run(vec![opened, unlink, stale], EXPECTED), 0);
+        let unlink = (Action::Unlink { path }, Outcome::Done, 1);
+        let steps = vec![opened, unlink, stale];
+        assert_eq!(run(steps.clone(), EXPECTED), 1);
+        assert_eq!(run_with(steps, EXPECTED, &BTreeSet::from([0])), 0);
     }
 }

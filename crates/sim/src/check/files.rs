@@ -128,6 +128,12 @@ impl<'a> Sorter<'a> {
         let id = match &operation.outcome {
             Outcome::Opened(id) => *id,
             Outcome::Seen(seen) if seen.kind == wire::Kind::File => seen.id,
+            _ if matches!(operation.action, Action::LinkOpen { .. }) => {
+                if let (Action::LinkOpen { file, .. }, true) = (&operation.action, operation.may_have_happened()) {
+                    tenants.ids.insert(*file);
+                }
+                return;
+            }
             Outcome::Unknown(_) => {
                 tenants.unseen |= matches!(operation.action, Action::Open { create: true, .. });
                 return;

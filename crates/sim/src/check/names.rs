@@ -110,6 +110,13 @@ impl Tree {
                     self.refuse(key, Kind::Directory, Status::IsDirectory).map(Some)
                 }
             },
+            Action::LinkOpen { file, mode, path } => match self.key(path)? {
+                None => {
+                    let key = self.make(path, Kind::File, *mode, None);
+                    Ok(self.nodes.get_mut(&key).is_some_and(|node| node.identify(*file)).then_some(key))
+                }
+                Some(_) => Err(Status::Exists),
+            },
             Action::Unlink { path } => {
                 let key = self.existing(path)?;
                 self.refuse(key, Kind::Directory, Status::IsDirectory)?;
@@ -211,6 +218,10 @@ impl Tree {
 
     /// The second step of a stat or chmod.
     fn make_use(&mut self, key: usize, operation: &Operation) -> bool {
+        if key == GONE && matches!(operation.action, Action::ChangeMode { .. }) {
+            // Somebody has it open, so that it is there without a name; nobody will see the mode.
+            return true;
+        }
         if let (Action::ChangeMode { mode, .. }, Some(node)) = (&operation.action, self.nodes.get_mut(&key)) {
             node.mode = *mode;
         }

@@ -1,0 +1,312 @@
+//! What this client has open, file by file, and how its servers learn of it and of closes.
+//!
+//! Opens register at the file's home by themselves. Closes of the last handle of a file are told at once where something
+//! waits for them: sizes to be folded in, much space, or a name that may be gone. Others are collected and ride on later
+//! messages to that server. Nobody waits for any of them.
+//!
+//! Invariants
+//! 1. `number` of an entry is the latest number that a server gave to an open of the file which this client knows of.
+//! 2. A server that has lost its registrations (by a restart, or with the session) is told all entries of its files anew.
+
+use crate::error::Trouble;
+use crate::file::File;
+use crate::servers::Servers;
+use reactor::channel::{Call, Channel};
+use reactor::{Class, LocalFuture, Nanos};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+use wire::limits::CLOSE_COUNT_MAX;
+use wire::messages::{Batch, CloseManyRequest, CloseRequest, Closed, ReclaimReply, ReclaimRequest};
+use wire::{Decode, Encode, FileId, Kind, Operation};
+
+/// Closes to one server that are collected before they are sent by themselves.
+const COLLECTED_COUNT_MAX: usize = 64;
+/// Age from which collected closes ride on the next message to their server, and age at which they leave alone.
+const RIDE_AGE: Nanos = 100_000_000;
+const LEAVE_AGE: Nanos = 1_000_000_000;
+/// First and longest pause before a server is told again what it could not be told.
+const PAUSE_FIRST: Nanos = 50_000_000;
+const PAUSE_MAX: Nanos = 5_000_000_000;
+
+/// A file that is open here.
+struct Opened {
+    handles: u32,
+    number: u64,
+    /// Whether it has no name as far as we know.
+    nameless: bool,
+    /// Names that this client had removed when the file was opened: if there are more now, its own may be among them.
+    removals: u64,
+}
+
+/// Closes that one server has not been told of.
+#[derive(Default)]
+struct Collected {
+    closed: Vec<Closed>,
+    since: Nanos,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct OpenFiles {
+    files: RefCell<BTreeMap<u64, Opened>>,
+    collected: RefCell<BTreeMap<u32, Collected>>,
+    /// Whether anything is collected.
+    any_collected: Cell<bool>,
+    flushing: Cell<bool>,
+    removals: Cell<u64>,
+    /// Per server: how often it lost its registrations.
+    renewals: RefCell<BTreeMap<u32, u64>>,
+    sessions_lost: Cell<u64>,
+}
+
+impl Servers {
+    /// Takes in that a file was opened, or is used here first after it was opened elsewhere.
+    pub(crate) fn note_open(&self, file: FileId, number: u64, nameless: bool) {
+        let removals = self.open_files.removals.get();
+        let mut files = self.open_files.files.borrow_mut();
+        let opened = files.entry(file.0).or_insert(Opened { handles: 0, number, nameless, removals });
+        opened.handles += 1;
+        opened.number = opened.number.max(number);
+    }
+
+    /// Takes in whether an open file has a name.
+    pub(crate) fn note_links(&self, file: FileId, link_count: u32) {
+        if let Some(opened) = self.open_files.files.borrow_mut().get_mut(&file.0) {
+            opened.nameless = link_count == 0;
+        }
+    }
+
+    /// Takes in that a name is about to be removed: what was closed before is to be told before, and what is open may
+    /// have lost its name.
+    pub(crate) async fn note_removal(&self, server: u32) {
+        self.open_files.removals.set(self.open_files.removals.get() + 1);
+        if self.open_files.any_collected.get() {
+            self.send_collected(server).await;
+        }
+    }
+
+    /// How often a server had forgotten this client's session, and so what it had open.
+    pub(crate) fn sessions_lost(&self) -> u64 {
+        self.open_files.sessions_lost.get()
+    }
+
+    /// Makes sure that an open file is registered by this session; a child after fork does that at the first use.
+    pub(crate) async fn adopt(&self, file: &File) {
+        if file.kind == Kind::File && !file.is_registered_by(self.session()) {
+            self.adopt_inherited(file).await;
+        }
+    }
+
+    async fn adopt_inherited(&self, file: &File) {
+        let Ok(home) = self.home_of(file.id) else { return };
+        if !file.register_by(self.session()) {
+            return;
+        }
+        let request = ReclaimRequest { files: Batch(vec![file.id]), last: false };
+        // Where this fails, the operation that needs the file tells why.
+        if let Ok(reply) = self.ask(home, Operation::Reclaim, &request).await
+            && let Ok(reply) = ReclaimReply::from_bytes(&reply.params)
+        {
+            self.note_open(file.id, reply.number, false);
+        }
+    }
+
+    /// Takes in that a handle was closed, `first` only once.
+    pub(crate) async fn note_close(self: &Rc<Self>, file: &File, fold: bool, first: bool) {
+        let Ok(home) = self.home_of(file.id) else { return };
+        let closed = if first { self.let_go(file) } else { None };
+        let large = file.known_size().size.max(file.written_end()) > u64::from(file.layout.chunk_size);
+        match closed {
+            Some((number, waited_for)) if waited_for || fold || large => {
+                self.close_now(home, Closed { file: file.id, number }, fold).await;
+            }
+            Some((number, _)) => self.collect(home, Closed { file: file.id, number }).await,
+            None if fold => self.close_now(home, Closed { file: file.id, number: 0 }, true).await,
+            None => {}
+        }
+    }
+
+    /// One handle less. With the last one: the number to close, and whether somebody may wait for it.
+    fn let_go(&self, file: &File) -> Option<(u64, bool)> {
+        if !file.is_registered_by(self.session()) {
+            return None;
+        }
+        let mut files = self.open_files.files.borrow_mut();
+        let opened = files.get_mut(&file.id.0)?;
+        opened.handles -= 1;
+        if opened.handles > 0 {
+            return None;
+        }
+        let waited_for = opened.nameless || opened.removals != self.open_files.removals.get();
+        let number = opened.number;
+        files.remove(&file.id.0);
+        Some((number, waited_for))
+    }
+
+    async fn close_now(self: &Rc<Self>, home: u32, closed: Closed, fold: bool) {
+        let (servers, channel) = (self.clone(), self.channel(home));
+        let params = CloseRequest { closed: closed.clone(), fold }.to_bytes();
+        let told: LocalFuture<()> = Box::pin(async move {
+            if call(&channel, Operation::Close, params).await.is_err() {
+                servers.collect_again(home, vec![closed]);
+            }
+        });
+        self.start(told).await;
+    }
+
+    async fn collect(self: &Rc<Self>, home: u32, closed: Closed) {
+        let full = {
+            let mut collected = self.open_files.collected.borrow_mut();
+            let collected = collected.entry(home).or_default();
+            if collected.closed.is_empty() {
+                collected.since = self.reactor.now();
+            }
+            collected.closed.push(closed);
+            collected.closed.len() >= COLLECTED_COUNT_MAX
+        };
+        self.open_files.any_collected.set(true);
+        if full {
+            self.send_collected(home).await;
+        } else if !self.open_files.flushing.replace(true) {
+            self.start_flushing();
+        }
+    }
+
+    /// What could not be told is told later, unless there is far too much of it: then it ends with the session.
+    fn collect_again(&self, home: u32, closed: Vec<Closed>) {
+        let mut collected = self.open_files.collected.borrow_mut();
+        let collected = collected.entry(home).or_default();
+        if collected.closed.len() + closed.len() <= CLOSE_COUNT_MAX {
+            collected.closed.extend(closed);
+            collected.since = self.reactor.now();
+            self.open_files.any_collected.set(true);
+        }
+    }
+
+    /// Sends what rides on a message to a server, before that message.
+    pub(crate) async fn send_due(&self, server: u32) {
+        if !self.open_files.any_collected.get() {
+            return;
+        }
+        let oldest = self.reactor.now().saturating_sub(RIDE_AGE);
+        let due = self.open_files.collected.borrow().get(&server).is_some_and(|collected| collected.since <= oldest);
+        if due {
+            self.send_collected(server).await;
+        }
+    }
+
+    async fn send_collected(&self, server: u32) {
+        let taken = {
+            let mut collected = self.open_files.collected.borrow_mut();
+            let taken = collected.remove(&server).map(|collected| collected.closed).unwrap_or_default();
+            self.open_files.any_collected.set(!collected.is_empty());
+            taken
+        };
+        let Some(servers) = self.own.upgrade().filter(|_| !taken.is_empty()) else { return };
+        let channel = self.channel(server);
+        let told: LocalFuture<()> = Box::pin(async move {
+            let params = CloseManyRequest { closed: Batch(taken.clone()) }.to_bytes();
+            if call(&channel, Operation::CloseMany, params).await.is_err() {
+                servers.collect_again(server, taken);
+            }
+        });
+        self.start(told).await;
+    }
+
+    /// Puts a request on the wire now, before what comes next, and leaves it to itself.
+    async fn start(&self, mut told: LocalFuture<()>) {
+        let done = poll_fn(|context| Poll::Ready(told.as_mut().poll(context).is_ready())).await;
+        if !done {
+            self.reactor.spawn(Class::Metadata, told);
+        }
+    }
+
+    /// Sends collected closes when nothing comes along for them to ride on.
+    fn start_flushing(&self) {
+        let (own, reactor) = (self.own.clone(), self.reactor.clone());
+        self.reactor.spawn(Class::Background, async move {
+            loop {
+                reactor.sleep(LEAVE_AGE).await;
+                let Some(servers) = own.upgrade() else { return };
+                let waiting: Vec<u32> = servers.open_files.collected.borrow().keys().copied().collect();
+                if waiting.is_empty() {
+                    servers.open_files.flushing.set(false);
+                    return;
+                }
+                for server in waiting {
+                    servers.send_collected(server).await;
+                }
+            }
+        });
+    }
+
+    /// A server has lost its registrations: it is told what is open here.
+    pub(crate) fn renewed(self: &Rc<Self>, server: u32, session_known: bool) {
+        if !session_known {
+            self.open_files.sessions_lost.set(self.open_files.sessions_lost.get() + 1);
+        }
+        let count = {
+            let mut renewals = self.open_files.renewals.borrow_mut();
+            let count = renewals.entry(server).or_default();
+            *count += 1;
+            *count
+        };
+        let (own, reactor) = (Rc::downgrade(self), self.reactor.clone());
+        self.reactor.spawn(Class::Metadata, async move {
+            let mut pause = PAUSE_FIRST;
+            while let Some(servers) = own.upgrade() {
+                let outdated = servers.open_files.renewals.borrow().get(&server) != Some(&count);
+                if outdated || servers.reclaim(server).await.is_ok() {
+                    return;
+                }
+                drop(servers);
+                reactor.sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+        });
+    }
+
+    async fn reclaim(&self, server: u32) -> Result<(), Trouble> {
+        let ids = || self.open_files.files.borrow().keys().map(|id| FileId(*id)).collect::<Vec<_>>();
+        let files: Vec<FileId> = ids().into_iter().filter(|id| self.cluster.home_of(*id) == Some(server)).collect();
+        let mut pages: Vec<&[FileId]> = files.chunks(CLOSE_COUNT_MAX).collect();
+        if pages.is_empty() {
+            pages.push(&[]);
+        }
+        let page_count = pages.len();
+        for (index, page) in pages.into_iter().enumerate() {
+            let request = ReclaimRequest { files: Batch(page.to_vec()), last: index + 1 == page_count };
+            let reply = call(&self.channel(server), Operation::Reclaim, request.to_bytes()).await?;
+            let reply = ReclaimReply::from_bytes(&reply.params);
+            let reply = reply.map_err(|malformed| Trouble::malformed(Operation::Reclaim, server, malformed))?;
+            self.note_reclaimed(server, page, reply.number);
+        }
+        Ok(())
+    }
+
+    /// What was closed while it was being reclaimed is closed once more.
+    fn note_reclaimed(&self, server: u32, page: &[FileId], number: u64) {
+        let mut gone = Vec::new();
+        for file in page {
+            match self.open_files.files.borrow_mut().get_mut(&file.0) {
+                Some(opened) => opened.number = opened.number.max(number),
+                None => gone.push(Closed { file: *file, number }),
+            }
+        }
+        if !gone.is_empty() {
+            self.collect_again(server, gone);
+        }
+    }
+}
+
+/// A request that is no part of any operation, and counts as no round trip of one.
+async fn call(
+    channel: &Channel,
+    operation: Operation,
+    params: Vec<u8>,
+) -> Result<reactor::channel::Reply, reactor::channel::Failure> {
+    channel.call(Call { operation, params, body: &[], place: Vec::new(), deadline: None }).await
+}
