@@ -143,6 +143,11 @@ fn contents_match_a_plain_vector() {
         let size = reader.get(async |fs| fs.stat(b"file").await).expect("is there").size;
         assert_eq!(size, model.len() as u64);
         writer.get(async |fs| fs.unlink(b"file").await).expect("removed");
+        reader.get(async move |fs| {
+            let seen = fs.stat_file(&other).await.expect("it is open");
+            assert_eq!((seen.link_count, seen.size), (0, size));
+            fs.close(&other).await;
+        });
         let emptied = stage.world.run_until(|| stage.chunk_count() == 0, 60 * common::SECOND);
         assert!(emptied, "chunks are left after unlink");
     }
