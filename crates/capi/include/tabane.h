@@ -105,6 +105,91 @@ int tabane_closedir(struct tabane_directory *directory);
 int tabane_readdir_index(const char *path, int index, void *context, tabane_filler filler);
 
 /*
+ The value of an extended attribute of what a path leads to. Returns its size; a `size` of 0 asks for that alone.
+
+ `path` and `name` are NUL-terminated strings; `value` points to `size` writable bytes.
+ */
+ssize_t tabane_getxattr(const char *path, const char *name, void *value, size_t size);
+
+/*
+ As `tabane_getxattr`; of a symbolic link, its own.
+
+ As there.
+ */
+ssize_t tabane_lgetxattr(const char *path, const char *name, void *value, size_t size);
+
+/*
+ As `tabane_getxattr`, of an open file.
+
+ `name` is a NUL-terminated string; `value` points to `size` writable bytes.
+ */
+ssize_t tabane_fgetxattr(int descriptor, const char *name, void *value, size_t size);
+
+/*
+ Sets an extended attribute of what a path leads to. `flags`: XATTR_CREATE, XATTR_REPLACE or 0.
+
+ `path` and `name` are NUL-terminated strings; `value` points to `size` readable bytes.
+ */
+int tabane_setxattr(const char *path, const char *name, const void *value, size_t size, int flags);
+
+/*
+ As `tabane_setxattr`; of a symbolic link, its own.
+
+ As there.
+ */
+int tabane_lsetxattr(const char *path, const char *name, const void *value, size_t size, int flags);
+
+/*
+ As `tabane_setxattr`, of an open file.
+
+ `name` is a NUL-terminated string; `value` points to `size` readable bytes.
+ */
+int tabane_fsetxattr(int descriptor, const char *name, const void *value, size_t size, int flags);
+
+/*
+ The names of the extended attributes of what a path leads to, each with a NUL behind it. Returns the size of the
+ list; a `size` of 0 asks for that alone.
+
+ `path` is a NUL-terminated string; `list` points to `size` writable bytes.
+ */
+ssize_t tabane_listxattr(const char *path, char *list, size_t size);
+
+/*
+ As `tabane_listxattr`; of a symbolic link, its own.
+
+ As there.
+ */
+ssize_t tabane_llistxattr(const char *path, char *list, size_t size);
+
+/*
+ As `tabane_listxattr`, of an open file.
+
+ `list` points to `size` writable bytes.
+ */
+ssize_t tabane_flistxattr(int descriptor, char *list, size_t size);
+
+/*
+ Removes an extended attribute of what a path leads to.
+
+ `path` and `name` are NUL-terminated strings.
+ */
+int tabane_removexattr(const char *path, const char *name);
+
+/*
+ As `tabane_removexattr`; of a symbolic link, its own.
+
+ As there.
+ */
+int tabane_lremovexattr(const char *path, const char *name);
+
+/*
+ As `tabane_removexattr`, of an open file.
+
+ `name` is a NUL-terminated string.
+ */
+int tabane_fremovexattr(int descriptor, const char *name);
+
+/*
  Opens a file as open(2) does. `mode` counts with O_CREAT only, and is always passed. Returns a descriptor.
 
  `path` is a NUL-terminated string.
@@ -559,6 +644,91 @@ int tabane_ftruncate(int descriptor, off_t size);
  `path` is a NUL-terminated string; `place` may be written.
  */
 int tabane_statvfs(const char *path, struct statvfs *place);
+
+/*
+ The value of an extended attribute of what a path leads to. Returns its size; a `size` of 0 asks for that alone.
+
+ `path` and `name` are NUL-terminated strings; `value` points to `size` writable bytes.
+ */
+ssize_t tabane_getxattr(const char *path, const char *name, void *value, size_t size);
+
+/*
+ As `tabane_getxattr`; of a symbolic link, its own.
+
+ As there.
+ */
+ssize_t tabane_lgetxattr(const char *path, const char *name, void *value, size_t size);
+
+/*
+ As `tabane_getxattr`, of an open file.
+
+ `name` is a NUL-terminated string; `value` points to `size` writable bytes.
+ */
+ssize_t tabane_fgetxattr(int descriptor, const char *name, void *value, size_t size);
+
+/*
+ Sets an extended attribute of what a path leads to. `flags`: XATTR_CREATE, XATTR_REPLACE or 0.
+
+ `path` and `name` are NUL-terminated strings; `value` points to `size` readable bytes.
+ */
+int tabane_setxattr(const char *path, const char *name, const void *value, size_t size, int flags);
+
+/*
+ As `tabane_setxattr`; of a symbolic link, its own.
+
+ As there.
+ */
+int tabane_lsetxattr(const char *path, const char *name, const void *value, size_t size, int flags);
+
+/*
+ As `tabane_setxattr`, of an open file.
+
+ `name` is a NUL-terminated string; `value` points to `size` readable bytes.
+ */
+int tabane_fsetxattr(int descriptor, const char *name, const void *value, size_t size, int flags);
+
+/*
+ The names of the extended attributes of what a path leads to, each with a NUL behind it. Returns the size of the
+ list; a `size` of 0 asks for that alone.
+
+ `path` is a NUL-terminated string; `list` points to `size` writable bytes.
+ */
+ssize_t tabane_listxattr(const char *path, char *list, size_t size);
+
+/*
+ As `tabane_listxattr`; of a symbolic link, its own.
+
+ As there.
+ */
+ssize_t tabane_llistxattr(const char *path, char *list, size_t size);
+
+/*
+ As `tabane_listxattr`, of an open file.
+
+ `list` points to `size` writable bytes.
+ */
+ssize_t tabane_flistxattr(int descriptor, char *list, size_t size);
+
+/*
+ Removes an extended attribute of what a path leads to.
+
+ `path` and `name` are NUL-terminated strings.
+ */
+int tabane_removexattr(const char *path, const char *name);
+
+/*
+ As `tabane_removexattr`; of a symbolic link, its own.
+
+ As there.
+ */
+int tabane_lremovexattr(const char *path, const char *name);
+
+/*
+ As `tabane_removexattr`, of an open file.
+
+ `name` is a NUL-terminated string.
+ */
+int tabane_fremovexattr(int descriptor, const char *name);
 
 /*
  Starts a listing. NULL and errno on failure.

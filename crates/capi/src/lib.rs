@@ -8,6 +8,7 @@
 
 mod convert;
 mod directories;
+mod extended;
 mod files;
 mod inodes;
 mod listing;

@@ -145,6 +145,22 @@ blocking! {
     fn chown(path: &[u8], uid: Option<u32>, gid: Option<u32>) -> Result<Attributes>;
     /// See `FileSystem::utimens`.
     fn utimens(path: &[u8], atime: Timestamp, mtime: Timestamp) -> Result<Attributes>;
+    /// See `FileSystem::get_extended`.
+    fn get_extended(path: &[u8], follow: bool, name: &[u8]) -> Result<Vec<u8>>;
+    /// See `FileSystem::set_extended`.
+    fn set_extended(path: &[u8], follow: bool, name: &[u8], value: &[u8], flags: u32) -> Result<()>;
+    /// See `FileSystem::list_extended`.
+    fn list_extended(path: &[u8], follow: bool) -> Result<Vec<u8>>;
+    /// See `FileSystem::remove_extended`.
+    fn remove_extended(path: &[u8], follow: bool, name: &[u8]) -> Result<()>;
+    /// See `FileSystem::get_file_extended`.
+    fn get_file_extended(file: &File, name: &[u8]) -> Result<Vec<u8>>;
+    /// See `FileSystem::set_file_extended`.
+    fn set_file_extended(file: &File, name: &[u8], value: &[u8], flags: u32) -> Result<()>;
+    /// See `FileSystem::list_file_extended`.
+    fn list_file_extended(file: &File) -> Result<Vec<u8>>;
+    /// See `FileSystem::remove_file_extended`.
+    fn remove_file_extended(file: &File, name: &[u8]) -> Result<()>;
     /// See `FileSystem::mkdir`.
     fn mkdir(path: &[u8], mode: u32) -> Result<Attributes>;
     /// See `FileSystem::create_all`.

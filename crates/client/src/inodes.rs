@@ -223,7 +223,7 @@ async fn inspect(servers: &Servers, target: &Target, operation: Operation, follo
 }
 
 /// Id and kind of a target, for operations that go to the inode's home next.
-async fn inspect_id(servers: &Servers, target: &Target, follow: bool) -> Attempt<Step<(FileId, Kind)>> {
+pub(crate) async fn inspect_id(servers: &Servers, target: &Target, follow: bool) -> Attempt<Step<(FileId, Kind)>> {
     if let Target::Itself(directory) = target {
         return Ok(Step::Done((directory.id, Kind::Directory)));
     }

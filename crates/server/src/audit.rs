@@ -12,6 +12,8 @@ use wire::{FileId, Kind};
 pub struct Audit {
     pub dentries: u64,
     pub inodes: u64,
+    /// Extended attributes.
+    pub extended: u64,
     /// Chunks in the store.
     pub chunks: u64,
     /// Files that the store remembers anything of.
@@ -52,6 +54,7 @@ pub fn audit(core: &Core) -> Audit {
         unreclaimed,
         dentries: tables.names.count(),
         inodes: tables.inodes.count(),
+        extended: tables.extended.count(),
         chunks: usage.chunks,
         files: usage.files,
         bytes_used: usage.size - usage.free,
@@ -120,6 +123,9 @@ fn check_names(core: &Core, audit: &mut Audit) {
 
 fn check_inodes(core: &Core, audit: &mut Audit) {
     let tables = core.tables.borrow();
+    for file in tables.extended.files_from(0).filter(|file| tables.inodes.get(*file).is_none()) {
+        audit.errors.push(format!("extended attributes of file {file} are here, but its inode is gone"));
+    }
     for inode in tables.inodes.iter() {
         let id = inode.attributes.id;
         audit.announced += inode.announced().len() as u64;

@@ -79,6 +79,11 @@ async fn run(core: &Rc<Core>) -> Result<(), StoreError> {
         writer.check()?;
         core.reactor.yield_now().await;
     }
+    let mut from = 0;
+    while let Some(next) = extended_step(core, &mut writer, from)? {
+        from = next;
+        core.reactor.yield_now().await;
+    }
     let mut from = Some(WalkPosition::default());
     while let Some(place) = from {
         from = core.tables.borrow().names.walk_step(place, STEP_COUNT, &mut |parent, entry| {
@@ -130,6 +135,17 @@ fn session_step(core: &Rc<Core>, writer: &mut Writer, session: u64) -> Result<()
         writer.put(&Record::Outcome { session, sequence, reply });
     });
     writer.check()
+}
+
+/// The extended attributes of the first inode from `from` on that has any; the next place to go on at.
+fn extended_step(core: &Rc<Core>, writer: &mut Writer, from: u64) -> Result<Option<u64>, StoreError> {
+    let tables = core.tables.borrow();
+    let Some(file) = tables.extended.files_from(from).next() else { return Ok(None) };
+    for (name, value) in tables.extended.of_inode(file) {
+        writer.put(&Record::ExtendedPut { file, name, value });
+    }
+    writer.check()?;
+    Ok(Some(file.0 + 1))
 }
 
 struct Writer {

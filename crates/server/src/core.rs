@@ -38,6 +38,8 @@ pub struct Core {
     pub tables: RefCell<Tables>,
     /// Turns at files and directories: gathers, truncates, appends, explicit times and removals of one go one by one.
     pub turns: Turns,
+    /// Turns of sessions at sending the value of an extended attribute.
+    pub value_turns: Turns,
     pub peers: Peers,
     /// Gathers that have not started yet: who comes now may share them.
     pub gathers: RefCell<FastMap<u64, Notice<Gathered>>>,
@@ -92,6 +94,7 @@ impl Core {
             store,
             tables: RefCell::new(tables),
             turns: Turns::default(),
+            value_turns: Turns::default(),
             peers,
             gathers: RefCell::default(),
             folds: RefCell::default(),

@@ -24,8 +24,8 @@ pub mod kind {
     pub const NUMBERS: u8 = 76;
     pub const PREPARED_PUT: u8 = 80;
     pub const PREPARED_DELETE: u8 = 81;
-    /// Kept for extended attributes.
-    pub const EXTENDED_ATTRIBUTE_FIRST: u8 = 88;
+    pub const EXTENDED_PUT: u8 = 88;
+    pub const EXTENDED_DELETE: u8 = 89;
     /// Kept for byte-range locks.
     pub const LOCK_FIRST: u8 = 96;
     pub const LINKABLE_PUT: u8 = 100;
@@ -81,6 +81,16 @@ pub enum Record<'a> {
     },
     /// The file was made without a name and may be given one. Ends with its first name, and with the inode.
     LinkablePut(FileId),
+    /// An extended attribute.
+    ExtendedPut {
+        file: FileId,
+        name: &'a [u8],
+        value: &'a [u8],
+    },
+    ExtendedDelete {
+        file: FileId,
+        name: &'a [u8],
+    },
     /// No number or generation from these on was given out before.
     Numbers {
         number_limit: u64,
@@ -108,6 +118,8 @@ impl Record<'_> {
             Record::PreparedPut { .. } => kind::PREPARED_PUT,
             Record::PreparedDelete { .. } => kind::PREPARED_DELETE,
             Record::LinkablePut(_) => kind::LINKABLE_PUT,
+            Record::ExtendedPut { .. } => kind::EXTENDED_PUT,
+            Record::ExtendedDelete { .. } => kind::EXTENDED_DELETE,
             Record::Numbers { .. } => kind::NUMBERS,
         })
     }
@@ -153,6 +165,15 @@ impl Record<'_> {
             Record::PreparedDelete { coordinator, number } => {
                 coordinator.encode(out);
                 number.encode(out);
+            }
+            Record::ExtendedPut { file, name, value } => {
+                file.encode(out);
+                name.encode(out);
+                out.extend_from_slice(value);
+            }
+            Record::ExtendedDelete { file, name } => {
+                file.encode(out);
+                out.extend_from_slice(name);
             }
             Record::Numbers { number_limit, generation_limit } => {
                 number_limit.encode(out);
@@ -203,6 +224,12 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<Record<'a>, Malformed> {
             Record::PreparedDelete { coordinator: Decode::decode(&mut input)?, number: Decode::decode(&mut input)? }
         }
         kind::LINKABLE_PUT => Record::LinkablePut(Decode::decode(&mut input)?),
+        kind::EXTENDED_PUT => Record::ExtendedPut {
+            file: Decode::decode(&mut input)?,
+            name: Decode::decode(&mut input)?,
+            value: rest(&mut input)?,
+        },
+        kind::EXTENDED_DELETE => Record::ExtendedDelete { file: Decode::decode(&mut input)?, name: rest(&mut input)? },
         kind::MARK_DELETE => Record::MarkDelete(Decode::decode(&mut input)?),
         kind::NUMBERS => {
             Record::Numbers { number_limit: Decode::decode(&mut input)?, generation_limit: Decode::decode(&mut input)? }
@@ -276,6 +303,8 @@ mod tests {
             Record::PreparedPut { coordinator: 1, number: 3, change: Change::Link { file, up: true } },
             Record::PreparedDelete { coordinator: 1, number: 2 },
             Record::LinkablePut(FileId(5)),
+            Record::ExtendedPut { file, name: b"user.name", value: b"value" },
+            Record::ExtendedDelete { file, name: b"user.name" },
             Record::Numbers { number_limit: 1 << 50, generation_limit: 9 },
         ]
     }

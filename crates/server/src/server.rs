@@ -15,7 +15,7 @@ use crate::{checkpoint, metrics, open_files, report};
 use reactor::{Class, Listener, Nanos, Reactor, ServeOptions, Storage};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use wire::limits::{OUTCOME_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW};
+use wire::limits::{EXTENDED_SIZE_MAX, OUTCOME_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW};
 use wire::{Attributes, FileId, Kind};
 
 /// Sessions that are remembered for each connection that there may be.
@@ -132,6 +132,7 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         ("requests under way", options.connections_max as u64 * window * 2048),
         ("listings on their way", handlers::LISTING_BYTES_MAX + options.connections_max as u64 * window * 8192),
         ("open files", open_files::TOTAL_COUNT_MAX as u64 * open_files::REGISTRATION_SIZE),
+        ("values of extended attributes on their way", (options.connections_max * EXTENDED_SIZE_MAX * 2) as u64),
         ("counters and samples", Statistics::memory_max()),
     ];
     if peers > 0 {

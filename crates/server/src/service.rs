@@ -172,6 +172,18 @@ impl Front {
                     core.reactor.spawn(Class::Metadata, front.list_later(incoming, caller.deadline, started, resolved));
                 }
             },
+            Operation::GetAttribute => {
+                let result = handlers::get_extended(core, &caller, &incoming.params);
+                self.answer_with_body(incoming, result, started);
+            }
+            Operation::ListAttributes => {
+                let result = handlers::list_extended(core, &caller, &incoming.params);
+                self.answer_with_body(incoming, result, started);
+            }
+            Operation::SetAttribute => {
+                let front = self.clone();
+                core.reactor.spawn(Class::Metadata, front.set_extended(incoming, caller, started));
+            }
             Operation::Statistics => {
                 let result = statistics(core, &incoming.params);
                 self.answer_with_body(incoming, result, started);
@@ -281,6 +293,14 @@ impl Front {
 
     async fn write(self: Rc<Self>, mut incoming: Incoming, caller: Caller, started: Nanos) {
         match handlers::write(&self.core, &caller, &mut incoming).await {
+            Ok(reply) => self.finish(incoming, &caller, Ok(&reply), started),
+            Err(WriteEnd::Failed(failure)) => self.finish(incoming, &caller, Err(&failure), started),
+            Err(WriteEnd::Disconnected) => self.abandon(incoming, &caller, started),
+        }
+    }
+
+    async fn set_extended(self: Rc<Self>, mut incoming: Incoming, caller: Caller, started: Nanos) {
+        match handlers::set_extended(&self.core, &caller, &mut incoming).await {
             Ok(reply) => self.finish(incoming, &caller, Ok(&reply), started),
             Err(WriteEnd::Failed(failure)) => self.finish(incoming, &caller, Err(&failure), started),
             Err(WriteEnd::Disconnected) => self.abandon(incoming, &caller, started),

@@ -6,6 +6,7 @@
 //! 2. Numbers below `number_limit` and generations below `generation_limit` may have been given out; those from the
 //!    limits on were not. A restart goes on from the limits.
 
+use crate::extended::Extended;
 use crate::inodes::Inodes;
 use crate::intents::Intent;
 use crate::locks::Locks;
@@ -35,6 +36,7 @@ pub struct Mark {
 pub struct Tables {
     pub names: Names,
     pub inodes: Inodes,
+    pub extended: Extended,
     pub sessions: Sessions<Incoming>,
     pub intents: BTreeMap<u64, Intent>,
     /// Ids of removed directories.
@@ -59,6 +61,7 @@ impl Tables {
         Tables {
             names: Names::default(),
             inodes: Inodes::default(),
+            extended: Extended::default(),
             sessions: Sessions::new(session_count_max),
             intents: BTreeMap::new(),
             tombstones: FastMap::default(),
@@ -89,6 +92,7 @@ impl Tables {
             Record::InodeDelete(id) => {
                 self.open.note_no_orphan(id);
                 self.inodes.remove(id);
+                self.extended.remove_inode(id);
             }
             Record::SessionPut(session) => self.sessions.add(session, replaying.unwrap_or(0)),
             Record::SessionDelete(session) => {
@@ -127,6 +131,8 @@ impl Tables {
                     change.unlock(&mut self.locks);
                 }
             }
+            Record::ExtendedPut { file, name, value } => self.extended.put(file, name, value),
+            Record::ExtendedDelete { file, name } => self.extended.remove(file, name),
             Record::Numbers { number_limit, generation_limit } => {
                 self.number_limit = self.number_limit.max(number_limit);
                 self.generation_limit = self.generation_limit.max(generation_limit);

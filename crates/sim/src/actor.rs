@@ -83,7 +83,10 @@ fn refusal(status: Status) -> Outcome {
 
 /// An operation on an open file may have happened in part before it failed.
 fn file_refusal(status: Status) -> Outcome {
-    Outcome::Unknown(Some(status))
+    match status {
+        Status::NoAttribute | Status::Exists => Outcome::Failed(status),
+        _ => Outcome::Unknown(Some(status)),
+    }
 }
 
 fn seen(attributes: &Attributes) -> Outcome {
@@ -230,6 +233,17 @@ impl Client {
     async fn contents(&self, action: &Action, file: &File) -> client::Result<Outcome> {
         let file_system = &self.file_system;
         match *action {
+            Action::SetExtended { ref name, tag, size, flags, .. } => {
+                let value = crate::check::extended::value(tag, size);
+                file_system.set_file_extended(file, name.as_bytes(), &value, flags).await.map(|()| Outcome::Done)
+            }
+            Action::GetExtended { ref name, .. } => {
+                file_system.get_file_extended(file, name.as_bytes()).await.map(Outcome::Bytes)
+            }
+            Action::ListExtended { .. } => file_system.list_file_extended(file).await.map(Outcome::Bytes),
+            Action::RemoveExtended { ref name, .. } => {
+                file_system.remove_file_extended(file, name.as_bytes()).await.map(|()| Outcome::Done)
+            }
             Action::Write { tag, .. } if self.sabotage == Sabotage::LoseWrites && tag % 8 == 0 => Ok(Outcome::Done),
             Action::Write { offset, size, tag, .. } => {
                 let mut bytes = vec![0; size as usize];

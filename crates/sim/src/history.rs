@@ -150,6 +150,25 @@ pub enum Action {
         file: FileId,
         size: u64,
     },
+    /// The value is that of `check::extended::value`.
+    SetExtended {
+        file: FileId,
+        name: String,
+        tag: Tag,
+        size: u64,
+        flags: u32,
+    },
+    GetExtended {
+        file: FileId,
+        name: String,
+    },
+    ListExtended {
+        file: FileId,
+    },
+    RemoveExtended {
+        file: FileId,
+        name: String,
+    },
     /// Sends the handle's close; nothing is told about it.
     Close {
         file: FileId,

@@ -16,3 +16,4 @@ pub mod profile;
 pub mod random;
 pub mod run;
 pub mod workload;
+pub mod workload_extended;

@@ -8,6 +8,7 @@ use crate::nemesis::{Nemesis, Strike};
 use crate::profile::{Profile, SECOND, Sabotage, Wishes};
 use crate::random::Random;
 use crate::workload::{self, Plan, Worker};
+use crate::workload_extended::NAMES;
 use reactor::sim::{CrashKind, NodeId};
 use reactor::{Class, Nanos};
 use server::Audit;
@@ -346,7 +347,7 @@ fn is_clean(audit: &Audit, has_root: bool) -> bool {
         [audit.dentries, audit.chunks, audit.sessions, audit.intents, audit.marks, audit.announced, audit.active];
     left.iter().all(|count| *count == 0)
         && audit.inodes == u64::from(has_root)
-        && audit.bytes_used + audit.prepared + audit.open_files + audit.orphans == 0
+        && audit.bytes_used + audit.prepared + audit.open_files + audit.orphans + audit.extended == 0
         && audit.errors.is_empty()
 }
 
@@ -382,6 +383,10 @@ async fn inspect_file(client: &Client, path: Path, touched: &BTreeMap<FileId, BT
     let Some(handle) = client.perform(open, &spelling).await else { return };
     let (file, chunk_size) = (handle.file.id, handle.file.layout.chunk_size);
     client.perform_on(Action::StatFile { file }, &handle).await;
+    client.perform_on(Action::ListExtended { file }, &handle).await;
+    for name in NAMES.map(str::to_owned) {
+        client.perform_on(Action::GetExtended { file, name }, &handle).await;
+    }
     let size = u64::from(chunk_size);
     let Some(chunks) = touched.get(&file) else {
         client.perform_on(Action::Read { file, chunk_size, offset: 0, size: 1 << 20 }, &handle).await;

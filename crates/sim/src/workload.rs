@@ -46,7 +46,7 @@ impl Plan {
         left > 0
     }
 
-    fn tag(&self) -> Tag {
+    pub(crate) fn tag(&self) -> Tag {
         self.next_tag.replace(self.next_tag.get() + 1)
     }
 
@@ -208,7 +208,7 @@ impl Worker {
         self.handles.push(handle);
     }
 
-    fn some_handle(&mut self) -> Handle {
+    pub(crate) fn some_handle(&mut self) -> Handle {
         self.random.choose(&self.handles).clone()
     }
 
@@ -262,7 +262,7 @@ impl Worker {
     }
 
     /// Performs an operation on an open file, which is let go of when it turns out to be gone.
-    async fn work_on(&mut self, action: Action, handle: &Handle) {
+    pub(crate) async fn work_on(&mut self, action: Action, handle: &Handle) {
         if !self.client.perform_on(action, handle).await {
             self.handles.retain(|other| other.file.id != handle.file.id);
         }
@@ -281,6 +281,9 @@ impl Worker {
     }
 
     async fn on_handle(&mut self) {
+        if self.random.percent(30) {
+            return self.on_extended().await;
+        }
         let handle = self.some_handle();
         if let Some(mode) = handle.nameless.filter(|_| self.random.percent(60)) {
             return self.link_open(&handle, mode).await;

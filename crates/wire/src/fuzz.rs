@@ -91,5 +91,10 @@ decoders!(
     ReclaimReply,
     MakeTemporaryRequest,
     LinkOpenRequest,
+    GetExtendedRequest,
+    SetExtendedRequest,
+    ListExtendedRequest,
+    ExtendedReply,
+    RemoveExtendedRequest,
     Vec<u64>,
 );

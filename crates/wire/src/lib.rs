@@ -12,6 +12,7 @@ pub mod identity;
 pub mod layout;
 pub mod limits;
 pub mod messages;
+mod messages_extended;
 mod messages_open;
 mod messages_rights;
 pub mod names;

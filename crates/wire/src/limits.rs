@@ -16,6 +16,11 @@ pub const BODY_SIZE_MAX: usize = 64 << 20;
 /// Pieces (ranges within chunks) that one read or write request may name.
 pub const PIECE_COUNT_MAX: usize = 1024;
 
+/// Longest name of an extended attribute, name space included, in bytes.
+pub const EXTENDED_NAME_SIZE_MAX: usize = 255;
+/// Largest value of an extended attribute, and most bytes of all names and values of one inode.
+pub const EXTENDED_SIZE_MAX: usize = 64 << 10;
+
 /// Smallest and largest chunk size, in bytes.
 pub const CHUNK_SIZE_MIN: u32 = 4096;
 pub const CHUNK_SIZE_MAX: u32 = 64 << 20;

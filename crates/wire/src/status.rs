@@ -73,6 +73,8 @@ statuses! {
     /// The entry's inode lives on another server; the caller asks that one by the file id in the reply.
     Elsewhere = 38, 66, "inode lives on another server";
     TooManyOpen = 48, 24, "too many open files: close some";
+    OutOfRange = 52, 34, "name or value does not fit the range or the buffer";
+    ArgumentTooLarge = 53, 7, "argument too large";
 }
 
 impl std::fmt::Display for Status {

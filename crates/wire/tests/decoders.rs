@@ -88,6 +88,13 @@ fn seeds() -> Vec<Vec<u8>> {
         }
         .to_bytes(),
         ErrorDetail { id: FileId(1), text: b"why" }.to_bytes(),
+        SetExtendedRequest {
+            file: FileId(77),
+            name: ExtendedName::new(b"user.some").unwrap(),
+            flags: extended_flags::CREATE,
+        }
+        .to_bytes(),
+        GetExtendedRequest { file: FileId(77), name: ExtendedName::new(b"user.some").unwrap(), size_max: 9 }.to_bytes(),
         Header::new(FrameKind::Request, 13).to_array().to_vec(),
         vec![1u64, 2, 3].to_bytes(),
         LinkOpenRequest { file: FileId(7), to: other }.to_bytes(),

@@ -1,5 +1,6 @@
 /* Every function of tabane.h: what it does and how it fails. */
 #include <fcntl.h>
+#include <sys/xattr.h>
 #include <tabane.h>
 
 #include "check.h"
@@ -196,6 +197,44 @@ static void directories(void) {
     FAILS(tabane_rmdir("/"), EBUSY);
 }
 
+static void extended(void) {
+    char place[100];
+    int fd = tabane_open("/d/file", O_RDWR, 0);
+    FAILS(tabane_getxattr("/d/file", "user.a", place, 100), ENODATA);
+    CHECK(tabane_listxattr("/d/file", place, 100) == 0);
+    CHECK(tabane_setxattr("/d/file", "user.a", "value", 5, 0) == 0);
+    FAILS(tabane_setxattr("/d/file", "user.a", "value", 5, XATTR_CREATE), EEXIST);
+    FAILS(tabane_fsetxattr(fd, "user.b", "", 0, XATTR_REPLACE), ENODATA);
+    CHECK(tabane_fsetxattr(fd, "user.b", "", 0, XATTR_CREATE) == 0);
+    FAILS(tabane_setxattr("/d/file", "user.b", "", 0, 3), EINVAL);
+    CHECK(tabane_getxattr("/d/file", "user.a", place, 100) == 5 && memcmp(place, "value", 5) == 0);
+    CHECK(tabane_getxattr("/d/file", "user.a", NULL, 0) == 5 && tabane_fgetxattr(fd, "user.b", place, 1) == 0);
+    FAILS(tabane_getxattr("/d/file", "user.a", place, 4), ERANGE);
+    CHECK(tabane_flistxattr(fd, place, 100) == 14 && memcmp(place, "user.a\0user.b", 14) == 0);
+    CHECK(tabane_listxattr("/d/file", NULL, 0) == 14);
+    FAILS(tabane_listxattr("/d/file", place, 13), ERANGE);
+    FAILS(tabane_setxattr("/d/file", "other.a", "", 0, 0), EOPNOTSUPP);
+    FAILS(tabane_setxattr("/d/file", "system.posix_acl_access", "", 0, 0), EOPNOTSUPP);
+    FAILS(tabane_setxattr("/d/file", "user.", "", 0, 0), EINVAL);
+    FAILS(tabane_setxattr("/d/file", "", "", 0, 0), ERANGE);
+    FAILS(tabane_lsetxattr("/d/link", "user.a", "", 0, 0), EPERM);
+    FAILS(tabane_lgetxattr("/d/link", "user.a", place, 100), ENODATA);
+    CHECK(tabane_llistxattr("/d/link", place, 100) == 0);
+    static char large[65537];
+    memset(large, 'x', sizeof(large));
+    FAILS(tabane_setxattr("/d/file", "user.large", large, 65537, 0), E2BIG);
+    CHECK(tabane_setxattr("/d", "user.large", large, 65536, 0) == 0);
+    FAILS(tabane_setxattr("/d", "user.more", large, 65536, 0), ENOSPC);
+    static char back[65536];
+    CHECK(tabane_getxattr("/d", "user.large", back, 65536) == 65536 && memcmp(back, large, 65536) == 0);
+    CHECK(tabane_removexattr("/d", "user.large") == 0);
+    FAILS(tabane_removexattr("/d", "user.large"), ENODATA);
+    FAILS(tabane_lremovexattr("/d/link", "user.a"), EPERM);
+    CHECK(tabane_fremovexattr(fd, "user.a") == 0 && tabane_removexattr("/d/file", "user.b") == 0);
+    CHECK(tabane_flistxattr(fd, place, 100) == 0 && tabane_close(fd) == 0);
+    FAILS(tabane_fgetxattr(fd, "user.a", place, 100), EBADF);
+}
+
 int main(void) {
     CHECK(tabane_initialized() == 0);
     FAILS(tabane_mkdir("/d", 0755), ESHUTDOWN);
@@ -206,6 +245,7 @@ int main(void) {
     CHECK(tabane_mkdir("/d", 0755) == 0);
     files();
     attributes();
+    extended();
     directories();
     CHECK(tabane_term() == 0 && tabane_initialized() == 0);
     CHECK(tabane_init(NULL) == 0);

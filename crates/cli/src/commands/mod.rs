@@ -2,6 +2,7 @@
 
 mod checksum;
 mod directories;
+mod extended;
 mod find;
 mod list;
 mod remove;
@@ -342,6 +343,38 @@ pub static COMMANDS: &[Command] = &[
         single_dash: false,
         takes_command_line: false,
         run: directories::run_mv,
+    },
+    Command {
+        name: "getfattr",
+        group: FILES,
+        summary: "print extended attributes",
+        operands: "PATH...",
+        operand_count: (1, MANY),
+        details: &[
+            "Names of those in user.; with -d also their values, with -n one value, with -m - all names. Values are shown as \
+             text in quotes, or as 0s and base64 when they are no text.",
+        ],
+        example: "tabane getfattr -d /results/whole",
+        options: &["attribute-name", "dump", "match", "no-dereference", "json", "cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: extended::run_getfattr,
+    },
+    Command {
+        name: "setfattr",
+        group: FILES,
+        summary: "set or remove an extended attribute",
+        operands: "PATH...",
+        operand_count: (1, MANY),
+        details: &[
+            "Names begin with user., or, for the superuser, with trusted. or security. A value is text, with or without \
+             quotes, 0x and hexadecimal digits, or 0s and base64; at most 64 KiB.",
+        ],
+        example: "tabane setfattr -n user.step -v 12 /results/whole",
+        options: &["attribute-name", "attribute-value", "attribute-remove", "no-dereference", "cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: extended::run_setfattr,
     },
     Command {
         name: "df",

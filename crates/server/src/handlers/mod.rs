@@ -6,6 +6,7 @@
 mod attributes;
 mod close;
 mod data;
+mod extended;
 mod listing;
 mod lookup;
 mod make;
@@ -21,6 +22,7 @@ mod unlink;
 
 pub use close::reopened;
 pub use data::{WriteEnd, read, write};
+pub use extended::{get_extended, list_extended, set_extended};
 pub use listing::{LISTING_BYTES_MAX, read_directory, removal_under_way, wait_for_names};
 pub use prepare::watch;
 pub use rename::drive_names;
@@ -91,15 +93,14 @@ pub fn handle(
         Operation::CheckCaller => rights::check_caller(core, params, reply),
         Operation::ResolvePrepared => prepare::resolve_prepared(core, caller, params),
         Operation::AskDecision => prepare::ask_decision(core, caller, params, reply),
+        Operation::RemoveAttribute => extended::remove_extended(core, caller, params),
+        Operation::GetAttribute | Operation::SetAttribute | Operation::ListAttributes => {
+            unreachable!("requests with bodies have handlers of their own")
+        }
         Operation::Read | Operation::Write | Operation::ReadDirectory | Operation::Statistics => {
             unreachable!("requests with bodies have handlers of their own")
         }
-        Operation::Append
-        | Operation::Synchronise
-        | Operation::GetAttribute
-        | Operation::SetAttribute
-        | Operation::ListAttributes
-        | Operation::RemoveAttribute => {
+        Operation::Append | Operation::Synchronise => {
             let text = format!("{} is reserved and not offered by this version", operation.name());
             Err(Failure::with_text(Status::NotSupported, text))
         }

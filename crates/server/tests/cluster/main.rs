@@ -2,6 +2,7 @@
 
 mod changes;
 mod exactly_once;
+mod extended;
 mod namespace;
 mod recovery;
 mod reports;

@@ -182,7 +182,7 @@ fn strangers_requests_are_refused() {
         let elsewhere = (root_home + 1) % 3;
         let answer = caller.call(elsewhere, Operation::StatId, &FileRequest { file: ROOT }).await;
         assert_eq!(status(&answer), Status::WrongServer);
-        let answer = caller.call(0, Operation::SetAttribute, &request).await.expect_err("refused");
+        let answer = caller.call(0, Operation::Synchronise, &request).await.expect_err("refused");
         assert_eq!(answer.status, Status::NotSupported);
         assert!(!answer.text.is_empty());
         assert_eq!(status(&caller.call(1, Operation::Stat, &wire::messages::Empty {}).await), Status::BadMessage);

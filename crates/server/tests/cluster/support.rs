@@ -214,6 +214,10 @@ impl Caller {
         self.channels[server as usize].call(Call::new(operation, request)).await
     }
 
+    pub async fn send(&self, server: u32, call: Call<'_>) -> Answer<Reply> {
+        self.channels[server as usize].call(call).await
+    }
+
     fn at(&self, parent: FileId, name: &str) -> u32 {
         self.cluster.dentry_server(parent, name.as_bytes())
     }

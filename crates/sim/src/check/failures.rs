@@ -57,6 +57,7 @@ fn check_one(operation: &Operation, expected: Expected, excused: Excused<'_>) ->
             None
         }
         Status::NotSupported | Status::NotPermitted if operation.pair().is_some() => None,
+        Status::Exists | Status::NoAttribute if is_extended(&operation.action) => None,
         Status::Invalid if matches!(operation.action, Action::ReadLink { .. }) => None,
         Status::StaleFile if uses_handle(&operation.action) => {
             let forgotten = excused.forgotten.contains(&operation.client);
@@ -76,8 +77,16 @@ fn uses_handle(action: &Action) -> bool {
             | Action::StatFile { .. }
             | Action::TruncateFile { .. }
             | Action::LinkOpen { .. }
+            | Action::SetExtended { .. }
+            | Action::GetExtended { .. }
+            | Action::ListExtended { .. }
+            | Action::RemoveExtended { .. }
             | Action::Close { .. }
     )
+}
+
+fn is_extended(action: &Action) -> bool {
+    matches!(action, Action::SetExtended { .. } | Action::GetExtended { .. } | Action::RemoveExtended { .. })
 }
 
 fn silent(operation: &Operation, expected: Expected, gone: &BTreeSet<u32>) -> Option<String> {

@@ -2,6 +2,7 @@
 
 pub mod appends;
 pub mod chunks;
+pub mod extended;
 pub mod failures;
 pub mod files;
 pub mod listings;
@@ -25,5 +26,6 @@ pub fn check(operations: &[Operation]) -> Vec<Finding> {
         findings.extend(times::check(file));
     }
     findings.extend(listings::check(operations));
+    findings.extend(extended::check(operations));
     findings
 }
