@@ -38,6 +38,13 @@ pub trait Storage {
     fn lock_exclusive(&self) -> io::Result<()>;
     /// Bytes that the medium can still take.
     fn free_bytes(&self) -> u64;
+    /// Whether the medium forgets at power loss (tmpfs).
+    fn is_volatile(&self) -> bool;
+    /// Names the time since power came on: as long as it is the same, everything ever written is still there, synced or
+    /// not. Errors: it cannot be told.
+    fn power_cycle(&self) -> io::Result<u128>;
+    /// Makes names that were created or removed durable; resolves at once on volatile media.
+    fn sync_names(&self) -> LocalFuture<io::Result<()>>;
 }
 
 /// A mapped file of fixed size. Offsets and sizes are bytes; a range outside the region is a bug of the caller and asserts.

@@ -18,7 +18,7 @@ pub(crate) trait FileSync {
 /// The regions in one directory.
 pub(crate) struct MappedStorage {
     directory: PathBuf,
-    descriptor: OwnedFd,
+    descriptor: Rc<OwnedFd>,
     volatile: bool,
     sync: Rc<dyn FileSync>,
 }
@@ -54,7 +54,7 @@ impl MappedStorage {
         };
         const RAMFS_MAGIC: i64 = 0x8584_58f6;
         let volatile = status.f_type == libc::TMPFS_MAGIC || status.f_type == RAMFS_MAGIC;
-        Ok(MappedStorage { directory: directory.to_owned(), descriptor, volatile, sync })
+        Ok(MappedStorage { directory: directory.to_owned(), descriptor: Rc::new(descriptor), volatile, sync })
     }
 }
 
@@ -114,6 +114,23 @@ impl Storage for MappedStorage {
             let status = status.assume_init();
             status.f_bavail.saturating_mul(status.f_frsize)
         }
+    }
+
+    fn is_volatile(&self) -> bool {
+        self.volatile
+    }
+
+    fn power_cycle(&self) -> io::Result<u128> {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+        u128::from_str_radix(&digits, 16).map_err(|_| invalid("the kernel's boot id is a number of 128 bits"))
+    }
+
+    fn sync_names(&self) -> LocalFuture<io::Result<()>> {
+        if self.volatile {
+            return Box::pin(std::future::ready(Ok(())));
+        }
+        self.sync.sync(&self.descriptor)
     }
 }
 

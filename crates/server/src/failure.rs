@@ -45,7 +45,7 @@ impl From<Malformed> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Failure {
         let status = match &error {
-            StoreError::Full | StoreError::JournalFull => Status::NoSpace,
+            StoreError::Full | StoreError::Resting | StoreError::JournalFull => Status::NoSpace,
             StoreError::Corrupt { .. } => Status::Corrupt,
             StoreError::ChunkSizeMismatch { .. } => Status::ChunkSizeMismatch,
             StoreError::TooLarge | StoreError::TouchedTwice { .. } => Status::Invalid,

@@ -15,7 +15,7 @@ use crate::region::{LocalFuture, OpenMode, Region, Storage};
 use crate::{Nanos, system::mix};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::pin::Pin;
@@ -40,6 +40,8 @@ struct SimFile {
     durable: RefCell<BTreeMap<u64, (u64, Page)>>,
     /// Pages that changed since they were last synced, with a number that grows by every change.
     dirty: RefCell<BTreeMap<u64, u64>>,
+    /// Pages whose sync failed: as Linux does, they count as clean, though the medium does not have them.
+    lost: RefCell<BTreeMap<u64, u64>>,
     changes: Cell<u64>,
     /// Which pages have space, a bit for each.
     allocated: RefCell<Vec<u64>>,
@@ -67,6 +69,7 @@ impl SimFile {
             size,
             durable: RefCell::default(),
             dirty: RefCell::default(),
+            lost: RefCell::default(),
             changes: Cell::new(0),
             allocated: RefCell::new(vec![0; words]),
         })
@@ -123,6 +126,7 @@ impl SimFile {
             );
             self.changes.set(self.changes.get() + 1);
             dirty.insert(page, self.changes.get());
+            self.lost.borrow_mut().remove(&page);
         }
     }
 
@@ -132,16 +136,18 @@ impl SimFile {
 
     /// All pages that were ever written.
     fn image(&self) -> Vec<(u64, Page)> {
-        let (durable, dirty) = (self.durable.borrow(), self.dirty.borrow());
-        let clean = durable.keys().filter(|page| !dirty.contains_key(page));
-        dirty.keys().chain(clean).map(|page| (*page, self.page(*page))).collect()
+        let (durable, dirty, lost) = (self.durable.borrow(), self.dirty.borrow(), self.lost.borrow());
+        let pages: BTreeSet<u64> = durable.keys().chain(dirty.keys()).chain(lost.keys()).copied().collect();
+        pages.into_iter().map(|page| (page, self.page(page))).collect()
     }
 
     /// What power loss does to pages that were not synced: each is kept, lost, or torn by lines. What is left then is what
     /// the medium has.
     fn lose_power(&self, universe: &Universe) {
         let mut durable = self.durable.borrow_mut();
-        for (page, change) in std::mem::take(&mut *self.dirty.borrow_mut()) {
+        let mut dirty = std::mem::take(&mut *self.dirty.borrow_mut());
+        dirty.append(&mut self.lost.borrow_mut());
+        for (page, change) in dirty {
             let zero = [0; PAGE as usize];
             let old = durable.get(&page).map_or(&zero, |(_, page)| &**page);
             match universe.below(3) {
@@ -180,6 +186,8 @@ enum Undo {
 #[derive(Default)]
 struct Directory {
     files: BTreeMap<String, Rc<SimFile>>,
+    /// Names that came or went since names were last synced, with what they stood for on the medium.
+    unsynced: BTreeMap<String, Option<Rc<SimFile>>>,
     /// Which storage has it for itself.
     locked_by: Option<u64>,
 }
@@ -196,6 +204,7 @@ pub(crate) struct Disk {
     volatile: bool,
     capacity: Option<u64>,
     next_storage: u64,
+    power_cycle: u64,
     syncs_until_failure: Option<u64>,
     allocations_until_failure: Option<u64>,
 }
@@ -218,6 +227,29 @@ fn comes_due(plan: &mut Option<u64>) -> bool {
     }
 }
 
+impl Directory {
+    fn change(&mut self, name: &str, file: Option<Rc<SimFile>>) -> Option<Rc<SimFile>> {
+        let before = match file {
+            Some(file) => self.files.insert(name.to_owned(), file),
+            None => self.files.remove(name),
+        };
+        self.unsynced.entry(name.to_owned()).or_insert_with(|| before.clone());
+        before
+    }
+
+    /// What power loss does to names that were not synced: each is as it was, or as it is.
+    fn lose_power(&mut self, universe: &Universe) {
+        for (name, before) in std::mem::take(&mut self.unsynced) {
+            if universe.below(2) == 0 {
+                match before {
+                    Some(file) => self.files.insert(name, file),
+                    None => self.files.remove(&name),
+                };
+            }
+        }
+    }
+}
+
 impl Disk {
     fn files(&self) -> impl Iterator<Item = &Rc<SimFile>> {
         self.directories.values().flat_map(|directory| directory.files.values())
@@ -237,8 +269,10 @@ impl Disk {
         while let Some(undo) = self.undo.pop() {
             match undo {
                 Undo::Bytes { file, offset, old } => file.copy_in(offset, &old),
-                Undo::Created { directory, name } => drop(self.directory(&directory).files.remove(&name)),
-                Undo::Removed { directory, name, file } => drop(self.directory(&directory).files.insert(name, file)),
+                Undo::Created { directory, name } => drop(self.directory(&directory).change(&name, None)),
+                Undo::Removed { directory, name, file } => {
+                    drop(self.directory(&directory).change(&name, Some(file)));
+                }
             }
         }
         for (file, pages) in std::mem::take(&mut self.images) {
@@ -254,6 +288,10 @@ impl Disk {
         if kind == CrashKind::PowerLoss {
             if self.volatile {
                 self.directories.clear();
+            }
+            self.power_cycle += 1;
+            for directory in self.directories.values_mut() {
+                directory.lose_power(universe);
             }
             for file in self.files() {
                 file.lose_power(universe);
@@ -360,7 +398,7 @@ impl Storage for SimStorage {
                 if self.node.frozen.get() {
                     disk.undo.push(Undo::Created { directory: self.directory.clone(), name: name.to_owned() });
                 }
-                disk.directory(&self.directory).files.insert(name.to_owned(), file.clone());
+                disk.directory(&self.directory).change(name, Some(file.clone()));
                 file
             }
         };
@@ -374,7 +412,7 @@ impl Storage for SimStorage {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         let mut disk = self.node.disk.borrow_mut();
-        let file = disk.directory(&self.directory).files.remove(name).ok_or(ErrorKind::NotFound)?;
+        let file = disk.directory(&self.directory).change(name, None).ok_or(ErrorKind::NotFound)?;
         if self.node.frozen.get() {
             disk.undo.push(Undo::Removed { directory: self.directory.clone(), name: name.to_owned(), file });
         }
@@ -399,6 +437,21 @@ impl Storage for SimStorage {
 
     fn free_bytes(&self) -> u64 {
         self.node.disk.borrow().free_bytes()
+    }
+
+    fn is_volatile(&self) -> bool {
+        self.node.disk.borrow().volatile
+    }
+
+    fn power_cycle(&self) -> io::Result<u128> {
+        Ok(self.node.disk.borrow().power_cycle.into())
+    }
+
+    fn sync_names(&self) -> LocalFuture<io::Result<()>> {
+        if self.node.incarnation.get() == self.incarnation && !self.node.frozen.get() {
+            self.node.disk.borrow_mut().directory(&self.directory).unsynced.clear();
+        }
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 
@@ -584,10 +637,17 @@ impl Future for SimSync {
             self.universe.network.borrow_mut().wake_at(self.due, context.waker().clone());
             return Poll::Pending;
         }
+        let pages = std::mem::take(&mut self.pages);
         if self.failed {
+            let (mut dirty, mut lost) = (self.file.dirty.borrow_mut(), self.file.lost.borrow_mut());
+            for (page, change, _) in pages {
+                if dirty.get(&page) == Some(&change) {
+                    dirty.remove(&page);
+                    lost.insert(page, change);
+                }
+            }
             return Poll::Ready(Err(io::Error::from_raw_os_error(libc::EIO)));
         }
-        let pages = std::mem::take(&mut self.pages);
         let mut durable = self.file.durable.borrow_mut();
         let mut dirty = self.file.dirty.borrow_mut();
         for (page, change, bytes) in pages {

@@ -8,6 +8,7 @@
 //! Blocks begin at multiples of 8 bytes. It counts once a head in the superblock names it; only then its predecessor goes.
 
 use super::StoreError;
+use super::durability::Finished;
 use super::entries::{self, Reader};
 use super::journal::Position;
 use super::state::State;
@@ -37,8 +38,8 @@ pub fn segment_name(sequence: u64, number: u32) -> String {
 pub struct Writer {
     sequence: u64,
     start: Position,
-    segment: Option<Rc<dyn Region>>,
-    segments: u32,
+    /// All segments so far; the last one is being written.
+    segments: Vec<Rc<dyn Region>>,
     segment_size: u64,
     /// Where the next block goes in the segment.
     offset: u64,
@@ -83,7 +84,7 @@ impl Writer {
     fn write_block(&mut self, storage: &dyn Storage) -> Result<(), StoreError> {
         let size = self.buffer.len() as u64;
         let fits = |segment: &Rc<dyn Region>| self.offset + size <= segment.size();
-        let segment = match self.segment.clone().filter(fits) {
+        let segment = match self.segments.last().cloned().filter(fits) {
             Some(segment) => segment,
             None => self.new_segment(storage, size)?,
         };
@@ -101,14 +102,13 @@ impl Writer {
     }
 
     fn new_segment(&mut self, storage: &dyn Storage, needed: u64) -> Result<Rc<dyn Region>, StoreError> {
-        let name = segment_name(self.sequence, self.segments);
+        let name = segment_name(self.sequence, self.segments.len() as u32);
         let size = self.segment_size.max(needed).next_multiple_of(4096);
         let region = storage
             .open(&name, size, OpenMode::CreateNew)
             .map_err(|error| StoreError::Medium("create a checkpoint segment", error))?;
-        self.segments += 1;
+        self.segments.push(region.clone());
         region.allocate(0, size).map_err(|error| StoreError::Medium("allocate a checkpoint segment", error))?;
-        self.segment = Some(region.clone());
         self.offset = 0;
         Ok(region)
     }
@@ -124,17 +124,22 @@ impl Writer {
 impl State {
     /// Whether the journal is half full and no checkpoint is under way.
     pub fn checkpoint_due(&self) -> bool {
-        self.checkpoint.is_none() && self.journal.used() > self.journal.size() / 2
+        self.checkpoint.is_none() && self.durability.finished.is_none() && self.journal.used() > self.journal.size() / 2
     }
 
     /// Begins a checkpoint.
     pub fn checkpoint_begin(&mut self) {
         assert!(self.checkpoint.is_none(), "there is one checkpoint at a time");
+        let mut sequence = self.superblock.head.sequence + 1;
+        if let Some(finished) = self.durability.finished.take() {
+            // No sync has made it count, and now this one takes its place.
+            sequence = finished.head.sequence + 1;
+            self.remove_segments(finished.head.sequence, finished.head.segments);
+        }
         self.checkpoint = Some(Writer {
-            sequence: self.superblock.head.sequence + 1,
+            sequence,
             start: self.journal.tail(),
-            segment: None,
-            segments: 0,
+            segments: Vec::new(),
             segment_size: (self.journal.size() / 8).clamp(SEGMENT_SIZE_MIN, SEGMENT_SIZE_MAX),
             offset: 0,
             blocks: 0,
@@ -198,9 +203,19 @@ impl State {
         writer.flush(self.storage.as_ref());
         writer.check()?;
         let before = self.superblock.head;
-        let head =
-            Head { sequence: writer.sequence, start: writer.start, segments: writer.segments, blocks: writer.blocks };
+        let head = Head {
+            sequence: writer.sequence,
+            start: writer.start,
+            segments: writer.segments.len() as u32,
+            blocks: writer.blocks,
+            ..before
+        };
+        let segments = std::mem::take(&mut writer.segments);
         self.checkpoint = None;
+        if !self.durability.is_volatile {
+            self.durability.finished = Some(Finished { head, segments });
+            return Ok(());
+        }
         self.superblock.advance(head);
         self.journal.release(head.start.at);
         self.remove_segments(before.sequence, before.segments);
@@ -210,11 +225,12 @@ impl State {
     /// Gives a checkpoint up, if one is under way.
     pub fn checkpoint_give_up(&mut self) {
         if let Some(writer) = self.checkpoint.take() {
-            self.remove_segments(writer.sequence, writer.segments);
+            self.remove_segments(writer.sequence, writer.segments.len() as u32);
         }
     }
 
-    fn remove_segments(&self, sequence: u64, count: u32) {
+    /// Removes the segments of a checkpoint that does not count.
+    pub fn remove_segments(&self, sequence: u64, count: u32) {
         for number in 0..count {
             // What cannot be removed now is removed at the next opening.
             self.storage.remove(&segment_name(sequence, number)).ok();

@@ -119,7 +119,7 @@ impl State {
         let lsn = match written.and_then(|()| self.journal.append(&mut parts.buffer, parts.count, false)) {
             Ok(lsn) => lsn,
             Err(error) => {
-                self.release(fresh);
+                self.release_unused(fresh);
                 return Err(error);
             }
         };
@@ -244,6 +244,7 @@ impl State {
                 let dropped = file.chunks.split_off(keep_below);
                 self.bury(id, dropped);
                 if let Some((change, end)) = cut {
+                    self.durability.note_cut(change.key, end);
                     if let Some(active) = self.active.get_mut(&change.key) {
                         active.freeze(end);
                     }
@@ -264,6 +265,7 @@ impl State {
         file.chunk_size = applied.chunk_size;
         file.mtime = applied.mtime;
         let key = change.key;
+        self.durability.note_changed(key.0, applied.at);
         self.staged_pages -= applied.staged.iter().map(|run| u64::from(run.pages)).sum::<u64>();
         let copies = mem::take(&mut change.copies);
         if copies.is_empty() {

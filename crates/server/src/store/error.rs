@@ -8,6 +8,8 @@ use std::io;
 pub enum StoreError {
     /// No space for the data (ENOSPC).
     Full,
+    /// No space for the data until the next sync, after which pages that rest are free (ENOSPC).
+    Resting,
     /// The journal has no room before the running checkpoint is finished (ENOSPC; a retry after `Checkpoint::finish` works).
     JournalFull,
     /// Bytes of a chunk do not match their checksum (EIO).
@@ -66,6 +68,7 @@ impl fmt::Display for StoreError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StoreError::Full => write!(formatter, "the store is full"),
+            StoreError::Resting => write!(formatter, "the store is full until the next sync"),
             StoreError::JournalFull => {
                 write!(formatter, "the journal is full until the running checkpoint has finished")
             }

@@ -138,18 +138,50 @@ impl Journal {
     /// Reads all records from the head on and leaves the tail after the last. A torn record at the end is ignored.
     /// Errors: `Damaged` when a record is unreadable though later ones exist; whatever `visit` says.
     pub fn replay(&mut self, visit: Visit) -> Result<(), StoreError> {
-        while let Some(record) = self.read_record() {
-            if !record.filler {
-                visit(self.tail.lsn, record.count, &record.entries)?;
-            }
-            self.tail = Position { at: self.tail.at + record.size, lsn: self.tail.lsn + 1, previous: record.crc };
-        }
+        self.replay_below(Lsn::MAX, visit)?;
         if let Some(later) = self.find_later_record() {
             return Err(StoreError::Damaged(format!(
                 "journal record {} at byte {} is unreadable, but record {later} after it is there",
                 self.tail.lsn,
                 self.tail.at % self.size
             )));
+        }
+        Ok(())
+    }
+
+    /// Reads the records from the head on up to the one before `end`, which is the first that may not have been on the
+    /// medium when power was lost, and wipes out what there is of later ones: new records will take their numbers.
+    /// Errors: `Damaged` when one of them is unreadable; whatever `visit` says.
+    pub fn replay_durable(&mut self, end: Lsn, visit: Visit) -> Result<(), StoreError> {
+        self.replay_below(end, visit)?;
+        if self.tail.lsn != end {
+            let offset = self.tail.at % self.size;
+            return Err(StoreError::Damaged(format!(
+                "journal record {} at byte {offset} is unreadable, but those before {end} were synced",
+                self.tail.lsn
+            )));
+        }
+        let mut header = [0; ALIGNMENT as usize];
+        for at in (self.tail.at..self.head + self.size).step_by(ALIGNMENT as usize) {
+            let offset = at % self.size;
+            self.region.read(offset, &mut header);
+            let mut reader = Reader(&header);
+            let (magic, _, lsn) = (reader.u32(), reader.u32(), reader.u64());
+            if [Some(MAGIC_RECORD), Some(MAGIC_FILLER)].contains(&magic) && lsn.is_some_and(|lsn| lsn >= end) {
+                self.region.fill_zero(offset, ALIGNMENT);
+            }
+        }
+        Ok(())
+    }
+
+    fn replay_below(&mut self, end: Lsn, visit: Visit) -> Result<(), StoreError> {
+        while self.tail.lsn < end
+            && let Some(record) = self.read_record()
+        {
+            if !record.filler {
+                visit(self.tail.lsn, record.count, &record.entries)?;
+            }
+            self.tail = Position { at: self.tail.at + record.size, lsn: self.tail.lsn + 1, previous: record.crc };
         }
         Ok(())
     }

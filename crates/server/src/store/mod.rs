@@ -8,6 +8,7 @@ mod allocator;
 mod checkpoint;
 mod chunk;
 mod commit;
+mod durability;
 mod entries;
 mod error;
 mod few;
@@ -26,13 +27,14 @@ mod testing;
 mod tests;
 
 pub use allocator::PAGE_SIZE;
+pub use durability::SyncError;
 pub use error::{Corrupt, StoreError};
 
 pub use hash::{FastMap, hash_id};
 pub use recovery::{JOURNAL_SIZE_MIN, Replay};
 
 use commit::{Operation, Parts};
-use reactor::{LocalFuture, Span, Storage};
+use reactor::{Span, Storage};
 use state::{Key, State};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -215,8 +217,8 @@ impl Checkpoint {
         self.store.state.borrow_mut().checkpoint_step()
     }
 
-    /// Makes this checkpoint the one that recovery starts from and releases the journal before its begin.
-    /// Steps of the store's own that are still missing are done now. Errors: as `put`; the checkpoint before still counts.
+    /// Makes this checkpoint the one that recovery starts from and releases the journal before its begin; on a medium that
+    /// is not volatile only the next sync does so. Steps of the store's own that are still missing are done now. Errors: as `put`; the checkpoint before still counts.
     pub fn finish(self) -> Result<(), StoreError> {
         self.store.state.borrow_mut().checkpoint_finish()
     }
@@ -271,26 +273,6 @@ impl Store {
     pub fn commit(&self, mut transaction: Transaction) -> Result<Lsn, StoreError> {
         assert!(Rc::ptr_eq(&self.state, &transaction.store.state), "a transaction is committed to its own store");
         self.state.borrow_mut().commit(&mut transaction.parts)
-    }
-
-    /// Resolves when the record survives whatever the medium can survive: at once on a volatile medium, else when all
-    /// that was written so far is on it. Errors: `Medium`.
-    pub fn durable(&self, lsn: Lsn) -> LocalFuture<Result<(), StoreError>> {
-        let state = self.state.borrow();
-        assert!(lsn < state.journal.tail().lsn, "only what was committed can become durable");
-        if state.data.is_volatile() {
-            return Box::pin(std::future::ready(Ok(())));
-        }
-        let data_end = u64::from(state.allocator.backed()) * PAGE_SIZE;
-        let data = state.data.sync(0, data_end);
-        let journal = state.journal.region().clone();
-        let superblock = state.superblock.region().clone();
-        Box::pin(async move {
-            let failed = |error| StoreError::Medium("make what was committed durable", error);
-            data.await.map_err(failed)?;
-            journal.sync(0, journal.size()).await.map_err(failed)?;
-            superblock.sync(0, superblock.size()).await.map_err(failed)
-        })
     }
 
     /// Whether the journal is full enough that a checkpoint should begin (and none is under way).

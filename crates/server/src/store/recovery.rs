@@ -2,6 +2,7 @@
 
 use super::allocator::{Allocator, PAGE_SIZE, Run};
 use super::checkpoint::{self, NAME_PREFIX, segment_name};
+use super::durability::Durability;
 use super::entries::{self, Copy, Entry};
 use super::files::Files;
 use super::journal::{Journal, Position};
@@ -28,7 +29,9 @@ pub fn exists(storage: &dyn Storage) -> bool {
     let open = |name: &str| storage.exists(name).then(|| storage.open(name, 0, OpenMode::Existing).ok()).flatten();
     let is_complete =
         open(NAME_SUPER).is_some_and(|region| region.size() >= SUPER_SIZE && Super::is_complete(region.as_ref()));
-    // A store whose superblock is gone but whose journal was used is to be looked at by a person, not created anew.
+    let is_complete = is_complete && open(NAME_DATA).is_some() && open(NAME_JOURNAL).is_some();
+    // A store whose superblock is gone but whose journal was used is to be looked at by a person, not created anew. One
+    // whose journal never was used holds nothing: power was lost while it was created.
     let is_used = || {
         open(NAME_JOURNAL).is_some_and(|region| {
             let mut start = [0; 64];
@@ -69,10 +72,12 @@ pub fn create(storage: Rc<dyn Storage>, options: &StoreOptions, identity: StoreI
     let journal = make(storage.as_ref(), NAME_JOURNAL, options.journal_size, true)?;
     let superblock = make(storage.as_ref(), NAME_SUPER, SUPER_SIZE, true)?;
     let start = Position { at: 0, lsn: 1, previous: 0 };
-    let head = Head { sequence: 1, start, segments: 0, blocks: 0 };
+    let power_cycle = power_cycle(storage.as_ref())?;
+    let head = Head { sequence: 1, start, segments: 0, blocks: 0, durable: start.lsn, power_cycle };
     let superblock = Super::create(superblock, options, identity, head);
     let allocator = new_allocator(options.size, Vec::new())?;
-    Ok(State::new(storage, superblock, data, Journal::new(journal, start), Files::default(), allocator))
+    let durability = Durability::new(storage.is_volatile(), power_cycle);
+    Ok(State::new(storage, superblock, data, Journal::new(journal, start), Files::default(), allocator, durability))
 }
 
 fn make(storage: &dyn Storage, name: &str, size: u64, allocate: bool) -> Result<Rc<dyn Region>, StoreError> {
@@ -91,6 +96,14 @@ fn lock(storage: &dyn Storage) -> Result<(), StoreError> {
         .map_err(|error| StoreError::Medium("lock its directory, which another server may be using", error))
 }
 
+/// Which time since power came on this is; where it makes no difference, always the same.
+fn power_cycle(storage: &dyn Storage) -> Result<u128, StoreError> {
+    if storage.is_volatile() {
+        return Ok(0);
+    }
+    storage.power_cycle().map_err(|error| StoreError::Medium("tell whether power was lost", error))
+}
+
 /// See [`super::Store::open`].
 pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -> Result<State, StoreError> {
     lock(storage.as_ref())?;
@@ -103,24 +116,34 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
             "the files `data` and `journal` do not have the sizes that `super` says".into(),
         ));
     }
+    let head = superblock.head;
+    let mut durability = Durability::new(storage.is_volatile(), power_cycle(storage.as_ref())?);
+    durability.power_was_lost = !durability.is_volatile && durability.power_cycle != head.power_cycle;
     let mut tables = Tables { files: Files::default(), copies: Vec::new(), replay };
     checkpoint::load(storage.as_ref(), &superblock.head, &mut |block| {
         tables.apply_all("checkpoint block", 0, None, block)
     })?;
     let mut journal = Journal::new(journal, superblock.head.start);
-    journal.replay(&mut |lsn, count, bytes| {
+    let mut visit = |lsn, count, bytes: &[u8]| {
         // The copies of the record before are done: they were made before this one was written (state, invariant 3).
         tables.copies.clear();
         tables.apply_all("journal record", lsn, Some(count), bytes)
-    })?;
+    };
+    if durability.power_was_lost {
+        journal.replay_durable(head.durable, &mut visit)?;
+    } else {
+        journal.replay(&mut visit)?;
+    }
     let Tables { files, copies, .. } = tables;
     let allocator = new_allocator(options.size, used_runs(&files, options.size)?)?;
-    let mut state = State::new(storage, superblock, data, journal, files, allocator);
+    let mut state = State::new(storage, superblock, data, journal, files, allocator, durability);
     if !copies.is_empty() {
         repeat_copies(&state, &copies)?;
         state.append_mark()?;
     }
-    remove_leftovers(&state)?;
+    if state.durability.is_volatile {
+        remove_leftovers(&state)?;
+    }
     Ok(state)
 }
 
@@ -222,7 +245,7 @@ fn repeat_copies(state: &State, copies: &[Copy]) -> Result<(), StoreError> {
 }
 
 /// Removes segments of checkpoints that do not count.
-fn remove_leftovers(state: &State) -> Result<(), StoreError> {
+pub fn remove_leftovers(state: &State) -> Result<(), StoreError> {
     let head = state.superblock.head;
     let current: Vec<String> = (0..head.segments).map(|number| segment_name(head.sequence, number)).collect();
     for name in state.storage.list() {

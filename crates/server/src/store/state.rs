@@ -3,13 +3,14 @@
 //! Invariants
 //! 1. `files` is exactly what the journal and the newest checkpoint say; everything volatile is in `active`.
 //! 2. Each used page is in one extent of a committed chunk, or in `active` (capacity, held), or in a `ChunkWrite` that
-//!    lands in staged space, or in `deferred`, or in a chunk of `graveyard`.
+//!    lands in staged space, or in `deferred`, or in a chunk of `graveyard`, or rests (`durability`).
 //! 3. The copies of every journal record but the last are done; `deferred` is what those of the last one read from.
 
 use super::active::{Active, Pin};
 use super::allocator::{Allocator, PAGE_SIZE, Run};
 use super::checkpoint::Writer;
 use super::chunk::{Chunk, Extent};
+use super::durability::Durability;
 use super::files::{Chunks, Files};
 use super::hash::FastMap;
 use super::journal::{Journal, RECORD_HEADER_SIZE};
@@ -51,6 +52,7 @@ pub struct State {
     pub chunk_count: u64,
     pub deferred: Deferred,
     pub checkpoint: Option<Writer>,
+    pub durability: Durability,
     /// Pages that belong to writes on their way and to nothing else.
     pub staged_pages: u64,
     /// Buffers of finished transactions, to be used again.
@@ -67,6 +69,7 @@ impl State {
         journal: Journal,
         files: Files,
         allocator: Allocator,
+        durability: Durability,
     ) -> State {
         let chunk_count = files.iter().map(|file| file.chunks.count()).sum();
         State {
@@ -81,6 +84,7 @@ impl State {
             chunk_count,
             deferred: Deferred::default(),
             checkpoint: None,
+            durability,
             staged_pages: 0,
             buffers: Vec::new(),
             graveyard: VecDeque::new(),
@@ -99,7 +103,10 @@ impl State {
         }
         self.bury_some(usize::MAX);
         self.release_deferred_now()?;
-        self.try_allocate(pages, into)
+        match self.try_allocate(pages, into) {
+            Err(StoreError::Full) if self.durability.resting_pages() > 0 => Err(StoreError::Resting),
+            result => result,
+        }
     }
 
     /// Takes one run of `pages` pages if that is possible without effort.
@@ -129,11 +136,20 @@ impl State {
         }
     }
 
-    /// Gives runs back.
+    /// Gives runs back that were part of a committed chunk, or may have been.
     pub fn release(&mut self, runs: impl IntoIterator<Item = Run>) {
         for run in runs {
-            self.allocator.release(run);
+            if self.durability.is_volatile {
+                self.allocator.release(run);
+            } else {
+                self.durability.rest(run);
+            }
         }
+    }
+
+    /// Gives runs back that never were part of a committed chunk.
+    pub fn release_unused(&mut self, runs: impl IntoIterator<Item = Run>) {
+        runs.into_iter().for_each(|run| self.allocator.release(run));
     }
 
     /// Takes one more step of data space from the medium.
@@ -246,6 +262,7 @@ impl State {
             .values()
             .flat_map(|active| active.held_runs())
             .chain(self.deferred.runs.iter().copied())
+            .chain(self.durability.resting_runs())
             .collect();
         let mut chunk_count = 0;
         for file in self.files.iter() {
@@ -283,7 +300,7 @@ impl State {
         self.bury_some(BURY_STEP * 16);
         Usage {
             size: u64::from(self.allocator.total()) * PAGE_SIZE,
-            free: self.allocator.free() * PAGE_SIZE,
+            free: (self.allocator.free() + self.durability.resting_pages()) * PAGE_SIZE,
             backed: u64::from(self.allocator.backed()) * PAGE_SIZE,
             journal_size: self.journal.size(),
             journal_used: self.journal.used(),

@@ -1,16 +1,16 @@
 //! The superblock: whose store this is, how it is laid out, and where recovery starts.
 //!
 //! Region `super`: at 0 the identity, written last at creation and never again; at 4096 and 8192 two checkpoint heads,
-//! of which the valid one with the higher sequence counts. A new head never overwrites the one that counts.
+//! of which the valid one with the higher version counts. A new head never overwrites the one that counts.
 
 use super::entries::Reader;
 use super::journal::Position;
-use super::{StoreError, StoreIdentity, StoreOptions};
+use super::{Lsn, StoreError, StoreIdentity, StoreOptions};
 use reactor::Region;
 use std::rc::Rc;
 
 /// Version of everything on the medium; others are refused.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// Version of the placement hash (siphash-1-3 of parent id and name).
 pub const PLACEMENT_VERSION: u32 = 1;
 /// Bytes of the region.
@@ -30,7 +30,14 @@ pub struct Head {
     pub segments: u32,
     /// Blocks in all segments.
     pub blocks: u64,
+    /// Records of the journal below this one survive power loss.
+    pub durable: Lsn,
+    /// Names the time since power came on when this was written.
+    pub power_cycle: u128,
 }
+
+/// Bytes of a head without its checksum.
+const HEAD_SIZE: usize = 72;
 
 /// See the module.
 pub struct Super {
@@ -39,12 +46,18 @@ pub struct Super {
     pub options: StoreOptions,
     /// The head that counts.
     pub head: Head,
+    /// Where it is: the first or the second place.
+    place: u64,
+    /// Number of the head that was written last; each has the next.
+    version: u64,
+    /// A head that is written but does not count yet.
+    prepared: Option<Head>,
 }
 
 impl Super {
     /// Writes a new superblock; the identity last, and its magic after the rest.
     pub fn create(region: Rc<dyn Region>, options: StoreOptions, identity: StoreIdentity, head: Head) -> Super {
-        let mut superblock = Super { region, options, head };
+        let mut superblock = Super { region, options, head, place: 1, version: 0, prepared: None };
         superblock.advance(head);
         let bytes = encode_identity(&options, identity);
         superblock.region.write(8, &bytes[8..]);
@@ -56,7 +69,7 @@ impl Super {
     pub fn is_complete(region: &dyn Region) -> bool {
         let mut magic = [0; 8];
         region.read(0, &mut magic);
-        u64::from_le_bytes(magic) == MAGIC
+        u64::from_le_bytes(magic) == MAGIC && newest_head(region).is_some()
     }
 
     /// Reads and checks a superblock. Errors: `Incompatible`, `Damaged`.
@@ -65,25 +78,42 @@ impl Super {
             return Err(StoreError::Incompatible("the file `super` is too short".into()));
         }
         let options = read_identity(region.as_ref(), identity)?;
-        let heads = [0, 1].map(|number| read_head(region.as_ref(), number));
-        let head = heads.into_iter().flatten().max_by_key(|head| head.sequence);
-        let head = head.ok_or_else(|| StoreError::Damaged("neither checkpoint head in `super` is readable".into()))?;
-        Ok(Super { region, options, head })
+        let (version, place, head) = newest_head(region.as_ref())
+            .ok_or_else(|| StoreError::Damaged("neither checkpoint head in `super` is readable".into()))?;
+        Ok(Super { region, options, head, place, version, prepared: None })
     }
 
-    /// Makes another checkpoint the one that counts.
+    /// Makes another head the one that counts.
     pub fn advance(&mut self, head: Head) {
-        let mut bytes = Vec::with_capacity(64);
+        self.prepare(head);
+        self.accept();
+    }
+
+    /// Writes another head beside the one that counts.
+    pub fn prepare(&mut self, head: Head) {
+        self.version += 1;
+        let mut bytes = Vec::with_capacity(HEAD_SIZE + 4);
+        bytes.extend_from_slice(&self.version.to_le_bytes());
         bytes.extend_from_slice(&head.sequence.to_le_bytes());
         bytes.extend_from_slice(&head.start.at.to_le_bytes());
         bytes.extend_from_slice(&head.start.lsn.to_le_bytes());
         bytes.extend_from_slice(&head.start.previous.to_le_bytes());
         bytes.extend_from_slice(&head.segments.to_le_bytes());
         bytes.extend_from_slice(&head.blocks.to_le_bytes());
+        bytes.extend_from_slice(&head.durable.to_le_bytes());
+        bytes.extend_from_slice(&head.power_cycle.to_le_bytes());
         let crc = crc32c::crc32c(&bytes);
         bytes.extend_from_slice(&crc.to_le_bytes());
-        self.region.write(HEAD_OFFSET + head.sequence % 2 * HEAD_STEP, &bytes);
-        self.head = head;
+        self.region.write(HEAD_OFFSET + (1 - self.place) * HEAD_STEP, &bytes);
+        self.prepared = Some(head);
+    }
+
+    /// The head that was prepared counts from now on.
+    pub fn accept(&mut self) {
+        if let Some(head) = self.prepared.take() {
+            self.head = head;
+            self.place = 1 - self.place;
+        }
     }
 
     /// The region, to be made durable.
@@ -144,17 +174,30 @@ fn read_identity(region: &dyn Region, identity: StoreIdentity) -> Result<StoreOp
     Ok(StoreOptions { size, journal_size, checksums: reader.u32().unwrap_or_default() != 0 })
 }
 
-fn read_head(region: &dyn Region, number: u64) -> Option<Head> {
-    let mut bytes = [0; 44];
-    region.read(HEAD_OFFSET + number * HEAD_STEP, &mut bytes);
-    let (fields, crc) = bytes.split_at(40);
+/// Version, place and contents of the head that counts.
+fn newest_head(region: &dyn Region) -> Option<(u64, u64, Head)> {
+    let heads = [0, 1].map(|place| read_head(region, place).map(|(version, head)| (version, place, head)));
+    heads.into_iter().flatten().max_by_key(|(version, ..)| *version)
+}
+
+fn read_head(region: &dyn Region, place: u64) -> Option<(u64, Head)> {
+    let mut bytes = [0; HEAD_SIZE + 4];
+    region.read(HEAD_OFFSET + place * HEAD_STEP, &mut bytes);
+    let (fields, crc) = bytes.split_at(HEAD_SIZE);
     if crc32c::crc32c(fields).to_le_bytes() != crc {
         return None;
     }
+    decode_head(fields)
+}
+
+/// The version and the fields of a head. Nothing when they make no sense: a page of zeros has the checksum of nothing
+/// else, and no head is number 0.
+pub fn decode_head(fields: &[u8]) -> Option<(u64, Head)> {
     let mut reader = Reader(fields);
-    let sequence = reader.u64()?;
+    let (version, sequence) = (reader.u64()?, reader.u64()?);
     let start = Position { at: reader.u64()?, lsn: reader.u64()?, previous: reader.u32()? };
-    let head = Head { sequence, start, segments: reader.u32()?, blocks: reader.u64()? };
-    // A page of zeros has the checksum of nothing else, and no checkpoint is number 0.
-    (head.sequence > 0).then_some(head)
+    let (segments, blocks) = (reader.u32()?, reader.u64()?);
+    let (durable, power_cycle) = (reader.u64()?, reader.u128()?);
+    let head = Head { sequence, start, segments, blocks, durable, power_cycle };
+    (version > 0 && sequence > 0 && start.lsn > 0).then_some((version, head))
 }

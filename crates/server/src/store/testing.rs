@@ -1,8 +1,8 @@
-//! A storage in memory that crashes at a chosen write, and a small generator of pseudo-random numbers, for tests.
+//! A storage in memory that crashes at a chosen write, or loses what was not synced when power is lost, and a small generator of pseudo-random numbers, for tests.
 
 use reactor::{LocalFuture, OpenMode, Region, Storage};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::rc::Rc;
 
@@ -34,7 +34,17 @@ struct Power {
     tear: Cell<u64>,
     /// Allocations that still succeed.
     allocations_left: Cell<Option<u64>>,
+    /// Whether the medium keeps what was synced; else it keeps everything, or nothing.
+    is_stable: Cell<bool>,
+    cycle: Cell<u128>,
+    /// Syncs that still succeed; the one after ends all.
+    syncs_left: Cell<Option<u64>>,
+    /// Syncs that fail from now on.
+    failing_syncs: Cell<u64>,
 }
+
+const PAGE: usize = 4096;
+const LINE: usize = 64;
 
 impl Power {
     /// How many of `size` bytes reach the medium.
@@ -71,6 +81,32 @@ impl TestDisk {
         self.power.tear.set(tear);
     }
 
+    /// A disk that keeps what was synced when power is lost.
+    pub fn stable() -> TestDisk {
+        let disk = TestDisk::default();
+        disk.power.is_stable.set(true);
+        disk
+    }
+
+    /// Lets `syncs` more syncs of regions succeed; the process ends in the next.
+    pub fn crash_after_syncs(&self, syncs: u64) {
+        self.power.syncs_left.set(Some(syncs));
+    }
+
+    /// Makes the next syncs of regions fail.
+    pub fn fail_syncs(&self, count: u64) {
+        self.power.failing_syncs.set(count);
+    }
+
+    /// What was not synced is kept, lost or torn, page by page.
+    pub fn lose_power(&self, random: &mut Random) {
+        self.revive();
+        self.power.cycle.set(self.power.cycle.get() + 1);
+        for region in self.regions.borrow().values() {
+            region.lose_power(random);
+        }
+    }
+
     /// Whether the crash has happened.
     pub fn is_crashed(&self) -> bool {
         self.power.is_off.get()
@@ -80,6 +116,7 @@ impl TestDisk {
     pub fn revive(&self) {
         self.power.is_off.set(false);
         self.power.left.set(None);
+        self.power.syncs_left.set(None);
     }
 
     /// Writes so far.
@@ -101,7 +138,7 @@ impl TestDisk {
     pub fn duplicate(&self) -> TestDisk {
         let copy = TestDisk::default();
         for (name, region) in self.regions.borrow().iter() {
-            let region = TestRegion { bytes: RefCell::new(region.bytes.borrow().clone()), power: copy.power.clone() };
+            let region = TestRegion::new(region.bytes.borrow().clone(), copy.power.clone());
             copy.regions.borrow_mut().insert(name.clone(), Rc::new(region));
         }
         copy
@@ -117,7 +154,7 @@ impl Storage for TestDisk {
         if self.exists(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let region = Rc::new(TestRegion { bytes: RefCell::new(vec![0; size as usize]), power: self.power.clone() });
+        let region = Rc::new(TestRegion::new(vec![0; size as usize], self.power.clone()));
         if self.power.spend(0) == 0 && !self.is_crashed() {
             self.regions.borrow_mut().insert(name.into(), region.clone());
         }
@@ -147,12 +184,63 @@ impl Storage for TestDisk {
     fn free_bytes(&self) -> u64 {
         u64::MAX
     }
+
+    fn is_volatile(&self) -> bool {
+        !self.power.is_stable.get()
+    }
+
+    fn power_cycle(&self) -> io::Result<u128> {
+        Ok(self.power.cycle.get())
+    }
+
+    fn sync_names(&self) -> LocalFuture<io::Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// A region of a [`TestDisk`].
 pub struct TestRegion {
     bytes: RefCell<Vec<u8>>,
+    /// What is on the medium.
+    durable: RefCell<Vec<u8>>,
+    /// Pages where the two may differ; those of failed syncs count as clean.
+    dirty: RefCell<BTreeSet<usize>>,
+    lost: RefCell<BTreeSet<usize>>,
     power: Rc<Power>,
+}
+
+impl TestRegion {
+    fn new(bytes: Vec<u8>, power: Rc<Power>) -> TestRegion {
+        let durable = RefCell::new(vec![0; bytes.len()]);
+        let dirty = RefCell::new((0..bytes.len().div_ceil(PAGE)).collect());
+        TestRegion { bytes: RefCell::new(bytes), durable, dirty, lost: RefCell::default(), power }
+    }
+
+    fn note_dirty(&self, offset: u64, size: u64) {
+        if size > 0 && self.power.is_stable.get() {
+            for page in offset as usize / PAGE..((offset + size) as usize).div_ceil(PAGE) {
+                self.dirty.borrow_mut().insert(page);
+                self.lost.borrow_mut().remove(&page);
+            }
+        }
+    }
+
+    fn lose_power(&self, random: &mut Random) {
+        let (mut bytes, mut durable) = (self.bytes.borrow_mut(), self.durable.borrow_mut());
+        let mut pages = std::mem::take(&mut *self.dirty.borrow_mut());
+        pages.append(&mut self.lost.borrow_mut());
+        for page in pages {
+            let range = page * PAGE..bytes.len().min((page + 1) * PAGE);
+            let how = random.below(3);
+            for (new, old) in bytes[range.clone()].chunks_mut(LINE).zip(durable[range].chunks_mut(LINE)) {
+                if how == 0 || (how == 1 && random.below(2) == 0) {
+                    old.copy_from_slice(new);
+                } else {
+                    new.copy_from_slice(old);
+                }
+            }
+        }
+    }
 }
 
 impl Region for TestRegion {
@@ -177,17 +265,20 @@ impl Region for TestRegion {
 
     fn write(&self, offset: u64, from: &[u8]) {
         let kept = self.power.spend(from.len() as u64) as usize;
+        self.note_dirty(offset, kept as u64);
         self.bytes.borrow_mut()[offset as usize..][..from.len()][..kept].copy_from_slice(&from[..kept]);
     }
 
     fn copy_within(&self, from: u64, to: u64, size: u64) {
         let kept = self.power.spend(size);
         assert!(from.max(to) + size <= self.size());
+        self.note_dirty(to, kept);
         self.bytes.borrow_mut().copy_within(from as usize..(from + kept) as usize, to as usize);
     }
 
     fn fill_zero(&self, offset: u64, size: u64) {
         let kept = self.power.spend(size);
+        self.note_dirty(offset, kept);
         self.bytes.borrow_mut()[offset as usize..][..kept as usize].fill(0);
     }
 
@@ -201,11 +292,36 @@ impl Region for TestRegion {
 
     fn note_received(&self, _offset: u64, _size: u64) {}
 
-    fn sync(&self, _offset: u64, _size: u64) -> LocalFuture<io::Result<()>> {
+    fn sync(&self, offset: u64, size: u64) -> LocalFuture<io::Result<()>> {
+        let refused = || Box::pin(std::future::ready(Err(io::Error::from_raw_os_error(5))));
+        match self.power.syncs_left.get() {
+            Some(0) => self.power.is_off.set(true),
+            left => self.power.syncs_left.set(left.map(|left| left - 1)),
+        }
+        if self.power.is_off.get() {
+            return refused();
+        }
+        let pages = offset as usize / PAGE..((offset + size) as usize).div_ceil(PAGE);
+        let taken: Vec<usize> = self.dirty.borrow().range(pages).copied().collect();
+        let fails = self.power.failing_syncs.get() > 0;
+        for page in taken {
+            self.dirty.borrow_mut().remove(&page);
+            if fails {
+                self.lost.borrow_mut().insert(page);
+                continue;
+            }
+            let bytes = self.bytes.borrow();
+            let range = page * PAGE..bytes.len().min((page + 1) * PAGE);
+            self.durable.borrow_mut()[range.clone()].copy_from_slice(&bytes[range]);
+        }
+        if fails {
+            self.power.failing_syncs.set(self.power.failing_syncs.get() - 1);
+            return refused();
+        }
         Box::pin(std::future::ready(Ok(())))
     }
 
     fn is_volatile(&self) -> bool {
-        true
+        !self.power.is_stable.get()
     }
 }

@@ -20,6 +20,8 @@ use super::state::{Key, State};
 const PAGE: u32 = PAGE_SIZE as u32;
 /// A chunk of more extents than this is overwritten by copies, where swapping pages would make them even more.
 const EXTENTS_MAX: usize = 16;
+/// With more extents, a chunk that is never copied over is moved as a whole.
+const SCATTERED_MAX: usize = 64;
 /// With more written ranges, the smallest gaps between them are filled with zeros.
 const RANGES_MAX: usize = 8;
 
@@ -73,7 +75,8 @@ impl State {
         let chunk = file.and_then(|file| file.chunks.get(key.1));
         let active = self.active.get(&key);
         let staged = chunk.is_some_and(|chunk| chunk::overlaps(&chunk.ranges, offset, end))
-            || active.is_some_and(|active| !active.is_unclaimed(offset, end, None));
+            || active.is_some_and(|active| !active.is_unclaimed(offset, end, None))
+            || self.durability.is_cut(key, end);
         let (first, last) = if size == 0 { (0, 0) } else { (offset / PAGE, chunk::page_end(end)) };
         let landing = if size == 0 {
             Few::default()
@@ -93,7 +96,7 @@ impl State {
         self.unpin(ticket.key, ticket.at);
         if ticket.staged {
             self.staged_pages -= ticket.pages();
-            self.release(ticket.landing.iter().map(Extent::run));
+            self.release_unused(ticket.landing.iter().map(Extent::run));
         }
     }
 
@@ -141,7 +144,7 @@ impl State {
                     added.extend(extents);
                 }
                 Err(error) => {
-                    self.release(added.iter().map(Extent::run));
+                    self.release_unused(added.iter().map(Extent::run));
                     return Err(error);
                 }
             }
@@ -210,18 +213,44 @@ impl State {
                 "nobody else writes where a body lands (active, invariant 3)"
             );
             base
-        } else if may_copy(active, &base, ticket) && prefers_copy(current, &base, ticket) {
+        } else if self.durability.is_volatile
+            && may_copy(active, &base, ticket)
+            && prefers_copy(current, &base, ticket)
+        {
             plan_copies(&ticket.landing, &base, start, end, &mut copies);
             base
         } else {
             let ranges_before = current.ranges.clone();
             let pages = self.own_pages(ticket, fresh)?;
             self.copy_edges(&base, &ranges_before, &pages, start, end);
-            chunk::replace_pages(&base, &pages, &mut gone)
+            let extents = chunk::replace_pages(&base, &pages, &mut gone);
+            if self.durability.is_volatile { extents } else { self.gather_extents(extents, &mut gone, fresh) }
         };
         let ranges = self.fill_gaps(ticket, &extents, ranges);
         let chunk = Chunk { extents: Few::from_slice(&extents), ranges: Few::from_slice(&ranges) };
         Ok(ChunkChange { key, chunk, gone, copies, absorbs_capacity: true })
+    }
+
+    /// Where live bytes are never copied over, overwrites scatter a chunk: when it is in very many pieces, all of it moves
+    /// to one run of pages, if there is one.
+    fn gather_extents(&mut self, extents: Vec<Extent>, gone: &mut Vec<Extent>, fresh: &mut Vec<Run>) -> Vec<Extent> {
+        if extents.len() <= SCATTERED_MAX {
+            return extents;
+        }
+        let pages = extents.iter().map(|extent| extent.pages).sum();
+        let Some(run) = self.allocate_run(pages) else { return extents };
+        fresh.push(run);
+        let mut start = run.start;
+        let mut gathered = Vec::with_capacity(1);
+        for extent in &extents {
+            let (from, to) = (u64::from(extent.start) * PAGE_SIZE, u64::from(start) * PAGE_SIZE);
+            self.data.copy_within(from, to, u64::from(extent.pages) * PAGE_SIZE);
+            gathered.push(Extent { start, birth: self.clock, ..*extent });
+            start += extent.pages;
+        }
+        gone.extend(extents);
+        chunk::join_extents(&mut gathered);
+        gathered
     }
 
     /// Pages with the write's bytes that can become the chunk's: the staged ones, or new ones when the landing pages
@@ -333,6 +362,7 @@ impl State {
             let fillable = |&number: &usize| {
                 let (from, to) = (ranges[number].end, ranges[number + 1].start);
                 active.is_unclaimed(from, to, Some(ticket.at))
+                    && !self.durability.is_cut(ticket.key, to)
                     && chunk::is_mapped(extents, from / PAGE, chunk::page_end(to))
             };
             let gaps = (0..ranges.len() - 1).filter(fillable);

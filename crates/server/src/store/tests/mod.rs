@@ -2,6 +2,7 @@
 
 mod damage;
 mod model;
+mod power;
 mod rules;
 
 use super::testing::{Random, TestDisk};
@@ -15,6 +16,15 @@ fn new_store(size: u64, checksums: bool) -> (TestDisk, Store) {
     let options = StoreOptions { size, journal_size: 64 * 1024, checksums };
     let store = Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
     (disk, store)
+}
+
+/// Syncs; all futures of a test disk are ready at once.
+fn sync(store: &Store) -> Result<(), SyncError> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::pin!(store.sync()).poll(&mut context) {
+        std::task::Poll::Ready(result) => result,
+        std::task::Poll::Pending => panic!("a test disk never keeps anybody waiting"),
+    }
 }
 
 /// Opens a store whose foreign entries do not matter.

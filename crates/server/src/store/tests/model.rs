@@ -115,12 +115,15 @@ struct InFlight {
     is_reaped: bool,
 }
 
-struct World {
-    random: Random,
-    disk: TestDisk,
-    store: Store,
+pub struct World {
+    pub random: Random,
+    pub disk: TestDisk,
+    pub store: Store,
     before: Model,
     model: Model,
+    /// The model at the last sync, and at one that came to no end.
+    synced: Model,
+    syncing: Option<Model>,
     ids: Vec<u64>,
     next_id: u64,
     clock: i64,
@@ -130,18 +133,33 @@ struct World {
     /// Whether checkpoints begin so late that the journal fills up.
     is_lazy: bool,
     /// How often things happened, to see that the test does test them.
-    counts: BTreeMap<&'static str, u64>,
+    pub counts: BTreeMap<&'static str, u64>,
 }
 
 impl World {
     fn new(seed: u64, pages: u64, checksums: bool) -> World {
         let (disk, store) = new_store(pages * PAGE_SIZE, checksums);
+        World::around(seed, disk, store)
+    }
+
+    /// On a disk that keeps what was synced when power is lost.
+    pub fn stable(seed: u64, pages: u64, checksums: bool) -> World {
+        let disk = TestDisk::stable();
+        let options = StoreOptions { size: pages * PAGE_SIZE, journal_size: 64 * 1024, checksums };
+        let store = Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
+        sync(&store).unwrap();
+        World::around(seed, disk, store)
+    }
+
+    fn around(seed: u64, disk: TestDisk, store: Store) -> World {
         World {
             random: Random(seed),
             disk,
             store,
             before: Model::default(),
             model: Model::default(),
+            synced: Model::default(),
+            syncing: None,
             ids: vec![1, 2, 3],
             next_id: 4,
             clock: 0,
@@ -181,7 +199,7 @@ impl World {
         }
     }
 
-    fn step(&mut self) {
+    pub fn step(&mut self) {
         self.before = self.model.clone();
         match self.random.below(24) {
             0..=5 => self.reserve(),
@@ -213,6 +231,10 @@ impl World {
                 self.in_flight.push(InFlight { file, index, chunk_size, offset, body, arrived, write, is_reaped });
             }
             Err(StoreError::Full) => self.count("full"),
+            Err(StoreError::Resting) => {
+                self.count("resting");
+                self.sync();
+            }
             Err(error) => panic!("reserve: {error}"),
         }
     }
@@ -242,7 +264,7 @@ impl World {
                 self.count("committed");
             }
             Err(StoreError::Gone { .. }) => assert!(is_gone, "a file is gone only when it was reaped"),
-            Err(StoreError::Full) => self.count("full at commit"),
+            Err(StoreError::Full | StoreError::Resting) => self.count("full at commit"),
             Err(error) => self.journal_full(error),
         }
     }
@@ -381,9 +403,51 @@ impl World {
         }
         checkpoint.finish().unwrap();
         self.count("checkpoint");
+        if !self.store.is_volatile() {
+            self.sync();
+        }
     }
 
-    fn end(&mut self) {
+    /// Makes all durable; when the sync fails, it may have counted or not.
+    pub fn sync(&mut self) {
+        self.count("sync");
+        match sync(&self.store) {
+            Ok(()) => (self.synced, self.syncing) = (self.model.clone(), None),
+            Err(_) => self.syncing = Some(self.model.clone()),
+        }
+    }
+
+    /// Loses power, opens the store again and compares with the last sync.
+    pub fn lose_power(&mut self) {
+        self.end();
+        self.disk.lose_power(&mut self.random);
+        let mut values = BTreeMap::new();
+        self.store = open(&self.disk, &mut values);
+        assert!(self.store.power_was_lost());
+        self.store.check().unwrap();
+        if let Err(difference) = self.synced.compare(&self.store, &values) {
+            let other = self.syncing.take().unwrap_or_else(|| panic!("not as it was synced: {difference}"));
+            if let Err(also) = other.compare(&self.store, &values) {
+                panic!("neither as synced ({difference}) nor as it was to be synced ({also})");
+            }
+            self.count("sync counted though it failed");
+            self.synced = other;
+        }
+        self.model = self.synced.clone();
+        self.syncing = None;
+    }
+
+    /// The process ends and starts again.
+    pub fn restart(&mut self) {
+        self.end();
+        let mut values = BTreeMap::new();
+        self.store = open(&self.disk, &mut values);
+        assert!(!self.store.power_was_lost());
+        self.store.check().unwrap();
+        self.model.compare(&self.store, &values).unwrap();
+    }
+
+    pub fn end(&mut self) {
         self.in_flight.clear();
         self.readers.clear();
         self.checkpoint = None;
@@ -402,15 +466,7 @@ impl World {
         }
         self.disk.revive();
         let mut values = BTreeMap::new();
-        self.store = Store::open(Rc::new(self.disk.clone()), IDENTITY, &mut |kind, bytes| {
-            match kind {
-                KIND_VALUE => values.insert(bytes[0], bytes[1..].to_vec()),
-                KIND_REMOVED => values.remove(&bytes[0]),
-                _ => return Err(Corrupt("unknown kind".into())),
-            };
-            Ok(())
-        })
-        .unwrap();
+        self.store = open(&self.disk, &mut values);
         self.store.check().unwrap();
         if let Err(difference) = self.model.compare(&self.store, &values) {
             assert!(crashed, "{difference}");
@@ -424,6 +480,18 @@ impl World {
             self.count("crash after");
         }
     }
+}
+
+fn open(disk: &TestDisk, values: &mut BTreeMap<u8, Vec<u8>>) -> Store {
+    Store::open(Rc::new(disk.clone()), IDENTITY, &mut |kind, bytes| {
+        match kind {
+            KIND_VALUE => values.insert(bytes[0], bytes[1..].to_vec()),
+            KIND_REMOVED => values.remove(&bytes[0]),
+            _ => return Err(Corrupt("unknown kind".into())),
+        };
+        Ok(())
+    })
+    .unwrap()
 }
 
 fn put_value(checkpoint: &mut Checkpoint, model: &Model, key: u8) {

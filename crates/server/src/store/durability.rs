@@ -1,0 +1,309 @@
+//! What survives power loss, on media that keep what was synced.
+//!
+//! The kernel writes pages of a mapped file when it likes, in any order. So what is on the medium between two syncs tells
+//! nothing, and the store goes back to the last sync that was completed: a power loss leaves the state that the journal
+//! had at that moment, on every medium that does not forget everything anyway.
+//!
+//! Invariants (media that are not volatile)
+//! 1. The newest head in the superblock that is known to be on the medium says how far the journal is durable. All that
+//!    replay needs to get there, and all pages of the chunks as they were there, stay as they are until a newer head is
+//!    on the medium: pages that leave a chunk *rest* until then, bytes that a truncate cut off are not written in place,
+//!    and live bytes are never copied over.
+//! 2. A head is written only when everything that it speaks of is on the medium, and not over the one that counts.
+//! 3. A checkpoint saw changes up to its end; it is named by a head only together with a journal that is durable to there.
+
+use super::allocator::{PAGE_SIZE, Run};
+use super::hash::FastMap;
+use super::state::{Key, State};
+use super::superblock::Head;
+use super::{Lsn, Store, StoreError, recovery};
+use crate::waiting::all;
+use reactor::{LocalFuture, Region};
+use std::io;
+use std::rc::Rc;
+
+/// Files that may change, or chunks that may be cut, before a sync begins by itself.
+const CHANGED_COUNT_MAX: usize = 1 << 16;
+
+/// A checkpoint that is written but not named by a head yet.
+pub struct Finished {
+    /// What the head will say of it; how far the journal is durable is filled in then.
+    pub head: Head,
+    /// Its segments, to be made durable.
+    pub segments: Vec<Rc<dyn Region>>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Durability {
+    /// Whether there is nothing to do, for the medium forgets everything or nothing.
+    pub is_volatile: bool,
+    /// Names the time since power came on.
+    pub power_cycle: u128,
+    /// Records below this one survive power loss.
+    pub durable: Lsn,
+    /// Whether power was lost before this store was opened.
+    pub power_was_lost: bool,
+    /// Pages that were freed since the last sync began, and before it.
+    resting: Vec<Run>,
+    settling: Vec<Run>,
+    resting_pages: u64,
+    /// From which byte on a chunk was cut off, since the last sync began and before it.
+    cut: FastMap<Key, u32>,
+    cut_settling: FastMap<Key, u32>,
+    /// Files whose data changed since the last sync began.
+    changed: FastMap<u64, ()>,
+    /// Files that the last failed sync may have left on the medium as they were before.
+    suspect: FastMap<u64, ()>,
+    /// Writers that began by then had a sync fail under them: what they brought may count as clean though it is not.
+    suspect_until: u64,
+    /// The checkpoint that the next head will name.
+    pub finished: Option<Finished>,
+    /// Whether the head that was read at opening is known to be on the medium.
+    is_head_durable: bool,
+    is_syncing: bool,
+    /// Whether the medium refused the journal once: what it took since is not known, so nothing is promised any more.
+    is_broken: bool,
+}
+
+/// What a sync that is under way is about.
+struct Plan {
+    /// Records below this one will be durable.
+    tail: Lsn,
+    checkpoint: Option<u64>,
+    changed: FastMap<u64, ()>,
+    suspect: FastMap<u64, ()>,
+    /// Syncs of the data, first, and of all else that the head will speak of.
+    syncs: Vec<LocalFuture<io::Result<()>>>,
+}
+
+/// Why a sync failed.
+#[derive(Debug)]
+pub enum SyncError {
+    /// The medium refused data; these files may be older on it than the store says, until a later sync succeeds.
+    Data {
+        /// Their ids.
+        files: Vec<u64>,
+        /// What the medium said.
+        error: StoreError,
+    },
+    /// The medium refused the journal or the superblock: no promise can be kept any more, now and later.
+    Journal(StoreError),
+}
+
+impl Durability {
+    /// Nothing is durable yet.
+    pub fn new(is_volatile: bool, power_cycle: u128) -> Durability {
+        Durability { is_volatile, power_cycle, ..Durability::default() }
+    }
+
+    /// Whether bytes of the chunk before `end` may be live in the state that power loss would leave.
+    pub fn is_cut(&self, key: Key, end: u32) -> bool {
+        [&self.cut, &self.cut_settling].iter().any(|cut| cut.get(&key).is_some_and(|&from| from < end))
+    }
+
+    /// A truncate cut the chunk at byte `from`.
+    pub fn note_cut(&mut self, key: Key, from: u32) {
+        if !self.is_volatile {
+            let cut = self.cut.entry(key).or_insert(from);
+            *cut = from.min(*cut);
+        }
+    }
+
+    /// The file's data changed, by a writer that began at `at`.
+    pub fn note_changed(&mut self, file: u64, at: u64) {
+        if !self.is_volatile {
+            self.changed.insert(file, ());
+            if at <= self.suspect_until {
+                self.suspect.insert(file, ());
+            }
+        }
+    }
+
+    /// A page run left a committed chunk.
+    pub fn rest(&mut self, run: Run) {
+        self.resting_pages += u64::from(run.pages);
+        self.resting.push(run);
+    }
+
+    /// Pages that are free after the next sync.
+    pub fn resting_pages(&self) -> u64 {
+        self.resting_pages
+    }
+
+    /// All runs that rest.
+    pub fn resting_runs(&self) -> impl Iterator<Item = Run> {
+        self.resting.iter().chain(&self.settling).copied()
+    }
+}
+
+impl State {
+    /// Whether there is anything that a sync would make durable.
+    pub fn wants_sync(&self) -> bool {
+        let durability = &self.durability;
+        !durability.is_volatile
+            && (durability.durable < self.journal.tail().lsn
+                || durability.finished.is_some()
+                || durability.resting_pages > 0
+                || !durability.suspect.is_empty())
+    }
+
+    fn sync_begin(&mut self) -> Plan {
+        assert!(!self.durability.is_syncing, "there is one sync at a time");
+        self.rewrite_suspects();
+        let durability = &mut self.durability;
+        durability.is_syncing = true;
+        durability.settling.append(&mut durability.resting);
+        for (key, from) in std::mem::take(&mut durability.cut) {
+            let cut = durability.cut_settling.entry(key).or_insert(from);
+            *cut = from.min(*cut);
+        }
+        let data_end = u64::from(self.allocator.backed()) * PAGE_SIZE;
+        let mut syncs =
+            vec![self.data.sync(0, data_end), self.journal.region().sync(0, self.journal.region().size())];
+        if let Some(finished) = &durability.finished {
+            syncs.extend(finished.segments.iter().map(|segment| segment.sync(0, segment.size())));
+        }
+        syncs.push(self.storage.sync_names());
+        if !durability.is_head_durable {
+            let superblock = self.superblock.region();
+            syncs.push(superblock.sync(0, superblock.size()));
+        }
+        Plan {
+            tail: self.journal.tail().lsn,
+            checkpoint: durability.finished.as_ref().map(|finished| finished.head.sequence),
+            changed: std::mem::take(&mut durability.changed),
+            suspect: std::mem::take(&mut durability.suspect),
+            syncs,
+        }
+    }
+
+    /// After a failed sync the kernel takes pages for clean that the medium may not have: they are written once more.
+    fn rewrite_suspects(&mut self) {
+        if self.durability.suspect.is_empty() {
+            return;
+        }
+        let mut bytes = vec![0; PAGE_SIZE as usize];
+        for (&id, ()) in &self.durability.suspect {
+            let Some(file) = self.files.get(id) else { continue };
+            let mut from = Some(0);
+            while let Some((index, chunk)) = from.and_then(|from| file.chunks.next(from)) {
+                for extent in chunk.extents.iter() {
+                    for page in extent.start..extent.start + extent.pages {
+                        self.data.read(u64::from(page) * PAGE_SIZE, &mut bytes);
+                        self.data.write(u64::from(page) * PAGE_SIZE, &bytes);
+                    }
+                }
+                from = index.checked_add(1);
+            }
+        }
+    }
+
+    /// Writes the head that says what is durable now (invariant 2).
+    fn sync_publish(&mut self, plan: &Plan) -> LocalFuture<io::Result<()>> {
+        let finished = self.durability.finished.as_ref().filter(|finished| Some(finished.head.sequence) == plan.checkpoint);
+        let head = finished.map_or(self.superblock.head, |finished| finished.head);
+        let power_cycle = self.durability.power_cycle;
+        self.superblock.prepare(Head { durable: plan.tail, power_cycle, ..head });
+        let superblock = self.superblock.region();
+        superblock.sync(0, superblock.size())
+    }
+
+    fn sync_end(&mut self, plan: &Plan) {
+        let before = self.superblock.head;
+        self.superblock.accept();
+        self.durability.is_syncing = false;
+        self.durability.durable = plan.tail;
+        self.durability.cut_settling.clear();
+        for run in std::mem::take(&mut self.durability.settling) {
+            self.durability.resting_pages -= u64::from(run.pages);
+            self.allocator.release(run);
+        }
+        if plan.checkpoint.is_some()
+            && let Some(finished) = self.durability.finished.take()
+        {
+            self.journal.release(finished.head.start.at);
+            self.remove_segments(before.sequence, before.segments);
+        }
+        if !std::mem::replace(&mut self.durability.is_head_durable, true) {
+            // What cannot be removed now is removed at the next opening.
+            recovery::remove_leftovers(self).ok();
+        }
+    }
+
+    /// The medium refused; what was to be durable is tried again with the next sync.
+    fn sync_fail(&mut self, plan: Plan) {
+        self.durability.is_syncing = false;
+        self.durability.suspect.extend(plan.suspect);
+        self.durability.suspect.extend(plan.changed);
+        self.durability.suspect_until = self.clock;
+    }
+}
+
+impl Store {
+    /// Whether the medium forgets everything at power loss, so that there is nothing to sync.
+    pub fn is_volatile(&self) -> bool {
+        self.state.borrow().durability.is_volatile
+    }
+
+    /// Whether power was lost before this store was opened: then it is as it was at some sync, and what came after
+    /// that is gone.
+    pub fn power_was_lost(&self) -> bool {
+        self.state.borrow().durability.power_was_lost
+    }
+
+    /// Whether all that was committed so far survives whatever the medium survives.
+    pub fn is_durable(&self) -> bool {
+        let state = self.state.borrow();
+        state.durability.is_volatile || state.durability.durable == state.journal.tail().lsn
+    }
+
+    /// Whether so much waits for the next sync that one should begin although nobody asks for it.
+    pub fn is_sync_due(&self) -> bool {
+        let state = self.state.borrow();
+        let durability = &state.durability;
+        !durability.is_volatile
+            && (durability.changed.len() > CHANGED_COUNT_MAX
+                || durability.cut.len() > CHANGED_COUNT_MAX
+                || durability.resting_pages > u64::from(state.allocator.total()) / 8)
+    }
+
+    /// Makes all that was committed before the call durable, as far as the medium can. To be called once at a time, and
+    /// once before the first commit after the store was created or opened. Errors: see [`SyncError`]; the next call tries
+    /// again.
+    pub async fn sync(&self) -> Result<(), SyncError> {
+        if !self.state.borrow().wants_sync() {
+            return Ok(());
+        }
+        if self.state.borrow().durability.is_broken {
+            let error = io::Error::other("it refused the journal before");
+            return Err(SyncError::Journal(StoreError::Medium("make the journal durable", error)));
+        }
+        let mut plan = self.state.borrow_mut().sync_begin();
+        let mut results = all(std::mem::take(&mut plan.syncs)).await;
+        let data = results.remove(0);
+        let mut rest: Result<Vec<()>, io::Error> = results.into_iter().collect();
+        if data.is_ok() && rest.is_ok() {
+            let published = self.state.borrow_mut().sync_publish(&plan);
+            rest = published.await.map(|()| Vec::new());
+        }
+        let mut state = self.state.borrow_mut();
+        match (data, rest) {
+            (Ok(()), Ok(_)) => {
+                state.sync_end(&plan);
+                Ok(())
+            }
+            (data, rest) => {
+                state.sync_fail(plan);
+                if let Err(error) = rest {
+                    state.durability.is_broken = true;
+                    return Err(SyncError::Journal(StoreError::Medium("make the journal durable", error)));
+                }
+                let mut files: Vec<u64> = state.durability.suspect.keys().copied().collect();
+                files.sort_unstable();
+                let error = data.err().unwrap_or_else(|| io::ErrorKind::Other.into());
+                Err(SyncError::Data { files, error: StoreError::Medium("make data durable", error) })
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Goal: power loss leaves a store as it was at its last sync, whatever of the rest has reached the medium.
+//! Method: the histories of `model` on a disk that keeps, loses or tears each page that was not synced; the store that is
+//! opened then must equal the model as it was when the last sync began.
+
+use super::model::World;
+use super::*;
+
+/// Goal and method: the module's; kills and power losses between operations, and power losses within syncs.
+#[test]
+fn power_loss_leaves_the_last_sync() {
+    let mut counts = std::collections::BTreeMap::new();
+    for seed in 0..80u64 {
+        let mut world = World::stable(seed, 32 + seed % 4 * 32, seed.is_multiple_of(2));
+        for round in 0..14 {
+            let steps = world.random.below(150);
+            for _ in 0..steps {
+                world.step();
+                world.store.check().unwrap_or_else(|what| panic!("seed {seed}, round {round}: {what}"));
+                if world.random.below(25) == 0 {
+                    world.sync();
+                }
+            }
+            match world.random.below(4) {
+                0 => world.restart(),
+                1 => {
+                    // The next life ends before its first sync.
+                    world.restart();
+                    world.lose_power();
+                }
+                2 => {
+                    let syncs = world.random.below(6);
+                    world.disk.crash_after_syncs(syncs);
+                    world.sync();
+                    world.lose_power();
+                }
+                _ => world.lose_power(),
+            }
+            world.sync();
+        }
+        for (what, count) in world.counts {
+            *counts.entry(what).or_insert(0) += count;
+        }
+    }
+    for what in ["committed", "checkpoint", "sync", "resting", "sync counted though it failed"] {
+        assert!(counts.get(what).is_some_and(|&count| count > 5), "{what} hardly happened: {counts:?}");
+    }
+}
+
+/// Goal: a failed sync promises nothing, and the next one makes good what the failed one lost.
+/// Method: syncs of data fail at random; the medium then has neither these pages nor takes them for changed.
+#[test]
+fn a_failed_sync_is_made_good_by_the_next() {
+    for seed in 100..140u64 {
+        let mut world = World::stable(seed, 64, seed.is_multiple_of(2));
+        for _ in 0..8 {
+            for _ in 0..world.random.below(60) {
+                world.step();
+            }
+            let failing = world.random.below(2);
+            world.disk.fail_syncs(failing);
+            world.sync();
+            for _ in 0..world.random.below(20) {
+                world.step();
+            }
+            world.disk.fail_syncs(0);
+            if world.random.below(2) == 0 {
+                world.sync();
+            }
+            if world.random.below(2) == 0 {
+                world.lose_power();
+                world.sync();
+            }
+        }
+    }
+}
+
+/// Goal: a medium that refuses the journal ends all promises of this life, and no earlier one.
+/// Method: the journal's sync fails, the next ones would not; then power is lost.
+#[test]
+fn a_failed_journal_is_the_end() {
+    let mut world = World::stable(5, 64, true);
+    (0..40).for_each(|_| world.step());
+    world.sync();
+    (0..40).for_each(|_| world.step());
+    world.disk.fail_syncs(2);
+    assert!(matches!(sync(&world.store), Err(SyncError::Journal(_))));
+    assert!(matches!(sync(&world.store), Err(SyncError::Journal(_))));
+    world.lose_power();
+}
+
+/// Goal: an interrupted creation is no obstacle: what is there after power loss opens, or can be created over.
+/// Method: power is lost at each step of a creation's first sync.
+#[test]
+fn creation_survives_power_loss() {
+    let options = StoreOptions { size: 1 << 20, journal_size: 64 * 1024, checksums: false };
+    let mut random = Random(11);
+    for round in 0..400 {
+        let disk = TestDisk::stable();
+        let store = Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
+        disk.crash_after_syncs(round % 6);
+        drop(sync(&store));
+        drop(store);
+        disk.lose_power(&mut random);
+        if Store::exists(&disk) {
+            sync(&reopen(&disk).unwrap()).unwrap();
+        } else {
+            Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
+        }
+    }
+}
+
+/// Goal: a chunk that is overwritten in small pieces, and never copied over, does not fall into ever more pieces.
+/// Method: overwrite single pages of a chunk of 256 in a scattered order; a record has to fit into a small journal.
+#[test]
+fn overwrites_do_not_scatter_a_chunk_for_ever() {
+    let disk = TestDisk::stable();
+    let options = StoreOptions { size: 4 << 20, journal_size: 64 * 1024, checksums: true };
+    let store = Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
+    sync(&store).unwrap();
+    let mut expected = vec![7; 1 << 20];
+    write(&store, 1, 0, 1 << 20, 0, &expected).unwrap();
+    for round in 0..600u32 {
+        let page = (round * 101 % 256) as usize;
+        expected[page * 4096..][..4096].fill(round as u8);
+        write(&store, 1, 0, 1 << 20, page as u32 * 4096, &[round as u8; 4096]).unwrap();
+        if round % 16 == 0 {
+            store.checkpoint_begin().finish().unwrap();
+            sync(&store).unwrap();
+        }
+    }
+    assert!(read(&store, 1, 0, 0, 1 << 20) == expected);
+    store.check().unwrap();
+}
