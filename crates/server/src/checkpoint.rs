@@ -95,7 +95,9 @@ async fn run(core: &Rc<Core>) -> Result<(), StoreError> {
     while writer.checkpoint.store_step()? {
         core.reactor.yield_now().await;
     }
-    writer.checkpoint.finish()
+    writer.checkpoint.finish()?;
+    // Where the medium keeps what is synced, a checkpoint counts from the next sync on.
+    core.syncs.sync().await.map_err(|failure| StoreError::Damaged(String::from_utf8_lossy(&failure.text).into_owned()))
 }
 
 fn small_tables(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> {

@@ -6,6 +6,7 @@
 
 use crate::announce::Announcing;
 use crate::checkpoint::Checkpoints;
+use crate::durability::Syncs;
 use crate::failure::Failure;
 use crate::inodes::Inode;
 use crate::intents::Origin;
@@ -41,6 +42,7 @@ pub struct Core {
     /// Turns of sessions at sending the value of an extended attribute.
     pub value_turns: Turns,
     pub peers: Peers,
+    pub syncs: Rc<Syncs>,
     /// Gathers that have not started yet: who comes now may share them.
     pub gathers: RefCell<FastMap<u64, Notice<Gathered>>>,
     /// Files whose last close asked for a fold that has not started yet.
@@ -85,7 +87,8 @@ impl Caller {
 
 impl Core {
     pub fn new(reactor: &Reactor, options: ServerOptions, store: Store, tables: Tables) -> Core {
-        let peers = Peers::new(reactor, &options);
+        let syncs = Syncs::new(reactor, &store);
+        let peers = Peers::new(reactor, &options, &syncs);
         Core {
             reactor: reactor.clone(),
             cluster: options.cluster.clone(),
@@ -96,6 +99,7 @@ impl Core {
             turns: Turns::default(),
             value_turns: Turns::default(),
             peers,
+            syncs,
             gathers: RefCell::default(),
             folds: RefCell::default(),
             announcing: RefCell::default(),
@@ -144,6 +148,9 @@ impl Core {
         }
         if self.store.checkpoint_due() {
             crate::checkpoint::start(self);
+        }
+        if self.store.is_sync_due() {
+            self.syncs.start();
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ mod audit;
 mod checkpoint;
 mod coordination;
 mod core;
+mod durability;
 mod extended;
 mod failure;
 mod gather;

@@ -1,10 +1,12 @@
 //! Ways to the other servers: one channel for each server and call level, made when it is first needed.
 
+use crate::durability::{Syncs, is_consequence};
 use crate::failure::Failure;
 use crate::options::ServerOptions;
 use reactor::{Call, Channel, ChannelOptions, ChannelStatistics, Nanos, Reactor};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use wire::credentials::Credentials;
 use wire::handshake::Role;
 use wire::operation::LEVEL_CLIENT;
@@ -15,15 +17,17 @@ pub struct Peers {
     reactor: Reactor,
     options: ServerOptions,
     session: u64,
+    syncs: Rc<Syncs>,
     channels: RefCell<BTreeMap<(u32, u8), Channel>>,
 }
 
 impl Peers {
-    pub fn new(reactor: &Reactor, options: &ServerOptions) -> Peers {
+    pub fn new(reactor: &Reactor, options: &ServerOptions, syncs: &Rc<Syncs>) -> Peers {
         Peers {
             reactor: reactor.clone(),
             options: options.clone(),
             session: reactor.random(),
+            syncs: syncs.clone(),
             channels: RefCell::default(),
         }
     }
@@ -47,7 +51,7 @@ impl Peers {
         self.channels.borrow_mut().entry((server, level)).or_insert_with(make).clone()
     }
 
-    /// Calls another server and decodes its reply. Errors name that server.
+    /// Calls another server and decodes its reply, once what makes us call is durable. Errors name that server.
     pub async fn call<R: for<'a> Decode<'a>>(
         &self,
         server: u32,
@@ -55,6 +59,9 @@ impl Peers {
         params: &impl Encode,
         deadline: Option<Nanos>,
     ) -> Result<R, Failure> {
+        if is_consequence(operation) {
+            self.syncs.durable().await?;
+        }
         let mut call = Call::new(operation, params);
         call.deadline = deadline;
         let reply = self.channel(server, operation.level()).call(call).await?;

@@ -9,9 +9,9 @@ use crate::options::{ServerOptions, StartError};
 use crate::records::Record;
 use crate::service::{self, Front};
 use crate::statistics::Statistics;
-use crate::store::{Store, StoreError, StoreIdentity, StoreOptions};
+use crate::store::{Store, StoreError, StoreIdentity, StoreOptions, SyncError};
 use crate::tables::Tables;
-use crate::{checkpoint, metrics, open_files, report};
+use crate::{checkpoint, durability, metrics, open_files, report};
 use reactor::{Class, Listener, Nanos, Reactor, ServeOptions, Storage};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -54,8 +54,14 @@ impl Server {
             None => None,
         };
         let (store, tables) = open_store(reactor, storage, &options)?;
+        make_durable(&store, &options).await?;
         let core = Rc::new(Core::new(reactor, options, store, tables));
+        if core.store.power_was_lost() {
+            let failed = |error| StartError::Store(core.options.directory.clone(), error);
+            durability::forget_after_power_loss(&core).map_err(failed)?;
+        }
         make_root(&core)?;
+        make_durable(&core.store, &core.options).await?;
         resume(&core);
         let serve_options = ServeOptions {
             cluster: core.cluster.clone(),
@@ -94,6 +100,21 @@ impl Server {
         core.peers.close();
         // Without a checkpoint the journal has everything as well; recovery only takes longer.
         let _: Result<(), StoreError> = checkpoint::complete(core).await;
+        let synced = core.syncs.sync().await;
+        if let Err(failure) = synced {
+            core.syncs.broken.tell(String::from_utf8_lossy(&failure.text).into_owned());
+        }
+    }
+
+    /// Whether what was synced survives power loss; if not, nothing does.
+    pub fn survives_power_loss(&self) -> bool {
+        !self.core.store.is_volatile()
+    }
+
+    /// Resolves when the medium refused the journal, so that the server can promise nothing any more and has to stop; with
+    /// the reason.
+    pub async fn wait_for_medium_failure(&self) -> String {
+        self.core.syncs.broken.wait().await
     }
 
     pub fn is_stopping(&self) -> bool {
@@ -185,6 +206,15 @@ fn open_store(
     };
     let store = store.map_err(|error| StartError::Store(options.directory.clone(), error))?;
     Ok((store, tables))
+}
+
+/// Syncs while nobody is served yet.
+async fn make_durable(store: &Store, options: &ServerOptions) -> Result<(), StartError> {
+    store.sync().await.map_err(|error| match error {
+        SyncError::Data { error, .. } | SyncError::Journal(error) => {
+            StartError::Store(options.directory.clone(), error)
+        }
+    })
 }
 
 /// The root directory's inode, at the server of its slot.

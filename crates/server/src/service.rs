@@ -8,6 +8,7 @@
 //! 2. Each request that `Sessions::begin` called new ends in `conclude` or `Sessions::abandon`.
 
 use crate::core::{Caller, Core};
+use crate::durability::is_promise;
 use crate::failure::Failure;
 use crate::handlers::WriteEnd;
 use crate::handlers::{self, Step};
@@ -198,6 +199,12 @@ impl Front {
         reply.clear();
         let result = self.attempt(&caller, &incoming, &mut reply);
         match result {
+            Ok(Step::Done) if self.is_promise_open(&caller, &incoming) => {
+                // What another server is promised survives first.
+                let (core, bytes) = (self.core.clone(), reply.clone());
+                let step = Step::Later(Box::pin(async move { core.durable().await.map(|()| bytes) }));
+                self.clone().spawn(Waiting { incoming, caller, step }, started);
+            }
             Ok(Step::Done) => self.finish(incoming, &caller, Ok(&reply), started),
             Err(failure) => self.finish(incoming, &caller, Err(&failure), started),
             Ok(step) if caller.peer.level == LEVEL_CLIENT && self.active.get() >= ACTIVE_MAX => {
@@ -206,6 +213,13 @@ impl Front {
             Ok(step) => self.clone().spawn(Waiting { incoming, caller, step }, started),
         }
         self.scratch.replace(reply);
+    }
+
+    /// Whether a reply that is ready has to wait for a sync.
+    fn is_promise_open(&self, caller: &Caller, incoming: &Incoming) -> bool {
+        caller.peer.role == Role::Server
+            && !self.core.store.is_durable()
+            && is_promise(incoming.operation, &incoming.params)
     }
 
     fn attempt(&self, caller: &Caller, incoming: &Incoming, reply: &mut Vec<u8>) -> Result<Step, Failure> {
@@ -241,6 +255,10 @@ impl Front {
                     }
                 }
             };
+        };
+        let result = match result {
+            Ok(reply) if self.is_promise_open(&caller, &incoming) => self.core.durable().await.map(|()| reply),
+            result => result,
         };
         self.finish(incoming, &caller, result.as_ref().map(Vec::as_slice), started);
         self.active.set(self.active.get() - 1);

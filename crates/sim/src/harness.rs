@@ -59,7 +59,7 @@ impl Harness {
         let servers = addresses.iter().map(|address| ServerAddress { address: *address }).collect();
         let id = u128::from(random.next()) << 64 | u128::from(random.next());
         let cluster = Rc::new(Cluster::new(id, key, profile.placement, profile.chunk_sizes[0], servers));
-        let servers = addresses
+        let servers: Vec<SimServer> = addresses
             .iter()
             .enumerate()
             .map(|(index, address)| SimServer {
@@ -68,6 +68,9 @@ impl Harness {
                 stopped: Rc::default(),
             })
             .collect();
+        for server in &servers {
+            world.set_volatile(server.node, !profile.stable_media);
+        }
         let (least, most) = profile.latency;
         world.set_latency(None, least, most);
         world.set_socket_buffer(*random.choose(&[3_000, 16 << 10, 256 << 10]));

@@ -83,6 +83,8 @@ pub struct Profile {
     /// Chunk sizes of new files, in bytes.
     pub chunk_sizes: Vec<u32>,
     pub checksums: bool,
+    /// Whether the servers' media keep what was synced when power is lost (a disk), or nothing (tmpfs).
+    pub stable_media: bool,
     pub store_size: u64,
     pub journal_size: u64,
     /// Silence after which a client gives up, and a server on another.
@@ -146,6 +148,7 @@ impl Profile {
             flavour: *random.choose(&[Flavour::Mixed, Flavour::Mixed, Flavour::Names, Flavour::Contents]),
             crowded: random.percent(60),
             latency: (latency_min, latency_min * random.between(1, 20)),
+            stable_media: Random::new(seed ^ 0x6469_736b).percent(35),
             sabotage: Sabotage::None,
         }
     }

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::inodes::Inode;
 use crate::records::Record;
 use crate::rights::drop_for_contents;
-use crate::store::{ChunkRead, ChunkWrite, Piece};
+use crate::store::{ChunkRead, ChunkWrite, Piece, StoreError};
 use reactor::{BodyPiece, Disconnected, Incoming, ReplyBody, Span};
 use std::rc::Rc;
 use wire::layout::ChunkRange;
@@ -120,7 +120,13 @@ pub async fn write(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) ->
         // The announcement travels while the body arrives.
         core.start_announce(request.file)?;
     }
-    let writes = reserve(core, &request)?;
+    let writes = match reserve(core, &request) {
+        Err(StoreError::Resting) => {
+            core.syncs.sync().await?;
+            reserve(core, &request)
+        }
+        result => result,
+    }?;
     let places: Vec<Span> = writes.iter().flat_map(|write| write.places.iter().cloned()).collect();
     incoming.receive_body(&places).await.map_err(|Disconnected| WriteEnd::Disconnected)?;
     drop(places);
@@ -137,7 +143,7 @@ pub async fn write(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) ->
 }
 
 /// Space for all pieces, before the first byte of the body is taken.
-fn reserve(core: &Core, request: &DataRequest) -> Result<Vec<ChunkWrite>, Failure> {
+fn reserve(core: &Core, request: &DataRequest) -> Result<Vec<ChunkWrite>, StoreError> {
     let mut writes = Vec::with_capacity(request.pieces.0.len());
     for piece in &request.pieces.0 {
         writes.push(core.store.reserve_write(

@@ -159,8 +159,7 @@ impl State {
             *cut = from.min(*cut);
         }
         let data_end = u64::from(self.allocator.backed()) * PAGE_SIZE;
-        let mut syncs =
-            vec![self.data.sync(0, data_end), self.journal.region().sync(0, self.journal.region().size())];
+        let mut syncs = vec![self.data.sync(0, data_end), self.journal.region().sync(0, self.journal.region().size())];
         if let Some(finished) = &durability.finished {
             syncs.extend(finished.segments.iter().map(|segment| segment.sync(0, segment.size())));
         }
@@ -201,7 +200,8 @@ impl State {
 
     /// Writes the head that says what is durable now (invariant 2).
     fn sync_publish(&mut self, plan: &Plan) -> LocalFuture<io::Result<()>> {
-        let finished = self.durability.finished.as_ref().filter(|finished| Some(finished.head.sequence) == plan.checkpoint);
+        let finished =
+            self.durability.finished.as_ref().filter(|finished| Some(finished.head.sequence) == plan.checkpoint);
         let head = finished.map_or(self.superblock.head, |finished| finished.head);
         let power_cycle = self.durability.power_cycle;
         self.superblock.prepare(Head { durable: plan.tail, power_cycle, ..head });

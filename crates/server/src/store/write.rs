@@ -213,9 +213,7 @@ impl State {
                 "nobody else writes where a body lands (active, invariant 3)"
             );
             base
-        } else if self.durability.is_volatile
-            && may_copy(active, &base, ticket)
-            && prefers_copy(current, &base, ticket)
+        } else if self.durability.is_volatile && may_copy(active, &base, ticket) && prefers_copy(current, &base, ticket)
         {
             plan_copies(&ticket.landing, &base, start, end, &mut copies);
             base

@@ -1,0 +1,196 @@
+//! When what a server says of itself must survive power loss first, and syncs that many wait for share.
+//!
+//! On a medium that keeps what was synced, a power loss takes a server back to its last sync (docs/store.md). Clients are
+//! told so and call fsync. Between servers there is one rule:
+//!
+//! Invariants (media that are not volatile)
+//! 1. What a server asks of another one, or confirms to it, is durable before it is said. So whatever another server has
+//!    done because of us, its cause is not forgotten; and what we were promised is not.
+//! 2. After a power loss no session is known and no number is given out that may have been given out before.
+
+use crate::core::Core;
+use crate::failure::Failure;
+use crate::records::Record;
+use crate::store::{FastMap, Store, StoreError, SyncError};
+use crate::tables::NUMBER_BLOCK;
+use crate::waiting::Notice;
+use reactor::{Class, Reactor};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use wire::identity::SEQUENCE_MAX;
+use wire::messages::GatherRequest;
+use wire::operation::LEVEL_CLIENT;
+use wire::{Decode, FileId, Operation};
+
+/// Files whose medium errors are remembered; with more, all files count as concerned.
+const TROUBLED_COUNT_MAX: usize = 1 << 16;
+/// Least bytes of the journal that setting numbers aside takes.
+const RECORD_SIZE_MIN: u64 = 64;
+
+/// What a sync that failed means for one file.
+#[derive(Clone, Copy)]
+pub struct Trouble {
+    /// Number of the failure; each has the next.
+    pub sequence: u64,
+    /// When it was, in nanoseconds since the epoch.
+    pub time: i64,
+    /// Whether anybody was told.
+    pub told: bool,
+}
+
+type Outcome = Result<(), Failure>;
+
+/// Syncs of the store, one at a time; all who come while one runs share the next.
+pub struct Syncs {
+    reactor: Reactor,
+    store: Store,
+    running: Cell<bool>,
+    next: RefCell<Option<Notice<Outcome>>>,
+    /// Syncs that were carried out, and that failed.
+    pub count: Cell<u64>,
+    pub failed: Cell<u64>,
+    /// Files that a failed sync concerned.
+    troubled: RefCell<FastMap<u64, Trouble>>,
+    /// A failure that concerned too many files to name.
+    troubled_all: Cell<Option<Trouble>>,
+    /// Told when the medium refused the journal: the server must stop.
+    pub broken: Notice<String>,
+}
+
+impl Syncs {
+    pub fn new(reactor: &Reactor, store: &Store) -> Rc<Syncs> {
+        Rc::new(Syncs {
+            reactor: reactor.clone(),
+            store: store.clone(),
+            running: Cell::new(false),
+            next: RefCell::default(),
+            count: Cell::new(0),
+            failed: Cell::new(0),
+            troubled: RefCell::default(),
+            troubled_all: Cell::new(None),
+            broken: Notice::new(),
+        })
+    }
+
+    /// Resolves when everything that was committed so far survives power loss, as far as the medium can.
+    /// Errors: `Io`, with what the medium said.
+    pub async fn durable(self: &Rc<Self>) -> Outcome {
+        if self.store.is_durable() {
+            return Ok(());
+        }
+        self.round().wait().await
+    }
+
+    /// One sync, also when only the store itself has something to gain: space that rests, a checkpoint that waits.
+    pub async fn sync(self: &Rc<Self>) -> Outcome {
+        if self.store.is_volatile() {
+            return Ok(());
+        }
+        self.round().wait().await
+    }
+
+    /// Begins a sync in the background.
+    pub fn start(self: &Rc<Self>) {
+        if !self.running.get() {
+            self.round();
+        }
+    }
+
+    /// The sync that begins next.
+    fn round(self: &Rc<Self>) -> Notice<Outcome> {
+        let notice = self.next.borrow_mut().get_or_insert_with(Notice::new).clone();
+        if !self.running.replace(true) {
+            let syncs = self.clone();
+            self.reactor.spawn(Class::Metadata, async move { syncs.run().await });
+        }
+        notice
+    }
+
+    async fn run(self: Rc<Self>) {
+        loop {
+            let next = self.next.borrow_mut().take();
+            let Some(notice) = next else { break };
+            let result = self.store.sync().await;
+            self.count.set(self.count.get() + 1);
+            notice.tell(result.map_err(|error| self.note_failure(error)));
+        }
+        self.running.set(false);
+    }
+
+    fn note_failure(&self, error: SyncError) -> Failure {
+        self.failed.set(self.failed.get() + 1);
+        match error {
+            SyncError::Journal(error) => {
+                self.broken.tell(error.to_string());
+                error.into()
+            }
+            SyncError::Data { files, error } => {
+                let (sequence, time) = (self.failed.get(), self.reactor.wall_clock());
+                let trouble = Trouble { sequence, time, told: false };
+                let mut troubled = self.troubled.borrow_mut();
+                if troubled.len() + files.len() > TROUBLED_COUNT_MAX {
+                    troubled.clear();
+                    self.troubled_all.set(Some(trouble));
+                } else {
+                    troubled.extend(files.into_iter().map(|file| (file, trouble)));
+                }
+                error.into()
+            }
+        }
+    }
+
+    /// The last failure that concerned a file.
+    pub fn trouble(&self, file: FileId) -> Option<Trouble> {
+        let own = self.troubled.borrow().get(&file.0).copied();
+        own.into_iter().chain(self.troubled_all.get()).max_by_key(|trouble| trouble.sequence)
+    }
+
+    /// Somebody was told of the file's last failure.
+    pub fn note_told(&self, file: FileId) {
+        if let Some(trouble) = self.troubled.borrow_mut().get_mut(&file.0) {
+            trouble.told = true;
+        }
+    }
+}
+
+/// Whether another server may be asked this only when what we know is durable (invariant 1). An announcement tells of
+/// nothing that we did, and questions change nothing.
+pub fn is_consequence(operation: Operation) -> bool {
+    !matches!(operation, Operation::Announce | Operation::Gather | Operation::AskDecision)
+}
+
+/// Whether the answer to another server is a promise, to be given only when it is durable (invariant 1).
+pub fn is_promise(operation: Operation, params: &[u8]) -> bool {
+    match operation {
+        Operation::Gather => GatherRequest::from_bytes(params).is_ok_and(|request| request.retract),
+        _ => operation.level() > LEVEL_CLIENT,
+    }
+}
+
+impl Core {
+    /// See `Syncs::durable`.
+    pub async fn durable(&self) -> Outcome {
+        self.syncs.durable().await
+    }
+}
+
+/// Invariant 2, before anybody is served: sessions are forgotten, so that what they did and what is lost is never
+/// mistaken; numbers go on beyond all that the lost part of the journal can have set aside.
+pub fn forget_after_power_loss(core: &Rc<Core>) -> Result<(), StoreError> {
+    let failed = |failure: Failure| StoreError::Damaged(String::from_utf8_lossy(&failure.text).into_owned());
+    let blocks = core.store.usage().journal_size / RECORD_SIZE_MIN + 1;
+    let (number_limit, generation_limit) = {
+        let mut tables = core.tables.borrow_mut();
+        let number_limit = tables.number_limit.saturating_add(blocks * NUMBER_BLOCK).min(SEQUENCE_MAX);
+        let generations = u32::try_from(blocks).unwrap_or(u32::MAX).saturating_add(NUMBER_BLOCK as u32);
+        let generation_limit = tables.generation_limit.saturating_add(generations);
+        (tables.next_number, tables.next_generation) = (number_limit, generation_limit);
+        (number_limit, generation_limit)
+    };
+    core.change([Record::Numbers { number_limit, generation_limit }]).map_err(failed)?;
+    let sessions = core.tables.borrow().sessions.ids();
+    for session in sessions {
+        core.change([Record::SessionDelete(session)]).map_err(failed)?;
+    }
+    Ok(())
+}
