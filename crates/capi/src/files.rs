@@ -173,10 +173,3 @@ pub unsafe extern "C" fn tabane_pwritev(
 pub extern "C" fn tabane_lseek(descriptor: c_int, offset: off_t, whence: c_int) -> off_t {
     offset_of(whence_of(whence).and_then(|whence| mounted()?.seek(descriptor, offset, whence)))
 }
-
-/// Makes what was written through a descriptor as safe as the store can. Every write that has returned is with the
-/// servers, and in their journals, already.
-#[unsafe(no_mangle)]
-pub extern "C" fn tabane_fsync(descriptor: c_int) -> c_int {
-    status_of(mounted().and_then(|mounted| mounted.get(descriptor)))
-}

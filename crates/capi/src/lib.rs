@@ -13,6 +13,7 @@ mod files;
 mod inodes;
 mod listing;
 mod names;
+mod synchronise;
 
 use client::descriptors::{Mounted, Process};
 use client::{Client, Options, Result, load_cluster};

@@ -123,8 +123,8 @@ pub extern "C" fn chfs_seek(fd: c_int, off: off_t, whence: c_int) -> off_t {
     offset_of(whence_of(whence).and_then(|whence| mounted()?.seek(fd, off, whence)))
 }
 
-/// Every write that has returned is with the servers already.
+/// As `tabane_fsync`.
 #[unsafe(no_mangle)]
 pub extern "C" fn chfs_fsync(fd: c_int) -> c_int {
-    status_of(mounted().and_then(|mounted| mounted.get(fd)))
+    status_of(mounted().and_then(|mounted| mounted.synchronise(fd)))
 }

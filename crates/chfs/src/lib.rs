@@ -104,9 +104,12 @@ pub extern "C" fn chfs_version() -> *const c_char {
     VERSION.as_ptr().cast()
 }
 
-/// Everything acknowledged is with the servers already.
+/// Makes everything that was acknowledged survive power loss, as far as the servers' media can. CHFS's function has no way
+/// to report that it failed.
 #[unsafe(no_mangle)]
-pub extern "C" fn chfs_sync() {}
+pub extern "C" fn chfs_sync() {
+    status_of(mounted().and_then(|mounted| mounted.client.synchronise_all()));
+}
 
 /// Fetching from a backing store is not supported: -1 and ENOTSUP.
 ///

@@ -52,9 +52,17 @@ async fn serve(reactor: &Reactor, signals: &Signals, options: ServerOptions) -> 
     let address = cluster.servers[index as usize].address;
     println!("server {index} of {cluster:?} listens on {address}, event loop over {}", reactor.driver_name());
     print!("{}", memory_words(&server.memory_max()));
-    let why = match race(stop_asked(signals), server.wait_for_shutdown_request()).await {
-        Either::First(signal) => format!("signal {}", signal.number),
-        Either::Second(()) => "a client's request".to_owned(),
+    println!("{}", survival_words(server.survives_power_loss()));
+    let asked = race(stop_asked(signals), server.wait_for_shutdown_request());
+    let why = match race(asked, server.wait_for_medium_failure()).await {
+        Either::First(Either::First(signal)) => format!("signal {}", signal.number),
+        Either::First(Either::Second(())) => "a client's request".to_owned(),
+        Either::Second(words) => {
+            server.stop().await;
+            return Err(Failure::failed(format!(
+                "server {index} stops, for nothing that it is given now would survive power loss: {words}; mend the medium and start the server again"
+            )));
+        }
     };
     println!("server {index} stops: {why}");
     server.stop().await;
@@ -79,6 +87,15 @@ async fn start(reactor: &Reactor, options: ServerOptions) -> Result<Server, Star
             return Err(error);
         }
         reactor.sleep(REMAINS_INTERVAL).await;
+    }
+}
+
+/// What the store's medium keeps.
+fn survival_words(survives_power_loss: bool) -> &'static str {
+    if survives_power_loss {
+        "what was acknowledged survives a killed server; what was synced survives power loss"
+    } else {
+        "what was acknowledged survives a killed server; nothing survives power loss, for the store is in memory (tmpfs)"
     }
 }
 

@@ -121,6 +121,10 @@ blocking! {
     fn write_vectored_at(file: &File, places: &[IoSlice<'_>], offset: u64) -> Result<usize>;
     /// See `FileSystem::append`.
     fn append(file: &File, bytes: &[u8]) -> Result<u64>;
+    /// See `FileSystem::synchronise`.
+    fn synchronise(file: &File) -> Result<()>;
+    /// See `FileSystem::synchronise_all`.
+    fn synchronise_all() -> Result<()>;
     /// See `FileSystem::close`.
     fn close(file: &File) -> ();
     /// See `FileSystem::stat`.

@@ -44,7 +44,7 @@ impl FileSystem {
     }
 
     /// Writes all of `bytes` at `offset`. Returns the bytes written: fewer only when an error struck in the middle, which
-    /// a further write will report.
+    /// a further write will report, or the next synchronisation or close.
     ///
     /// Errors: `BadHandle` when not opened for writing, `TooLarge` beyond 2^63 - 1, `NoSpace`, and what concerns the servers.
     pub async fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> Result<usize> {
@@ -99,7 +99,10 @@ impl FileSystem {
             match self.servers.write_round(file, &round, offset + written as u64, round_size).await {
                 Ok(count) if count == round_size => written += count,
                 Ok(count) => return Ok(written + count),
-                Err(_) if written > 0 => return Ok(written),
+                Err(trouble) if written > 0 => {
+                    file.keep_error(trouble.about_file(file.id));
+                    return Ok(written);
+                }
                 Err(trouble) => return Err(trouble),
             }
         }
@@ -142,6 +145,7 @@ impl Servers {
         let home = self.home_of(file.id)?;
         let shares = deal(&self.cluster, file.id, &file.layout, offset, size, Source::new(places));
         let beyond_home = shares.iter().any(|share| share.server != home);
+        file.note_written_servers(shares.iter().fold(0, |bits, share| bits | 1 << (share.server % u64::BITS)));
         let firsts: Vec<u64> = shares.iter().map(|share| share.first_offset).collect();
         let results = match <[_; 1]>::try_from(shares) {
             Ok([share]) => vec![self.write_share(file, share).await],
@@ -160,7 +164,10 @@ impl Servers {
         }
         match first_trouble {
             Some(trouble) if written_end == offset => Err(trouble),
-            _ => {
+            first_trouble => {
+                if let Some(trouble) = first_trouble {
+                    file.keep_error(trouble.about_file(file.id));
+                }
                 file.note_written(written_end, beyond_home);
                 Ok((written_end - offset) as usize)
             }

@@ -87,7 +87,8 @@ impl Mounted {
         file.ok_or_else(|| bad_descriptor(descriptor))
     }
 
-    /// Closes a number. The file itself lives on until operations that use it are done. Errors: `BadHandle`.
+    /// Closes a number. The file itself lives on until operations that use it are done. Errors: `BadHandle`, and what cut
+    /// an earlier write short if nobody was told.
     pub fn close(&self, descriptor: i32) -> Result<()> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let index = usize::try_from(descriptor.wrapping_sub(FIRST_DESCRIPTOR)).ok();
@@ -96,7 +97,14 @@ impl Mounted {
         table.first_free = table.first_free.min(index);
         drop(table);
         self.client.close(&file.file);
-        Ok(())
+        // The descriptor is gone all the same, as with close(2).
+        file.file.take_pending_error().map_or(Ok(()), Err)
+    }
+
+    /// See `FileSystem::synchronise`.
+    pub fn synchronise(&self, descriptor: i32) -> Result<()> {
+        let open = self.get(descriptor)?;
+        self.client.synchronise(&open.file)
     }
 
     /// Closes all numbers.

@@ -1,8 +1,8 @@
 //! Open files: an identity, a layout and a few facts that all users of the handle share. No connection.
 
-use std::sync::Arc;
-use std::sync::Mutex;
+use crate::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::{Attributes, FileId, Kind, Layout};
 
 /// How to open a file.
@@ -81,6 +81,21 @@ struct FileState {
     /// End of the furthest write through this handle: reads before it need not ask for the size first.
     written_end: AtomicU64,
     known_size: Mutex<KnownSize>,
+    /// Servers that this handle wrote to since it was last synchronised: bit n stands for those of number n modulo 64.
+    written_servers: AtomicU64,
+    /// What synchronising has to know.
+    errors: Mutex<Errors>,
+}
+
+/// What was told of errors that came to light later than the request they belong to.
+#[derive(Debug, Default)]
+struct Errors {
+    opened_at: i64,
+    name_server: Option<u32>,
+    /// The last error of each server.
+    seen: Vec<(u32, u64)>,
+    /// Why a write was cut short, for as long as nobody was told.
+    pending: Option<Error>,
 }
 
 /// An open file. Cheap to clone; clones share their state. Usable from any thread, and in a child after fork.
@@ -112,6 +127,8 @@ impl File {
                 wrote_beyond_home: AtomicBool::new(false),
                 written_end: AtomicU64::new(0),
                 known_size: Mutex::new(known),
+                written_servers: AtomicU64::new(0),
+                errors: Mutex::default(),
             }),
         }
     }
@@ -121,6 +138,55 @@ impl File {
         if beyond_home {
             self.state.wrote_beyond_home.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Notes the servers of a write, by their bits.
+    pub(crate) fn note_written_servers(&self, bits: u64) {
+        self.state.written_servers.fetch_or(bits, Ordering::Relaxed);
+    }
+
+    /// The bits of servers that were written to since this was last asked.
+    pub(crate) fn take_written_servers(&self) -> u64 {
+        self.state.written_servers.swap(0, Ordering::Relaxed)
+    }
+
+    fn errors(&self) -> MutexGuard<'_, Errors> {
+        self.state.errors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes when the file was opened, and where the name is that it was opened by, if that is parted from its inode.
+    pub(crate) fn note_opened(&self, at: i64, name_server: Option<u32>) {
+        let mut errors = self.errors();
+        (errors.opened_at, errors.name_server) = (at, name_server);
+    }
+
+    pub(crate) fn opened_at(&self) -> i64 {
+        self.errors().opened_at
+    }
+
+    pub(crate) fn name_server(&self) -> Option<u32> {
+        self.errors().name_server
+    }
+
+    /// The last error of a server that this handle was told of; 0 for none.
+    pub(crate) fn seen_trouble(&self, server: u32) -> u64 {
+        self.errors().seen.iter().find(|(other, _)| *other == server).map_or(0, |(_, trouble)| *trouble)
+    }
+
+    pub(crate) fn note_trouble(&self, server: u32, trouble: u64) {
+        let mut errors = self.errors();
+        errors.seen.retain(|(other, _)| *other != server);
+        errors.seen.push((server, trouble));
+    }
+
+    /// Keeps the reason why a write was cut short.
+    pub(crate) fn keep_error(&self, error: Error) {
+        self.errors().pending = Some(error);
+    }
+
+    /// The reason why an earlier write was cut short, once.
+    pub fn take_pending_error(&self) -> Option<Error> {
+        self.errors().pending.take()
     }
 
     /// Whether a write went to a server other than the home since this was last asked.

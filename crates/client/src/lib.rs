@@ -26,6 +26,7 @@ mod resolve;
 mod rights;
 mod servers;
 mod stripe;
+mod synchronise;
 mod temporary;
 
 pub use blocking::Client;

@@ -7,6 +7,7 @@ use crate::filesystem::FileSystem;
 use crate::resolve::{EntryTarget, Step, Target};
 use crate::rights::Wanted;
 use crate::servers::Servers;
+use std::cell::Cell;
 use wire::credentials::access;
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, PATH_SIZE_MAX};
 use wire::messages::{
@@ -39,9 +40,13 @@ impl FileSystem {
     }
 
     async fn open_checking(&self, path: &[u8], how: &OpenHow, access: u8) -> Result<File> {
-        let attributes =
-            self.servers.on_path(path, async |target| open_target(&self.servers, target, how, access).await);
-        Ok(File::new(&attributes.await?, how, self.servers.session()))
+        let name_server = Cell::new(None);
+        let attributes = self
+            .servers
+            .on_path(path, async |target| open_target(&self.servers, target, how, access, &name_server).await);
+        let file = File::new(&attributes.await?, how, self.servers.session());
+        file.note_opened(self.servers.reactor.wall_clock(), name_server.get());
+        Ok(file)
     }
 
     /// Ends the use of a handle and its clones. Waits for nothing: the home is told at once when sizes have to be folded
@@ -133,7 +138,13 @@ impl FileSystem {
     }
 }
 
-async fn open_target(servers: &Servers, target: &Target, how: &OpenHow, access: u8) -> Attempt<Step<Attributes>> {
+async fn open_target(
+    servers: &Servers,
+    target: &Target,
+    how: &OpenHow,
+    access: u8,
+    name_server: &Cell<Option<u32>>,
+) -> Attempt<Step<Attributes>> {
     let entry = match target {
         Target::Itself(_) if how.create && how.exclusive => return Err(Trouble::local(Status::Exists)),
         Target::Itself(_) if how.write || how.create || how.truncate => {
@@ -148,7 +159,7 @@ async fn open_target(servers: &Servers, target: &Target, how: &OpenHow, access: 
     if how.create && entry.must_be_directory {
         return Err(Trouble::local(Status::IsDirectory));
     }
-    match open_or_create(servers, entry, how, access).await {
+    match open_or_create(servers, entry, how, access, name_server).await {
         Ok(attributes) if attributes.kind != Kind::Directory && entry.must_be_directory => {
             Err(Trouble::local(Status::NotDirectory))
         }
@@ -166,12 +177,18 @@ async fn open_target(servers: &Servers, target: &Target, how: &OpenHow, access: 
 }
 
 /// Where nothing may be created, what is there may still be opened.
-async fn open_or_create(servers: &Servers, entry: &EntryTarget, how: &OpenHow, access: u8) -> Attempt<Attributes> {
+async fn open_or_create(
+    servers: &Servers,
+    entry: &EntryTarget,
+    how: &OpenHow,
+    access: u8,
+    name_server: &Cell<Option<u32>>,
+) -> Attempt<Attributes> {
     if !how.create {
-        return ask_to_open(servers, entry, how, access).await;
+        return ask_to_open(servers, entry, how, access, name_server).await;
     }
     let denied = match servers.permit(&entry.parent, access::WRITE).await {
-        Ok(()) => return ask_to_open(servers, entry, how, access).await,
+        Ok(()) => return ask_to_open(servers, entry, how, access, name_server).await,
         Err(trouble) if trouble.status() != Status::AccessDenied => return Err(trouble),
         Err(denied) => denied,
     };
@@ -179,13 +196,19 @@ async fn open_or_create(servers: &Servers, entry: &EntryTarget, how: &OpenHow, a
         servers.permit_change(entry, Wanted::Absent).await?;
         return Err(denied);
     }
-    match ask_to_open(servers, entry, &OpenHow { create: false, ..*how }, access).await {
+    match ask_to_open(servers, entry, &OpenHow { create: false, ..*how }, access, name_server).await {
         Err(trouble) if trouble.status() == Status::NotFound => Err(denied),
         other => other,
     }
 }
 
-async fn ask_to_open(servers: &Servers, entry: &EntryTarget, how: &OpenHow, access: u8) -> Attempt<Attributes> {
+async fn ask_to_open(
+    servers: &Servers,
+    entry: &EntryTarget,
+    how: &OpenHow,
+    access: u8,
+    name_server: &Cell<Option<u32>>,
+) -> Attempt<Attributes> {
     let chunk_size = if how.chunk_size == 0 { servers.options.chunk_size } else { how.chunk_size };
     if chunk_size != 0 && !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&chunk_size) {
         let words = format!("chunk size {chunk_size} is not between {CHUNK_SIZE_MIN} and {CHUNK_SIZE_MAX} bytes");
@@ -206,6 +229,7 @@ async fn ask_to_open(servers: &Servers, entry: &EntryTarget, how: &OpenHow, acce
         Err(trouble) if trouble.status() == Status::Elsewhere => {
             let file = trouble.id();
             let home = servers.home_of(file)?;
+            name_server.set(Some(server));
             let operation = if how.truncate { Operation::OpenId } else { Operation::OpenIdExisting };
             let request = OpenIdRequest { file, flags, access };
             (home, operation, servers.ask(home, operation, &request).await?)

@@ -30,10 +30,8 @@ const RECORD_SIZE_MIN: u64 = 64;
 /// What a sync that failed means for one file.
 #[derive(Clone, Copy)]
 pub struct Trouble {
-    /// Number of the failure; each has the next.
-    pub sequence: u64,
-    /// When it was, in nanoseconds since the epoch.
-    pub time: i64,
+    /// Number of the failure, rising: when it was, in nanoseconds since the epoch, or a little more.
+    pub number: u64,
     /// Whether anybody was told.
     pub told: bool,
 }
@@ -53,6 +51,7 @@ pub struct Syncs {
     troubled: RefCell<FastMap<u64, Trouble>>,
     /// A failure that concerned too many files to name.
     troubled_all: Cell<Option<Trouble>>,
+    last_trouble: Cell<u64>,
     /// Told when the medium refused the journal: the server must stop.
     pub broken: Notice<String>,
 }
@@ -68,6 +67,7 @@ impl Syncs {
             failed: Cell::new(0),
             troubled: RefCell::default(),
             troubled_all: Cell::new(None),
+            last_trouble: Cell::new(0),
             broken: Notice::new(),
         })
     }
@@ -125,8 +125,9 @@ impl Syncs {
                 error.into()
             }
             SyncError::Data { files, error } => {
-                let (sequence, time) = (self.failed.get(), self.reactor.wall_clock());
-                let trouble = Trouble { sequence, time, told: false };
+                let number = (self.reactor.wall_clock().max(0) as u64).max(self.last_trouble.get() + 1);
+                self.last_trouble.set(number);
+                let trouble = Trouble { number, told: false };
                 let mut troubled = self.troubled.borrow_mut();
                 if troubled.len() + files.len() > TROUBLED_COUNT_MAX {
                     troubled.clear();
@@ -142,7 +143,7 @@ impl Syncs {
     /// The last failure that concerned a file.
     pub fn trouble(&self, file: FileId) -> Option<Trouble> {
         let own = self.troubled.borrow().get(&file.0).copied();
-        own.into_iter().chain(self.troubled_all.get()).max_by_key(|trouble| trouble.sequence)
+        own.into_iter().chain(self.troubled_all.get()).max_by_key(|trouble| trouble.number)
     }
 
     /// Somebody was told of the file's last failure.

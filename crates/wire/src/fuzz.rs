@@ -96,5 +96,7 @@ decoders!(
     ListExtendedRequest,
     ExtendedReply,
     RemoveExtendedRequest,
+    SynchroniseRequest,
+    SynchroniseReply,
     Vec<u64>,
 );

@@ -15,6 +15,7 @@ pub mod messages;
 mod messages_extended;
 mod messages_open;
 mod messages_rights;
+mod messages_synchronise;
 pub mod names;
 pub mod operation;
 pub mod status;

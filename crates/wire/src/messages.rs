@@ -12,6 +12,7 @@ use crate::names::Name;
 
 pub use crate::messages_open::*;
 pub use crate::messages_rights::{CheckCallerRequest, RemoveRequest};
+pub use crate::messages_synchronise::{SynchroniseReply, SynchroniseRequest};
 
 message! {
     /// Why a request failed, for people: names the file, server and operation, and what to do.

@@ -9,6 +9,7 @@ mod remove;
 mod space;
 mod stat;
 mod stream;
+mod synchronise;
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
@@ -388,6 +389,22 @@ pub static COMMANDS: &[Command] = &[
         single_dash: false,
         takes_command_line: false,
         run: space::run,
+    },
+    Command {
+        name: "sync",
+        group: FILES,
+        summary: "make files, or everything, survive power loss",
+        operands: "[PATH...]",
+        operand_count: (0, MANY),
+        details: &[
+            "Does what the servers' media can: on a disk file system or DAX what was synced survives power loss, on tmpfs \
+             nothing does. Without a path, everything on all servers.",
+        ],
+        example: "tabane sync /results/whole",
+        options: &["cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: synchronise::run,
     },
     Command {
         name: "checksum",

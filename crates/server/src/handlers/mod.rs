@@ -16,6 +16,7 @@ mod prepare;
 mod rename;
 mod rights;
 mod rmdir;
+mod synchronise;
 mod temporary;
 mod truncate;
 mod unlink;
@@ -92,6 +93,7 @@ pub fn handle(
         Operation::PrepareLink => prepare::prepare_link(core, caller, params, reply),
         Operation::CheckCaller => rights::check_caller(core, params, reply),
         Operation::ResolvePrepared => prepare::resolve_prepared(core, caller, params),
+        Operation::Synchronise => synchronise::synchronise(core, params, reply),
         Operation::AskDecision => prepare::ask_decision(core, caller, params, reply),
         Operation::RemoveAttribute => extended::remove_extended(core, caller, params),
         Operation::GetAttribute | Operation::SetAttribute | Operation::ListAttributes => {
@@ -100,7 +102,7 @@ pub fn handle(
         Operation::Read | Operation::Write | Operation::ReadDirectory | Operation::Statistics => {
             unreachable!("requests with bodies have handlers of their own")
         }
-        Operation::Append | Operation::Synchronise => {
+        Operation::Append => {
             let text = format!("{} is reserved and not offered by this version", operation.name());
             Err(Failure::with_text(Status::NotSupported, text))
         }

@@ -1,0 +1,105 @@
+//! fsync and its kin: what was acknowledged is made to survive power loss, as far as the servers' media can, and errors
+//! that were not told yet are.
+//!
+//! All servers that this handle has written to are asked at once, then the file's home and the server of the name that it was opened by, which know
+//! the file's size and its name; last those that only others have written to.
+
+use crate::error::{Error, Result, Trouble};
+use crate::file::File;
+use crate::filesystem::FileSystem;
+use crate::join::join_all;
+use std::collections::BTreeSet;
+use wire::messages::{SynchroniseReply, SynchroniseRequest};
+use wire::{Decode, FileId, Kind, Operation, Status};
+
+type Attempt<R> = std::result::Result<R, Trouble>;
+
+impl FileSystem {
+    /// Makes a file's contents, its attributes and its name survive power loss; of a directory, its entries.
+    ///
+    /// Errors: `Io` and others when it can't be done, or when data that was acknowledged earlier was lost; each such loss
+    /// is told once to each handle.
+    pub async fn synchronise(&self, file: &File) -> Result<()> {
+        if file.kind == Kind::Directory {
+            return self.synchronise_all().await;
+        }
+        let result = self.synchronise_file(file).await.map_err(|trouble| trouble.about_file(file.id));
+        // What a shortened write met before is the older story.
+        match file.take_pending_error() {
+            Some(error) => Err(error),
+            None => result,
+        }
+    }
+
+    /// Makes everything that all servers have acknowledged survive power loss.
+    pub async fn synchronise_all(&self) -> Result<()> {
+        let asked = (0..self.servers.server_count()).map(|server| self.ask_to_synchronise(server, None));
+        let results = join_all(asked).await;
+        for (server, result) in results.into_iter().enumerate() {
+            result.map_err(|trouble| match trouble {
+                Trouble::Server(failure) => Error::new(failure.status, failure.to_string()),
+                Trouble::Local(status, words) => Error::new(status, format!("server {server}: {words}")),
+            })?;
+        }
+        Ok(())
+    }
+
+    async fn synchronise_file(&self, file: &File) -> Attempt<()> {
+        let home = self.servers.home_of(file.id)?;
+        let written_bits = file.take_written_servers();
+        let written = (0..self.servers.server_count())
+            .filter(|server| *server != home && written_bits >> (server % u64::BITS) & 1 == 1)
+            .collect::<BTreeSet<u32>>();
+        let result = self.synchronise_servers(file, home, written).await;
+        if result.is_err() {
+            file.note_written_servers(written_bits);
+        }
+        result
+    }
+
+    async fn synchronise_servers(&self, file: &File, home: u32, written: BTreeSet<u32>) -> Attempt<()> {
+        let mut first = Ok(());
+        self.ask_some(file, written.iter().copied(), &mut first).await;
+        let last = [Some(home), file.name_server().filter(|server| *server != home && !written.contains(server))];
+        let holders = self.ask_some(file, last.into_iter().flatten(), &mut first).await;
+        let others: BTreeSet<u32> =
+            holders.into_iter().filter(|server| *server != home && !written.contains(server)).collect();
+        let others = others.into_iter().filter(|server| *server < self.servers.server_count());
+        self.ask_some(file, others, &mut first).await;
+        first
+    }
+
+    /// Asks some servers at once. What goes wrong first stays in `first`; the holders that are known come back.
+    async fn ask_some(&self, file: &File, servers: impl Iterator<Item = u32>, first: &mut Attempt<()>) -> Vec<u32> {
+        let mut holders = Vec::new();
+        for reply in join_all(servers.map(|server| self.ask_to_synchronise(server, Some(file)))).await {
+            match reply {
+                Ok(reply) => holders.extend(reply.holders),
+                Err(trouble) if first.is_ok() => *first = Err(trouble),
+                Err(_) => {}
+            }
+        }
+        holders
+    }
+
+    async fn ask_to_synchronise(&self, server: u32, file: Option<&File>) -> Attempt<SynchroniseReply> {
+        let operation = Operation::Synchronise;
+        let request = match file {
+            Some(file) => {
+                SynchroniseRequest { file: file.id, seen: file.seen_trouble(server), opened_at: file.opened_at() }
+            }
+            None => SynchroniseRequest { file: FileId::default(), seen: 0, opened_at: 0 },
+        };
+        let reply = self.servers.ask(server, operation, &request).await?;
+        let reply = SynchroniseReply::from_bytes(&reply.params)
+            .map_err(|malformed| Trouble::malformed(operation, server, malformed))?;
+        if let Some(file) = file.filter(|_| reply.trouble != 0) {
+            file.note_trouble(server, reply.trouble);
+            let words = format!(
+                "the medium of server {server} refused data that was written earlier: write it again, or copy the file elsewhere while it can be read"
+            );
+            return Err(Trouble::Local(Status::Io, words));
+        }
+        Ok(reply)
+    }
+}

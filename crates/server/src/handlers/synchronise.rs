@@ -1,0 +1,67 @@
+//! Synchronise: what was acknowledged survives power loss, as far as the medium can, and errors that came to light later
+//! than the request they belong to are told, once to each open file.
+
+use super::{Step, later};
+use crate::core::Core;
+use crate::durability::Trouble;
+use crate::failure::Failure;
+use std::rc::Rc;
+use wire::messages::{SynchroniseReply, SynchroniseRequest};
+use wire::{Decode, Encode, FileId};
+
+/// By how much clocks of nodes may differ: within that, an error counts as later than an open.
+const CLOCK_SLACK_NS: i64 = 2_000_000_000;
+
+pub fn synchronise(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+    let request = SynchroniseRequest::from_bytes(params)?;
+    if core.store.is_durable() {
+        answer(core, &request).encode(reply);
+        return Ok(Step::Done);
+    }
+    let core = core.clone();
+    later(async move {
+        let outcome = core.durable().await;
+        let reply = answer(&core, &request);
+        // An error that the file's caller is told of says it all.
+        if reply.trouble == 0 { outcome.map(|()| reply) } else { Ok(reply) }
+    })
+}
+
+fn answer(core: &Core, request: &SynchroniseRequest) -> SynchroniseReply {
+    let mut reply = SynchroniseReply { trouble: 0, holders: Vec::new() };
+    if request.file == FileId::default() {
+        return reply;
+    }
+    if let Some(trouble) = core.syncs.trouble(request.file).filter(|trouble| concerns(trouble, request)) {
+        core.syncs.note_told(request.file);
+        reply.trouble = trouble.number;
+    }
+    if let Some(inode) = core.tables.borrow().inodes.get(request.file) {
+        reply.holders = inode.holders().to_vec();
+    }
+    reply
+}
+
+fn concerns(trouble: &Trouble, request: &SynchroniseRequest) -> bool {
+    let after_open = trouble.number as i64 >= request.opened_at.saturating_sub(CLOCK_SLACK_NS);
+    trouble.number > request.seen && (request.seen > 0 || !trouble.told || after_open)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: an error is told to whoever had the file open, once; to others only if nobody was told.
+    /// Method: one error, and requests of all kinds.
+    #[test]
+    fn an_error_is_told_once_to_each() {
+        let second = 1_000_000_000;
+        let trouble = |told| Trouble { number: 100 * second as u64, told };
+        let request = |seen, opened_at| SynchroniseRequest { file: FileId(1), seen, opened_at };
+        assert!(concerns(&trouble(false), &request(0, 200 * second)), "nobody was told");
+        assert!(concerns(&trouble(true), &request(0, 50 * second)), "open when it happened");
+        assert!(!concerns(&trouble(true), &request(0, 200 * second)), "opened later, and somebody knows");
+        assert!(!concerns(&trouble(true), &request(100 * second as u64, 50 * second)), "told already");
+        assert!(concerns(&trouble(true), &request(99 * second as u64, 200 * second)), "told of an earlier one");
+    }
+}
