@@ -20,7 +20,7 @@ impl Cluster {
         match &options.cluster {
             Some(path) => {
                 let server_count = server_count(path)?;
-                Ok(Cluster { path: path.clone(), server_count, transport: options.transport.clone(), tabane: None })
+                Ok(Cluster { path: path.clone(), server_count, transport: transport_name(options), tabane: None })
             }
             None => Cluster::start(options, signals),
         }
@@ -37,7 +37,7 @@ impl Cluster {
         command.arg("up").args(up_arguments(options)).arg("--run-directory").arg(&path);
         run_quietly(command, signals)?;
         let cluster =
-            Cluster { path, server_count: options.servers, transport: options.transport.clone(), tabane: Some(tabane) };
+            Cluster { path, server_count: options.servers, transport: transport_name(options), tabane: Some(tabane) };
         match server_count(&cluster.path) {
             Ok(count) if count == options.servers => Ok(cluster),
             Ok(count) => {
@@ -62,8 +62,14 @@ impl Cluster {
     }
 }
 
+/// What the processes of one machine speak then.
+fn transport_name(options: &Options) -> String {
+    if options.transport == "auto" { "shm".to_string() } else { options.transport.clone() }
+}
+
 fn up_arguments(options: &Options) -> Vec<String> {
     let mut arguments = vec!["--servers".to_string(), options.servers.to_string()];
+    arguments.extend(["--transport".to_string(), options.transport.clone()]);
     let chunk_size = (options.chunk_size != 0).then(|| options.chunk_size.to_string());
     let optional =
         [("--store", options.store.clone()), ("--chunk-size", chunk_size), ("--placement", options.placement.clone())];

@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
-/// The transport that servers and clients have in common.
-const TRANSPORT: &str = "tcp";
+/// How the processes of a cluster of our own speak to each other, as for `tabane up`.
+const TRANSPORTS: [&str; 2] = ["auto", "tcp"];
 
 /// How an option's text is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ const TABLE: &[Spec] = &[
     spec("verify", Kind::Flag, "", "", "after each timed run, run again untimed and check all contents"),
     spec("no-warm", Kind::Flag, "", "", "do not write and delete the same volume before the timed run"),
     spec("servers", Kind::Count, "2", "servers", "servers of the cluster started for --target tabane"),
-    spec("transport", Kind::Text, TRANSPORT, "NAME", "transport of that cluster"),
+    spec("transport", Kind::Text, TRANSPORTS[0], "NAME", "transport of that cluster, as for `tabane up`: auto or tcp"),
     spec("store", Kind::Text, "", "STORE", "store of that cluster, as for `tabane up`"),
     spec(
         "chunk-size",
@@ -322,8 +322,8 @@ impl Options {
         if self.benches.contains(&Bench::Ping) && posix_only {
             return Err("ping measures servers; leave posix targets out of that run".into());
         }
-        if self.transport != TRANSPORT {
-            return Err(format!("--transport {}: servers speak {TRANSPORT} only, so far", self.transport));
+        if !TRANSPORTS.contains(&self.transport.as_str()) {
+            return Err(format!("--transport {} is not known; use {}", self.transport, TRANSPORTS.join(" or ")));
         }
         if self.chunk_size != 0 && self.chunk_size < wire::limits::CHUNK_SIZE_MIN {
             return Err(format!("--chunk-size must be at least {} bytes", wire::limits::CHUNK_SIZE_MIN));
@@ -526,7 +526,7 @@ mod tests {
         assert!(refused(&[]).contains("name a bench"));
         assert!(refused(&["--target", "disk", "all"]).contains("posix:DIRECTORY"));
         assert!(refused(&["--target", "posix:/x", "ping"]).contains("ping"));
-        assert!(refused(&["--transport", "pigeon", "all"]).contains("tcp only"));
+        assert!(refused(&["--transport", "pigeon", "all"]).contains("auto or tcp"));
         assert!(refused(&["--compare", "tabane", "all"]).contains("same target"));
         assert!(refused(&["--chunk-size", "100", "all"]).contains("at least 4096"));
     }

@@ -104,6 +104,7 @@ impl Start<'_> {
         if settings.checksums {
             command.arg("--checksums");
         }
+        command.arg("--transport").arg(settings.transport());
     }
 
     async fn wait_for_answers(&self, started: &mut [Started]) -> Outcome {

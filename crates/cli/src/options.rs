@@ -142,6 +142,13 @@ pub static TABLE: &[OptionRow] = &[
         "how chunks are spread: in turn and perfectly even, or scattered by consistent hashing",
     ),
     setting(
+        "transport",
+        Value::Choice(&["auto", "tcp"]),
+        "auto",
+        "auto|tcp",
+        "how clients and servers of one machine speak: through shared memory, or over TCP as between machines",
+    ),
+    setting(
         "port",
         Value::Number { least: 0, most: 65_535 },
         "0",

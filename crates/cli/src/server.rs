@@ -39,6 +39,7 @@ fn server_options(arguments: &Arguments) -> Outcome<ServerOptions> {
         store_size,
         journal_size: arguments.number("journal-size"),
         checksums: arguments.flag("checksums"),
+        local: arguments.text_or_default("transport") != "tcp",
         connections_max: arguments.number("connections-max") as usize,
         timeout: arguments.number("timeout-ms") * NANOS_PER_MS,
         session_grace: arguments.number("session-grace-ms") * NANOS_PER_MS,

@@ -22,6 +22,8 @@ pub struct Settings {
     pub store_size: u64,
     pub journal_size: u64,
     pub checksums: bool,
+    /// Whether processes of this machine may connect through shared memory.
+    pub local: bool,
     pub connections_max: u64,
     /// First of the ports for Prometheus; 0 means none.
     pub metrics_port: u64,
@@ -108,6 +110,7 @@ impl Settings {
             store_size,
             journal_size,
             checksums: arguments.flag("checksums"),
+            local: arguments.text_or_default("transport") != "tcp",
             connections_max: arguments.number("connections-max"),
             metrics_port: arguments.number("metrics-port"),
             timeout_ms: arguments.number("timeout-ms"),
@@ -142,10 +145,18 @@ impl Settings {
             compare("dir", self.stores.display().to_string(), directory);
             compare("store size=", self.store_size.to_string(), store.size.map(|size| size.to_string()));
         }
+        if arguments.is_on_command_line("transport") {
+            compare("transport", self.transport().to_owned(), arguments.text("transport"));
+        }
         if arguments.is_on_command_line("checksums") && !self.checksums {
             compare("checksums", "off".to_owned(), Some("on".to_owned()));
         }
         Ok(differences)
+    }
+
+    /// The value of --transport.
+    pub fn transport(&self) -> &'static str {
+        if self.local { "auto" } else { "tcp" }
     }
 
     /// The store of one server.
@@ -162,6 +173,7 @@ impl Settings {
             ("store-size", self.store_size),
             ("journal-size", self.journal_size),
             ("checksums", u64::from(self.checksums)),
+            ("local", u64::from(self.local)),
             ("connections-max", self.connections_max),
             ("metrics-port", self.metrics_port),
             ("timeout-ms", self.timeout_ms),
@@ -194,6 +206,7 @@ impl Settings {
             store_size: checked("store-size")?,
             journal_size: checked("journal-size")?,
             checksums: plain("checksums")? == 1,
+            local: plain("local")? == 1,
             connections_max: checked("connections-max")?,
             metrics_port: checked("metrics-port")?,
             timeout_ms: checked("timeout-ms")?,
@@ -234,6 +247,7 @@ mod tests {
             store_size: 1 << 30,
             journal_size: 1 << 26,
             checksums: false,
+            local: false,
             connections_max: 10,
             metrics_port: 0,
             timeout_ms: 5,

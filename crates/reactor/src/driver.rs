@@ -42,6 +42,14 @@ pub trait Driver {
     fn adopt(&self, _socket: OwnedFd) -> io::Result<Stream> {
         Err(io::ErrorKind::Unsupported.into())
     }
+    /// As [`crate::Reactor::connect_local`].
+    fn connect_local(&self, _name: &[u8]) -> io::Result<Stream> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// As [`crate::Reactor::listen_local`].
+    fn listen_local(&self, _name: &[u8]) -> io::Result<Listener> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// The storage in a directory.
     fn storage(&self, directory: &Path) -> io::Result<Rc<dyn Storage>>;
     /// Delivers events that are there, without waiting. True if there were any.

@@ -6,12 +6,13 @@
 use crate::Nanos;
 use crate::driver::Driver;
 use crate::forks;
+use crate::local::{self, HasPorts, Ports};
 use crate::region::{LocalFuture, Storage};
 use crate::storage::{FileSync, MappedStorage};
 use crate::stream::{Listener, Readiness, Stream};
 use crate::system::{self, FastRandom, WATCHED_EVENTS, Watch, WatchTable};
 use crate::task::ReadyQueue;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -23,6 +24,8 @@ use std::sync::Arc;
 const EVENTS_MAX: usize = 64;
 /// Token of the event descriptor by which other threads interrupt a sleep.
 const POKE_TOKEN: u64 = u64::MAX;
+/// Looks at local ports for each look at the kernel's events, which is a system call; after events it is asked at once again.
+const KERNEL_POLL_INTERVAL: u32 = 8;
 
 /// Events taken from the kernel and not delivered yet.
 pub(crate) struct EventBuffer {
@@ -73,6 +76,7 @@ struct Core {
     epoll: OwnedFd,
     poke: OwnedFd,
     table: WatchTable,
+    ports: Ports,
     /// Whether forked children shall close the sockets.
     shared: bool,
 }
@@ -100,6 +104,12 @@ impl Watch for Core {
     }
 }
 
+impl HasPorts for Core {
+    fn ports(&self) -> &Ports {
+        &self.ports
+    }
+}
+
 impl Core {
     fn control(&self, descriptor: &OwnedFd, events: u32, token: u64) -> io::Result<()> {
         let mut event = libc::epoll_event { events: events | libc::EPOLLET as u32, u64: token };
@@ -117,6 +127,7 @@ pub(crate) struct EpollDriver {
     core: Rc<Core>,
     events: Rc<RefCell<EventBuffer>>,
     random: Rc<FastRandom>,
+    skipped: Rc<Cell<u32>>,
 }
 
 impl EpollDriver {
@@ -133,16 +144,32 @@ impl EpollDriver {
     fn make(shared: bool) -> io::Result<EpollDriver> {
         // SAFETY: makes a descriptor, which is owned from here on.
         let epoll = unsafe { OwnedFd::from_raw_fd(system::check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
-        let core = Core { epoll, poke: system::event_descriptor()?, table: WatchTable::default(), shared };
+        let core = Core {
+            epoll,
+            poke: system::event_descriptor()?,
+            table: WatchTable::default(),
+            ports: Ports::default(),
+            shared,
+        };
         // Edge triggered: every poke is an event, and its count need never be read.
         core.control(&core.poke, libc::EPOLLIN as u32, POKE_TOKEN)?;
         let random = Rc::new(FastRandom::new());
-        Ok(EpollDriver { core: Rc::new(core), events: Rc::new(RefCell::new(EventBuffer::new())), random })
+        Ok(EpollDriver {
+            core: Rc::new(core),
+            events: Rc::new(RefCell::new(EventBuffer::new())),
+            random,
+            skipped: Rc::default(),
+        })
     }
 
     /// The descriptor to wait on.
     pub fn descriptor(&self) -> libc::c_int {
         self.core.epoll.as_raw_fd()
+    }
+
+    /// The ports of local streams.
+    pub fn ports(&self) -> &Ports {
+        &self.core.ports
     }
 
     /// Tells the sockets about events. True if there were any.
@@ -197,19 +224,40 @@ impl Driver for EpollDriver {
         system::adopt(&self.core, socket)
     }
 
+    fn connect_local(&self, name: &[u8]) -> io::Result<Stream> {
+        local::connect(&self.core, name)
+    }
+
+    fn listen_local(&self, name: &[u8]) -> io::Result<Listener> {
+        local::listen(&self.core, name)
+    }
+
     fn storage(&self, directory: &Path) -> io::Result<Rc<dyn Storage>> {
         Ok(Rc::new(MappedStorage::open(directory, Rc::new(BlockingSync))?))
     }
 
     fn poll(&self) -> bool {
-        self.take_events(Some(0))
+        let news = self.core.ports.poll();
+        // While local peers answer, the kernel is asked now and then only.
+        let skipped = self.skipped.get() + 1;
+        if !self.core.ports.is_empty() && skipped < KERNEL_POLL_INTERVAL {
+            self.skipped.set(skipped);
+            return news;
+        }
+        let events = self.take_events(Some(0));
+        self.skipped.set(if events { KERNEL_POLL_INTERVAL } else { 0 });
+        events | news
     }
 
     fn submit(&self) {}
 
     fn wait(&self, until: Option<Nanos>) {
+        if !self.core.ports.begin_sleep() {
+            return;
+        }
         let timeout = until.map(|until| until.saturating_sub(self.now()));
         self.take_events(timeout);
+        self.core.ports.end_sleep();
     }
 
     fn attach(&self, queue: &Arc<ReadyQueue>) {

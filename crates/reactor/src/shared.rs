@@ -186,15 +186,16 @@ struct Membership<'a, T>(&'a Instance<T>);
 impl<T> Drop for Membership<'_, T> {
     fn drop(&mut self) {
         // SAFETY: dropped before the lock that is declared before it (`Instance::run`).
-        let (crew, reactor) = unsafe {
+        let (crew, reactor, driver) = unsafe {
             let state = self.0.state.get();
-            (&mut (*state).crew, &(*state).reactor)
+            (&mut (*state).crew, &(*state).reactor, &(*state).driver)
         };
         if !crew.has_leader {
             if let Some(next) = crew.waiters.pop_front() {
                 next.set(LEAD);
             }
-        } else if crew.oversleeps(reactor.next_deadline()) {
+        } else if crew.oversleeps(reactor.next_deadline()) || !driver.ports().begin_sleep() {
+            // The leader sleeps for what was so when it began; what this call has changed must wake it too.
             self.0.queue.poke();
         }
     }
@@ -288,7 +289,7 @@ impl<T: 'static> Instance<T> {
         let slept_from = reactor.now();
         let until = reactor.next_deadline();
         let held = if held.crew(|crew| crew.has_leader) {
-            self.follow(held, parker, until)
+            self.follow(held, parker, until, driver)
         } else {
             self.lead(held, parker, until, driver)
         };
@@ -310,7 +311,12 @@ impl<T: 'static> Instance<T> {
         if !parker.begin_polling(&self.queue) {
             return held;
         }
+        if !driver.ports().begin_sleep() {
+            parker.end_polling();
+            return held;
+        }
         if !self.queue.begin_sleep() {
+            driver.ports().end_sleep();
             parker.end_polling();
             return held;
         }
@@ -323,6 +329,7 @@ impl<T: 'static> Instance<T> {
         events.wait(self.epoll, until.map(|until| until.saturating_sub(system::monotonic())));
         let held = self.lock();
         self.queue.end_sleep();
+        driver.ports().end_sleep();
         parker.end_polling();
         held.crew(|crew| crew.has_leader = false);
         driver.deliver(&mut events);
@@ -330,7 +337,16 @@ impl<T: 'static> Instance<T> {
     }
 
     /// Sleeps, while somebody else leads, until our own waker fires or we are to lead.
-    fn follow<'a>(&'a self, held: Held<'a, T>, parker: &Arc<Parker>, until: Option<Nanos>) -> Held<'a, T> {
+    fn follow<'a>(
+        &'a self,
+        held: Held<'a, T>,
+        parker: &Arc<Parker>,
+        until: Option<Nanos>,
+        driver: &EpollDriver,
+    ) -> Held<'a, T> {
+        if !driver.ports().begin_sleep() {
+            return held;
+        }
         let leader_oversleeps = held.crew(|crew| {
             crew.waiters.push_back(parker.clone());
             crew.oversleeps(until)

@@ -71,6 +71,14 @@ impl Readiness {
         self.set_readable();
     }
 
+    pub(crate) fn is_readable(&self) -> bool {
+        self.readable.get()
+    }
+
+    pub(crate) fn is_hung_up(&self) -> bool {
+        self.hung_up.get()
+    }
+
     fn poll_readable(&self, context: &Context<'_>) -> Poll<()> {
         if self.readable.get() {
             return Poll::Ready(());
@@ -288,5 +296,16 @@ impl Reactor {
     /// Listens on an address; port 0 picks one.
     pub fn listen(&self, address: SocketAddr) -> io::Result<Listener> {
         self.driver().listen(address)
+    }
+
+    /// Connects to a process of this machine through shared memory. Errors: `ConnectionRefused` when nobody listens at the
+    /// name, `Unsupported` where there is no such thing.
+    pub fn connect_local(&self, name: &[u8]) -> io::Result<Stream> {
+        self.driver().connect_local(name)
+    }
+
+    /// Listens for processes of this machine. Errors: `AddrInUse`, `Unsupported`.
+    pub fn listen_local(&self, name: &[u8]) -> io::Result<Listener> {
+        self.driver().listen_local(name)
     }
 }

@@ -11,6 +11,7 @@
 
 use crate::Nanos;
 use crate::driver::Driver;
+use crate::local::{self, HasPorts, Ports};
 use crate::region::{LocalFuture, Storage};
 use crate::storage::{FileSync, MappedStorage};
 use crate::stream::{Listener, Readiness, Stream};
@@ -54,6 +55,7 @@ struct Core {
     ring: RefCell<IoUring>,
     poke: OwnedFd,
     table: WatchTable,
+    ports: Ports,
     operations: RefCell<Vec<Option<FileOperation>>>,
     operations_free: RefCell<Vec<u32>>,
     prepared: Cell<bool>,
@@ -83,6 +85,7 @@ impl UringDriver {
             ring: RefCell::new(ring),
             poke: system::event_descriptor()?,
             table: WatchTable::default(),
+            ports: Ports::default(),
             operations: RefCell::default(),
             operations_free: RefCell::default(),
             prepared: Cell::new(false),
@@ -238,6 +241,12 @@ impl Watch for Core {
     }
 }
 
+impl HasPorts for Core {
+    fn ports(&self) -> &Ports {
+        &self.ports
+    }
+}
+
 impl Driver for UringDriver {
     fn name(&self) -> &'static str {
         "io_uring"
@@ -271,12 +280,21 @@ impl Driver for UringDriver {
         system::adopt(&self.core, socket)
     }
 
+    fn connect_local(&self, name: &[u8]) -> io::Result<Stream> {
+        local::connect(&self.core, name)
+    }
+
+    fn listen_local(&self, name: &[u8]) -> io::Result<Listener> {
+        local::listen(&self.core, name)
+    }
+
     fn storage(&self, directory: &Path) -> io::Result<Rc<dyn Storage>> {
         Ok(Rc::new(MappedStorage::open(directory, Rc::new(RingSync(Rc::downgrade(&self.core))))?))
     }
 
     fn poll(&self) -> bool {
-        self.core.reap()
+        let news = self.core.ports.poll();
+        self.core.reap() | news
     }
 
     fn submit(&self) {
@@ -284,6 +302,9 @@ impl Driver for UringDriver {
     }
 
     fn wait(&self, until: Option<Nanos>) {
+        if !self.core.ports.begin_sleep() {
+            return;
+        }
         let mut ring = self.core.ring.borrow_mut();
         let result = match until {
             None => ring.submit_and_wait(1),
@@ -297,6 +318,8 @@ impl Driver for UringDriver {
             assert!(is_passing(&error), "the kernel waits for completions: {error}");
         }
         self.core.prepared.set(!ring.submission().is_empty());
+        drop(ring);
+        self.core.ports.end_sleep();
     }
 
     fn attach(&self, queue: &Arc<ReadyQueue>) {

@@ -24,6 +24,8 @@ pub struct ServerOptions {
     pub checksums: bool,
     /// Most connections at a time, of clients and other servers together.
     pub connections_max: usize,
+    /// Whether processes of this machine may connect through shared memory.
+    pub local: bool,
     /// Silence of another server after which it counts as unreachable.
     pub timeout: Nanos,
     /// How long a session without a connection is remembered.

@@ -71,6 +71,11 @@ impl Server {
             working_interval: (core.options.timeout / SIGNS_PER_TIMEOUT).clamp(1_000_000, WORKING_INTERVAL_NS_MAX),
         };
         let handle = reactor::serve(reactor, listener, serve_options, Rc::new(Front::new(&core)));
+        if core.options.local
+            && let Ok(listener) = reactor.listen_local(&reactor::local_name(&core.cluster, core.index))
+        {
+            handle.accept_from(listener);
+        }
         core.handle.replace(Some(handle));
         if let Some(listener) = page {
             reactor.spawn(Class::Background, metrics::serve(core.clone(), listener));
@@ -162,6 +167,11 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
     }
     if let Some(handle) = core.handle.borrow().as_ref() {
         terms.push(("buffers of connections", handle.memory_max()));
+    }
+    if options.local {
+        let connections = (options.connections_max + reactor::service::STRANGERS_MAX) as u64;
+        terms
+            .push(("memory shared with processes of this machine", connections * reactor::LOCAL_MEMORY_PER_CONNECTION));
     }
     if options.metrics_port.is_some() {
         terms.push(("metrics page", metrics::MEMORY_MAX));

@@ -112,6 +112,7 @@ impl Harness {
             connections_max: CONNECTIONS_MAX,
             timeout: self.profile.server_timeout,
             session_grace: self.profile.session_grace,
+            local: false,
             metrics_port: None,
         };
         server.started.replace(None);

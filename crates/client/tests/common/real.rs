@@ -67,6 +67,7 @@ fn serve(cluster: Cluster, directory: &Path, report: &mpsc::Sender<()>) {
                 connections_max: 64,
                 timeout: 10 * SECOND,
                 session_grace: 60 * SECOND,
+                local: true,
                 metrics_port: None,
             };
             servers.push(Server::start(&reactor, options).await.expect("the server starts"));

@@ -51,6 +51,7 @@ impl Stage {
             connections_max: 64,
             timeout: 10 * SECOND,
             session_grace: 600 * SECOND,
+            local: false,
             metrics_port: None,
         };
         let reactor = self.world.reactor(node);

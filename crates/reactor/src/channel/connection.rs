@@ -5,6 +5,7 @@ use super::Inner;
 use super::table::{Connection, Outstanding, Receiving, State, WINDOW, body_size};
 use crate::handshake::{HandshakeError, Introduction, introduce};
 use crate::link::{Link, LinkError, RawSlice};
+use crate::local::local_name;
 use crate::service::within;
 use crate::{Class, Nanos, Stream};
 use std::future::poll_fn;
@@ -17,6 +18,8 @@ const FRAMES_PER_TURN: usize = 32;
 /// First and longest pause between attempts to connect.
 const PAUSE_NS_FIRST: Nanos = 5_000_000;
 const PAUSE_NS_MAX: Nanos = 500_000_000;
+/// Whoever listens on this machine in a server's name answers at once, or is not that server.
+const LOCAL_HANDSHAKE_NS_MAX: Nanos = 2_000_000_000;
 
 impl Inner {
     pub(super) fn close(&self) {
@@ -178,11 +181,23 @@ impl Inner {
     }
 
     pub(super) async fn try_connect(&self) -> Result<(Stream, Welcome), HandshakeError> {
-        let address = self.options.cluster.servers[self.options.server as usize].address;
-        let stream = self.reactor.connect(address).await?;
-        let resume = self.state.borrow().established;
-        let welcome = introduce(&self.reactor, &stream, &self.options.cluster, &self.introduction(resume)).await?;
+        let options = &self.options;
+        if let Ok(stream) = self.reactor.connect_local(&local_name(&options.cluster, options.server)) {
+            // Anybody may listen at that name: only the handshake shows who it is. If it fails, the address counts.
+            let limit = self.reactor.now() + LOCAL_HANDSHAKE_NS_MAX.min(options.timeout);
+            let outcome = within(&self.reactor, limit, std::pin::pin!(self.shake_hands(&stream))).await;
+            if let Some(Ok(welcome)) = outcome {
+                return Ok((stream, welcome));
+            }
+        }
+        let stream = self.reactor.connect(options.cluster.servers[options.server as usize].address).await?;
+        let welcome = self.shake_hands(&stream).await?;
         Ok((stream, welcome))
+    }
+
+    async fn shake_hands(&self, stream: &Stream) -> Result<Welcome, HandshakeError> {
+        let resume = self.state.borrow().established;
+        introduce(&self.reactor, stream, &self.options.cluster, &self.introduction(resume)).await
     }
 
     /// Takes a new connection into use and sends what is outstanding.

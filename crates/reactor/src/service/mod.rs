@@ -30,7 +30,7 @@ use wire::{Cluster, Status};
 /// A handshake takes at most this long.
 const HANDSHAKE_NS: Nanos = 10_000_000_000;
 /// Connections that may be in their handshake beyond `connections_max`.
-const STRANGERS_MAX: usize = 64;
+pub const STRANGERS_MAX: usize = 64;
 
 /// Who is at the other end of a connection, after authentication.
 #[derive(Debug, Clone)]
@@ -126,6 +126,11 @@ pub fn serve(reactor: &Reactor, listener: Listener, options: ServeOptions, servi
 }
 
 impl ServerHandle {
+    /// Accepts connections from another listener too.
+    pub fn accept_from(&self, listener: Listener) {
+        self.0.reactor.spawn(Class::Metadata, accept_all(self.0.clone(), listener));
+    }
+
     /// Stops accepting and closes all connections.
     pub fn close(&self) {
         self.0.closed.set(true);

@@ -107,6 +107,7 @@ fn start_somewhere(reactor: &reactor::Reactor, directory: &std::path::Path) -> (
             connections_max: 4,
             timeout: 2 * SECOND,
             session_grace: 2 * SECOND,
+            local: false,
             metrics_port: Some(page.port()),
         };
         match reactor.block_on(server::Server::start(reactor, options)) {

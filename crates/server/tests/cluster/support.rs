@@ -66,6 +66,7 @@ impl TestCluster {
             connections_max: 32,
             timeout: 2 * SECOND,
             session_grace: self.session_grace,
+            local: false,
             metrics_port: None,
         };
         let slot = self.running[index as usize].clone();

@@ -1,0 +1,377 @@
+//! Streams between processes of one machine, through memory that both share ([`segment`]). To everything above they are
+//! streams like any other.
+//!
+//! The server listens at a Unix socket of the abstract name space. A caller connects there and passes the file of a fresh
+//! segment; from then on bytes go through the segment, and the socket only wakes a side that sleeps (one byte) and tells
+//! when the other one has gone. While both sides are awake no system call is made.
+//!
+//! Invariants
+//! 1. Every open port is in its driver's list; the driver looks at all of them in each turn, and announces and ends its
+//!    sleep to all of them.
+//! 2. Whoever sends the byte never waits: a hostile peer that does not read its bytes only misses its own.
+
+mod segment;
+
+use crate::stream::{ListenSocket, Listener, Readiness, Socket, Stream};
+use crate::system::{Watch, check};
+use segment::{SEGMENT_SIZE, Segment, WANTS_BYTES, WANTS_ROOM};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::mem::{offset_of, size_of};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::atomic::{Ordering, fence};
+
+/// Memory that a server maps for one connection, in bytes; it is the caller's.
+pub const MEMORY_PER_CONNECTION: u64 = SEGMENT_SIZE as u64;
+
+/// The name at which a server of a cluster listens for processes of its own machine.
+pub fn local_name(cluster: &wire::Cluster, server: u32) -> Vec<u8> {
+    format!("tabane/{:032x}/{server}", cluster.id).into_bytes()
+}
+
+/// One connection's end.
+struct Port {
+    socket: OwnedFd,
+    readiness: Rc<Readiness>,
+    /// At a server: nothing until the caller's segment has come.
+    segment: OnceCell<Segment>,
+    /// A send found no room.
+    wants_room: Cell<bool>,
+    /// The driver has announced its sleep to the peer.
+    announced: Cell<bool>,
+}
+
+impl Port {
+    /// Wakes the peer if it sleeps for this.
+    fn tell(&self, segment: &Segment, wish: u32) {
+        if segment.must_wake_peer(wish) {
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            // SAFETY: sends one byte of a constant. A failure means that the peer has gone or does not read (invariant 2).
+            unsafe { libc::send(self.socket.as_raw_fd(), [1u8].as_ptr().cast(), 1, flags) };
+        }
+    }
+
+    /// Takes the bytes that woke us.
+    fn drain(&self) {
+        let mut bytes = [0u8; 64];
+        // SAFETY: receives into a local. The end of the stream is reported by the driver.
+        unsafe { libc::recv(self.socket.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) };
+    }
+
+    /// Tells the readiness what is new. True if anything is.
+    fn look(&self) -> bool {
+        let Some(segment) = self.segment.get() else { return false };
+        let mut news = false;
+        if !self.readiness.is_readable() && segment.has_bytes() {
+            self.readiness.set_readable();
+            news = true;
+        }
+        if self.wants_room.get() && segment.has_room() {
+            self.wants_room.set(false);
+            self.readiness.set_writable();
+            news = true;
+        }
+        news
+    }
+}
+
+/// The open ports of one driver.
+#[derive(Default)]
+pub(crate) struct Ports {
+    list: RefCell<Vec<Rc<Port>>>,
+}
+
+impl Ports {
+    pub fn is_empty(&self) -> bool {
+        self.list.borrow().is_empty()
+    }
+
+    /// Looks at all ports. True if anything is new.
+    pub fn poll(&self) -> bool {
+        self.list.borrow().iter().fold(false, |news, port| port.look() | news)
+    }
+
+    /// Announces to all peers that this loop is going to sleep. False, and nobody thinks so, if something is new.
+    pub fn begin_sleep(&self) -> bool {
+        let list = self.list.borrow();
+        for port in list.iter() {
+            let Some(segment) = port.segment.get() else { continue };
+            // Bytes that nobody here wants to read yet are no reason to be woken.
+            let bytes = if port.readiness.is_readable() { 0 } else { WANTS_BYTES };
+            let room = if port.wants_room.get() { WANTS_ROOM } else { 0 };
+            segment.announce_sleep(bytes | room);
+            port.announced.set(bytes | room != 0);
+        }
+        fence(Ordering::SeqCst);
+        drop(list);
+        if self.poll() {
+            self.end_sleep();
+            return false;
+        }
+        true
+    }
+
+    /// Tells all peers that this loop is awake.
+    pub fn end_sleep(&self) {
+        for port in self.list.borrow().iter() {
+            if port.announced.replace(false)
+                && let Some(segment) = port.segment.get()
+                && segment.end_sleep()
+            {
+                port.drain();
+            }
+        }
+    }
+
+    fn add(&self, port: &Rc<Port>) {
+        self.list.borrow_mut().push(port.clone());
+    }
+
+    fn remove(&self, port: &Rc<Port>) {
+        self.list.borrow_mut().retain(|other| !Rc::ptr_eq(other, port));
+    }
+}
+
+/// The part of a driver that local streams need.
+pub(crate) trait HasPorts: Watch {
+    fn ports(&self) -> &Ports;
+}
+
+/// A local stream's socket.
+struct LocalSocket<W: HasPorts> {
+    port: Rc<Port>,
+    driver: Rc<W>,
+    token: u64,
+}
+
+impl<W: HasPorts> Drop for LocalSocket<W> {
+    fn drop(&mut self) {
+        self.driver.ports().remove(&self.port);
+        self.driver.unwatch(&self.port.socket, self.token);
+    }
+}
+
+impl<W: HasPorts> LocalSocket<W> {
+    fn stream(driver: &Rc<W>, socket: OwnedFd, segment: Option<Segment>) -> io::Result<Stream> {
+        let readiness = Readiness::new();
+        readiness.set_writable();
+        let token = driver.watch(&socket, &readiness)?;
+        let port = Rc::new(Port {
+            socket,
+            readiness: readiness.clone(),
+            segment: OnceCell::new(),
+            wants_room: Cell::new(false),
+            announced: Cell::new(false),
+        });
+        if let Some(segment) = segment {
+            let fresh = port.segment.set(segment).is_ok();
+            assert!(fresh, "a port begins without a segment");
+        }
+        driver.ports().add(&port);
+        Ok(Stream::new(LocalSocket { port, driver: driver.clone(), token }, readiness))
+    }
+
+    /// The segment, once the caller has sent it. Errors: `WouldBlock` before, `InvalidData` for anything else.
+    fn segment(&self) -> io::Result<&Segment> {
+        if let Some(segment) = self.port.segment.get() {
+            return Ok(segment);
+        }
+        let segment = Segment::open(&receive_file(&self.port.socket)?)?;
+        Ok(self.port.segment.get_or_init(|| segment))
+    }
+}
+
+impl<W: HasPorts> Socket for LocalSocket<W> {
+    fn try_recv(&self, places: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let segment = self.segment()?;
+        match segment.receive(places) {
+            Ok(received) => {
+                self.port.tell(segment, WANTS_ROOM);
+                Ok(received)
+            }
+            // What the peer sent before it went is taken first.
+            Err(error) if error.kind() == ErrorKind::WouldBlock && self.port.readiness.is_hung_up() => {
+                if segment.has_bytes() { segment.receive(places) } else { Ok(0) }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn try_send(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        if self.port.readiness.is_hung_up() {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        let segment = self.segment()?;
+        match segment.send(pieces) {
+            Ok(sent) => {
+                self.port.tell(segment, WANTS_BYTES);
+                Ok(sent)
+            }
+            Err(error) => {
+                self.port.wants_room.set(error.kind() == ErrorKind::WouldBlock);
+                Err(error)
+            }
+        }
+    }
+
+    fn shutdown(&self) {
+        // SAFETY: no pointers; a failure means that it is disconnected already.
+        unsafe { libc::shutdown(self.port.socket.as_raw_fd(), libc::SHUT_RDWR) };
+    }
+
+    fn peer_address(&self) -> io::Result<SocketAddr> {
+        Ok(NO_ADDRESS)
+    }
+
+    fn local_address(&self) -> io::Result<SocketAddr> {
+        Ok(NO_ADDRESS)
+    }
+
+    fn take_error(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn set_buffer_sizes(&self, _receive: usize, _send: usize) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Local streams have no addresses; this one stands for them.
+const NO_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Connects to whoever listens at a name. Errors: `ConnectionRefused` when nobody does.
+pub(crate) fn connect<W: HasPorts>(driver: &Rc<W>, name: &[u8]) -> io::Result<Stream> {
+    let socket = new_socket()?;
+    let (address, size) = abstract_address(name)?;
+    // SAFETY: the address is a local of at least that size.
+    check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), size) })?;
+    let (segment, file) = Segment::create()?;
+    send_file(&socket, &file)?;
+    LocalSocket::stream(driver, socket, Some(segment))
+}
+
+struct LocalListener<W: HasPorts> {
+    socket: OwnedFd,
+    driver: Rc<W>,
+    token: u64,
+}
+
+impl<W: HasPorts> Drop for LocalListener<W> {
+    fn drop(&mut self) {
+        self.driver.unwatch(&self.socket, self.token);
+    }
+}
+
+/// Listens at a name. Errors: `AddrInUse`.
+pub(crate) fn listen<W: HasPorts>(driver: &Rc<W>, name: &[u8]) -> io::Result<Listener> {
+    let socket = new_socket()?;
+    let (address, size) = abstract_address(name)?;
+    // SAFETY: the address is a local of at least that size.
+    unsafe {
+        check(libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size))?;
+        check(libc::listen(socket.as_raw_fd(), 4096))?;
+    }
+    let readiness = Readiness::new();
+    let token = driver.watch(&socket, &readiness)?;
+    Ok(Listener::new(LocalListener { socket, driver: driver.clone(), token }, readiness))
+}
+
+impl<W: HasPorts> ListenSocket for LocalListener<W> {
+    fn try_accept(&self) -> io::Result<(Stream, SocketAddr)> {
+        let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: no address is asked for; the new descriptor is owned from here on.
+        let socket = unsafe {
+            let raw = libc::accept4(self.socket.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags);
+            OwnedFd::from_raw_fd(check(raw)?)
+        };
+        Ok((LocalSocket::stream(&self.driver, socket, None)?, NO_ADDRESS))
+    }
+
+    fn local_address(&self) -> io::Result<SocketAddr> {
+        Ok(NO_ADDRESS)
+    }
+}
+
+fn new_socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: makes a descriptor, which is owned from here on.
+    unsafe { check(libc::socket(libc::AF_UNIX, kind, 0)).map(|raw| OwnedFd::from_raw_fd(raw)) }
+}
+
+fn abstract_address(name: &[u8]) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
+    let mut address = libc::sockaddr_un { sun_family: libc::AF_UNIX as _, sun_path: [0; 108] };
+    let Some(place) = address.sun_path.get_mut(1..=name.len()) else { return Err(ErrorKind::InvalidInput.into()) };
+    for (place, byte) in place.iter_mut().zip(name) {
+        *place = *byte as libc::c_char;
+    }
+    Ok((address, (offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len()) as libc::socklen_t))
+}
+
+/// Room for the control message that carries one descriptor, aligned as it has to be.
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+/// Calls `with` with a message of one byte and room for control data.
+fn with_message<R>(control: &mut Control, control_size: usize, with: impl FnOnce(&mut libc::msghdr) -> R) -> R {
+    let mut byte = [0u8; 1];
+    let mut piece = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    // SAFETY: zeroed, it is a valid message without anything.
+    let mut message = unsafe { std::mem::zeroed::<libc::msghdr>() };
+    message.msg_iov = &mut piece;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast();
+    message.msg_controllen = control_size as _;
+    with(&mut message)
+}
+
+fn send_file(socket: &OwnedFd, file: &OwnedFd) -> io::Result<()> {
+    let mut control = Control([0; 64]);
+    // SAFETY: computes a size.
+    let size = unsafe { libc::CMSG_SPACE(size_of::<libc::c_int>() as u32) } as usize;
+    with_message(&mut control, size, |message| {
+        // SAFETY: the message has room for one control message with one descriptor, and all it points to is alive.
+        let sent = unsafe {
+            let head = libc::CMSG_FIRSTHDR(message);
+            (*head).cmsg_level = libc::SOL_SOCKET;
+            (*head).cmsg_type = libc::SCM_RIGHTS;
+            (*head).cmsg_len = libc::CMSG_LEN(size_of::<libc::c_int>() as u32) as _;
+            libc::CMSG_DATA(head).cast::<libc::c_int>().write_unaligned(file.as_raw_fd());
+            libc::sendmsg(socket.as_raw_fd(), message, libc::MSG_NOSIGNAL)
+        };
+        if sent == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    })
+}
+
+/// The descriptor that the caller has sent. Errors: `WouldBlock`, `UnexpectedEof`, `InvalidData`.
+fn receive_file(socket: &OwnedFd) -> io::Result<OwnedFd> {
+    let mut control = Control([0; 64]);
+    with_message(&mut control, 64, |message| {
+        // SAFETY: all that the message points to is alive and as large as it says.
+        let received = unsafe { libc::recvmsg(socket.as_raw_fd(), message, libc::MSG_CMSG_CLOEXEC) };
+        if received < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let mut files = Vec::new();
+        // SAFETY: walks the control messages that the kernel wrote; each descriptor in them is ours from here on.
+        unsafe {
+            let mut head = libc::CMSG_FIRSTHDR(message);
+            while !head.is_null() {
+                if (*head).cmsg_level == libc::SOL_SOCKET && (*head).cmsg_type == libc::SCM_RIGHTS {
+                    let bytes = (*head).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+                    let data = libc::CMSG_DATA(head).cast::<libc::c_int>();
+                    for index in 0..bytes / size_of::<libc::c_int>() {
+                        files.push(OwnedFd::from_raw_fd(data.add(index).read_unaligned()));
+                    }
+                }
+                head = libc::CMSG_NXTHDR(message, head);
+            }
+        }
+        match (received, files.pop()) {
+            (0, _) => Err(ErrorKind::UnexpectedEof.into()),
+            (_, Some(file)) if files.is_empty() => Ok(file),
+            _ => Err(io::Error::new(ErrorKind::InvalidData, "the caller sent no shared memory")),
+        }
+    })
+}
