@@ -397,7 +397,7 @@ int tabane_symlink(const char *target, const char *path);
 int tabane_link(const char *from, const char *to);
 
 /*
- Renames a file or symbolic link; what `to` named is replaced. Directories fail with EOPNOTSUPP in this version.
+ Renames a file, symbolic link or directory; what `to` named is replaced, if it is no directory or an empty one.
 
  Both are NUL-terminated strings.
  */
@@ -539,7 +539,7 @@ int tabane_symlink(const char *target, const char *path);
 int tabane_link(const char *from, const char *to);
 
 /*
- Renames a file or symbolic link; what `to` named is replaced. Directories fail with EOPNOTSUPP in this version.
+ Renames a file, symbolic link or directory; what `to` named is replaced, if it is no directory or an empty one.
 
  Both are NUL-terminated strings.
  */

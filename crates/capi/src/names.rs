@@ -67,7 +67,7 @@ pub unsafe extern "C" fn tabane_link(from: *const c_char, to: *const c_char) -> 
     status_of(to.and_then(|to| unsafe { on_path(from, |client, from| client.link(from, to)) }))
 }
 
-/// Renames a file or symbolic link; what `to` named is replaced. Directories fail with EOPNOTSUPP in this version.
+/// Renames a file, symbolic link or directory; what `to` named is replaced, if it is no directory or an empty one.
 ///
 /// # Safety
 /// Both are NUL-terminated strings.

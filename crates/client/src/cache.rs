@@ -28,6 +28,8 @@ pub(crate) struct Directory {
     pub rights: Cell<Option<Rights>>,
     /// In this epoch of rights the client's user was found to be allowed to search it and all on the way to it.
     pub searchable_in: Cell<u64>,
+    /// Of a directory that a path ended at: the last tree change known when it was resolved. Else 0.
+    pub known: Cell<u64>,
 }
 
 impl Directory {
@@ -36,7 +38,8 @@ impl Directory {
     }
 
     fn new(id: FileId, path: Vec<u8>, ancestors: Ancestors, parent: Option<Rc<Directory>>) -> Directory {
-        Directory { id, path, ancestors, parent, rights: Cell::new(None), searchable_in: Cell::new(0) }
+        let (rights, searchable_in, known) = (Cell::new(None), Cell::new(0), Cell::new(0));
+        Directory { id, path, ancestors, parent, rights, searchable_in, known }
     }
 
     /// The directory `name` with the given id, within this one.
@@ -63,6 +66,20 @@ impl Directory {
         }
         path.extend_from_slice(name);
         path
+    }
+
+    /// Its name in the directory that it is in; empty for the root.
+    pub(crate) fn name(&self) -> &[u8] {
+        match self.path.iter().rposition(|byte| *byte == b'/') {
+            Some(position) => &self.path[position + 1..],
+            None => &self.path,
+        }
+    }
+
+    /// Notes that a path ended here, when tree change `known` was the last one known. Who has it from the cache has it as
+    /// of the last change there, so that the higher number is right for all.
+    pub(crate) fn note_known(&self, known: u64) {
+        self.known.set(self.known.get().max(known));
     }
 
     /// Whether this is the directory `id` or lies beneath it. What was seen of that one counts no more then.
@@ -190,6 +207,10 @@ impl DirectoryCache {
         self.young.clear();
         self.old.clear();
         self.young_weight = 0;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.young.is_empty() && self.old.is_empty()
     }
 
     #[cfg(test)]

@@ -1,13 +1,15 @@
 //! Listing directories: every server holds a share of the names, and all are asked at once.
 
+use crate::cache::Directory;
 use crate::error::{Result, Trouble};
 use crate::filesystem::FileSystem;
 use crate::join::join_all;
 use crate::resolve::{STALE_RETRY_COUNT_MAX, Step, Target};
 use crate::servers::Servers;
+use std::rc::Rc;
 use wire::credentials::access;
 use wire::limits::LISTING_PAGE_SIZE_MAX;
-use wire::messages::{ListingEntry, ListingReply, ReadDirectoryRequest};
+use wire::messages::{Ancestors, KNOWN_UNCHECKED, ListingEntry, ListingReply, ReadDirectoryRequest};
 use wire::{Attributes, Decode, Decoder, FileId, Kind, Operation, Status};
 
 type Attempt<R> = std::result::Result<R, Trouble>;
@@ -49,6 +51,9 @@ pub struct DirectoryStream {
     path: Vec<u8>,
     shares: Vec<Share>,
     with_attributes: bool,
+    /// The path that the directory was resolved through, until something was listed.
+    ancestors: Ancestors,
+    known: u64,
 }
 
 impl DirectoryStream {
@@ -109,9 +114,8 @@ impl FileSystem {
 
     /// Starts a listing to be read page by page with `next_page`.
     pub async fn open_directory(&self, path: &[u8], with_attributes: bool) -> Result<DirectoryStream> {
-        let directory = self.listable(path).await?;
-        let shares = (0..self.server_count()).map(|server| Share { server, cursor: 0, end: false }).collect();
-        Ok(DirectoryStream { directory, path: path.to_vec(), shares, with_attributes })
+        let servers = (0..self.server_count()).collect();
+        self.start_listing(path, servers, with_attributes).await
     }
 
     /// Starts a listing of the share of one server. Errors: `Invalid` for a server that there is not.
@@ -125,9 +129,15 @@ impl FileSystem {
             let words = format!("there is no server {server} in a cluster of {}", self.server_count());
             return Err(Trouble::Local(Status::Invalid, words).about(path));
         }
+        self.start_listing(path, vec![server], with_attributes).await
+    }
+
+    async fn start_listing(&self, path: &[u8], servers: Vec<u32>, with_attributes: bool) -> Result<DirectoryStream> {
         let directory = self.listable(path).await?;
-        let shares = vec![Share { server, cursor: 0, end: false }];
-        Ok(DirectoryStream { directory, path: path.to_vec(), shares, with_attributes })
+        let shares = servers.into_iter().map(|server| Share { server, cursor: 0, end: false }).collect();
+        let (ancestors, known) = (directory.ancestors.clone(), directory.known.get());
+        let path = path.to_vec();
+        Ok(DirectoryStream { directory: directory.id, path, shares, with_attributes, ancestors, known })
     }
 
     /// The next page of every server that has more. Empty pages are possible before the end.
@@ -144,7 +154,9 @@ impl FileSystem {
                 stream.shares.iter_mut().for_each(|share| share.end = true);
                 return Ok(Vec::new());
             }
-            stream.directory = self.listable(&stream.path).await?;
+            let directory = self.listable(&stream.path).await?;
+            stream.directory = directory.id;
+            (stream.ancestors, stream.known) = (directory.ancestors.clone(), directory.known.get());
         }
         Err(Trouble::local(Status::NotFound).about(&stream.path))
     }
@@ -152,8 +164,11 @@ impl FileSystem {
     async fn try_page(&self, stream: &mut DirectoryStream) -> Attempt<Vec<DirectoryEntry>> {
         let open = stream.shares.iter().filter(|share| !share.end);
         let (directory, with_attributes) = (stream.directory, stream.with_attributes);
-        let pages = join_all(open.map(|share| self.servers.list(directory, *share, with_attributes))).await;
+        let place = (directory, &stream.ancestors, stream.known);
+        let pages = join_all(open.map(|share| self.servers.list(place, *share, with_attributes))).await;
         let pages = pages.into_iter().collect::<Attempt<Vec<_>>>()?;
+        // The listing has begun, and goes on wherever the directory is moved to.
+        (stream.ancestors, stream.known) = (Ancestors::default(), KNOWN_UNCHECKED);
         let mut entries = Vec::with_capacity(pages.iter().map(|(_, page)| page.len()).sum());
         for (share, page) in pages {
             entries.extend(page);
@@ -201,17 +216,16 @@ impl FileSystem {
     }
 
     /// The id of a directory that the caller may list.
-    async fn listable(&self, path: &[u8]) -> Result<FileId> {
-        if self.servers.options.user.is_root() {
-            return self.directory(path).await;
-        }
+    async fn listable(&self, path: &[u8]) -> Result<Rc<Directory>> {
         let open = async |target: &Target| {
             let directory = match self.servers.directory_at(target).await? {
                 Step::Done(directory) => directory,
                 Step::Follow(link) => return Ok(Step::Follow(link)),
             };
-            self.servers.permit(&directory, access::READ).await?;
-            Ok(Step::Done(directory.id))
+            if !self.servers.options.user.is_root() {
+                self.servers.permit(&directory, access::READ).await?;
+            }
+            Ok(Step::Done(directory))
         };
         self.servers.on_path(path, open).await
     }
@@ -225,12 +239,19 @@ impl Servers {
     /// One page of one server's share.
     async fn list(
         &self,
-        directory: FileId,
+        (directory, ancestors, known): (FileId, &Ancestors, u64),
         share: Share,
         with_attributes: bool,
     ) -> Attempt<(Share, Vec<DirectoryEntry>)> {
         let operation = Operation::ReadDirectory;
-        let request = ReadDirectoryRequest { directory, cursor: share.cursor, size_max: PAGE_SIZE, with_attributes };
+        let request = ReadDirectoryRequest {
+            directory,
+            cursor: share.cursor,
+            size_max: PAGE_SIZE,
+            with_attributes,
+            ancestors: ancestors.clone(),
+            known,
+        };
         let reply = self.ask(share.server, operation, &request).await?;
         let malformed = |malformed| Trouble::malformed(operation, share.server, malformed);
         let page = ListingReply::from_bytes(&reply.params).map_err(malformed)?;

@@ -207,7 +207,7 @@ async fn truncate_id(servers: &Servers, id: FileId, size: u64, check: bool) -> A
 /// `Stat` or `Lookup` of a target, with the rules for symbolic links and trailing slashes.
 async fn inspect(servers: &Servers, target: &Target, operation: Operation, follow: bool) -> Attempt<Step<Attributes>> {
     let entry = match target {
-        Target::Itself(directory) => return servers.stat_id(directory.id).await.map(Step::Done),
+        Target::Itself(directory) => return servers.stat_directory(directory).await.map(Step::Done),
         Target::Entry(entry) => entry,
     };
     let (attributes, link) = servers.look_up(entry, operation).await?;
@@ -225,7 +225,7 @@ async fn inspect(servers: &Servers, target: &Target, operation: Operation, follo
 /// Id and kind of a target, for operations that go to the inode's home next.
 pub(crate) async fn inspect_id(servers: &Servers, target: &Target, follow: bool) -> Attempt<Step<(FileId, Kind)>> {
     if let Target::Itself(directory) = target {
-        return Ok(Step::Done((directory.id, Kind::Directory)));
+        return servers.stat_directory(directory).await.map(|found| Step::Done((found.id, Kind::Directory)));
     }
     Ok(match inspect(servers, target, Operation::Lookup, follow).await? {
         Step::Done(attributes) => Step::Done((attributes.id, attributes.kind)),

@@ -101,10 +101,11 @@ impl FileSystem {
         self.servers.on_path(from, async |source| link(&self.servers, source, to).await).await
     }
 
-    /// Renames a file or symbolic link; what `to` named is replaced. `flags` are those of `wire::messages::rename_flags`.
+    /// Renames a file, symbolic link or directory; what `to` named is replaced. `flags` are those of `wire::messages::rename_flags`.
     ///
     /// Errors: `NotFound`, `IsDirectory` and `NotDirectory` where the two kinds do not fit, `Exists` with `NO_REPLACE`,
-    /// `NotSupported` for directories, and others. They name `from`.
+    /// `NotEmpty` for a directory that would be replaced, `Invalid` for one that would come to be in itself, and others.
+    /// They name `from`.
     pub async fn rename(&self, from: &[u8], to: &[u8], flags: u32) -> Result<()> {
         self.servers.on_path(from, async |source| rename(&self.servers, source, to, flags).await).await
     }
@@ -152,7 +153,7 @@ async fn open_target(
         }
         Target::Itself(directory) => {
             servers.permit(directory, access).await?;
-            return servers.stat_id(directory.id).await.map(Step::Done);
+            return servers.stat_directory(directory).await.map(Step::Done);
         }
         Target::Entry(entry) => entry,
     };
@@ -359,6 +360,8 @@ async fn rename(servers: &Servers, source: &Target, to: &[u8], flags: u32) -> At
     }
     servers.note_removal(servers.cluster.dentry_server(source.parent.id, &source.name)).await;
     ask_to_rename(servers, source, &target, flags).await?;
+    servers.forget_entry(source);
+    servers.forget_entry(&target);
     Ok(Step::Done(()))
 }
 

@@ -32,13 +32,15 @@ pub(crate) struct EntryTarget {
     pub name: Vec<u8>,
     /// The path ended in a slash.
     pub must_be_directory: bool,
+    /// The last tree change that was known when the path was resolved.
+    pub known: u64,
 }
 
 impl EntryTarget {
     /// The entry as it heads requests. Errors: `NameTooLong`, `Invalid`.
     pub(crate) fn entry(&self) -> std::result::Result<Entry<'_>, Trouble> {
         let name = Name::new(&self.name).map_err(Trouble::local)?;
-        Ok(Entry { parent: self.parent.id, name, ancestors: self.parent.ancestors.clone() })
+        Ok(Entry { parent: self.parent.id, name, ancestors: self.parent.ancestors.clone(), known: self.known })
     }
 }
 
@@ -61,6 +63,8 @@ struct Walk<'p> {
     start: Rc<Directory>,
     rest: Cow<'p, [u8]>,
     link_count: usize,
+    /// The last tree change that was known when the walk began: all that it finds in the cache is at least as young.
+    known: u64,
 }
 
 impl Walk<'_> {
@@ -128,8 +132,9 @@ impl Servers {
         path: &[u8],
         operation: &impl AsyncFn(&Target) -> std::result::Result<Step<R>, Trouble>,
     ) -> std::result::Result<R, Outdated> {
+        let known = self.known_tree_changes().await;
         let root = self.cache.borrow().root();
-        let mut walk = Walk { user, start: root.clone(), rest: Cow::Borrowed(path), link_count: 0 };
+        let mut walk = Walk { user, start: root.clone(), rest: Cow::Borrowed(path), link_count: 0, known };
         loop {
             let target = match self.resolve(&mut walk).await {
                 Ok(target) => target,
@@ -150,9 +155,10 @@ impl Servers {
     /// Resolves a second path for an operation that `on_path` runs, which does both again when either is out of date.
     pub(crate) async fn resolve_other(&self, path: &[u8]) -> std::result::Result<Target, Trouble> {
         check_path(path).map_err(|error| Trouble::Local(error.status, error.message))?;
+        let known = self.known_tree_changes().await;
         let start = self.cache.borrow().root();
         let user = &self.options.user;
-        self.resolve(&mut Walk { user, start, rest: Cow::Borrowed(path), link_count: 0 }).await
+        self.resolve(&mut Walk { user, start, rest: Cow::Borrowed(path), link_count: 0, known }).await
     }
 
     /// Decides whether a failure only means that something cached is out of date, and forgets it then.
@@ -212,9 +218,10 @@ impl Servers {
                         parent: here,
                         name: component.to_vec(),
                         must_be_directory,
+                        known: walk.known,
                     }));
                 }
-                match self.step(&here, component).await? {
+                match self.step(&here, component, walk.known).await? {
                     Component::Directory(directory) => here = directory,
                     Component::Symlink(target) => {
                         walk.follow(root.clone(), here, &target, &rest[position..])?;
@@ -222,6 +229,7 @@ impl Servers {
                     }
                 }
             }
+            here.note_known(walk.known);
             return Ok(Target::Itself(here));
         }
     }
@@ -242,16 +250,16 @@ impl Servers {
             return None;
         }
         let parent = self.cache.borrow_mut().get(directory)?;
-        Some(EntryTarget { parent, name: name.to_vec(), must_be_directory: false })
+        Some(EntryTarget { parent, name: name.to_vec(), must_be_directory: false, known: walk.known })
     }
 
     /// Looks one component up, in the cache or at its server.
-    async fn step(&self, here: &Rc<Directory>, name: &[u8]) -> std::result::Result<Component, Trouble> {
+    async fn step(&self, here: &Rc<Directory>, name: &[u8], known: u64) -> std::result::Result<Component, Trouble> {
         let cached = self.cache.borrow_mut().get(&here.child_path(name));
         if let Some(directory) = cached.filter(|directory| directory.parent.as_ref().is_some_and(|p| p.id == here.id)) {
             return Ok(Component::Directory(directory));
         }
-        let entry = EntryTarget { parent: here.clone(), name: name.to_vec(), must_be_directory: true };
+        let entry = EntryTarget { parent: here.clone(), name: name.to_vec(), must_be_directory: true, known };
         let (attributes, target) = self.look_up(&entry, Operation::Lookup).await?;
         match attributes.kind {
             Kind::File => Err(Trouble::local(Status::NotDirectory)),
@@ -292,15 +300,37 @@ impl Servers {
         Ok((reply.attributes, reply.target.to_vec()))
     }
 
-    /// Keeps a directory that a server has just shown.
+    /// Keeps a directory that a server has just shown; unless directories have moved since its path was resolved.
     pub(crate) fn remember(&self, target: &EntryTarget, attributes: &Attributes) -> Rc<Directory> {
         let mut cache = self.cache.borrow_mut();
         let known = cache.get(&target.parent.child_path(&target.name));
         let known = known.filter(|known| known.id == attributes.id && known.lies_directly_in(&target.parent));
         let directory = known.unwrap_or_else(|| target.parent.child(&target.name, attributes.id));
         cache.note_rights(&directory, Rights::of(attributes));
-        cache.insert(directory.clone());
+        if target.known == self.tree_known() {
+            cache.insert(directory.clone());
+        }
         directory
+    }
+
+    /// Forgets what was known of a name and beneath it: it leads elsewhere now.
+    pub(crate) fn forget_entry(&self, target: &EntryTarget) {
+        let mut cache = self.cache.borrow_mut();
+        if let Some(directory) = cache.get(&target.parent.child_path(&target.name)) {
+            cache.forget(directory.id);
+        }
+    }
+
+    /// `Stat` of a directory that a path ended at: by its name, so that the path is known to hold.
+    pub(crate) async fn stat_directory(&self, directory: &Directory) -> std::result::Result<Attributes, Trouble> {
+        let Some(parent) = directory.parent.clone() else { return self.stat_id(directory.id).await };
+        let name = directory.name().to_vec();
+        let entry = EntryTarget { parent, name, must_be_directory: true, known: directory.known.get() };
+        let (attributes, _) = self.look_up(&entry, Operation::Stat).await?;
+        match attributes.id == directory.id {
+            true => Ok(attributes),
+            false => Err(Trouble::local(Status::StaleDirectory)),
+        }
     }
 
     /// The directory that a path names, symbolic links followed.
@@ -309,8 +339,11 @@ impl Servers {
             Target::Itself(directory) => return Ok(Step::Done(directory.clone())),
             Target::Entry(entry) => entry,
         };
-        Ok(match self.step(&entry.parent, &entry.name).await? {
-            Component::Directory(directory) => Step::Done(directory),
+        Ok(match self.step(&entry.parent, &entry.name, entry.known).await? {
+            Component::Directory(directory) => {
+                directory.note_known(entry.known);
+                Step::Done(directory)
+            }
             Component::Symlink(link) => Step::Follow(link),
         })
     }

@@ -11,13 +11,16 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use wire::handshake::Role;
+use wire::messages::{TreeLogReply, TreeLogRequest};
 use wire::operation::LEVEL_CLIENT;
-use wire::{Cluster, Encode, FileId, Operation, Status};
+use wire::{Cluster, Decode, Encode, FileId, Operation, Status};
 
 const NANOS_PER_MS: Nanos = 1_000_000;
 /// First and longest pause before a server that answered `Busy` is asked again.
 const BUSY_PAUSE: Nanos = NANOS_PER_MS;
 const BUSY_PAUSE_MAX: Nanos = 100 * NANOS_PER_MS;
+/// Longest wait for news of moved directories, which can be had later as well.
+const LOG_WAIT_MAX: Nanos = 1_000 * NANOS_PER_MS;
 
 /// Everything that the operations share.
 pub(crate) struct Servers {
@@ -31,7 +34,10 @@ pub(crate) struct Servers {
     session: u64,
     channels: RefCell<Vec<Option<Channel>>>,
     round_trips: Cell<u64>,
-    tree_number: Cell<u64>,
+    /// The last tree change that the cache is right about.
+    tree_known: Cell<u64>,
+    /// The last one that any server has named, and that server.
+    tree_seen: Cell<(u64, u32)>,
     /// Shared by all clients of a process, so that it holds after fork too.
     umask: Arc<AtomicU32>,
 }
@@ -60,7 +66,8 @@ impl Servers {
             session,
             channels: RefCell::new(channels),
             round_trips: Cell::new(0),
-            tree_number: Cell::new(0),
+            tree_known: Cell::new(0),
+            tree_seen: Cell::new((0, 0)),
             umask,
         }
     }
@@ -127,13 +134,47 @@ impl Servers {
     pub(crate) async fn send(&self, server: u32, call: Call<'_>) -> Result<Reply, Trouble> {
         self.round_trips.set(self.round_trips.get() + 1);
         self.send_due(server).await;
-        let reply = self.channel(server).call(call).await?;
-        if reply.tree_number > self.tree_number.get() {
-            // Directories were renamed or closed to someone: what was resolved before may lead elsewhere now.
-            self.tree_number.set(reply.tree_number);
-            self.cache.borrow_mut().forget_all();
+        let channel = self.channel(server);
+        let result = channel.call(call).await;
+        if channel.tree_number() > self.tree_seen.get().0 {
+            self.tree_seen.set((channel.tree_number(), server));
         }
-        Ok(reply)
+        Ok(result?)
+    }
+
+    /// The last tree change that the cache is right about.
+    pub(crate) fn tree_known(&self) -> u64 {
+        self.tree_known.get()
+    }
+
+    /// The same, after the cache has learned of what a server has hinted at. When that can't be asked, the cache stays
+    /// as it is, and servers refuse what it is wrong about.
+    pub(crate) async fn known_tree_changes(&self) -> u64 {
+        let (seen, server) = self.tree_seen.get();
+        if seen <= self.tree_known.get() {
+            return self.tree_known.get();
+        }
+        if self.cache.borrow().is_empty() {
+            self.tree_known.set(seen);
+            return seen;
+        }
+        let request = TreeLogRequest { since: self.tree_known.get() };
+        let mut call = Call::new(Operation::TreeLog, &request);
+        call.deadline = Some(self.reactor.now().saturating_add(LOG_WAIT_MAX.min(self.silence())));
+        let reply = self.send(server, call).await;
+        // When that server is not to be asked, the next reply of another one will say so again.
+        self.tree_seen.set((self.tree_known.get(), server));
+        if let Ok(reply) = reply
+            && let Ok(log) = TreeLogReply::from_bytes(&reply.params)
+        {
+            let mut cache = self.cache.borrow_mut();
+            match log.complete {
+                true => log.entries.iter().for_each(|entry| cache.forget(entry.directory)),
+                false => cache.forget_all(),
+            }
+            self.tree_known.set(self.tree_known.get().max(log.number));
+        }
+        self.tree_known.get()
     }
 
     /// A request without a body. `Busy` means "ask again", which is done with growing pauses until the time-out.

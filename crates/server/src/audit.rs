@@ -32,6 +32,8 @@ pub struct Audit {
     pub unreclaimed: u64,
     /// Changes that wait for the decision of another server.
     pub prepared: u64,
+    /// Tree changes that are under way.
+    pub tree_marks: u64,
     /// Announcements of other servers that stand here, at the home.
     pub announced: u64,
     /// Requests that are being worked on.
@@ -39,6 +41,9 @@ pub struct Audit {
     /// Names here that a file's link count does not account for, or less than 0 for names that must be elsewhere; by file
     /// id. Over all servers they come to 0 once no intent is left (`check_links`).
     pub links: BTreeMap<u64, i64>,
+    /// For each directory with its name here the directory that it is in, and for each with its inode here what that says.
+    pub placed: BTreeMap<u64, u64>,
+    pub parents: BTreeMap<u64, u64>,
     /// Contradictions found, in words.
     pub errors: Vec<String>,
 }
@@ -63,6 +68,7 @@ pub fn audit(core: &Core) -> Audit {
         tombstones: tables.tombstones.len() as u64,
         marks: tables.marks.len() as u64,
         prepared: tables.prepared.len() as u64,
+        tree_marks: u64::from(tables.tree.mark().is_some()),
         active: core.statistics.active(),
         ..Audit::default()
     };
@@ -79,8 +85,39 @@ pub fn check_links(audits: &[Audit]) -> Vec<String> {
     for (file, count) in audits.iter().flat_map(|audit| &audit.links) {
         *sums.entry(*file).or_default() += count;
     }
+    let mut wrong_places = check_places(audits);
     let wrong = sums.into_iter().filter(|(_, sum)| *sum != 0);
-    wrong.map(|(file, sum)| format!("file {} has {sum} names more than its link count says", FileId(file))).collect()
+    let words = wrong.map(|(file, sum)| format!("file {} has {sum} names more than its link count says", FileId(file)));
+    wrong_places.extend(words);
+    wrong_places
+}
+
+/// Whether every directory is where its inode says, and leads to the root.
+fn check_places(audits: &[Audit]) -> Vec<String> {
+    let placed: BTreeMap<u64, u64> = audits.iter().flat_map(|audit| &audit.placed).map(|(id, at)| (*id, *at)).collect();
+    let parents: BTreeMap<u64, u64> =
+        audits.iter().flat_map(|audit| &audit.parents).map(|(id, at)| (*id, *at)).collect();
+    let mut wrong = Vec::new();
+    for (id, parent) in &parents {
+        let place = placed.get(id).copied();
+        if place != Some(*parent) {
+            let place = place.map_or("nowhere".to_owned(), |place| format!("in {}", FileId(place)));
+            wrong.push(format!("directory {} is {place}, but its inode says {}", FileId(*id), FileId(*parent)));
+        }
+        let mut here = *id;
+        let mut depth = 0;
+        while here != FileId::ROOT.0 && depth <= parents.len() {
+            depth += 1;
+            match parents.get(&here) {
+                Some(above) => here = *above,
+                None => break,
+            }
+        }
+        if here != FileId::ROOT.0 {
+            wrong.push(format!("directory {} does not lead to the root", FileId(*id)));
+        }
+    }
+    wrong
 }
 
 /// Each entry belongs here, and its inode is here if that is its home; nothing lies in a removed directory.
@@ -99,18 +136,21 @@ fn check_names(core: &Core, audit: &mut Audit) {
             None if core.cluster.home_of(entry.id) == Some(core.index) => {
                 audit.errors.push(format!("{} has no inode", words()));
             }
-            None if entry.kind == Kind::Directory => {
-                audit.errors.push(format!("{} is a directory parted from its inode", words()));
-            }
             Some(inode) if inode.attributes.kind != entry.kind => {
                 audit.errors.push(format!("{} has an inode of another kind", words()));
             }
             _ => {}
         }
         *named.entry(entry.id.0).or_default() += 1;
+        if entry.kind == Kind::Directory {
+            audit.placed.insert(entry.id.0, parent.0);
+        }
     });
     for inode in tables.inodes.iter().filter(|inode| inode.attributes.id != FileId::ROOT) {
         *named.entry(inode.attributes.id.0).or_default() -= i64::from(inode.attributes.link_count);
+        if let Some(parent) = inode.parent() {
+            audit.parents.insert(inode.attributes.id.0, parent.0);
+        }
         if inode.attributes.link_count == 0 && inode.attributes.kind != Kind::File {
             audit.errors.push(format!("inode {} has no name", inode.attributes.id));
         }

@@ -5,6 +5,7 @@ use crate::core::Core;
 use crate::names::WalkPosition;
 use crate::records::Record;
 use crate::store::{Checkpoint, StoreError};
+use crate::tree::Tree;
 use crate::waiting::Notice;
 use reactor::Class;
 use std::cell::{Cell, RefCell};
@@ -124,7 +125,19 @@ fn small_tables(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> 
         let directory = wire::FileId(directory);
         writer.put(&Record::MarkPut { directory, coordinator: mark.coordinator, attempt: mark.attempt });
     }
+    tree(&tables.tree, writer);
     writer.check()
+}
+
+fn tree(tree: &Tree, writer: &mut Writer) {
+    writer.put(&Record::TreeFloor(tree.floor()));
+    for entry in tree.log() {
+        writer.put(&Record::TreeLog(entry.clone()));
+    }
+    writer.put(&Record::TreeSettled(tree.settled()));
+    if let Some(mark) = tree.mark() {
+        writer.put(&Record::TreeMark { number: mark.number, entries: mark.entries.clone() });
+    }
 }
 
 fn session_step(core: &Rc<Core>, writer: &mut Writer, session: u64) -> Result<(), StoreError> {

@@ -8,6 +8,7 @@ use crate::announce::Announcing;
 use crate::checkpoint::Checkpoints;
 use crate::durability::Syncs;
 use crate::failure::Failure;
+use crate::handlers::Sequencer;
 use crate::inodes::Inode;
 use crate::intents::Origin;
 use crate::options::ServerOptions;
@@ -17,6 +18,7 @@ use crate::statistics::Statistics;
 use crate::store::FastMap;
 use crate::store::{Store, Transaction};
 use crate::tables::{NUMBER_BLOCK, Tables};
+use crate::tree::Trails;
 use crate::waiting::{Notice, Turns, until};
 use reactor::{Nanos, Peer, Reactor, ServerHandle};
 use std::cell::{Cell, RefCell};
@@ -48,6 +50,9 @@ pub struct Core {
     /// Files whose last close asked for a fold that has not started yet.
     pub folds: RefCell<FastMap<u64, ()>>,
     pub announcing: RefCell<FastMap<u64, Rc<Announcing>>>,
+    /// Changes of names under way that wait for other servers, by the directories that they came through.
+    pub trails: Rc<Trails>,
+    pub sequencer: Sequencer,
     /// Numbers of changes that other servers are asked to prepare and that are not decided.
     pub undecided: RefCell<FastMap<u64, ()>>,
     pub statistics: Statistics,
@@ -103,6 +108,8 @@ impl Core {
             gathers: RefCell::default(),
             folds: RefCell::default(),
             announcing: RefCell::default(),
+            trails: Rc::default(),
+            sequencer: Sequencer::default(),
             undecided: RefCell::default(),
             statistics: Statistics::new(),
             checkpoints: Checkpoints::default(),
@@ -213,6 +220,13 @@ impl Core {
             truncate_generation: 0,
             time_generation: 0,
             layout: self.cluster.layout_for(id.home(), chunk_size),
+        }
+    }
+
+    /// Has replies name the last tree change from now on.
+    pub fn publish_tree_number(&self) {
+        if let Some(handle) = &*self.handle.borrow() {
+            handle.set_tree_number(self.tables.borrow().tree.number());
         }
     }
 

@@ -3,13 +3,13 @@
 use crate::slab::Slab;
 use crate::store::hash_id;
 use hashbrown::HashTable;
-use wire::{Attributes, Decode, Decoder, Encode, FileId, Malformed};
+use wire::{Attributes, Decode, Decoder, Encode, FileId, Kind, Malformed};
 
 /// An inode.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Inode {
     pub attributes: Attributes,
-    /// Target of a symbolic link, else empty.
+    /// Target of a symbolic link; of a directory the id of the one that it is in (`parent`); else empty.
     pub target: Box<[u8]>,
     /// Where the file has chunks beside its home; nothing for most files.
     pub spread: Option<Box<Spread>>,
@@ -27,6 +27,25 @@ pub struct Spread {
 impl Inode {
     pub fn new(attributes: Attributes) -> Inode {
         Inode { attributes, target: Box::default(), spread: None }
+    }
+
+    /// A directory that begins in another one.
+    pub fn directory(attributes: Attributes, parent: FileId) -> Inode {
+        let mut inode = Inode::new(attributes);
+        inode.set_parent(parent);
+        inode
+    }
+
+    /// The directory that this one is in; nothing for the root, and for what is no directory.
+    pub fn parent(&self) -> Option<FileId> {
+        if self.attributes.kind != Kind::Directory {
+            return None;
+        }
+        self.target.first_chunk().map(|bytes| FileId(u64::from_le_bytes(*bytes)))
+    }
+
+    pub fn set_parent(&mut self, parent: FileId) {
+        self.target = Box::new(parent.0.to_le_bytes());
     }
 
     /// Whether some server may know more of size and times than this inode.

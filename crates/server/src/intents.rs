@@ -1,12 +1,13 @@
 //! Promises of this server that other servers have to help with. Each is journalled before anything of it happens and
 //! is driven on (`coordination`) until all have answered, also over restarts.
 
+use wire::messages::TreeEntry;
 use wire::{Decode, Decoder, Encode, FileId, Layout, Malformed};
 
 /// The request that an intent answers when it is done: session and sequence.
 pub type Origin = (u64, u64);
 
-/// How far the removal of a directory has come.
+/// How far the removal of a directory, or a tree change, has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RemovalPhase {
@@ -38,6 +39,10 @@ pub enum Intent {
     RemoveDirectory { directory: FileId, attempt: u64, phase: RemovalPhase },
     /// A change of names is decided; what was prepared on other servers, by number, is to be done there.
     Names { parts: Vec<(u32, u64)> },
+    /// A tree change is under way, at the sequencer; the intent's number is the change's.
+    Tree { phase: RemovalPhase, entries: Vec<TreeEntry> },
+    /// Rights on a directory have changed here, and all servers are to know; then the origin gets `reply`.
+    Rights { directory: FileId, origin: Option<Origin>, reply: Vec<u8> },
 }
 
 impl Encode for Intent {
@@ -75,6 +80,31 @@ impl Encode for Intent {
                     number.encode(out);
                 }
             }
+            Intent::Tree { phase, entries } => {
+                out.push(16);
+                out.push(*phase as u8);
+                entries.encode(out);
+            }
+            Intent::Rights { directory, origin, reply } => {
+                out.push(17);
+                directory.encode(out);
+                origin.is_some().encode(out);
+                let (session, sequence) = origin.unwrap_or_default();
+                session.encode(out);
+                sequence.encode(out);
+                reply.as_slice().encode(out);
+            }
+        }
+    }
+}
+
+impl RemovalPhase {
+    fn decode(input: &mut Decoder<'_>) -> Result<Self, Malformed> {
+        match u8::decode(input)? {
+            1 => Ok(RemovalPhase::Marking),
+            2 => Ok(RemovalPhase::Aborting),
+            3 => Ok(RemovalPhase::Committed),
+            _ => Err(Malformed("phase of a removal or tree change is unknown")),
         }
     }
 }
@@ -98,12 +128,7 @@ impl<'a> Decode<'a> for Intent {
             3 => {
                 let directory = Decode::decode(input)?;
                 let attempt = Decode::decode(input)?;
-                let phase = match u8::decode(input)? {
-                    1 => RemovalPhase::Marking,
-                    2 => RemovalPhase::Aborting,
-                    3 => RemovalPhase::Committed,
-                    _ => return Err(Malformed("phase of a removal is unknown")),
-                };
+                let phase = RemovalPhase::decode(input)?;
                 Ok(Intent::RemoveDirectory { directory, attempt, phase })
             }
             4 => {
@@ -113,6 +138,14 @@ impl<'a> Decode<'a> for Intent {
                     parts.push((u32::decode(input)?, u64::decode(input)?));
                 }
                 Ok(Intent::Names { parts })
+            }
+            16 => Ok(Intent::Tree { phase: RemovalPhase::decode(input)?, entries: Decode::decode(input)? }),
+            17 => {
+                let directory = Decode::decode(input)?;
+                let has_origin = bool::decode(input)?;
+                let origin = (u64::decode(input)?, u64::decode(input)?);
+                let reply = <&[u8]>::decode(input)?.to_vec();
+                Ok(Intent::Rights { directory, origin: has_origin.then_some(origin), reply })
             }
             _ => Err(Malformed("kind of intent is unknown")),
         }

@@ -33,6 +33,7 @@ mod slab;
 pub mod statistics;
 pub mod store;
 mod tables;
+mod tree;
 mod waiting;
 
 pub use audit::{Audit, check_links};

@@ -10,6 +10,8 @@ pub enum Change {
     Dentry { parent: FileId, name: Box<[u8]>, id: FileId, kind: Kind },
     /// The inode has one name more, or less; without names it is reaped.
     Link { file: FileId, up: bool },
+    /// The tree change of this number has happened; its intent says what that means.
+    Tree { number: u64 },
 }
 
 impl Change {
@@ -17,6 +19,7 @@ impl Change {
         match self {
             Change::Dentry { parent, name, .. } => locks.lock_dentry(*parent, name),
             Change::Link { file, .. } => locks.lock_inode(*file),
+            Change::Tree { .. } => {}
         }
     }
 
@@ -24,6 +27,7 @@ impl Change {
         match self {
             Change::Dentry { parent, name, .. } => locks.unlock_dentry(*parent, name),
             Change::Link { file, .. } => locks.unlock_inode(*file),
+            Change::Tree { .. } => {}
         }
     }
 
@@ -54,6 +58,10 @@ impl Encode for Change {
                 file.encode(out);
                 up.encode(out);
             }
+            Change::Tree { number } => {
+                out.push(16);
+                number.encode(out);
+            }
         }
     }
 }
@@ -68,6 +76,7 @@ impl<'a> Decode<'a> for Change {
                 kind: Decode::decode(input)?,
             }),
             2 => Ok(Change::Link { file: Decode::decode(input)?, up: Decode::decode(input)? }),
+            16 => Ok(Change::Tree { number: Decode::decode(input)? }),
             _ => Err(Malformed("kind of prepared change is unknown")),
         }
     }

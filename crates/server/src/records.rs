@@ -5,6 +5,7 @@ use crate::inodes::Inode;
 use crate::intents::Intent;
 use crate::prepared::Change;
 use crate::store::Corrupt;
+use wire::messages::{TreeEntry, TreeLogEntry};
 use wire::{Decode, Decoder, Encode, FileId, Kind, Malformed};
 
 /// Kinds of entries. Those of the store end below 64.
@@ -29,8 +30,10 @@ pub mod kind {
     /// Kept for byte-range locks.
     pub const LOCK_FIRST: u8 = 96;
     pub const LINKABLE_PUT: u8 = 100;
-    /// Kept for the sequencer's log of tree changes.
-    pub const TREE_CHANGE_FIRST: u8 = 104;
+    pub const TREE_MARK: u8 = 104;
+    pub const TREE_SETTLED: u8 = 105;
+    pub const TREE_LOG: u8 = 106;
+    pub const TREE_FLOOR: u8 = 107;
 }
 
 /// One entry. `Nothing` is left out; it keeps the lists of handlers simple.
@@ -96,6 +99,16 @@ pub enum Record<'a> {
         number_limit: u64,
         generation_limit: u32,
     },
+    /// A tree change is under way.
+    TreeMark {
+        number: u64,
+        entries: Vec<TreeEntry>,
+    },
+    /// The end of the tree change, and of all before it, is known here.
+    TreeSettled(u64),
+    TreeLog(TreeLogEntry),
+    /// Tree changes up to this one are no longer in the log.
+    TreeFloor(u64),
 }
 
 impl Record<'_> {
@@ -121,6 +134,10 @@ impl Record<'_> {
             Record::ExtendedPut { .. } => kind::EXTENDED_PUT,
             Record::ExtendedDelete { .. } => kind::EXTENDED_DELETE,
             Record::Numbers { .. } => kind::NUMBERS,
+            Record::TreeMark { .. } => kind::TREE_MARK,
+            Record::TreeSettled(_) => kind::TREE_SETTLED,
+            Record::TreeLog(_) => kind::TREE_LOG,
+            Record::TreeFloor(_) => kind::TREE_FLOOR,
         })
     }
 
@@ -179,6 +196,12 @@ impl Record<'_> {
                 number_limit.encode(out);
                 generation_limit.encode(out);
             }
+            Record::TreeMark { number, entries } => {
+                number.encode(out);
+                entries.encode(out);
+            }
+            Record::TreeSettled(number) | Record::TreeFloor(number) => number.encode(out),
+            Record::TreeLog(entry) => entry.encode(out),
         }
     }
 
@@ -234,6 +257,12 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<Record<'a>, Malformed> {
         kind::NUMBERS => {
             Record::Numbers { number_limit: Decode::decode(&mut input)?, generation_limit: Decode::decode(&mut input)? }
         }
+        kind::TREE_MARK => {
+            Record::TreeMark { number: Decode::decode(&mut input)?, entries: Decode::decode(&mut input)? }
+        }
+        kind::TREE_SETTLED => Record::TreeSettled(Decode::decode(&mut input)?),
+        kind::TREE_LOG => Record::TreeLog(Decode::decode(&mut input)?),
+        kind::TREE_FLOOR => Record::TreeFloor(Decode::decode(&mut input)?),
         _ => return Err(Malformed("kind is unknown: the store was written by a newer version")),
     };
     input.finish()?;
@@ -248,6 +277,7 @@ fn rest<'a>(input: &mut Decoder<'a>) -> Result<&'a [u8], Malformed> {
 mod tests {
     use super::*;
     use crate::intents::RemovalPhase;
+    use wire::messages::tree_kinds;
     use wire::{Attributes, Layout, LayoutPolicy};
 
     fn samples() -> Vec<Record<'static>> {
@@ -278,6 +308,7 @@ mod tests {
             origin: Some((4, 5)),
             reply: vec![1, 2, 3],
         };
+        let moved = TreeEntry { directory: file, kind: tree_kinds::MOVED, parent: FileId::ROOT };
         let removal = Intent::RemoveDirectory { directory: file, attempt: 6, phase: RemovalPhase::Aborting };
         vec![
             Record::DentryPut { parent: file, name: b"name", id: FileId::ROOT, kind: Kind::Symlink },
@@ -306,6 +337,19 @@ mod tests {
             Record::ExtendedPut { file, name: b"user.name", value: b"value" },
             Record::ExtendedDelete { file, name: b"user.name" },
             Record::Numbers { number_limit: 1 << 50, generation_limit: 9 },
+            Record::PreparedPut { coordinator: 1, number: 4, change: Change::Tree { number: 9 } },
+            Record::IntentPut {
+                number: 5,
+                intent: Intent::Tree { phase: RemovalPhase::Marking, entries: vec![moved.clone()] },
+            },
+            Record::IntentPut {
+                number: 6,
+                intent: Intent::Rights { directory: file, origin: Some((1, 2)), reply: vec![3] },
+            },
+            Record::TreeMark { number: 7, entries: vec![moved] },
+            Record::TreeSettled(7),
+            Record::TreeLog(TreeLogEntry { number: 7, directory: file, kind: tree_kinds::RIGHTS }),
+            Record::TreeFloor(8),
         ]
     }
 

@@ -77,6 +77,7 @@ impl Server {
             handle.accept_from(listener);
         }
         core.handle.replace(Some(handle));
+        core.publish_tree_number();
         if let Some(listener) = page {
             reactor.spawn(Class::Background, metrics::serve(core.clone(), listener));
         }
@@ -269,6 +270,10 @@ fn resume(core: &Rc<Core>) {
                 handlers::resume_removal(core, directory, attempt, phase);
             }
             Intent::Names { parts } => handlers::drive_names(core, number, parts),
+            Intent::Tree { phase, entries } => handlers::resume_tree(core, number, phase, entries),
+            Intent::Rights { directory, origin, reply } => {
+                handlers::resume_rights(core, number, directory, origin, reply);
+            }
         }
     }
     let prepared: Vec<(u32, u64)> = core.tables.borrow().prepared.keys().copied().collect();

@@ -16,6 +16,7 @@ use crate::prepared::Change;
 use crate::records::Record;
 use crate::sessions::Sessions;
 use crate::store::FastMap;
+use crate::tree::Tree;
 use crate::waiting::Notice;
 use reactor::{Incoming, Nanos};
 use std::collections::BTreeMap;
@@ -48,6 +49,7 @@ pub struct Tables {
     /// is changing together with others.
     pub locks: Locks,
     pub open: OpenFiles,
+    pub tree: Tree,
     pub next_number: u64,
     pub number_limit: u64,
     pub next_generation: u32,
@@ -69,6 +71,7 @@ impl Tables {
             prepared: BTreeMap::new(),
             locks: Locks::default(),
             open: OpenFiles::default(),
+            tree: Tree::default(),
             next_number: first,
             number_limit: first,
             next_generation: 1,
@@ -133,6 +136,10 @@ impl Tables {
             }
             Record::ExtendedPut { file, name, value } => self.extended.put(file, name, value),
             Record::ExtendedDelete { file, name } => self.extended.remove(file, name),
+            Record::TreeMark { number, entries } => self.tree.put_mark(number, entries),
+            Record::TreeSettled(number) => self.tree.settle(number),
+            Record::TreeLog(entry) => self.tree.put_log(entry),
+            Record::TreeFloor(number) => self.tree.put_floor(number),
             Record::Numbers { number_limit, generation_limit } => {
                 self.number_limit = self.number_limit.max(number_limit);
                 self.generation_limit = self.generation_limit.max(generation_limit);

@@ -33,6 +33,16 @@ impl Path {
         self.parts.last().map_or("", String::as_str)
     }
 
+    /// Whether it is this path or one beneath it.
+    pub fn lies_in(&self, path: &Path) -> bool {
+        self.parts.starts_with(&path.parts)
+    }
+
+    /// What a path in `from` is when that has become `to`.
+    pub fn moved(&self, from: &Path, to: &Path) -> Path {
+        Path { parts: [&to.parts[..], &self.parts[from.parts.len()..]].concat() }
+    }
+
     /// The directory that it is in; `None` for the root.
     pub fn parent(&self) -> Option<Path> {
         let parts = &self.parts[..self.parts.len() - 1];

@@ -199,7 +199,7 @@ impl Run {
         self.harness.wait_for_servers(START_LIMIT)?;
         self.harness.world.run_for(2 * SECOND);
         let idle = || {
-            let at_rest = |audit: &Audit| audit.active + audit.intents + audit.prepared == 0;
+            let at_rest = |audit: &Audit| audit.active + audit.intents + audit.prepared + audit.tree_marks == 0;
             self.harness.audits().iter().all(|(_, audit)| at_rest(audit))
         };
         if !self.harness.world.run_until(idle, PHASE_LIMIT) {
@@ -347,7 +347,8 @@ fn is_clean(audit: &Audit, has_root: bool) -> bool {
         [audit.dentries, audit.chunks, audit.sessions, audit.intents, audit.marks, audit.announced, audit.active];
     left.iter().all(|count| *count == 0)
         && audit.inodes == u64::from(has_root)
-        && audit.bytes_used + audit.prepared + audit.open_files + audit.orphans + audit.extended == 0
+        && audit.bytes_used + audit.prepared + audit.tree_marks == 0
+        && audit.open_files + audit.orphans + audit.extended == 0
         && audit.errors.is_empty()
 }
 

@@ -363,7 +363,7 @@ impl Worker {
         self.client.perform(action, &spelling).await;
     }
 
-    /// Links and renames, of files among the names of files and of symbolic links among theirs: what is created through
+    /// Links and renames, of directories, of files among the names of files and of symbolic links among theirs: what is created through
     /// a symbolic link would have a name that nobody knows. Names at the top and names in directories stay apart, for
     /// what is tied together is checked together, and that gets harder with the number of operations.
     async fn on_two_names(&mut self) {
@@ -374,6 +374,7 @@ impl Worker {
         let (from, to) = match self.random.below(10) {
             0 | 1 => (in_directory(self, LINKS[old]), in_directory(self, LINKS[1 - old])),
             2 => (in_directory(self, CHILDREN[old]), self.some_directory()),
+            4 => (self.some_directory(), self.some_directory()),
             3 if self.random.percent(30) => (self.some_directory(), in_directory(self, CHILDREN[new])),
             _ => {
                 let names: &[&'static str] = if at_top { &FILES[..3] } else { &CHILDREN };

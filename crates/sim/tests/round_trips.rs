@@ -140,3 +140,24 @@ fn names_parted_from_inodes() {
         }
     });
 }
+
+/// Goal: a rename of a directory costs one round trip, and another client that knew it learns of it with one more.
+#[test]
+fn directories_move() {
+    on_cluster(|fs| async move {
+        for index in 0..8 {
+            let (old, new) = (format!("/d/old{index}"), format!("/d/new{index}"));
+            fs.mkdir(old.as_bytes(), 0o755).await.expect("mkdir");
+            make(&fs, format!("{old}/file").as_bytes()).await;
+            assert_eq!(cost(&fs, fs.rename(old.as_bytes(), new.as_bytes(), 0)).await.0, 1, "rename of a directory");
+            // The log of tree changes, the directory, which may be parted from its name now, and the file.
+            let path = format!("{new}/file").into_bytes();
+            let first = cost(&fs, fs.stat(&path)).await.0;
+            assert!(first <= 4, "first stat took {first} round trips");
+            fs.stat(&path).await.expect("by now all is known");
+            assert_eq!(cost(&fs, fs.stat(&path)).await.0, 1, "stat");
+            let gone = fs.stat(format!("{old}/file").as_bytes()).await.expect_err("it has moved");
+            assert_eq!(gone.status, client::Status::NotFound);
+        }
+    });
+}

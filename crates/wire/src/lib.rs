@@ -16,6 +16,7 @@ mod messages_extended;
 mod messages_open;
 mod messages_rights;
 mod messages_synchronise;
+mod messages_tree;
 pub mod names;
 pub mod operation;
 pub mod status;

@@ -13,6 +13,7 @@ use crate::names::Name;
 pub use crate::messages_open::*;
 pub use crate::messages_rights::{CheckCallerRequest, RemoveRequest};
 pub use crate::messages_synchronise::{SynchroniseReply, SynchroniseRequest};
+pub use crate::messages_tree::*;
 
 message! {
     /// Why a request failed, for people: names the file, server and operation, and what to do.
@@ -58,6 +59,8 @@ message! {
         pub parent: FileId,
         pub name: Name<'a>,
         pub ancestors: Ancestors,
+        /// The last tree change that the sender knew when it resolved the path to `parent`.
+        pub known: u64,
     }
 }
 
@@ -237,6 +240,9 @@ message! {
         pub size_max: u32,
         /// Whether entries carry attributes where the inode is on this server.
         pub with_attributes: bool,
+        /// The path that the directory was resolved through, as in `Entry`; none, and `KNOWN_UNCHECKED`, by id alone.
+        pub ancestors: Ancestors,
+        pub known: u64,
     }
 }
 
@@ -440,9 +446,9 @@ message! {
 pub mod entry_rules {
     /// Nothing.
     pub const ABSENT: u8 = 0;
-    /// Nothing, or what is no directory.
+    /// Nothing, or what gives way to the new one: a directory to a directory, anything else to anything else.
     pub const REPLACE: u8 = 1;
-    /// Something that is no directory.
+    /// Something.
     pub const EXCHANGE: u8 = 2;
 }
 

@@ -91,6 +91,7 @@ operations! {
     LinkOpen = 44, LEVEL_CLIENT, Metadata, true;
     CloseMany = 45, LEVEL_CLIENT, Metadata, false;
     Reclaim = 46, LEVEL_CLIENT, Metadata, false;
+    TreeLog = 53, LEVEL_CLIENT, Metadata, false;
     Announce = 64, LEVEL_COORDINATION, Metadata, false;
     ReapChunks = 65, LEVEL_PARTICIPANT, Metadata, false;
     TruncateChunks = 66, LEVEL_PARTICIPANT, Metadata, false;
@@ -100,6 +101,11 @@ operations! {
     PrepareLink = 70, LEVEL_PARTICIPANT, Metadata, false;
     ResolvePrepared = 71, LEVEL_PARTICIPANT, Metadata, false;
     CheckCaller = 95, LEVEL_PARTICIPANT, Metadata, false;
+    PrepareTree = 72, LEVEL_COORDINATION, Metadata, false;
+    ChangeRights = 73, LEVEL_COORDINATION, Metadata, false;
+    MarkTree = 74, LEVEL_PARTICIPANT, Metadata, false;
+    ResolveTree = 75, LEVEL_PARTICIPANT, Metadata, false;
+    AskParents = 76, LEVEL_GATHER, Metadata, false;
     Gather = 96, LEVEL_GATHER, Metadata, false;
     AskDecision = 97, LEVEL_GATHER, Metadata, false;
 }

@@ -39,7 +39,8 @@ fn attributes() -> Attributes {
 /// One valid encoding of most messages.
 fn seeds() -> Vec<Vec<u8>> {
     let name = Name::new(b"some name").unwrap();
-    let entry = Entry { parent: FileId::ROOT, name, ancestors: Ancestors(vec![FileId(5), FileId(6)]) };
+    let entry = Entry { parent: FileId::ROOT, name, ancestors: Ancestors(vec![FileId(5), FileId(6)]), known: 7 };
+    let moved = TreeEntry { directory: FileId(5), kind: tree_kinds::MOVED, parent: FileId(6) };
     let hello = Hello {
         magic: HELLO_MAGIC,
         protocol_version: 1,
@@ -108,6 +109,15 @@ fn seeds() -> Vec<Vec<u8>> {
             chunk_size: 4096,
             linkable: true,
             group: None,
+        }
+        .to_bytes(),
+        PrepareTreeRequest { coordinator: 1, number: 2, entries: vec![moved.clone()], reparents: true }.to_bytes(),
+        MarkTreeRequest { number: 3, entries: vec![moved.clone()] }.to_bytes(),
+        ResolveTreeRequest { number: 3, commit: true, entries: vec![moved] }.to_bytes(),
+        TreeLogReply {
+            number: 3,
+            complete: true,
+            entries: vec![TreeLogEntry { number: 3, directory: FileId(5), kind: tree_kinds::RIGHTS }],
         }
         .to_bytes(),
     ]

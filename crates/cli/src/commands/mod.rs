@@ -335,12 +335,12 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "mv",
         group: FILES,
-        summary: "rename files",
+        summary: "rename files and directories",
         operands: "PATH... NEW-PATH",
         operand_count: (2, MANY),
         details: &[
-            "What the new path names is replaced; a directory there takes the files in. Directories can't be renamed in \
-             this version.",
+            "A directory at the new path takes in what is renamed; anything else there is replaced. A directory is renamed \
+             with all that is in it, and can't be moved into itself.",
         ],
         example: "tabane mv /results/part /results/whole",
         options: &["no-replace", "exchange", "cluster", "timeout-ms"],

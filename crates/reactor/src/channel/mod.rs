@@ -88,6 +88,11 @@ impl Channel {
         statistics
     }
 
+    /// The last tree change that the server knew, by its replies so far, refusals included.
+    pub fn tree_number(&self) -> u64 {
+        self.0.state.borrow().tree_number
+    }
+
     /// Calls without a reply so far, those that nobody waits for included.
     pub fn outstanding(&self) -> usize {
         self.0.state.borrow().outstanding

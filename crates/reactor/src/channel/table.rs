@@ -78,6 +78,8 @@ pub(super) struct State {
     pub(super) last_error: String,
     pub(super) closed: bool,
     pub(super) statistics: ChannelStatistics,
+    /// The highest number of a tree change that the server has named.
+    pub(super) tree_number: u64,
 }
 
 impl State {
@@ -100,6 +102,7 @@ impl State {
             last_error: String::new(),
             closed: false,
             statistics: ChannelStatistics::default(),
+            tree_number: 0,
         }
     }
 

@@ -106,6 +106,7 @@ impl Incoming {
         let mut header = Header::new(FrameKind::Reply, self.header.operation);
         header.call_id = self.header.call_id;
         header.status = status as u32;
+        header.tree_number = self.serving.tree_number.get();
         let close = matches!(status, Status::BadMessage | Status::WrongServer | Status::UnknownOperation);
         self.connection.respond(&self.serving, header, params, body, close);
     }

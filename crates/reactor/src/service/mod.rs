@@ -88,6 +88,7 @@ struct Serving {
     watcher: RefCell<Option<Waker>>,
     bytes_received: Cell<u64>,
     bytes_sent: Cell<u64>,
+    tree_number: Cell<u64>,
 }
 
 /// Counters of the serving side.
@@ -119,6 +120,7 @@ pub fn serve(reactor: &Reactor, listener: Listener, options: ServeOptions, servi
         watcher: RefCell::default(),
         bytes_received: Cell::new(0),
         bytes_sent: Cell::new(0),
+        tree_number: Cell::new(0),
     });
     reactor.spawn(Class::Metadata, accept_all(serving.clone(), listener));
     reactor.spawn(Class::Metadata, watch(serving.clone()));
@@ -139,6 +141,11 @@ impl ServerHandle {
             connection.close();
         }
         self.0.wake_watcher();
+    }
+
+    /// Sets the number of the last tree change, which every reply from now on names.
+    pub fn set_tree_number(&self, number: u64) {
+        self.0.tree_number.set(number);
     }
 
     /// The most memory that all connections together may hold, in bytes.

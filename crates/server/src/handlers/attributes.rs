@@ -1,6 +1,6 @@
 //! SetAttributes (chmod, chown, utimens), and Close, which folds sizes and times in.
 
-use super::{Encoded, Step, later};
+use super::{Encoded, Step, change_rights, later};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
@@ -8,7 +8,7 @@ use crate::records::Record;
 use crate::rights;
 use std::rc::Rc;
 use wire::messages::{EntryReply, SetAttributesRequest, set_mask};
-use wire::{Attributes, Decode, Encode, Status};
+use wire::{Attributes, Decode, Encode, Kind, Status};
 
 const TIMES: u32 = set_mask::ATIME | set_mask::MTIME | set_mask::ATIME_NOW | set_mask::MTIME_NOW;
 /// Sets that anyone with write access may do: both times to now.
@@ -19,6 +19,9 @@ pub fn set_attributes(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
     core.check_home(request.file)?;
     let inode = core.inode(request.file)?;
     check(caller, &request, &inode.attributes)?;
+    if inode.attributes.kind == Kind::Directory && restricts(&request, &inode.attributes) {
+        return restrict(core, caller, request);
+    }
     if !inode.is_announced() && !core.turns.is_taken(request.file.0) {
         set(core, caller, &request, inode, reply)?;
         return Ok(Step::Done);
@@ -52,6 +55,29 @@ fn set(
     inode.attributes = changed(core, caller, request, &inode.attributes);
     EntryReply { attributes: inode.attributes.clone(), target: b"" }.encode(reply);
     core.change([Record::InodePut(inode), caller.outcome(reply)])
+}
+
+/// Whether someone has less rights on a directory afterwards, or what is created in it gets others.
+fn restricts(request: &SetAttributesRequest, old: &Attributes) -> bool {
+    let asks = |bits: u32| request.mask & bits != 0;
+    let taken = old.mode & !request.mode & 0o777 != 0 || (old.mode ^ request.mode) & 0o7000 != 0;
+    (asks(set_mask::MODE) && taken)
+        || (asks(set_mask::UID) && request.uid != old.uid)
+        || (asks(set_mask::GID) && request.gid != old.gid)
+}
+
+/// Changes rights on a directory, which all servers know of before the caller is answered.
+fn restrict(core: &Rc<Core>, caller: &Caller, request: SetAttributesRequest) -> Result<Step, Failure> {
+    let (core, caller) = (core.clone(), caller.clone());
+    later(async move {
+        let mut inode = core.inode(request.file)?;
+        check(&caller, &request, &inode.attributes)?;
+        inode.attributes = changed(&core, &caller, &request, &inode.attributes);
+        let reply = EntryReply { attributes: inode.attributes.clone(), target: b"" }.to_bytes();
+        let records = vec![Record::InodePut(inode)];
+        let transaction = core.store.begin();
+        Ok(Encoded(change_rights(&core, &caller, request.file, transaction, records, reply).await?))
+    })
 }
 
 fn check(caller: &Caller, request: &SetAttributesRequest, attributes: &Attributes) -> Result<(), Failure> {

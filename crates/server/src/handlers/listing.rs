@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use wire::limits::LISTING_PAGE_SIZE_MAX;
 use wire::messages::{ListingEntry, ListingReply, ReadDirectoryRequest};
-use wire::{Decode, Encode, Name, Status};
+use wire::{Decode, Encode, FileId, Name, Status};
 
 /// Bytes of all listings that are on their way to clients at a time; beyond it pages get small.
 pub const LISTING_BYTES_MAX: u64 = 16 << 20;
@@ -32,11 +32,18 @@ impl Drop for PageGuard {
     }
 }
 
-/// Told when the removal of the directory that is to be listed is decided, if one is under way: until then nobody can tell
-/// whether it is empty or gone.
+/// The directories that the path of a listing leads through, nearest first.
+fn path_of(request: &ReadDirectoryRequest) -> impl Iterator<Item = FileId> + '_ {
+    std::iter::once(request.directory).chain(request.ancestors.0.iter().copied())
+}
+
+/// Told when the removal of the directory that is to be listed is decided, or its move, if one is under way: until then
+/// nobody can tell whether it is empty, gone or elsewhere.
 pub fn removal_under_way(core: &Core, params: &[u8]) -> Option<Notice<()>> {
     let request = ReadDirectoryRequest::from_bytes(params).ok()?;
-    core.tables.borrow().marks.get(&request.directory.0).map(|mark| mark.resolved.clone())
+    let tables = core.tables.borrow();
+    let mark = tables.marks.get(&request.directory.0).map(|mark| mark.resolved.clone());
+    mark.or_else(|| tables.tree.wait_for(request.known, path_of(&request)))
 }
 
 /// One page of entries; whole hashes only, so that the next page starts where this one ends.
@@ -46,7 +53,8 @@ pub fn read_directory(core: &Core, params: &[u8]) -> Result<(ListingReply, Reply
         return Err(Failure::with_text(Status::Invalid, "size of the page or cursor is out of range"));
     }
     let tables = core.tables.borrow();
-    tables.check_not_removed(std::iter::once(request.directory))?;
+    tables.check_not_removed(path_of(&request))?;
+    tables.tree.check(request.known, path_of(&request))?;
     check_directory(core, &tables, request.directory)?;
     let left = LISTING_BYTES_MAX.saturating_sub(core.listing_bytes.get());
     let size_max = u64::from(request.size_max).min(left).clamp(PAGE_SIZE_MIN, PAGE_SIZE_MAX) as usize;

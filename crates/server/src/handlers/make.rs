@@ -52,7 +52,10 @@ fn make(
     inherit_group(&mut attributes, group, caller.credentials());
     attributes.size = target.len() as u64;
     EntryReply { attributes: attributes.clone(), target: b"" }.encode(reply);
-    let inode = Inode { target: target.into(), ..Inode::new(attributes) };
+    let inode = match kind {
+        Kind::Directory => Inode::directory(attributes, entry.parent),
+        _ => Inode { target: target.into(), ..Inode::new(attributes) },
+    };
     core.change([
         Record::DentryPut { parent: entry.parent, name, id, kind },
         Record::InodePut(inode),

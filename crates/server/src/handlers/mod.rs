@@ -16,8 +16,11 @@ mod prepare;
 mod rename;
 mod rights;
 mod rmdir;
+mod sequencer;
 mod synchronise;
 mod temporary;
+mod tree;
+mod tree_rights;
 mod truncate;
 mod unlink;
 
@@ -28,6 +31,8 @@ pub use listing::{LISTING_BYTES_MAX, read_directory, removal_under_way, wait_for
 pub use prepare::watch;
 pub use rename::drive_names;
 pub use rmdir::resume_removal;
+pub use sequencer::{Sequencer, resume_tree};
+pub use tree_rights::{change_rights, resume_rights};
 pub use truncate::resume_truncate;
 pub use unlink::{drive_reap, reap_orphan};
 
@@ -88,7 +93,7 @@ pub fn handle(
         Operation::ReapChunks => participant::reap_chunks(core, params),
         Operation::TruncateChunks => participant::truncate_chunks(core, params),
         Operation::MarkDirectory => participant::mark_directory(core, caller, params),
-        Operation::ResolveDirectory => participant::resolve_directory(core, params),
+        Operation::ResolveDirectory => participant::resolve_directory(core, caller, params),
         Operation::PrepareDentry => prepare::prepare_dentry(core, caller, params, reply),
         Operation::PrepareLink => prepare::prepare_link(core, caller, params, reply),
         Operation::CheckCaller => rights::check_caller(core, params, reply),
@@ -99,6 +104,12 @@ pub fn handle(
         Operation::GetAttribute | Operation::SetAttribute | Operation::ListAttributes => {
             unreachable!("requests with bodies have handlers of their own")
         }
+        Operation::TreeLog => tree::tree_log(core, params, reply),
+        Operation::PrepareTree => sequencer::prepare_tree(core, caller, params, reply),
+        Operation::ChangeRights => sequencer::change_rights(core, caller, params),
+        Operation::MarkTree => tree::mark_tree(core, caller, params),
+        Operation::ResolveTree => tree::resolve_tree(core, caller, params),
+        Operation::AskParents => tree::ask_parents(core, params, reply),
         Operation::Read | Operation::Write | Operation::ReadDirectory | Operation::Statistics => {
             unreachable!("requests with bodies have handlers of their own")
         }
@@ -122,9 +133,15 @@ pub fn locate(core: &Core, tables: &Tables, entry: &Entry<'_>) -> Result<Place, 
     if !core.owns_slot(slot) {
         return Err(Status::WrongServer.into());
     }
-    tables.check_not_removed(std::iter::once(entry.parent).chain(entry.ancestors.0.iter().copied()))?;
+    tables.check_not_removed(path_of(entry))?;
+    tables.tree.check(entry.known, path_of(entry))?;
     check_directory(core, tables, entry.parent)?;
     Ok(Place { slot, cursor: cursor_of_hash(hash) })
+}
+
+/// The directories that an entry's path leads through, nearest first.
+pub fn path_of<'e>(entry: &'e Entry<'_>) -> impl Iterator<Item = FileId> + 'e {
+    std::iter::once(entry.parent).chain(entry.ancestors.0.iter().copied())
 }
 
 /// Refuses an id that is known here not to be a directory. Of a directory with its home elsewhere nothing is known.
@@ -154,9 +171,16 @@ pub fn absent(tables: &Tables, directory: FileId) -> Result<Step, Failure> {
     check_mark(tables, directory).ok_or_else(|| Status::NotFound.into())
 }
 
-/// What has to end before an entry may be looked at or changed: a change of names that other servers have a part in.
+/// What has to end before an entry may be looked at or changed: a change of names that other servers have a part in, or
+/// the move of a directory that its path leads through.
+pub fn lock_of(tables: &Tables, entry: &Entry<'_>) -> Option<Notice<()>> {
+    let moving = tables.tree.wait_for(entry.known, path_of(entry));
+    moving.or_else(|| tables.locks.of_dentry(entry.parent, entry.name.as_bytes()))
+}
+
+/// `lock_of`, as what a handler says.
 pub fn check_lock(tables: &Tables, entry: &Entry<'_>) -> Option<Step> {
-    tables.locks.of_dentry(entry.parent, entry.name.as_bytes()).map(Step::Blocked)
+    lock_of(tables, entry).map(Step::Blocked)
 }
 
 /// Parameters that are encoded already.

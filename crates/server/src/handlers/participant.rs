@@ -113,6 +113,8 @@ pub fn mark_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result
             return Err(Status::Busy.into());
         }
         match tables.marks.get(&directory.0) {
+            // Names move, and with them who coordinates their removal; attempts of two can't be compared.
+            Some(mark) if mark.coordinator != coordinator => return Err(Status::Busy.into()),
             Some(mark) if mark.attempt == attempt => return Ok(Step::Done),
             Some(mark) if mark.attempt > attempt => return Err(Status::Busy.into()),
             _ => {}
@@ -122,18 +124,23 @@ pub fn mark_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result
     Ok(Step::Done)
 }
 
-pub fn resolve_directory(core: &Rc<Core>, params: &[u8]) -> Result<Step, Failure> {
+pub fn resolve_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
     let ResolveDirectoryRequest { directory, attempt, removed } = ResolveDirectoryRequest::from_bytes(params)?;
     let (marked, buried) = {
         let tables = core.tables.borrow();
-        // A mark of a later attempt is not ours to lift, unless the directory is gone.
-        let marked = tables.marks.get(&directory.0).is_some_and(|mark| removed || mark.attempt <= attempt);
+        // A mark of a later attempt or of another one is not ours to lift, unless the directory is gone.
+        let marked = tables
+            .marks
+            .get(&directory.0)
+            .is_some_and(|mark| removed || (mark.coordinator == caller.peer.from_server && mark.attempt <= attempt));
         (marked, tables.tombstones.contains_key(&directory.0))
     };
     let tombstone = if removed && !buried { Record::Tombstone(directory) } else { Record::Nothing };
     let mark = if marked { Record::MarkDelete(directory) } else { Record::Nothing };
+    // The directory's name may be parted from its inode.
+    let inode = if removed && !buried { Record::InodeDelete(directory) } else { Record::Nothing };
     if marked || tombstone != Record::Nothing {
-        core.change([tombstone, mark])?;
+        core.change([tombstone, mark, inode])?;
     }
     Ok(Step::Done)
 }

@@ -7,7 +7,7 @@
 //!    of it is done: it keeps the decision until every participant has heard it.
 
 use super::unlink::drop_link;
-use super::{Step, check_directory};
+use super::{Step, check_directory, sequencer};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::intents::Intent;
@@ -29,15 +29,17 @@ use wire::{Decode, Encode, FileId, Kind, Operation, Slot, Status};
 const ASK_NS_FIRST: Nanos = 250_000_000;
 const ASK_NS_MAX: Nanos = 2_000_000_000;
 
-/// Whether what is at a name may give way as a rule has it.
-pub fn check_rule(rule: u8, found: Option<(FileId, Kind)>) -> Result<(), Status> {
-    match (rule, found) {
-        (entry_rules::ABSENT, Some(_)) => Err(Status::Exists),
-        (entry_rules::ABSENT, None) | (entry_rules::REPLACE, None) => Ok(()),
-        (entry_rules::REPLACE, Some((_, Kind::Directory))) => Err(Status::IsDirectory),
-        (entry_rules::EXCHANGE, None) => Err(Status::NotFound),
-        (entry_rules::EXCHANGE, Some((_, Kind::Directory))) => Err(Status::NotSupported),
-        (entry_rules::REPLACE | entry_rules::EXCHANGE, Some(_)) => Ok(()),
+/// Whether what is at a name may give way to an inode of a kind, as a rule has it.
+pub fn check_rule(rule: u8, kind: Kind, found: Option<(FileId, Kind)>) -> Result<(), Status> {
+    let Some((_, old)) = found else {
+        return if rule == entry_rules::EXCHANGE { Err(Status::NotFound) } else { Ok(()) };
+    };
+    match (rule, kind, old) {
+        (entry_rules::ABSENT, ..) => Err(Status::Exists),
+        (entry_rules::REPLACE, Kind::Directory, Kind::Directory) | (entry_rules::EXCHANGE, ..) => Ok(()),
+        (entry_rules::REPLACE, Kind::Directory, _) => Err(Status::NotDirectory),
+        (entry_rules::REPLACE, _, Kind::Directory) => Err(Status::IsDirectory),
+        (entry_rules::REPLACE, ..) => Ok(()),
         _ => Err(Status::BadMessage),
     }
 }
@@ -78,7 +80,7 @@ pub fn prepare_dentry(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
         {
             Err(Status::Busy)
         } else {
-            check_rule(request.rule, found)
+            check_rule(request.rule, request.kind, found)
         };
         (verdict, found, known)
     };
@@ -106,7 +108,7 @@ pub fn prepare_link(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut
     answer(verdict, None, reply)
 }
 
-fn check_coordinator(caller: &Caller, coordinator: u32) -> Result<(), Failure> {
+pub fn check_coordinator(caller: &Caller, coordinator: u32) -> Result<(), Failure> {
     if coordinator == caller.peer.from_server {
         return Ok(());
     }
@@ -133,11 +135,14 @@ pub fn resolve_prepared(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Resu
 }
 
 /// Does what was prepared, or lets it go. What is not known any more has been resolved before.
-fn resolve(core: &Rc<Core>, coordinator: u32, number: u64, commit: bool) -> Result<(), Failure> {
+pub fn resolve(core: &Rc<Core>, coordinator: u32, number: u64, commit: bool) -> Result<(), Failure> {
     let change = core.tables.borrow().prepared.get(&(coordinator, number)).cloned();
     let done = Record::PreparedDelete { coordinator, number };
     match change {
         None => Ok(()),
+        Some(Change::Tree { number: change }) => {
+            sequencer::resolve_prepared(core, (coordinator, number), change, commit)
+        }
         Some(_) if !commit => core.change([done]),
         Some(Change::Dentry { parent, name, id, kind }) => {
             core.change([Record::DentryPut { parent, name: &name, id, kind }, done])
@@ -170,8 +175,10 @@ pub fn watch(core: &Rc<Core>, coordinator: u32, number: u64) {
                 return;
             }
             let request = AskDecisionRequest { number };
-            let answer: Result<AskDecisionReply, Failure> =
-                core.peers.call(coordinator, Operation::AskDecision, &request, None).await;
+            let answer: Result<AskDecisionReply, Failure> = match coordinator == core.index {
+                true => Ok(decision(&core, core.index, number)),
+                false => core.peers.call(coordinator, Operation::AskDecision, &request, None).await,
+            };
             if let Ok(decision) = answer
                 && (decision.commit || decision.abort)
             {
@@ -184,7 +191,13 @@ pub fn watch(core: &Rc<Core>, coordinator: u32, number: u64) {
 
 pub fn ask_decision(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
     let number = AskDecisionRequest::from_bytes(params)?.number;
-    let part = (caller.peer.from_server, number);
+    decision(core, caller.peer.from_server, number).encode(reply);
+    Ok(Step::Done)
+}
+
+/// What this server, as a coordinator, has decided of a part of a server.
+fn decision(core: &Core, server: u32, number: u64) -> AskDecisionReply {
+    let part = (server, number);
     let commit = core
         .tables
         .borrow()
@@ -192,6 +205,5 @@ pub fn ask_decision(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut
         .values()
         .any(|intent| matches!(intent, Intent::Names { parts } if parts.contains(&part)));
     let abort = !commit && !core.undecided.borrow().contains_key(&number);
-    AskDecisionReply { commit, abort }.encode(reply);
-    Ok(Step::Done)
+    AskDecisionReply { commit, abort }
 }

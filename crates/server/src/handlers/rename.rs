@@ -5,35 +5,42 @@
 //! (`prepare`); then one journal record here decides: it holds this server's own share, the outcome for the caller, and
 //! the intent that the others are told. Before it nothing has happened, from then on everything has.
 //!
+//! A directory that moves is a part of its own, which the sequencer prepares (`sequencer`): it lets one rename of
+//! directories after the other happen, and has all servers mark the directory until the end is known.
+//!
 //! Invariants
 //! 1. From the first look at a name to the decision its lock is held: here in memory, elsewhere journalled.
 //! 2. Nobody waits for a lock while holding one. Who meets one lets go of everything and starts over.
 //! 3. A part's number is in `Core::undecided` from before the part is asked for until it is given up or in an intent.
 
 use super::lookup::{is_elsewhere, missing_inode};
-use super::prepare::{check_link, check_rule};
+use super::prepare::{check_link, check_rule, resolve};
 use super::rights::Demand;
 use super::unlink::drop_link;
-use super::{Encoded, Step, later, locate};
+use super::{Encoded, Step, later, locate, lock_of, path_of, sequencer};
 use crate::coordination::{ask, settle};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
 use crate::intents::Intent;
 use crate::records::Record;
+use crate::tree::Trail;
 use crate::waiting::{Notice, all};
 use reactor::{Class, LocalFuture, Nanos};
 use std::rc::Rc;
 use wire::identity::dentry_slot;
 use wire::messages::{
-    Empty, Entry, LinkOpenRequest, LinkRequest, PrepareDentryRequest, PrepareLinkRequest, PrepareReply, RemoveRequest,
-    RenameRequest, ResolvePreparedRequest, entry_rules, rename_flags,
+    Empty, Entry, LinkOpenRequest, LinkRequest, PrepareDentryRequest, PrepareLinkRequest, PrepareReply,
+    PrepareTreeReply, PrepareTreeRequest, RemoveRequest, RenameRequest, ResolvePreparedRequest, TreeEntry, entry_rules,
+    rename_flags, tree_kinds,
 };
 use wire::{Decode, Encode, FileId, Kind, Operation, Status};
 
 /// Longest pause before a change that met a lock elsewhere starts over, at first and at most.
 const PAUSE_NS_FIRST: Nanos = 1_000_000;
 const PAUSE_NS_MAX: Nanos = 64_000_000;
+/// The turn of the one rename of directories that this server coordinates; no file has this id.
+const TURN: u64 = u64::MAX - 1;
 
 /// What is wanted.
 #[derive(Clone, Copy, PartialEq)]
@@ -61,14 +68,9 @@ impl Wish {
         match (kind, self) {
             (Kind::Directory, Wish::Link | Wish::LinkOpen) => Err(Status::NotPermitted.into()),
             (Kind::Directory, Wish::Unlink) => Err(Status::IsDirectory.into()),
-            (Kind::Directory, Wish::Rename { .. }) => Err(not_supported()),
             _ => Ok(()),
         }
     }
-}
-
-fn not_supported() -> Failure {
-    Failure::with_text(Status::NotSupported, "directories can't be renamed in this version")
 }
 
 /// What a change begins with.
@@ -83,6 +85,8 @@ enum Obstacle {
     Locked(Notice<()>),
     /// A lock on another server.
     Busy,
+    /// Directories change places one after the other, and it is not our turn.
+    Turn,
     Failed(Failure),
 }
 
@@ -115,18 +119,25 @@ struct Change {
     held: Held,
     parts: Parts,
     asked: Asked,
+    /// The paths that were asked for, each with the tree change that its caller knew.
+    paths: Vec<(u64, Vec<FileId>)>,
+    trail: Option<Trail>,
 }
 
 /// Locks of this server's own names and inodes, in memory: until the decision nothing has happened, so that a restart
 /// may forget them.
-struct Held {
+pub struct Held {
     core: Rc<Core>,
     dentries: Vec<(FileId, Box<[u8]>)>,
     inodes: Vec<FileId>,
 }
 
 impl Held {
-    fn dentry(&mut self, parent: FileId, name: &[u8]) {
+    pub fn new(core: &Rc<Core>) -> Held {
+        Held { core: core.clone(), dentries: Vec::new(), inodes: Vec::new() }
+    }
+
+    pub fn dentry(&mut self, parent: FileId, name: &[u8]) {
         self.core.tables.borrow_mut().locks.lock_dentry(parent, name);
         self.dentries.push((parent, name.into()));
     }
@@ -278,7 +289,7 @@ fn start(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<
             return Ok(Step::Done);
         }
         // Locks are taken anew when the request's turn has come.
-        Ok(Some(_)) | Err(Obstacle::Busy) => {}
+        Ok(Some(_)) | Err(Obstacle::Busy | Obstacle::Turn) => {}
         Err(Obstacle::Locked(lock)) => return Ok(Step::Blocked(lock)),
         Err(Obstacle::Failed(failure)) => return Err(failure),
     }
@@ -293,11 +304,13 @@ fn start(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<
 async fn run(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<(), Failure> {
     const WORDS: &str = "another change of these names takes long";
     let mut pause = PAUSE_NS_FIRST;
+    let mut turn = None;
     loop {
-        match attempt(core, caller, wish, params).await {
+        match attempt(core, caller, wish, params, turn.is_some()).await {
             Ok(()) => return Ok(()),
             Err(Obstacle::Failed(failure)) => return Err(failure),
             Err(Obstacle::Locked(lock)) => core.wait_until(caller.deadline, WORDS, lock.wait()).await?,
+            Err(Obstacle::Turn) => turn = Some(core.wait_until(caller.deadline, WORDS, core.turns.take(TURN)).await?),
             Err(Obstacle::Busy) => {
                 // Of changes that refuse each other, the draw lets one go first.
                 let wait = 1 + core.reactor.random() % pause;
@@ -311,9 +324,14 @@ async fn run(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Res
     }
 }
 
-async fn attempt(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<(), Obstacle> {
+async fn attempt(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8], has_turn: bool) -> Result<(), Obstacle> {
     let Some(mut change) = begin(core, caller, wish, params)? else { return Ok(()) };
-    let prepared = change.prepare(caller).await;
+    if change.moves_directories() && !has_turn {
+        return Err(Obstacle::Turn);
+    }
+    // From here on no directory on our paths moves before we are through.
+    change.trail = Some(core.trails.hold(change.paths.iter().flat_map(|(_, path)| path).copied().collect()));
+    let prepared = change.prepare(caller, has_turn).await;
     let parts = change.parts.list.clone();
     let result = match prepared {
         Ok(true) => change.decide(caller).map_err(Obstacle::Failed),
@@ -346,8 +364,20 @@ fn begin(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<
     wish.check_source(source.1)?;
     let mut destination = None;
     let mut new = None;
+    let mut paths = Vec::with_capacity(2);
+    if let Source::Name(from) = &from {
+        paths.push((from.known, path_of(from).collect()));
+    }
     if let Some(to) = &to {
-        tables.check_not_removed(std::iter::once(to.parent).chain(to.ancestors.0.iter().copied()))?;
+        tables.check_not_removed(path_of(to))?;
+        tables.tree.check(to.known, path_of(to))?;
+        if let Some(moving) = tables.tree.wait_for(to.known, path_of(to)) {
+            return Err(Obstacle::Locked(moving));
+        }
+        if path_of(to).any(|directory| directory == source.0) {
+            return Err(Failure::with_text(Status::Invalid, "a directory can't be moved into itself").into());
+        }
+        paths.push((to.known, path_of(to).collect()));
         if old == Some((to.parent, to.name.as_bytes())) {
             return if wish.rule() == entry_rules::ABSENT { Err(Status::Exists.into()) } else { Ok(None) };
         }
@@ -358,7 +388,7 @@ fn begin(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<
             if let Some(mark) = tables.marks.get(&to.parent.0) {
                 return Err(Obstacle::Locked(mark.resolved.clone()));
             }
-            check_rule(wish.rule(), destination).map_err(refusal)?;
+            check_rule(wish.rule(), source.1, destination)?;
             if destination.is_some_and(|(id, _)| id == source.0) {
                 return Ok(None);
             }
@@ -371,14 +401,14 @@ fn begin(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<
     let up = matches!(wish, Wish::Link | Wish::LinkOpen).then_some(source.0);
     let down = match wish {
         Wish::Unlink => Some(source.0),
-        Wish::Rename { exchange: false, .. } => destination.map(|(id, _)| id),
+        Wish::Rename { exchange: false, .. } => replaced_file(destination),
         _ => None,
     };
     for (file, rises) in up.map(|file| (file, true)).into_iter().chain(down.map(|file| (file, false))) {
         check_inode(core, file, rises)?;
     }
     drop(tables);
-    let mut held = Held { core: core.clone(), dentries: Vec::new(), inodes: Vec::new() };
+    let mut held = Held::new(core);
     let old = old.map(|(parent, name)| Place { parent, name: name.into(), server: None });
     for place in old.iter().chain(&new).filter(|place| place.server.is_none()) {
         held.dentry(place.parent, &place.name);
@@ -386,7 +416,13 @@ fn begin(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<
     up.iter().chain(&down).filter(|file| !is_elsewhere(core, **file)).for_each(|file| held.inode(*file));
     let parts = Parts { core: core.clone(), list: Vec::new() };
     let core = core.clone();
-    Ok(Some(Change { core, wish, from: old, source, to: new, destination, up, down, held, parts, asked }))
+    let (from, to, trail) = (old, new, None);
+    Ok(Some(Change { core, wish, from, source, to, destination, up, down, held, parts, asked, paths, trail }))
+}
+
+/// What loses its name to another one and is no directory: its link count falls.
+fn replaced_file(destination: Option<(FileId, Kind)>) -> Option<FileId> {
+    destination.filter(|(_, kind)| *kind != Kind::Directory).map(|(id, _)| id)
 }
 
 /// An open file that is to get a name. One that had some and lost the last does not get another (as linkat(2)).
@@ -399,7 +435,7 @@ fn open_source(core: &Core, file: FileId) -> Result<(FileId, Kind), Failure> {
 fn find(core: &Core, entry: &Entry<'_>) -> Result<Option<(FileId, Kind)>, Obstacle> {
     let tables = core.tables.borrow();
     let place = locate(core, &tables, entry)?;
-    match tables.locks.of_dentry(entry.parent, entry.name.as_bytes()) {
+    match lock_of(&tables, entry) {
         Some(lock) => Err(Obstacle::Locked(lock)),
         None => Ok(tables.names.get(entry.parent, entry.name.as_bytes(), place.cursor)),
     }
@@ -416,12 +452,8 @@ fn check_inode(core: &Core, file: FileId, up: bool) -> Result<(), Obstacle> {
     }
     Ok(check_link(&tables, file, up).map_err(|status| match status {
         Status::StaleFile => missing_inode(core, file),
-        other => refusal(other),
+        other => other.into(),
     })?)
-}
-
-fn refusal(status: Status) -> Failure {
-    if status == Status::NotSupported { not_supported() } else { status.into() }
 }
 
 impl Change {
@@ -429,11 +461,12 @@ impl Change {
         let to_elsewhere = self.to.as_ref().is_some_and(|to| to.server.is_some());
         to_elsewhere
             || !self.asked.elsewhere.is_empty()
+            || self.moves_directories()
             || self.up.iter().chain(&self.down).any(|file| is_elsewhere(&self.core, *file))
     }
 
     /// Has the other servers prepare their parts. False when nothing is to be done after all.
-    async fn prepare(&mut self, caller: &Caller) -> Result<bool, Obstacle> {
+    async fn prepare(&mut self, caller: &Caller, has_turn: bool) -> Result<bool, Obstacle> {
         let deadline = caller.deadline;
         if let Some((server, to)) = self.to.as_ref().and_then(|to| Some((to.server?, to))) {
             let number = self.parts.add(server)?;
@@ -448,12 +481,12 @@ impl Change {
             };
             let found = ask_to_prepare(&self.core, server, Operation::PrepareDentry, &request, deadline).await?;
             self.destination = found.id.zip(found.kind);
-            let replaced = found.id.filter(|_| !self.wish.is_exchange());
             if found.id == Some(self.source.0) {
                 return Ok(false);
             }
             let exchange = self.wish.is_exchange();
             self.asked.of_destination(&self.core, caller, self.destination, exchange)?;
+            let replaced = replaced_file(self.destination).filter(|_| !exchange);
             if let Some(file) = replaced {
                 check_inode(&self.core, file, false)?;
                 if !is_elsewhere(&self.core, file) {
@@ -475,7 +508,67 @@ impl Change {
                 ask_to_prepare(&self.core, home, Operation::PrepareLink, &request, deadline).await?;
             }
         }
+        match (self.moves_directories(), has_turn) {
+            (true, true) => self.prepare_tree(deadline).await?,
+            (true, false) => return Err(Obstacle::Turn),
+            (false, _) => {}
+        }
         Ok(true)
+    }
+
+    /// Whether it changes the paths of all that is in a directory.
+    fn moves_directories(&self) -> bool {
+        let exchanged = self.destination.filter(|_| self.wish.is_exchange());
+        let is_rename = matches!(self.wish, Wish::Rename { .. });
+        is_rename && [Some(self.source), exchanged].into_iter().flatten().any(|(_, kind)| kind == Kind::Directory)
+    }
+
+    /// What becomes of the directories.
+    fn tree_entries(&self, from: &Place, to: &Place) -> Vec<TreeEntry> {
+        let entry = |(directory, found): (FileId, Kind), kind: u8, parent: FileId| {
+            (found == Kind::Directory).then_some(TreeEntry { directory, kind, parent })
+        };
+        let source = entry(self.source, tree_kinds::MOVED, to.parent);
+        let destination = self.destination.and_then(|found| match self.wish.is_exchange() {
+            true => entry(found, tree_kinds::MOVED, from.parent),
+            false => entry(found, tree_kinds::REMOVED, FileId::default()),
+        });
+        source.into_iter().chain(destination).collect()
+    }
+
+    /// Has the sequencer prepare the move of directories. When it has, no other one is under way, and whether the paths
+    /// still hold that were asked for is known.
+    async fn prepare_tree(&mut self, deadline: Nanos) -> Result<(), Obstacle> {
+        let (Some(from), Some(to)) = (&self.from, &self.to) else { unreachable!("a rename has two names") };
+        // Who has the turn may move directories on our paths, and we wait for it, so that it must not wait for us.
+        self.trail = None;
+        let server = sequencer::sequencer(&self.core);
+        let request = PrepareTreeRequest {
+            coordinator: self.core.index,
+            number: self.parts.add(server)?,
+            entries: self.tree_entries(from, to),
+            reparents: to.parent != from.parent,
+        };
+        if server == self.core.index {
+            match sequencer::prepare(&self.core, &request, deadline).await {
+                Err(failure) if failure.status == Status::Busy => return Err(Obstacle::Busy),
+                other => other?,
+            };
+        } else {
+            let reply: PrepareTreeReply =
+                self.core.peers.call(server, Operation::PrepareTree, &request, Some(deadline)).await?;
+            match Status::from_code(reply.verdict) {
+                Some(Status::Ok) => {}
+                Some(Status::Busy) => return Err(Obstacle::Busy),
+                Some(status) => return Err(status.into()),
+                None => return Err(unknown_verdict(server).into()),
+            }
+        }
+        let tables = self.core.tables.borrow();
+        for (known, path) in &self.paths {
+            tables.tree.check(*known, path.iter().copied())?;
+        }
+        Ok(())
     }
 
     /// Journals the decision with this server's share of the change, and has the others do theirs.
@@ -537,9 +630,13 @@ async fn ask_to_prepare(
     match Status::from_code(reply.verdict) {
         Some(Status::Ok) => Ok(Found { id: reply.found, kind: reply.kind }),
         Some(Status::Busy) => Err(Obstacle::Busy),
-        Some(status) => Err(refusal(status).into()),
-        None => Err(Failure::with_text(Status::Io, format!("server {server} gave an unknown verdict")).into()),
+        Some(status) => Err(status.into()),
+        None => Err(unknown_verdict(server).into()),
     }
+}
+
+fn unknown_verdict(server: u32) -> Failure {
+    Failure::with_text(Status::Io, format!("server {server} gave an unknown verdict"))
 }
 
 /// An inode here with one name more.
@@ -554,6 +651,11 @@ pub fn linked(core: &Core, file: FileId) -> Result<Inode, Failure> {
 /// Tells participants that nothing came of it. Who can't be told asks by itself.
 fn give_up(core: &Rc<Core>, parts: &[(u32, u64)]) {
     for (server, number) in parts.iter().copied() {
+        if server == core.index {
+            // What fails now is asked for again by who watches it.
+            let _: Result<(), Failure> = resolve(core, server, number, false);
+            continue;
+        }
         let core = core.clone();
         core.reactor.clone().spawn(Class::Metadata, async move {
             let request = ResolvePreparedRequest { coordinator: core.index, number, commit: false };
@@ -562,17 +664,28 @@ fn give_up(core: &Rc<Core>, parts: &[(u32, u64)]) {
     }
 }
 
+/// Has a participant, which may be this server, do what it prepared. False when this server stops before.
+async fn tell(core: Rc<Core>, server: u32, number: u64) -> bool {
+    if server != core.index {
+        let request = ResolvePreparedRequest { coordinator: core.index, number, commit: true };
+        return ask(core, server, Operation::ResolvePrepared, request.to_bytes(), None).await;
+    }
+    while resolve(&core, server, number, true).is_err() {
+        if core.stopping.get() {
+            return false;
+        }
+        core.reactor.sleep(PAUSE_NS_MAX).await;
+    }
+    true
+}
+
 /// Has the participants do what they prepared, until all have done so.
 pub fn drive_names(core: &Rc<Core>, number: u64, parts: Vec<(u32, u64)>) {
     let core = core.clone();
     core.reactor.clone().spawn(Class::Metadata, async move {
         let told = parts
             .into_iter()
-            .map(|(server, number)| {
-                let request = ResolvePreparedRequest { coordinator: core.index, number, commit: true };
-                let future = ask(core.clone(), server, Operation::ResolvePrepared, request.to_bytes(), None);
-                Box::pin(future) as LocalFuture<bool>
-            })
+            .map(|(server, number)| Box::pin(tell(core.clone(), server, number)) as LocalFuture<bool>)
             .collect();
         if all(told).await.into_iter().all(|told| told) {
             settle(&core, number).await;

@@ -1,8 +1,10 @@
-//! RemoveDirectory. The server of the directory's entry, which is its home, coordinates all others in two phases: each
-//! marks the directory (empty here, nothing is created under it until resolved), then all set a tombstone or lift the
-//! mark. The decision is this server's journal record; the others hear it sooner or later.
+//! RemoveDirectory. The server of the directory's entry, which is its home too unless it was renamed, coordinates all
+//! others in two phases: each marks the directory (empty here, nothing is created under it until resolved), then all set
+//! a tombstone or lift the mark. The decision is this server's journal record; the others hear it sooner or later.
 
-use super::{Encoded, Step, absent, check_lock, later, locate};
+use super::rename::Held;
+use super::rights::Demand;
+use super::{Encoded, Step, absent, check_lock, later, locate, path_of};
 use crate::coordination::{ask_all, settle};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
@@ -11,8 +13,7 @@ use crate::records::Record;
 use crate::waiting::all;
 use reactor::{Class, LocalFuture, Nanos};
 use std::rc::Rc;
-use wire::messages::Empty;
-use wire::messages::{MarkDirectoryRequest, RemoveRequest, ResolveDirectoryRequest};
+use wire::messages::{Empty, MarkDirectoryRequest, PrepareReply, RemoveRequest, ResolveDirectoryRequest};
 use wire::{Decode, FileId, Kind, Operation, Status};
 
 const PAUSE_NS: Nanos = 100_000_000;
@@ -89,6 +90,10 @@ async fn remove(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<(), F
     if !core.tables.borrow().locks.in_directory(directory).is_empty() {
         return Err(Status::Busy.into());
     }
+    let _trail = core.trails.hold(path_of(&entry).collect());
+    let mut held = Held::new(core);
+    held.dentry(parent, entry.name.as_bytes());
+    check_owner(core, caller, directory, RemoveRequest::from_bytes(params)?.owned).await?;
     let attempt = core.next_number()?;
     let intent =
         |phase| Record::IntentPut { number: attempt, intent: Intent::RemoveDirectory { directory, attempt, phase } };
@@ -109,6 +114,19 @@ async fn remove(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<(), F
     };
     drive(core, directory, attempt, decision.is_ok());
     decision
+}
+
+/// Has the home of a directory that is parted from its name check that it is the caller's own, if it has to be.
+async fn check_owner(core: &Rc<Core>, caller: &Caller, directory: FileId, owned: bool) -> Result<(), Failure> {
+    let demand = Demand::new(caller, (directory, Kind::Directory), owned, false);
+    let home = core.cluster.home_of(directory).filter(|home| *home != core.index);
+    let (Some(demand), Some(home)) = (demand, home) else { return Ok(()) };
+    let request = demand.request(caller);
+    let reply: PrepareReply = core.peers.call(home, Operation::CheckCaller, &request, Some(caller.deadline)).await?;
+    match Status::from_code(reply.verdict) {
+        Some(Status::Ok) => Ok(()),
+        verdict => Err(verdict.unwrap_or(Status::Io).into()),
+    }
 }
 
 /// Asks all other servers to mark the directory. `NotEmpty` of one outranks that another one can't be reached.

@@ -111,7 +111,7 @@ impl TestCluster {
                 slot.borrow().as_ref().is_some_and(|server| {
                     let audit = server.audit();
                     let waits_for_word = audit.orphans > 0 && audit.unreclaimed > 0;
-                    let under_way = audit.intents + audit.marks + audit.active + audit.prepared;
+                    let under_way = audit.intents + audit.marks + audit.active + audit.prepared + audit.tree_marks;
                     under_way == 0 && !waits_for_word
                 })
             })
@@ -203,7 +203,7 @@ pub type Answer<T> = Result<T, Failure>;
 
 pub fn entry<'a>(parent: FileId, name: &'a str) -> Entry<'a> {
     let name = Name::new(name.as_bytes()).expect("names in tests are valid");
-    Entry { parent, name, ancestors: Ancestors::default() }
+    Entry { parent, name, ancestors: Ancestors::default(), known: KNOWN_UNCHECKED }
 }
 
 fn decode<T: for<'a> Decode<'a>>(reply: &Reply) -> T {
@@ -278,6 +278,12 @@ impl Caller {
         self.call(self.at(parent, from), Operation::Rename, &request).await.map(drop)
     }
 
+    /// A rename between two directories.
+    pub async fn rename_to(&self, from: (FileId, &str), to: (FileId, &str), flags: u32) -> Answer<()> {
+        let request = RenameRequest { from: entry(from.0, from.1), to: entry(to.0, to.1), flags };
+        self.call(self.at(from.0, from.1), Operation::Rename, &request).await.map(drop)
+    }
+
     /// Id and link count of what a name leads to, wherever the inode is.
     pub async fn look(&self, parent: FileId, name: &str) -> Answer<(FileId, u32)> {
         let request = EntryRequest { entry: entry(parent, name) };
@@ -336,7 +342,14 @@ impl Caller {
         for server in 0..self.channels.len() as u32 {
             let mut cursor = 0;
             loop {
-                let request = ReadDirectoryRequest { directory, cursor, size_max: 4096, with_attributes: true };
+                let request = ReadDirectoryRequest {
+                    directory,
+                    cursor,
+                    size_max: 4096,
+                    with_attributes: true,
+                    ancestors: Ancestors::default(),
+                    known: KNOWN_UNCHECKED,
+                };
                 let reply = self.call(server, Operation::ReadDirectory, &request).await?;
                 let page: ListingReply = decode(&reply);
                 let mut input = wire::Decoder::new(&reply.body);

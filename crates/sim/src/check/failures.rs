@@ -56,7 +56,7 @@ fn check_one(operation: &Operation, expected: Expected, excused: Excused<'_>) ->
         {
             None
         }
-        Status::NotSupported | Status::NotPermitted if operation.pair().is_some() => None,
+        Status::Invalid | Status::NotPermitted if operation.pair().is_some() => None,
         Status::Exists | Status::NoAttribute if is_extended(&operation.action) => None,
         Status::Invalid if matches!(operation.action, Action::ReadLink { .. }) => None,
         Status::StaleFile if uses_handle(&operation.action) => {

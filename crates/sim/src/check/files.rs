@@ -97,28 +97,38 @@ pub fn by_file(operations: &[Operation]) -> Vec<FileHistory<'_>> {
 /// Which files may have been at each path, links and renames taken in, given those that were seen there.
 pub fn after_moves<'a>(
     operations: &'a [Operation],
-    mut at_path: BTreeMap<&'a Path, BTreeSet<FileId>>,
+    at_path: BTreeMap<&'a Path, BTreeSet<FileId>>,
 ) -> BTreeMap<&'a Path, BTreeSet<FileId>> {
+    let mut known: BTreeSet<&Path> = at_path.keys().copied().collect();
     let mut moves: BTreeSet<(&Path, &Path)> = BTreeSet::new();
     for operation in operations.iter().filter(|operation| operation.may_have_happened()) {
+        known.extend(operation.path());
         let Some((from, to)) = operation.pair() else { continue };
+        known.extend([from, to]);
         moves.insert((from, to));
         if matches!(operation.action, Action::Rename { exchange: true, .. }) {
             moves.insert((to, from));
         }
     }
+    // Directories take along what is in them, to paths that nobody may have named; deeper ones than any nobody will.
+    let depth_max = known.iter().map(|path| path.parts.len()).max().unwrap_or(0);
+    let mut all: BTreeMap<Path, BTreeSet<FileId>> =
+        at_path.into_iter().map(|(path, ids)| (path.clone(), ids)).collect();
     let mut changed = true;
     while changed {
         changed = false;
         for (from, to) in &moves {
-            let Some(ids) = at_path.get(from).cloned() else { continue };
-            let there = at_path.entry(to).or_default();
-            let count = there.len();
-            there.extend(ids);
-            changed |= there.len() > count;
+            let there: Vec<_> = all.iter().filter(|(path, _)| path.lies_in(from)).collect();
+            let moved = there.into_iter().map(|(path, ids)| (path.moved(from, to), ids.clone()));
+            for (path, ids) in moved.filter(|(path, _)| path.parts.len() <= depth_max).collect::<Vec<_>>() {
+                let there = all.entry(path).or_default();
+                let count = there.len();
+                there.extend(ids);
+                changed |= there.len() > count;
+            }
         }
     }
-    at_path
+    known.into_iter().filter_map(|path| Some((path, all.get(path)?.clone()))).collect()
 }
 
 impl<'a> Sorter<'a> {

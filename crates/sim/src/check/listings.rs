@@ -73,6 +73,7 @@ fn note_move(operation: &Operation, lives: &mut Lives) {
 pub fn check(operations: &[Operation]) -> Vec<Finding> {
     let lives = lives(operations);
     let empty = BTreeMap::new();
+    let moves: Vec<&Operation> = operations.iter().filter(|operation| is_move(operation)).collect();
     let mut findings = Vec::new();
     for (number, operation) in operations.iter().enumerate() {
         let (Action::List { directory, .. }, Outcome::Entries(entries)) = (&operation.action, &operation.outcome)
@@ -81,7 +82,12 @@ pub fn check(operations: &[Operation]) -> Vec<Finding> {
         };
         let names = lives.get(directory).unwrap_or(&empty);
         let whole = directory.as_ref().is_none_or(|directory| directory_stayed(&lives, directory, operation));
-        for words in check_one(operation, entries, names, whole) {
+        // Each may have put another directory in this one's place.
+        let swaps: Vec<(Moment, Moment)> =
+            moves.iter().filter(|moved| touches(moved, directory)).map(|moved| (moved.start, moved.end)).collect();
+        let whole = whole && !swaps.iter().any(|(start, end)| *start < operation.end && *end > operation.start);
+        let known = Known { names, lives: &lives, swaps };
+        for words in check_one(operation, entries, &known, whole) {
             findings.push(Finding::new(words, vec![number]));
         }
     }
@@ -96,19 +102,48 @@ fn directory_stayed(lives: &Lives, directory: &Path, listing: &Operation) -> boo
     !removed && directory.parent().is_none_or(|parent| directory_stayed(lives, &parent, listing))
 }
 
-fn check_one(listing: &Operation, entries: &[Listed], names: &BTreeMap<String, Life>, whole: bool) -> Vec<String> {
+/// What is known of the names at a path.
+struct Known<'a> {
+    names: &'a BTreeMap<String, Life>,
+    lives: &'a Lives,
+    /// Starts and ends of renames of directories after which another one may be there.
+    swaps: Vec<(Moment, Moment)>,
+}
+
+impl Known<'_> {
+    /// Before the end of the listing, someone may have made such a name, here or in a directory that came here.
+    fn may_be_there(&self, name: &str, listing: &Operation) -> bool {
+        if !self.swaps.iter().any(|(start, _)| *start < listing.end) {
+            return self.names.get(name).is_some_and(|life| life.may_be_there(listing));
+        }
+        let lives = self.lives.values().filter_map(|names| names.get(name));
+        lives.into_iter().any(|life| life.made.iter().any(|(start, _)| *start < listing.end))
+    }
+}
+
+fn is_move(operation: &Operation) -> bool {
+    matches!(operation.action, Action::Rename { .. }) && operation.may_have_happened()
+}
+
+/// Whether a rename is about the directory or one that it is in.
+fn touches(moved: &Operation, directory: &Option<Path>) -> bool {
+    let (Some((from, to)), Some(directory)) = (moved.pair(), directory) else { return false };
+    directory.lies_in(from) || directory.lies_in(to)
+}
+
+fn check_one(listing: &Operation, entries: &[Listed], known: &Known<'_>, whole: bool) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut shown = BTreeSet::new();
     for entry in entries {
         if !shown.insert(entry.name.as_str()) && whole {
             wrong.push(format!("the listing shows {} twice", entry.name));
         }
-        if !names.get(&entry.name).is_some_and(|life| life.may_be_there(listing)) {
+        if !known.may_be_there(&entry.name, listing) {
             wrong.push(format!("the listing shows {}, which was not there", entry.name));
         }
     }
-    for (name, life) in names {
-        if whole && life.must_be_there(listing) && !shown.contains(name.as_str()) {
+    for (name, life) in known.names {
+        if whole && life.must_be_there(listing, &known.swaps) && !shown.contains(name.as_str()) {
             wrong.push(format!("the listing misses {name}, which was there all the time"));
         }
     }
@@ -117,10 +152,10 @@ fn check_one(listing: &Operation, entries: &[Listed], names: &BTreeMap<String, L
 
 impl Life {
     /// It was seen before the listing began, and no removal can have come since.
-    fn must_be_there(&self, listing: &Operation) -> bool {
+    fn must_be_there(&self, listing: &Operation, swaps: &[(Moment, Moment)]) -> bool {
         self.seen.iter().any(|(start, end)| {
             *end < listing.start
-                && !self.maybe_removed.iter().any(|removal| removal.0 < listing.end && removal.1 > *start)
+                && !self.maybe_removed.iter().chain(swaps).any(|removal| removal.0 < listing.end && removal.1 > *start)
         })
     }
 

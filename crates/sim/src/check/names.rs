@@ -169,9 +169,14 @@ impl Tree {
                 errors.extend(exists.then_some(Status::Exists));
             }
             Action::Rename { no_replace, exchange, .. } => {
-                errors.extend(self.is_directory(source).then_some(Status::NotSupported));
-                let in_the_way = if *exchange { Status::NotSupported } else { Status::IsDirectory };
-                errors.extend(self.is_directory(destination).then_some(in_the_way));
+                let kinds = (self.is_directory(source), self.is_directory(destination));
+                let itself = to.lies_in(from) || (*exchange && from.lies_in(to));
+                errors.extend((itself && from != to).then_some(Status::Invalid));
+                if !exchange && exists && destination != source {
+                    errors.extend((kinds == (true, false)).then_some(Status::NotDirectory));
+                    errors.extend((kinds == (false, true)).then_some(Status::IsDirectory));
+                    errors.extend((kinds == (true, true) && !self.is_empty(to)).then_some(Status::NotEmpty));
+                }
                 errors.extend((*exchange && !exists).then_some(Status::NotFound));
                 errors.extend((*no_replace && exists).then_some(Status::Exists));
             }
@@ -181,15 +186,22 @@ impl Tree {
         if destination == Some(source) {
             return Ok(());
         }
-        self.entries.insert(to.clone(), source);
-        match (action, destination) {
-            (Action::Rename { exchange: true, .. }, Some(destination)) => {
-                self.entries.insert(from.clone(), destination);
-            }
-            (Action::Rename { .. }, _) => drop(self.entries.remove(from)),
-            _ => {}
+        if matches!(action, Action::Link { .. }) {
+            self.entries.insert(to.clone(), source);
+            return Ok(());
+        }
+        let (moved, replaced) = (self.take(from), self.take(to));
+        self.entries.extend(moved.into_iter().map(|(path, key)| (path.moved(from, to), key)));
+        if matches!(action, Action::Rename { exchange: true, .. }) {
+            self.entries.extend(replaced.into_iter().map(|(path, key)| (path.moved(to, from), key)));
         }
         Ok(())
+    }
+
+    /// Takes a name away with all that is beneath it.
+    fn take(&mut self, path: &Path) -> Vec<(Path, usize)> {
+        let paths: Vec<Path> = self.entries.keys().filter(|other| other.lies_in(path)).cloned().collect();
+        paths.into_iter().filter_map(|path| self.entries.remove_entry(&path)).collect()
     }
 
     /// Takes in what the outcome tells about an inode; false when they contradict each other.

@@ -1,0 +1,236 @@
+//! What a server knows of tree changes: the log of those that happened, the mark of the one that is under way, and who is
+//! on the way through which directories.
+//!
+//! There is one tree change at a time in a cluster, and all servers have heard the end of one before the next begins. So
+//! every server's log is whole up to its last number, and one mark is enough.
+//!
+//! Invariants
+//! 1. `gate` is `number` while no mark stands, else a number that nobody has: a request that knows what we know passes
+//!    with one comparison.
+//! 2. Numbers rise. What is told of a number up to `settled` is late, and changes nothing.
+//! 3. `latest` has the directories of `log`, each with the last change of it.
+
+use crate::failure::Failure;
+use crate::store::FastMap;
+use crate::waiting::Notice;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use wire::limits::TREE_LOG_COUNT_MAX;
+use wire::messages::{KNOWN_UNCHECKED, TreeEntry, TreeLogEntry, tree_kinds};
+use wire::{FileId, Status};
+
+/// No change ever has this number.
+const GATE_SHUT: u64 = u64::MAX - 1;
+
+/// A tree change that is under way.
+pub struct TreeMark {
+    pub number: u64,
+    pub entries: Vec<TreeEntry>,
+    resolved: Notice<()>,
+}
+
+impl TreeMark {
+    fn moves(&self, directory: FileId) -> bool {
+        self.entries.iter().any(|entry| entry.kind == tree_kinds::MOVED && entry.directory == directory)
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Tree {
+    gate: u64,
+    number: u64,
+    settled: u64,
+    mark: Option<TreeMark>,
+    log: VecDeque<TreeLogEntry>,
+    latest: FastMap<u64, u64>,
+    /// The last number that fell out of the log.
+    floor: u64,
+}
+
+impl Tree {
+    /// The last tree change that happened.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub fn settled(&self) -> u64 {
+        self.settled
+    }
+
+    pub fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    pub fn mark(&self) -> Option<&TreeMark> {
+        self.mark.as_ref()
+    }
+
+    pub fn log(&self) -> impl Iterator<Item = &TreeLogEntry> {
+        self.log.iter()
+    }
+
+    /// Refuses a path that leads through a directory that was moved, or closed to someone, after change `known`.
+    #[inline]
+    pub fn check(&self, known: u64, path: impl Iterator<Item = FileId>) -> Result<(), Failure> {
+        if known == self.gate { Ok(()) } else { self.check_path(known, path) }
+    }
+
+    #[cold]
+    fn check_path(&self, known: u64, mut path: impl Iterator<Item = FileId>) -> Result<(), Failure> {
+        if known == KNOWN_UNCHECKED {
+            return Ok(());
+        }
+        // Who knows the change that is under way here has seen it happen elsewhere.
+        let last = self.mark.as_ref().map_or(self.number, |mark| mark.number);
+        if known > last {
+            return Err(Failure::with_text(Status::Invalid, "the request knows of a tree change that never was"));
+        }
+        let stale = path.find(|directory| {
+            let forgotten = known < self.floor && *directory != FileId::ROOT;
+            forgotten || self.latest.get(&directory.0).is_some_and(|number| *number > known)
+        });
+        match stale {
+            None => Ok(()),
+            Some(_) if known < self.floor => Err(Status::StaleDirectory.into()),
+            Some(directory) => Err(Failure::new(Status::StaleDirectory, directory)),
+        }
+    }
+
+    /// Told when it is known whether a path holds: a directory on it may be on the move.
+    #[inline]
+    pub fn wait_for(&self, known: u64, path: impl Iterator<Item = FileId>) -> Option<Notice<()>> {
+        if known == self.gate { None } else { self.wait_for_path(known, path) }
+    }
+
+    #[cold]
+    fn wait_for_path(&self, known: u64, mut path: impl Iterator<Item = FileId>) -> Option<Notice<()>> {
+        let mark = self.mark.as_ref().filter(|mark| known < mark.number)?;
+        path.any(|directory| mark.moves(directory)).then(|| mark.resolved.clone())
+    }
+
+    /// Notes that a change is under way.
+    pub fn put_mark(&mut self, number: u64, entries: Vec<TreeEntry>) {
+        let resolved = self.mark.take().map_or_else(Notice::new, |mark| mark.resolved);
+        self.mark = Some(TreeMark { number, entries, resolved });
+        self.gate = GATE_SHUT;
+    }
+
+    /// Notes that what there was to know of a change is known.
+    pub fn settle(&mut self, number: u64) {
+        self.settled = self.settled.max(number);
+        if let Some(mark) = self.mark.take_if(|mark| mark.number <= number) {
+            mark.resolved.tell(());
+        }
+        self.gate = if self.mark.is_some() { GATE_SHUT } else { self.number };
+    }
+
+    /// Takes a change into the log.
+    pub fn put_log(&mut self, entry: TreeLogEntry) {
+        let known = self.log.iter().rev().take_while(|other| other.number >= entry.number);
+        if entry.number < self.number || known.into_iter().any(|other| *other == entry) {
+            return;
+        }
+        self.number = entry.number;
+        self.latest.insert(entry.directory.0, entry.number);
+        self.log.push_back(entry);
+        while self.log.len() > TREE_LOG_COUNT_MAX {
+            let Some(oldest) = self.log.pop_front() else { break };
+            self.floor = self.floor.max(oldest.number);
+            if self.latest.get(&oldest.directory.0) == Some(&oldest.number) {
+                self.latest.remove(&oldest.directory.0);
+            }
+        }
+        self.gate = if self.mark.is_some() { GATE_SHUT } else { self.number };
+    }
+
+    /// Notes how far back the log goes; for recovery.
+    pub fn put_floor(&mut self, number: u64) {
+        self.floor = self.floor.max(number);
+    }
+}
+
+/// Changes of names under way that wait for other servers: each with the directories that its paths lead through. A tree
+/// change lets those end first that came through its directories; later ones wait for it.
+#[derive(Default)]
+pub struct Trails {
+    next: Cell<u64>,
+    held: RefCell<BTreeMap<u64, (Vec<FileId>, Notice<()>)>>,
+}
+
+/// A change of names on its way.
+pub struct Trail {
+    trails: Rc<Trails>,
+    key: u64,
+}
+
+impl Trails {
+    pub fn hold(self: &Rc<Self>, directories: Vec<FileId>) -> Trail {
+        let key = self.next.replace(self.next.get() + 1);
+        self.held.borrow_mut().insert(key, (directories, Notice::new()));
+        Trail { trails: self.clone(), key }
+    }
+
+    /// Told when one ends that leads through the directory.
+    pub fn through(&self, directory: FileId) -> Option<Notice<()>> {
+        let held = self.held.borrow();
+        held.values().find(|(directories, _)| directories.contains(&directory)).map(|(_, ended)| ended.clone())
+    }
+}
+
+impl Drop for Trail {
+    fn drop(&mut self) {
+        let held = self.trails.held.borrow_mut().remove(&self.key);
+        if let Some((_, ended)) = held {
+            ended.tell(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moved(number: u64, directory: u64) -> TreeLogEntry {
+        TreeLogEntry { number, directory: FileId(directory), kind: tree_kinds::MOVED }
+    }
+
+    fn path(directories: &[u64]) -> impl Iterator<Item = FileId> {
+        directories.iter().map(|id| FileId(*id)).collect::<Vec<_>>().into_iter()
+    }
+
+    /// Goal: a path is refused when it leads through what was moved since, waits while that is moving, and passes else.
+    #[test]
+    fn paths_are_checked() {
+        let mut tree = Tree::default();
+        assert!(tree.check(0, path(&[7])).is_ok());
+        assert!(tree.check(1, path(&[7])).is_err(), "no such change");
+        tree.put_mark(5, vec![TreeEntry { directory: FileId(7), kind: tree_kinds::MOVED, parent: FileId(1) }]);
+        assert!(tree.wait_for(0, path(&[9, 7])).is_some() && tree.wait_for(0, path(&[9])).is_none());
+        assert!(tree.wait_for(5, path(&[7])).is_none(), "who knows of it has seen it happen");
+        assert!(tree.check(5, path(&[7])).is_ok() && tree.check(0, path(&[9])).is_ok());
+        tree.put_log(moved(5, 7));
+        tree.settle(5);
+        assert!(tree.wait_for(0, path(&[7])).is_none());
+        assert_eq!(tree.check(0, path(&[9, 7])).expect_err("stale").id, FileId(7));
+        assert!(tree.check(0, path(&[9])).is_ok() && tree.check(5, path(&[7])).is_ok());
+        assert!(tree.check(KNOWN_UNCHECKED, path(&[7])).is_ok());
+    }
+
+    /// Goal: the log is bounded, and who knows less than it holds forgets everything.
+    #[test]
+    fn log_is_bounded() {
+        let mut tree = Tree::default();
+        let count = TREE_LOG_COUNT_MAX as u64;
+        for number in 1..=2 * count {
+            tree.put_log(moved(number, number % 1500));
+            tree.put_log(moved(number, number % 1500));
+        }
+        assert_eq!((tree.log.len(), tree.latest.len() as u64), (TREE_LOG_COUNT_MAX, count));
+        assert_eq!((tree.number, tree.floor), (2 * count, count));
+        assert_eq!(tree.check(count - 1, path(&[9999])).expect_err("too old").id, FileId::default());
+        assert!(tree.check(count - 1, path(&[FileId::ROOT.0])).is_ok());
+        assert!(tree.check(count, path(&[9999])).is_ok());
+    }
+}
