@@ -270,12 +270,6 @@ ssize_t tabane_pwritev(int descriptor, const struct iovec *vector, int count, of
 off_t tabane_lseek(int descriptor, off_t offset, int whence);
 
 /*
- Makes what was written through a descriptor as safe as the store can. Every write that has returned is with the
- servers, and in their journals, already.
- */
-int tabane_fsync(int descriptor);
-
-/*
  Attributes of what a path leads to.
 
  `path` is a NUL-terminated string; `place` may be written.
@@ -418,6 +412,27 @@ int tabane_rename2(const char *from, const char *to, unsigned int flags);
 ssize_t tabane_readlink(const char *path, char *buffer, size_t size);
 
 /*
+ Makes a file's contents, its attributes and its name survive power loss, as far as the servers' media can (not on
+ tmpfs); of a directory, its entries. Reports data that was acknowledged and could not be kept, once to each descriptor.
+ */
+int tabane_fsync(int descriptor);
+
+/*
+ As `tabane_fsync`.
+ */
+int tabane_fdatasync(int descriptor);
+
+/*
+ Makes everything that was acknowledged to anybody survive power loss. Unlike sync(2) it can fail.
+ */
+int tabane_sync(void);
+
+/*
+ As `tabane_sync`; the descriptor has to be an open one.
+ */
+int tabane_syncfs(int descriptor);
+
+/*
  Opens a file as open(2) does. `mode` counts with O_CREAT only, and is always passed. Returns a descriptor.
 
  `path` is a NUL-terminated string.
@@ -496,12 +511,6 @@ ssize_t tabane_pwritev(int descriptor, const struct iovec *vector, int count, of
  Moves the file position: SEEK_SET, SEEK_CUR or SEEK_END. Returns the new one.
  */
 off_t tabane_lseek(int descriptor, off_t offset, int whence);
-
-/*
- Makes what was written through a descriptor as safe as the store can. Every write that has returned is with the
- servers, and in their journals, already.
- */
-int tabane_fsync(int descriptor);
 
 /*
  Makes a directory.
@@ -766,6 +775,27 @@ int tabane_closedir(struct tabane_directory *directory);
  `path` is a NUL-terminated string; `filler` may be called with `context`.
  */
 int tabane_readdir_index(const char *path, int index, void *context, tabane_filler filler);
+
+/*
+ Makes a file's contents, its attributes and its name survive power loss, as far as the servers' media can (not on
+ tmpfs); of a directory, its entries. Reports data that was acknowledged and could not be kept, once to each descriptor.
+ */
+int tabane_fsync(int descriptor);
+
+/*
+ As `tabane_fsync`.
+ */
+int tabane_fdatasync(int descriptor);
+
+/*
+ Makes everything that was acknowledged to anybody survive power loss. Unlike sync(2) it can fail.
+ */
+int tabane_sync(void);
+
+/*
+ As `tabane_sync`; the descriptor has to be an open one.
+ */
+int tabane_syncfs(int descriptor);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -69,6 +69,16 @@ impl Stage {
         Rc::new(Guest { world: self.world.clone(), node, file_system })
     }
 
+    /// Makes the next sync of a server's medium fail; the first thing that is synced is data.
+    pub fn fail_sync(&self, server: u32) {
+        self.world.fail_sync(self.nodes[server as usize], 1);
+    }
+
+    /// Lets time pass.
+    pub fn pass(&self, time: Nanos) {
+        self.world.run_for(time);
+    }
+
     /// Chunks that all servers hold together.
     pub fn chunk_count(&self) -> u64 {
         self.servers.borrow().iter().map(|server| server.audit().chunks).sum()

@@ -5,6 +5,7 @@ mod directories;
 mod exactly_once;
 mod extended;
 mod namespace;
+mod power;
 mod recovery;
 mod reports;
 mod sizes;

@@ -92,6 +92,12 @@ impl TestCluster {
         self.start(index);
     }
 
+    /// Cuts the power of a server's node; what was not synced may be lost or torn.
+    pub fn lose_power(&self, index: u32) {
+        self.running[index as usize].replace(None);
+        self.world.crash(self.servers[index as usize], CrashKind::PowerLoss);
+    }
+
     pub fn server(&self, index: u32) -> Server {
         self.running[index as usize].borrow().clone().expect("the server runs")
     }
@@ -298,6 +304,15 @@ impl Caller {
     pub async fn remove_directory(&self, parent: FileId, name: &str) -> Answer<()> {
         let request = RemoveRequest { entry: entry(parent, name), owned: false };
         self.call(self.at(parent, name), Operation::RemoveDirectory, &request).await.map(drop)
+    }
+
+    /// Has all servers make everything durable.
+    pub async fn synchronise(&self) -> Answer<()> {
+        for server in 0..self.channels.len() as u32 {
+            let request = SynchroniseRequest { file: FileId::default(), seen: 0, opened_at: 0 };
+            self.call(server, Operation::Synchronise, &request).await?;
+        }
+        Ok(())
     }
 
     pub async fn stat(&self, file: FileId) -> Answer<Attributes> {
