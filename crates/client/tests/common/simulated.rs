@@ -70,11 +70,13 @@ impl Stage {
     }
 
     /// Makes the next sync of a server's medium fail; the first thing that is synced is data.
+    #[allow(dead_code)] // Not every test needs it.
     pub fn fail_sync(&self, server: u32) {
         self.world.fail_sync(self.nodes[server as usize], 1);
     }
 
     /// Lets time pass.
+    #[allow(dead_code)] // Not every test needs it.
     pub fn pass(&self, time: Nanos) {
         self.world.run_for(time);
     }
