@@ -4,6 +4,7 @@ mod changes;
 mod directories;
 mod exactly_once;
 mod extended;
+mod lost_replies;
 mod namespace;
 mod power;
 mod recovery;

@@ -23,6 +23,24 @@ fn exclusive_create_has_one_winner() {
     }
 }
 
+/// Goal: the same with 64 clients on 8 servers.
+#[test]
+fn exclusive_create_by_many_on_many_servers() {
+    for seed in 0..3 {
+        let test = TestCluster::new(seed, 8);
+        let attempts: Vec<_> = (0..64usize)
+            .map(|client| {
+                let caller = test.caller(client % 3, client as u64 + 1);
+                test.spawn(client % 3, async move { status(&caller.create(ROOT, "prize").await) })
+            })
+            .collect();
+        let outcomes: Vec<Status> = attempts.iter().map(|attempt| test.wait(attempt)).collect();
+        assert_eq!(outcomes.iter().filter(|status| **status == Status::Ok).count(), 1, "seed {seed}");
+        assert_eq!(outcomes.iter().filter(|status| **status == Status::Exists).count(), 63, "seed {seed}");
+        test.settle();
+    }
+}
+
 /// Goal: flags of open do what POSIX says, for files and directories, existing and missing.
 #[test]
 fn open_flags_are_honoured() {

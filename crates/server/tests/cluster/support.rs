@@ -63,7 +63,7 @@ impl TestCluster {
             store_size: 16 << 20,
             journal_size: 256 << 10,
             checksums: true,
-            connections_max: 32,
+            connections_max: 128,
             timeout: 2 * SECOND,
             session_grace: self.session_grace,
             local: false,
