@@ -75,6 +75,8 @@ fn seeds() -> Vec<Vec<u8>> {
         .to_bytes(),
         PrepareReply { verdict: 0, found: Some(FileId(5)), kind: Some(Kind::File) }.to_bytes(),
         RemoveRequest { entry: entry.clone(), owned: true }.to_bytes(),
+        SynchroniseRequest { file: FileId(6), seen: 7, opened_at: -8 }.to_bytes(),
+        SynchroniseReply { trouble: 9, holders: vec![1, 2] }.to_bytes(),
         CheckCallerRequest { file: FileId(6), user: Credentials::new(7, 8), owned: true, moved: false }.to_bytes(),
         MakeSymlinkRequest { entry, target: Target(b"there"), group: None }.to_bytes(),
         DataRequest { file: FileId(77), layout: layout(), pieces: Pieces(vec![range; 3]) }.to_bytes(),
