@@ -412,6 +412,28 @@ int tabane_rename2(const char *from, const char *to, unsigned int flags);
 ssize_t tabane_readlink(const char *path, char *buffer, size_t size);
 
 /*
+ Sets the permission bits that new files and directories do not get, and returns those before. At the start they are
+ the umask that the process has then: later calls of umask(2) are not seen, for the kernel tells a process its umask
+ only while it changes it. (mode_t)-1 when not connected.
+ */
+mode_t tabane_umask(mode_t mask);
+
+/*
+ Whether the process's real user may read (R_OK), write (W_OK) and execute or search (X_OK) what a path leads to, or
+ whether it is there (F_OK), as access(2) has it.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_access(const char *path, int mode);
+
+/*
+ As `tabane_access`, with AT_EACCESS in `flags` for the effective user.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_faccess(const char *path, int mode, int flags);
+
+/*
  Makes a file's contents, its attributes and its name survive power loss, as far as the servers' media can (not on
  tmpfs); of a directory, its entries. Reports data that was acknowledged and could not be kept, once to each descriptor.
  */
@@ -796,6 +818,28 @@ int tabane_sync(void);
  As `tabane_sync`; the descriptor has to be an open one.
  */
 int tabane_syncfs(int descriptor);
+
+/*
+ Sets the permission bits that new files and directories do not get, and returns those before. At the start they are
+ the umask that the process has then: later calls of umask(2) are not seen, for the kernel tells a process its umask
+ only while it changes it. (mode_t)-1 when not connected.
+ */
+mode_t tabane_umask(mode_t mask);
+
+/*
+ Whether the process's real user may read (R_OK), write (W_OK) and execute or search (X_OK) what a path leads to, or
+ whether it is there (F_OK), as access(2) has it.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_access(const char *path, int mode);
+
+/*
+ As `tabane_access`, with AT_EACCESS in `flags` for the effective user.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_faccess(const char *path, int mode, int flags);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -13,6 +13,7 @@ mod files;
 mod inodes;
 mod listing;
 mod names;
+mod rights;
 mod synchronise;
 
 use client::descriptors::{Mounted, Process};

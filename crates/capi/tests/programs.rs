@@ -28,3 +28,12 @@ fn interface() {
 fn threads_and_fork() {
     run("capi-fork", "fork.c", 2, 47_008);
 }
+
+/// Goal: who may do what is as on Linux: owners, groups and others, supplementary groups, sticky and setgid directories,
+/// what chmod, chown, writes and cuts leave of setuid and setgid, umask and access.
+/// Method: tests/c/rights.c does the same calls, drawn from a fixed seed, as several users on a tmpfs and here, and
+/// compares errno and the attributes of everything after each. It needs root, and says so where it is not.
+#[test]
+fn rights() {
+    run("capi-rights", "rights.c", 3, 4096);
+}

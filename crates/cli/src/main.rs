@@ -11,6 +11,7 @@ mod failure;
 mod glob;
 mod help;
 mod launch;
+mod mode;
 mod options;
 mod paths;
 mod run;

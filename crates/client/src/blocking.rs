@@ -210,6 +210,11 @@ blocking! {
 }
 
 impl Client {
+    /// On whose behalf it acts.
+    pub fn user(&self) -> Credentials {
+        self.shared.run(async |_, file_system: &FileSystem| file_system.options().user.clone())
+    }
+
     /// See `FileSystem::set_umask`.
     pub fn set_umask(&self, umask: u32) -> u32 {
         self.shared.run(async |_, file_system: &FileSystem| file_system.set_umask(umask))

@@ -4,7 +4,8 @@
 //! 1. Only real directories are kept, under paths without symbolic links: a link can change without notice, while a
 //!    directory that was removed or renamed is announced by the servers (`StaleDirectory`, tree numbers).
 //! 2. A directory is never kept after one of its ancestors, by id, was forgotten.
-//! 3. The root is not in the tables; it never goes away.
+//! 3. The root is not in the tables; it never goes away. Who may use it may be known, and turn out wrong, also while the
+//!    tables are empty.
 
 use crate::rights::Rights;
 use std::cell::Cell;

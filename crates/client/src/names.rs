@@ -366,12 +366,22 @@ async fn rename(servers: &Servers, source: &Target, to: &[u8], flags: u32) -> At
 }
 
 async fn ask_to_rename(servers: &Servers, source: &EntryTarget, target: &EntryTarget, flags: u32) -> Attempt<()> {
-    servers.permit_change(source, Wanted::Present).await?;
-    match flags & rename_flags::NO_REPLACE {
-        0 => servers.permit(&target.parent, access::WRITE).await?,
-        _ => servers.permit_change(target, Wanted::Absent).await?,
-    }
     let server = servers.cluster.dentry_server(source.parent.id, &source.name);
+    if (source.parent.id, &source.name) == (target.parent.id, &target.name) {
+        // Nothing changes, which takes no right.
+        let request = RenameRequest { from: source.entry()?, to: target.entry()?, flags };
+        return servers.ask(server, Operation::Rename, &request).await.map(drop);
+    }
+    servers.permit_change(source, Wanted::Present).await?;
+    let permitted = match flags & rename_flags::NO_REPLACE {
+        0 => servers.permit(&target.parent, access::WRITE).await,
+        _ => servers.permit_change(target, Wanted::Absent).await,
+    };
+    if let Err(trouble) = permitted {
+        // What is wrong with the old name is told first.
+        servers.permit_taking(source).await?;
+        return Err(trouble);
+    }
     let owned = restrictions(servers, source, target).await?;
     let request = RenameRequest { from: source.entry()?, to: target.entry()?, flags: flags | owned };
     let Err(trouble) = servers.ask(server, Operation::Rename, &request).await else { return Ok(()) };

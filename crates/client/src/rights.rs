@@ -149,6 +149,16 @@ impl Servers {
         }
     }
 
+    /// Errors: `NotFound` when an entry is not there, `NotPermitted` when its directory is sticky and it is another user's.
+    pub(crate) async fn permit_taking(&self, entry: &EntryTarget) -> Attempt<()> {
+        let (attributes, _) = self.look_up(entry, Operation::Lookup).await?;
+        let restricted = self.is_restricted(&entry.parent).await?;
+        if restricted && !self.options.user.owns(&attributes) {
+            return Err(Trouble::local(Status::NotPermitted));
+        }
+        Ok(())
+    }
+
     /// The group of what is made in a directory, when that is the directory's own (setgid) and not the caller's.
     pub(crate) async fn inherited_group(&self, directory: &Directory) -> Attempt<Option<u32>> {
         let rights = self.known_rights(directory).await?;

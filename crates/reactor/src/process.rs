@@ -251,6 +251,34 @@ pub fn group_name(gid: u32) -> Option<String> {
     }
 }
 
+/// The number of the user of this name.
+pub fn user_id(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    let mut buffer = vec![0; 4096];
+    let mut entry = MaybeUninit::<libc::passwd>::zeroed();
+    let mut found = std::ptr::null_mut();
+    // SAFETY: all places are ours and as large as is said, and the name ends with NUL.
+    unsafe {
+        let size = buffer.len();
+        let status = libc::getpwnam_r(name.as_ptr(), entry.as_mut_ptr(), buffer.as_mut_ptr(), size, &mut found);
+        (status == 0 && !found.is_null()).then(|| (*found).pw_uid)
+    }
+}
+
+/// The number of the group of this name.
+pub fn group_id(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    let mut buffer = vec![0; 1 << 16];
+    let mut entry = MaybeUninit::<libc::group>::zeroed();
+    let mut found = std::ptr::null_mut();
+    // SAFETY: as above.
+    unsafe {
+        let size = buffer.len();
+        let status = libc::getgrnam_r(name.as_ptr(), entry.as_mut_ptr(), buffer.as_mut_ptr(), size, &mut found);
+        (status == 0 && !found.is_null()).then(|| (*found).gr_gid)
+    }
+}
+
 /// A point of time on the local calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalTime {

@@ -3,7 +3,7 @@
 use crate::actor::{Client, Recorder};
 use crate::profile::Profile;
 use crate::random::Random;
-use client::{FileSystem, Options};
+use client::{Credentials, FileSystem, Options};
 use reactor::sim::{CrashKind, NodeId, World};
 use reactor::{Class, Nanos};
 use server::{Audit, Server, ServerOptions};
@@ -206,13 +206,19 @@ impl Harness {
         audits
     }
 
-    /// A new client on a node of its own.
+    /// A new client of root on a node of its own.
     pub fn add_client(&self) -> SimClient {
+        self.add_client_as(Credentials::new(0, 0))
+    }
+
+    /// A new client of some user.
+    pub fn add_client_as(&self, user: Credentials) -> SimClient {
         let number = self.client_count.get();
         self.client_count.set(number + 1);
         let address = IpAddr::V4(Ipv4Addr::new(10, 1, (number >> 8) as u8, number as u8));
         let node = self.world.add_node(&format!("client{number}"), address);
-        let options = Options { timeout_ms: self.profile.client_timeout / 1_000_000, umask: 0, ..Options::default() };
+        let timeout_ms = self.profile.client_timeout / 1_000_000;
+        let options = Options { timeout_ms, user, umask: 0, ..Options::default() };
         let file_system = FileSystem::new(&self.world.reactor(node), self.cluster.clone(), options);
         let (recorder, sabotage) = (self.recorder.clone(), self.profile.sabotage);
         SimClient { node, client: Rc::new(Client { number, file_system, recorder, sabotage }) }

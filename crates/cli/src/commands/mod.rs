@@ -6,6 +6,7 @@ mod extended;
 mod find;
 mod list;
 mod remove;
+mod rights;
 mod space;
 mod stat;
 mod stream;
@@ -250,6 +251,51 @@ pub static COMMANDS: &[Command] = &[
         single_dash: false,
         takes_command_line: false,
         run: stream::run_cat,
+    },
+    Command {
+        name: "chmod",
+        group: FILES,
+        summary: "change permission bits",
+        operands: "MODE PATH...",
+        operand_count: (2, MANY),
+        details: &[
+            "MODE is octal, or symbolic as for chmod(1): u=rwx,go-w,a+X. A MODE that begins with - stands behind --. Symbolic \
+             links that are found on the way are left alone.",
+        ],
+        example: "tabane chmod -R u=rwX,go= /private\ntabane chmod 2775 /share",
+        options: &["recursive", "cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: rights::run_chmod,
+    },
+    Command {
+        name: "chown",
+        group: FILES,
+        summary: "change owner and group",
+        operands: "[USER][:GROUP] PATH...",
+        operand_count: (2, MANY),
+        details: &[
+            "By name or number. Only root changes owners; owners change the group to one of their own. With -R, of symbolic \
+             links their own.",
+        ],
+        example: "tabane chown -R alice:physics /results",
+        options: &["recursive", "cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: rights::run_chown,
+    },
+    Command {
+        name: "chgrp",
+        group: FILES,
+        summary: "change the group",
+        operands: "GROUP PATH...",
+        operand_count: (2, MANY),
+        details: &["By name or number, as chown does."],
+        example: "tabane chgrp -R physics /results",
+        options: &["recursive", "cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: rights::run_chgrp,
     },
     Command {
         name: "stat",

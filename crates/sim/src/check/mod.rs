@@ -7,6 +7,7 @@ pub mod failures;
 pub mod files;
 pub mod listings;
 pub mod names;
+pub mod rights;
 pub mod sizes;
 pub mod times;
 
