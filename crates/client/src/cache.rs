@@ -210,8 +210,9 @@ impl DirectoryCache {
         self.young_weight = 0;
     }
 
+    /// Whether nothing is known that a tree change could make wrong (invariant 3).
     pub(crate) fn is_empty(&self) -> bool {
-        self.young.is_empty() && self.old.is_empty()
+        self.young.is_empty() && self.old.is_empty() && self.root.rights.get().is_none()
     }
 
     #[cfg(test)]
