@@ -8,6 +8,7 @@
 #define TABANE_H
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/types.h>
@@ -354,6 +355,20 @@ int tabane_ftruncate(int descriptor, off_t size);
  `path` is a NUL-terminated string; `place` may be written.
  */
 int tabane_statvfs(const char *path, struct statvfs *place);
+
+/*
+ Locks a whole file for its descriptor, as flock(2) does. `operation`: LOCK_SH, LOCK_EX or LOCK_UN, with LOCK_NB or
+ without.
+ */
+int tabane_flock(int descriptor, int operation);
+
+/*
+ Locks and unlocks a range of a file, or asks who has a lock, as fcntl(2) does with F_SETLK, F_SETLKW and F_GETLK (owned by
+ this process) and with F_OFD_SETLK, F_OFD_SETLKW and F_OFD_GETLK (owned by the descriptor).
+
+ `lock` may be read and written.
+ */
+int tabane_fcntl_lock(int descriptor, int command, struct flock *lock);
 
 /*
  Makes a directory.
@@ -760,6 +775,20 @@ int tabane_lremovexattr(const char *path, const char *name);
  `name` is a NUL-terminated string.
  */
 int tabane_fremovexattr(int descriptor, const char *name);
+
+/*
+ Locks a whole file for its descriptor, as flock(2) does. `operation`: LOCK_SH, LOCK_EX or LOCK_UN, with LOCK_NB or
+ without.
+ */
+int tabane_flock(int descriptor, int operation);
+
+/*
+ Locks and unlocks a range of a file, or asks who has a lock, as fcntl(2) does with F_SETLK, F_SETLKW and F_GETLK (owned by
+ this process) and with F_OFD_SETLK, F_OFD_SETLKW and F_OFD_GETLK (owned by the descriptor).
+
+ `lock` may be read and written.
+ */
+int tabane_fcntl_lock(int descriptor, int command, struct flock *lock);
 
 /*
  Starts a listing. NULL and errno on failure.

@@ -12,6 +12,7 @@ mod extended;
 mod files;
 mod inodes;
 mod listing;
+mod locks;
 mod names;
 mod rights;
 mod synchronise;

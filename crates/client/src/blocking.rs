@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::file::{File, OpenHow};
 use crate::filesystem::FileSystem;
 use crate::inodes::{AttributeChanges, Timestamp};
+use crate::locks::Locker;
 use crate::options::{Options, load_cluster, take_variables};
 use reactor::{Reactor, Shared};
 use std::io::{IoSlice, IoSliceMut};
@@ -13,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use wire::credentials::Credentials;
-use wire::messages::FileSystemReply;
+use wire::messages::{FileSystemReply, HeldLock, LockRange};
 use wire::{Attributes, Cluster, FileId, Status};
 
 /// A client for all threads of a process. Clones share it. It starts no thread; a child after fork gets a session and
@@ -149,6 +150,18 @@ blocking! {
     fn chown(path: &[u8], uid: Option<u32>, gid: Option<u32>) -> Result<Attributes>;
     /// See `FileSystem::utimens`.
     fn utimens(path: &[u8], atime: Timestamp, mtime: Timestamp) -> Result<Attributes>;
+    /// See `FileSystem::lock`.
+    fn lock(file: &File, locker: Locker, range: LockRange, exclusive: bool) -> Result<()>;
+    /// See `FileSystem::try_lock`.
+    fn try_lock(file: &File, locker: Locker, range: LockRange, exclusive: bool) -> Result<()>;
+    /// See `FileSystem::unlock`.
+    fn unlock(file: &File, locker: Locker, range: LockRange) -> Result<()>;
+    /// See `FileSystem::test_lock`.
+    fn test_lock(file: &File, locker: Locker, range: LockRange, exclusive: bool) -> Result<Option<HeldLock>>;
+    /// See `FileSystem::close_as`.
+    fn close_as(file: &File, process: u64) -> ();
+    /// See `FileSystem::release_process`.
+    fn release_process(file: &File, process: u64) -> ();
     /// See `FileSystem::get_extended`.
     fn get_extended(path: &[u8], follow: bool, name: &[u8]) -> Result<Vec<u8>>;
     /// See `FileSystem::set_extended`.

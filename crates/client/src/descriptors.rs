@@ -18,6 +18,11 @@ pub const FIRST_DESCRIPTOR: i32 = 3;
 /// Most descriptors that a process may have.
 pub const DESCRIPTOR_COUNT_MAX: usize = 1 << 20;
 
+/// The number under which this process owns locks.
+pub fn own_process() -> u64 {
+    u64::from(std::process::id())
+}
+
 /// Where `seek` counts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whence {
@@ -96,7 +101,7 @@ impl Mounted {
         let (index, file) = taken.ok_or_else(|| bad_descriptor(descriptor))?;
         table.first_free = table.first_free.min(index);
         drop(table);
-        self.client.close(&file.file);
+        self.client.close_as(&file.file, own_process());
         // The descriptor is gone all the same, as with close(2).
         file.file.take_pending_error().map_or(Ok(()), Err)
     }
@@ -111,7 +116,7 @@ impl Mounted {
     pub fn close_all(&self) {
         let files = std::mem::take(&mut *self.table.write().unwrap_or_else(PoisonError::into_inner)).files;
         for file in files.into_iter().flatten() {
-            self.client.close(&file.file);
+            self.client.close_as(&file.file, own_process());
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::error::Error;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use wire::messages::LockSpace;
 use wire::{Attributes, FileId, Kind, Layout};
 
 /// How to open a file.
@@ -85,6 +86,10 @@ struct FileState {
     written_servers: AtomicU64,
     /// What synchronising has to know.
     errors: Mutex<Errors>,
+    /// The number under which this open file owns locks; 0 before the first.
+    description: AtomicU64,
+    /// Bits of `LockSpace` in which it may have some.
+    locked: AtomicU64,
 }
 
 /// What was told of errors that came to light later than the request they belong to.
@@ -129,6 +134,8 @@ impl File {
                 known_size: Mutex::new(known),
                 written_servers: AtomicU64::new(0),
                 errors: Mutex::default(),
+                description: AtomicU64::new(0),
+                locked: AtomicU64::new(0),
             }),
         }
     }
@@ -208,6 +215,28 @@ impl File {
     /// Notes that the handle is closed. False when it was before.
     pub(crate) fn close(&self) -> bool {
         !self.state.closed.swap(true, Ordering::Relaxed)
+    }
+
+    /// Its number as an owner of locks; a first one is drawn when it has none.
+    pub(crate) fn description(&self, draw: impl FnOnce() -> u64) -> u64 {
+        let known = self.state.description.load(Ordering::Relaxed);
+        if known != 0 {
+            return known;
+        }
+        let drawn = draw();
+        let place = &self.state.description;
+        place.compare_exchange(0, drawn, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|other| other, |_| drawn)
+    }
+
+    pub(crate) fn note_locked(&self, space: LockSpace) {
+        self.state.locked.fetch_or(1 << space as u64, Ordering::Relaxed);
+    }
+
+    /// Whether it may have locks in a space, asked once.
+    pub(crate) fn take_locked(&self, space: LockSpace) -> bool {
+        let bit = 1 << space as u64;
+        self.state.locked.load(Ordering::Relaxed) & bit != 0
+            && self.state.locked.fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
     pub(crate) fn written_end(&self) -> u64 {

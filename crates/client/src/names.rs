@@ -52,6 +52,7 @@ impl FileSystem {
     /// Ends the use of a handle and its clones. Waits for nothing: the home is told at once when sizes have to be folded
     /// in or the file's name may be gone, else with later traffic.
     pub async fn close(&self, file: &File) {
+        self.release_description(file).await;
         let fold = file.take_wrote_beyond_home();
         let first = file.close();
         if file.kind == Kind::File && (first || fold) {

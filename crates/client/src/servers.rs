@@ -2,6 +2,7 @@
 
 use crate::cache::DirectoryCache;
 use crate::error::Trouble;
+use crate::locks::LockBook;
 use crate::open_files::OpenFiles;
 use crate::options::Options;
 use reactor::channel::{Call, Channel, ChannelOptions, Reply};
@@ -31,6 +32,7 @@ pub(crate) struct Servers {
     /// This, for what goes on by itself.
     pub(crate) own: Weak<Servers>,
     pub(crate) open_files: OpenFiles,
+    pub(crate) locks: LockBook,
     session: u64,
     channels: RefCell<Vec<Option<Channel>>>,
     round_trips: Cell<u64>,
@@ -63,6 +65,7 @@ impl Servers {
             cache: RefCell::new(DirectoryCache::new()),
             own,
             open_files: OpenFiles::default(),
+            locks: LockBook::new(),
             session,
             channels: RefCell::new(channels),
             round_trips: Cell::new(0),

@@ -14,6 +14,10 @@ pub struct Audit {
     pub inodes: u64,
     /// Extended attributes.
     pub extended: u64,
+    /// Ranges of files that are locked.
+    pub locked: u64,
+    /// Requests that wait for locks.
+    pub lock_waiters: u64,
     /// Chunks in the store.
     pub chunks: u64,
     /// Files that the store remembers anything of.
@@ -60,6 +64,8 @@ pub fn audit(core: &Core) -> Audit {
         dentries: tables.names.count(),
         inodes: tables.inodes.count(),
         extended: tables.extended.count(),
+        locked: tables.file_locks.count() as u64,
+        lock_waiters: core.lock_queues.borrow().count() as u64,
         chunks: usage.chunks,
         files: usage.files,
         bytes_used: usage.size - usage.free,
@@ -166,6 +172,15 @@ fn check_inodes(core: &Core, audit: &mut Audit) {
     for file in tables.extended.files_from(0).filter(|file| tables.inodes.get(*file).is_none()) {
         audit.errors.push(format!("extended attributes of file {file} are here, but its inode is gone"));
     }
+    for ((file, _), owner, _) in tables.file_locks.iter() {
+        if tables.inodes.get(file).is_none() {
+            audit.errors.push(format!("file {file} is locked, but its inode is gone"));
+        }
+        if !tables.sessions.is_known(owner.session) {
+            audit.errors.push(format!("file {file} is locked by session {}, which is not known", owner.session));
+        }
+    }
+    audit.errors.extend(tables.file_locks.contradictions());
     for inode in tables.inodes.iter() {
         let id = inode.attributes.id;
         audit.announced += inode.announced().len() as u64;

@@ -118,6 +118,9 @@ fn small_tables(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> 
     for file in tables.open.linkable() {
         writer.put(&Record::LinkablePut(file));
     }
+    for ((file, space), owner, held) in tables.file_locks.iter() {
+        writer.put(&Record::LocksPut { file, space, owner: *owner, held: held.to_vec() });
+    }
     let mut marked: Vec<u64> = tables.marks.keys().copied().collect();
     marked.sort_unstable();
     for directory in marked {

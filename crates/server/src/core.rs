@@ -8,12 +8,14 @@ use crate::announce::Announcing;
 use crate::checkpoint::Checkpoints;
 use crate::durability::Syncs;
 use crate::failure::Failure;
+use crate::file_locks::queue::Queues;
 use crate::handlers::Sequencer;
 use crate::inodes::Inode;
 use crate::intents::Origin;
 use crate::options::ServerOptions;
 use crate::peers::Peers;
 use crate::records::Record;
+use crate::service::Parked;
 use crate::statistics::Statistics;
 use crate::store::FastMap;
 use crate::store::{Store, Transaction};
@@ -41,6 +43,8 @@ pub struct Core {
     pub tables: RefCell<Tables>,
     /// Turns at files and directories: gathers, truncates, appends, explicit times and removals of one go one by one.
     pub turns: Turns,
+    /// Requests that wait for locks of files.
+    pub lock_queues: RefCell<Queues<Parked>>,
     /// Turns of sessions at sending the value of an extended attribute.
     pub value_turns: Turns,
     pub peers: Peers,
@@ -102,6 +106,7 @@ impl Core {
             store,
             tables: RefCell::new(tables),
             turns: Turns::default(),
+            lock_queues: RefCell::default(),
             value_turns: Turns::default(),
             peers,
             syncs,
@@ -147,11 +152,15 @@ impl Core {
             }
         }
         self.store.commit(transaction)?;
-        {
+        let released = {
             let mut tables = self.tables.borrow_mut();
             for record in records {
                 tables.apply(record, None);
             }
+            tables.file_locks.is_released()
+        };
+        if released {
+            crate::handlers::after_release(self);
         }
         if self.store.checkpoint_due() {
             crate::checkpoint::start(self);

@@ -11,6 +11,7 @@ mod core;
 mod durability;
 mod extended;
 mod failure;
+mod file_locks;
 mod gather;
 mod handlers;
 pub mod inodes;

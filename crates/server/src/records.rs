@@ -1,10 +1,12 @@
 //! Journal entries of names, inodes, sessions and intents: after-images, so that replaying one twice, or over a
 //! checkpoint that already holds it, changes nothing. docs/names.md lists them byte by byte.
 
+use crate::file_locks::ranges::Range;
 use crate::inodes::Inode;
 use crate::intents::Intent;
 use crate::prepared::Change;
 use crate::store::Corrupt;
+use wire::messages::{LockOwner, LockSpace};
 use wire::messages::{TreeEntry, TreeLogEntry};
 use wire::{Decode, Decoder, Encode, FileId, Kind, Malformed};
 
@@ -27,8 +29,7 @@ pub mod kind {
     pub const PREPARED_DELETE: u8 = 81;
     pub const EXTENDED_PUT: u8 = 88;
     pub const EXTENDED_DELETE: u8 = 89;
-    /// Kept for byte-range locks.
-    pub const LOCK_FIRST: u8 = 96;
+    pub const LOCKS_PUT: u8 = 96;
     pub const LINKABLE_PUT: u8 = 100;
     pub const TREE_MARK: u8 = 104;
     pub const TREE_SETTLED: u8 = 105;
@@ -94,6 +95,13 @@ pub enum Record<'a> {
         file: FileId,
         name: &'a [u8],
     },
+    /// All that an owner holds of a file; nothing when it is empty.
+    LocksPut {
+        file: FileId,
+        space: LockSpace,
+        owner: LockOwner,
+        held: Vec<Range>,
+    },
     /// No number or generation from these on was given out before.
     Numbers {
         number_limit: u64,
@@ -133,6 +141,7 @@ impl Record<'_> {
             Record::LinkablePut(_) => kind::LINKABLE_PUT,
             Record::ExtendedPut { .. } => kind::EXTENDED_PUT,
             Record::ExtendedDelete { .. } => kind::EXTENDED_DELETE,
+            Record::LocksPut { .. } => kind::LOCKS_PUT,
             Record::Numbers { .. } => kind::NUMBERS,
             Record::TreeMark { .. } => kind::TREE_MARK,
             Record::TreeSettled(_) => kind::TREE_SETTLED,
@@ -192,6 +201,12 @@ impl Record<'_> {
                 file.encode(out);
                 out.extend_from_slice(name);
             }
+            Record::LocksPut { file, space, owner, held } => {
+                file.encode(out);
+                space.encode(out);
+                owner.encode(out);
+                held.encode(out);
+            }
             Record::Numbers { number_limit, generation_limit } => {
                 number_limit.encode(out);
                 generation_limit.encode(out);
@@ -247,6 +262,12 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<Record<'a>, Malformed> {
             Record::PreparedDelete { coordinator: Decode::decode(&mut input)?, number: Decode::decode(&mut input)? }
         }
         kind::LINKABLE_PUT => Record::LinkablePut(Decode::decode(&mut input)?),
+        kind::LOCKS_PUT => Record::LocksPut {
+            file: Decode::decode(&mut input)?,
+            space: Decode::decode(&mut input)?,
+            owner: Decode::decode(&mut input)?,
+            held: Decode::decode(&mut input)?,
+        },
         kind::EXTENDED_PUT => Record::ExtendedPut {
             file: Decode::decode(&mut input)?,
             name: Decode::decode(&mut input)?,
@@ -277,6 +298,7 @@ fn rest<'a>(input: &mut Decoder<'a>) -> Result<&'a [u8], Malformed> {
 mod tests {
     use super::*;
     use crate::intents::RemovalPhase;
+    use wire::messages::OwnerKind;
     use wire::messages::tree_kinds;
     use wire::{Attributes, Layout, LayoutPolicy};
 
@@ -336,6 +358,12 @@ mod tests {
             Record::LinkablePut(FileId(5)),
             Record::ExtendedPut { file, name: b"user.name", value: b"value" },
             Record::ExtendedDelete { file, name: b"user.name" },
+            Record::LocksPut {
+                file,
+                space: LockSpace::Ranges,
+                owner: LockOwner { session: 1, kind: OwnerKind::Description, id: 2 },
+                held: vec![Range { start: 3, end: 4, exclusive: true }],
+            },
             Record::Numbers { number_limit: 1 << 50, generation_limit: 9 },
             Record::PreparedPut { coordinator: 1, number: 4, change: Change::Tree { number: 9 } },
             Record::IntentPut {

@@ -2,6 +2,8 @@
 
 use crate::audit::{Audit, audit};
 use crate::core::Core;
+use crate::file_locks::RANGES_MAX;
+use crate::file_locks::queue::WAITERS_MAX;
 use crate::handlers;
 use crate::inodes::Inode;
 use crate::intents::Intent;
@@ -97,12 +99,15 @@ impl Server {
             return;
         }
         let latest = core.reactor.now() + STOP_NS_MAX;
-        while core.statistics.active() > 0 && core.reactor.now() < latest {
+        // Who waits for a lock asks again, at the next server of this place.
+        let waiters = core.lock_queues.borrow().listener_count() as u64;
+        while core.statistics.active() > waiters && core.reactor.now() < latest {
             core.reactor.sleep(STOP_PAUSE_NS).await;
         }
         if let Some(handle) = core.handle.borrow_mut().take() {
             handle.close();
         }
+        drop(core.lock_queues.take());
         core.peers.close();
         // Without a checkpoint the journal has everything as well; recovery only takes longer.
         let _: Result<(), StoreError> = checkpoint::complete(core).await;
@@ -160,6 +165,7 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         ("listings on their way", handlers::LISTING_BYTES_MAX + options.connections_max as u64 * window * 8192),
         ("open files", open_files::TOTAL_COUNT_MAX as u64 * open_files::REGISTRATION_SIZE),
         ("values of extended attributes on their way", (options.connections_max * EXTENDED_SIZE_MAX * 2) as u64),
+        ("locks of files, and who waits for them", ((RANGES_MAX + WAITERS_MAX) * 128) as u64),
         ("counters and samples", Statistics::memory_max()),
     ];
     if peers > 0 {

@@ -90,6 +90,7 @@ impl Service for Front {
             if idle {
                 start_expiry(&self.core);
             }
+            handlers::forget_listeners(&self.core, peer.connection);
         }
     }
 
@@ -173,6 +174,7 @@ impl Front {
                     core.reactor.spawn(Class::Metadata, front.list_later(incoming, caller.deadline, started, resolved));
                 }
             },
+            Operation::AwaitLock => handlers::await_lock(core, Parked { incoming, caller, started }),
             Operation::GetAttribute => {
                 let result = handlers::get_extended(core, &caller, &incoming.params);
                 self.answer_with_body(incoming, result, started);
@@ -348,25 +350,7 @@ impl Front {
     }
 
     fn finish(&self, incoming: Incoming, caller: &Caller, result: Result<&[u8], &Failure>, started: Nanos) {
-        let core = &self.core;
-        let took = core.reactor.now().saturating_sub(started);
-        let bytes_in = if result.is_ok() { incoming.body_size() as u64 } else { 0 };
-        core.statistics.finished(incoming.operation, took, result.is_err(), bytes_in, 0);
-        match result {
-            Ok(reply) => {
-                let copies = note_outcome(core, caller.origin, Status::Ok, reply);
-                incoming.reply_encoded(reply);
-                copies.into_iter().for_each(|copy| copy.reply_encoded(reply));
-            }
-            Err(failure) => {
-                let params = failure.to_params();
-                let copies = note_outcome(core, caller.origin, failure.status, &params);
-                incoming.answer(failure.status, &params, ReplyBody::default());
-                for copy in copies {
-                    copy.answer(failure.status, &params, ReplyBody::default());
-                }
-            }
-        }
+        end(&self.core, incoming, caller, result, started);
     }
 
     /// Answers a request that changed nothing and whose reply has a body.
@@ -386,6 +370,39 @@ impl Front {
             Err(failure) => {
                 core.statistics.finished(incoming.operation, took, true, 0, 0);
                 incoming.fail(failure.status, failure.id, &failure.text);
+            }
+        }
+    }
+}
+
+/// A request that is answered when something else has happened, without a task of its own.
+pub struct Parked {
+    pub incoming: Incoming,
+    pub caller: Caller,
+    pub started: Nanos,
+}
+
+/// Answers a request that was parked.
+pub fn finish(core: &Core, parked: Parked, result: Result<&[u8], &Failure>) {
+    end(core, parked.incoming, &parked.caller, result, parked.started);
+}
+
+fn end(core: &Core, incoming: Incoming, caller: &Caller, result: Result<&[u8], &Failure>, started: Nanos) {
+    let took = core.reactor.now().saturating_sub(started);
+    let bytes_in = if result.is_ok() { incoming.body_size() as u64 } else { 0 };
+    core.statistics.finished(incoming.operation, took, result.is_err(), bytes_in, 0);
+    match result {
+        Ok(reply) => {
+            let copies = note_outcome(core, caller.origin, Status::Ok, reply);
+            incoming.reply_encoded(reply);
+            copies.into_iter().for_each(|copy| copy.reply_encoded(reply));
+        }
+        Err(failure) => {
+            let params = failure.to_params();
+            let copies = note_outcome(core, caller.origin, failure.status, &params);
+            incoming.answer(failure.status, &params, ReplyBody::default());
+            for copy in copies {
+                copy.answer(failure.status, &params, ReplyBody::default());
             }
         }
     }

@@ -7,6 +7,7 @@
 //!    limits on were not. A restart goes on from the limits.
 
 use crate::extended::Extended;
+use crate::file_locks::FileLocks;
 use crate::inodes::Inodes;
 use crate::intents::Intent;
 use crate::locks::Locks;
@@ -38,6 +39,7 @@ pub struct Tables {
     pub names: Names,
     pub inodes: Inodes,
     pub extended: Extended,
+    pub file_locks: FileLocks,
     pub sessions: Sessions<Incoming>,
     pub intents: BTreeMap<u64, Intent>,
     /// Ids of removed directories.
@@ -64,6 +66,7 @@ impl Tables {
             names: Names::default(),
             inodes: Inodes::default(),
             extended: Extended::default(),
+            file_locks: FileLocks::default(),
             sessions: Sessions::new(session_count_max),
             intents: BTreeMap::new(),
             tombstones: FastMap::default(),
@@ -96,11 +99,13 @@ impl Tables {
                 self.open.note_no_orphan(id);
                 self.inodes.remove(id);
                 self.extended.remove_inode(id);
+                self.file_locks.remove_file(id);
             }
             Record::SessionPut(session) => self.sessions.add(session, replaying.unwrap_or(0)),
             Record::SessionDelete(session) => {
                 self.sessions.remove(session);
                 self.open.end_session(session);
+                self.file_locks.remove_session(session);
             }
             Record::LinkablePut(file) => self.open.note_linkable(file),
             Record::Outcome { session, sequence, reply } => {
@@ -134,6 +139,7 @@ impl Tables {
                     change.unlock(&mut self.locks);
                 }
             }
+            Record::LocksPut { file, space, owner, held } => self.file_locks.put((file, space), owner, held),
             Record::ExtendedPut { file, name, value } => self.extended.put(file, name, value),
             Record::ExtendedDelete { file, name } => self.extended.remove(file, name),
             Record::TreeMark { number, entries } => self.tree.put_mark(number, entries),

@@ -3,7 +3,7 @@
 use crate::history::{Action, History, Listed, Outcome, Path, Seen};
 use crate::pattern;
 use crate::profile::Sabotage;
-use client::{Attributes, DirectoryEntry, File, FileSystem, OpenHow, Status, Timestamp};
+use client::{Attributes, DirectoryEntry, File, FileSystem, LockRange, Locker, OpenHow, Status, Timestamp};
 use reactor::Nanos;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -85,6 +85,7 @@ fn refusal(status: Status) -> Outcome {
 fn file_refusal(status: Status) -> Outcome {
     match status {
         Status::NoAttribute | Status::Exists => Outcome::Failed(status),
+        Status::WouldBlock | Status::Deadlock => Outcome::Failed(status),
         _ => Outcome::Unknown(Some(status)),
     }
 }
@@ -98,6 +99,10 @@ fn seen(attributes: &Attributes) -> Outcome {
         size: attributes.size,
         mtime: attributes.mtime,
     })
+}
+
+fn wish(owner: u64, whole: bool, range: LockRange) -> (Locker, LockRange) {
+    if whole { (Locker::Whole, LockRange::WHOLE) } else { (Locker::Process(owner), range) }
 }
 
 fn listed(entry: &DirectoryEntry) -> Listed {
@@ -219,20 +224,37 @@ impl Client {
 
     /// Performs an operation on an open file and notes it. False if the file is gone.
     pub async fn perform_on(&self, action: Action, handle: &Handle) -> bool {
+        self.perform_told(action, handle).await != Some(Status::StaleFile)
+    }
+
+    /// As `perform_on`; the status of what failed.
+    pub async fn perform_told(&self, action: Action, handle: &Handle) -> Option<Status> {
         let index = self.recorder.start(self.number, &action);
         let outcome = self.contents(&action, &handle.file).await;
         self.note_error(index, &outcome);
-        let is_there = !matches!(&outcome, Err(error) if error.status == Status::StaleFile);
-        if !is_there {
+        let status = outcome.as_ref().err().map(|error| error.status);
+        if status == Some(Status::StaleFile) {
             self.look_whether_forgotten(handle.file.id).await;
         }
         self.recorder.finish(index, outcome.unwrap_or_else(|error| file_refusal(error.status)));
-        is_there
+        status
     }
 
     async fn contents(&self, action: &Action, file: &File) -> client::Result<Outcome> {
         let file_system = &self.file_system;
         match *action {
+            Action::Lock { owner, start, end, exclusive, wait, whole, .. } => {
+                let (locker, range) = wish(owner, whole, LockRange { start, end });
+                let locked = match wait {
+                    true => file_system.lock(file, locker, range, exclusive).await,
+                    false => file_system.try_lock(file, locker, range, exclusive).await,
+                };
+                locked.map(|()| Outcome::Done)
+            }
+            Action::Unlock { owner, whole, .. } => {
+                let (locker, range) = wish(owner, whole, LockRange::WHOLE);
+                file_system.unlock(file, locker, range).await.map(|()| Outcome::Done)
+            }
             Action::SetExtended { ref name, tag, size, flags, .. } => {
                 let value = crate::check::extended::value(tag, size);
                 file_system.set_file_extended(file, name.as_bytes(), &value, flags).await.map(|()| Outcome::Done)

@@ -160,6 +160,22 @@ pub enum Action {
         file: FileId,
         size: u64,
     },
+    /// Locks a range, or the `whole` file by its description; `owner` is the number of a process, or of the open file.
+    Lock {
+        file: FileId,
+        owner: u64,
+        start: u64,
+        end: u64,
+        exclusive: bool,
+        wait: bool,
+        whole: bool,
+    },
+    /// Releases all that the owner has locked of the file.
+    Unlock {
+        file: FileId,
+        owner: u64,
+        whole: bool,
+    },
     /// The value is that of `check::extended::value`.
     SetExtended {
         file: FileId,

@@ -17,3 +17,4 @@ pub mod random;
 pub mod run;
 pub mod workload;
 pub mod workload_extended;
+pub mod workload_locks;

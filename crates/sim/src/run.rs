@@ -300,6 +300,7 @@ impl Run {
         recorder.with(|history| {
             let mut findings = check::check(&history.operations);
             let excused = failures::Excused { gone: &self.gone, forgotten: &history.forgotten };
+            findings.extend(check::locks::check(&history.operations, self.harness.profile.session_grace));
             findings.extend(failures::check(&history.operations, expected, excused));
             for finding in findings {
                 self.problems.push(describe(&finding, &history.operations));
@@ -349,6 +350,7 @@ fn is_clean(audit: &Audit, has_root: bool) -> bool {
         && audit.inodes == u64::from(has_root)
         && audit.bytes_used + audit.prepared + audit.tree_marks == 0
         && audit.open_files + audit.orphans + audit.extended == 0
+        && audit.locked + audit.lock_waiters == 0
         && audit.errors.is_empty()
 }
 

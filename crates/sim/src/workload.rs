@@ -16,7 +16,7 @@ const FILES: [&str; 4] = ["f0", "f1", "f2", "f3"];
 const NESTED: &str = "s";
 const CHILDREN: [&str; 3] = ["c0", "c1", "c2"];
 const LINKS: [&str; 2] = ["l0", "l1"];
-const LOGS: [&str; 2] = ["log0", "log1"];
+pub(crate) const LOGS: [&str; 2] = ["log0", "log1"];
 const HANDLE_COUNT_MAX: usize = 4;
 /// Most bytes of one read or write.
 const SIZE_MAX: u64 = 3 << 20;
@@ -124,7 +124,8 @@ impl Worker {
             14..32 if !self.handles.is_empty() => self.write().await,
             32..50 if !self.handles.is_empty() => self.read().await,
             50..56 if !self.handles.is_empty() => self.on_handle().await,
-            56..61 => self.append().await,
+            56..59 => self.append().await,
+            59..61 => self.on_locks().await,
             61..66 => self.list().await,
             66..74 => self.on_two_names().await,
             _ => self.on_name().await,

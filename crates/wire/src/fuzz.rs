@@ -107,5 +107,9 @@ decoders!(
     RemoveExtendedRequest,
     SynchroniseRequest,
     SynchroniseReply,
+    LockRequest,
+    LockReply,
+    AwaitLockRequest,
+    TestLockReply,
     Vec<u64>,
 );

@@ -13,6 +13,7 @@ pub mod layout;
 pub mod limits;
 pub mod messages;
 mod messages_extended;
+mod messages_locks;
 mod messages_open;
 mod messages_rights;
 mod messages_synchronise;

@@ -91,6 +91,10 @@ operations! {
     LinkOpen = 44, LEVEL_CLIENT, Metadata, true;
     CloseMany = 45, LEVEL_CLIENT, Metadata, false;
     Reclaim = 46, LEVEL_CLIENT, Metadata, false;
+    Lock = 47, LEVEL_CLIENT, Metadata, true;
+    Unlock = 48, LEVEL_CLIENT, Metadata, true;
+    TestLock = 49, LEVEL_CLIENT, Metadata, false;
+    AwaitLock = 60, LEVEL_CLIENT, Metadata, false;
     TreeLog = 53, LEVEL_CLIENT, Metadata, false;
     Announce = 64, LEVEL_COORDINATION, Metadata, false;
     ReapChunks = 65, LEVEL_PARTICIPANT, Metadata, false;

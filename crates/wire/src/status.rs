@@ -75,6 +75,8 @@ statuses! {
     TooManyOpen = 48, 24, "too many open files: close some";
     OutOfRange = 52, 34, "name or value does not fit the range or the buffer";
     ArgumentTooLarge = 53, 7, "argument too large";
+    WouldBlock = 54, 11, "the lock is held by another";
+    NoLocks = 55, 37, "no locks available";
 }
 
 impl std::fmt::Display for Status {

@@ -36,6 +36,18 @@ fn attributes() -> Attributes {
     }
 }
 
+fn wish() -> LockWish {
+    LockWish {
+        file: FileId(77),
+        space: LockSpace::Ranges,
+        kind: OwnerKind::Process,
+        owner: 5,
+        range: LockRange { start: 6, end: 7 },
+        exclusive: false,
+        ticket: 8,
+    }
+}
+
 /// One valid encoding of most messages.
 fn seeds() -> Vec<Vec<u8>> {
     let name = Name::new(b"some name").unwrap();
@@ -91,6 +103,15 @@ fn seeds() -> Vec<Vec<u8>> {
         }
         .to_bytes(),
         ErrorDetail { id: FileId(1), text: b"why" }.to_bytes(),
+        LockRequest { wish: wish(), wait: true }.to_bytes(),
+        TestLockReply {
+            held: Some(HeldLock {
+                owner: LockOwner { session: 1, kind: OwnerKind::Description, id: 2 },
+                range: LockRange::WHOLE,
+                exclusive: true,
+            }),
+        }
+        .to_bytes(),
         SetExtendedRequest {
             file: FileId(77),
             name: ExtendedName::new(b"user.some").unwrap(),

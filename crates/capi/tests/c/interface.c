@@ -1,6 +1,9 @@
 /* Every function of tabane.h: what it does and how it fails. */
+#define _GNU_SOURCE
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/xattr.h>
+#include <unistd.h>
 #include <tabane.h>
 
 #include "check.h"
@@ -235,6 +238,53 @@ static void extended(void) {
     FAILS(tabane_fgetxattr(fd, "user.a", place, 100), EBADF);
 }
 
+static struct flock lock_of(short type, off_t start, off_t len) {
+    return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = start, .l_len = len};
+}
+
+static void locks(void) {
+    int one = tabane_open("/d/file", O_RDWR, 0), two = tabane_open("/d/file", O_RDWR, 0);
+    CHECK(tabane_flock(one, LOCK_SH) == 0 && tabane_flock(two, LOCK_SH | LOCK_NB) == 0);
+    FAILS(tabane_flock(one, LOCK_EX | LOCK_NB), EWOULDBLOCK);
+    CHECK(tabane_flock(two, LOCK_UN) == 0 && tabane_flock(one, LOCK_EX) == 0);
+    FAILS(tabane_flock(two, LOCK_SH | LOCK_NB), EWOULDBLOCK);
+    FAILS(tabane_flock(two, 77), EINVAL);
+
+    struct flock lock = lock_of(F_WRLCK, 10, 10);
+    CHECK(tabane_fcntl_lock(one, F_OFD_SETLK, &lock) == 0);
+    FAILS(tabane_fcntl_lock(two, F_OFD_SETLK, &lock), EAGAIN);
+    lock = lock_of(F_UNLCK, 12, 2);
+    CHECK(tabane_fcntl_lock(one, F_OFD_SETLK, &lock) == 0);
+    lock = lock_of(F_RDLCK, 12, 0);
+    CHECK(tabane_fcntl_lock(two, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_WRLCK && lock.l_pid == -1);
+    CHECK(lock.l_start == 14 && lock.l_len == 6);
+    lock = lock_of(F_RDLCK, 12, 2);
+    CHECK(tabane_fcntl_lock(two, F_OFD_SETLKW, &lock) == 0);
+    lock = lock_of(F_RDLCK, 100, -10);
+    CHECK(tabane_fcntl_lock(one, F_SETLKW, &lock) == 0 && tabane_fcntl_lock(two, F_SETLK, &lock) == 0);
+    lock = lock_of(F_WRLCK, 0, 0);
+    lock.l_start = 80;
+    CHECK(tabane_fcntl_lock(two, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_RDLCK && lock.l_pid == getpid());
+    CHECK(lock.l_start == 90 && lock.l_len == 10);
+    lock = lock_of(F_RDLCK, 5, -6);
+    FAILS(tabane_fcntl_lock(one, F_SETLK, &lock), EINVAL);
+    lock = lock_of(F_RDLCK, 5, 1);
+    FAILS(tabane_fcntl_lock(one, F_GETFD, &lock), EINVAL);
+    FAILS(tabane_fcntl_lock(one, F_SETLK, NULL), EINVAL);
+
+    int reader = tabane_open("/d/file", O_RDONLY, 0);
+    lock = lock_of(F_WRLCK, 200, 1);
+    FAILS(tabane_fcntl_lock(reader, F_SETLK, &lock), EBADF);
+    /* Closing any descriptor of the file releases what the process has locked; what another one owns stays. */
+    CHECK(tabane_close(reader) == 0);
+    lock = lock_of(F_WRLCK, 90, 10);
+    CHECK(tabane_fcntl_lock(two, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK);
+    CHECK(tabane_close(one) == 0 && tabane_flock(two, LOCK_EX | LOCK_NB) == 0);
+    lock = lock_of(F_WRLCK, 0, 0);
+    CHECK(tabane_fcntl_lock(two, F_OFD_SETLK, &lock) == 0 && tabane_close(two) == 0);
+    FAILS(tabane_flock(two, LOCK_EX), EBADF);
+}
+
 int main(void) {
     CHECK(tabane_initialized() == 0);
     FAILS(tabane_mkdir("/d", 0755), ESHUTDOWN);
@@ -246,6 +296,7 @@ int main(void) {
     files();
     attributes();
     extended();
+    locks();
     directories();
     CHECK(tabane_term() == 0 && tabane_initialized() == 0);
     CHECK(tabane_init(NULL) == 0);

@@ -7,6 +7,7 @@ mod attributes;
 mod close;
 mod data;
 mod extended;
+mod file_locks;
 mod listing;
 mod lookup;
 mod make;
@@ -27,6 +28,7 @@ mod unlink;
 pub use close::reopened;
 pub use data::{WriteEnd, read, write};
 pub use extended::{get_extended, list_extended, set_extended};
+pub use file_locks::{after_release, await_lock, forget_listeners};
 pub use listing::{LISTING_BYTES_MAX, read_directory, removal_under_way, wait_for_names};
 pub use prepare::watch;
 pub use rename::drive_names;
@@ -100,6 +102,10 @@ pub fn handle(
         Operation::ResolvePrepared => prepare::resolve_prepared(core, caller, params),
         Operation::Synchronise => synchronise::synchronise(core, params, reply),
         Operation::AskDecision => prepare::ask_decision(core, caller, params, reply),
+        Operation::Lock => file_locks::lock(core, caller, params, reply),
+        Operation::Unlock => file_locks::unlock(core, caller, params),
+        Operation::TestLock => file_locks::test_lock(core, caller, params, reply),
+        Operation::AwaitLock => unreachable!("who waits for a lock is parked"),
         Operation::RemoveAttribute => extended::remove_extended(core, caller, params),
         Operation::GetAttribute | Operation::SetAttribute | Operation::ListAttributes => {
             unreachable!("requests with bodies have handlers of their own")

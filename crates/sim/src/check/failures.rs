@@ -57,6 +57,7 @@ fn check_one(operation: &Operation, expected: Expected, excused: Excused<'_>) ->
             None
         }
         Status::Invalid | Status::NotPermitted if operation.pair().is_some() => None,
+        Status::WouldBlock | Status::Deadlock if matches!(operation.action, Action::Lock { .. }) => None,
         Status::Exists | Status::NoAttribute if is_extended(&operation.action) => None,
         Status::Invalid if matches!(operation.action, Action::ReadLink { .. }) => None,
         Status::StaleFile if uses_handle(&operation.action) => {
@@ -77,6 +78,8 @@ fn uses_handle(action: &Action) -> bool {
             | Action::StatFile { .. }
             | Action::TruncateFile { .. }
             | Action::LinkOpen { .. }
+            | Action::Lock { .. }
+            | Action::Unlock { .. }
             | Action::SetExtended { .. }
             | Action::GetExtended { .. }
             | Action::ListExtended { .. }
@@ -92,6 +95,10 @@ fn is_extended(action: &Action) -> bool {
 fn silent(operation: &Operation, expected: Expected, gone: &BTreeSet<u32>) -> Option<String> {
     if operation.ended_at == Nanos::MAX {
         return (!gone.contains(&operation.client)).then(|| "no word ever came".to_owned());
+    }
+    if matches!(operation.action, Action::Lock { wait: true, .. }) {
+        // As long as others hold it.
+        return None;
     }
     let duration = operation.ended_at - operation.started_at;
     let seconds = |time: Nanos| time as f64 / 1e9;

@@ -6,6 +6,7 @@ pub mod extended;
 pub mod failures;
 pub mod files;
 pub mod listings;
+pub mod locks;
 pub mod names;
 pub mod rights;
 pub mod sizes;

@@ -1,0 +1,270 @@
+//! Locks of files: Lock, AwaitLock, TestLock, Unlock, at the file's home; and whose turn it is when something was released.
+//!
+//! A lock that has to be waited for is put into a queue and answered at once, so that it holds up neither the session's
+//! sequences nor one of the places for requests under way; AwaitLock, which changes nothing, is answered when it is granted.
+//!
+//! Invariants
+//! 1. What is granted is journalled, all of an owner's ranges in the file at once, before anybody is told.
+//! 2. After each change of what is held or who waits, nobody waits whose turn it is (`grant_turns`), except while the
+//!    journal is full.
+
+use super::Step;
+use crate::core::{Caller, Core};
+use crate::failure::Failure;
+use crate::file_locks::queue::{WAITERS_MAX, WAITERS_OF_SESSION_MAX, Waiter};
+use crate::file_locks::ranges::{Range, changed};
+use crate::file_locks::{Key, RANGES_MAX, RANGES_OF_OWNER_MAX, RANGES_OF_SESSION_MAX};
+use crate::records::Record;
+use crate::service::{Parked, finish};
+use reactor::Class;
+use std::rc::Rc;
+use wire::messages::{
+    AwaitLockRequest, HeldLock, LockOwner, LockRange, LockReply, LockRequest, LockSpace, LockState, LockWish,
+    OwnerKind, TestLockReply, TestLockRequest, UnlockRequest,
+};
+use wire::{Decode, Encode, Kind, Status};
+
+/// A wish as the tables know it.
+struct Wanted {
+    key: Key,
+    owner: LockOwner,
+    range: Range,
+    ticket: u64,
+}
+
+fn wanted(core: &Core, caller: &Caller, wish: &LockWish) -> Result<Wanted, Failure> {
+    core.check_home(wish.file)?;
+    let is_whole = wish.kind == OwnerKind::Description && wish.range == LockRange::WHOLE;
+    if wish.ticket == 0 || (wish.space == LockSpace::Whole && !is_whole) {
+        return Err(Failure::with_text(Status::Invalid, "a lock of a whole file is one of an open file description"));
+    }
+    Ok(Wanted {
+        key: (wish.file, wish.space),
+        owner: LockOwner { session: caller.peer.session, kind: wish.kind, id: wish.owner },
+        range: Range { start: wish.range.start, end: wish.range.end, exclusive: wish.exclusive },
+        ticket: wish.ticket,
+    })
+}
+
+fn check_file(core: &Core, wanted: &Wanted) -> Result<(), Failure> {
+    let tables = core.tables.borrow();
+    match tables.inodes.get(wanted.key.0).map(|inode| inode.attributes.kind) {
+        None => Err(Failure::new(Status::StaleFile, wanted.key.0)),
+        Some(Kind::Symlink) => Err(Status::Invalid.into()),
+        Some(_) => Ok(()),
+    }
+}
+
+/// What the owner holds once the wish is granted, or undone. Errors: `NoLocks` beyond the bounds.
+fn after(core: &Core, wanted: &Wanted, lock: bool) -> Result<Vec<Range>, Status> {
+    let tables = core.tables.borrow();
+    let locks = &tables.file_locks;
+    let held = locks.held(wanted.key, &wanted.owner);
+    let after = changed(held, &wanted.range, lock);
+    let more = after.len().saturating_sub(held.len());
+    let fits = after.len() <= RANGES_OF_OWNER_MAX
+        && locks.count_of_session(wanted.owner.session) + more <= RANGES_OF_SESSION_MAX
+        && locks.count() + more <= RANGES_MAX;
+    if more == 0 || fits { Ok(after) } else { Err(Status::NoLocks) }
+}
+
+fn must_wait(core: &Core, wanted: &Wanted, before: usize) -> bool {
+    let tables = core.tables.borrow();
+    core.lock_queues.borrow().must_wait(&tables.file_locks, wanted.key, &wanted.owner, &wanted.range, before)
+}
+
+fn holds(core: &Core, wanted: &Wanted) -> bool {
+    let tables = core.tables.borrow();
+    tables.file_locks.table(wanted.key).is_some_and(|table| table.covers(&wanted.owner, &wanted.range))
+}
+
+pub fn lock(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+    let request = LockRequest::from_bytes(params)?;
+    let wanted = wanted(core, caller, &request.wish)?;
+    check_file(core, &wanted)?;
+    // Who does not wait looks at what is held alone.
+    let queued_before = if request.wait { usize::MAX } else { 0 };
+    if !must_wait(core, &wanted, queued_before) {
+        let held = after(core, &wanted, true)?;
+        LockReply { state: LockState::Granted }.encode(reply);
+        core.change([put(&wanted, held), caller.outcome(reply)])?;
+        grant_turns(core);
+        return Ok(Step::Done);
+    }
+    if !request.wait {
+        return Err(Status::WouldBlock.into());
+    }
+    let state = wait_in_queue(core, caller, &wanted)?;
+    LockReply { state }.encode(reply);
+    Ok(Step::Done)
+}
+
+fn put(wanted: &Wanted, held: Vec<Range>) -> Record<'static> {
+    let (file, space) = wanted.key;
+    Record::LocksPut { file, space, owner: wanted.owner, held }
+}
+
+/// Puts a request into the queue, unless it may be granted after all once it is there.
+fn wait_in_queue(core: &Rc<Core>, caller: &Caller, wanted: &Wanted) -> Result<LockState, Failure> {
+    let session = wanted.owner.session;
+    if core.lock_queues.borrow_mut().find(wanted.key, session, wanted.ticket).is_some() {
+        return Ok(LockState::Waiting);
+    }
+    {
+        let queues = core.lock_queues.borrow();
+        if queues.count() >= WAITERS_MAX || queues.count_of_session(session) >= WAITERS_OF_SESSION_MAX {
+            return Err(Failure::with_text(Status::NoLocks, "too many requests wait for locks already"));
+        }
+    }
+    let has_other_mode = !core.tables.borrow().file_locks.held(wanted.key, &wanted.owner).is_empty();
+    if wanted.key.1 == LockSpace::Whole && has_other_mode {
+        // As flock(2): a change of mode that has to wait lets go first, or two that share would wait for each other.
+        core.change([put(wanted, Vec::new()), caller.outcome(&LockReply { state: LockState::Waiting }.to_bytes())])?;
+    }
+    let waiter = Waiter { owner: wanted.owner, range: wanted.range, ticket: wanted.ticket, listener: None };
+    core.lock_queues.borrow_mut().push(wanted.key, waiter);
+    grant_turns(core);
+    if core.lock_queues.borrow_mut().find(wanted.key, session, wanted.ticket).is_none() {
+        return if holds(core, wanted) { Ok(LockState::Granted) } else { Err(Status::NoLocks.into()) };
+    }
+    let is_deadlock = {
+        let tables = core.tables.borrow();
+        let queues = core.lock_queues.borrow();
+        queues.is_deadlock(&tables.file_locks, wanted.key, &wanted.owner, &wanted.range)
+    };
+    if is_deadlock {
+        core.lock_queues.borrow_mut().remove(wanted.key, session, wanted.ticket);
+        grant_turns(core);
+        return Err(Status::Deadlock.into());
+    }
+    Ok(LockState::Waiting)
+}
+
+/// Answers when a request that is in the queue was granted; at once when it is not there.
+pub fn await_lock(core: &Rc<Core>, parked: Parked) {
+    match try_await(core, &parked) {
+        Ok(None) => {}
+        Ok(Some(state)) => return finish(core, parked, Ok(&LockReply { state }.to_bytes())),
+        Err(failure) => return finish(core, parked, Err(&failure)),
+    }
+    let Ok(request) = AwaitLockRequest::from_bytes(&parked.incoming.params) else { return };
+    let key = (request.wish.file, request.wish.space);
+    let earlier = {
+        let mut queues = core.lock_queues.borrow_mut();
+        let waiter = queues.find(key, parked.caller.peer.session, request.wish.ticket);
+        waiter.and_then(|waiter| waiter.listener.replace(parked))
+    };
+    earlier.into_iter().for_each(|earlier| dismiss(core, earlier));
+}
+
+/// `None` when the request waits.
+fn try_await(core: &Core, parked: &Parked) -> Result<Option<LockState>, Failure> {
+    let request = AwaitLockRequest::from_bytes(&parked.incoming.params)?;
+    let wanted = wanted(core, &parked.caller, &request.wish)?;
+    check_file(core, &wanted)?;
+    if core.lock_queues.borrow_mut().find(wanted.key, wanted.owner.session, wanted.ticket).is_some() {
+        return Ok(None);
+    }
+    Ok(Some(if holds(core, &wanted) { LockState::Granted } else { LockState::Unknown }))
+}
+
+fn dismiss(core: &Core, parked: Parked) {
+    let failure = Failure::with_text(Status::TimedOut, "nobody waits for the lock over this connection any more");
+    finish(core, parked, Err(&failure));
+}
+
+pub fn test_lock(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+    let wanted = wanted(core, caller, &TestLockRequest::from_bytes(params)?.wish)?;
+    check_file(core, &wanted)?;
+    let tables = core.tables.borrow();
+    let table = tables.file_locks.table(wanted.key);
+    let first =
+        table.and_then(|table| table.conflicts(&wanted.owner, &wanted.range).min_by_key(|(_, held)| held.start));
+    let held = first.map(|(owner, held)| HeldLock {
+        owner: *owner,
+        range: LockRange { start: held.start, end: held.end },
+        exclusive: held.exclusive,
+    });
+    TestLockReply { held }.encode(reply);
+    Ok(Step::Done)
+}
+
+/// Takes a request out of the queue; one that is not there any more, or never was, means what is held.
+pub fn unlock(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+    let wanted = wanted(core, caller, &UnlockRequest::from_bytes(params)?.wish)?;
+    let waiter = core.lock_queues.borrow_mut().remove(wanted.key, wanted.owner.session, wanted.ticket);
+    if let Some(waiter) = waiter {
+        // Journalled although nothing of it is: sent again after a restart, it must not release what is held.
+        let journalled = core.change([caller.outcome(&[])]);
+        waiter.listener.into_iter().for_each(|listener| dismiss(core, listener));
+        grant_turns(core);
+        return journalled.map(|()| Step::Done);
+    }
+    let is_held = {
+        let tables = core.tables.borrow();
+        tables.file_locks.held(wanted.key, &wanted.owner).iter().any(|held| held.overlaps(&wanted.range))
+    };
+    if is_held {
+        let held = after(core, &wanted, false)?;
+        core.change([put(&wanted, held), caller.outcome(&[])])?;
+        grant_turns(core);
+    }
+    Ok(Step::Done)
+}
+
+/// Grants whatever may be granted now.
+fn grant_turns(core: &Rc<Core>) {
+    if core.tables.borrow_mut().file_locks.take_released() {
+        end_stale_waiters(core);
+    }
+    if core.lock_queues.borrow().is_empty() {
+        return;
+    }
+    while !core.is_journal_low() {
+        let next = core.lock_queues.borrow().next_turn(&core.tables.borrow().file_locks);
+        let Some((key, session, ticket)) = next else { return };
+        let waiter = core.lock_queues.borrow_mut().remove(key, session, ticket);
+        let Some(waiter) = waiter else { unreachable!("whose turn it is waits") };
+        let wanted = Wanted { key, owner: waiter.owner, range: waiter.range, ticket };
+        let granted = check_file(core, &wanted).and_then(|()| Ok(after(core, &wanted, true)?));
+        let granted = granted.and_then(|held| core.change([put(&wanted, held)]));
+        if let Some(listener) = waiter.listener {
+            let reply = granted.map(|()| LockReply { state: LockState::Granted }.to_bytes());
+            finish(core, listener, reply.as_ref().map(Vec::as_slice));
+        }
+    }
+    let core = core.clone();
+    core.reactor.clone().spawn(Class::Metadata, async move {
+        core.checkpoints.finished().wait().await;
+        grant_turns(&core);
+    });
+}
+
+/// Locks went with their sessions or files: others may have got their turn.
+pub fn after_release(core: &Rc<Core>) {
+    let core = core.clone();
+    core.reactor.clone().spawn(Class::Metadata, async move { grant_turns(&core) });
+}
+
+/// Those whose session or file is gone wait no longer.
+fn end_stale_waiters(core: &Core) {
+    let gone = {
+        let tables = core.tables.borrow();
+        core.lock_queues.borrow_mut().remove_where(|(file, _), waiter| {
+            tables.inodes.get(file).is_none() || !tables.sessions.is_known(waiter.owner.session)
+        })
+    };
+    let failure = Failure::with_text(Status::StaleFile, "the file is gone");
+    for waiter in gone {
+        waiter.listener.into_iter().for_each(|listener| finish(core, listener, Err(&failure)));
+    }
+}
+
+/// Forgets who listened over a connection that ended; they wait on and may ask again.
+pub fn forget_listeners(core: &Core, connection: u64) {
+    if core.lock_queues.borrow().is_empty() {
+        return;
+    }
+    let gone = core.lock_queues.borrow_mut().take_listeners(|parked| parked.caller.peer.connection == connection);
+    gone.into_iter().for_each(|parked| dismiss(core, parked));
+}

@@ -1,0 +1,295 @@
+//! Locks of files, each story by itself: holders that die, servers that die, and who comes next.
+
+use client::{FileSystem, LockRange, Locker, OpenHow, Status};
+use reactor::Class;
+use reactor::sim::CrashKind;
+use sim::harness::{Harness, SimClient};
+use sim::profile::{Profile, SECOND, Wishes};
+use std::cell::RefCell;
+use std::future::Future;
+use std::rc::Rc;
+
+const MILLISECOND: u64 = SECOND / 1000;
+const GRACE: u64 = 5 * SECOND;
+
+type Cell<T> = Rc<RefCell<Option<T>>>;
+
+fn cluster(seed: u64) -> Harness {
+    let wishes = Wishes { no_faults: true, servers: Some(2), ..Wishes::default() };
+    let mut profile = Profile::new(seed, &wishes);
+    profile.session_grace = GRACE;
+    profile.client_timeout = 20 * SECOND;
+    profile.latency = (100_000, 100_000);
+    let harness = Harness::new(&profile, false);
+    harness.wait_for_servers(60 * SECOND).expect("servers start");
+    harness
+}
+
+fn start<T: 'static, F: Future<Output = T> + 'static>(
+    harness: &Harness,
+    client: &SimClient,
+    work: impl FnOnce(FileSystem) -> F,
+) -> Cell<T> {
+    let told = Cell::default();
+    let (future, place) = (work(client.client.file_system.clone()), told.clone());
+    harness.world.reactor(client.node).spawn(Class::Metadata, async move {
+        let value = future.await;
+        place.replace(Some(value));
+    });
+    told
+}
+
+fn wait<T>(harness: &Harness, told: &Cell<T>) -> T {
+    assert!(harness.world.run_until(|| told.borrow().is_some(), 600 * SECOND), "it never ends");
+    told.borrow_mut().take().expect("it has ended")
+}
+
+fn run<T: 'static, F: Future<Output = T> + 'static>(
+    harness: &Harness,
+    client: &SimClient,
+    work: impl FnOnce(FileSystem) -> F,
+) -> T {
+    let told = start(harness, client, work);
+    wait(harness, &told)
+}
+
+async fn open(fs: &FileSystem) -> client::File {
+    let how = OpenHow { create: true, ..OpenHow::reading_and_writing() };
+    fs.open(b"/f", &how).await.expect("open")
+}
+
+fn range(start: u64, end: u64) -> LockRange {
+    LockRange { start, end }
+}
+
+/// Starts a client that locks all of the file; the future ends when it has it.
+fn locking(harness: &Harness, client: &SimClient, locker: Locker) -> Cell<client::Result<client::File>> {
+    start(harness, client, async move |fs| {
+        let file = open(&fs).await;
+        fs.lock(&file, locker, LockRange::WHOLE, true).await.map(|()| file)
+    })
+}
+
+fn home(harness: &Harness, file: &client::File) -> u32 {
+    harness.cluster.home_of(file.id).expect("a home")
+}
+
+/// Goal: when the holder of a lock dies, who waits gets it after the grace time, not before; for each kind of lock.
+#[test]
+fn holder_is_killed() {
+    for locker in [Locker::Whole, Locker::Description, Locker::Process(7)] {
+        let harness = cluster(1);
+        let (holder, waiter) = (harness.add_client(), harness.add_client());
+        let held = locking(&harness, &holder, locker);
+        wait(&harness, &held).expect("nobody has it");
+        let second = locking(&harness, &waiter, locker);
+        harness.world.run_for(SECOND);
+        harness.world.crash(holder.node, CrashKind::Kill);
+        harness.world.run_for(GRACE - 500 * MILLISECOND);
+        assert!(second.borrow().is_none(), "{locker:?}: the session may still come back");
+        wait(&harness, &second).expect("the session is forgotten");
+    }
+}
+
+/// Goal: a lock survives its server: it is still held, waiters still wait, and both go on without being told.
+#[test]
+fn server_is_killed() {
+    for locker in [Locker::Whole, Locker::Description, Locker::Process(7)] {
+        let harness = cluster(2);
+        let (holder, waiter, other) = (harness.add_client(), harness.add_client(), harness.add_client());
+        let held = locking(&harness, &holder, locker);
+        let file = wait(&harness, &held).expect("nobody has it");
+        let second = locking(&harness, &waiter, locker);
+        harness.world.run_for(SECOND);
+        let server = home(&harness, &file);
+        harness.kill(server);
+        harness.restart(server);
+        harness.wait_for_servers(60 * SECOND).expect("the server comes back");
+        let refused = run(&harness, &other, async move |fs| {
+            let file = open(&fs).await;
+            fs.try_lock(&file, locker, LockRange::WHOLE, false).await.expect_err("it is held").status
+        });
+        assert_eq!(refused, Status::WouldBlock, "{locker:?}");
+        harness.world.run_for(SECOND);
+        assert!(second.borrow().is_none(), "{locker:?}: it is still held");
+        run(&harness, &holder, async move |fs| fs.unlock(&file, locker, LockRange::WHOLE).await).expect("unlocked");
+        wait(&harness, &second).expect("it is free");
+    }
+}
+
+/// Goal: whoever comes first is granted first, and a large range is not starved by small ones.
+/// Method: while one has a byte, one asks for everything, then ten ask for the bytes that are free; they get them after it.
+#[test]
+fn in_order() {
+    let harness = cluster(3);
+    let holder = harness.add_client();
+    let file = run(&harness, &holder, async |fs| {
+        let file = open(&fs).await;
+        fs.lock(&file, Locker::Process(1), range(0, 1), true).await.expect("nobody has it");
+        file
+    });
+    let order = Rc::new(RefCell::new(Vec::new()));
+    let mut stories = Vec::new();
+    for number in 0..11 {
+        let client = harness.add_client();
+        let order = order.clone();
+        stories.push(start(&harness, &client, async move |fs| {
+            let file = open(&fs).await;
+            let wanted = if number == 0 { LockRange::WHOLE } else { range(number, number + 1) };
+            fs.lock(&file, Locker::Process(1), wanted, true).await.expect("in the end");
+            order.borrow_mut().push(number);
+            fs.reactor().sleep(10 * MILLISECOND).await;
+            fs.close_as(&file, 1).await;
+        }));
+        harness.world.run_for(5 * MILLISECOND);
+    }
+    assert!(order.borrow().is_empty());
+    run(&harness, &holder, async move |fs| fs.close_as(&file, 1).await);
+    stories.iter().for_each(|story| wait(&harness, story));
+    let order = order.borrow();
+    assert_eq!((order[0], order.len()), (0, 11), "{order:?}");
+}
+
+/// Goal: processes that would wait for each other are told so; the others go on.
+#[test]
+fn deadlock() {
+    let harness = cluster(4);
+    let (one, two) = (harness.add_client(), harness.add_client());
+    let lock = async |fs: &FileSystem, process, at| {
+        let file = open(fs).await;
+        fs.lock(&file, Locker::Process(process), range(at, at + 1), true).await.map(|()| file)
+    };
+    run(&harness, &one, async move |fs| lock(&fs, 1, 0).await.map(drop)).expect("free");
+    let file = run(&harness, &two, async move |fs| lock(&fs, 2, 1).await).expect("free");
+    let waits = start(&harness, &one, async move |fs| lock(&fs, 1, 1).await.map(drop));
+    harness.world.run_for(SECOND);
+    let closing = run(&harness, &two, async move |fs| lock(&fs, 2, 0).await.map(drop)).expect_err("a cycle");
+    assert_eq!(closing.status, Status::Deadlock);
+    assert!(waits.borrow().is_none());
+    run(&harness, &two, async move |fs| fs.close_as(&file, 2).await);
+    wait(&harness, &waits).expect("it is free");
+}
+
+/// Goal: a lock that nobody wants any more is neither waited for nor kept.
+/// Method: the future of a waiting lock is dropped, before it is granted, at each of many moments around the grant.
+#[test]
+fn given_up() {
+    for step in 0..40 {
+        let harness = cluster(5);
+        let (holder, waiter, third) = (harness.add_client(), harness.add_client(), harness.add_client());
+        let held = locking(&harness, &holder, Locker::Process(1));
+        let file = wait(&harness, &held).expect("nobody has it");
+        let gives_up = start(&harness, &waiter, async move |fs| {
+            let file = open(&fs).await;
+            let lock = fs.lock(&file, Locker::Process(1), LockRange::WHOLE, true);
+            let sleep = fs.reactor().sleep(5 * MILLISECOND + step * 20_000);
+            let (mut lock, mut sleep) = (Box::pin(lock), Box::pin(sleep));
+            std::future::poll_fn(|context| {
+                let done = lock.as_mut().poll(context).is_ready();
+                if done || sleep.as_mut().poll(context).is_ready() {
+                    std::task::Poll::Ready(done)
+                } else {
+                    std::task::Poll::Pending
+                }
+            })
+            .await
+        });
+        let released = start(&harness, &holder, async move |fs| {
+            fs.reactor().sleep(5 * MILLISECOND).await;
+            fs.unlock(&file, Locker::Process(1), LockRange::WHOLE).await
+        });
+        let has_it = wait(&harness, &gives_up);
+        wait(&harness, &released).expect("unlocked");
+        let third = locking(&harness, &third, Locker::Process(1));
+        if has_it {
+            harness.world.run_for(SECOND);
+            assert!(third.borrow().is_none(), "step {step}: the second has it");
+        } else {
+            wait(&harness, &third).expect("nobody wants it any more");
+        }
+    }
+}
+
+/// Goal: exclusion and exactly once at every step: whatever breaks while locks are taken, waited for and released, two never
+/// have one at once, nobody waits for ever, and nothing is left.
+/// Method: two clients take turns at a lock; at each of many moments the server is killed, the connections are cut, or the
+/// one client dies; then the other has to get through.
+#[test]
+fn at_every_step() {
+    for fault in 0..3 {
+        for step in 0..30u64 {
+            let mut harness = cluster(6);
+            let (one, two) = (harness.add_client(), harness.add_client());
+            let file = run(&harness, &one, async |fs| open(&fs).await);
+            let server = home(&harness, &file);
+            let inside = Rc::new(std::cell::Cell::new(0u32));
+            let turns = |client: &SimClient, process: u64| {
+                let inside = inside.clone();
+                start(&harness, client, async move |fs| {
+                    let file = open(&fs).await;
+                    for _ in 0..6 {
+                        fs.lock(&file, Locker::Process(process), range(0, 10), true).await.expect("locked");
+                        assert_eq!(inside.replace(1), 0, "fault {fault} step {step}: two are inside");
+                        fs.reactor().sleep(200_000).await;
+                        inside.set(0);
+                        fs.unlock(&file, Locker::Process(process), LockRange::WHOLE).await.expect("unlocked");
+                    }
+                    fs.close_as(&file, process).await;
+                })
+            };
+            let (first, second) = (turns(&one, 1), turns(&two, 2));
+            harness.world.run_for(300_000 + step * 130_000);
+            match fault {
+                0 => {
+                    harness.kill(server);
+                    harness.restart(server);
+                    harness.wait_for_servers(60 * SECOND).expect("the server comes back");
+                }
+                1 => {
+                    harness.world.cut(one.node, harness.node(server));
+                    harness.world.cut(two.node, harness.node(server));
+                }
+                _ => {
+                    harness.world.crash(one.node, CrashKind::Kill);
+                    // Whether it was inside or not, it is not any more.
+                    inside.set(0);
+                }
+            }
+            if fault != 2 {
+                wait(&harness, &first);
+            }
+            wait(&harness, &second);
+            let locked = |harness: &Harness| {
+                harness.audits().iter().map(|(_, audit)| audit.locked + audit.lock_waiters).sum::<u64>()
+            };
+            harness.world.run_for(2 * GRACE);
+            assert_eq!(locked(&harness), 0, "fault {fault} step {step}: locks are left");
+            let _ = &mut harness;
+        }
+    }
+}
+
+/// Goal: unlocking gets through however many of the same client wait, and one more than may wait is told so.
+#[test]
+fn many_waiters_of_one_client() {
+    let harness = cluster(7);
+    let client = harness.add_client();
+    let file = run(&harness, &client, async |fs| {
+        let file = open(&fs).await;
+        fs.lock(&file, Locker::Process(0), LockRange::WHOLE, true).await.expect("nobody has it");
+        file
+    });
+    let waiting: Vec<_> = (1..=32).map(|process| locking(&harness, &client, Locker::Process(process))).collect();
+    harness.world.run_for(SECOND);
+    let refused = run(&harness, &client, async |fs| {
+        let file = open(&fs).await;
+        fs.lock(&file, Locker::Process(99), LockRange::WHOLE, true).await.expect_err("too many").status
+    });
+    assert_eq!(refused, Status::NoLocks);
+    run(&harness, &client, async move |fs| fs.unlock(&file, Locker::Process(0), LockRange::WHOLE).await)
+        .expect("unlocked");
+    for (index, story) in waiting.iter().enumerate() {
+        let file = wait(&harness, story).expect("its turn");
+        run(&harness, &client, async move |fs| fs.close_as(&file, index as u64 + 1).await);
+    }
+}
