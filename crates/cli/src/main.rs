@@ -8,7 +8,6 @@ mod commands;
 mod copy;
 mod down;
 mod failure;
-mod glob;
 mod help;
 mod launch;
 mod mode;

@@ -39,6 +39,35 @@ pub fn shown(path: &[u8]) -> Cow<'_, [u8]> {
     if path.starts_with(b"/") { Cow::Borrowed(path) } else { Cow::Owned([b"/", path].concat()) }
 }
 
+/// A name for a terminal: with control characters quoted as ls(1) does, for these could tell the terminal anything.
+pub fn visible(name: &[u8]) -> Cow<'_, [u8]> {
+    if !name.iter().any(u8::is_ascii_control) {
+        return Cow::Borrowed(name);
+    }
+    let mut quoted = b"'".to_vec();
+    for part in name.chunk_by(|left, right| left.is_ascii_control() == right.is_ascii_control()) {
+        if !part[0].is_ascii_control() {
+            part.iter().for_each(|byte| match byte {
+                b'\'' => quoted.extend_from_slice(b"'\\''"),
+                _ => quoted.push(*byte),
+            });
+            continue;
+        }
+        quoted.extend_from_slice(b"'$'");
+        for byte in part {
+            match byte {
+                b'\n' => quoted.extend_from_slice(b"\\n"),
+                b'\t' => quoted.extend_from_slice(b"\\t"),
+                b'\r' => quoted.extend_from_slice(b"\\r"),
+                _ => quoted.extend_from_slice(format!("\\{byte:03o}").as_bytes()),
+            }
+        }
+        quoted.extend_from_slice(b"''");
+    }
+    quoted.push(b'\'');
+    Cow::Owned(quoted)
+}
+
 /// The last component of a path; `None` for the root, `.` and `..`, which name no entry.
 pub fn base_name(path: &[u8]) -> Option<&[u8]> {
     let name = path.split(|byte| *byte == b'/').rfind(|component| !component.is_empty())?;
@@ -48,6 +77,15 @@ pub fn base_name(path: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: control characters never reach a terminal, other names do as they are; a shell reads what is shown as the name.
+    #[test]
+    fn control_characters() {
+        assert_eq!(visible(b"it's plain"), b"it's plain".as_slice());
+        assert_eq!(visible(b"a\nb"), b"'a'$'\\n''b'".as_slice());
+        assert_eq!(visible(b"\x1b[2J'"), b"''$'\\033''[2J'\\'''".as_slice());
+        assert_eq!(visible(b"a\x7f"), b"'a'$'\\177'''".as_slice());
+    }
 
     /// Goal: the colon tells the sides apart, and last components are found behind slashes.
     #[test]

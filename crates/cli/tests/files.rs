@@ -181,6 +181,12 @@ fn find_agrees_with_find() {
         &["-type", "f", "-size", "3901c"],
         &["-type", "f", "-size", "-2"],
         &["-newer", "tree/one", "-type", "f"],
+        &["-maxdepth", "1"],
+        &["-mindepth", "2", "-iname", "F*"],
+        &["-path", "*/many/*1*"],
+        &["-empty", "-type", "f"],
+        &["-perm", "-600", "-mtime", "-1"],
+        &["-type", "d", "-links", "2"],
     ];
     for condition in conditions {
         let sorted = |text: String| {
@@ -195,6 +201,14 @@ fn find_agrees_with_find() {
         assert_eq!(sorted(ours), sorted(String::from_utf8(theirs.stdout).unwrap()), "{condition:?}");
     }
     assert_eq!(ground.run(&["find", "/tree/many", "--type", "f", "--count"]), "200\n");
+    assert_eq!(ground.run(&["find", "/tree/many", "-type", "f", "-name", "*", "-mindepth", "1", "-count"]), "200\n");
+    assert!(ground.fail(2, &["find", "/", "-perm", "u+w"]).contains("octal"));
+    assert!(ground.fail(2, &["find", "/", "-nme", "x"]).contains("-name"));
+    let mut theirs = std::process::Command::new("find");
+    theirs.args(["tree", "!", "-type", "d", "-printf", "%s\n"]).current_dir(&ground.path);
+    let sizes = String::from_utf8(theirs.output().unwrap().stdout).unwrap();
+    let total: u64 = sizes.lines().map(|size| size.parse::<u64>().unwrap()).sum();
+    assert_eq!(ground.run(&["du", "-sb", "/tree"]), format!("{total}\t/tree\n"));
     assert!(ground.fail(1, &["find", "/nowhere"]).contains("find: /nowhere: no such file or directory"));
 }
 

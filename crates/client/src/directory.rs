@@ -19,7 +19,7 @@ const PAGE_SIZE: u32 = 128 << 10;
 const _: () = assert!(PAGE_SIZE <= LISTING_PAGE_SIZE_MAX);
 
 /// Entries whose attributes are fetched at the same time.
-const COMPLETE_COUNT_MAX: usize = 64;
+pub(crate) const COMPLETE_COUNT_MAX: usize = 64;
 
 /// One name in a directory.
 #[derive(Debug, Clone, PartialEq)]
@@ -216,7 +216,7 @@ impl FileSystem {
     }
 
     /// The id of a directory that the caller may list.
-    async fn listable(&self, path: &[u8]) -> Result<Rc<Directory>> {
+    pub(crate) async fn listable(&self, path: &[u8]) -> Result<Rc<Directory>> {
         let open = async |target: &Target| {
             let directory = match self.servers.directory_at(target).await? {
                 Step::Done(directory) => directory,

@@ -393,5 +393,6 @@ mod tests {
         assert_eq!((time.year, time.month, time.day), (2000, 2, 29));
         assert_eq!((time.hour, time.minute, time.second), (11, 59, 59));
         assert!(user_name(0).is_some_and(|name| name == "root") && user_name(u32::MAX - 7).is_none());
+        assert_eq!((user_id("root"), user_id("no such user")), (Some(0), None));
     }
 }

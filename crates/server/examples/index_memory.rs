@@ -42,7 +42,7 @@ fn main() {
     let started = Instant::now();
     let mut names = Names::default();
     for number in 0..count {
-        names.put(FileId::ROOT, name(number).as_bytes(), FileId::new(number + 2, 7), Kind::File);
+        names.put(FileId::ROOT, name(number).as_bytes(), FileId::new(number + 2, 7), Kind::File, 1);
     }
     let after_names = resident_bytes();
     let mut inodes = Inodes::default();

@@ -40,6 +40,8 @@ pub struct Audit {
     pub tree_marks: u64,
     /// Announcements of other servers that stand here, at the home.
     pub announced: u64,
+    /// Directories but the root that this server keeps a share of, or whose shares at other servers it knows of.
+    pub shares: u64,
     /// Requests that are being worked on.
     pub active: u64,
     /// Names here that a file's link count does not account for, or less than 0 for names that must be elsewhere; by file
@@ -81,6 +83,7 @@ pub fn audit(core: &Core) -> Audit {
     drop(tables);
     check_names(core, &mut audit);
     check_inodes(core, &mut audit);
+    check_shares(core, &mut audit);
     check_chunks(core, &mut audit);
     audit
 }
@@ -194,6 +197,23 @@ fn check_inodes(core: &Core, audit: &mut Audit) {
             audit.errors.push(format!("inode {id} is announced by a server that is none of its holders"));
         }
     }
+}
+
+/// What is kept of directories belongs to living ones.
+fn check_shares(core: &Core, audit: &mut Audit) {
+    let tables = core.tables.borrow();
+    let announced = tables.announced.ids();
+    for directory in &announced {
+        match tables.inodes.get(*directory) {
+            Some(inode) if inode.attributes.kind == Kind::Directory => {}
+            _ => audit.errors.push(format!("servers have shares of {directory}, which is no directory here")),
+        }
+    }
+    for directory in tables.names.directories().filter(|directory| tables.tombstones.contains_key(&directory.0)) {
+        audit.errors.push(format!("a share of directory {directory} is left, which was removed"));
+    }
+    let kept = announced.into_iter().chain(tables.names.directories());
+    audit.shares = kept.filter(|directory| *directory != FileId::ROOT).count() as u64;
 }
 
 /// Chunks at their home have an inode that covers them; chunks elsewhere belong to this server.

@@ -2,7 +2,7 @@
 //! in the journal after the checkpoint's begin, and entries are after-images, so the two fit together.
 
 use crate::core::Core;
-use crate::names::WalkPosition;
+use crate::names::{NO_TIME, WalkPosition};
 use crate::records::Record;
 use crate::store::{Checkpoint, StoreError};
 use crate::tree::Tree;
@@ -93,12 +93,39 @@ async fn run(core: &Rc<Core>) -> Result<(), StoreError> {
         writer.check()?;
         core.reactor.yield_now().await;
     }
+    directory_steps(core, &mut writer).await?;
     while writer.checkpoint.store_step()? {
         core.reactor.yield_now().await;
     }
     writer.checkpoint.finish()?;
     // Where the medium keeps what is synced, a checkpoint counts from the next sync on.
     core.syncs.sync().await.map_err(|failure| StoreError::Damaged(String::from_utf8_lossy(&failure.text).into_owned()))
+}
+
+/// Shares of directories here, and servers with shares of those whose home is here.
+async fn directory_steps(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> {
+    let mut from = Some(0);
+    while let Some(place) = from {
+        from = core.tables.borrow().names.share_step(place, STEP_COUNT as u32, &mut |directory, share| {
+            if share.time != NO_TIME {
+                writer.put(&Record::Share { directory, time: share.time });
+            }
+        });
+        writer.check()?;
+        core.reactor.yield_now().await;
+    }
+    let announced = core.tables.borrow().announced.ids();
+    for ids in announced.chunks(STEP_COUNT) {
+        for directory in ids {
+            let shares = core.tables.borrow().announced.get(*directory).to_vec();
+            if !shares.is_empty() {
+                writer.put(&Record::AnnouncedPut { directory: *directory, shares });
+            }
+        }
+        writer.check()?;
+        core.reactor.yield_now().await;
+    }
+    Ok(())
 }
 
 fn small_tables(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> {
@@ -176,7 +203,7 @@ impl Writer {
     fn put(&mut self, record: &Record<'_>) {
         let Some(kind) = record.kind() else { return };
         self.bytes.clear();
-        record.encode(&mut self.bytes);
+        record.encode(NO_TIME, &mut self.bytes);
         if self.failed.is_none()
             && let Err(error) = self.checkpoint.put(kind, &self.bytes)
         {

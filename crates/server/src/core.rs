@@ -6,12 +6,14 @@
 
 use crate::announce::Announcing;
 use crate::checkpoint::Checkpoints;
+use crate::directories::DirectoryWork;
 use crate::durability::Syncs;
 use crate::failure::Failure;
 use crate::file_locks::queue::Queues;
 use crate::handlers::Sequencer;
 use crate::inodes::Inode;
 use crate::intents::Origin;
+use crate::names::NO_TIME;
 use crate::options::ServerOptions;
 use crate::peers::Peers;
 use crate::records::Record;
@@ -57,6 +59,8 @@ pub struct Core {
     /// Changes of names under way that wait for other servers, by the directories that they came through.
     pub trails: Rc<Trails>,
     pub sequencer: Sequencer,
+    /// Announcements and gathers of directories that are under way.
+    pub directories: DirectoryWork,
     /// Numbers of changes that other servers are asked to prepare and that are not decided.
     pub undecided: RefCell<FastMap<u64, ()>>,
     pub statistics: Statistics,
@@ -115,6 +119,7 @@ impl Core {
             announcing: RefCell::default(),
             trails: Rc::default(),
             sequencer: Sequencer::default(),
+            directories: DirectoryWork::default(),
             undecided: RefCell::default(),
             statistics: Statistics::new(),
             checkpoints: Checkpoints::default(),
@@ -140,22 +145,30 @@ impl Core {
         self.last_time.set(self.last_time.get().max(seen));
     }
 
+    /// Time for a change of names: later than that of any other one here, so that a directory's home can tell from two
+    /// times of this server's share whether something happened between.
+    fn change_time(&self) -> i64 {
+        self.time().max(self.tables.borrow().names.latest_time().saturating_add(1))
+    }
+
     /// Makes a change: journals the records together with what the transaction holds, then applies them.
     pub fn commit<'a>(
         self: &Rc<Self>,
         mut transaction: Transaction,
         records: impl AsRef<[Record<'a>]> + IntoIterator<Item = Record<'a>>,
     ) -> Result<(), Failure> {
+        let changes_names = records.as_ref().iter().any(Record::is_dentry);
+        let time = if changes_names { self.change_time() } else { NO_TIME };
         for record in records.as_ref() {
             if let Some(kind) = record.kind() {
-                transaction.put(kind, |out| record.encode(out));
+                transaction.put(kind, |out| record.encode(time, out));
             }
         }
         self.store.commit(transaction)?;
         let released = {
             let mut tables = self.tables.borrow_mut();
             for record in records {
-                tables.apply(record, None);
+                tables.apply(record, time, None);
             }
             tables.file_locks.is_released()
         };

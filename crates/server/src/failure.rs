@@ -63,6 +63,7 @@ impl From<reactor::Failure> for Failure {
         let status = match failure.status {
             Status::StaleFile | Status::StaleDirectory | Status::NoSpace | Status::Busy => failure.status,
             Status::Unreachable | Status::TimedOut | Status::NotEmpty | Status::Draining => failure.status,
+            Status::NotDirectory => failure.status,
             _ => Status::Io,
         };
         let text = Cow::Owned(failure.to_string().into_bytes());

@@ -161,16 +161,12 @@ impl Inodes {
         }
     }
 
-    /// Removes an inode; false when there is none.
-    pub fn remove(&mut self, id: FileId) -> bool {
+    /// Removes an inode.
+    pub fn remove(&mut self, id: FileId) -> Option<Inode> {
         let slab = &self.slab;
-        match self.index.find_entry(hash_id(id.0), |place| id_at(slab, *place) == id) {
-            Ok(entry) => {
-                let (place, _) = entry.remove();
-                self.slab.remove(place).is_some()
-            }
-            Err(_) => false,
-        }
+        let entry = self.index.find_entry(hash_id(id.0), |place| id_at(slab, *place) == id).ok()?;
+        let (place, _) = entry.remove();
+        self.slab.remove(place)
     }
 
     pub fn count(&self) -> u64 {

@@ -104,13 +104,18 @@ impl Leaf {
         Err(offset)
     }
 
-    /// Adds an entry or replaces that of its name. True when it was added.
-    pub fn put(&mut self, entry: &Dentry<'_>) -> bool {
+    fn kind_at(&self, offset: usize) -> Option<Kind> {
+        Entries { rest: &self.bytes[offset..] }.next().map(|entry| entry.kind)
+    }
+
+    /// Adds an entry, or replaces that of its name and returns the kind of the one that was there.
+    pub fn put(&mut self, entry: &Dentry<'_>) -> Option<Kind> {
         assert!(entry.name.len() <= usize::from(u8::MAX));
         match self.offset(entry.cursor, entry.name) {
             Ok(offset) => {
+                let replaced = self.kind_at(offset);
                 self.bytes[offset..offset + HEAD_SIZE].copy_from_slice(&entry.head());
-                false
+                replaced
             }
             Err(offset) => {
                 self.make_room(entry.size());
@@ -119,7 +124,7 @@ impl Leaf {
                 self.bytes.extend_from_slice(entry.name);
                 self.bytes[offset..].rotate_right(entry.size());
                 debug_assert_eq!(self.bytes.len(), end + entry.size());
-                true
+                None
             }
         }
     }
@@ -131,14 +136,15 @@ impl Leaf {
         self.bytes.extend_from_slice(entry.name);
     }
 
-    /// Removes an entry; false when there is none.
-    pub fn remove(&mut self, cursor: u64, name: &[u8]) -> bool {
-        let Ok(offset) = self.offset(cursor, name) else { return false };
+    /// Removes an entry and returns its kind; nothing when there is none.
+    pub fn remove(&mut self, cursor: u64, name: &[u8]) -> Option<Kind> {
+        let offset = self.offset(cursor, name).ok()?;
+        let removed = self.kind_at(offset);
         self.bytes.drain(offset..offset + HEAD_SIZE + name.len());
         if self.bytes.len() < self.bytes.capacity() / 2 {
             self.bytes.shrink_to(self.bytes.len() + self.bytes.len() / 8);
         }
-        true
+        removed
     }
 
     /// An eighth in advance: less than `Vec` would take, for there are very many leaves.
@@ -167,9 +173,9 @@ mod tests {
             let name = vec![b'x'; ((state >> 50) % 9) as usize + 1];
             if state >> 63 == 0 {
                 let entry = Dentry { cursor, id: FileId(step), kind: Kind::Symlink, name: &name };
-                assert_eq!(leaf.put(&entry), model.insert((cursor, name.clone()), step).is_none());
+                assert_eq!(leaf.put(&entry).is_some(), model.insert((cursor, name.clone()), step).is_some());
             } else {
-                assert_eq!(leaf.remove(cursor, &name), model.remove(&(cursor, name.clone())).is_some());
+                assert_eq!(leaf.remove(cursor, &name).is_some(), model.remove(&(cursor, name.clone())).is_some());
             }
             assert_eq!(leaf.get(cursor, &name).map(|entry| entry.id.0), model.get(&(cursor, name)).copied());
             let seen: Vec<_> = leaf.iter().map(|entry| ((entry.cursor, entry.name.to_vec()), entry.id.0)).collect();

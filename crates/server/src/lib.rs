@@ -8,6 +8,7 @@ mod audit;
 mod checkpoint;
 mod coordination;
 mod core;
+mod directories;
 mod durability;
 mod extended;
 mod failure;

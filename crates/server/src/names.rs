@@ -5,7 +5,8 @@
 //! inserted or removed meanwhile.
 //!
 //! Invariants
-//! 1. A directory is in the table exactly while it has entries.
+//! 1. A directory is in the table from its first entry, or the announcement of one, until it is forgotten because it was
+//!    removed. What this server's share of it tells (`Share`) outlives the last entry.
 
 pub use crate::leaf::Dentry;
 use crate::leaf::Leaf;
@@ -110,10 +111,35 @@ impl Node {
     }
 }
 
+/// The time of a share in which nothing ever changed, and of an entry that says nothing about it.
+pub const NO_TIME: i64 = i64::MIN;
+
+/// What the entries on one server say of their directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// When one of them came, went or changed last.
+    pub time: i64,
+    /// How many of them are directories.
+    pub subdirectories: u64,
+}
+
+impl Share {
+    pub const NONE: Share = Share { time: NO_TIME, subdirectories: 0 };
+}
+
 struct Directory {
     parent: FileId,
     count: u64,
+    share: Share,
+    /// The directory's home knows of this share. In memory only: after a restart it is told once more.
+    announced: bool,
     root: Node,
+}
+
+impl Directory {
+    fn new(parent: FileId) -> Directory {
+        Directory { parent, count: 0, share: Share::NONE, announced: false, root: Node::Leaf(Leaf::default()) }
+    }
 }
 
 /// All entries of this server.
@@ -122,6 +148,8 @@ pub struct Names {
     directories: FastMap<u64, u32>,
     slab: Slab<Directory>,
     count: u64,
+    /// The latest time of any share.
+    latest_time: Option<i64>,
 }
 
 /// A place in a walk over all entries that may be left and taken up again.
@@ -142,53 +170,109 @@ impl Names {
         Some((entry.id, entry.kind))
     }
 
-    /// Adds an entry or replaces what the name stood for.
-    pub fn put(&mut self, parent: FileId, name: &[u8], id: FileId, kind: Kind) {
-        let cursor = cursor_of(parent, name);
+    fn directory_mut(&mut self, parent: FileId) -> &mut Directory {
         let slab = &mut self.slab;
-        let index = *self
-            .directories
-            .entry(parent.0)
-            .or_insert_with(|| slab.insert(Directory { parent, count: 0, root: Node::Leaf(Leaf::default()) }));
+        let index = *self.directories.entry(parent.0).or_insert_with(|| slab.insert(Directory::new(parent)));
         let Some(directory) = slab.get_mut(index) else { unreachable!("the table of directories names live ones") };
+        directory
+    }
+
+    /// Adds an entry or replaces what the name stood for.
+    pub fn put(&mut self, parent: FileId, name: &[u8], id: FileId, kind: Kind, time: i64) {
+        let cursor = cursor_of(parent, name);
+        self.latest_time = self.latest_time.max(Some(time));
+        let directory = self.directory_mut(parent);
+        directory.share.time = directory.share.time.max(time);
+        directory.share.subdirectories += u64::from(kind == Kind::Directory);
         let (leaf, depth) = directory.root.leaf_mut(cursor);
         let Node::Leaf(entries) = leaf else { unreachable!("a search ends at a leaf") };
-        if entries.put(&Dentry { cursor, id, kind, name }) {
-            directory.count += 1;
-            self.count += 1;
-            if entries.count() > LEAF_COUNT_MAX {
-                leaf.split(depth);
+        match entries.put(&Dentry { cursor, id, kind, name }) {
+            Some(replaced) => directory.share.subdirectories -= u64::from(replaced == Kind::Directory),
+            None => {
+                directory.count += 1;
+                if entries.count() > LEAF_COUNT_MAX {
+                    leaf.split(depth);
+                }
+                self.count += 1;
             }
         }
     }
 
     /// Removes an entry; false when there is none.
-    pub fn remove(&mut self, parent: FileId, name: &[u8]) -> bool {
+    pub fn remove(&mut self, parent: FileId, name: &[u8], time: i64) -> bool {
         let cursor = cursor_of(parent, name);
+        self.latest_time = self.latest_time.max(Some(time));
         let Some(&index) = self.directories.get(&parent.0) else { return false };
         let Some(directory) = self.slab.get_mut(index) else {
             unreachable!("the table of directories names live ones")
         };
+        directory.share.time = directory.share.time.max(time);
         let (leaf, _) = directory.root.leaf_mut(cursor);
         let Node::Leaf(entries) = leaf else { unreachable!("a search ends at a leaf") };
-        if !entries.remove(cursor, name) {
-            return false;
-        }
+        let Some(removed) = entries.remove(cursor, name) else { return false };
+        directory.share.subdirectories -= u64::from(removed == Kind::Directory);
         if entries.is_empty() {
             *entries = Leaf::default();
         }
         directory.count -= 1;
         self.count -= 1;
         if directory.count == 0 {
-            self.slab.remove(index);
-            self.directories.remove(&parent.0);
+            directory.root = Node::Leaf(Leaf::default());
         }
         true
     }
 
     /// Whether this server holds no entry of the directory.
     pub fn is_empty(&self, parent: FileId) -> bool {
-        !self.directories.contains_key(&parent.0)
+        self.directory(parent).is_none_or(|directory| directory.count == 0)
+    }
+
+    /// What the entries here say of their directory.
+    pub fn share(&self, parent: FileId) -> Share {
+        self.directory(parent).map_or(Share::NONE, |directory| directory.share)
+    }
+
+    /// Notes when the entries here changed last, if that is later than what is known.
+    pub fn note_time(&mut self, parent: FileId, time: i64) {
+        self.latest_time = self.latest_time.max(Some(time));
+        let share = &mut self.directory_mut(parent).share;
+        share.time = share.time.max(time);
+    }
+
+    /// The latest time of any share here, now or earlier.
+    pub fn latest_time(&self) -> i64 {
+        self.latest_time.unwrap_or(NO_TIME)
+    }
+
+    pub fn is_announced(&self, parent: FileId) -> bool {
+        self.directory(parent).is_some_and(|directory| directory.announced)
+    }
+
+    pub fn set_announced(&mut self, parent: FileId) {
+        self.directory_mut(parent).announced = true;
+    }
+
+    /// The directory is gone, and what the entries here said of it.
+    pub fn forget(&mut self, parent: FileId) {
+        if let Some(index) = self.directories.remove(&parent.0)
+            && let Some(directory) = self.slab.remove(index)
+        {
+            self.count -= directory.count;
+        }
+    }
+
+    /// Directories that have entries here or had some.
+    pub fn directories(&self) -> impl Iterator<Item = FileId> {
+        self.slab.iter().map(|directory| directory.parent)
+    }
+
+    /// Visits the shares in `count` places from `from` on; returns where to go on, or nothing at the end.
+    pub fn share_step(&self, from: u32, count: u32, visit: &mut dyn FnMut(FileId, Share)) -> Option<u32> {
+        let end = (from + count).min(self.slab.limit());
+        for directory in (from..end).filter_map(|index| self.slab.get(index)) {
+            visit(directory.parent, directory.share);
+        }
+        (end < self.slab.limit()).then_some(end)
     }
 
     /// Entries on this server.
@@ -281,10 +365,10 @@ mod tests {
             let cursor = cursor_of(PARENT, &name);
             let growing = step < 10_000;
             if (state >> 20) % 4 < if growing { 3 } else { 1 } {
-                names.put(PARENT, &name, FileId(step), Kind::File);
+                names.put(PARENT, &name, FileId(step), Kind::File, 0);
                 model.insert((cursor, name.clone()), step);
             } else {
-                assert_eq!(names.remove(PARENT, &name), model.remove(&(cursor, name.clone())).is_some());
+                assert_eq!(names.remove(PARENT, &name, 0), model.remove(&(cursor, name.clone())).is_some());
             }
             assert_eq!(
                 names.get(PARENT, &name, cursor).map(|(id, _)| id.0),
@@ -296,7 +380,7 @@ mod tests {
         }
         check(&names, &model);
         for (_, name) in model.keys() {
-            assert!(names.remove(PARENT, name));
+            assert!(names.remove(PARENT, name, 0));
         }
         check(&names, &BTreeMap::new());
     }
@@ -307,8 +391,8 @@ mod tests {
     fn cursors_stay_valid() {
         let mut names = Names::default();
         for index in 0..1000u64 {
-            names.put(PARENT, format!("stays.{index}").as_bytes(), FileId(index), Kind::File);
-            names.put(PARENT, format!("goes.{index}").as_bytes(), FileId(index), Kind::File);
+            names.put(PARENT, format!("stays.{index}").as_bytes(), FileId(index), Kind::File, 0);
+            names.put(PARENT, format!("goes.{index}").as_bytes(), FileId(index), Kind::File, 0);
         }
         let mut seen = Vec::new();
         let mut cursor = 0;
@@ -321,11 +405,32 @@ mod tests {
             let Some(last) = page.last() else { break };
             cursor = last.0 + 1;
             seen.extend(page.into_iter().filter(|entry| entry.2.starts_with(b"stays")).map(|entry| entry.1));
-            names.remove(PARENT, format!("goes.{round}").as_bytes());
-            names.put(PARENT, format!("new.{round}").as_bytes(), FileId(5), Kind::File);
+            names.remove(PARENT, format!("goes.{round}").as_bytes(), 0);
+            names.put(PARENT, format!("new.{round}").as_bytes(), FileId(5), Kind::File, 0);
         }
         seen.sort_unstable();
         assert_eq!(seen, (0..1000).collect::<Vec<_>>());
+    }
+
+    /// Goal: a share tells the last change and the number of directories, over replaced and missing entries, and when
+    /// nothing is left of them; a forgotten one is gone.
+    #[test]
+    fn shares() {
+        let mut names = Names::default();
+        assert_eq!(names.share(PARENT), Share::NONE);
+        names.put(PARENT, b"a", FileId(1), Kind::Directory, 5);
+        names.put(PARENT, b"a", FileId(1), Kind::Directory, 7);
+        names.put(PARENT, b"b", FileId(2), Kind::File, 6);
+        assert_eq!(names.share(PARENT), Share { time: 7, subdirectories: 1 });
+        names.put(PARENT, b"b", FileId(3), Kind::Directory, NO_TIME);
+        names.put(PARENT, b"a", FileId(4), Kind::File, 8);
+        assert_eq!(names.share(PARENT), Share { time: 8, subdirectories: 1 });
+        assert!(names.remove(PARENT, b"a", 9) && names.remove(PARENT, b"b", 10));
+        assert!(!names.remove(PARENT, b"b", 11) && names.is_empty(PARENT));
+        assert_eq!((names.share(PARENT), names.latest_time()), (Share { time: 11, subdirectories: 0 }, 11));
+        names.put(PARENT, b"c", FileId(4), Kind::File, 12);
+        names.forget(PARENT);
+        assert_eq!((names.share(PARENT), names.count(), names.directories().count()), (Share::NONE, 0, 0));
     }
 
     /// Goal: a walk in steps over several directories meets every entry.
@@ -333,7 +438,7 @@ mod tests {
     fn steps_meet_everything() {
         let mut names = Names::default();
         for index in 0..5000u64 {
-            names.put(FileId((index % 13) << 20), format!("{index}").as_bytes(), FileId(index), Kind::File);
+            names.put(FileId((index % 13) << 20), format!("{index}").as_bytes(), FileId(index), Kind::File, 0);
         }
         let mut seen = Vec::new();
         let mut place = Some(WalkPosition::default());

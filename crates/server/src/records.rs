@@ -4,6 +4,7 @@
 use crate::file_locks::ranges::Range;
 use crate::inodes::Inode;
 use crate::intents::Intent;
+use crate::names::NO_TIME;
 use crate::prepared::Change;
 use crate::store::Corrupt;
 use wire::messages::{LockOwner, LockSpace};
@@ -30,6 +31,8 @@ pub mod kind {
     pub const EXTENDED_PUT: u8 = 88;
     pub const EXTENDED_DELETE: u8 = 89;
     pub const LOCKS_PUT: u8 = 96;
+    pub const ANNOUNCED_PUT: u8 = 112;
+    pub const SHARE: u8 = 113;
     pub const LINKABLE_PUT: u8 = 100;
     pub const TREE_MARK: u8 = 104;
     pub const TREE_SETTLED: u8 = 105;
@@ -102,6 +105,17 @@ pub enum Record<'a> {
         owner: LockOwner,
         held: Vec<Range>,
     },
+    /// Servers with a share of a directory whose home is here, each with the time through which its changes count no more,
+    /// because a utimens came after them.
+    AnnouncedPut {
+        directory: FileId,
+        shares: Vec<(u32, i64)>,
+    },
+    /// When entries of a directory changed here last, told for itself: in checkpoints, where entries do not tell.
+    Share {
+        directory: FileId,
+        time: i64,
+    },
     /// No number or generation from these on was given out before.
     Numbers {
         number_limit: u64,
@@ -142,6 +156,8 @@ impl Record<'_> {
             Record::ExtendedPut { .. } => kind::EXTENDED_PUT,
             Record::ExtendedDelete { .. } => kind::EXTENDED_DELETE,
             Record::LocksPut { .. } => kind::LOCKS_PUT,
+            Record::AnnouncedPut { .. } => kind::ANNOUNCED_PUT,
+            Record::Share { .. } => kind::SHARE,
             Record::Numbers { .. } => kind::NUMBERS,
             Record::TreeMark { .. } => kind::TREE_MARK,
             Record::TreeSettled(_) => kind::TREE_SETTLED,
@@ -150,8 +166,16 @@ impl Record<'_> {
         })
     }
 
-    /// Appends the entry's bytes, without its kind.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    /// Whether it changes an entry of a directory, and therefore the directory's times.
+    pub fn is_dentry(&self) -> bool {
+        matches!(self, Record::DentryPut { .. } | Record::DentryDelete { .. })
+    }
+
+    /// Appends the entry's bytes, without its kind. `time` is the time of the change, which entries of directories carry.
+    pub fn encode(&self, time: i64, out: &mut Vec<u8>) {
+        if self.is_dentry() {
+            time.encode(out);
+        }
         match self {
             Record::Nothing => {}
             Record::DentryPut { parent, name, id, kind } => {
@@ -207,6 +231,17 @@ impl Record<'_> {
                 owner.encode(out);
                 held.encode(out);
             }
+            Record::AnnouncedPut { directory, shares } => {
+                directory.encode(out);
+                for (server, time) in shares {
+                    server.encode(out);
+                    time.encode(out);
+                }
+            }
+            Record::Share { directory, time } => {
+                directory.encode(out);
+                time.encode(out);
+            }
             Record::Numbers { number_limit, generation_limit } => {
                 number_limit.encode(out);
                 generation_limit.encode(out);
@@ -220,14 +255,18 @@ impl Record<'_> {
         }
     }
 
-    /// Reads an entry back.
-    pub fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<Record<'a>, Corrupt> {
+    /// Reads an entry back, with the time of the change if it carries one.
+    pub fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Corrupt> {
         decode(kind, bytes).map_err(|error| Corrupt(format!("entry of kind {kind}: {error}")))
     }
 }
 
-fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<Record<'a>, Malformed> {
+fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Malformed> {
     let mut input = Decoder::new(bytes);
+    let time = match kind {
+        kind::DENTRY_PUT | kind::DENTRY_DELETE => Decode::decode(&mut input)?,
+        _ => NO_TIME,
+    };
     let record = match kind {
         kind::DENTRY_PUT => {
             let (parent, id) = (Decode::decode(&mut input)?, Decode::decode(&mut input)?);
@@ -275,6 +314,15 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<Record<'a>, Malformed> {
         },
         kind::EXTENDED_DELETE => Record::ExtendedDelete { file: Decode::decode(&mut input)?, name: rest(&mut input)? },
         kind::MARK_DELETE => Record::MarkDelete(Decode::decode(&mut input)?),
+        kind::ANNOUNCED_PUT => {
+            let directory = Decode::decode(&mut input)?;
+            let mut shares = Vec::with_capacity(input.remaining() / 12);
+            while input.remaining() > 0 {
+                shares.push((Decode::decode(&mut input)?, Decode::decode(&mut input)?));
+            }
+            Record::AnnouncedPut { directory, shares }
+        }
+        kind::SHARE => Record::Share { directory: Decode::decode(&mut input)?, time: Decode::decode(&mut input)? },
         kind::NUMBERS => {
             Record::Numbers { number_limit: Decode::decode(&mut input)?, generation_limit: Decode::decode(&mut input)? }
         }
@@ -287,7 +335,7 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<Record<'a>, Malformed> {
         _ => return Err(Malformed("kind is unknown: the store was written by a newer version")),
     };
     input.finish()?;
-    Ok(record)
+    Ok((record, time))
 }
 
 fn rest<'a>(input: &mut Decoder<'a>) -> Result<&'a [u8], Malformed> {
@@ -378,6 +426,8 @@ mod tests {
             Record::TreeSettled(7),
             Record::TreeLog(TreeLogEntry { number: 7, directory: file, kind: tree_kinds::RIGHTS }),
             Record::TreeFloor(8),
+            Record::AnnouncedPut { directory: file, shares: vec![(1, NO_TIME), (2, 77)] },
+            Record::Share { directory: file, time: 5 },
         ]
     }
 
@@ -386,9 +436,10 @@ mod tests {
     fn round_trip() {
         for record in samples() {
             let mut bytes = Vec::new();
-            record.encode(&mut bytes);
+            record.encode(77, &mut bytes);
             let kind = record.kind().expect("samples have kinds");
-            assert_eq!(Record::decode(kind, &bytes), Ok(record));
+            let time = if record.is_dentry() { 77 } else { NO_TIME };
+            assert_eq!(Record::decode(kind, &bytes), Ok((record, time)));
         }
     }
 
@@ -398,7 +449,7 @@ mod tests {
     fn damaged_entries_do_not_panic() {
         for record in samples() {
             let mut bytes = Vec::new();
-            record.encode(&mut bytes);
+            record.encode(77, &mut bytes);
             let kind = record.kind().expect("samples have kinds");
             for end in 0..bytes.len() {
                 let _ = Record::decode(kind, &bytes[..end]).is_err();

@@ -213,7 +213,8 @@ fn open_store(
     let now = reactor.now();
     let store = if Store::exists(&*storage) {
         Store::open(storage, identity, &mut |kind, bytes| {
-            tables.apply(Record::decode(kind, bytes)?, Some(now));
+            let (record, time) = Record::decode(kind, bytes)?;
+            tables.apply(record, time, Some(now));
             Ok(())
         })
     } else {

@@ -163,11 +163,11 @@ impl Front {
                 let result = handlers::read(core, &incoming.params);
                 self.answer_with_body(incoming, result, started);
             }
-            Operation::ReadDirectory if !core.tables.borrow().locks.is_empty() => {
+            Operation::ReadDirectory | Operation::Find if !core.tables.borrow().locks.is_empty() => {
                 let front = self.clone();
                 core.reactor.spawn(Class::Metadata, front.list_after_changes(incoming, caller.deadline, started));
             }
-            Operation::ReadDirectory => match handlers::removal_under_way(core, &incoming.params) {
+            Operation::ReadDirectory | Operation::Find => match handlers::removal_under_way(core, &incoming.params) {
                 None => self.list(incoming, started),
                 Some(resolved) => {
                     let front = self.clone();
@@ -241,22 +241,25 @@ impl Front {
     async fn wait(self: Rc<Self>, waiting: Waiting, started: Nanos) {
         let Waiting { incoming, caller, mut step } = waiting;
         let result = loop {
-            step = match step {
+            let ready = match step {
                 Step::Done => unreachable!("what is done does not wait"),
                 Step::Later(future) => break future.await,
+                Step::After(future) => future.await,
                 Step::Blocked(notice) => {
-                    if until(&self.core.reactor, caller.deadline, notice.wait()).await.is_none() {
-                        let text = "what the request waits for (a rename or link of its name, the removal of its directory, or room in the journal) takes long";
-                        break Err(Failure::with_text(Status::TimedOut, text));
-                    }
-                    let mut reply = Vec::new();
-                    match self.attempt(&caller, &incoming, &mut reply) {
-                        Ok(Step::Done) => break Ok(reply),
-                        Ok(step) => step,
-                        Err(failure) => break Err(failure),
-                    }
+                    let told = until(&self.core.reactor, caller.deadline, notice.wait()).await;
+                    let text = "what the request waits for (a rename or link of its name, the removal of its directory, or room in the journal) takes long";
+                    told.ok_or_else(|| Failure::with_text(Status::TimedOut, text))
                 }
             };
+            if let Err(failure) = ready {
+                break Err(failure);
+            }
+            let mut reply = Vec::new();
+            match self.attempt(&caller, &incoming, &mut reply) {
+                Ok(Step::Done) => break Ok(reply),
+                Ok(next) => step = next,
+                Err(failure) => break Err(failure),
+            }
         };
         let result = match result {
             Ok(reply) if self.is_promise_open(&caller, &incoming) => self.core.durable().await.map(|()| reply),
@@ -283,6 +286,10 @@ impl Front {
     }
 
     fn list(&self, incoming: Incoming, started: Nanos) {
+        if incoming.operation == Operation::Find {
+            let result = handlers::find(&self.core, &incoming.params);
+            return self.answer_with_body(incoming, result, started);
+        }
         let result = handlers::read_directory(&self.core, &incoming.params);
         self.answer_with_body(incoming, result, started);
     }

@@ -6,6 +6,7 @@
 //! 2. Numbers below `number_limit` and generations below `generation_limit` may have been given out; those from the
 //!    limits on were not. A restart goes on from the limits.
 
+use crate::directories::AnnouncedDirectories;
 use crate::extended::Extended;
 use crate::file_locks::FileLocks;
 use crate::inodes::Inodes;
@@ -21,7 +22,7 @@ use crate::tree::Tree;
 use crate::waiting::Notice;
 use reactor::{Incoming, Nanos};
 use std::collections::BTreeMap;
-use wire::{FileId, Status};
+use wire::{FileId, Kind, Status};
 
 /// Numbers that one record sets aside.
 pub const NUMBER_BLOCK: u64 = 4096;
@@ -40,6 +41,7 @@ pub struct Tables {
     pub inodes: Inodes,
     pub extended: Extended,
     pub file_locks: FileLocks,
+    pub announced: AnnouncedDirectories,
     pub sessions: Sessions<Incoming>,
     pub intents: BTreeMap<u64, Intent>,
     /// Ids of removed directories.
@@ -67,6 +69,7 @@ impl Tables {
             inodes: Inodes::default(),
             extended: Extended::default(),
             file_locks: FileLocks::default(),
+            announced: AnnouncedDirectories::default(),
             sessions: Sessions::new(session_count_max),
             intents: BTreeMap::new(),
             tombstones: FastMap::default(),
@@ -83,21 +86,25 @@ impl Tables {
     }
 
     /// Changes the tables as the record says. Outcomes are taken in by the session that waits for them, and here only
-    /// when `replaying` gives the time of the recovery.
-    pub fn apply(&mut self, record: Record<'_>, replaying: Option<Nanos>) {
+    /// when `replaying` gives the time of the recovery. `time` is that of the change.
+    pub fn apply(&mut self, record: Record<'_>, time: i64, replaying: Option<Nanos>) {
         match record {
             Record::Nothing => {}
-            Record::DentryPut { parent, name, id, kind } => self.names.put(parent, name, id, kind),
+            Record::DentryPut { parent, name, id, kind } => self.names.put(parent, name, id, kind, time),
             Record::DentryDelete { parent, name } => {
-                self.names.remove(parent, name);
+                self.names.remove(parent, name, time);
             }
+            Record::AnnouncedPut { directory, shares } => self.announced.put(directory, shares),
+            Record::Share { directory, time } => self.names.note_time(directory, time),
             Record::InodePut(inode) => {
                 self.open.note_inode(inode.attributes.id, inode.attributes.link_count);
                 self.inodes.put(inode);
             }
             Record::InodeDelete(id) => {
                 self.open.note_no_orphan(id);
-                self.inodes.remove(id);
+                if self.inodes.remove(id).is_some_and(|inode| inode.attributes.kind == Kind::Directory) {
+                    self.announced.forget(id);
+                }
                 self.extended.remove_inode(id);
                 self.file_locks.remove_file(id);
             }
@@ -121,6 +128,7 @@ impl Tables {
             }
             Record::Tombstone(directory) => {
                 self.tombstones.insert(directory.0, ());
+                self.names.forget(directory);
             }
             Record::MarkPut { directory, coordinator, attempt } => self.mark(directory, coordinator, attempt),
             Record::MarkDelete(directory) => {

@@ -3,9 +3,10 @@
 use crate::history::{Action, History, Listed, Outcome, Path, Seen};
 use crate::pattern;
 use crate::profile::Sabotage;
-use client::{Attributes, DirectoryEntry, File, FileSystem, LockRange, Locker, OpenHow, Status, Timestamp};
+use client::tests::{Order, Test, Tests};
+use client::{Attributes, DirectoryEntry, File, FileSystem, LockRange, Locker, OpenHow, Search, Status, Timestamp};
 use reactor::Nanos;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use wire::messages::rename_flags;
 
@@ -68,6 +69,8 @@ pub struct Client {
     pub file_system: FileSystem,
     pub recorder: Rc<Recorder>,
     pub sabotage: Sabotage,
+    /// Whether the next listing is made by a search.
+    pub searching: Cell<bool>,
 }
 
 /// What an error tells: that the operation did not happen, or nothing.
@@ -172,13 +175,32 @@ impl Client {
         }
     }
 
+    /// A search that finds everything, but has to look at all attributes for that.
+    async fn search(&self, path: &[u8], entries: &mut Vec<Listed>) -> client::Result<()> {
+        let tests = Tests(vec![Test::Links { order: Order::More, count: 0 }]);
+        let search = Search { tests, ..Search::default() };
+        let mut stream = self.file_system.open_search(path, &search).await?;
+        while !stream.is_at_end() {
+            let page = self.file_system.next_found(&mut stream).await?;
+            let found = page.entries.into_iter().filter(|entry| entry.matches);
+            entries.extend(found.map(|entry| Listed {
+                name: String::from_utf8_lossy(&entry.name).into_owned(),
+                id: entry.id,
+                kind: entry.kind,
+            }));
+        }
+        Ok(())
+    }
+
     async fn list(&self, path: &[u8], by_server: bool) -> client::Result<Outcome> {
         let mut entries = Vec::new();
         let mut on_entry = |entry: &DirectoryEntry| {
             entries.push(listed(entry));
             true
         };
-        if by_server {
+        if !by_server && self.searching.replace(!self.searching.get()) {
+            self.search(path, &mut entries).await?;
+        } else if by_server {
             for server in 0..self.file_system.server_count() {
                 self.file_system.read_directory_server(path, server, true, &mut on_entry).await?;
             }

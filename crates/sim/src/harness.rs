@@ -221,7 +221,10 @@ impl Harness {
         let options = Options { timeout_ms, user, umask: 0, ..Options::default() };
         let file_system = FileSystem::new(&self.world.reactor(node), self.cluster.clone(), options);
         let (recorder, sabotage) = (self.recorder.clone(), self.profile.sabotage);
-        SimClient { node, client: Rc::new(Client { number, file_system, recorder, sabotage }) }
+        SimClient {
+            node,
+            client: Rc::new(Client { number, file_system, recorder, sabotage, searching: Default::default() }),
+        }
     }
 }
 

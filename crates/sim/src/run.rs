@@ -344,8 +344,16 @@ fn describe(finding: &Finding, operations: &[crate::history::Operation]) -> Stri
 }
 
 fn is_clean(audit: &Audit, has_root: bool) -> bool {
-    let left =
-        [audit.dentries, audit.chunks, audit.sessions, audit.intents, audit.marks, audit.announced, audit.active];
+    let left = [
+        audit.dentries,
+        audit.chunks,
+        audit.sessions,
+        audit.intents,
+        audit.marks,
+        audit.announced,
+        audit.active,
+        audit.shares,
+    ];
     left.iter().all(|count| *count == 0)
         && audit.inodes == u64::from(has_root)
         && audit.bytes_used + audit.prepared + audit.tree_marks == 0

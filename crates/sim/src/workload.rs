@@ -346,7 +346,8 @@ impl Worker {
             68..74 => Action::ReadLink { path: self.some_link() },
             74..79 => Action::Unlink { path: self.some_link() },
             79..88 => Action::ChangeMode { path: self.some_name(), mode: self.mode() },
-            88..95 => Action::SetTime { path: self.some_file(), mtime: self.plan.time() },
+            88..93 => Action::SetTime { path: self.some_file(), mtime: self.plan.time() },
+            93..96 => Action::SetTime { path: self.some_directory(), mtime: self.plan.time() },
             _ => {
                 let chunk_size = u64::from(self.plan.profile.chunk_sizes[0]);
                 Action::TruncatePath { path: self.some_file(), size: self.offset(chunk_size) }

@@ -111,5 +111,12 @@ decoders!(
     LockReply,
     AwaitLockRequest,
     TestLockReply,
+    AnnounceDirectoryRequest,
+    AnnounceDirectoryReply,
+    GatherDirectoryRequest,
+    GatherDirectoryReply,
+    FindRequest,
+    FindReply,
+    FoundEntry,
     Vec<u64>,
 );

@@ -95,6 +95,7 @@ operations! {
     Unlock = 48, LEVEL_CLIENT, Metadata, true;
     TestLock = 49, LEVEL_CLIENT, Metadata, false;
     AwaitLock = 60, LEVEL_CLIENT, Metadata, false;
+    Find = 50, LEVEL_CLIENT, Metadata, false;
     TreeLog = 53, LEVEL_CLIENT, Metadata, false;
     Announce = 64, LEVEL_COORDINATION, Metadata, false;
     ReapChunks = 65, LEVEL_PARTICIPANT, Metadata, false;
@@ -104,6 +105,7 @@ operations! {
     PrepareDentry = 69, LEVEL_PARTICIPANT, Metadata, false;
     PrepareLink = 70, LEVEL_PARTICIPANT, Metadata, false;
     ResolvePrepared = 71, LEVEL_PARTICIPANT, Metadata, false;
+    AnnounceDirectory = 80, LEVEL_GATHER, Metadata, false;
     CheckCaller = 95, LEVEL_PARTICIPANT, Metadata, false;
     PrepareTree = 72, LEVEL_COORDINATION, Metadata, false;
     ChangeRights = 73, LEVEL_COORDINATION, Metadata, false;
@@ -112,4 +114,5 @@ operations! {
     AskParents = 76, LEVEL_GATHER, Metadata, false;
     Gather = 96, LEVEL_GATHER, Metadata, false;
     AskDecision = 97, LEVEL_GATHER, Metadata, false;
+    GatherDirectory = 98, LEVEL_GATHER, Metadata, false;
 }

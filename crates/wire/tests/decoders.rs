@@ -11,6 +11,7 @@ use wire::fuzz::decode_everything;
 use wire::handshake::{HELLO_MAGIC, Hello, Role};
 use wire::layout::ChunkRange;
 use wire::messages::*;
+use wire::search::{Order, Test, Tests, Verdict};
 use wire::{Attributes, Encode, FileId, FrameKind, Header, Kind, Layout, LayoutPolicy, Name};
 
 fn layout() -> Layout {
@@ -143,6 +144,26 @@ fn seeds() -> Vec<Vec<u8>> {
             entries: vec![TreeLogEntry { number: 3, directory: FileId(5), kind: tree_kinds::RIGHTS }],
         }
         .to_bytes(),
+        AnnounceDirectoryRequest { directory: FileId(7), server: 2 }.to_bytes(),
+        GatherDirectoryReply { time: i64::MIN, subdirectories: 3 }.to_bytes(),
+        FindRequest {
+            listing: ReadDirectoryRequest {
+                directory: FileId::ROOT,
+                cursor: 0,
+                size_max: 4096,
+                with_attributes: false,
+                ancestors: Ancestors(vec![FileId(5)]),
+                known: 4,
+            },
+            count_only: true,
+            tests: Tests(vec![
+                Test::Name { pattern: b"*.html".to_vec(), any_case: true },
+                Test::Size { order: Order::More, unit: 1024, count: 10 },
+                Test::Empty,
+            ]),
+        }
+        .to_bytes(),
+        FoundEntry { id: FileId(9), kind: Kind::File, verdict: Verdict::Undecided, name }.to_bytes(),
     ]
 }
 

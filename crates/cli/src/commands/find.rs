@@ -1,122 +1,77 @@
-//! `tabane find`: the paths of a tree that match, found on all servers at once.
+//! `tabane find`: the paths of a tree that match, found on all servers at once. The servers look at the entries they hold and
+//! send what matches; this side walks the tree.
 
+use super::conditions::Conditions;
 use crate::arguments::Arguments;
-use crate::failure::{Failure, Outcome, about_path, path_failure};
-use crate::glob;
-use crate::paths::{base_name, inside, join, shown};
+use crate::failure::{Failure, Outcome, about_path};
+use crate::paths::{base_name, inside, join, shown, visible};
 use crate::session::Session;
 use crate::work::{Urgency, Work, run_all};
-use client::{Attributes, FileSystem, Kind, Status};
+use client::tests::{Test, Tests, Verdict};
+use client::{FileSystem, Kind, Search, Status};
+use serde_json::json;
 use std::cell::{Cell, RefCell};
-use std::io::{BufWriter, Stdout, Write};
+use std::io::{BufWriter, IsTerminal, Stdout, Write};
 use std::rc::Rc;
 
 const DIRECTORIES_MAX: usize = 1 << 20;
 
-/// Which sizes match, as find(1) counts them: in units, rounded up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct SizeTest {
-    unit: u64,
-    count: u64,
-    order: std::cmp::Ordering,
+/// How what is found is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Lines { for_people: bool },
+    Nul,
+    Json,
+    Count,
 }
 
-impl SizeTest {
-    fn parse(text: &str) -> Option<SizeTest> {
-        let (order, rest) = match text.as_bytes().first()? {
-            b'+' => (std::cmp::Ordering::Greater, &text[1..]),
-            b'-' => (std::cmp::Ordering::Less, &text[1..]),
-            _ => (std::cmp::Ordering::Equal, text),
-        };
-        let (digits, unit) = match rest.as_bytes().last()? {
-            b'c' => (&rest[..rest.len() - 1], 1),
-            b'k' => (&rest[..rest.len() - 1], 1 << 10),
-            b'M' => (&rest[..rest.len() - 1], 1 << 20),
-            b'G' => (&rest[..rest.len() - 1], 1 << 30),
-            _ => (rest, 512),
-        };
-        Some(SizeTest { unit, count: digits.parse().ok()?, order })
-    }
-
-    fn holds(self, size: u64) -> bool {
-        size.div_ceil(self.unit).cmp(&self.count) == self.order
-    }
+/// A directory that is to be searched, and how far it lies below its starting point.
+struct Place {
+    path: Vec<u8>,
+    depth: u64,
 }
 
-/// All conditions; what is `None` always holds.
-#[derive(Debug, Default)]
-struct Conditions {
-    name: Option<Vec<u8>>,
-    kind: Option<Kind>,
-    size: Option<SizeTest>,
-    newer_than: Option<i64>,
-}
-
-impl Conditions {
-    fn of(arguments: &Arguments, session: &Session) -> Outcome<Conditions> {
-        let size = arguments.text("find-size").map(|text| {
-            SizeTest::parse(&text)
-                .ok_or_else(|| Failure::usage(format!("-size {text}: [+-]N[ckMG] is wanted, such as +10k")))
-        });
-        let newer_than = arguments.bytes("newer").map(|path| {
-            let path = inside(&path);
-            let attributes = session.block_on(session.files.stat(&path));
-            attributes.map(|attributes| attributes.mtime).map_err(|error| path_failure(&path, &error))
-        });
-        let kind = arguments.text("type").map(|text| match text.as_str() {
-            "d" => Kind::Directory,
-            "l" => Kind::Symlink,
-            _ => Kind::File,
-        });
-        Ok(Conditions {
-            name: arguments.bytes("name"),
-            kind,
-            size: size.transpose()?,
-            newer_than: newer_than.transpose()?,
-        })
-    }
-
-    fn need_attributes(&self) -> bool {
-        self.size.is_some() || self.newer_than.is_some()
-    }
-
-    /// Whether an entry with this name and kind may match at all.
-    fn hold_for_entry(&self, name: &[u8], kind: Kind) -> bool {
-        self.kind.is_none_or(|wanted| wanted == kind)
-            && self.name.as_ref().is_none_or(|pattern| glob::matches(pattern, name))
-    }
-
-    fn hold_for_attributes(&self, attributes: &Attributes) -> bool {
-        self.size.is_none_or(|test| test.holds(attributes.size))
-            && self.newer_than.is_none_or(|time| attributes.mtime > time)
-    }
-}
-
-struct Search {
+struct Walk {
     files: FileSystem,
     conditions: Conditions,
-    work: Rc<Work<Vec<u8>>>,
+    depth_min: u64,
+    depth_max: u64,
+    /// Only names of this server are told.
+    server: Option<u32>,
+    work: Rc<Work<Place>>,
     output: RefCell<BufWriter<Stdout>>,
-    ending: u8,
-    only_count: bool,
+    form: Form,
     found: Cell<u64>,
     failed: Cell<bool>,
     broken: RefCell<Option<Failure>>,
 }
 
-impl Search {
+impl Walk {
     fn say_failed(&self, path: &[u8], error: &client::Error) {
         self.failed.set(true);
         eprintln!("tabane: find: {}", about_path(path, error));
     }
 
-    fn report(&self, path: &[u8]) {
+    fn report(&self, path: &[u8], kind: Kind) {
         self.found.set(self.found.get() + 1);
-        if self.only_count {
-            return;
-        }
         let mut output = self.output.borrow_mut();
-        if let Err(error) = output.write_all(path).and_then(|()| output.write_all(&[self.ending])) {
+        let written = match self.form {
+            Form::Count => Ok(()),
+            Form::Nul => output.write_all(path).and_then(|()| output.write_all(&[0])),
+            Form::Lines { for_people } => {
+                let path = if for_people { visible(path) } else { path.into() };
+                output.write_all(&path).and_then(|()| output.write_all(b"\n"))
+            }
+            Form::Json => {
+                let kind = match kind {
+                    Kind::File => "file",
+                    Kind::Directory => "directory",
+                    Kind::Symlink => "symlink",
+                };
+                writeln!(output, "{}", json!({ "path": String::from_utf8_lossy(path), "type": kind }))
+            }
+        };
+        if let Err(error) = written {
             self.broken.replace(Some(Failure::of_output(error)));
             self.work.stop();
         }
@@ -128,55 +83,91 @@ impl Search {
             Ok(attributes) => attributes,
             Err(error) => return self.say_failed(&path, &error),
         };
+        let tests = &self.conditions.tests;
         let name = base_name(&path).unwrap_or(b"/");
-        if self.conditions.hold_for_entry(name, attributes.kind) && self.conditions.hold_for_attributes(&attributes) {
-            self.report(&path);
+        let may_match = self.depth_min == 0 && self.server.is_none() && self.conditions.hold_for_path(&path);
+        if may_match && tests.hold_for_name(name, attributes.kind) {
+            let matches = match tests.judge(&attributes, true) {
+                Verdict::Yes => true,
+                Verdict::No => false,
+                Verdict::Undecided => self.files.is_empty_directory(&path).await.unwrap_or(false),
+            };
+            if matches {
+                self.report(&path, attributes.kind);
+            }
         }
-        if attributes.kind == Kind::Directory {
-            self.work.push(Urgency::First, path);
+        if attributes.kind == Kind::Directory && self.depth_max > 0 {
+            self.work.push(Urgency::First, Place { path, depth: 0 });
         }
     }
 
-    async fn list(&self, directory: &[u8]) -> client::Result<()> {
-        let need_attributes = self.conditions.need_attributes();
-        let mut stream = self.files.open_directory(directory, need_attributes).await?;
+    async fn list(&self, place: &Place) -> client::Result<()> {
+        let depth = place.depth + 1;
+        let told = depth >= self.depth_min;
+        let for_servers = self.conditions.are_for_servers() && self.server.is_none();
+        let search = Search {
+            // Above the depth that is asked for, only directories matter.
+            tests: if told { self.conditions.tests.clone() } else { Tests(vec![Test::Kind(Kind::Directory)]) },
+            count_only: told && for_servers && self.form == Form::Count,
+            server: None,
+        };
+        let mut stream = self.files.open_search(&place.path, &search).await?;
         while !stream.is_at_end() && !self.work.is_stopped() {
-            let mut page = self.files.next_page(&mut stream).await?;
-            for entry in page.iter().filter(|entry| entry.kind == Kind::Directory) {
-                self.work.push(Urgency::First, join(directory, &entry.name));
+            let page = self.files.next_found(&mut stream).await?;
+            self.found.set(self.found.get() + page.counted);
+            for entry in page.entries {
+                let path = join(&place.path, &entry.name);
+                let is_here = self.server.is_none_or(|server| server == entry.server);
+                if told && entry.matches && is_here && self.conditions.hold_for_path(&path) {
+                    self.report(&path, entry.kind);
+                }
+                if entry.kind == Kind::Directory && depth < self.depth_max {
+                    self.work.push(Urgency::First, Place { path, depth });
+                }
             }
-            page.retain(|entry| self.conditions.hold_for_entry(&entry.name, entry.kind));
-            if need_attributes {
-                self.files.complete_entries(&mut page).await?;
-                page.retain(|entry| {
-                    entry.attributes.as_ref().is_some_and(|attributes| self.conditions.hold_for_attributes(attributes))
-                });
-            }
-            page.iter().for_each(|entry| self.report(&join(directory, &entry.name)));
         }
         Ok(())
     }
 
-    async fn search(&self, directory: Vec<u8>) {
-        match self.list(&directory).await {
+    async fn search(&self, place: Place) {
+        match self.list(&place).await {
             // Others may remove directories while we search.
             Err(error) if error.status == Status::NotFound => {}
-            Err(error) => self.say_failed(&directory, &error),
+            Err(error) => self.say_failed(&place.path, &error),
             Ok(()) => {}
         }
+    }
+}
+
+fn form(arguments: &Arguments) -> Form {
+    if arguments.flag("count") {
+        Form::Count
+    } else if arguments.flag("json") {
+        Form::Json
+    } else if arguments.flag("print0") {
+        Form::Nul
+    } else {
+        Form::Lines { for_people: std::io::stdout().is_terminal() }
     }
 }
 
 /// `tabane find`.
 pub fn run(arguments: &Arguments) -> Outcome {
     let session = Session::open(arguments)?;
-    let search = Rc::new(Search {
+    let server = arguments.number_given("find-server").map(|server| server as u32);
+    if let Some(server) = server.filter(|server| *server >= session.files.server_count()) {
+        let count = session.files.server_count();
+        return Err(Failure::usage(format!("-server {server}: the cluster has {count} servers, counted from 0")));
+    }
+    let walk = Rc::new(Walk {
         files: session.files.clone(),
         conditions: Conditions::of(arguments, &session)?,
+        depth_min: arguments.number_given("mindepth").unwrap_or(0),
+        depth_max: arguments.number_given("maxdepth").unwrap_or(u64::MAX),
+        server,
         work: Work::new(DIRECTORIES_MAX),
         output: RefCell::new(BufWriter::with_capacity(1 << 16, std::io::stdout())),
-        ending: if arguments.flag("print0") { 0 } else { b'\n' },
-        only_count: arguments.flag("count"),
+        form: form(arguments),
         found: Cell::new(0),
         failed: Cell::new(false),
         broken: RefCell::default(),
@@ -188,36 +179,19 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     session.block_on(async {
         for path in starts {
-            search.start_at(path).await;
+            walk.start_at(path).await;
         }
-        let (work, jobs) = (search.work.clone(), arguments.number("jobs") as usize);
-        let searching = search.clone();
-        run_all(&session.reactor, jobs, &work, async move |directory| searching.search(directory).await).await;
+        let (work, jobs) = (walk.work.clone(), arguments.number("jobs") as usize);
+        let searching = walk.clone();
+        run_all(&session.reactor, jobs, &work, async move |place| searching.search(place).await).await;
     });
-    if let Some(failure) = search.broken.take() {
+    if let Some(failure) = walk.broken.take() {
         return Err(failure);
     }
-    let mut output = search.output.borrow_mut();
-    if search.only_count {
-        writeln!(output, "{}", search.found.get()).map_err(Failure::of_output)?;
+    let mut output = walk.output.borrow_mut();
+    if walk.form == Form::Count {
+        writeln!(output, "{}", walk.found.get()).map_err(Failure::of_output)?;
     }
     output.flush().map_err(Failure::of_output)?;
-    if search.failed.get() { Err(Failure::Said(1)) } else { Ok(()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Goal: sizes are compared as find(1) does: in units, rounded up.
-    #[test]
-    fn sizes() {
-        let holds = |text: &str, size| SizeTest::parse(text).unwrap().holds(size);
-        assert!(holds("3901c", 3901) && !holds("3901c", 3900));
-        assert!(holds("1k", 1) && holds("1k", 1024) && !holds("1k", 1025) && holds("-1k", 0));
-        assert!(holds("+1", 513) && !holds("+1", 512));
-        for text in ["", "+", "k", "1x", "+-1"] {
-            assert_eq!(SizeTest::parse(text), None, "{text}");
-        }
-    }
+    if walk.failed.get() { Err(Failure::Said(1)) } else { Ok(()) }
 }

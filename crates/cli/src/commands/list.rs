@@ -2,13 +2,14 @@
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, about_path};
-use crate::paths::{inside, join, shown};
+use crate::paths::{inside, join, shown, visible};
 use crate::session::Session;
 use crate::text::{mode_words, size_short, time_short};
 use client::{Attributes, FileSystem, Kind};
 use reactor::process::{group_name, user_name};
+use std::borrow::Cow;
 use std::collections::HashMap;
-use std::io::{BufWriter, Stdout, Write};
+use std::io::{BufWriter, IsTerminal, Stdout, Write};
 
 struct Listing {
     files: FileSystem,
@@ -19,6 +20,8 @@ struct Listing {
     human: bool,
     users: HashMap<u32, String>,
     groups: HashMap<u32, String>,
+    /// The output is a terminal.
+    for_people: bool,
     failed: bool,
 }
 
@@ -41,6 +44,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         human: arguments.flag("human"),
         users: HashMap::new(),
         groups: HashMap::new(),
+        for_people: std::io::stdout().is_terminal(),
         failed: false,
     };
     let mut paths: Vec<Vec<u8>> = arguments.operand_bytes().iter().map(|path| inside(path)).collect();
@@ -72,10 +76,8 @@ impl Listing {
         while let Some(directory) = directories.pop() {
             if with_heads {
                 let blank = if first { "" } else { "\n" };
-                let head = shown(&directory);
-                write!(self.output, "{blank}")
-                    .and_then(|()| self.output.write_all(&head))
-                    .map_err(Failure::of_output)?;
+                let head = shown(&directory).into_owned();
+                write!(self.output, "{blank}").and_then(|()| self.write_name(&head)).map_err(Failure::of_output)?;
                 self.output.write_all(b":\n").map_err(Failure::of_output)?;
             }
             first = false;
@@ -127,7 +129,7 @@ impl Listing {
     fn print(&mut self, lines: &[Line]) -> std::io::Result<()> {
         if !self.long {
             for line in lines {
-                self.output.write_all(&line.name)?;
+                self.write_name(&line.name)?;
                 self.output.write_all(b"\n")?;
             }
             return Ok(());
@@ -145,14 +147,19 @@ impl Listing {
                 self.output,
                 "{mode} {links:>links_width$} {user:<user_width$} {group:<group_width$} {size:>size_width$} {time} "
             )?;
-            self.output.write_all(&line.name)?;
+            self.write_name(&line.name)?;
             if let Some(target) = &line.target {
                 self.output.write_all(b" -> ")?;
-                self.output.write_all(target)?;
+                self.write_name(target)?;
             }
             self.output.write_all(b"\n")?;
         }
         Ok(())
+    }
+
+    fn write_name(&mut self, name: &[u8]) -> std::io::Result<()> {
+        let shown = if self.for_people { visible(name) } else { Cow::Borrowed(name) };
+        self.output.write_all(&shown)
     }
 
     fn columns(&mut self, attributes: &Attributes) -> [String; 6] {

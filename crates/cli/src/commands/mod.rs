@@ -1,6 +1,7 @@
 //! The table of commands, and the small commands themselves.
 
 mod checksum;
+mod conditions;
 mod directories;
 mod extended;
 mod find;
@@ -11,6 +12,7 @@ mod space;
 mod stat;
 mod stream;
 mod synchronise;
+mod usage;
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
@@ -317,14 +319,60 @@ pub static COMMANDS: &[Command] = &[
         operands: "[PATH...]",
         operand_count: (0, MANY),
         details: &[
-            "All servers are searched at once, so paths come in no order. Conditions must all hold. Options are written \
-             with one dash, as those of find(1), or with two.",
+            "All servers are searched at once, so paths come in no order. Conditions must all hold; there are no operators \
+             and no actions but those below. Options are written with one dash, as those of find(1), or with two.",
+            "The servers apply the conditions to the names they hold and send what matches; -count has them send numbers \
+             only. On a terminal, control characters in names are quoted as ls(1) does.",
         ],
         example: "tabane find /share -name '*.html' -size +10k -count",
-        options: &["name", "type", "find-size", "newer", "print0", "count", "cluster", "timeout-ms", "jobs"],
+        options: &[
+            "name",
+            "iname",
+            "find-path",
+            "type",
+            "find-size",
+            "mtime",
+            "mmin",
+            "ctime",
+            "cmin",
+            "newer",
+            "user",
+            "find-uid",
+            "group",
+            "find-gid",
+            "perm",
+            "links",
+            "empty",
+            "maxdepth",
+            "mindepth",
+            "find-server",
+            "print0",
+            "count",
+            "json",
+            "cluster",
+            "timeout-ms",
+            "jobs",
+        ],
         single_dash: true,
         takes_command_line: false,
         run: find::run,
+    },
+    Command {
+        name: "du",
+        group: FILES,
+        summary: "say how many bytes the files of a tree have",
+        operands: "[PATH...]",
+        operand_count: (0, MANY),
+        details: &[
+            "One line for each directory, in units of 1,024 bytes. Sizes are apparent, as with du --apparent-size: \
+             what servers hold of a file is not known for each, so holes count and directories do not. A file with several \
+             names is counted once.",
+        ],
+        example: "tabane du -sh /results\ntabane du -d 1 -b /",
+        options: &["summarize", "human", "du-all", "max-depth", "du-bytes", "apparent-size", "cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: usage::run,
     },
     Command {
         name: "rm",
@@ -497,7 +545,9 @@ impl Command {
     /// A word of the command line, with the second dash where this command does not ask for it.
     pub fn spelled_out(&self, word: &OsStr) -> OsString {
         let name = word.to_str().and_then(|word| word.strip_prefix('-')).filter(|_| self.single_dash);
-        match name.filter(|name| name.len() > 1 && !name.starts_with('-')) {
+        // A value may begin with a dash too, but then goes on with a digit.
+        let is_option = |name: &&str| name.len() > 1 && name.starts_with(|letter: char| letter.is_ascii_alphabetic());
+        match name.filter(is_option) {
             Some(name) => OsString::from(format!("--{name}")),
             None => word.to_owned(),
         }
@@ -511,7 +561,10 @@ impl Command {
     /// The failure of an option that this command does not have.
     pub fn unknown_option(&self, word: &str) -> Failure {
         let near = help::nearest(word.trim_start_matches('-'), self.rows().map(|row| row.name));
-        let hint = near.map(|near| format!("; did you mean --{near}?")).unwrap_or_default();
+        let hint = near
+            .map(|near| format!("; did you mean {}{near}?", if self.single_dash { "-" } else { "--" }))
+            .unwrap_or_default();
+        let word = if self.single_dash { word.replacen("--", "-", 1) } else { word.to_owned() };
         Failure::usage(format!("there is no option {word}{hint}"))
     }
 }

@@ -1,6 +1,6 @@
 //! SetAttributes (chmod, chown, utimens), and Close, which folds sizes and times in.
 
-use super::{Encoded, Step, change_rights, later};
+use super::{Encoded, Step, later};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
@@ -18,10 +18,10 @@ pub fn set_attributes(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
     let request = SetAttributesRequest::from_bytes(params)?;
     core.check_home(request.file)?;
     let inode = core.inode(request.file)?;
-    check(caller, &request, &inode.attributes)?;
-    if inode.attributes.kind == Kind::Directory && restricts(&request, &inode.attributes) {
-        return restrict(core, caller, request);
+    if inode.attributes.kind == Kind::Directory {
+        return super::directories::set_attributes(core, caller, request, reply);
     }
+    check(caller, &request, &inode.attributes)?;
     if !inode.is_announced() && !core.turns.is_taken(request.file.0) {
         set(core, caller, &request, inode, reply)?;
         return Ok(Step::Done);
@@ -58,7 +58,7 @@ fn set(
 }
 
 /// Whether someone has less rights on a directory afterwards, or what is created in it gets others.
-fn restricts(request: &SetAttributesRequest, old: &Attributes) -> bool {
+pub fn restricts(request: &SetAttributesRequest, old: &Attributes) -> bool {
     let asks = |bits: u32| request.mask & bits != 0;
     let taken = old.mode & !request.mode & 0o777 != 0 || (old.mode ^ request.mode) & 0o7000 != 0;
     (asks(set_mask::MODE) && taken)
@@ -66,21 +66,7 @@ fn restricts(request: &SetAttributesRequest, old: &Attributes) -> bool {
         || (asks(set_mask::GID) && request.gid != old.gid)
 }
 
-/// Changes rights on a directory, which all servers know of before the caller is answered.
-fn restrict(core: &Rc<Core>, caller: &Caller, request: SetAttributesRequest) -> Result<Step, Failure> {
-    let (core, caller) = (core.clone(), caller.clone());
-    later(async move {
-        let mut inode = core.inode(request.file)?;
-        check(&caller, &request, &inode.attributes)?;
-        inode.attributes = changed(&core, &caller, &request, &inode.attributes);
-        let reply = EntryReply { attributes: inode.attributes.clone(), target: b"" }.to_bytes();
-        let records = vec![Record::InodePut(inode)];
-        let transaction = core.store.begin();
-        Ok(Encoded(change_rights(&core, &caller, request.file, transaction, records, reply).await?))
-    })
-}
-
-fn check(caller: &Caller, request: &SetAttributesRequest, attributes: &Attributes) -> Result<(), Failure> {
+pub fn check(caller: &Caller, request: &SetAttributesRequest, attributes: &Attributes) -> Result<(), Failure> {
     let asks = |bits: u32| request.mask & bits != 0;
     if request.mask & !set_mask::ALL != 0 {
         return Err(Failure::with_text(Status::Invalid, "unknown attributes are to be set"));
@@ -108,7 +94,8 @@ fn check(caller: &Caller, request: &SetAttributesRequest, attributes: &Attribute
     Ok(())
 }
 
-fn changed(core: &Core, caller: &Caller, request: &SetAttributesRequest, attributes: &Attributes) -> Attributes {
+/// The attributes after a change; times that were gathered before are not in them.
+pub fn changed(core: &Core, caller: &Caller, request: &SetAttributesRequest, attributes: &Attributes) -> Attributes {
     let now = core.time();
     let asks = |bits: u32| request.mask & bits != 0;
     let mut attributes = attributes.clone();

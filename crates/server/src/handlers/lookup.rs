@@ -7,7 +7,7 @@ use crate::inodes::Inode;
 use crate::tables::Tables;
 use std::rc::Rc;
 use wire::messages::{Empty, EntryReply, EntryRequest, FileRequest, FileSystemReply};
-use wire::{Decode, Encode, FileId, Status};
+use wire::{Decode, Encode, FileId, Kind, Status};
 
 pub fn ping(params: &[u8]) -> Result<Step, Failure> {
     Empty::from_bytes(params)?;
@@ -61,7 +61,7 @@ pub fn lookup(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Ste
         Found::Inode(inode) => inode,
         Found::Other(step) => return step,
     };
-    encode_entry(inode, reply);
+    EntryReply { attributes: tables.shown(inode, core.index), target: &inode.target }.encode(reply);
     Ok(Step::Done)
 }
 
@@ -93,6 +93,9 @@ fn stat_inode(
 ) -> Result<Step, Failure> {
     if let Some(lock) = tables.locks.of_inode(inode.attributes.id) {
         return Ok(Step::Blocked(lock));
+    }
+    if inode.attributes.kind == Kind::Directory {
+        return super::directories::stat(core, tables, caller, inode, reply);
     }
     if inode.is_announced() {
         return stat_gathered(core, caller, inode.attributes.id);

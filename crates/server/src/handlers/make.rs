@@ -45,17 +45,21 @@ fn make(
         if let Some(blocked) = check_mark(&tables, entry.parent) {
             return Ok(blocked);
         }
+        if let Some(step) = core.check_share(&tables, caller, entry.parent) {
+            return Ok(step);
+        }
         place
     };
     let id = FileId::new(core.next_number()?, place.slot);
     let mut attributes = core.new_attributes(id, kind, mode, caller, 0);
     inherit_group(&mut attributes, group, caller.credentials());
     attributes.size = target.len() as u64;
-    EntryReply { attributes: attributes.clone(), target: b"" }.encode(reply);
     let inode = match kind {
         Kind::Directory => Inode::directory(attributes, entry.parent),
         _ => Inode { target: target.into(), ..Inode::new(attributes) },
     };
+    let shown = core.tables.borrow().shown(&inode, core.index);
+    EntryReply { attributes: shown, target: b"" }.encode(reply);
     core.change([
         Record::DentryPut { parent: entry.parent, name, id, kind },
         Record::InodePut(inode),

@@ -1,13 +1,15 @@
 //! What each request does, one file a subject.
 //!
 //! A handler runs at once and to its end when it needs nothing from others (`Step::Done`). Else it has done nothing yet
-//! and says what it waits for: `Blocked` is tried again from the start, `Later` goes on by itself.
+//! and says what it waits for: `Blocked` and `After` are tried again from the start, `Later` goes on by itself.
 
 mod attributes;
 mod close;
 mod data;
+mod directories;
 mod extended;
 mod file_locks;
+mod find;
 mod listing;
 mod lookup;
 mod make;
@@ -29,6 +31,7 @@ pub use close::reopened;
 pub use data::{WriteEnd, read, write};
 pub use extended::{get_extended, list_extended, set_extended};
 pub use file_locks::{after_release, await_lock, forget_listeners};
+pub use find::find;
 pub use listing::{LISTING_BYTES_MAX, read_directory, removal_under_way, wait_for_names};
 pub use prepare::watch;
 pub use rename::drive_names;
@@ -55,6 +58,8 @@ pub enum Step {
     Done,
     /// Nothing happened; to be tried again when this is told.
     Blocked(Notice<()>),
+    /// Nothing happened; to be tried again when this has come about. Its failure is the request's.
+    After(LocalFuture<Result<(), Failure>>),
     /// The reply's parameters come from this.
     Later(LocalFuture<Result<Vec<u8>, Failure>>),
 }
@@ -92,6 +97,8 @@ pub fn handle(
         Operation::Shutdown => lookup::shutdown(core, caller, params),
         Operation::Announce => participant::announce(core, caller, params, reply),
         Operation::Gather => participant::gather(core, params, reply),
+        Operation::AnnounceDirectory => directories::announce_directory(core, caller, params, reply),
+        Operation::GatherDirectory => directories::gather_directory(core, caller, params, reply),
         Operation::ReapChunks => participant::reap_chunks(core, params),
         Operation::TruncateChunks => participant::truncate_chunks(core, params),
         Operation::MarkDirectory => participant::mark_directory(core, caller, params),
@@ -116,7 +123,7 @@ pub fn handle(
         Operation::MarkTree => tree::mark_tree(core, caller, params),
         Operation::ResolveTree => tree::resolve_tree(core, caller, params),
         Operation::AskParents => tree::ask_parents(core, params, reply),
-        Operation::Read | Operation::Write | Operation::ReadDirectory | Operation::Statistics => {
+        Operation::Read | Operation::Write | Operation::ReadDirectory | Operation::Find | Operation::Statistics => {
             unreachable!("requests with bodies have handlers of their own")
         }
         Operation::Append => {

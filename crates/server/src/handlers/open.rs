@@ -85,7 +85,7 @@ fn finish(
     let Some(inode) = tables.inodes.get(file) else { unreachable!("the caller has just seen the inode") };
     let kind = inode.attributes.kind;
     if !cutting {
-        inode.attributes.encode(reply);
+        tables.shown(inode, core.index).encode(reply);
         false.encode(reply);
         drop(tables);
         core.opened(caller, file, kind)?.encode(reply);
@@ -150,6 +150,9 @@ fn create(
 ) -> Result<Step, Failure> {
     if let Some(blocked) = check_mark(&tables, request.entry.parent) {
         return Ok(blocked);
+    }
+    if let Some(step) = core.check_share(&tables, caller, request.entry.parent) {
+        return Ok(step);
     }
     drop(tables);
     let id = FileId::new(core.next_number()?, place.slot);

@@ -82,6 +82,12 @@ pub fn prepare_dentry(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
         } else {
             check_rule(request.rule, request.kind, found)
         };
+        if verdict.is_ok()
+            && !known
+            && let Some(step) = core.check_share(&tables, caller, request.parent)
+        {
+            return Ok(step);
+        }
         (verdict, found, known)
     };
     if verdict.is_ok() && !known {

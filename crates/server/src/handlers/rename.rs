@@ -87,6 +87,8 @@ enum Obstacle {
     Busy,
     /// Directories change places one after the other, and it is not our turn.
     Turn,
+    /// A directory whose home has to be told first that entries change here.
+    Share(FileId),
     Failed(Failure),
 }
 
@@ -289,7 +291,7 @@ fn start(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<
             return Ok(Step::Done);
         }
         // Locks are taken anew when the request's turn has come.
-        Ok(Some(_)) | Err(Obstacle::Busy | Obstacle::Turn) => {}
+        Ok(Some(_)) | Err(Obstacle::Busy | Obstacle::Turn | Obstacle::Share(_)) => {}
         Err(Obstacle::Locked(lock)) => return Ok(Step::Blocked(lock)),
         Err(Obstacle::Failed(failure)) => return Err(failure),
     }
@@ -311,6 +313,7 @@ async fn run(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Res
             Err(Obstacle::Failed(failure)) => return Err(failure),
             Err(Obstacle::Locked(lock)) => core.wait_until(caller.deadline, WORDS, lock.wait()).await?,
             Err(Obstacle::Turn) => turn = Some(core.wait_until(caller.deadline, WORDS, core.turns.take(TURN)).await?),
+            Err(Obstacle::Share(directory)) => core.announce_share(directory, caller.deadline).await?,
             Err(Obstacle::Busy) => {
                 // Of changes that refuse each other, the draw lets one go first.
                 let wait = 1 + core.reactor.random() % pause;
@@ -406,6 +409,13 @@ fn begin(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<
     };
     for (file, rises) in up.map(|file| (file, true)).into_iter().chain(down.map(|file| (file, false))) {
         check_inode(core, file, rises)?;
+    }
+    let changed = old.filter(|_| wish != Wish::Link).map(|(parent, _)| parent);
+    let to_changed = new.as_ref().filter(|new| new.server.is_none()).map(|new| new.parent);
+    for parent in changed.into_iter().chain(to_changed) {
+        if core.lacks_share(&tables, parent) {
+            return Err(Obstacle::Share(parent));
+        }
     }
     drop(tables);
     let mut held = Held::new(core);

@@ -33,6 +33,10 @@ pub fn remove_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Resu
     if let Some(lock) = core.tables.borrow().locks.in_directory(directory).pop() {
         return Ok(Step::Blocked(lock));
     }
+    let parent = RemoveRequest::from_bytes(params)?.entry.parent;
+    if let Some(step) = core.check_share(&core.tables.borrow(), caller, parent) {
+        return Ok(step);
+    }
     if core.cluster.server_count() == 1 {
         let request = RemoveRequest::from_bytes(params)?;
         core.change([

@@ -42,6 +42,9 @@ pub fn unlink(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, F
         if let Some(lock) = tables.locks.of_inode(id) {
             return Ok(Step::Blocked(lock));
         }
+        if let Some(step) = core.check_share(&tables, caller, parent) {
+            return Ok(step);
+        }
         id
     };
     let mut transaction = core.store.begin();

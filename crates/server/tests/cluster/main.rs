@@ -9,5 +9,6 @@ mod namespace;
 mod power;
 mod recovery;
 mod reports;
+mod shares;
 mod sizes;
 mod support;

@@ -132,7 +132,11 @@ fn removal_races_with_creates() {
             })
             .collect();
         let caller = test.caller(2, 3);
-        let removal = test.spawn(2, async move { status(&caller.remove_directory(ROOT, "d").await) });
+        let (reactor, pause) = (test.world.reactor(test.callers[2]), test.world.random() % 5_000_000);
+        let removal = test.spawn(2, async move {
+            reactor.sleep(pause).await;
+            status(&caller.remove_directory(ROOT, "d").await)
+        });
         let outcomes: Vec<Status> = creates.iter().map(|slot| test.wait(slot)).collect();
         let removal = test.wait(&removal);
         test.settle();

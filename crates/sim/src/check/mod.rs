@@ -2,6 +2,7 @@
 
 pub mod appends;
 pub mod chunks;
+pub mod directories;
 pub mod extended;
 pub mod failures;
 pub mod files;
@@ -29,5 +30,6 @@ pub fn check(operations: &[Operation]) -> Vec<Finding> {
     }
     findings.extend(listings::check(operations));
     findings.extend(extended::check(operations));
+    findings.extend(directories::check(operations));
     findings
 }

@@ -1,0 +1,130 @@
+//! `tabane du`: how many bytes the files of a tree have.
+
+use crate::arguments::Arguments;
+use crate::failure::{Failure, Outcome, about_path};
+use crate::paths::{inside, join, shown, visible};
+use crate::session::Session;
+use crate::text::size_short;
+use client::{Attributes, FileId, FileSystem, Kind, Status};
+use std::collections::HashSet;
+use std::io::{BufWriter, IsTerminal, Stdout, Write};
+use std::pin::Pin;
+
+struct Sum {
+    files: FileSystem,
+    output: BufWriter<Stdout>,
+    /// Deepest level of directories that has a line of its own.
+    depth_max: u64,
+    all: bool,
+    bytes: bool,
+    human: bool,
+    for_people: bool,
+    /// Files with several names that were counted.
+    counted: HashSet<FileId>,
+    failed: bool,
+}
+
+impl Sum {
+    fn print(&mut self, size: u64, path: &[u8]) -> Outcome {
+        let size = match (self.bytes, self.human) {
+            (_, true) => size_short(size),
+            (true, _) => size.to_string(),
+            _ => size.div_ceil(1024).to_string(),
+        };
+        let path = if self.for_people { visible(path) } else { path.into() };
+        let written = write!(self.output, "{size}\t").and_then(|()| self.output.write_all(&path));
+        written.and_then(|()| self.output.write_all(b"\n")).map_err(Failure::of_output)
+    }
+
+    /// Bytes of one inode; nothing when another of its names was counted.
+    fn size_of(&mut self, attributes: &Attributes) -> u64 {
+        let is_new =
+            attributes.kind == Kind::Directory || attributes.link_count < 2 || self.counted.insert(attributes.id);
+        if is_new { attributes.size } else { 0 }
+    }
+
+    fn say_failed(&mut self, path: &[u8], error: &client::Error) {
+        self.failed = true;
+        eprintln!("tabane: du: {}", about_path(path, error));
+    }
+
+    /// The sum of a directory and all below it. What can't be read is said and left out.
+    fn directory<'a>(&'a mut self, path: Vec<u8>, depth: u64) -> Pin<Box<dyn Future<Output = Outcome<u64>> + 'a>> {
+        Box::pin(async move {
+            let mut total = 0;
+            let mut below = Vec::new();
+            match self.entries(&path, &mut below).await {
+                Ok(()) => {}
+                Err(error) if error.status == Status::NotFound => return Ok(0),
+                Err(error) => self.say_failed(&path, &error),
+            }
+            for (path, attributes) in below {
+                let size = self.size_of(&attributes);
+                if attributes.kind == Kind::Directory {
+                    total += size + self.directory(path, depth + 1).await?;
+                } else {
+                    total += size;
+                    if self.all && depth < self.depth_max {
+                        self.print(size, &path)?;
+                    }
+                }
+            }
+            if depth <= self.depth_max {
+                self.print(total, &path)?;
+            }
+            Ok(total)
+        })
+    }
+
+    async fn entries(&self, path: &[u8], below: &mut Vec<(Vec<u8>, Attributes)>) -> client::Result<()> {
+        let mut stream = self.files.open_directory(path, true).await?;
+        while !stream.is_at_end() {
+            let mut page = self.files.next_page(&mut stream).await?;
+            self.files.complete_entries(&mut page).await?;
+            let entries = page.into_iter().filter_map(|entry| Some((join(path, &entry.name), entry.attributes?)));
+            below.extend(entries);
+        }
+        Ok(())
+    }
+}
+
+/// `tabane du`.
+pub fn run(arguments: &Arguments) -> Outcome {
+    let session = Session::open(arguments)?;
+    let depth_max = arguments.number_given("max-depth");
+    let (summarize, all) = (arguments.flag("summarize"), arguments.flag("du-all"));
+    if summarize && (all || depth_max.is_some_and(|depth| depth > 0)) {
+        return Err(Failure::usage("-s shows the sum of each PATH alone, so -a and -d do not go with it"));
+    }
+    let mut sum = Sum {
+        files: session.files.clone(),
+        output: BufWriter::new(std::io::stdout()),
+        depth_max: if summarize { 0 } else { depth_max.unwrap_or(u64::MAX) },
+        all,
+        bytes: arguments.flag("du-bytes"),
+        human: arguments.flag("human"),
+        for_people: std::io::stdout().is_terminal(),
+        counted: HashSet::new(),
+        failed: false,
+    };
+    let mut paths: Vec<Vec<u8>> =
+        arguments.operand_bytes().iter().map(|path| shown(&inside(path)).into_owned()).collect();
+    if paths.is_empty() {
+        paths.push(b"/".to_vec());
+    }
+    session.block_on(async {
+        for path in paths {
+            match sum.files.lstat(&path).await {
+                Ok(attributes) if attributes.kind == Kind::Directory => drop(sum.directory(path, 0).await?),
+                Ok(attributes) => {
+                    let size = sum.size_of(&attributes);
+                    sum.print(size, &path)?;
+                }
+                Err(error) => sum.say_failed(&path, &error),
+            }
+        }
+        Ok::<(), Failure>(())
+    })?;
+    sum.output.flush().map_err(Failure::of_output)?;
+    if sum.failed { Err(Failure::Said(1)) } else { Ok(()) }
+}

@@ -1,0 +1,152 @@
+//! Directories as a whole: their attributes, which all servers with entries have a share of; and what servers ask each
+//! other about that (AnnounceDirectory at the home, GatherDirectory elsewhere). Announcing waits for nobody, gathering only for changes of
+//! names to be done, which need no gathering.
+
+use super::attributes::{changed, check, restricts};
+use super::{Encoded, Step, change_rights, later};
+use crate::core::{Caller, Core};
+use crate::directories::Shares;
+use crate::failure::Failure;
+use crate::inodes::Inode;
+use crate::names::{NO_TIME, Share};
+use crate::records::Record;
+use crate::tables::Tables;
+use std::rc::Rc;
+use wire::messages::{
+    AnnounceDirectoryReply, AnnounceDirectoryRequest, EntryReply, GatherDirectoryReply, GatherDirectoryRequest,
+    SetAttributesRequest, set_mask,
+};
+use wire::{Decode, Encode, FileId, Kind, Status};
+
+const MTIME: u32 = set_mask::MTIME | set_mask::MTIME_NOW;
+
+/// Stat of a directory whose home is here.
+pub fn stat(
+    core: &Rc<Core>,
+    tables: &Tables,
+    caller: &Caller,
+    inode: &Inode,
+    reply: &mut Vec<u8>,
+) -> Result<Step, Failure> {
+    let directory = inode.attributes.id;
+    if tables.is_settled(directory, core.index) {
+        EntryReply { attributes: tables.shown(inode, core.index), target: b"" }.encode(reply);
+        return Ok(Step::Done);
+    }
+    let (core, deadline) = (core.clone(), caller.deadline);
+    later(async move {
+        let shares = core.gather_directory(directory, deadline).await?;
+        let tables = core.tables.borrow();
+        let inode = tables.inodes.get(directory).ok_or_else(|| Failure::new(Status::StaleFile, directory))?;
+        let attributes = tables.shown_directory(&inode.attributes, core.index, &shares);
+        Ok(Encoded(EntryReply { attributes, target: b"" }.to_bytes()))
+    })
+}
+
+/// chmod, chown and utimens of a directory whose home is here.
+pub fn set_attributes(
+    core: &Rc<Core>,
+    caller: &Caller,
+    request: SetAttributesRequest,
+    reply: &mut Vec<u8>,
+) -> Result<Step, Failure> {
+    let attributes = core.inode(request.file)?.attributes;
+    check(caller, &request, &attributes)?;
+    let restricts = restricts(&request, &attributes);
+    if !restricts && core.tables.borrow().is_settled(request.file, core.index) {
+        let mut records = plan(core, caller, &request, &Shares::new(), reply)?;
+        records.push(caller.outcome(reply));
+        core.change(records)?;
+        return Ok(Step::Done);
+    }
+    let (core, caller) = (core.clone(), caller.clone());
+    later(async move {
+        let shares = core.gather_directory(request.file, caller.deadline).await?;
+        let mut bytes = Vec::new();
+        let mut records = plan(&core, &caller, &request, &shares, &mut bytes)?;
+        if restricts {
+            // All servers know of it before the caller is answered.
+            let transaction = core.store.begin();
+            return Ok(Encoded(change_rights(&core, &caller, request.file, transaction, records, bytes).await?));
+        }
+        records.push(caller.outcome(&bytes));
+        core.change(records)?;
+        Ok(Encoded(bytes))
+    })
+}
+
+/// What a change of attributes journals, and its reply. Changes that were gathered come before a time that is set now, and
+/// count no more.
+fn plan(
+    core: &Rc<Core>,
+    caller: &Caller,
+    request: &SetAttributesRequest,
+    others: &Shares,
+    reply: &mut Vec<u8>,
+) -> Result<Vec<Record<'static>>, Failure> {
+    let mut inode = core.inode(request.file)?;
+    check(caller, request, &inode.attributes)?;
+    inode.attributes = changed(core, caller, request, &inode.attributes);
+    let tables = core.tables.borrow();
+    let mut shown = tables.shown_directory(&inode.attributes, core.index, others);
+    let mut records = Vec::with_capacity(3);
+    if request.mask & MTIME != 0 {
+        shown.mtime = inode.attributes.mtime;
+        let shares = tables.shares_ended(request.file, core.index, others);
+        records.push(Record::AnnouncedPut { directory: request.file, shares });
+    }
+    EntryReply { attributes: shown, target: b"" }.encode(reply);
+    records.push(Record::InodePut(inode));
+    Ok(records)
+}
+
+pub fn announce_directory(
+    core: &Rc<Core>,
+    caller: &Caller,
+    params: &[u8],
+    reply: &mut Vec<u8>,
+) -> Result<Step, Failure> {
+    let AnnounceDirectoryRequest { directory, server } = AnnounceDirectoryRequest::from_bytes(params)?;
+    core.check_home(directory)?;
+    if server != caller.peer.from_server || server == core.index {
+        return Err(Failure::with_text(Status::BadMessage, "a server announces itself only"));
+    }
+    let mut shares = {
+        let tables = core.tables.borrow();
+        match tables.inodes.get(directory).map(|inode| inode.attributes.kind) {
+            None => return Err(Failure::new(Status::StaleDirectory, directory)),
+            Some(Kind::Directory) => tables.announced.get(directory).to_vec(),
+            Some(_) => return Err(Status::NotDirectory.into()),
+        }
+    };
+    if !shares.iter().any(|(known, _)| *known == server) {
+        shares.push((server, NO_TIME));
+        core.change([Record::AnnouncedPut { directory, shares }])?;
+    }
+    AnnounceDirectoryReply { time: core.time() }.encode(reply);
+    Ok(Step::Done)
+}
+
+pub fn gather_directory(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+    let GatherDirectoryRequest { directory, time } = GatherDirectoryRequest::from_bytes(params)?;
+    match core.cluster.home_of(directory) {
+        Some(home) if home != core.index => {}
+        _ => return Err(Failure::with_text(Status::BadMessage, "id is not that of a directory of another server")),
+    }
+    core.note_time(time);
+    if core.tables.borrow().locks.in_directory(directory).is_empty() {
+        tell_share(core, directory).encode(reply);
+        return Ok(Step::Done);
+    }
+    let (core, deadline) = (core.clone(), caller.deadline);
+    later(async move {
+        let words = "a change of names in the directory takes long";
+        core.wait_until(deadline, words, core.names_decided(directory)).await?;
+        Ok(tell_share(&core, directory))
+    })
+}
+
+fn tell_share(core: &Core, directory: FileId) -> GatherDirectoryReply {
+    let Share { time, subdirectories } = core.tables.borrow().names.share(directory);
+    GatherDirectoryReply { time, subdirectories }
+}

@@ -1,0 +1,264 @@
+//! Directories: their modification times move with every change of an entry and stay where a utimens set them otherwise;
+//! their link counts are two and one for each directory in them.
+//!
+//! Entries are spread over the servers and a stat asks all of them, so that it is no single step: what surely happened
+//! before it began counts, what surely began after it ended does not, and what lies between may. The workload's utimens
+//! values are all different and below `CLOCK_MIN`; what lies above is some server's clock.
+
+use super::times::CLOCK_MIN;
+use crate::history::{Action, Finding, Moment, NEVER, Operation, Outcome, Path, Seen};
+use std::collections::BTreeMap;
+use wire::{Kind, Status};
+
+/// What may have moved a directory's time.
+struct Cause {
+    start: Moment,
+    end: Moment,
+    /// The time that a utimens set; nothing for a change of an entry and for the making of the directory.
+    set: Option<i64>,
+    /// Whether it surely did.
+    sure: bool,
+}
+
+/// What is known of a name that a directory may have been at.
+#[derive(Default)]
+struct Life {
+    /// When it was surely there as a directory.
+    seen: Vec<(Moment, Moment)>,
+    /// What made it or brought it there, or may have.
+    made: Vec<(Moment, Moment)>,
+    /// What surely removed it, or found it gone.
+    removed: Vec<(Moment, Moment)>,
+    /// What removed it or took it away, or may have.
+    maybe_removed: Vec<(Moment, Moment)>,
+}
+
+#[derive(Default)]
+struct Directories<'a> {
+    causes: BTreeMap<&'a Path, Vec<Cause>>,
+    lives: BTreeMap<Path, Life>,
+    /// Old and new paths of renames, with their starts: what lies under one that may have moved a directory is not
+    /// checked from then on.
+    moved: Vec<(&'a Path, Moment)>,
+}
+
+/// Checks all directories that were seen.
+pub fn check(operations: &[Operation]) -> Vec<Finding> {
+    let parents: Vec<Option<Path>> =
+        operations.iter().map(|operation| operation.path().and_then(Path::parent)).collect();
+    let new_parents: Vec<[Option<Path>; 2]> = operations
+        .iter()
+        .map(|operation| operation.pair().map_or([None, None], |(from, to)| [from.parent(), to.parent()]))
+        .collect();
+    let mut directories = Directories::default();
+    for (number, operation) in operations.iter().enumerate() {
+        directories.note_change(operation, parents[number].as_ref());
+        let [old, new] = &new_parents[number];
+        directories.note_move(operation, old.as_ref(), new.as_ref());
+        directories.note_life(operation);
+    }
+    let mut findings = Vec::new();
+    for (number, operation) in operations.iter().enumerate() {
+        let (Some(path), Outcome::Seen(seen)) = (operation.path(), &operation.outcome) else { continue };
+        if seen.kind != Kind::Directory || directories.is_moved(path, operation.end) {
+            continue;
+        }
+        let words = match operation.action {
+            Action::MakeDirectory { .. } if seen.links == 2 => continue,
+            Action::MakeDirectory { .. } => Some(format!("a new directory has {} links", seen.links)),
+            _ => directories.judge(path, operation, seen),
+        };
+        findings.extend(words.map(|words| Finding::new(format!("{path}: {words}"), vec![number])));
+    }
+    findings
+}
+
+impl<'a> Directories<'a> {
+    fn note_change(&mut self, operation: &'a Operation, parent: Option<&'a Path>) {
+        let Some(path) = operation.path().filter(|_| operation.may_have_happened()) else { return };
+        let succeeded = operation.succeeded();
+        let entry = match &operation.action {
+            Action::Open { create: true, exclusive, .. } => Some(*exclusive && succeeded),
+            Action::MakeDirectory { .. } | Action::MakeSymlink { .. } => Some(succeeded),
+            Action::Unlink { .. } | Action::RemoveDirectory { .. } => Some(succeeded),
+            _ => None,
+        };
+        if let (Some(sure), Some(parent)) = (entry, parent) {
+            self.add(parent, operation, None, sure);
+        }
+        match operation.action {
+            Action::MakeDirectory { .. } => self.add(path, operation, None, succeeded),
+            Action::SetTime { mtime, .. } => self.add(path, operation, Some(mtime), succeeded),
+            _ => {}
+        }
+    }
+
+    /// Between two names of one file a rename does nothing; one that found no second name surely did something.
+    fn note_move(&mut self, operation: &'a Operation, old: Option<&'a Path>, new: Option<&'a Path>) {
+        let Some((from, to)) = operation.pair().filter(|_| operation.may_have_happened()) else { return };
+        let succeeded = operation.succeeded();
+        let (old_sure, new_sure) = match operation.action {
+            Action::Rename { no_replace, .. } => (succeeded && no_replace, succeeded && no_replace),
+            _ => (false, succeeded),
+        };
+        if matches!(operation.action, Action::Rename { .. }) {
+            self.moved.extend([(from, operation.start), (to, operation.start)]);
+            if let Some(old) = old {
+                self.add(old, operation, None, old_sure);
+            }
+        }
+        if let Some(new) = new {
+            self.add(new, operation, None, new_sure);
+        }
+    }
+
+    fn add(&mut self, directory: &'a Path, operation: &Operation, set: Option<i64>, sure: bool) {
+        let cause = Cause { start: operation.start, end: operation.end, set, sure };
+        self.causes.entry(directory).or_default().push(cause);
+    }
+
+    fn note_life(&mut self, operation: &Operation) {
+        let span = (operation.start, operation.end);
+        if let Some((from, to)) = operation.pair().filter(|_| operation.may_have_happened()) {
+            self.lives.entry(to.clone()).or_default().made.push(span);
+            self.lives.entry(to.clone()).or_default().maybe_removed.push(span);
+            self.lives.entry(from.clone()).or_default().maybe_removed.push(span);
+            if matches!(operation.action, Action::Rename { exchange: true, .. }) {
+                self.lives.entry(from.clone()).or_default().made.push(span);
+            }
+        }
+        let Some(path) = operation.path() else { return };
+        let life = self.lives.entry(path.clone()).or_default();
+        match (&operation.action, &operation.outcome) {
+            (Action::MakeDirectory { .. }, outcome) => {
+                if operation.may_have_happened() {
+                    life.made.push(span);
+                }
+                if matches!(outcome, Outcome::Seen(_)) {
+                    life.seen.push(span);
+                }
+            }
+            (Action::RemoveDirectory { .. }, _) if operation.may_have_happened() => {
+                life.maybe_removed.push(span);
+                if operation.succeeded() {
+                    life.removed.push(span);
+                }
+            }
+            (_, Outcome::Seen(seen)) if seen.kind == Kind::Directory => life.seen.push(span),
+            (_, Outcome::Failed(Status::NotFound)) => life.removed.push(span),
+            _ => {}
+        }
+    }
+
+    /// Whether a directory that was at the path, or above it, may have been moved by then.
+    fn is_moved(&self, path: &Path, end: Moment) -> bool {
+        let moved = self.moved.iter().filter(|(moved, start)| *start < end && path.parts.starts_with(&moved.parts));
+        moved.into_iter().any(|(moved, _)| self.lives.get(*moved).is_some_and(|life| !life.seen.is_empty()))
+    }
+
+    fn judge(&self, path: &Path, operation: &Operation, seen: &Seen) -> Option<String> {
+        let causes = self.causes.get(path).map_or(&[][..], Vec::as_slice);
+        if !time_is_right(causes, operation, seen.mtime) {
+            return Some(format!("the modification time {} was not, or no longer, true", seen.mtime));
+        }
+        let children = self.lives.iter().filter(|(child, _)| child.parent().as_ref() == Some(path));
+        let (mut least, mut most) = (2, 2);
+        for (_, life) in children {
+            least += u32::from(life.must_be_there(operation));
+            most += u32::from(life.may_be_there(operation));
+        }
+        if (least..=most).contains(&seen.links) {
+            return None;
+        }
+        Some(format!("it has {} links, but must have {least} to {most}", seen.links))
+    }
+}
+
+/// Whether something can have been the last to move the time, and to this one.
+fn time_is_right(causes: &[Cause], seen: &Operation, mtime: i64) -> bool {
+    let from_clock = mtime >= CLOCK_MIN;
+    let explains = |cause: &&Cause| cause.set.map_or(from_clock, |set| set == mtime) && cause.start < seen.end;
+    let overtakes = |cause: &Cause| cause.sure && (cause.set.is_some() || !from_clock);
+    causes.iter().filter(explains).any(|cause| {
+        cause.end == NEVER
+            || !causes.iter().any(|later| overtakes(later) && later.start > cause.end && later.end < seen.start)
+    })
+}
+
+impl Life {
+    fn must_be_there(&self, stat: &Operation) -> bool {
+        self.seen.iter().any(|(start, end)| {
+            *end < stat.start && !self.maybe_removed.iter().any(|removal| removal.0 < stat.end && removal.1 > *start)
+        })
+    }
+
+    fn may_be_there(&self, stat: &Operation) -> bool {
+        self.made.iter().any(|(start, end)| {
+            *start < stat.end && !self.removed.iter().any(|removal| removal.0 > *end && removal.1 < stat.start)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::History;
+    use wire::FileId;
+
+    fn run(steps: Vec<(Action, Outcome)>) -> usize {
+        let mut history = History::default();
+        for (action, outcome) in steps {
+            let index = history.start(0, action, 0);
+            history.finish(index, outcome, 0);
+        }
+        check(&history.operations).len()
+    }
+
+    fn top() -> Path {
+        Path::top("d")
+    }
+
+    fn seen(links: u32, mtime: i64) -> Outcome {
+        Outcome::Seen(Seen { id: FileId(1), kind: Kind::Directory, mode: 0o755, links, size: 0, mtime })
+    }
+
+    fn make(path: Path) -> (Action, Outcome) {
+        (Action::MakeDirectory { path, mode: 0o755 }, seen(2, CLOCK_MIN))
+    }
+
+    fn stat(links: u32, mtime: i64) -> (Action, Outcome) {
+        (Action::Stat { path: top() }, seen(links, mtime))
+    }
+
+    fn set(mtime: i64) -> (Action, Outcome) {
+        (Action::SetTime { path: top(), mtime }, Outcome::Done)
+    }
+
+    /// Goal: a set time stays until an entry changes, and not longer; one of unknown outcome may come at any time.
+    #[test]
+    fn times() {
+        let clock = CLOCK_MIN + 5;
+        let unlink = || (Action::Unlink { path: top().join("f") }, Outcome::Done);
+        assert_eq!(run(vec![make(top()), stat(2, clock), set(7), stat(2, 7)]), 0);
+        assert_eq!(run(vec![make(top()), set(7), stat(2, clock)]), 1);
+        assert_eq!(run(vec![make(top()), set(7), unlink(), stat(2, clock)]), 0);
+        assert_eq!(run(vec![make(top()), set(7), unlink(), stat(2, 7)]), 1);
+        assert_eq!(run(vec![make(top()), unlink(), set(7), stat(2, clock)]), 1);
+        assert_eq!(run(vec![make(top()), unlink(), set(7), set(8), stat(2, 7)]), 1);
+        let maybe = (Action::Unlink { path: top().join("f") }, Outcome::Unknown(None));
+        assert_eq!(run(vec![make(top()), maybe, set(7), stat(2, 7), stat(2, clock)]), 0);
+    }
+
+    /// Goal: links count the directories inside, and nothing else.
+    #[test]
+    fn links() {
+        let child = || top().join("s");
+        let remove = (Action::RemoveDirectory { path: child() }, Outcome::Done);
+        let maybe = (Action::RemoveDirectory { path: child() }, Outcome::Unknown(None));
+        assert_eq!(run(vec![make(top()), make(child()), stat(3, CLOCK_MIN)]), 0);
+        assert_eq!(run(vec![make(top()), make(child()), stat(2, CLOCK_MIN)]), 1);
+        assert_eq!(run(vec![make(top()), stat(3, CLOCK_MIN)]), 1);
+        assert_eq!(run(vec![make(top()), make(child()), remove, stat(3, CLOCK_MIN)]), 1);
+        assert_eq!(run(vec![make(top()), make(child()), maybe, stat(3, CLOCK_MIN), stat(2, CLOCK_MIN)]), 0);
+    }
+}

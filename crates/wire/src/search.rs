@@ -1,0 +1,335 @@
+//! What a search looks for: tests that must all hold, the same for servers, which apply them to the entries they hold, and
+//! for clients, which apply them where a server can't tell.
+
+use crate::attributes::{Attributes, Kind};
+use crate::codec::{Decode, Decoder, Encode, Malformed};
+use crate::glob;
+
+/// Tests of one search.
+pub const TEST_COUNT_MAX: usize = 64;
+/// Bytes of a pattern.
+pub const PATTERN_SIZE_MAX: usize = 1024;
+
+/// How a number compares with the wanted one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Order {
+    Less = 1,
+    Equal = 2,
+    More = 3,
+}
+
+impl Order {
+    fn holds(self, value: u64, wanted: u64) -> bool {
+        match self {
+            Order::Less => value < wanted,
+            Order::Equal => value == wanted,
+            Order::More => value > wanted,
+        }
+    }
+}
+
+/// Which time of an inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Clock {
+    Access = 1,
+    Modification = 2,
+    Change = 3,
+}
+
+/// How permission bits compare with the wanted ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Bits {
+    Exactly = 1,
+    All = 2,
+    Any = 3,
+}
+
+macro_rules! bytes {
+    ($type:ident: $($name:ident),*) => {
+        impl Encode for $type {
+            fn encode(&self, out: &mut Vec<u8>) {
+                out.push(*self as u8);
+            }
+        }
+        impl<'a> Decode<'a> for $type {
+            fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+                let code = u8::decode(input)?;
+                [$($type::$name),*].into_iter().find(|value| *value as u8 == code).ok_or(Malformed("test is unknown"))
+            }
+        }
+    };
+}
+
+bytes!(Order: Less, Equal, More);
+bytes!(Clock: Access, Modification, Change);
+bytes!(Bits: Exactly, All, Any);
+
+/// One test of an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Test {
+    /// The name matches a pattern as in glob(7), whole; `any_case` makes letters of ASCII equal.
+    Name {
+        pattern: Vec<u8>,
+        any_case: bool,
+    },
+    Kind(Kind),
+    /// The size in units, rounded up, as find(1) counts.
+    Size {
+        order: Order,
+        unit: u64,
+        count: u64,
+    },
+    /// The time is later than `after` and not later than `until`; nanoseconds since the epoch.
+    Time {
+        clock: Clock,
+        after: i64,
+        until: i64,
+    },
+    Owner(u32),
+    Group(u32),
+    Permissions {
+        how: Bits,
+        bits: u32,
+    },
+    Links {
+        order: Order,
+        count: u64,
+    },
+    /// A file of no bytes, or a directory without entries.
+    Empty,
+}
+
+impl Encode for Test {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Test::Name { pattern, any_case } => (1u8, pattern.as_slice(), *any_case).encode_all(out),
+            Test::Kind(kind) => (2u8, *kind).encode_all(out),
+            Test::Size { order, unit, count } => (3u8, *order, *unit, *count).encode_all(out),
+            Test::Time { clock, after, until } => (4u8, *clock, *after, *until).encode_all(out),
+            Test::Owner(uid) => (5u8, *uid).encode_all(out),
+            Test::Group(gid) => (6u8, *gid).encode_all(out),
+            Test::Permissions { how, bits } => (7u8, *how, *bits).encode_all(out),
+            Test::Links { order, count } => (8u8, *order, *count).encode_all(out),
+            Test::Empty => out.push(9),
+        }
+    }
+}
+
+/// Values one after the other.
+trait EncodeAll {
+    fn encode_all(&self, out: &mut Vec<u8>);
+}
+
+macro_rules! encode_all {
+    ($($type:ident $index:tt),*) => {
+        impl<$($type: Encode),*> EncodeAll for ($($type,)*) {
+            fn encode_all(&self, out: &mut Vec<u8>) {
+                $(self.$index.encode(out);)*
+            }
+        }
+    };
+}
+
+encode_all!(A 0, B 1);
+encode_all!(A 0, B 1, C 2);
+encode_all!(A 0, B 1, C 2, D 3);
+
+impl<'a> Decode<'a> for Test {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        Ok(match u8::decode(input)? {
+            1 => {
+                let pattern: &[u8] = Decode::decode(input)?;
+                if pattern.len() > PATTERN_SIZE_MAX {
+                    return Err(Malformed("pattern is too long"));
+                }
+                Test::Name { pattern: pattern.to_vec(), any_case: Decode::decode(input)? }
+            }
+            2 => Test::Kind(Decode::decode(input)?),
+            3 => {
+                let (order, unit) = (Decode::decode(input)?, Decode::decode(input)?);
+                if unit == 0 {
+                    return Err(Malformed("a unit of no bytes"));
+                }
+                Test::Size { order, unit, count: Decode::decode(input)? }
+            }
+            4 => Test::Time {
+                clock: Decode::decode(input)?,
+                after: Decode::decode(input)?,
+                until: Decode::decode(input)?,
+            },
+            5 => Test::Owner(Decode::decode(input)?),
+            6 => Test::Group(Decode::decode(input)?),
+            7 => Test::Permissions { how: Decode::decode(input)?, bits: Decode::decode(input)? },
+            8 => Test::Links { order: Decode::decode(input)?, count: Decode::decode(input)? },
+            9 => Test::Empty,
+            _ => return Err(Malformed("test is unknown")),
+        })
+    }
+}
+
+/// What came of the tests of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Verdict {
+    No = 1,
+    Yes = 2,
+    /// Something is missing: complete attributes, or whether a directory has entries.
+    Undecided = 3,
+}
+
+bytes!(Verdict: No, Yes, Undecided);
+
+/// All tests of a search; all must hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tests(pub Vec<Test>);
+
+impl Encode for Tests {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.0.len() as u8);
+        self.0.iter().for_each(|test| test.encode(out));
+    }
+}
+
+impl<'a> Decode<'a> for Tests {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        let count = u8::decode(input)? as usize;
+        if count > TEST_COUNT_MAX {
+            return Err(Malformed("too many tests"));
+        }
+        (0..count).map(|_| Test::decode(input)).collect::<Result<_, _>>().map(Tests)
+    }
+}
+
+impl Tests {
+    /// Whether any test looks at more than name and kind.
+    pub fn need_attributes(&self) -> bool {
+        self.0.iter().any(|test| !matches!(test, Test::Name { .. } | Test::Kind(_)))
+    }
+
+    /// Whether the tests of name and kind hold.
+    pub fn hold_for_name(&self, name: &[u8], kind: Kind) -> bool {
+        self.0.iter().all(|test| match test {
+            Test::Name { pattern, any_case: false } => glob::matches(pattern, name),
+            Test::Name { pattern, any_case: true } => {
+                glob::matches(&pattern.to_ascii_lowercase(), &name.to_ascii_lowercase())
+            }
+            Test::Kind(wanted) => *wanted == kind,
+            _ => true,
+        })
+    }
+
+    /// What comes of the other tests. Unless `is_final`, sizes, times and links of the attributes are not the last word.
+    pub fn judge(&self, attributes: &Attributes, is_final: bool) -> Verdict {
+        let mut verdict = Verdict::Yes;
+        for test in &self.0 {
+            match test.holds(attributes, is_final) {
+                Some(true) => {}
+                Some(false) => return Verdict::No,
+                None => verdict = Verdict::Undecided,
+            }
+        }
+        verdict
+    }
+}
+
+impl Test {
+    fn holds(&self, attributes: &Attributes, is_final: bool) -> Option<bool> {
+        match self {
+            Test::Name { .. } | Test::Kind(_) => Some(true),
+            Test::Owner(uid) => Some(attributes.uid == *uid),
+            Test::Group(gid) => Some(attributes.gid == *gid),
+            Test::Permissions { how: Bits::Exactly, bits } => Some(attributes.mode == *bits),
+            Test::Permissions { how: Bits::All, bits } => Some(attributes.mode & bits == *bits),
+            Test::Permissions { how: Bits::Any, bits } => Some(*bits == 0 || attributes.mode & bits != 0),
+            Test::Empty if attributes.kind == Kind::Symlink => Some(false),
+            _ if !is_final => None,
+            Test::Size { order, unit, count } => Some(order.holds(attributes.size.div_ceil(*unit), *count)),
+            Test::Time { clock, after, until } => {
+                let time = match clock {
+                    Clock::Access => attributes.atime,
+                    Clock::Modification => attributes.mtime,
+                    Clock::Change => attributes.ctime,
+                };
+                Some(time > *after && time <= *until)
+            }
+            Test::Links { order, count } => Some(order.holds(attributes.link_count.into(), *count)),
+            Test::Empty if attributes.kind == Kind::File => Some(attributes.size == 0),
+            Test::Empty if attributes.link_count > 2 => Some(false),
+            Test::Empty => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FileId, Layout, LayoutPolicy};
+
+    fn file(size: u64) -> Attributes {
+        Attributes {
+            id: FileId(1),
+            kind: Kind::File,
+            mode: 0o640,
+            uid: 7,
+            gid: 8,
+            link_count: 2,
+            size,
+            atime: 10,
+            mtime: 20,
+            ctime: 30,
+            version: 1,
+            truncate_generation: 0,
+            time_generation: 0,
+            layout: Layout::default_for(LayoutPolicy::Modular, 0, 1024, 4096),
+        }
+    }
+
+    /// Goal: each test says yes and no where find(1) does, and all must hold.
+    #[test]
+    fn tests_hold() {
+        let judge = |tests: &[Test]| Tests(tests.to_vec()).judge(&file(1025), true);
+        let size = |order, count| Test::Size { order, unit: 1024, count };
+        assert_eq!(judge(&[size(Order::Equal, 2), size(Order::Less, 3), size(Order::More, 1)]), Verdict::Yes);
+        assert_eq!(judge(&[size(Order::Equal, 1)]), Verdict::No);
+        let time = |after, until| Test::Time { clock: Clock::Modification, after, until };
+        assert_eq!((judge(&[time(19, 20)]), judge(&[time(20, 30)])), (Verdict::Yes, Verdict::No));
+        let bits = |how, bits| Test::Permissions { how, bits };
+        assert_eq!(judge(&[bits(Bits::Exactly, 0o640), bits(Bits::All, 0o600), bits(Bits::Any, 0o044)]), Verdict::Yes);
+        assert_eq!(judge(&[bits(Bits::All, 0o644)]), Verdict::No);
+        assert_eq!((judge(&[Test::Owner(7), Test::Group(9)]), judge(&[Test::Empty])), (Verdict::No, Verdict::No));
+    }
+
+    /// Goal: what is not final decides nothing that it could change, and rights at once.
+    #[test]
+    fn undecided() {
+        let tests = Tests(vec![Test::Links { order: Order::Equal, count: 3 }, Test::Owner(7)]);
+        assert_eq!(tests.judge(&file(0), false), Verdict::Undecided);
+        assert_eq!(Tests(vec![Test::Empty, Test::Owner(8)]).judge(&file(0), false), Verdict::No);
+        let directory = Attributes { kind: Kind::Directory, ..file(0) };
+        assert_eq!(Tests(vec![Test::Empty]).judge(&directory, true), Verdict::Undecided);
+    }
+
+    /// Goal: names are compared with and without case, and what is encoded comes back.
+    #[test]
+    fn names_and_round_trip() {
+        let name = |any_case| Test::Name { pattern: b"*.TXT".to_vec(), any_case };
+        assert!(Tests(vec![name(true)]).hold_for_name(b"a.txt", Kind::File));
+        assert!(!Tests(vec![name(false)]).hold_for_name(b"a.txt", Kind::File));
+        assert!(!Tests(vec![Test::Kind(Kind::Symlink)]).hold_for_name(b"a", Kind::File));
+        let all = Tests(vec![
+            name(true),
+            Test::Kind(Kind::Directory),
+            Test::Size { order: Order::More, unit: 512, count: 9 },
+            Test::Time { clock: Clock::Change, after: -5, until: i64::MAX },
+            Test::Owner(1),
+            Test::Group(2),
+            Test::Permissions { how: Bits::Any, bits: 0o111 },
+            Test::Links { order: Order::Less, count: 2 },
+            Test::Empty,
+        ]);
+        assert_eq!(Tests::from_bytes(&all.to_bytes()), Ok(all));
+    }
+}
