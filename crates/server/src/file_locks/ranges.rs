@@ -157,7 +157,11 @@ mod tests {
     const OWNERS: u64 = 4;
 
     fn owner(id: u64) -> LockOwner {
-        LockOwner { session: id / 2, kind: if id % 2 == 0 { OwnerKind::Process } else { OwnerKind::Description }, id }
+        LockOwner {
+            session: id / 2,
+            kind: if id.is_multiple_of(2) { OwnerKind::Process } else { OwnerKind::Description },
+            id,
+        }
     }
 
     /// What each owner holds of each byte: 0 nothing, 1 shared, 2 exclusive.
