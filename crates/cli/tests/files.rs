@@ -236,7 +236,10 @@ fn small_commands() {
     ground.run(&["mv", "/moved", "/d"]);
     assert!(ground.try_run(&["cat", ":/d/moved"]).stdout == bytes, "the renamed file is another");
     ground.run(&["rm", "/d/moved"]);
-    assert!(ground.fail(1, &["mv", "/d", "/e"]).contains("directories can't be renamed"));
+    ground.run(&["mv", "/d", "/e"]);
+    assert!(ground.try_run(&["cat", ":/e/file"]).stdout == bytes, "the directory lost its file");
+    assert!(ground.fail(1, &["mv", "/e", "/e/f"]).contains("can't be moved into itself"));
+    ground.run(&["mv", "/e", "/d"]);
     let facts = ground.run(&["stat", "/d/file"]);
     assert!(facts.contains("size: 10000000 bytes") && facts.contains("10 chunks of 1048576 bytes"), "{facts}");
 

@@ -178,6 +178,7 @@ impl Servers {
             }
             (Status::StaleDirectory, _) => {
                 cache.forget_all();
+                self.forget_tree_changes();
                 true
             }
             // The name led to this file a moment ago: ask for the name again.

@@ -150,6 +150,12 @@ impl Servers {
         self.tree_known.get()
     }
 
+    /// The cache is empty, and knows of nothing: for when a server has lost what we know to a power loss.
+    pub(crate) fn forget_tree_changes(&self) {
+        self.tree_known.set(0);
+        self.tree_seen.set((0, 0));
+    }
+
     /// The same, after the cache has learned of what a server has hinted at. When that can't be asked, the cache stays
     /// as it is, and servers refuse what it is wrong about.
     pub(crate) async fn known_tree_changes(&self) -> u64 {

@@ -17,7 +17,7 @@ use crate::{checkpoint, durability, metrics, open_files, report};
 use reactor::{Class, Listener, Nanos, Reactor, ServeOptions, Storage};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use wire::limits::{EXTENDED_SIZE_MAX, OUTCOME_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW};
+use wire::limits::{EXTENDED_SIZE_MAX, OUTCOME_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW, TREE_LOG_COUNT_MAX};
 use wire::{Attributes, FileId, Kind};
 
 /// Sessions that are remembered for each connection that there may be.
@@ -167,6 +167,7 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         ("values of extended attributes on their way", (options.connections_max * EXTENDED_SIZE_MAX * 2) as u64),
         ("locks of files, and who waits for them", ((RANGES_MAX + WAITERS_MAX) * 128) as u64),
         ("counters and samples", Statistics::memory_max()),
+        ("log of moved directories", TREE_LOG_COUNT_MAX as u64 * 96),
     ];
     if peers > 0 {
         let channel = window * 1024 + 2 * PARAMS_SIZE_MAX as u64 + (256 << 10);

@@ -85,7 +85,11 @@ impl Tree {
         // Who knows the change that is under way here has seen it happen elsewhere.
         let last = self.mark.as_ref().map_or(self.number, |mark| mark.number);
         if known > last {
-            return Err(Failure::with_text(Status::Invalid, "the request knows of a tree change that never was"));
+            // It never was, or a power loss took it back: the caller begins anew.
+            return Err(Failure::with_text(
+                Status::StaleDirectory,
+                "the request knows of a tree change that is not known",
+            ));
         }
         let stale = path.find(|directory| {
             let forgotten = known < self.floor && *directory != FileId::ROOT;
@@ -156,8 +160,11 @@ impl Tree {
 #[derive(Default)]
 pub struct Trails {
     next: Cell<u64>,
-    held: RefCell<BTreeMap<u64, (Vec<FileId>, Notice<()>)>>,
+    held: RefCell<BTreeMap<u64, Held>>,
 }
+
+/// The directories that a change came through, and who is told of its end.
+type Held = (Vec<FileId>, Notice<()>);
 
 /// A change of names on its way.
 pub struct Trail {

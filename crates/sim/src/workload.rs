@@ -373,10 +373,14 @@ impl Worker {
         let (old, new) = (self.random.below(2) as usize, self.random.below(3) as usize);
         let in_directory =
             |worker: &mut Worker, name| if at_top { Path::top(name) } else { worker.some_directory().join(name) };
+        let mut directories = false;
         let (from, to) = match self.random.below(10) {
             0 | 1 => (in_directory(self, LINKS[old]), in_directory(self, LINKS[1 - old])),
             2 => (in_directory(self, CHILDREN[old]), self.some_directory()),
-            4 => (self.some_directory(), self.some_directory()),
+            4 | 5 => {
+                directories = true;
+                (self.some_directory(), self.some_directory())
+            }
             3 if self.random.percent(30) => (self.some_directory(), in_directory(self, CHILDREN[new])),
             _ => {
                 let names: &[&'static str] = if at_top { &FILES[..3] } else { &CHILDREN };
@@ -385,7 +389,7 @@ impl Worker {
         };
         let spelling = self.spell(&from);
         let action = match self.random.below(10) {
-            0..4 => Action::Link { from, to },
+            0..4 if !directories => Action::Link { from, to },
             draw => Action::Rename { from, to, no_replace: draw == 4, exchange: draw == 5 },
         };
         self.client.perform(action, &spelling).await;

@@ -94,7 +94,10 @@ static void attributes(void) {
     CHECK(tabane_rename2("/d/second", "/d/link", 2) == 0 && tabane_lstat("/d/link", &st) == 0 && S_ISREG(st.st_mode));
     CHECK(tabane_rename("/d/second", "/d/link") == 0 && tabane_lstat("/d/link", &st) == 0 && S_ISLNK(st.st_mode));
     FAILS(tabane_rename("/d/second", "/d/third"), ENOENT);
-    FAILS(tabane_rename("/d", "/e"), EOPNOTSUPP);
+    CHECK(tabane_rename("/d", "/e") == 0 && tabane_stat("/e/file", &st) == 0);
+    FAILS(tabane_stat("/d/file", &st), ENOENT);
+    FAILS(tabane_rename("/e", "/e/below"), EINVAL);
+    CHECK(tabane_rename2("/e", "/d", 1) == 0 && tabane_stat("/d/file", &st) == 0);
     FAILS(tabane_rename2("/d/file", "/d/third", 3), EINVAL);
     CHECK(tabane_stat("/d/file", &st) == 0 && st.st_nlink == 1);
 

@@ -88,7 +88,7 @@ impl Channel {
         statistics
     }
 
-    /// The last tree change that the server knew, by its replies so far, refusals included.
+    /// The last tree change that the server knew when it last replied, if only to refuse.
     pub fn tree_number(&self) -> u64 {
         self.0.state.borrow().tree_number
     }

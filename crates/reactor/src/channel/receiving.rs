@@ -93,7 +93,7 @@ impl Inner {
         if outstanding.call_id != header.call_id {
             return Ok(());
         }
-        state.tree_number = state.tree_number.max(header.tree_number);
+        state.tree_number = header.tree_number;
         let outcome = match Status::from_code(header.status) {
             Some(Status::Ok) => {
                 Ok(Reply { params, body_size: header.body_size as usize, body, tree_number: header.tree_number })

@@ -78,7 +78,7 @@ pub(super) struct State {
     pub(super) last_error: String,
     pub(super) closed: bool,
     pub(super) statistics: ChannelStatistics,
-    /// The highest number of a tree change that the server has named.
+    /// The last tree change that the server has named.
     pub(super) tree_number: u64,
 }
 

@@ -13,11 +13,13 @@
 //! 2. Nobody waits for a lock while holding one. Who meets one lets go of everything and starts over.
 //! 3. A part's number is in `Core::undecided` from before the part is asked for until it is given up or in an intent.
 
+mod directories;
+
 use super::lookup::{is_elsewhere, missing_inode};
 use super::prepare::{check_link, check_rule, resolve};
 use super::rights::Demand;
 use super::unlink::drop_link;
-use super::{Encoded, Step, later, locate, lock_of, path_of, sequencer};
+use super::{Encoded, Step, later, locate, lock_of, path_of};
 use crate::coordination::{ask, settle};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
@@ -30,9 +32,8 @@ use reactor::{Class, LocalFuture, Nanos};
 use std::rc::Rc;
 use wire::identity::dentry_slot;
 use wire::messages::{
-    Empty, Entry, LinkOpenRequest, LinkRequest, PrepareDentryRequest, PrepareLinkRequest, PrepareReply,
-    PrepareTreeReply, PrepareTreeRequest, RemoveRequest, RenameRequest, ResolvePreparedRequest, TreeEntry, entry_rules,
-    rename_flags, tree_kinds,
+    Empty, Entry, LinkOpenRequest, LinkRequest, PrepareDentryRequest, PrepareLinkRequest, PrepareReply, RemoveRequest,
+    RenameRequest, ResolvePreparedRequest, entry_rules, rename_flags,
 };
 use wire::{Decode, Encode, FileId, Kind, Operation, Status};
 
@@ -524,61 +525,6 @@ impl Change {
             (false, _) => {}
         }
         Ok(true)
-    }
-
-    /// Whether it changes the paths of all that is in a directory.
-    fn moves_directories(&self) -> bool {
-        let exchanged = self.destination.filter(|_| self.wish.is_exchange());
-        let is_rename = matches!(self.wish, Wish::Rename { .. });
-        is_rename && [Some(self.source), exchanged].into_iter().flatten().any(|(_, kind)| kind == Kind::Directory)
-    }
-
-    /// What becomes of the directories.
-    fn tree_entries(&self, from: &Place, to: &Place) -> Vec<TreeEntry> {
-        let entry = |(directory, found): (FileId, Kind), kind: u8, parent: FileId| {
-            (found == Kind::Directory).then_some(TreeEntry { directory, kind, parent })
-        };
-        let source = entry(self.source, tree_kinds::MOVED, to.parent);
-        let destination = self.destination.and_then(|found| match self.wish.is_exchange() {
-            true => entry(found, tree_kinds::MOVED, from.parent),
-            false => entry(found, tree_kinds::REMOVED, FileId::default()),
-        });
-        source.into_iter().chain(destination).collect()
-    }
-
-    /// Has the sequencer prepare the move of directories. When it has, no other one is under way, and whether the paths
-    /// still hold that were asked for is known.
-    async fn prepare_tree(&mut self, deadline: Nanos) -> Result<(), Obstacle> {
-        let (Some(from), Some(to)) = (&self.from, &self.to) else { unreachable!("a rename has two names") };
-        // Who has the turn may move directories on our paths, and we wait for it, so that it must not wait for us.
-        self.trail = None;
-        let server = sequencer::sequencer(&self.core);
-        let request = PrepareTreeRequest {
-            coordinator: self.core.index,
-            number: self.parts.add(server)?,
-            entries: self.tree_entries(from, to),
-            reparents: to.parent != from.parent,
-        };
-        if server == self.core.index {
-            match sequencer::prepare(&self.core, &request, deadline).await {
-                Err(failure) if failure.status == Status::Busy => return Err(Obstacle::Busy),
-                other => other?,
-            };
-        } else {
-            let reply: PrepareTreeReply =
-                self.core.peers.call(server, Operation::PrepareTree, &request, Some(deadline)).await?;
-            match Status::from_code(reply.verdict) {
-                Some(Status::Ok) => {}
-                Some(Status::Busy) => return Err(Obstacle::Busy),
-                Some(status) => return Err(status.into()),
-                None => return Err(unknown_verdict(server).into()),
-            }
-        }
-        let tables = self.core.tables.borrow();
-        for (known, path) in &self.paths {
-            tables.tree.check(*known, path.iter().copied())?;
-        }
-        Ok(())
     }
 
     /// Journals the decision with this server's share of the change, and has the others do theirs.

@@ -128,12 +128,17 @@ fn intent(number: u64, phase: RemovalPhase, entries: &[TreeEntry]) -> Record<'st
 async fn take_turn(core: &Rc<Core>, deadline: Nanos) -> Result<Turn, Failure> {
     let turn = core.wait_until(deadline, "", core.turns.take(TURN)).await;
     turn.map_err(|_| {
-        let text = match &*core.sequencer.trouble.borrow() {
-            Some(trouble) => {
+        let tables = core.tables.borrow();
+        let undecided = tables.prepared.iter().find(|(_, change)| matches!(change, Change::Tree { .. }));
+        let text = match (&*core.sequencer.trouble.borrow(), undecided) {
+            (Some(trouble), _) => {
                 let words = String::from_utf8_lossy(&trouble.text);
-                format!("an earlier change of directories has not ended: {words}")
+                format!("not all servers know the end of an earlier change of directories: {words}")
             }
-            None => "earlier changes of directories take long".to_owned(),
+            (None, Some(((coordinator, _), _))) => {
+                format!("server {coordinator} has not said how an earlier change of directories ended")
+            }
+            (None, None) => "earlier changes of directories take long".to_owned(),
         };
         Failure::with_text(Status::TimedOut, text)
     })

@@ -320,3 +320,61 @@ fn crash_during(form: Form, victim: u32, crash_at: u64) -> bool {
     }
     struck
 }
+
+/// Goal: when rights on a directory were taken away, every server knows before the caller is told, also when servers
+/// crash on the way.
+/// Method: a directory at server 3; for each server and n, the server's n-th write is torn and its last.
+#[test]
+fn rights_survive_a_crash_at_each_write() {
+    for victim in 0..SERVERS {
+        let crashes = (1..30).take_while(|crash_at| crash_during_chmod(victim, *crash_at)).count();
+        assert!((2..29).contains(&crashes), "victim {victim}: struck {crashes} times");
+    }
+}
+
+/// False when the victim did not write that often.
+fn crash_during_chmod(victim: u32, crash_at: u64) -> bool {
+    let words = format!("victim {victim}, write {crash_at}");
+    let test = TestCluster::new(crash_at, SERVERS);
+    let name = name_at(&test.cluster, ROOT, 3);
+    let setup = test.caller(0, 1);
+    let directory = test.run(0, async move { setup.make_directory(ROOT, &name).await.expect("made") });
+    test.settle();
+    let node = test.servers[victim as usize];
+    test.world.crash_after_writes(node, crash_at, true);
+    let caller = test.caller(1, 2);
+    let asking = caller.clone();
+    let worker = test.spawn(1, async move {
+        let request = SetAttributesRequest {
+            file: directory,
+            mask: set_mask::MODE,
+            mode: 0o700,
+            uid: 0,
+            gid: 0,
+            atime: 0,
+            mtime: 0,
+        };
+        asking.set(request).await
+    });
+    let ended = || !test.world.is_running(node) || worker.borrow().is_some();
+    assert!(test.world.run_until(ended, LIMIT), "{words}");
+    test.world.run_for(SECOND);
+    let struck = !test.world.is_running(node);
+    if struck {
+        test.world.restart(node);
+        test.start(victim);
+    }
+    let answer = test.wait(&worker);
+    let told = test.run(1, async move { (caller.stat(directory).await, old_paths(&caller, directory).await) });
+    test.world.crash_after_writes(node, u64::MAX, false);
+    let mode = told.0.expect("it is there").mode;
+    match answer {
+        Ok(attributes) => {
+            assert_eq!((attributes.mode, mode), (0o700, 0o700), "{words}");
+            assert_eq!(told.1, [Status::StaleDirectory; SERVERS as usize], "{words}");
+        }
+        Err(failure) => assert!(matches!(failure.status, Status::Unreachable | Status::TimedOut), "{words}: {failure}"),
+    }
+    test.settle();
+    struck
+}

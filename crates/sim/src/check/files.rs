@@ -135,6 +135,11 @@ impl<'a> Sorter<'a> {
     fn note_identity(&mut self, operation: &'a Operation) {
         let Some(path) = operation.path() else { return };
         let tenants = self.at_path.entry(path).or_default();
+        // A directory may come to the path of a file by a rename, and is none of the files that are seen there.
+        if matches!(operation.action, Action::MakeDirectory { .. }) {
+            tenants.unseen |= operation.may_have_happened();
+            return;
+        }
         let id = match &operation.outcome {
             Outcome::Opened(id) => *id,
             Outcome::Seen(seen) if seen.kind == wire::Kind::File => seen.id,

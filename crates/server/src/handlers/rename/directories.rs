@@ -1,0 +1,64 @@
+//! What a rename of directories asks of the sequencer.
+
+use super::super::sequencer;
+use super::{Change, Obstacle, Place, Wish};
+use reactor::Nanos;
+use wire::messages::{PrepareTreeReply, PrepareTreeRequest, TreeEntry, tree_kinds};
+use wire::{FileId, Kind, Operation, Status};
+
+impl Change {
+    /// Whether it changes the paths of all that is in a directory.
+    pub(super) fn moves_directories(&self) -> bool {
+        let exchanged = self.destination.filter(|_| self.wish.is_exchange());
+        let is_rename = matches!(self.wish, Wish::Rename { .. });
+        is_rename && [Some(self.source), exchanged].into_iter().flatten().any(|(_, kind)| kind == Kind::Directory)
+    }
+
+    /// What becomes of the directories.
+    fn tree_entries(&self, from: &Place, to: &Place) -> Vec<TreeEntry> {
+        let entry = |(directory, found): (FileId, Kind), kind: u8, parent: FileId| {
+            (found == Kind::Directory).then_some(TreeEntry { directory, kind, parent })
+        };
+        let source = entry(self.source, tree_kinds::MOVED, to.parent);
+        let destination = self.destination.and_then(|found| match self.wish.is_exchange() {
+            true => entry(found, tree_kinds::MOVED, from.parent),
+            false => entry(found, tree_kinds::REMOVED, FileId::default()),
+        });
+        source.into_iter().chain(destination).collect()
+    }
+
+    /// Has the sequencer prepare the move of directories. When it has, no other one is under way, and whether the paths
+    /// still hold that were asked for is known.
+    pub(super) async fn prepare_tree(&mut self, deadline: Nanos) -> Result<(), Obstacle> {
+        let (Some(from), Some(to)) = (&self.from, &self.to) else { unreachable!("a rename has two names") };
+        // Who has the turn may move directories on our paths, and we wait for it, so that it must not wait for us.
+        self.trail = None;
+        let server = sequencer::sequencer(&self.core);
+        let request = PrepareTreeRequest {
+            coordinator: self.core.index,
+            number: self.parts.add(server)?,
+            entries: self.tree_entries(from, to),
+            reparents: to.parent != from.parent,
+        };
+        if server == self.core.index {
+            match sequencer::prepare(&self.core, &request, deadline).await {
+                Err(failure) if failure.status == Status::Busy => return Err(Obstacle::Busy),
+                other => other?,
+            };
+        } else {
+            let reply: PrepareTreeReply =
+                self.core.peers.call(server, Operation::PrepareTree, &request, Some(deadline)).await?;
+            match Status::from_code(reply.verdict) {
+                Some(Status::Ok) => {}
+                Some(Status::Busy) => return Err(Obstacle::Busy),
+                Some(status) => return Err(status.into()),
+                None => return Err(super::unknown_verdict(server).into()),
+            }
+        }
+        let tables = self.core.tables.borrow();
+        for (known, path) in &self.paths {
+            tables.tree.check(*known, path.iter().copied())?;
+        }
+        Ok(())
+    }
+}
