@@ -365,8 +365,8 @@ fn crash_during_chmod(victim: u32, crash_at: u64) -> bool {
         test.start(victim);
     }
     let answer = test.wait(&worker);
-    let told = test.run(1, async move { (caller.stat(directory).await, old_paths(&caller, directory).await) });
     test.world.crash_after_writes(node, u64::MAX, false);
+    let told = test.run(1, async move { (caller.stat(directory).await, old_paths(&caller, directory).await) });
     let mode = told.0.expect("it is there").mode;
     match answer {
         Ok(attributes) => {
