@@ -32,6 +32,10 @@ fn run_directory(arguments: &Arguments) -> Outcome<PathBuf> {
     match arguments.path("cluster") {
         None => Ok(default_run_directory()),
         Some(path) if path.is_dir() => Ok(path),
+        Some(path) if !path.exists() => Err(Failure::failed(format!(
+            "no cluster is up here: there is no {}, which --cluster or TABANE_CLUSTER names; was it taken down already?",
+            path.display()
+        ))),
         Some(path) => of_cluster_path(&path).ok_or_else(|| {
             Failure::failed(format!(
                 "{} is not the cluster file of a run directory; stop its servers where they were started",

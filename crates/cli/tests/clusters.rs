@@ -281,3 +281,34 @@ fn too_large_stores_are_refused() {
     assert!(complaint.contains("free") && complaint.contains("size=SIZE"), "{complaint}");
     assert!(!ground.run_directory().exists() && !ground.stores().exists());
 }
+
+/// Goal: down of a cluster that is gone says so, whichever way it was named.
+#[test]
+fn down_of_nothing() {
+    let ground = Ground::new("down-of-nothing");
+    let missing = ground.path.join("gone");
+    for words in [&["down"][..], &["down", "--cluster", missing.to_str().unwrap()]] {
+        let complaint = ground.fail(1, words);
+        assert!(complaint.contains("no cluster is up here"), "{complaint}");
+    }
+}
+
+/// Goal: check says that all is well of a real cluster with a real tree, also after a crash of a server, and in words for
+/// programs; without a cluster its exit status is that of fsck(8).
+#[test]
+fn check_of_a_real_cluster() {
+    let ground = Ground::new("check");
+    ground.run(&["up", "--servers", "3", "--checksums"]);
+    ground.run(&["cp", "-r", concat!(env!("CARGO_MANIFEST_DIR"), "/src"), ":/"]);
+    ground.run(&["ln", "/src/main.rs", "/main"]);
+    ground.run(&["mv", "/src/down.rs", "/down"]);
+    assert!(ground.run(&["check", "--data"]).contains("all is well"));
+    ground.kill(1);
+    let complaint = ground.fail(8, &["check", "--timeout-ms", "500"]);
+    assert!(complaint.contains("server 1"), "{complaint}");
+    ground.run(&["up", "--servers", "3", "--checksums"]);
+    let told = ground.run(&["check", "--json", "--repair"]);
+    assert!(told.contains("\"left\":0,\"faults\":[]"), "{told}");
+    ground.run(&["down"]);
+    ground.fail(8, &["check"]);
+}

@@ -130,7 +130,7 @@ impl FileSystem {
     }
 }
 
-fn about_server(trouble: Trouble, server: u32) -> Error {
+pub(crate) fn about_server(trouble: Trouble, server: u32) -> Error {
     match trouble {
         Trouble::Server(failure) => Error::new(failure.status, failure.to_string()),
         Trouble::Local(status, words) => Error::new(status, format!("server {server}: {words}")),

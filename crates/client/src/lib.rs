@@ -10,6 +10,7 @@
 
 mod blocking;
 mod cache;
+pub mod check;
 mod data;
 pub mod descriptors;
 mod directory;

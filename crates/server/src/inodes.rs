@@ -179,7 +179,7 @@ impl Inodes {
 
     /// Visits the inodes in `count` places from `from` on; returns where to go on, or nothing at the end.
     pub fn walk_step(&self, from: u32, count: u32, visit: &mut dyn FnMut(&Inode)) -> Option<u32> {
-        let end = (from + count).min(self.slab.limit());
+        let end = from.saturating_add(count).min(self.slab.limit());
         for index in from..end {
             if let Some(inode) = self.slab.get(index) {
                 visit(inode);

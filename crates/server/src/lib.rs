@@ -37,6 +37,7 @@ pub mod store;
 mod tables;
 mod tree;
 mod waiting;
+mod watches;
 
 pub use audit::{Audit, check_links};
 pub use options::{ServerOptions, StartError};

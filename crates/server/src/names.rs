@@ -159,6 +159,17 @@ pub struct WalkPosition {
     cursor: u64,
 }
 
+impl WalkPosition {
+    /// The place that `numbers` told.
+    pub fn from_numbers((directory, cursor): (u64, u64)) -> WalkPosition {
+        WalkPosition { directory: directory as u32, cursor: cursor.min(CURSOR_MAX) }
+    }
+
+    pub fn numbers(self) -> (u64, u64) {
+        (u64::from(self.directory), self.cursor)
+    }
+}
+
 impl Names {
     fn directory(&self, parent: FileId) -> Option<&Directory> {
         self.slab.get(*self.directories.get(&parent.0)?)
@@ -320,6 +331,13 @@ impl Names {
             }
         }
         None
+    }
+
+    /// Visits the directories that have entries here, in `count` places from one on; returns where to go on.
+    pub fn walk_parents(&self, from: u32, count: u32, visit: &mut dyn FnMut(FileId)) -> Option<u32> {
+        let end = from.saturating_add(count).min(self.slab.limit());
+        (from..end).filter_map(|index| self.slab.get(index)).for_each(|directory| visit(directory.parent));
+        (end < self.slab.limit()).then_some(end)
     }
 
     /// Visits all entries.

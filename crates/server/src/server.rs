@@ -147,6 +147,26 @@ impl Server {
         report::prometheus(&self.core)
     }
 
+    /// Writes records as they are, right or wrong, for tests of the checker. Errors: words.
+    pub fn damage(&self, records: Vec<Record<'_>>) -> Result<(), String> {
+        let words = |failure: crate::failure::Failure| String::from_utf8_lossy(&failure.text).into_owned();
+        self.core.change(records).map_err(words)
+    }
+
+    /// Stores bytes, of nobody knows what, as a chunk of any file, for tests of the checker. Errors: words.
+    pub fn damage_with_chunk(&self, file: wire::FileId, chunk_index: u64, size: u32) -> Result<(), String> {
+        let store = &self.core.store;
+        let write = store.reserve_write(file.0, chunk_index, 4096, 0, size).map_err(|error| error.to_string())?;
+        let mut transaction = store.begin();
+        store.commit_write(write, &mut transaction, 1).map_err(|error| error.to_string())?;
+        store.commit(transaction).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// An inode as this server has it, for tests of the checker.
+    pub fn inode(&self, id: wire::FileId) -> Option<Inode> {
+        self.core.tables.borrow().inodes.get(id).cloned()
+    }
+
     /// Counts and contradictions.
     pub fn audit(&self) -> Audit {
         audit(&self.core)

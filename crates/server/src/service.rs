@@ -187,6 +187,10 @@ impl Front {
                 let front = self.clone();
                 core.reactor.spawn(Class::Metadata, front.set_extended(incoming, caller, started));
             }
+            Operation::Check => {
+                let result = handlers::check(core, &caller, &incoming.params);
+                self.answer_with_body(incoming, result, started);
+            }
             Operation::Statistics => {
                 let result = statistics(core, &incoming.params);
                 self.answer_with_body(incoming, result, started);

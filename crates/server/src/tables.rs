@@ -20,6 +20,7 @@ use crate::sessions::Sessions;
 use crate::store::FastMap;
 use crate::tree::Tree;
 use crate::waiting::Notice;
+use crate::watches::{self, Watches};
 use reactor::{Incoming, Nanos};
 use std::collections::BTreeMap;
 use wire::{FileId, Kind, Status};
@@ -54,6 +55,8 @@ pub struct Tables {
     pub locks: Locks,
     pub open: OpenFiles,
     pub tree: Tree,
+    /// What a checker wants to know of changes.
+    pub watches: Watches,
     pub next_number: u64,
     pub number_limit: u64,
     pub next_generation: u32,
@@ -78,6 +81,7 @@ impl Tables {
             locks: Locks::default(),
             open: OpenFiles::default(),
             tree: Tree::default(),
+            watches: Watches::default(),
             next_number: first,
             number_limit: first,
             next_generation: 1,
@@ -88,6 +92,9 @@ impl Tables {
     /// Changes the tables as the record says. Outcomes are taken in by the session that waits for them, and here only
     /// when `replaying` gives the time of the recovery. `time` is that of the change.
     pub fn apply(&mut self, record: Record<'_>, time: i64, replaying: Option<Nanos>) {
+        if !self.watches.is_empty() {
+            watches::note(self, &record);
+        }
         match record {
             Record::Nothing => {}
             Record::DentryPut { parent, name, id, kind } => self.names.put(parent, name, id, kind, time),

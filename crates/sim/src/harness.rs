@@ -144,6 +144,14 @@ impl Harness {
         });
     }
 
+    /// A server that is up.
+    pub fn server(&self, index: u32) -> Server {
+        match &*self.servers[index as usize].started.borrow() {
+            Some(Ok(server)) => server.clone(),
+            _ => panic!("server {index} is not up"),
+        }
+    }
+
     /// Whether a server that was asked to stop has done so. Its node is still to be taken down.
     pub fn has_stopped(&self, index: u32) -> bool {
         self.servers[index as usize].stopped.get()

@@ -5,14 +5,15 @@ use crate::check::{self, failures};
 use crate::harness::{Harness, SimClient};
 use crate::history::{Action, Finding, Moment, Outcome, Path};
 use crate::nemesis::{Nemesis, Strike};
-use crate::profile::{Profile, SECOND, Sabotage, Wishes};
+use crate::profile::{MILLISECOND, Profile, SECOND, Sabotage, Wishes};
 use crate::random::Random;
 use crate::workload::{self, Plan, Worker};
 use crate::workload_extended::NAMES;
+use client::check::CheckOptions;
 use reactor::sim::{CrashKind, NodeId};
 use reactor::{Class, Nanos};
 use server::Audit;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wire::{FileId, Kind};
@@ -51,6 +52,9 @@ struct Run {
     /// Workers that have not ended.
     working: Rc<Cell<u32>>,
     problems: Vec<String>,
+    /// The client that checks while others work, and what it finds.
+    checking: Option<SimClient>,
+    problems_under_load: Rc<RefCell<Vec<String>>>,
 }
 
 /// Counts a worker for as long as its task lives.
@@ -86,6 +90,8 @@ pub fn run_profile(profile: &Profile, trace: bool) -> Report {
         gone: BTreeSet::new(),
         working: Rc::new(Cell::new(0)),
         problems: Vec::new(),
+        checking: None,
+        problems_under_load: Rc::default(),
     };
     let healed = run.all_phases().unwrap_or_else(|problem| {
         run.problems.push(problem);
@@ -102,8 +108,10 @@ impl Run {
         self.set_up()?;
         self.work()?;
         let healed = self.settle()?;
+        self.check_servers("after work")?;
         self.inspect()?;
         self.clean_up()?;
+        self.check_servers("after everything was deleted")?;
         self.look_for_leaks()?;
         Ok(healed)
     }
@@ -123,6 +131,7 @@ impl Run {
         for position in 0..self.clients.len() {
             self.put_to_work(position);
         }
+        self.check_under_load();
         Ok(())
     }
 
@@ -161,6 +170,10 @@ impl Run {
             }
         }
         nemesis.end(&self.harness);
+        if let Some(client) = self.checking.take() {
+            self.harness.world.crash(client.node, CrashKind::Kill);
+        }
+        self.problems.append(&mut self.problems_under_load.borrow_mut());
         self.harness.wait_for_servers(START_LIMIT)
     }
 
@@ -218,6 +231,43 @@ impl Run {
     fn inspect(&mut self) -> Result<(), String> {
         let touched = self.touched_chunks();
         self.as_fresh_client("looking at everything", |client| async move { inspect_all(&client, &touched).await })
+    }
+
+    /// Runs the checker of `tabane check` on what the servers hold.
+    fn check_servers(&mut self, when: &str) -> Result<(), String> {
+        let client = self.harness.add_client();
+        let files = client.client.file_system.clone();
+        let options = CheckOptions { data: self.harness.profile.checksums };
+        let check = async move { files.check(&options, &|_| {}).await };
+        let report = self.harness.world.run(client.node, check, PHASE_LIMIT);
+        self.harness.world.crash(client.node, CrashKind::Kill);
+        let report = report.ok_or_else(|| format!("the checker {when} does not end"))?;
+        let report = report.map_err(|error| format!("the checker {when}: {error}"))?;
+        self.problems.extend(report.faults.iter().map(|fault| format!("the checker {when}: {fault}")));
+        if !report.undecided.is_empty() {
+            self.problems.push(format!("the checker {when} can't decide about {:?}", report.undecided));
+        }
+        Ok(())
+    }
+
+    /// In some runs, runs the checker again and again while the clients work: what it finds wrong must be wrong.
+    fn check_under_load(&mut self) {
+        if !self.random.percent(25) {
+            return;
+        }
+        let client = self.harness.add_client();
+        let (files, problems) = (client.client.file_system.clone(), self.problems_under_load.clone());
+        self.harness.world.reactor(client.node).spawn(Class::Data, async move {
+            loop {
+                // Servers may be down; that is no matter here.
+                if let Ok(report) = files.check(&CheckOptions::default(), &|_| {}).await {
+                    let words = report.faults.iter().map(|fault| format!("the checker under load: {fault}"));
+                    problems.borrow_mut().extend(words);
+                }
+                files.reactor().sleep(20 * MILLISECOND).await;
+            }
+        });
+        self.checking = Some(client);
     }
 
     fn clean_up(&mut self) -> Result<(), String> {

@@ -97,6 +97,8 @@ operations! {
     AwaitLock = 60, LEVEL_CLIENT, Metadata, false;
     Find = 50, LEVEL_CLIENT, Metadata, false;
     TreeLog = 53, LEVEL_CLIENT, Metadata, false;
+    Check = 51, LEVEL_CLIENT, Metadata, false;
+    Repair = 52, LEVEL_CLIENT, Metadata, true;
     Announce = 64, LEVEL_COORDINATION, Metadata, false;
     ReapChunks = 65, LEVEL_PARTICIPANT, Metadata, false;
     TruncateChunks = 66, LEVEL_PARTICIPANT, Metadata, false;

@@ -103,6 +103,34 @@ fn seeds() -> Vec<Vec<u8>> {
             size_final: true,
         }
         .to_bytes(),
+        CheckRequest {
+            table: CheckTable::Names,
+            position: 1,
+            position_within: 2,
+            wanted: CheckWanted::Ids(vec![FileId(3), FileId(4)]),
+        }
+        .to_bytes(),
+        CheckRequest {
+            table: CheckTable::Shares,
+            position: 0,
+            position_within: 0,
+            wanted: CheckWanted::Parts { bits: [0x5a; 32], leave_plain_out: true },
+        }
+        .to_bytes(),
+        CheckInode {
+            id: FileId(1),
+            kind: Kind::File,
+            link_count: 2,
+            size: 3,
+            truncate_generation: 4,
+            parent: Some(FileId(7)),
+            holders: vec![5, 6],
+            announced: vec![5],
+        }
+        .to_bytes(),
+        RepairRequest { step: RepairStep::PutName { parent: FileId(1), name, id: FileId(2), kind: Kind::Symlink } }
+            .to_bytes(),
+        RepairRequest { step: RepairStep::AddHolder { file: FileId(1), server: 2, announced: Some(3) } }.to_bytes(),
         ErrorDetail { id: FileId(1), text: b"why" }.to_bytes(),
         LockRequest { wish: wish(), wait: true }.to_bytes(),
         TestLockReply {

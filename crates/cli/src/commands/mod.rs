@@ -1,5 +1,6 @@
 //! The table of commands, and the small commands themselves.
 
+mod check;
 mod checksum;
 mod conditions;
 mod directories;
@@ -119,6 +120,27 @@ pub static COMMANDS: &[Command] = &[
         single_dash: false,
         takes_command_line: false,
         run: status::run,
+    },
+    Command {
+        name: "check",
+        group: CLUSTERS,
+        summary: "say whether what the servers hold fits together, and repair it",
+        operands: "",
+        operand_count: (0, 0),
+        details: &[
+            "Puts the tables of all servers side by side: each name leads to an inode of its kind, each inode has as many \
+             names as it says, each directory one below the root, each chunk a file that knows of it, and no file ends \
+             before its last byte. It may run while others work; what changes meanwhile is looked at again, and only what \
+             is wrong and stands still is reported.",
+            "With --repair, inodes without a name are moved to /lost+found under their numbers, names of nothing are \
+             removed, link counts and sizes set, chunks of nothing freed. With --dry-run it only says what it would do.",
+            "Exit status: 0 all is well, 1 faults were repaired, 4 faults are left, 8 the check could not be made.",
+        ],
+        example: "tabane check\ntabane check --repair --dry-run",
+        options: &["repair", "dry-run", "data", "json", "quiet", "cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: check::run,
     },
     Command {
         name: "run",

@@ -185,7 +185,10 @@ impl Copy {
         self.incomplete.borrow_mut().insert(entry.target.clone());
         let to = Target::create(&self.target, &entry.target, self.chunk_size).await?;
         if entry.facts.size <= PIECE_SIZE {
-            self.copy_bytes(&from, &to, entry.facts.size).await?;
+            if let Err(words) = self.copy_bytes(&from, &to, entry.facts.size).await {
+                to.close().await;
+                return Err(words);
+            }
             return self.finish_file(&entry, &to).await;
         }
         let hands = entry.facts.size.div_ceil(PIECE_SIZE).min(self.jobs);
@@ -225,14 +228,22 @@ impl Copy {
         let outcome = self.copy_next_pieces(&transfer).await;
         transfer.hands.set(transfer.hands.get() - 1);
         // One file fails once, however many of its pieces do.
-        if outcome.is_err() && !transfer.failed.replace(true) {
+        let is_first_failure = outcome.is_err() && !transfer.failed.replace(true);
+        let is_last = transfer.hands.get() == 0;
+        if is_last && transfer.failed.get() {
+            transfer.to.close().await;
+        }
+        if is_first_failure {
             return outcome;
         }
-        if transfer.hands.get() > 0 || transfer.failed.get() {
+        if !is_last || transfer.failed.get() {
             return Ok(());
         }
-        if transfer.ends_in_hole.get() {
-            transfer.to.set_size(transfer.entry.facts.size).await?;
+        if transfer.ends_in_hole.get()
+            && let Err(words) = transfer.to.set_size(transfer.entry.facts.size).await
+        {
+            transfer.to.close().await;
+            return Err(words);
         }
         self.finish_file(&transfer.entry, &transfer.to).await
     }
@@ -338,7 +349,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     match copy.failures.get() {
         0 => Ok(()),
-        count => Err(Failure::failed(format!("{count} of the entries were not copied or not completely; see above"))),
+        1 => Err(Failure::failed("1 entry was not copied, or not completely; see above")),
+        count => Err(Failure::failed(format!("{count} entries were not copied, or not completely; see above"))),
     }
 }
 

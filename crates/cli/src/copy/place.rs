@@ -431,6 +431,13 @@ impl Target {
         }
     }
 
+    /// Ends the use of a file that could not be completed, so that its size is settled.
+    pub async fn close(&self) {
+        if let TargetHandle::Cluster(files, file) = &self.handle {
+            files.close(file).await;
+        }
+    }
+
     /// Gives the file its owner, mode and times: it is complete.
     pub async fn finish(&self, facts: &Facts) -> Step {
         match &self.handle {

@@ -4,6 +4,7 @@
 //! and says what it waits for: `Blocked` and `After` are tried again from the start, `Later` goes on by itself.
 
 mod attributes;
+mod check;
 mod close;
 mod data;
 mod directories;
@@ -27,6 +28,7 @@ mod tree_rights;
 mod truncate;
 mod unlink;
 
+pub use check::check;
 pub use close::reopened;
 pub use data::{WriteEnd, read, write};
 pub use extended::{get_extended, list_extended, set_extended};
@@ -94,6 +96,8 @@ pub fn handle(
         Operation::LinkOpen => rename::link_open(core, caller, params),
         Operation::Truncate => truncate::truncate_request(core, caller, params, reply),
         Operation::ReserveAppend => truncate::reserve_append(core, caller, params, reply),
+        Operation::Repair => check::repair(core, caller, params),
+        Operation::Check => unreachable!("its reply has a body"),
         Operation::Shutdown => lookup::shutdown(core, caller, params),
         Operation::Announce => participant::announce(core, caller, params, reply),
         Operation::Gather => participant::gather(core, params, reply),

@@ -384,6 +384,54 @@ impl Store {
         transaction.add_alone(Operation::Announced(file, announced));
     }
 
+    /// Visits the files in `count` places from one on, and returns where to go on; nothing at the end.
+    pub fn walk_files(&self, from: u32, count: u32, visit: &mut dyn FnMut(u64, &FileShare)) -> Option<u32> {
+        let state = self.state.borrow();
+        let limit = state.files.cell_count();
+        let end = from.saturating_add(count).min(limit);
+        let files = (from..end).filter_map(|cell| state.files.cell(cell));
+        files.for_each(|file| visit(file.id, &file.share()));
+        (end < limit).then_some(end)
+    }
+
+    /// Reads chunks of about `bytes` from a place on (number of the file's place, chunk index), and says of each whether
+    /// its checksum fails. Returns where to go on; nothing at the end. Errors: `Medium`.
+    pub fn verify_step(
+        &self,
+        from: (u32, u64),
+        bytes: u64,
+        visit: &mut dyn FnMut(u64, u64, bool),
+    ) -> Result<Option<(u32, u64)>, StoreError> {
+        let (mut cell, mut index) = from;
+        let mut left = bytes as i64;
+        loop {
+            if left <= 0 {
+                return Ok(Some((cell, index)));
+            }
+            let (file, found) = {
+                let state = self.state.borrow();
+                if cell >= state.files.cell_count() {
+                    return Ok(None);
+                }
+                let Some(file) = state.files.cell(cell) else {
+                    (cell, index, left) = (cell + 1, 0, left - 64);
+                    continue;
+                };
+                (file.id, file.chunks.next(index).map(|(index, chunk)| (index, chunk.valid_end())))
+            };
+            let Some((chunk, end)) = found else {
+                (cell, index, left) = (cell + 1, 0, left - 64);
+                continue;
+            };
+            match self.read(file, chunk, 0, end) {
+                Ok(_) => visit(file, chunk, false),
+                Err(StoreError::Corrupt { .. }) => visit(file, chunk, true),
+                Err(error) => return Err(error),
+            }
+            (index, left) = (chunk + 1, left - i64::from(end) - 64);
+        }
+    }
+
     /// Visits every file that the store remembers, in no particular order. The store is not to be used meanwhile.
     pub fn for_each_file(&self, visit: &mut dyn FnMut(u64, &FileShare)) {
         self.state.borrow().files.iter().for_each(|file| visit(file.id, &file.share()));

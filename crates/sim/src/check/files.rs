@@ -170,6 +170,26 @@ impl<'a> Sorter<'a> {
         for (path, _) in after_moves(operations, unseen) {
             self.at_path.entry(path).or_default().unseen = true;
         }
+        self.note_origins(operations);
+    }
+
+    /// What nobody saw at a path may have been seen only where it was moved to.
+    fn note_origins(&mut self, operations: &'a [Operation]) {
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for operation in operations.iter().filter(|operation| operation.may_have_happened()) {
+                let Some((from, to)) = operation.pair() else { continue };
+                let exchanged = matches!(operation.action, Action::Rename { exchange: true, .. });
+                for (origin, place) in [(from, to), (to, from)].into_iter().take(1 + usize::from(exchanged)) {
+                    let Some(ids) = self.at_path.get(place).map(|tenants| tenants.ids.clone()) else { continue };
+                    let Some(tenants) = self.at_path.get_mut(origin).filter(|tenants| tenants.unseen) else { continue };
+                    let count = tenants.ids.len();
+                    tenants.ids.extend(ids);
+                    changed |= tenants.ids.len() > count;
+                }
+            }
+        }
     }
 
     fn add(&mut self, id: FileId, number: usize, operation: &Operation, what: What<'a>) {
@@ -245,5 +265,41 @@ impl<'a> Sorter<'a> {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::History;
+
+    /// Goal: a truncate by path counts for a file that was seen only after it was moved away from that path.
+    /// Method: the create has no outcome, and the file is seen at its new name.
+    #[test]
+    fn moved_before_it_was_seen() {
+        let (old, new) = (Path::top("f"), Path::top("g"));
+        let seen =
+            crate::history::Seen { id: FileId(7), kind: wire::Kind::File, mode: 0, links: 1, size: 50, mtime: 0 };
+        let create = Action::Open {
+            path: old.clone(),
+            create: true,
+            exclusive: false,
+            truncate: false,
+            mode: 0,
+            chunk_size: 4096,
+        };
+        let steps = vec![
+            (create, Outcome::Unknown(None)),
+            (Action::TruncatePath { path: old.clone(), size: 50 }, Outcome::Done),
+            (Action::Rename { from: old, to: new.clone(), no_replace: false, exchange: false }, Outcome::Done),
+            (Action::Stat { path: new }, Outcome::Seen(seen)),
+        ];
+        let mut history = History::default();
+        for (action, outcome) in steps {
+            let index = history.start(0, action, 0);
+            history.finish(index, outcome, 0);
+        }
+        let files = by_file(&history.operations);
+        assert!(files.iter().all(|file| super::super::sizes::check(file).is_empty()));
     }
 }
