@@ -336,7 +336,8 @@ impl Names {
     /// Visits the directories that have entries here, in `count` places from one on; returns where to go on.
     pub fn walk_parents(&self, from: u32, count: u32, visit: &mut dyn FnMut(FileId)) -> Option<u32> {
         let end = from.saturating_add(count).min(self.slab.limit());
-        (from..end).filter_map(|index| self.slab.get(index)).for_each(|directory| visit(directory.parent));
+        let directories = (from..end).filter_map(|index| self.slab.get(index));
+        directories.filter(|directory| directory.count > 0).for_each(|directory| visit(directory.parent));
         (end < self.slab.limit()).then_some(end)
     }
 
