@@ -134,6 +134,8 @@ async fn look_around(caller: Caller, file: FileId) -> String {
 /// Does one deed, with all connections cut at a moment of it; what it was told and what is seen then, and how long it took.
 fn play(deed: &'static str, cut_at: Option<Nanos>) -> (String, String, Nanos) {
     let test = TestCluster::new(5, 2);
+    // So that no request is over before there was a moment to cut at.
+    test.world.set_latency(None, 3 * CUT_STEP, 60_000);
     let caller = test.caller(0, 1);
     let scene = test.run(0, set_scene(caller));
     let file = scene.file;
