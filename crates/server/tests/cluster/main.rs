@@ -6,6 +6,7 @@ mod exactly_once;
 mod extended;
 mod lost_replies;
 mod namespace;
+mod open_files;
 mod power;
 mod recovery;
 mod reports;

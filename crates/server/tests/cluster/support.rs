@@ -4,6 +4,7 @@ use reactor::sim::{CrashKind, NodeId, World};
 use reactor::{Call, Channel, ChannelOptions, Class, Failure, Nanos, Reactor, Reply};
 use server::{Audit, Server, ServerOptions};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -98,6 +99,10 @@ impl TestCluster {
         self.world.crash(self.servers[index as usize], CrashKind::PowerLoss);
     }
 
+    pub fn server_indexes(&self) -> std::ops::Range<u32> {
+        0..self.servers.len() as u32
+    }
+
     pub fn server(&self, index: u32) -> Server {
         self.running[index as usize].borrow().clone().expect("the server runs")
     }
@@ -151,8 +156,9 @@ impl TestCluster {
             })
             .collect();
         let channels = Rc::new(channels);
-        reclaim_when_renewed(&reactor, &channels);
-        Caller { cluster: self.cluster.clone(), channels }
+        let kept = Kept::default();
+        reclaim_when_renewed(&reactor, &channels, &kept, &self.cluster);
+        Caller { cluster: self.cluster.clone(), channels, kept }
     }
 
     /// Runs something on a caller's node to its end.
@@ -179,15 +185,30 @@ impl TestCluster {
     }
 }
 
-/// After a restart of the server the session says that it has nothing open there.
-fn reclaim_when_renewed(reactor: &Reactor, channels: &Rc<Vec<Channel>>) {
+/// Files that a caller has open, with the numbers that closes name.
+type Kept = Rc<RefCell<BTreeMap<FileId, u64>>>;
+
+/// After a restart of a server the session tells it what it has open there.
+fn reclaim_when_renewed(reactor: &Reactor, channels: &Rc<Vec<Channel>>, kept: &Kept, cluster: &Rc<Cluster>) {
     for (server, channel) in channels.iter().enumerate() {
         let (reactor, channels) = (reactor.clone(), Rc::downgrade(channels));
+        let (kept, cluster) = (kept.clone(), cluster.clone());
         channel.on_renewal(Rc::new(move |_| {
             let Some(channels) = channels.upgrade() else { return };
+            let (kept, cluster) = (kept.clone(), cluster.clone());
             reactor.spawn(Class::Metadata, async move {
-                let request = ReclaimRequest { files: Batch(Vec::new()), last: true };
-                while channels[server].call(Call::new(Operation::Reclaim, &request)).await.is_err() {}
+                let is_here = |file: &FileId| cluster.home_of(*file) == Some(server as u32);
+                let files: Vec<FileId> = kept.borrow().keys().copied().filter(is_here).collect();
+                let request = ReclaimRequest { files: Batch(files.clone()), last: true };
+                let reply = loop {
+                    if let Ok(reply) = channels[server].call(Call::new(Operation::Reclaim, &request)).await {
+                        break reply;
+                    }
+                };
+                let number = ReclaimReply::from_bytes(&reply.params).expect("the reply is well-formed").number;
+                for file in files {
+                    kept.borrow_mut().entry(file).and_modify(|known| *known = number.max(*known));
+                }
             });
         }));
     }
@@ -203,6 +224,7 @@ pub fn fold(file: FileId) -> CloseRequest {
 pub struct Caller {
     pub cluster: Rc<Cluster>,
     channels: Rc<Vec<Channel>>,
+    kept: Kept,
 }
 
 pub type Answer<T> = Result<T, Failure>;
@@ -235,18 +257,45 @@ impl Caller {
 
     /// Opens a file and closes it again.
     pub async fn open(&self, parent: FileId, name: &str, flags: u32) -> Answer<OpenReply> {
-        let reply = self.open_for_good(parent, name, flags).await?;
-        self.close(&reply).await?;
+        let reply = self.ask_to_open(parent, name, flags).await?;
+        let closed = Closed { file: reply.attributes.id, number: reply.open_number };
+        let home = self.home(closed.file);
+        self.call(home, Operation::Close, &CloseRequest { closed, fold: false }).await?;
         Ok(reply)
     }
 
     pub async fn close(&self, opened: &OpenReply) -> Answer<()> {
-        let file = opened.attributes.id;
-        let request = CloseRequest { closed: Closed { file, number: opened.open_number }, fold: false };
+        let (file, mut number) = (opened.attributes.id, opened.open_number);
+        if let Some(reclaimed) = self.kept.borrow_mut().remove(&file) {
+            number = number.max(reclaimed);
+        }
+        let request = CloseRequest { closed: Closed { file, number }, fold: false };
         self.call(self.home(file), Operation::Close, &request).await.map(drop)
     }
 
+    /// Opens a file and keeps it open, also when its home is restarted.
     pub async fn open_for_good(&self, parent: FileId, name: &str, flags: u32) -> Answer<OpenReply> {
+        let reply = self.ask_to_open(parent, name, flags).await?;
+        self.kept.borrow_mut().insert(reply.attributes.id, reply.open_number);
+        Ok(reply)
+    }
+
+    /// A file without a name whose home is a server, kept open.
+    pub async fn make_temporary(&self, server: u32, linkable: bool) -> Answer<OpenReply> {
+        let slot = (0..).find(|slot| self.cluster.server_of(*slot) == server).expect("every server has slots");
+        let request =
+            MakeTemporaryRequest { directory: FileId::ROOT, slot, mode: 0o600, chunk_size: 0, linkable, group: None };
+        let reply: OpenReply = decode(&self.call(server, Operation::MakeTemporary, &request).await?);
+        self.kept.borrow_mut().insert(reply.attributes.id, reply.open_number);
+        Ok(reply)
+    }
+
+    pub async fn link_open(&self, file: FileId, parent: FileId, to: &str) -> Answer<()> {
+        let request = LinkOpenRequest { file, to: entry(parent, to) };
+        self.call(self.home(file), Operation::LinkOpen, &request).await.map(drop)
+    }
+
+    async fn ask_to_open(&self, parent: FileId, name: &str, flags: u32) -> Answer<OpenReply> {
         let request =
             OpenRequest { entry: entry(parent, name), flags, access: 0, mode: 0o644, chunk_size: 0, group: None };
         let operation = if flags & (open_flags::CREATE | open_flags::TRUNCATE) == 0 {
