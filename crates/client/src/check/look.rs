@@ -182,10 +182,9 @@ fn judge_names(inode: &CheckInode, names: &[FoundName], faults: &mut Vec<Fault>)
     let count = names.len() as u32;
     match (kind, count) {
         (Kind::Directory, 0) if id == FileId::ROOT => {}
+        (Kind::Directory, 1) if id != FileId::ROOT && inode.parent == Some(names[0].parent) => {}
         (Kind::Directory, 1) if id != FileId::ROOT => {
-            if inode.parent != Some(names[0].parent) {
-                faults.push(Fault::WrongParent { id, told: inode.parent, parent: names[0].parent });
-            }
+            faults.push(Fault::WrongParent { id, told: inode.parent, parent: names[0].parent });
         }
         // An open file may have no names; then its inode says so.
         (Kind::File | Kind::Symlink, 0) if link_count == 0 => {}
