@@ -141,7 +141,6 @@ fn story(seed: u64, servers: u32, faults: bool) -> (usize, usize) {
 /// Method: root changes the mode of a directory while users look, open and create beneath it, also through a symbolic link,
 /// with servers killed in between; each outcome is explained by a mode that the directory had meanwhile.
 #[test]
-#[ignore = "clients learn of rights that are taken away by tree changes, which are not there yet"]
 fn taken_away_is_gone() {
     let (mut allowed, mut refused) = (0, 0);
     for seed in 0..60 {

@@ -161,3 +161,36 @@ fn directories_move() {
         }
     });
 }
+
+/// Goal: rights of directories cost a warm client of any user nothing, however deep the path and however often.
+#[test]
+fn rights_of_directories() {
+    let wishes = Wishes { no_faults: true, servers: Some(SERVERS), ..Wishes::default() };
+    let mut profile = Profile::new(7, &wishes);
+    (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK_SIZE]);
+    let harness = Harness::new(&profile, false);
+    harness.wait_for_servers(60 * SECOND).expect("servers start");
+    let root = harness.add_client();
+    let files = root.client.file_system.clone();
+    let set_up = async move {
+        files.create_all(b"/a/b/c", 0o755).await.expect("mkdir");
+        files.chmod(b"/a/b/c", 0o3777).await.expect("chmod");
+    };
+    harness.world.run(root.node, set_up, 60 * SECOND).expect("the set-up ends");
+    let user = harness.add_client_as(client::Credentials::new(7000, 7000));
+    let fs = user.client.file_system.clone();
+    let work = async move {
+        let how = OpenHow { create: true, ..OpenHow::reading_and_writing() };
+        fs.open(b"/a/b/c/first", &how).await.expect("create");
+        for index in 0..4 {
+            let file = format!("/a/b/c/file{index}").into_bytes();
+            let directory = format!("/a/b/c/directory{index}").into_bytes();
+            assert_eq!(cost(&fs, fs.open(&file, &how)).await.0, 1, "create");
+            assert_eq!(cost(&fs, fs.stat(&file)).await.0, 1, "stat");
+            assert_eq!(cost(&fs, fs.mkdir(&directory, 0o755)).await.0, 1, "mkdir");
+            assert_eq!(cost(&fs, fs.unlink(&file)).await.0, 1, "unlink");
+            assert_eq!(cost(&fs, fs.rmdir(&directory)).await.0, 1, "rmdir");
+        }
+    };
+    harness.world.run(user.node, work, 60 * SECOND).expect("the work ends");
+}
