@@ -169,10 +169,13 @@ fn strangers_without_memory() {
     }
 }
 
+/// An answer, once it is there, and who waits for it.
+type Place = RefCell<(Option<u64>, Option<std::task::Waker>)>;
+
 /// Calls of 8 bytes over one connection, answered in order; the first waiter in line gets the next answer.
 struct Client {
     stream: Stream,
-    waiting: RefCell<VecDeque<Rc<RefCell<(Option<u64>, Option<std::task::Waker>)>>>>,
+    waiting: RefCell<VecDeque<Rc<Place>>>,
 }
 
 async fn receive_answers(client: Rc<Client>) {
