@@ -368,7 +368,9 @@ int tabane_flock(int descriptor, int operation);
 
  `lock` may be read and written.
  */
-int tabane_fcntl_lock(int descriptor, int command, struct flock *lock);
+int tabane_fcntl_lock(int descriptor,
+                      int command,
+                      struct flock *lock);
 
 /*
  Makes a directory.
@@ -788,7 +790,9 @@ int tabane_flock(int descriptor, int operation);
 
  `lock` may be read and written.
  */
-int tabane_fcntl_lock(int descriptor, int command, struct flock *lock);
+int tabane_fcntl_lock(int descriptor,
+                      int command,
+                      struct flock *lock);
 
 /*
  Starts a listing. NULL and errno on failure.
