@@ -294,6 +294,7 @@ fn power_loss() {
                         let region = region(&reactor, OpenMode::CreateNew);
                         region.write(0, &[1; 1 << 15]);
                         region.sync(0, 1 << 15).await.unwrap();
+                        reactor.storage(Path::new("data")).unwrap().sync_names().await.unwrap();
                         region.write(4096, &[2; 4096]);
                         region.write(1 << 15, &[3; 4096]);
                     },

@@ -294,7 +294,19 @@ impl Core {
 /// Part of the journal, in eighths, beyond which changes wait for the checkpoint that runs.
 const JOURNAL_LOW_EIGHTHS: u64 = 7;
 
+/// Bytes of a record beside one large entry: its header, an inode, an outcome.
+const RECORD_REST: u64 = 4096;
+
 impl Core {
+    /// Whether a record with an entry of this size has to wait until a checkpoint has made room for it. Not for one that
+    /// never fits, which is refused when it is journalled.
+    pub fn lacks_journal_room(&self, entry_size: usize) -> bool {
+        let usage = self.store.usage();
+        // What the record may leave unused before the ring's end counts as well.
+        let needed = 2 * (entry_size as u64 + RECORD_REST) + RECORD_REST;
+        needed <= usage.journal_size / 2 && usage.journal_used + needed > usage.journal_size
+    }
+
     /// Whether changes have to wait until a checkpoint has given the journal room again.
     pub fn is_journal_low(&self) -> bool {
         if !self.checkpoints.is_running() {

@@ -192,10 +192,14 @@ fn names_in_a_directory_made_again() {
             let id = fs.mkdir(b"/d", 0o755).await.expect("mkdir again").id;
             let names = (0..).map(|index| format!("n{index}"));
             let mut there = names.filter(|name| fs.cluster().dentry_server(id, name.as_bytes()) == parted);
-            let name = there.next().expect("some name fits");
-            fs.symlink(b"x", format!("/d/{name}").as_bytes()).await.expect("symlink");
-            name
+            there.next().expect("some name fits")
         });
+        // The parted server announces itself to the new directory's home before its first entry there.
+        let entry = format!("/d/{name}");
+        let making = start(&harness, &maker, async move |fs| fs.symlink(b"x", entry.as_bytes()).await);
+        harness.world.run_for(SECOND / 20);
+        harness.world.heal_all();
+        wait(&harness, &making).expect("symlink");
         // The server is asked by the old id; the name may be at another one by that, so all are tried.
         let asked = start(&harness, &old, async move |fs| {
             let mut seen = 0;

@@ -48,6 +48,8 @@ fn check_one(operation: &Operation, expected: Expected, excused: Excused<'_>) ->
             (operation.start >= expected.healed).then_some(words)
         }
         Status::NoSpace if expected.full => None,
+        // Two of the largest values and their names are more than one inode may have.
+        Status::NoSpace if matches!(operation.action, Action::SetExtended { size, .. } if size > 60_000) => None,
         // Which of these is right is the model of names to say.
         Status::NotFound | Status::Exists | Status::NotDirectory | Status::IsDirectory | Status::NotEmpty
             if operation.path().is_some()
