@@ -108,5 +108,8 @@ fn failed_start_is_passed_on() {
     assert!(output.stdout.is_empty());
     let (calls, _) = fake.calls();
     assert_eq!(calls.len(), 1);
-    assert!(calls[0].starts_with("up --servers 3 --transport auto --store memory:/x,size=1G --run-directory "), "{calls:?}");
+    assert!(
+        calls[0].starts_with("up --servers 3 --transport auto --store memory:/x,size=1G --run-directory "),
+        "{calls:?}"
+    );
 }

@@ -45,7 +45,7 @@ fn own_cluster_all_benches() {
     assert_eq!(output.lines().count(), 14, "{output}");
     for line in output.lines() {
         let ending = format!("\"verified\":{}}}", !line.contains("\"bench\":\"ping\""));
-        assert!(line.contains("\"servers\":2,\"transport\":\"tcp\"") && line.ends_with(&ending), "{line}");
+        assert!(line.contains("\"servers\":2,\"transport\":\"shm\"") && line.ends_with(&ending), "{line}");
     }
 }
 

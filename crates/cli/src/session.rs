@@ -2,6 +2,7 @@
 
 use crate::arguments::{Arguments, environment};
 use crate::failure::{Failure, Outcome};
+use crate::together::race;
 use client::{CLUSTER_FILE_NAME, Cluster, FileSystem, Options, Status, load_cluster};
 use reactor::{DriverKind, Reactor};
 use std::future::Future;
@@ -38,6 +39,9 @@ pub fn open_reactor() -> Outcome<Reactor> {
     Reactor::open(DriverKind::Epoll).map_err(|error| Failure::failed(format!("event loop: {error}")))
 }
 
+/// Longest wait at the end of a command for servers to take in what it closed.
+const FINISH_NS_MAX: reactor::Nanos = 1_000_000_000;
+
 /// A client of one cluster.
 pub struct Session {
     pub reactor: Reactor,
@@ -64,6 +68,10 @@ impl Session {
 
     /// Runs a future to its end.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
-        self.reactor.block_on(future)
+        self.reactor.block_on(async {
+            let value = future.await;
+            race(self.files.finish(), self.reactor.sleep(FINISH_NS_MAX)).await;
+            value
+        })
     }
 }

@@ -86,6 +86,12 @@ impl FileSystem {
         ))
     }
 
+    /// To be called before the process ends: returns when all servers know what was closed. Without it, files that were
+    /// open last may count as open until the session is forgotten.
+    pub async fn finish(&self) {
+        self.servers.settle_closes().await;
+    }
+
     /// Asks a server for a sign of life.
     pub async fn ping(&self, server: u32) -> Result<()> {
         self.check_server(server)?;

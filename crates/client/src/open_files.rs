@@ -14,12 +14,12 @@ use crate::servers::Servers;
 use reactor::channel::{Call, Channel};
 use reactor::{Class, LocalFuture, Nanos};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 use wire::limits::CLOSE_COUNT_MAX;
-use wire::messages::{Batch, CloseManyRequest, CloseRequest, Closed, ReclaimReply, ReclaimRequest};
+use wire::messages::{Batch, CloseManyRequest, CloseRequest, Closed, Empty, ReclaimReply, ReclaimRequest};
 use wire::{Decode, Encode, FileId, Kind, Operation};
 
 /// Closes to one server that are collected before they are sent by themselves.
@@ -56,6 +56,8 @@ pub(crate) struct OpenFiles {
     /// Whether anything is collected.
     any_collected: Cell<bool>,
     flushing: Cell<bool>,
+    /// Servers that were told of closes, or will be.
+    homes: RefCell<BTreeSet<u32>>,
     removals: Cell<u64>,
     /// Per server: how often it lost its registrations.
     renewals: RefCell<BTreeMap<u32, u64>>,
@@ -117,6 +119,9 @@ impl Servers {
     /// Takes in that a handle was closed, `first` only once.
     pub(crate) async fn note_close(self: &Rc<Self>, file: &File, fold: bool, first: bool) {
         let Ok(home) = self.home_of(file.id) else { return };
+        if !self.open_files.homes.borrow().contains(&home) {
+            self.open_files.homes.borrow_mut().insert(home);
+        }
         let closed = if first { self.let_go(file) } else { None };
         let large = file.known_size().size.max(file.written_end()) > u64::from(file.layout.chunk_size);
         match closed {
@@ -195,6 +200,16 @@ impl Servers {
         let due = self.open_files.collected.borrow().get(&server).is_some_and(|collected| collected.since <= oldest);
         if due {
             self.send_collected(server).await;
+        }
+    }
+
+    /// Tells all servers of what was closed, and waits until they know it: a process that ends then leaves nothing open behind.
+    pub(crate) async fn settle_closes(&self) {
+        let homes = std::mem::take(&mut *self.open_files.homes.borrow_mut());
+        for home in homes {
+            self.send_collected(home).await;
+            // It is answered after what was sent before it on the same connection.
+            let _ = self.ask(home, Operation::Ping, &Empty {}).await;
         }
     }
 
