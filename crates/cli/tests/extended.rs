@@ -22,7 +22,7 @@ fn set_and_shown() {
     assert_eq!(value[0]["attributes"][0]["text"], "a \"b\"");
     ground.run(&["setfattr", "-x", "user.a", "/d"]);
     assert_eq!(ground.run(&["getfattr", "-n", "user.b", "/d"]), "# file: /d\nuser.b=0sAP8=\n\n");
-    assert!(ground.fail(1, &["getfattr", "-n", "user.a", "/d"]).contains("/d: no such attribute"));
+    assert!(ground.fail(1, &["getfattr", "-n", "user.a", "/d"]).contains("no such attribute"));
     assert!(ground.fail(1, &["setfattr", "-n", "other.a", "/d"]).contains("not supported"));
     assert!(ground.fail(2, &["setfattr", "/d"]).contains("--name"));
     assert!(ground.fail(2, &["setfattr", "-n", "user.a", "-v", "0xz", "/d"]).contains("hexadecimal"));

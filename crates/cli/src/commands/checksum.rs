@@ -117,6 +117,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let handler = summing.clone();
         run_all(&reactor, jobs, &work, async move |item| handler.handle(item).await).await;
     });
+    if let Some(session) = &session {
+        // What was read is closed now; the servers shall know before this process ends.
+        session.block_on(async {});
+    }
     let mut sums = summing.sums.take();
     sums.sort_unstable();
     let mut text = Vec::with_capacity(sums.len() * 100);
