@@ -6,9 +6,13 @@ use client::{Error, Kind, OpenHow, Result, Status};
 use libc::{c_char, c_int, c_void, iovec, mode_t, off_t, size_t, ssize_t};
 use std::io::{IoSlice, IoSliceMut};
 
+fn is_temporary(flags: c_int) -> bool {
+    flags & libc::O_TMPFILE == libc::O_TMPFILE
+}
+
 fn how_of(flags: c_int, mode: mode_t) -> Result<OpenHow> {
-    if flags & libc::O_TMPFILE == libc::O_TMPFILE || flags & libc::O_PATH != 0 {
-        return Err(Error::new(Status::NotSupported, "O_TMPFILE and O_PATH are not supported"));
+    if flags & libc::O_PATH != 0 {
+        return Err(Error::new(Status::NotSupported, "O_PATH is not supported"));
     }
     let (read, write) = match flags & libc::O_ACCMODE {
         libc::O_RDONLY => (true, false),
@@ -24,12 +28,13 @@ fn how_of(flags: c_int, mode: mode_t) -> Result<OpenHow> {
         truncate: flags & libc::O_TRUNC != 0,
         append: flags & libc::O_APPEND != 0,
         no_follow: flags & libc::O_NOFOLLOW != 0,
+        temporary: is_temporary(flags),
         mode,
         ..OpenHow::default()
     })
 }
 
-/// Opens a file as open(2) does. `mode` counts with O_CREAT only, and is always passed. Returns a descriptor.
+/// Opens a file as open(2) does. `mode` counts with O_CREAT and O_TMPFILE only, and is always passed. Returns a descriptor.
 ///
 /// # Safety
 /// `path` is a NUL-terminated string.
@@ -40,7 +45,7 @@ pub unsafe extern "C" fn tabane_open(path: *const c_char, flags: c_int, mode: mo
         // SAFETY: the caller promises it.
         let path = unsafe { bytes_of(path, "path") }?;
         let file = mounted.client.open(path, &how_of(flags, mode)?)?;
-        if flags & libc::O_DIRECTORY != 0 && file.kind != Kind::Directory {
+        if flags & libc::O_DIRECTORY != 0 && !is_temporary(flags) && file.kind != Kind::Directory {
             let path = String::from_utf8_lossy(path);
             return Err(Error::new(Status::NotDirectory, format!("{path}: {}", Status::NotDirectory)));
         }

@@ -67,6 +67,18 @@ pub unsafe extern "C" fn tabane_link(from: *const c_char, to: *const c_char) -> 
     status_of(to.and_then(|to| unsafe { on_path(from, |client, from| client.link(from, to)) }))
 }
 
+/// Gives an open file a name, as linkat(2) does with AT_EMPTY_PATH: its first one if it was opened with O_TMPFILE, else one
+/// more. A file without a name that had one, or that was opened with O_TMPFILE and O_EXCL, fails with ENOENT.
+///
+/// # Safety
+/// `path` is a NUL-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_link_open(descriptor: c_int, path: *const c_char) -> c_int {
+    let link = |client: &Client, path: &[u8]| client.link_open(&mounted()?.get(descriptor)?.file, path);
+    // SAFETY: the caller promises it.
+    status_of(unsafe { on_path(path, link) })
+}
+
 /// Renames a file, symbolic link or directory; what `to` named is replaced, if it is no directory or an empty one.
 ///
 /// # Safety

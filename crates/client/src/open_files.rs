@@ -258,6 +258,30 @@ impl Servers {
         });
     }
 
+    /// A connection ended while nobody waited. With files open there, the server is to hear of us within its grace time.
+    pub(crate) fn lost(self: &Rc<Self>, server: u32) {
+        if !self.has_open(server) {
+            return;
+        }
+        let (own, reactor) = (Rc::downgrade(self), self.reactor.clone());
+        self.reactor.spawn(Class::Background, async move {
+            let mut pause = PAUSE_FIRST;
+            while let Some(servers) = own.upgrade() {
+                let answer = call(&servers.channel(server), Operation::Ping, Vec::new()).await;
+                if answer.is_ok() || !servers.has_open(server) {
+                    return;
+                }
+                drop(servers);
+                reactor.sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+        });
+    }
+
+    fn has_open(&self, server: u32) -> bool {
+        self.open_files.files.borrow().keys().any(|file| self.cluster.home_of(FileId(*file)) == Some(server))
+    }
+
     /// A server has lost its registrations: it is told what is open here.
     pub(crate) fn renewed(self: &Rc<Self>, server: u32, session_known: bool) {
         if !session_known {

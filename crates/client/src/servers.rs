@@ -5,7 +5,7 @@ use crate::error::Trouble;
 use crate::locks::LockBook;
 use crate::open_files::OpenFiles;
 use crate::options::Options;
-use reactor::channel::{Call, Channel, ChannelOptions, Reply};
+use reactor::channel::{Call, Channel, ChannelOptions, Reply, Turnabout};
 use reactor::{Nanos, Reactor};
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -108,10 +108,10 @@ impl Servers {
             };
             let channel = Channel::new(&self.reactor, options);
             let own = self.own.clone();
-            channel.on_renewal(Rc::new(move |session_known| {
-                if let Some(servers) = own.upgrade() {
-                    servers.renewed(server, session_known);
-                }
+            channel.observe(Rc::new(move |turnabout| match (own.upgrade(), turnabout) {
+                (Some(servers), Turnabout::Lost) => servers.lost(server),
+                (Some(servers), Turnabout::Renewed { session_known }) => servers.renewed(server, session_known),
+                (None, _) => {}
             }));
             channel
         })

@@ -12,7 +12,7 @@
 #define CHILDREN 4
 #define ROUNDS 100
 
-static int shared;
+static int shared, gone;
 
 static void write_records(int writer) {
     char record[RECORD];
@@ -49,12 +49,16 @@ int main(void) {
     CHECK(shared >= 0);
     /* The connection is in use when the children are made. */
     CHECK(tabane_pwrite(shared, "x", 1, 0) == 1);
+    gone = tabane_open("/gone", O_RDWR | O_CREAT, 0600);
+    CHECK(gone >= 0 && tabane_pwrite(gone, "gone", 4, 0) == 4 && tabane_unlink("/gone") == 0);
     pid_t children[CHILDREN];
     for (int child = 0; child < CHILDREN; child++) {
         children[child] = fork();
         CHECK(children[child] >= 0);
         if (children[child] == 0) {
             char name[32];
+            /* A file without a name is open in the child too. */
+            CHECK(tabane_pread(gone, name, 4, 0) == 4 && tabane_close(gone) == 0);
             write_records(THREADS + child);
             snprintf(name, sizeof(name), "/child%d", child);
             int own = tabane_creat(name, 0600);
@@ -72,6 +76,7 @@ int main(void) {
         CHECK(waitpid(children[child], &status, 0) == children[child] && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
     struct stat st;
+    CHECK(tabane_fstat(gone, &st) == 0 && st.st_nlink == 0 && st.st_size == 4 && tabane_close(gone) == 0);
     CHECK(tabane_fstat(shared, &st) == 0 && st.st_size == (off_t)ROUNDS * (THREADS + CHILDREN + 1) * RECORD);
     char record[RECORD];
     for (int round = 0; round < ROUNDS; round++)

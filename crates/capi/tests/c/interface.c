@@ -288,6 +288,32 @@ static void locks(void) {
     FAILS(tabane_flock(two, LOCK_EX), EBADF);
 }
 
+/* Files that lose their name while they are open, and files that never had one. */
+static void nameless(void) {
+    struct stat st;
+    char buffer[8];
+    int gone = tabane_open("/d/gone", O_RDWR | O_CREAT | O_EXCL, 0600);
+    CHECK(gone >= 0 && tabane_pwrite(gone, "gone", 4, 0) == 4 && tabane_unlink("/d/gone") == 0);
+    FAILS(tabane_stat("/d/gone", &st), ENOENT);
+    CHECK(tabane_fstat(gone, &st) == 0 && st.st_nlink == 0 && st.st_size == 4);
+    CHECK(tabane_pwrite(gone, "!", 1, 4) == 1 && tabane_pread(gone, buffer, 8, 0) == 5);
+    CHECK(tabane_ftruncate(gone, 2) == 0 && tabane_fstat(gone, &st) == 0 && st.st_size == 2);
+    FAILS(tabane_link_open(gone, "/d/again"), ENOENT);
+    CHECK(tabane_close(gone) == 0);
+    int made = tabane_open("/d", O_TMPFILE | O_RDWR, 0640);
+    CHECK(made >= 0 && tabane_write(made, "made", 4) == 4);
+    CHECK(tabane_fstat(made, &st) == 0 && st.st_nlink == 0 && (st.st_mode & 07777) == 0640);
+    CHECK(tabane_link_open(made, "/d/made") == 0 && tabane_close(made) == 0);
+    CHECK(tabane_stat("/d/made", &st) == 0 && st.st_nlink == 1 && st.st_size == 4 && tabane_unlink("/d/made") == 0);
+    int own = tabane_open("/d", O_TMPFILE | O_EXCL | O_WRONLY, 0600);
+    CHECK(own >= 0);
+    FAILS(tabane_link_open(own, "/d/own"), ENOENT);
+    CHECK(tabane_close(own) == 0);
+    FAILS(tabane_open("/d", O_TMPFILE | O_RDONLY, 0600), EINVAL);
+    FAILS(tabane_open("/d/file", O_TMPFILE | O_RDWR, 0600), ENOTDIR);
+    FAILS(tabane_link_open(999, "/d/own"), EBADF);
+}
+
 int main(void) {
     CHECK(tabane_initialized() == 0);
     FAILS(tabane_mkdir("/d", 0755), ESHUTDOWN);
@@ -301,6 +327,7 @@ int main(void) {
     extended();
     locks();
     directories();
+    nameless();
     CHECK(tabane_term() == 0 && tabane_initialized() == 0);
     CHECK(tabane_init(NULL) == 0);
     struct stat st;

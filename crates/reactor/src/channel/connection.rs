@@ -1,8 +1,7 @@
 //! Sending calls, connecting, and what happens to calls when the connection ends.
 
-use super::Failure;
-use super::Inner;
 use super::table::{Connection, Outstanding, Receiving, State, WINDOW, body_size};
+use super::{Failure, Inner, Turnabout};
 use crate::handshake::{HandshakeError, Introduction, introduce};
 use crate::link::{Link, LinkError, RawSlice};
 use crate::local::local_name;
@@ -200,6 +199,13 @@ impl Inner {
         introduce(&self.reactor, stream, &self.options.cluster, &self.introduction(resume)).await
     }
 
+    fn tell(&self, turnabout: Turnabout) {
+        let observer = self.observer.borrow().clone();
+        if let Some(observer) = observer {
+            observer(turnabout);
+        }
+    }
+
     /// Takes a new connection into use and sends what is outstanding.
     pub(super) fn open(self: &Rc<Self>, stream: Stream, welcome: &Welcome) {
         let mut state = self.state.borrow_mut();
@@ -224,9 +230,8 @@ impl Inner {
         }
         self.reactor.spawn(Class::Metadata, drive(self.clone(), state.statistics.connects));
         drop(state);
-        let renewal = self.renewal.borrow().clone();
-        if let Some(renewal) = renewal.filter(|_| resumed && !(same && welcome.session_known)) {
-            renewal(welcome.session_known);
+        if resumed && !(same && welcome.session_known) {
+            self.tell(Turnabout::Renewed { session_known: welcome.session_known });
         }
     }
 }
@@ -308,5 +313,8 @@ pub(super) async fn drive(inner: Rc<Inner>, generation: u64) {
     }
     if state.outstanding > 0 {
         inner.start_connecting(&mut state);
+    } else if !state.closed {
+        drop(state);
+        inner.tell(Turnabout::Lost);
     }
 }

@@ -33,8 +33,18 @@ use wire::{Operation, Status};
 #[derive(Clone)]
 pub struct Channel(Rc<Inner>, #[allow(dead_code)] Rc<Owner>);
 
-/// Told of a new connection to a server that was started anew or had forgotten the session; with whether it knows it.
-pub type Renewal = Rc<dyn Fn(bool)>;
+/// What becomes of a channel beside its calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turnabout {
+    /// The connection ended while nobody waited for a reply: there will be another one with the next call only.
+    Lost,
+    /// There is a new connection, to a server that has lost what it kept of this session in memory, for it was started
+    /// anew or had forgotten the session.
+    Renewed { session_known: bool },
+}
+
+/// Told of turnabouts.
+pub type Observer = Rc<dyn Fn(Turnabout)>;
 
 /// Held by channels alone, not by the tasks that serve them.
 struct Owner(std::rc::Weak<Inner>);
@@ -50,8 +60,7 @@ impl Drop for Owner {
 struct Inner {
     reactor: Reactor,
     options: ChannelOptions,
-    /// Told when the server has lost what it kept of this session in memory.
-    renewal: RefCell<Option<Renewal>>,
+    observer: RefCell<Option<Observer>>,
     state: RefCell<State>,
 }
 
@@ -61,17 +70,16 @@ impl Channel {
         let inner = Rc::new(Inner {
             reactor: reactor.clone(),
             options,
-            renewal: RefCell::default(),
+            observer: RefCell::default(),
             state: RefCell::new(State::new()),
         });
         let owner = Rc::new(Owner(Rc::downgrade(&inner)));
         Channel(inner, owner)
     }
 
-    /// Has `renewal` called whenever the server has lost what it kept of this session in memory, after the requests that
-    /// were under way were sent again.
-    pub fn on_renewal(&self, renewal: Renewal) {
-        self.0.renewal.replace(Some(renewal));
+    /// Has `observer` called at each turnabout; of a new connection after the requests under way were sent again.
+    pub fn observe(&self, observer: Observer) {
+        self.0.observer.replace(Some(observer));
     }
 
     pub fn server(&self) -> u32 {

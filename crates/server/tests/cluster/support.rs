@@ -1,5 +1,6 @@
 //! A small cluster in a simulated world, and a caller that speaks the protocol by hand.
 
+use reactor::channel::Turnabout;
 use reactor::sim::{CrashKind, NodeId, World};
 use reactor::{Call, Channel, ChannelOptions, Class, Failure, Nanos, Reactor, Reply};
 use server::{Audit, Server, ServerOptions};
@@ -193,8 +194,8 @@ fn reclaim_when_renewed(reactor: &Reactor, channels: &Rc<Vec<Channel>>, kept: &K
     for (server, channel) in channels.iter().enumerate() {
         let (reactor, channels) = (reactor.clone(), Rc::downgrade(channels));
         let (kept, cluster) = (kept.clone(), cluster.clone());
-        channel.on_renewal(Rc::new(move |_| {
-            let Some(channels) = channels.upgrade() else { return };
+        channel.observe(Rc::new(move |turnabout| {
+            let Some(channels) = channels.upgrade().filter(|_| turnabout != Turnabout::Lost) else { return };
             let (kept, cluster) = (kept.clone(), cluster.clone());
             reactor.spawn(Class::Metadata, async move {
                 let is_here = |file: &FileId| cluster.home_of(*file) == Some(server as u32);

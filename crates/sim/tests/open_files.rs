@@ -1,0 +1,201 @@
+//! Files that are open when they lose their name, as clients see them.
+
+use client::{FileSystem, OpenHow, Status};
+use reactor::sim::CrashKind;
+use reactor::{Class, Nanos};
+use sim::harness::{Harness, SimClient};
+use sim::profile::{Profile, SECOND, Wishes};
+use std::cell::RefCell;
+use std::rc::Rc;
+use wire::Placement;
+
+const CHUNK_SIZE: u32 = 4096;
+const LIMIT: Nanos = 600 * SECOND;
+const GRACE: Nanos = 5 * SECOND;
+
+fn cluster(servers: u32) -> Harness {
+    let wishes = Wishes { no_faults: true, servers: Some(servers), ..Wishes::default() };
+    let mut profile = Profile::new(1, &wishes);
+    (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK_SIZE]);
+    (profile.client_timeout, profile.server_timeout) = (10 * SECOND, 2 * SECOND);
+    (profile.session_grace, profile.latency) = (GRACE, (10_000, 200_000));
+    let harness = Harness::new(&profile, false);
+    harness.wait_for_servers(LIMIT).expect("servers start");
+    harness
+}
+
+fn run<T: 'static>(harness: &Harness, client: &SimClient, work: impl AsyncFnOnce(FileSystem) -> T + 'static) -> T {
+    let result = Rc::new(RefCell::new(None));
+    let (place, file_system) = (result.clone(), client.client.file_system.clone());
+    harness.world.reactor(client.node).spawn(Class::Data, async move {
+        let value = work(file_system).await;
+        *place.borrow_mut() = Some(value);
+    });
+    assert!(harness.world.run_until(|| result.borrow().is_some(), LIMIT), "it never ends");
+    result.borrow_mut().take().expect("just seen")
+}
+
+fn creating() -> OpenHow {
+    OpenHow { create: true, ..OpenHow::reading_and_writing() }
+}
+
+/// Orphans, registrations and chunks of all servers.
+fn counts(harness: &Harness) -> (u64, u64, u64) {
+    harness.audits().iter().fold((0, 0, 0), |(orphans, open, chunks), (server, audit)| {
+        assert_eq!(audit.errors, Vec::<String>::new(), "server {server}");
+        (orphans + audit.orphans, open + audit.open_files, chunks + audit.chunks)
+    })
+}
+
+fn wait_for(harness: &Harness, expected: (u64, u64, u64)) {
+    let reached = harness.world.run_until(|| counts(harness) == expected, LIMIT);
+    assert!(reached, "{:?} instead of {expected:?}", counts(harness));
+}
+
+/// Goal: what a client has open stays over restarts of all servers, before and after it is unlinked, and goes with the
+/// last close; the client needs not be told of anything.
+#[test]
+fn open_over_restarts() {
+    let harness = cluster(3);
+    let (holder, remover) = (harness.add_client(), harness.add_client());
+    let bytes: Vec<u8> = (0..50_000u32).map(|index| index as u8).collect();
+    let data = bytes.clone();
+    let file = run(&harness, &holder, async move |fs| {
+        let file = fs.open(b"/f", &creating()).await.expect("create");
+        fs.write_at(&file, &data, 0).await.expect("write");
+        file
+    });
+    let restart = || {
+        harness.server_indexes().for_each(|server| harness.kill(server));
+        harness.server_indexes().for_each(|server| harness.restart(server));
+        harness.wait_for_servers(LIMIT).expect("servers start");
+    };
+    restart();
+    run(&harness, &remover, async |fs| fs.unlink(b"/f").await.expect("unlink"));
+    for _ in 0..2 {
+        let (handle, expected) = (file.clone(), bytes.clone());
+        run(&harness, &holder, async move |fs| {
+            let mut place = vec![0; expected.len()];
+            assert_eq!(fs.read_at(&handle, &mut place, 0).await, Ok(expected.len()));
+            assert!(place == expected);
+            let seen = fs.stat_file(&handle).await.expect("stat");
+            assert_eq!((seen.link_count, seen.size), (0, expected.len() as u64));
+        });
+        restart();
+    }
+    harness.world.run_for(3 * GRACE);
+    assert_eq!(counts(&harness).0, 1, "its client is there");
+    run(&harness, &holder, async move |fs| fs.close(&file).await);
+    wait_for(&harness, (0, 0, 0));
+}
+
+/// Goal: a client that its server does not hear of for the grace time loses what has no name, and is told ESTALE; what
+/// has a name stays open.
+/// Method: its node is parted from the servers for longer than that.
+#[test]
+fn forgotten_sessions() {
+    let harness = cluster(2);
+    let (holder, remover) = (harness.add_client(), harness.add_client());
+    let (named, nameless) = run(&harness, &holder, async |fs| {
+        let named = fs.open(b"/named", &creating()).await.expect("create");
+        let nameless = fs.open(b"/nameless", &creating()).await.expect("create");
+        fs.write_at(&nameless, &[1; 100], 0).await.expect("write");
+        (named, nameless)
+    });
+    run(&harness, &remover, async |fs| fs.unlink(b"/nameless").await.expect("unlink"));
+    let node = holder.node;
+    harness.server_indexes().for_each(|server| harness.world.partition(node, harness.node(server)));
+    // Servers notice when the connections end; a start anew makes sure of that.
+    harness.server_indexes().for_each(|server| harness.kill(server));
+    harness.server_indexes().for_each(|server| harness.restart(server));
+    harness.wait_for_servers(LIMIT).expect("servers start");
+    harness.world.run_for(3 * GRACE);
+    assert_eq!(counts(&harness), (0, 0, 0));
+    harness.server_indexes().for_each(|server| harness.world.heal(node, harness.node(server)));
+    run(&harness, &holder, async move |fs| {
+        assert_eq!(fs.stat_file(&nameless).await.expect_err("gone").status, Status::StaleFile);
+        assert!(fs.sessions_lost() > 0);
+        fs.stat_file(&named).await.expect("it has a name");
+    });
+    // The named one is registered again, and stays when it is unlinked.
+    wait_for(&harness, (0, 1, 0));
+    run(&harness, &remover, async |fs| fs.unlink(b"/named").await.expect("unlink"));
+    assert_eq!(counts(&harness).0, 1);
+    harness.world.crash(holder.node, CrashKind::Kill);
+    wait_for(&harness, (0, 0, 0));
+}
+
+/// Goal: closes go in batches and cost no round trips; those that are collected go ahead of an unlink by the same client,
+/// which then frees the file at once, and leave by themselves after a second.
+#[test]
+fn closes_are_collected() {
+    let harness = cluster(2);
+    let client = harness.add_client();
+    run(&harness, &client, async |fs| {
+        fs.mkdir(b"/d", 0o755).await.expect("mkdir");
+        let before = fs.round_trips();
+        for index in 0..1000 {
+            let file = fs.open(format!("/f{index}").as_bytes(), &creating()).await.expect("create");
+            fs.write_at(&file, &[1; 100], 0).await.expect("write");
+            fs.close(&file).await;
+        }
+        assert_eq!(fs.round_trips() - before, 2000);
+        let mut arrivals = 0;
+        for server in 0..2 {
+            let text = fs.server_statistics(server, 0).await.expect("statistics");
+            assert!(!text.contains("\"Close\":"), "nobody waits for any of these: {text}");
+            let (_, rest) = text.split_once("\"CloseMany\":{\"arrivals\":").expect("some were sent");
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            arrivals += digits.parse::<u64>().expect("a number");
+        }
+        assert!(arrivals <= 24, "{arrivals} messages for 1000 closes");
+    });
+    assert!(counts(&harness).1 < 128);
+    run(&harness, &client, async |fs| {
+        for index in 0..1000 {
+            fs.unlink(format!("/f{index}").as_bytes()).await.expect("unlink");
+        }
+    });
+    assert_eq!(counts(&harness).0, 0, "closed before they were unlinked");
+    wait_for(&harness, (0, 0, 0));
+    run(&harness, &client, async |fs| {
+        let file = fs.open(b"/last", &creating()).await.expect("create");
+        fs.close(&file).await;
+    });
+    assert_eq!(counts(&harness).1, 1);
+    harness.world.run_for(2 * SECOND);
+    assert_eq!(counts(&harness).1, 0, "left alone");
+}
+
+/// Goal: a file without a name is made in one round trip, and given its name in one, on any servers.
+#[test]
+fn temporary_files() {
+    let harness = cluster(4);
+    let client = harness.add_client();
+    run(&harness, &client, async |fs| {
+        fs.mkdir(b"/d", 0o755).await.expect("mkdir");
+        let how = OpenHow { temporary: true, mode: 0o640, ..OpenHow::reading_and_writing() };
+        for index in 0..16 {
+            let before = fs.round_trips();
+            let file = fs.open(b"/d", &how).await.expect("made");
+            assert_eq!(fs.round_trips() - before, 1);
+            fs.write_at(&file, &[5; 30_000], 0).await.expect("write");
+            let name = format!("/d/{index}").into_bytes();
+            let before = fs.round_trips();
+            fs.link_open(&file, &name).await.expect("named");
+            assert_eq!(fs.round_trips() - before, 1);
+            let seen = fs.stat(&name).await.expect("there");
+            assert_eq!((seen.id, seen.link_count, seen.size, seen.mode), (file.id, 1, 30_000, 0o640));
+            assert_eq!(fs.link_open(&file, &name).await.expect_err("taken").status, Status::Exists);
+            fs.close(&file).await;
+            fs.unlink(&name).await.expect("unlink");
+        }
+        let private = fs.open(b"/d", &OpenHow { exclusive: true, ..how }).await.expect("made");
+        assert_eq!(fs.link_open(&private, b"/d/x").await.expect_err("private").status, Status::NotFound);
+        fs.close(&private).await;
+        assert_eq!(fs.open(b"/nowhere", &how).await.expect_err("no directory").status, Status::NotFound);
+        let reading = OpenHow { write: false, ..how };
+        assert_eq!(fs.open(b"/d", &reading).await.expect_err("nothing could come of it").status, Status::Invalid);
+    });
+    wait_for(&harness, (0, 0, 0));
+}
