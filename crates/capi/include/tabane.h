@@ -191,7 +191,7 @@ int tabane_lremovexattr(const char *path, const char *name);
 int tabane_fremovexattr(int descriptor, const char *name);
 
 /*
- Opens a file as open(2) does. `mode` counts with O_CREAT only, and is always passed. Returns a descriptor.
+ Opens a file as open(2) does. `mode` counts with O_CREAT and O_TMPFILE only, and is always passed. Returns a descriptor.
 
  `path` is a NUL-terminated string.
  */
@@ -408,6 +408,14 @@ int tabane_symlink(const char *target, const char *path);
 int tabane_link(const char *from, const char *to);
 
 /*
+ Gives an open file a name, as linkat(2) does with AT_EMPTY_PATH: its first one if it was opened with O_TMPFILE, else one
+ more. A file without a name that had one, or that was opened with O_TMPFILE and O_EXCL, fails with ENOENT.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_link_open(int descriptor, const char *path);
+
+/*
  Renames a file, symbolic link or directory; what `to` named is replaced, if it is no directory or an empty one.
 
  Both are NUL-terminated strings.
@@ -472,7 +480,7 @@ int tabane_sync(void);
 int tabane_syncfs(int descriptor);
 
 /*
- Opens a file as open(2) does. `mode` counts with O_CREAT only, and is always passed. Returns a descriptor.
+ Opens a file as open(2) does. `mode` counts with O_CREAT and O_TMPFILE only, and is always passed. Returns a descriptor.
 
  `path` is a NUL-terminated string.
  */
@@ -585,6 +593,14 @@ int tabane_symlink(const char *target, const char *path);
  Both are NUL-terminated strings.
  */
 int tabane_link(const char *from, const char *to);
+
+/*
+ Gives an open file a name, as linkat(2) does with AT_EMPTY_PATH: its first one if it was opened with O_TMPFILE, else one
+ more. A file without a name that had one, or that was opened with O_TMPFILE and O_EXCL, fails with ENOENT.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_link_open(int descriptor, const char *path);
 
 /*
  Renames a file, symbolic link or directory; what `to` named is replaced, if it is no directory or an empty one.
