@@ -195,7 +195,9 @@ int tabane_fremovexattr(int descriptor, const char *name);
 
  `path` is a NUL-terminated string.
  */
-int tabane_open(const char *path, int flags, mode_t mode);
+int tabane_open(const char *path,
+                int flags,
+                mode_t mode);
 
 /*
  Makes a file, or cuts it to no bytes, and opens it for writing.
@@ -413,7 +415,8 @@ int tabane_link(const char *from, const char *to);
 
  `path` is a NUL-terminated string.
  */
-int tabane_link_open(int descriptor, const char *path);
+int tabane_link_open(int descriptor,
+                     const char *path);
 
 /*
  Renames a file, symbolic link or directory; what `to` named is replaced, if it is no directory or an empty one.
@@ -484,7 +487,9 @@ int tabane_syncfs(int descriptor);
 
  `path` is a NUL-terminated string.
  */
-int tabane_open(const char *path, int flags, mode_t mode);
+int tabane_open(const char *path,
+                int flags,
+                mode_t mode);
 
 /*
  Makes a file, or cuts it to no bytes, and opens it for writing.
@@ -600,7 +605,8 @@ int tabane_link(const char *from, const char *to);
 
  `path` is a NUL-terminated string.
  */
-int tabane_link_open(int descriptor, const char *path);
+int tabane_link_open(int descriptor,
+                     const char *path);
 
 /*
  Renames a file, symbolic link or directory; what `to` named is replaced, if it is no directory or an empty one.
