@@ -169,11 +169,14 @@ impl FileSystem {
     async fn matches(&self, path: &[u8], entry: &FoundName, search: &Search) -> Result<bool> {
         let goes = |error: &crate::Error| matches!(error.status, Status::NotFound | Status::StaleFile);
         let path = [path, b"/", &entry.name].concat();
-        let attributes = match self.stat_id(entry.id).await {
-            Err(error) if goes(&error) => match self.lstat(&path).await {
-                Err(error) if goes(&error) => return Ok(false),
-                other => other?,
-            },
+        let told = self.stat_id(entry.id).await;
+        // A file without names lives on while it is open, but this name leads to another one by now.
+        let gone = match &told {
+            Ok(attributes) => attributes.link_count == 0,
+            Err(error) => goes(error),
+        };
+        let attributes = match if gone { self.lstat(&path).await } else { told } {
+            Err(error) if goes(&error) => return Ok(false),
             other => other?,
         };
         if !search.tests.hold_for_name(&entry.name, attributes.kind) {

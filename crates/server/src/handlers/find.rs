@@ -61,6 +61,8 @@ fn judge(core: &Core, tables: &Tables, entry: &Dentry<'_>, tests: &Tests) -> Ver
     }
     match tables.inodes.get(entry.id) {
         None => Verdict::Undecided,
+        // Replaced, but still open: the change of the name is on its way.
+        Some(inode) if inode.attributes.link_count == 0 => Verdict::Undecided,
         Some(inode) if entry.kind == Kind::Directory => {
             tests.judge(&tables.shown(inode, core.index), tables.is_settled(entry.id, core.index))
         }
