@@ -2,10 +2,11 @@
 //! `data.rs`, listings in `directory.rs`.
 
 use crate::error::{Error, Result, Trouble};
+use crate::file::File;
 use crate::join::join_all;
 use crate::options::Options;
 use crate::servers::Servers;
-use reactor::Reactor;
+use reactor::{Class, Reactor};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -84,6 +85,13 @@ impl FileSystem {
             Status::Invalid,
             format!("there is no server {server}: the cluster has servers 0 to {}", count - 1),
         ))
+    }
+
+    /// Ends the use of a handle from where nothing can be waited for.
+    pub fn close_later(&self, file: &File) {
+        let (files, file) = (self.clone(), file.clone());
+        self.servers.note_close_coming(&file);
+        self.servers.reactor.spawn(Class::Metadata, async move { files.close(&file).await });
     }
 
     /// To be called before the process ends: returns when all servers know what was closed. Without it, files that were

@@ -205,11 +205,23 @@ impl Servers {
 
     /// Tells all servers of what was closed, and waits until they know it: a process that ends then leaves nothing open behind.
     pub(crate) async fn settle_closes(&self) {
-        let homes = std::mem::take(&mut *self.open_files.homes.borrow_mut());
-        for home in homes {
-            self.send_collected(home).await;
-            // It is answered after what was sent before it on the same connection.
-            let _ = self.ask(home, Operation::Ping, &Empty {}).await;
+        loop {
+            let homes = std::mem::take(&mut *self.open_files.homes.borrow_mut());
+            if homes.is_empty() {
+                return;
+            }
+            for home in homes {
+                self.send_collected(home).await;
+                // It is answered after what was sent before it on the same connection; closes that were put off run meanwhile.
+                let _ = self.ask(home, Operation::Ping, &Empty {}).await;
+            }
+        }
+    }
+
+    /// Takes in that a handle will be closed soon.
+    pub(crate) fn note_close_coming(&self, file: &File) {
+        if let Ok(home) = self.home_of(file.id) {
+            self.open_files.homes.borrow_mut().insert(home);
         }
     }
 

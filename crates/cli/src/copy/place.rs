@@ -348,6 +348,14 @@ enum SourceHandle {
     Cluster(FileSystem, client::File),
 }
 
+impl Drop for Source {
+    fn drop(&mut self) {
+        if let SourceHandle::Cluster(files, file) = &self.handle {
+            files.close_later(file);
+        }
+    }
+}
+
 impl Source {
     pub async fn open(place: &Place, path: &[u8]) -> Step<Source> {
         let handle = match place {
