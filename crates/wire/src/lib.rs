@@ -15,6 +15,7 @@ pub mod limits;
 pub mod messages;
 mod messages_check;
 mod messages_directories;
+mod messages_data;
 mod messages_extended;
 mod messages_locks;
 mod messages_open;
