@@ -23,6 +23,11 @@ fn header_is_current() {
     ];
     let sources =
         ["lib.rs", "files.rs", "names.rs", "inodes.rs", "extended.rs", "directories.rs", "synchronise.rs", "rights.rs", "ranges.rs"];
+        "directories.rs",
+        "synchronise.rs",
+        "rights.rs",
+        "ranges.rs",
+    ];
     let mut builder = cbindgen::Builder::new().with_config(config);
     for source in sources {
         builder = builder.with_src(root.join("src").join(source));
