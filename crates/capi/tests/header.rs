@@ -20,12 +20,6 @@ fn header_is_current() {
         "directories.rs",
         "synchronise.rs",
         "rights.rs",
-    ];
-    let sources =
-        ["lib.rs", "files.rs", "names.rs", "inodes.rs", "extended.rs", "directories.rs", "synchronise.rs", "rights.rs", "ranges.rs"];
-        "directories.rs",
-        "synchronise.rs",
-        "rights.rs",
         "ranges.rs",
     ];
     let mut builder = cbindgen::Builder::new().with_config(config);

@@ -35,8 +35,6 @@ pub mod kind {
     pub const SHARE: u8 = 113;
     pub const CHANGE_PUT: u8 = 116;
     pub const CHANGE_DELETE: u8 = 117;
-    /// Kept for byte-range locks.
-    pub const LOCK_FIRST: u8 = 96;
     pub const LINKABLE_PUT: u8 = 100;
     pub const TREE_MARK: u8 = 104;
     pub const TREE_SETTLED: u8 = 105;
@@ -431,6 +429,7 @@ mod tests {
                 space: LockSpace::Ranges,
                 owner: LockOwner { session: 1, kind: OwnerKind::Description, id: 2 },
                 held: vec![Range { start: 3, end: 4, exclusive: true }],
+            },
             Record::ChangePut { file, number: 1 << 40 },
             Record::ChangeDelete(file),
             Record::IntentPut {

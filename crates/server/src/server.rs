@@ -17,8 +17,9 @@ use crate::{checkpoint, durability, metrics, open_files, report};
 use reactor::{Class, Listener, Nanos, Reactor, ServeOptions, Storage};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use wire::limits::{EXTENDED_SIZE_MAX, OUTCOME_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW, TREE_LOG_COUNT_MAX};
-use wire::limits::{COPY_SIZE_MAX, EXTENDED_SIZE_MAX, OUTCOME_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW};
+use wire::limits::{
+    COPY_SIZE_MAX, EXTENDED_SIZE_MAX, OUTCOME_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW, TREE_LOG_COUNT_MAX,
+};
 use wire::{Attributes, FileId, Kind};
 
 /// Sessions that are remembered for each connection that there may be.

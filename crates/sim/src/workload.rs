@@ -19,7 +19,6 @@ const NESTED: &str = "s";
 const CHILDREN: [&str; 3] = ["c0", "c1", "c2"];
 const LINKS: [&str; 2] = ["l0", "l1"];
 pub(crate) const LOGS: [&str; 2] = ["log0", "log1"];
-const LOGS: [&str; 2] = ["log0", "log1"];
 /// Files that only copies change: what is copied on would have too many origins to check.
 const COPIES: [&str; 2] = ["copy0", "copy1"];
 const HANDLE_COUNT_MAX: usize = 4;
@@ -131,7 +130,7 @@ impl Worker {
             50..56 if !self.handles.is_empty() => self.on_handle().await,
             56..59 => self.append().await,
             59..61 => self.on_locks().await,
-            59..61 if !self.handles.is_empty() => self.copy().await,
+            61..63 if !self.handles.is_empty() => self.copy().await,
             61..66 => self.list().await,
             66..74 => self.on_two_names().await,
             _ => self.on_name().await,

@@ -16,6 +16,7 @@ pub mod messages;
 mod messages_check;
 mod messages_directories;
 mod messages_data;
+mod messages_directories;
 mod messages_extended;
 mod messages_locks;
 mod messages_open;

@@ -138,13 +138,13 @@ pub fn handle(
         Operation::MarkTree => tree::mark_tree(core, caller, params),
         Operation::ResolveTree => tree::resolve_tree(core, caller, params),
         Operation::AskParents => tree::ask_parents(core, params, reply),
-        Operation::Read | Operation::Write | Operation::ReadDirectory | Operation::Find | Operation::Statistics => {
         Operation::Read
         | Operation::Write
         | Operation::Append
         | Operation::FetchChunks
         | Operation::WriteChunks
         | Operation::ReadDirectory
+        | Operation::Find
         | Operation::Statistics => {
             unreachable!("requests with bodies have handlers of their own")
         }
