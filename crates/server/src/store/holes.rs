@@ -121,6 +121,7 @@ impl State {
         let dropped = file.chunks.take_range(change.dropped.start, change.dropped.end);
         self.bury(change.hole.file, dropped);
         for (cut, start) in change.cuts {
+            self.durability.note_cut(cut.key, start);
             if let Some(active) = self.active.get_mut(&cut.key) {
                 // Readers may still look at bytes that are in the hole, in pages that stay.
                 active.freeze(start);

@@ -243,8 +243,7 @@ fn truncate_against_a_late_close() {
         test.world.set_latency(None, 1_000, 300_000);
         let [closing, cutting] = [test.caller(1, 2), test.caller(2, 3)];
         let closed = test.spawn(1, async move {
-            let request = FileRequest { file: made.id };
-            closing.call(closing.home(made.id), Operation::Close, &request).await.expect("closed");
+            closing.call(closing.home(made.id), Operation::Close, &fold(made.id)).await.expect("closed");
         });
         let cut = test.spawn(2, async move { caller_cut(&cutting, made.id).await });
         test.wait(&closed);

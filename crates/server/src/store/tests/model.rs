@@ -386,7 +386,7 @@ impl World {
                 file.chunks.entry(index).or_default();
                 self.count("reserved");
             }
-            Err(StoreError::Full) => self.count("full at commit"),
+            Err(StoreError::Full | StoreError::Resting) => self.count("full at commit"),
             Err(error) => self.journal_full(error),
         }
     }
