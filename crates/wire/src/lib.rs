@@ -14,7 +14,6 @@ pub mod layout;
 pub mod limits;
 pub mod messages;
 mod messages_check;
-mod messages_directories;
 mod messages_data;
 mod messages_directories;
 mod messages_extended;

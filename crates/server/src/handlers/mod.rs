@@ -33,8 +33,8 @@ mod tree_rights;
 mod truncate;
 mod unlink;
 
-pub use check::check;
 pub use append::{append, resume_append, write_chunks};
+pub use check::check;
 pub use close::reopened;
 pub use copy::COPY_COUNT_MAX;
 pub use data::{WriteEnd, read, write};

@@ -367,40 +367,6 @@ impl<'a> Sorter<'a> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::history::History;
-
-    /// Goal: a truncate by path counts for a file that was seen only after it was moved away from that path.
-    /// Method: the create has no outcome, and the file is seen at its new name.
-    #[test]
-    fn moved_before_it_was_seen() {
-        let (old, new) = (Path::top("f"), Path::top("g"));
-        let seen =
-            crate::history::Seen { id: FileId(7), kind: wire::Kind::File, mode: 0, links: 1, size: 50, mtime: 0 };
-        let create = Action::Open {
-            path: old.clone(),
-            create: true,
-            exclusive: false,
-            truncate: false,
-            mode: 0,
-            chunk_size: 4096,
-        };
-        let steps = vec![
-            (create, Outcome::Unknown(None)),
-            (Action::TruncatePath { path: old.clone(), size: 50 }, Outcome::Done),
-            (Action::Rename { from: old, to: new.clone(), no_replace: false, exchange: false }, Outcome::Done),
-            (Action::Stat { path: new }, Outcome::Seen(seen)),
-        ];
-        let mut history = History::default();
-        for (action, outcome) in steps {
-            let index = history.start(0, action, 0);
-            history.finish(index, outcome, 0);
-        }
-        let files = by_file(&history.operations);
-        assert!(files.iter().all(|file| super::super::sizes::check(file).is_empty()));
-    }
 /// All writes to a file, as origins of a copy.
 fn origins(operations: &[Operation], source: FileId, shift: i64) -> Rc<[Origin]> {
     let origin = |operation: &Operation| match operation.action {
@@ -436,4 +402,40 @@ fn copy_steps(source_chunk_size: u32, from: u64, chunk_size: u32, to: u64, size:
         done += step.unwrap_or(1).min(u64::from(COPY_SIZE_MAX)).min(size - done);
     }
     steps.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::History;
+
+    /// Goal: a truncate by path counts for a file that was seen only after it was moved away from that path.
+    /// Method: the create has no outcome, and the file is seen at its new name.
+    #[test]
+    fn moved_before_it_was_seen() {
+        let (old, new) = (Path::top("f"), Path::top("g"));
+        let seen =
+            crate::history::Seen { id: FileId(7), kind: wire::Kind::File, mode: 0, links: 1, size: 50, mtime: 0 };
+        let create = Action::Open {
+            path: old.clone(),
+            create: true,
+            exclusive: false,
+            truncate: false,
+            mode: 0,
+            chunk_size: 4096,
+        };
+        let steps = vec![
+            (create, Outcome::Unknown(None)),
+            (Action::TruncatePath { path: old.clone(), size: 50 }, Outcome::Done),
+            (Action::Rename { from: old, to: new.clone(), no_replace: false, exchange: false }, Outcome::Done),
+            (Action::Stat { path: new }, Outcome::Seen(seen)),
+        ];
+        let mut history = History::default();
+        for (action, outcome) in steps {
+            let index = history.start(0, action, 0);
+            history.finish(index, outcome, 0);
+        }
+        let files = by_file(&history.operations);
+        assert!(files.iter().all(|file| super::super::sizes::check(file).is_empty()));
+    }
 }
