@@ -268,7 +268,7 @@ ssize_t tabane_preadv(int descriptor, const struct iovec *vector, int count, off
 ssize_t tabane_pwritev(int descriptor, const struct iovec *vector, int count, off_t offset);
 
 /*
- Moves the file position: SEEK_SET, SEEK_CUR or SEEK_END. Returns the new one.
+ Moves the file position: SEEK_SET, SEEK_CUR, SEEK_END, SEEK_DATA or SEEK_HOLE. Returns the new one.
  */
 off_t tabane_lseek(int descriptor, off_t offset, int whence);
 
@@ -440,6 +440,26 @@ int tabane_rename2(const char *from, const char *to, unsigned int flags);
 ssize_t tabane_readlink(const char *path, char *buffer, size_t size);
 
 /*
+ Reserves, punches or zeroes a range as fallocate(2) does: `mode` is 0 or a sum of FALLOC_FL_KEEP_SIZE, and one of
+ FALLOC_FL_PUNCH_HOLE (with FALLOC_FL_KEEP_SIZE only) and FALLOC_FL_ZERO_RANGE. Other modes fail with EOPNOTSUPP.
+ */
+int tabane_fallocate(int descriptor, int mode, off_t offset, off_t size);
+
+/*
+ Copies between two open files, on the servers, as copy_file_range(2) does: from and to the offsets, which move, or, where
+ one is NULL, the file position. Returns the bytes copied: fewer than `size` at the end of the source, and in very
+ large calls. `flags` is 0.
+
+ `offset_in` and `offset_out` are NULL or point to offsets.
+ */
+ssize_t tabane_copy_file_range(int descriptor_in,
+                               off_t *offset_in,
+                               int descriptor_out,
+                               off_t *offset_out,
+                               size_t size,
+                               unsigned int flags);
+
+/*
  Sets the permission bits that new files and directories do not get, and returns those before. At the start they are
  the umask that the process has then: later calls of umask(2) are not seen, for the kernel tells a process its umask
  only while it changes it. (mode_t)-1 when not connected.
@@ -560,7 +580,7 @@ ssize_t tabane_preadv(int descriptor, const struct iovec *vector, int count, off
 ssize_t tabane_pwritev(int descriptor, const struct iovec *vector, int count, off_t offset);
 
 /*
- Moves the file position: SEEK_SET, SEEK_CUR or SEEK_END. Returns the new one.
+ Moves the file position: SEEK_SET, SEEK_CUR, SEEK_END, SEEK_DATA or SEEK_HOLE. Returns the new one.
  */
 off_t tabane_lseek(int descriptor, off_t offset, int whence);
 
@@ -895,6 +915,26 @@ int tabane_access(const char *path, int mode);
  `path` is a NUL-terminated string.
  */
 int tabane_faccess(const char *path, int mode, int flags);
+
+/*
+ Reserves, punches or zeroes a range as fallocate(2) does: `mode` is 0 or a sum of FALLOC_FL_KEEP_SIZE, and one of
+ FALLOC_FL_PUNCH_HOLE (with FALLOC_FL_KEEP_SIZE only) and FALLOC_FL_ZERO_RANGE. Other modes fail with EOPNOTSUPP.
+ */
+int tabane_fallocate(int descriptor, int mode, off_t offset, off_t size);
+
+/*
+ Copies between two open files, on the servers, as copy_file_range(2) does: from and to the offsets, which move, or, where
+ one is NULL, the file position. Returns the bytes copied: fewer than `size` at the end of the source, and in very
+ large calls. `flags` is 0.
+
+ `offset_in` and `offset_out` are NULL or point to offsets.
+ */
+ssize_t tabane_copy_file_range(int descriptor_in,
+                               off_t *offset_in,
+                               int descriptor_out,
+                               off_t *offset_out,
+                               size_t size,
+                               unsigned int flags);
 
 #ifdef __cplusplus
 }  // extern "C"

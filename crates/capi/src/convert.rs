@@ -180,6 +180,8 @@ pub fn whence_of(whence: c_int) -> Result<Whence> {
         libc::SEEK_SET => Ok(Whence::Start),
         libc::SEEK_CUR => Ok(Whence::Current),
         libc::SEEK_END => Ok(Whence::End),
+        libc::SEEK_DATA => Ok(Whence::Data),
+        libc::SEEK_HOLE => Ok(Whence::Hole),
         _ => Err(Error::new(Status::Invalid, format!("seek cannot count from {whence}"))),
     }
 }

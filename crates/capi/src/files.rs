@@ -173,7 +173,7 @@ pub unsafe extern "C" fn tabane_pwritev(
     count_of(places.and_then(|places| mounted()?.write_at(descriptor, &places, offset)))
 }
 
-/// Moves the file position: SEEK_SET, SEEK_CUR or SEEK_END. Returns the new one.
+/// Moves the file position: SEEK_SET, SEEK_CUR, SEEK_END, SEEK_DATA or SEEK_HOLE. Returns the new one.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabane_lseek(descriptor: c_int, offset: off_t, whence: c_int) -> off_t {
     offset_of(whence_of(whence).and_then(|whence| mounted()?.seek(descriptor, offset, whence)))

@@ -14,6 +14,7 @@ mod inodes;
 mod listing;
 mod locks;
 mod names;
+mod ranges;
 mod rights;
 mod synchronise;
 

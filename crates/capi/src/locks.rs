@@ -91,6 +91,9 @@ fn range_of(mounted: &Mounted, descriptor: c_int, lock: &libc::flock) -> Result<
         Whence::Start => 0,
         Whence::Current => mounted.seek(descriptor, 0, Whence::Current)?,
         Whence::End => mounted.client.stat_file(&mounted.get(descriptor)?.file)?.size as i64,
+        Whence::Data | Whence::Hole => {
+            return Err(Error::new(Status::Invalid, "locks count from SEEK_SET, SEEK_CUR or SEEK_END"));
+        }
     };
     let out_of_range = || invalid("the range begins before the file, or ends too far behind it");
     let point = base.checked_add(lock.l_start).ok_or_else(out_of_range)?;

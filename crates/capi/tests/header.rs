@@ -20,6 +20,7 @@ fn header_is_current() {
         "directories.rs",
         "synchronise.rs",
         "rights.rs",
+        "ranges.rs",
     ];
     let mut builder = cbindgen::Builder::new().with_config(config);
     for source in sources {

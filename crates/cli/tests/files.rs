@@ -286,3 +286,41 @@ fn interrupted_copies_say_so() {
     assert_eq!(output.status.code(), Some(130), "{words}");
     assert!(words.contains("interrupted: 0 of 1 files") && words.contains("incomplete:\n  :/large"), "{words}");
 }
+
+/// Goal: truncate and fallocate do what their namesakes do, and a copy within the cluster keeps bytes, holes and size.
+#[test]
+fn sizes_and_ranges() {
+    let ground = Ground::new("ranges");
+    ground.run(&["up", "--servers", "3", "--chunk-size", "64K"]);
+    let size = |path: &str| ground.run(&["get", path]).len();
+    ground.run(&["truncate", "-s", "5K", "/f"]);
+    for (change, expected) in [("+1K", 6144), ("-2K", 4096), ("<9K", 4096), (">9K", 9216), ("/4K", 8192), ("%3K", 9216)]
+    {
+        ground.run(&["truncate", "-s", change, "/f"]);
+        assert_eq!(size("/f"), expected, "after {change}");
+    }
+    ground.run(&["truncate", "-c", "-s", "1", "/none"]);
+    assert!(ground.fail(1, &["get", "/none"]).contains("no such file"));
+    assert!(ground.fail(2, &["truncate", "-s", "much", "/f"]).contains("+, -, <"));
+    assert!(ground.fail(2, &["truncate", "/f"]).contains("--size is missing"));
+
+    let text: String = (0..20 << 20).map(|byte| char::from(b'a' + (byte / 4096 % 26) as u8)).collect();
+    std::fs::write(ground.path.join("large"), &text).unwrap();
+    ground.run(&["cp", "large", ":/large"]);
+    ground.run(&["fallocate", "-p", "-o", "1000", "-l", "9M", "/large"]);
+    ground.run(&["fallocate", "-z", "-o", "19M", "-l", "2M", "/large"]);
+    ground.run(&["fallocate", "-n", "-l", "30M", "/large"]);
+    let mut expected = text.into_bytes();
+    expected[1000..1000 + (9 << 20)].fill(0);
+    expected[19 << 20..].fill(0);
+    expected.resize(21 << 20, 0);
+    ground.run(&["cp", ":/large", ":/copy"]);
+    for path in ["/large", "/copy"] {
+        assert!(ground.run(&["get", path]).into_bytes() == expected, "{path}");
+    }
+    ground.run(&["fallocate", "-l", "1M", "/new"]);
+    assert_eq!(size("/new"), 1 << 20);
+    assert!(ground.fail(1, &["fallocate", "-l", "1T", "/new"]).contains("no space"));
+    assert!(ground.fail(2, &["fallocate", "-p", "-z", "-l", "1", "/new"]).contains("exclude"));
+    ground.run(&["down"]);
+}

@@ -7,6 +7,7 @@ use crate::filesystem::FileSystem;
 use crate::inodes::{AttributeChanges, Timestamp};
 use crate::locks::Locker;
 use crate::options::{Options, load_cluster, take_variables};
+use crate::ranges::Allocation;
 use reactor::{Reactor, Shared};
 use std::io::{IoSlice, IoSliceMut};
 use std::path::Path;
@@ -126,6 +127,14 @@ blocking! {
     fn synchronise(file: &File) -> Result<()>;
     /// See `FileSystem::synchronise_all`.
     fn synchronise_all() -> Result<()>;
+    /// See `FileSystem::allocate`.
+    fn allocate(file: &File, kind: Allocation, keep_size: bool, offset: u64, size: u64) -> Result<()>;
+    /// See `FileSystem::seek_data`.
+    fn seek_data(file: &File, offset: u64) -> Result<u64>;
+    /// See `FileSystem::seek_hole`.
+    fn seek_hole(file: &File, offset: u64) -> Result<u64>;
+    /// See `FileSystem::copy_range`.
+    fn copy_range(source: &File, from: u64, target: &File, to: u64, size: u64) -> Result<u64>;
     /// See `FileSystem::close`.
     fn close(file: &File) -> ();
     /// See `FileSystem::stat`.

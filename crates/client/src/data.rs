@@ -19,8 +19,8 @@ use crate::stripe::{Destination, Share, Source, deal, fill_zero};
 use reactor::channel::Call;
 use std::io::{IoSlice, IoSliceMut};
 use wire::layout::ChunkRange;
-use wire::limits::FILE_SIZE_MAX;
-use wire::messages::{DataRequest, Pieces, ReadReply, ReserveAppendReply, ReserveAppendRequest};
+use wire::limits::{APPEND_SIZE_MAX, FILE_SIZE_MAX};
+use wire::messages::{AppendRequest, DataRequest, Pieces, ReadReply, ReserveAppendReply, ReserveAppendRequest};
 use wire::{Decode, Encode, Kind, Operation, Status};
 
 type Attempt<R> = std::result::Result<R, Trouble>;
@@ -56,13 +56,33 @@ impl FileSystem {
         self.try_write(file, places, offset).await.map_err(|trouble| trouble.about_file(file.id))
     }
 
-    /// Writes at the end of the file, which the home moves first so that no two appends overlap. Returns the offset.
+    /// Writes at the end of the file and returns the offset. Up to 64 KiB are there as a whole or not at all, whoever
+    /// dies; of larger appends the home moves the end first, so that no two overlap, and an interrupted one leaves zeros.
     pub async fn append(&self, file: &File, bytes: &[u8]) -> Result<u64> {
+        if (1..=APPEND_SIZE_MAX).contains(&bytes.len()) {
+            return self.append_whole(file, bytes).await.map_err(|trouble| trouble.about_file(file.id));
+        }
         let offset = self.reserve_append(file, bytes.len()).await.map_err(|trouble| trouble.about_file(file.id))?;
         let mut written = 0;
         while written < bytes.len() {
             written += self.write_at(file, &bytes[written..], offset + written as u64).await?;
         }
+        Ok(offset)
+    }
+
+    async fn append_whole(&self, file: &File, bytes: &[u8]) -> Attempt<u64> {
+        check_handle(file, file.write)?;
+        let (servers, operation) = (&self.servers, Operation::Append);
+        let home = servers.home_of(file.id)?;
+        let body = [IoSlice::new(bytes)];
+        let call = Call { body: &body, ..Call::new(operation, &AppendRequest { file: file.id }) };
+        let reply = servers.send(home, call).await?;
+        let reply = ReserveAppendReply::from_bytes(&reply.params);
+        let offset = reply.map_err(|malformed| Trouble::malformed(operation, home, malformed))?.offset;
+        let mut pieces = file.layout.pieces(offset, bytes.len() as u64);
+        let beyond_home =
+            pieces.any(|piece| servers.cluster.chunk_server(file.id, &file.layout, piece.chunk_index) != home);
+        file.note_written(offset + bytes.len() as u64, beyond_home);
         Ok(offset)
     }
 
@@ -286,7 +306,7 @@ fn fill_missing(file: &File, places: &mut [IoSliceMut<'_>], offset: u64, pieces:
     }
 }
 
-fn check_handle(file: &File, allowed: bool) -> Attempt<()> {
+pub(crate) fn check_handle(file: &File, allowed: bool) -> Attempt<()> {
     match file.kind {
         Kind::Directory => Err(Trouble::local(Status::IsDirectory)),
         _ if allowed => Ok(()),

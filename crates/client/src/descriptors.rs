@@ -29,6 +29,10 @@ pub enum Whence {
     Start,
     Current,
     End,
+    /// The first data at or after a position.
+    Data,
+    /// The first hole at or after a position.
+    Hole,
 }
 
 /// An open file with its position.
@@ -170,18 +174,72 @@ impl Mounted {
         self.client.write_vectored_at(&open.file, places, checked_offset(offset)?)
     }
 
-    /// Moves the position. Errors: `Invalid` when it would be negative or beyond the largest file size.
+    /// Moves the position. Errors: `Invalid` when it would be negative or beyond the largest file size; `NoData` as
+    /// `FileSystem::seek_data` has it, also for a negative position.
     pub fn seek(&self, descriptor: i32, distance: i64, whence: Whence) -> Result<i64> {
         let open = self.get(descriptor)?;
         let mut position = open.position();
+        if let Whence::Data | Whence::Hole = whence {
+            let no_data = |_| Error::new(Status::NoData, format!("offset {distance} is negative"));
+            let from = u64::try_from(distance).map_err(no_data)?;
+            *position = match whence {
+                Whence::Data => self.client.seek_data(&open.file, from)?,
+                _ => self.client.seek_hole(&open.file, from)?,
+            };
+            return Ok(*position as i64);
+        }
         let base = match whence {
-            Whence::Start => 0,
+            Whence::Start | Whence::Data | Whence::Hole => 0,
             Whence::Current => *position,
             Whence::End => self.client.stat_file(&open.file)?.size,
         };
         let target = base.checked_add_signed(distance).filter(|target| *target <= FILE_SIZE_MAX);
         *position = target.ok_or_else(|| Error::new(Status::Invalid, "the file position would be out of range"))?;
         Ok(*position as i64)
+    }
+}
+
+impl Mounted {
+    /// Copies between two open files, from and to the offsets, which move, or else the positions. Errors: `BadHandle`,
+    /// also for a target that was opened for appending; `Invalid` when the ranges overlap in one file.
+    pub fn copy_range(
+        &self,
+        from: i32,
+        from_offset: Option<&mut i64>,
+        to: i32,
+        to_offset: Option<&mut i64>,
+        size: usize,
+    ) -> Result<usize> {
+        let (source, target) = (self.get(from)?, self.get(to)?);
+        if target.file.append {
+            return Err(Error::new(Status::BadHandle, format!("{to} was opened for appending")));
+        }
+        if Arc::ptr_eq(&source, &target) && from_offset.is_none() && to_offset.is_none() && size > 0 {
+            return Err(Error::new(Status::Invalid, "a range is not copied onto itself"));
+        }
+        // Positions are locked in the order of their addresses, so that copies to and fro do not wait for one another.
+        let source_first = Arc::as_ptr(&source) <= Arc::as_ptr(&target);
+        let mut source_position = (from_offset.is_none() && source_first).then(|| source.position());
+        let mut target_position = to_offset.is_none().then(|| target.position());
+        if from_offset.is_none() && !source_first {
+            source_position = Some(source.position());
+        }
+        let start = |offset: &Option<&mut i64>, position: &Option<MutexGuard<'_, u64>>| match (offset, position) {
+            (Some(offset), _) => checked_offset(**offset),
+            (None, Some(position)) => Ok(**position),
+            (None, None) => unreachable!("without an offset the position is locked"),
+        };
+        let (start_from, start_to) = (start(&from_offset, &source_position)?, start(&to_offset, &target_position)?);
+        let copied = self.client.copy_range(&source.file, start_from, &target.file, start_to, size as u64)?;
+        let moves = [(from_offset, &mut source_position, start_from), (to_offset, &mut target_position, start_to)];
+        for (offset, position, start) in moves {
+            match (offset, position) {
+                (Some(offset), _) => *offset = (start + copied) as i64,
+                (None, Some(position)) => **position = start + copied,
+                (None, None) => unreachable!("without an offset the position is locked"),
+            }
+        }
+        Ok(copied as usize)
     }
 }
 

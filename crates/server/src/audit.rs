@@ -219,8 +219,15 @@ fn check_shares(core: &Core, audit: &mut Audit) {
 /// Chunks at their home have an inode that covers them; chunks elsewhere belong to this server.
 fn check_chunks(core: &Core, audit: &mut Audit) {
     let tables = core.tables.borrow();
-    let cut_now = |file: u64| {
-        tables.intents.values().any(|intent| matches!(intent, Intent::Truncate { file: cut, .. } if cut.0 == file))
+    let changes_now = |file: u64| {
+        let is_changed = |intent: &Intent| match intent {
+            Intent::Truncate { file: changed, .. } | Intent::Append { file: changed, .. } => changed.0 == file,
+            _ => false,
+        };
+        tables.intents.values().any(is_changed)
+    };
+    let is_stage = |id: FileId| {
+        tables.intents.values().any(|intent| matches!(intent, Intent::Append { stage, .. } if *stage == id))
     };
     core.store.for_each_file(&mut |file, share| {
         let id = FileId(file);
@@ -228,8 +235,9 @@ fn check_chunks(core: &Core, audit: &mut Audit) {
             return;
         }
         match tables.inodes.get(id) {
+            None if is_stage(id) => {}
             None => audit.errors.push(format!("chunks of file {id} are here, but its inode is gone")),
-            Some(inode) if inode.attributes.size < share.end && !cut_now(file) => {
+            Some(inode) if inode.attributes.size < share.end && !changes_now(file) => {
                 let (size, end) = (inode.attributes.size, share.end);
                 audit.errors.push(format!("file {id} has {size} bytes, but chunks up to {end}"));
             }

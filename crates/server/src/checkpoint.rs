@@ -148,6 +148,11 @@ fn small_tables(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> 
     for ((file, space), owner, held) in tables.file_locks.iter() {
         writer.put(&Record::LocksPut { file, space, owner: *owner, held: held.to_vec() });
     }
+    let mut changed: Vec<u64> = tables.changes.keys().copied().collect();
+    changed.sort_unstable();
+    for file in changed {
+        writer.put(&Record::ChangePut { file: wire::FileId(file), number: tables.changes[&file] });
+    }
     let mut marked: Vec<u64> = tables.marks.keys().copied().collect();
     marked.sort_unstable();
     for directory in marked {

@@ -11,8 +11,8 @@ use std::rc::Rc;
 use wire::messages::Empty;
 use wire::{Encode, Operation};
 
-const PAUSE_NS_FIRST: Nanos = 20_000_000;
-const PAUSE_NS_MAX: Nanos = 5_000_000_000;
+pub const PAUSE_NS_FIRST: Nanos = 20_000_000;
+pub const PAUSE_NS_MAX: Nanos = 5_000_000_000;
 
 /// The last reason for which an intent is not done yet.
 pub type Trouble = Rc<RefCell<Option<Failure>>>;

@@ -49,6 +49,10 @@ pub struct Core {
     pub lock_queues: RefCell<Queues<Parked>>,
     /// Turns of sessions at sending the value of an extended attribute.
     pub value_turns: Turns,
+    /// Turns of copies between servers, whose bytes take memory while they are under way.
+    pub copy_turns: Turns,
+    /// Copies so far.
+    pub copies: Cell<u64>,
     pub peers: Peers,
     pub syncs: Rc<Syncs>,
     /// Gathers that have not started yet: who comes now may share them.
@@ -112,6 +116,8 @@ impl Core {
             turns: Turns::default(),
             lock_queues: RefCell::default(),
             value_turns: Turns::default(),
+            copy_turns: Turns::default(),
+            copies: Cell::default(),
             peers,
             syncs,
             gathers: RefCell::default(),

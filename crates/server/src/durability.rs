@@ -155,9 +155,9 @@ impl Syncs {
 }
 
 /// Whether another server may be asked this only when what we know is durable (invariant 1). An announcement tells of
-/// nothing that we did, and questions change nothing.
+/// nothing that we did, nor does asking for room, and questions change nothing.
 pub fn is_consequence(operation: Operation) -> bool {
-    !matches!(operation, Operation::Announce | Operation::Gather | Operation::AskDecision)
+    !matches!(operation, Operation::Announce | Operation::Gather | Operation::AskDecision | Operation::ReserveChunks)
 }
 
 /// Whether the answer to another server is a promise, to be given only when it is durable (invariant 1).

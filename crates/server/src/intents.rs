@@ -37,12 +37,28 @@ pub enum Intent {
     },
     /// A directory is being removed.
     RemoveDirectory { directory: FileId, attempt: u64, phase: RemovalPhase },
+    /// An append is decided: its bytes are the only chunk of `stage`, a file without inode (`handlers::append`). The
+    /// origin is told the offset.
+    Append { file: FileId, stage: FileId, layout: Layout, offset: u64, size: u32, origin: Option<Origin> },
     /// A change of names is decided; what was prepared on other servers, by number, is to be done there.
     Names { parts: Vec<(u32, u64)> },
     /// A tree change is under way, at the sequencer; the intent's number is the change's.
     Tree { phase: RemovalPhase, entries: Vec<TreeEntry> },
     /// Rights on a directory have changed here, and all servers are to know; then the origin gets `reply`.
     Rights { directory: FileId, origin: Option<Origin>, reply: Vec<u8> },
+}
+
+fn encode_origin(origin: &Option<Origin>, out: &mut Vec<u8>) {
+    origin.is_some().encode(out);
+    let (session, sequence) = origin.unwrap_or_default();
+    session.encode(out);
+    sequence.encode(out);
+}
+
+fn decode_origin(input: &mut Decoder<'_>) -> Result<Option<Origin>, Malformed> {
+    let is_there = bool::decode(input)?;
+    let origin = (u64::decode(input)?, u64::decode(input)?);
+    Ok(is_there.then_some(origin))
 }
 
 impl Encode for Intent {
@@ -60,10 +76,7 @@ impl Encode for Intent {
                 size.encode(out);
                 generation.encode(out);
                 holders.encode(out);
-                origin.is_some().encode(out);
-                let (session, sequence) = origin.unwrap_or_default();
-                session.encode(out);
-                sequence.encode(out);
+                encode_origin(origin, out);
                 reply.as_slice().encode(out);
             }
             Intent::RemoveDirectory { directory, attempt, phase } => {
@@ -71,6 +84,15 @@ impl Encode for Intent {
                 directory.encode(out);
                 attempt.encode(out);
                 out.push(*phase as u8);
+            }
+            Intent::Append { file, stage, layout, offset, size, origin } => {
+                out.push(5);
+                file.encode(out);
+                stage.encode(out);
+                layout.encode(out);
+                offset.encode(out);
+                size.encode(out);
+                encode_origin(origin, out);
             }
             Intent::Names { parts } => {
                 out.push(4);
@@ -119,9 +141,7 @@ impl<'a> Decode<'a> for Intent {
                 let size = Decode::decode(input)?;
                 let generation = Decode::decode(input)?;
                 let holders = Decode::decode(input)?;
-                let has_origin = bool::decode(input)?;
-                let origin = (u64::decode(input)?, u64::decode(input)?);
-                let origin = has_origin.then_some(origin);
+                let origin = decode_origin(input)?;
                 let reply = <&[u8]>::decode(input)?.to_vec();
                 Ok(Intent::Truncate { file, layout, size, generation, holders, origin, reply })
             }
@@ -147,6 +167,14 @@ impl<'a> Decode<'a> for Intent {
                 let reply = <&[u8]>::decode(input)?.to_vec();
                 Ok(Intent::Rights { directory, origin: has_origin.then_some(origin), reply })
             }
+            5 => Ok(Intent::Append {
+                file: Decode::decode(input)?,
+                stage: Decode::decode(input)?,
+                layout: Decode::decode(input)?,
+                offset: Decode::decode(input)?,
+                size: Decode::decode(input)?,
+                origin: decode_origin(input)?,
+            }),
             _ => Err(Malformed("kind of intent is unknown")),
         }
     }

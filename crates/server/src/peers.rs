@@ -6,6 +6,7 @@ use crate::options::ServerOptions;
 use reactor::{Call, Channel, ChannelOptions, ChannelStatistics, Nanos, Reactor};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io::IoSlice;
 use std::rc::Rc;
 use wire::credentials::Credentials;
 use wire::handshake::Role;
@@ -65,10 +66,35 @@ impl Peers {
         let mut call = Call::new(operation, params);
         call.deadline = deadline;
         let reply = self.channel(server, operation.level()).call(call).await?;
-        R::from_bytes(&reply.params).map_err(|error| {
-            let text = format!("{} on server {server}: {error}", operation.name());
-            Failure::with_text(wire::Status::Io, text)
-        })
+        decoded(server, operation, &reply.params)
+    }
+
+    /// As `call`, with bytes that travel along, and until the other server is silent.
+    pub async fn call_with_body<R: for<'a> Decode<'a>>(
+        &self,
+        server: u32,
+        operation: Operation,
+        params: &impl Encode,
+        body: &[IoSlice<'_>],
+    ) -> Result<R, Failure> {
+        self.syncs.durable().await?;
+        let call = Call { body, ..Call::new(operation, params) };
+        let reply = self.channel(server, operation.level()).call(call).await?;
+        decoded(server, operation, &reply.params)
+    }
+
+    /// As `call`, for a question whose reply has a body.
+    pub async fn fetch<R: for<'a> Decode<'a>>(
+        &self,
+        server: u32,
+        operation: Operation,
+        params: &impl Encode,
+        deadline: Nanos,
+    ) -> Result<(R, Vec<u8>), Failure> {
+        let mut call = Call::new(operation, params);
+        call.deadline = Some(deadline);
+        let reply = self.channel(server, operation.level()).call(call).await?;
+        Ok((decoded(server, operation, &reply.params)?, reply.body))
     }
 
     /// Ends all channels; calls under way fail.
@@ -85,4 +111,11 @@ impl Peers {
             .map(|((server, level), channel)| (*server, *level, channel.statistics()))
             .collect()
     }
+}
+
+fn decoded<R: for<'a> Decode<'a>>(server: u32, operation: Operation, params: &[u8]) -> Result<R, Failure> {
+    R::from_bytes(params).map_err(|error| {
+        let text = format!("{} on server {server}: {error}", operation.name());
+        Failure::with_text(wire::Status::Io, text)
+    })
 }

@@ -33,6 +33,8 @@ pub mod kind {
     pub const LOCKS_PUT: u8 = 96;
     pub const ANNOUNCED_PUT: u8 = 112;
     pub const SHARE: u8 = 113;
+    pub const CHANGE_PUT: u8 = 116;
+    pub const CHANGE_DELETE: u8 = 117;
     pub const LINKABLE_PUT: u8 = 100;
     pub const TREE_MARK: u8 = 104;
     pub const TREE_SETTLED: u8 = 105;
@@ -116,6 +118,12 @@ pub enum Record<'a> {
         directory: FileId,
         time: i64,
     },
+    /// Changes of a file's chunks here are done up to this number of its home.
+    ChangePut {
+        file: FileId,
+        number: u64,
+    },
+    ChangeDelete(FileId),
     /// No number or generation from these on was given out before.
     Numbers {
         number_limit: u64,
@@ -158,6 +166,8 @@ impl Record<'_> {
             Record::LocksPut { .. } => kind::LOCKS_PUT,
             Record::AnnouncedPut { .. } => kind::ANNOUNCED_PUT,
             Record::Share { .. } => kind::SHARE,
+            Record::ChangePut { .. } => kind::CHANGE_PUT,
+            Record::ChangeDelete(_) => kind::CHANGE_DELETE,
             Record::Numbers { .. } => kind::NUMBERS,
             Record::TreeMark { .. } => kind::TREE_MARK,
             Record::TreeSettled(_) => kind::TREE_SETTLED,
@@ -190,7 +200,11 @@ impl Record<'_> {
             }
             Record::InodePut(inode) => inode.encode(out),
             Record::InodeDelete(id) | Record::Tombstone(id) | Record::MarkDelete(id) => id.encode(out),
-            Record::LinkablePut(id) => id.encode(out),
+            Record::LinkablePut(id) | Record::ChangeDelete(id) => id.encode(out),
+            Record::ChangePut { file, number } => {
+                file.encode(out);
+                number.encode(out);
+            }
             Record::SessionPut(session) | Record::SessionDelete(session) => session.encode(out),
             Record::Outcome { session, sequence, reply } => {
                 session.encode(out);
@@ -313,6 +327,10 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Malformed>
             value: rest(&mut input)?,
         },
         kind::EXTENDED_DELETE => Record::ExtendedDelete { file: Decode::decode(&mut input)?, name: rest(&mut input)? },
+        kind::CHANGE_PUT => {
+            Record::ChangePut { file: Decode::decode(&mut input)?, number: Decode::decode(&mut input)? }
+        }
+        kind::CHANGE_DELETE => Record::ChangeDelete(Decode::decode(&mut input)?),
         kind::MARK_DELETE => Record::MarkDelete(Decode::decode(&mut input)?),
         kind::ANNOUNCED_PUT => {
             let directory = Decode::decode(&mut input)?;
@@ -411,6 +429,19 @@ mod tests {
                 space: LockSpace::Ranges,
                 owner: LockOwner { session: 1, kind: OwnerKind::Description, id: 2 },
                 held: vec![Range { start: 3, end: 4, exclusive: true }],
+            },
+            Record::ChangePut { file, number: 1 << 40 },
+            Record::ChangeDelete(file),
+            Record::IntentPut {
+                number: 5,
+                intent: Intent::Append {
+                    file,
+                    stage: FileId::new(3, 9),
+                    layout,
+                    offset: 1 << 40,
+                    size: 65_536,
+                    origin: Some((1, 2)),
+                },
             },
             Record::Numbers { number_limit: 1 << 50, generation_limit: 9 },
             Record::PreparedPut { coordinator: 1, number: 4, change: Change::Tree { number: 9 } },

@@ -17,7 +17,9 @@ use crate::{checkpoint, durability, metrics, open_files, report};
 use reactor::{Class, Listener, Nanos, Reactor, ServeOptions, Storage};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use wire::limits::{EXTENDED_SIZE_MAX, OUTCOME_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW, TREE_LOG_COUNT_MAX};
+use wire::limits::{
+    COPY_SIZE_MAX, EXTENDED_SIZE_MAX, OUTCOME_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW, TREE_LOG_COUNT_MAX,
+};
 use wire::{Attributes, FileId, Kind};
 
 /// Sessions that are remembered for each connection that there may be.
@@ -186,6 +188,7 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         ("open files", open_files::TOTAL_COUNT_MAX as u64 * open_files::REGISTRATION_SIZE),
         ("values of extended attributes on their way", (options.connections_max * EXTENDED_SIZE_MAX * 2) as u64),
         ("locks of files, and who waits for them", ((RANGES_MAX + WAITERS_MAX) * 128) as u64),
+        ("bytes of copies between servers", handlers::COPY_COUNT_MAX * u64::from(COPY_SIZE_MAX) * 2),
         ("counters and samples", Statistics::memory_max()),
         ("log of moved directories", TREE_LOG_COUNT_MAX as u64 * 96),
     ];
@@ -294,6 +297,7 @@ fn resume(core: &Rc<Core>) {
         match intent {
             Intent::Reap { file, holders } => handlers::drive_reap(core, number, file, holders),
             Intent::Truncate { .. } => handlers::resume_truncate(core, number, intent),
+            Intent::Append { .. } => handlers::resume_append(core, number, intent),
             Intent::RemoveDirectory { directory, attempt, phase } => {
                 handlers::resume_removal(core, directory, attempt, phase);
             }

@@ -155,11 +155,11 @@ impl Front {
         let started = core.reactor.now();
         core.statistics.started(incoming.operation, started.saturating_sub(incoming.arrived));
         match incoming.operation {
-            Operation::Write => {
+            Operation::Write | Operation::Append | Operation::WriteChunks => {
                 let front = self.clone();
                 core.reactor.spawn(Class::Data, front.write(incoming, caller, started));
             }
-            Operation::Read => {
+            Operation::Read | Operation::FetchChunks => {
                 let result = handlers::read(core, &incoming.params);
                 self.answer_with_body(incoming, result, started);
             }
@@ -323,7 +323,18 @@ impl Front {
     }
 
     async fn write(self: Rc<Self>, mut incoming: Incoming, caller: Caller, started: Nanos) {
-        match handlers::write(&self.core, &caller, &mut incoming).await {
+        let result = match incoming.operation {
+            Operation::Append => handlers::append(&self.core, &caller, &mut incoming).await,
+            Operation::WriteChunks => handlers::write_chunks(&self.core, &caller, &mut incoming).await,
+            _ => handlers::write(&self.core, &caller, &mut incoming).await,
+        };
+        let result = match result {
+            Ok(reply) if self.is_promise_open(&caller, &incoming) => {
+                self.core.durable().await.map(|()| reply).map_err(WriteEnd::Failed)
+            }
+            result => result,
+        };
+        match result {
             Ok(reply) => self.finish(incoming, &caller, Ok(&reply), started),
             Err(WriteEnd::Failed(failure)) => self.finish(incoming, &caller, Err(&failure), started),
             Err(WriteEnd::Disconnected) => self.abandon(incoming, &caller, started),

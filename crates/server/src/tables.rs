@@ -57,6 +57,9 @@ pub struct Tables {
     pub tree: Tree,
     /// What a checker wants to know of changes.
     pub watches: Watches,
+    /// Files with chunks here that their homes have changed in several steps: the number of the last that is done, for a
+    /// late copy of it is not to be done again. Goes with the file.
+    pub changes: FastMap<u64, u64>,
     pub next_number: u64,
     pub number_limit: u64,
     pub next_generation: u32,
@@ -82,6 +85,7 @@ impl Tables {
             open: OpenFiles::default(),
             tree: Tree::default(),
             watches: Watches::default(),
+            changes: FastMap::default(),
             next_number: first,
             number_limit: first,
             next_generation: 1,
@@ -161,6 +165,8 @@ impl Tables {
             Record::TreeSettled(number) => self.tree.settle(number),
             Record::TreeLog(entry) => self.tree.put_log(entry),
             Record::TreeFloor(number) => self.tree.put_floor(number),
+            Record::ChangePut { file, number } => drop(self.changes.insert(file.0, number)),
+            Record::ChangeDelete(file) => drop(self.changes.remove(&file.0)),
             Record::Numbers { number_limit, generation_limit } => {
                 self.number_limit = self.number_limit.max(number_limit);
                 self.generation_limit = self.generation_limit.max(generation_limit);

@@ -262,6 +262,18 @@ impl Client {
         status
     }
 
+    /// Copies between two open files and notes it. False if the source is gone.
+    pub async fn perform_copy(&self, action: Action, source: &Handle, target: &Handle) -> bool {
+        let Action::CopyRange { from, to, size, .. } = action else { unreachable!("the operation is a copy") };
+        let index = self.recorder.start(self.number, &action);
+        let copied = self.file_system.copy_range(&source.file, from, &target.file, to, size).await;
+        let outcome = copied.map(Outcome::Copied);
+        self.note_error(index, &outcome);
+        let is_there = !matches!(&outcome, Err(error) if error.status == Status::StaleFile);
+        self.recorder.finish(index, outcome.unwrap_or_else(|error| file_refusal(error.status)));
+        is_there
+    }
+
     async fn contents(&self, action: &Action, file: &File) -> client::Result<Outcome> {
         let file_system = &self.file_system;
         match *action {
@@ -312,6 +324,19 @@ impl Client {
             }
             Action::StatFile { .. } => Ok(seen(&file_system.stat_file(file).await?)),
             Action::TruncateFile { size, .. } => file_system.truncate_file(file, size).await.map(|_| Outcome::Done),
+            Action::Allocate { kind, keep_size, offset, size, .. } => {
+                file_system.allocate(file, kind, keep_size, offset, size).await.map(|_| Outcome::Done)
+            }
+            Action::Seek { offset, hole, .. } => {
+                let found = match hole {
+                    true => file_system.seek_hole(file, offset).await,
+                    false => file_system.seek_data(file, offset).await,
+                };
+                match found {
+                    Err(error) if error.status == Status::NoData => Ok(Outcome::Found(None)),
+                    found => Ok(Outcome::Found(Some(found?))),
+                }
+            }
             Action::Close { .. } => {
                 file_system.close(file).await;
                 Ok(Outcome::Done)

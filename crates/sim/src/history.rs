@@ -1,6 +1,7 @@
 //! What the clients did and what they were told, as the checkers read it.
 
 use crate::pattern::Tag;
+use client::Allocation;
 use reactor::Nanos;
 use std::collections::BTreeSet;
 use wire::{FileId, Kind, Status};
@@ -195,6 +196,33 @@ pub enum Action {
         file: FileId,
         name: String,
     },
+    /// Reserves, punches or zeroes a range.
+    Allocate {
+        file: FileId,
+        chunk_size: u32,
+        kind: Allocation,
+        keep_size: bool,
+        offset: u64,
+        size: u64,
+    },
+    /// Looks for data, or for a hole.
+    Seek {
+        file: FileId,
+        chunk_size: u32,
+        offset: u64,
+        hole: bool,
+    },
+    /// Copies on the servers. `tag` names the copy, whose bytes are those of the source.
+    CopyRange {
+        source: FileId,
+        source_chunk_size: u32,
+        from: u64,
+        file: FileId,
+        chunk_size: u32,
+        to: u64,
+        size: u64,
+        tag: Tag,
+    },
     /// Sends the handle's close; nothing is told about it.
     Close {
         file: FileId,
@@ -235,6 +263,10 @@ pub enum Outcome {
     Bytes(Vec<u8>),
     /// Offset of an append.
     Appended(u64),
+    /// Where data or a hole begins; nothing when there is none.
+    Found(Option<u64>),
+    /// Bytes that were copied.
+    Copied(u64),
 }
 
 impl Outcome {

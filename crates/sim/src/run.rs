@@ -303,7 +303,9 @@ impl Run {
         let mut touched: BTreeMap<FileId, BTreeSet<u64>> = BTreeMap::new();
         self.harness.recorder.with(|history| {
             for operation in &history.operations {
-                if let Action::Write { file, chunk_size, offset, size, .. } = operation.action {
+                if let Action::Write { file, chunk_size, offset, size, .. }
+                | Action::CopyRange { file, chunk_size, to: offset, size, .. } = operation.action
+                {
                     let pieces = check::chunks::pieces(chunk_size.into(), offset, size);
                     touched.entry(file).or_default().extend(pieces.iter().map(|piece| piece.0));
                 }

@@ -5,8 +5,10 @@ use crate::history::{Action, Path};
 use crate::pattern::Tag;
 use crate::profile::{Flavour, MILLISECOND, Profile};
 use crate::random::Random;
+use client::Allocation;
 use std::cell::Cell;
 use std::rc::Rc;
+use wire::FileId;
 
 /// A symbolic link to the directory `DIRECTORIES[0]`, made before anything else and never removed.
 pub const ALIAS: &str = "alias";
@@ -17,6 +19,8 @@ const NESTED: &str = "s";
 const CHILDREN: [&str; 3] = ["c0", "c1", "c2"];
 const LINKS: [&str; 2] = ["l0", "l1"];
 pub(crate) const LOGS: [&str; 2] = ["log0", "log1"];
+/// Files that only copies change: what is copied on would have too many origins to check.
+const COPIES: [&str; 2] = ["copy0", "copy1"];
 const HANDLE_COUNT_MAX: usize = 4;
 /// Most bytes of one read or write.
 const SIZE_MAX: u64 = 3 << 20;
@@ -126,6 +130,7 @@ impl Worker {
             50..56 if !self.handles.is_empty() => self.on_handle().await,
             56..59 => self.append().await,
             59..61 => self.on_locks().await,
+            61..63 if !self.handles.is_empty() => self.copy().await,
             61..66 => self.list().await,
             66..74 => self.on_two_names().await,
             _ => self.on_name().await,
@@ -291,9 +296,16 @@ impl Worker {
         }
         let file = handle.file.id;
         let chunk_size = handle.file.layout.chunk_size.into();
-        let action = match self.random.below(10) {
+        let action = match self.random.below(18) {
             0..5 => Action::StatFile { file },
             5..8 => Action::TruncateFile { file, size: self.offset(chunk_size) },
+            8..13 => self.allocation(file, handle.file.layout.chunk_size),
+            13..16 => Action::Seek {
+                file,
+                chunk_size: handle.file.layout.chunk_size,
+                offset: self.offset(chunk_size),
+                hole: self.random.percent(40),
+            },
             _ => {
                 let index = self.handles.iter().position(|other| other.file.id == file);
                 self.handles.swap_remove(index.expect("the handle is one of ours"));
@@ -315,12 +327,51 @@ impl Worker {
         };
         let Some(handle) = self.client.perform(action, &format!("/{log}")).await else { return };
         let (file, chunk_size) = (handle.file.id, handle.file.layout.chunk_size);
-        let size = 32 + self.random.below(3000);
+        let most = if self.random.percent(15) { 30_000 } else { 3000 };
+        let size = 32 + self.random.below(most);
         self.client.perform_on(Action::Append { file, chunk_size, size, tag: self.plan.tag() }, &handle).await;
         if self.random.percent(30) {
             self.client.perform_on(Action::Read { file, chunk_size, offset: 0, size: 100_000 }, &handle).await;
         }
         self.client.perform_on(Action::Close { file }, &handle).await;
+    }
+
+    fn allocation(&mut self, file: FileId, chunk_size: u32) -> Action {
+        let kind = *self.random.choose(&[Allocation::Reserve, Allocation::Punch, Allocation::Punch, Allocation::Zero]);
+        let offset = self.offset(chunk_size.into());
+        // Room that is asked for at random fills a store quickly.
+        let size = self.size(chunk_size.into());
+        let size = if kind == Allocation::Punch { size } else { size.min(60_000) };
+        Action::Allocate { file, chunk_size, kind, keep_size: self.random.percent(50), offset, size }
+    }
+
+    /// Copies from an open file to one that nothing but copies changes.
+    async fn copy(&mut self) {
+        let source = self.some_handle();
+        let path = Path::top(COPIES[self.random.below(2) as usize]);
+        let spelling = path.to_string();
+        let open = open(path, 0o600, *self.random.choose(&self.plan.profile.chunk_sizes));
+        let Some(target) = self.client.perform(open, &spelling).await else { return };
+        let (file, chunk_size) = (target.file.id, target.file.layout.chunk_size);
+        let source_chunk_size = source.file.layout.chunk_size;
+        let action = Action::CopyRange {
+            source: source.file.id,
+            source_chunk_size,
+            from: self.offset(source_chunk_size.into()),
+            file,
+            chunk_size,
+            to: self.offset(chunk_size.into()),
+            size: self.size(chunk_size.into()),
+            tag: self.plan.tag(),
+        };
+        if !self.client.perform_copy(action, &source, &target).await {
+            self.handles.retain(|other| other.file.id != source.file.id);
+        }
+        if self.random.percent(40) {
+            let (offset, size) = (self.offset(chunk_size.into()), self.size(chunk_size.into()));
+            self.client.perform_on(Action::Read { file, chunk_size, offset, size }, &target).await;
+        }
+        self.client.perform_on(Action::Close { file }, &target).await;
     }
 
     async fn list(&mut self) {
@@ -421,7 +472,7 @@ impl Worker {
 
 /// All names that the workload ever uses.
 pub fn all_paths() -> Vec<Path> {
-    let tops = FILES.iter().chain(&DIRECTORIES).chain(&LINKS).chain(&LOGS).copied().chain([ALIAS]);
+    let tops = FILES.iter().chain(&DIRECTORIES).chain(&LINKS).chain(&LOGS).chain(&COPIES).copied().chain([ALIAS]);
     let mut paths: Vec<Path> = tops.map(Path::top).collect();
     for top in DIRECTORIES.map(Path::top) {
         for directory in [top.clone(), top.join(NESTED)] {

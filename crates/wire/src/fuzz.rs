@@ -127,5 +127,12 @@ decoders!(
     FindRequest,
     FindReply,
     FoundEntry,
+    AppendRequest,
+    AllocateRequest,
+    SeekRequest,
+    SeekReply,
+    CopyRangeRequest,
+    ReserveChunksRequest,
+    WriteChunksRequest,
     Vec<u64>,
 );

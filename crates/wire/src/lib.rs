@@ -14,6 +14,7 @@ pub mod layout;
 pub mod limits;
 pub mod messages;
 mod messages_check;
+mod messages_data;
 mod messages_directories;
 mod messages_extended;
 mod messages_locks;

@@ -29,6 +29,13 @@ pub const CHUNK_SIZE_DEFAULT: u32 = 1 << 20;
 /// Largest file size and offset, in bytes.
 pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 
+/// Largest append that the home places as a whole, in bytes; larger ones get their offset there.
+pub const APPEND_SIZE_MAX: usize = 64 << 10;
+/// Chunks of one server that one request may reserve or zero: what is journalled of them fits into a record.
+pub const ALLOCATE_CHUNK_COUNT_MAX: usize = 32;
+/// Bytes that one request may have copied between servers.
+pub const COPY_SIZE_MAX: u32 = 256 << 10;
+
 /// Fewest and most slots of a cluster; a cluster has a multiple of its server count in between.
 pub const SLOT_COUNT_MIN: u32 = 1024;
 pub const SLOT_COUNT_MAX: u32 = 1 << 20;

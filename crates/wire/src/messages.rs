@@ -13,6 +13,7 @@ pub use crate::messages_extended::*;
 pub use crate::messages_locks::*;
 use crate::names::Name;
 
+pub use crate::messages_data::*;
 pub use crate::messages_open::*;
 pub use crate::messages_rights::{CheckCallerRequest, RemoveRequest};
 pub use crate::messages_synchronise::{SynchroniseReply, SynchroniseRequest};

@@ -99,7 +99,10 @@ operations! {
     TreeLog = 53, LEVEL_CLIENT, Metadata, false;
     Check = 51, LEVEL_CLIENT, Metadata, false;
     Repair = 52, LEVEL_CLIENT, Metadata, true;
-    Announce = 64, LEVEL_COORDINATION, Metadata, false;
+    Allocate = 40, LEVEL_CLIENT, Data, true;
+    Seek = 41, LEVEL_CLIENT, Data, false;
+    CopyRange = 42, LEVEL_CLIENT, Data, true;
+    Announce = 64, LEVEL_GATHER, Metadata, false;
     ReapChunks = 65, LEVEL_PARTICIPANT, Metadata, false;
     TruncateChunks = 66, LEVEL_PARTICIPANT, Metadata, false;
     MarkDirectory = 67, LEVEL_PARTICIPANT, Metadata, false;
@@ -114,6 +117,9 @@ operations! {
     MarkTree = 74, LEVEL_PARTICIPANT, Metadata, false;
     ResolveTree = 75, LEVEL_PARTICIPANT, Metadata, false;
     AskParents = 76, LEVEL_GATHER, Metadata, false;
+    FetchChunks = 84, LEVEL_PARTICIPANT, Data, false;
+    ReserveChunks = 85, LEVEL_PARTICIPANT, Data, false;
+    WriteChunks = 86, LEVEL_PARTICIPANT, Data, false;
     Gather = 96, LEVEL_GATHER, Metadata, false;
     AskDecision = 97, LEVEL_GATHER, Metadata, false;
     GatherDirectory = 98, LEVEL_GATHER, Metadata, false;

@@ -192,6 +192,28 @@ fn seeds() -> Vec<Vec<u8>> {
         }
         .to_bytes(),
         FoundEntry { id: FileId(9), kind: Kind::File, verdict: Verdict::Undecided, name }.to_bytes(),
+        AllocateRequest {
+            file: FileId(77),
+            layout: layout(),
+            offset: 5,
+            size: 1 << 30,
+            mode: allocate_mode::ZERO,
+            grow: true,
+        }
+        .to_bytes(),
+        SeekRequest { file: FileId(77), layout: layout(), offset: 9, hole: true }.to_bytes(),
+        SeekReply { found: Some(7), exact: false }.to_bytes(),
+        CopyRangeRequest {
+            source: FileId(77),
+            source_layout: layout(),
+            from: range,
+            target: FileId(78),
+            target_layout: layout(),
+            to: range,
+        }
+        .to_bytes(),
+        ReserveChunksRequest { file: FileId(77), layout: layout(), pieces: Pieces(vec![range; 2]) }.to_bytes(),
+        WriteChunksRequest { file: FileId(77), layout: layout(), number: 8, pieces: Pieces(vec![range; 2]) }.to_bytes(),
     ]
 }
 

@@ -7,6 +7,7 @@ mod directories;
 mod extended;
 mod find;
 mod list;
+mod ranges;
 mod remove;
 mod rights;
 mod space;
@@ -495,6 +496,38 @@ pub static COMMANDS: &[Command] = &[
         single_dash: false,
         takes_command_line: false,
         run: extended::run_setfattr,
+    },
+    Command {
+        name: "truncate",
+        group: FILES,
+        summary: "cut or extend files",
+        operands: "PATH...",
+        operand_count: (1, MANY),
+        details: &[
+            "Sizes as those of truncate(1): a number of bytes, with K, M, G or T, and in front + or - (more or less than \
+             now), < or > (at most, at least), / or % (rounded down or up to a multiple). What is added reads as zeros.",
+        ],
+        example: "tabane truncate -s 1G /results/whole\ntabane truncate -s %4K /results/*",
+        options: &["truncate-size", "no-create", "cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: ranges::run_truncate,
+    },
+    Command {
+        name: "fallocate",
+        group: FILES,
+        summary: "take space for a range of a file, or give it back",
+        operands: "PATH",
+        operand_count: (1, 1),
+        details: &[
+            "Takes room on the servers of the range, so that writing there does not fail for want of it; the file is made if \
+             it does not exist. Options as those of fallocate(1).",
+        ],
+        example: "tabane fallocate -l 10G /results/whole\ntabane fallocate -p -o 1M -l 64M /results/whole",
+        options: &["length", "offset", "keep-size", "punch-hole", "zero-range", "cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: ranges::run_fallocate,
     },
     Command {
         name: "df",

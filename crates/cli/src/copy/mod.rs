@@ -11,7 +11,7 @@ use crate::session::Session;
 use crate::together::{Either, race};
 use crate::up::catch_signals;
 use crate::work::{Urgency, Work, run_all};
-use place::{EntryKind, Facts, Place, Source, Step, Target};
+use place::{EntryKind, Facts, Moved, Place, Source, Step, Target};
 use progress::{Progress, add};
 use reactor::Reactor;
 use std::cell::{Cell, RefCell};
@@ -258,12 +258,23 @@ impl Copy {
             }
             transfer.next_offset.set(offset + PIECE_SIZE);
             let wanted = PIECE_SIZE.min(size - offset) as usize;
+            let shorter =
+                || format!("{}: became shorter while it was copied", transfer.entry.place.show(&transfer.entry.source));
+            if let Some(moved) = transfer.to.copy_from(&transfer.from, offset, wanted as u64).await {
+                match moved? {
+                    Moved::Bytes(count) if count < wanted as u64 => return Err(shorter()),
+                    Moved::Bytes(_) => {}
+                    Moved::Hole => {
+                        let ends_here = offset + wanted as u64 == size;
+                        transfer.ends_in_hole.set(transfer.ends_in_hole.get() || ends_here);
+                    }
+                }
+                add(&self.progress.bytes_done, wanted as u64);
+                continue;
+            }
             let count = transfer.from.read_at(&mut buffer[..wanted], offset).await?;
             if count < wanted {
-                return Err(format!(
-                    "{}: became shorter while it was copied",
-                    transfer.entry.place.show(&transfer.entry.source)
-                ));
+                return Err(shorter());
             }
             // The file was emptied before, so what is not written reads as zeros: holes stay holes.
             if buffer[..count].iter().all(|byte| *byte == 0) {

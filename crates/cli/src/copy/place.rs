@@ -390,6 +390,14 @@ fn read_local(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> 
     Ok(filled)
 }
 
+/// What became of a range.
+pub enum Moved {
+    /// So many bytes of it are copied; fewer than asked at the end of the source.
+    Bytes(u64),
+    /// It has no data.
+    Hole,
+}
+
 /// A file that is written.
 pub struct Target {
     path: Vec<u8>,
@@ -429,6 +437,27 @@ impl Target {
                 Ok(())
             }
         }
+    }
+
+    /// Copies a range within the cluster, by its servers. Nothing when the sides are not both there.
+    pub async fn copy_from(&self, source: &Source, offset: u64, size: u64) -> Option<Step<Moved>> {
+        let (SourceHandle::Cluster(files, from), TargetHandle::Cluster(_, to)) = (&source.handle, &self.handle) else {
+            return None;
+        };
+        match files.seek_data(from, offset).await {
+            Ok(data) if data < offset + size => {}
+            Err(error) if error.status != Status::NoData => return Some(Err(error).explain(&source.path)),
+            _ => return Some(Ok(Moved::Hole)),
+        }
+        let mut done = 0;
+        while done < size {
+            match files.copy_range(from, offset + done, to, offset + done, size - done).await {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) => return Some(Err(error).explain(&self.path)),
+            }
+        }
+        Some(Ok(Moved::Bytes(done)))
     }
 
     /// Sets the size, for a file that ends in a hole.

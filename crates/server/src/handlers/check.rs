@@ -278,6 +278,10 @@ impl Page<'_> {
                 | Intent::Truncate { file: id, .. }
                 | Intent::RemoveDirectory { directory: id, .. }
                 | Intent::Rights { directory: id, .. } => self.add_promise(*id, check_reasons::INTENT),
+                Intent::Append { file, stage, .. } => {
+                    self.add_promise(*file, check_reasons::INTENT);
+                    self.add_promise(*stage, check_reasons::INTENT);
+                }
                 Intent::Tree { entries, .. } => {
                     for entry in entries {
                         self.add_promise(entry.directory, check_reasons::INTENT);

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use wire::layout::ChunkRange;
 use wire::limits::{BODY_SIZE_MAX, FILE_SIZE_MAX};
 use wire::messages::{DataRequest, ReadReply, WriteReply};
-use wire::{Decode, Encode, FileId, Kind, Status};
+use wire::{Decode, Encode, FileId, Kind, Layout, Status};
 
 /// Why a write has no reply.
 pub enum WriteEnd {
@@ -53,21 +53,26 @@ fn check(core: &Core, request: &DataRequest) -> Result<usize, Failure> {
 }
 
 /// End of a piece as an offset in the file.
-fn piece_end(piece: &ChunkRange, chunk_size: u32) -> Option<u64> {
+pub fn piece_end(piece: &ChunkRange, chunk_size: u32) -> Option<u64> {
     let start = piece.chunk_index.checked_mul(u64::from(chunk_size))?;
     start.checked_add(u64::from(piece.chunk_offset) + u64::from(piece.size))
 }
 
 /// Whether a request fits the inode here, at the file's home.
 fn check_inode(inode: Option<&Inode>, request: &DataRequest) -> Result<(), Failure> {
-    let inode = inode.ok_or_else(|| Failure::new(Status::StaleFile, request.file))?;
+    check_layout_of(inode, request.file, &request.layout)
+}
+
+/// Whether a layout that a client names is that of the inode here, at the file's home.
+pub fn check_layout_of(inode: Option<&Inode>, file: FileId, layout: &Layout) -> Result<(), Failure> {
+    let inode = inode.ok_or_else(|| Failure::new(Status::StaleFile, file))?;
     if inode.attributes.kind != Kind::File {
         return Err(Status::IsDirectory.into());
     }
-    if inode.attributes.layout.chunk_size != request.layout.chunk_size {
+    if inode.attributes.layout.chunk_size != layout.chunk_size {
         return Err(Status::ChunkSizeMismatch.into());
     }
-    if inode.attributes.layout != request.layout {
+    if inode.attributes.layout != *layout {
         return Err(Failure::with_text(Status::Invalid, "the layout is not the file's"));
     }
     Ok(())
@@ -135,11 +140,10 @@ pub async fn write(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) ->
         core.wait_until(caller.deadline, "the journal is full", finished.wait()).await?;
     }
     // From the last look at the announcement to the commit nothing is awaited.
-    while !is_home && !core.is_announced(request.file) {
-        core.start_announce(request.file)?;
-        core.wait_announce(request.file, caller.deadline).await?;
+    if !is_home {
+        core.announce_until_stands(request.file, caller.deadline).await?;
     }
-    Ok(commit(core, caller, &request, writes, is_home)?)
+    Ok(write_pieces(core, caller, &request, writes, is_home)?)
 }
 
 /// Space for all pieces, before the first byte of the body is taken.
@@ -157,7 +161,8 @@ fn reserve(core: &Core, request: &DataRequest) -> Result<Vec<ChunkWrite>, StoreE
     Ok(writes)
 }
 
-fn commit(
+/// Makes writes whose bytes are there live, with what follows for the file, and returns the reply.
+pub fn write_pieces(
     core: &Rc<Core>,
     caller: &Caller,
     request: &DataRequest,

@@ -3,14 +3,18 @@
 //! A handler runs at once and to its end when it needs nothing from others (`Step::Done`). Else it has done nothing yet
 //! and says what it waits for: `Blocked` and `After` are tried again from the start, `Later` goes on by itself.
 
+mod allocate;
+mod append;
 mod attributes;
 mod check;
 mod close;
+mod copy;
 mod data;
 mod directories;
 mod extended;
 mod file_locks;
 mod find;
+mod holders;
 mod listing;
 mod lookup;
 mod make;
@@ -20,6 +24,7 @@ mod prepare;
 mod rename;
 mod rights;
 mod rmdir;
+mod seek;
 mod sequencer;
 mod synchronise;
 mod temporary;
@@ -28,8 +33,10 @@ mod tree_rights;
 mod truncate;
 mod unlink;
 
+pub use append::{append, resume_append, write_chunks};
 pub use check::check;
 pub use close::reopened;
+pub use copy::COPY_COUNT_MAX;
 pub use data::{WriteEnd, read, write};
 pub use extended::{get_extended, list_extended, set_extended};
 pub use file_locks::{after_release, await_lock, forget_listeners};
@@ -98,6 +105,10 @@ pub fn handle(
         Operation::ReserveAppend => truncate::reserve_append(core, caller, params, reply),
         Operation::Repair => check::repair(core, caller, params),
         Operation::Check => unreachable!("its reply has a body"),
+        Operation::Allocate => allocate::allocate(core, caller, params, reply),
+        Operation::Seek => seek::seek(core, params, reply),
+        Operation::CopyRange => copy::copy_range(core, caller, params),
+        Operation::ReserveChunks => holders::reserve_chunks(core, caller, params),
         Operation::Shutdown => lookup::shutdown(core, caller, params),
         Operation::Announce => participant::announce(core, caller, params, reply),
         Operation::Gather => participant::gather(core, params, reply),
@@ -127,12 +138,15 @@ pub fn handle(
         Operation::MarkTree => tree::mark_tree(core, caller, params),
         Operation::ResolveTree => tree::resolve_tree(core, caller, params),
         Operation::AskParents => tree::ask_parents(core, params, reply),
-        Operation::Read | Operation::Write | Operation::ReadDirectory | Operation::Find | Operation::Statistics => {
+        Operation::Read
+        | Operation::Write
+        | Operation::Append
+        | Operation::FetchChunks
+        | Operation::WriteChunks
+        | Operation::ReadDirectory
+        | Operation::Find
+        | Operation::Statistics => {
             unreachable!("requests with bodies have handlers of their own")
-        }
-        Operation::Append => {
-            let text = format!("{} is reserved and not offered by this version", operation.name());
-            Err(Failure::with_text(Status::NotSupported, text))
         }
     }
 }

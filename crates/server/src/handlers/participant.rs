@@ -66,7 +66,8 @@ pub fn reap_chunks(core: &Rc<Core>, params: &[u8]) -> Result<Step, Failure> {
     core.spoil_announce(file);
     let mut transaction = core.store.begin();
     core.store.reap_file(file.0, &mut transaction);
-    core.commit(transaction, [])?;
+    let changed = core.tables.borrow().changes.contains_key(&file.0);
+    core.commit(transaction, [if changed { Record::ChangeDelete(file) } else { Record::Nothing }])?;
     Ok(Step::Done)
 }
 

@@ -177,6 +177,9 @@ impl State {
             };
             if writer.begun != Some(file.id) {
                 entries::put_file(&mut writer.buffer, file);
+                if file.end > file.chunks.written_end(file.chunk_size) {
+                    entries::put_drop(&mut writer.buffer, file.id, 0..0, file.end, file.mtime);
+                }
                 (writer.begun, writer.index) = (Some(file.id), 0);
                 budget -= 1;
             }

@@ -3,7 +3,7 @@
 //! Invariants of a committed chunk
 //! 1. Extents are sorted by `logical`, do not overlap, and lie within the chunk's pages.
 //! 2. Ranges are sorted, not empty, neither overlap nor touch, and every byte in them lies in an extent.
-//! 3. There is at least one range.
+//! 3. There is at least one range or one extent: pages may be reserved before anything is written.
 
 use super::allocator::{PAGE_SIZE, Run};
 use super::few::Few;
@@ -74,6 +74,11 @@ impl Chunk {
         self.ranges.last().map_or(0, |range| range.end)
     }
 
+    /// Whether nothing is written in it and it has no pages.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty() && self.extents.is_empty()
+    }
+
     /// Says which invariant does not hold in a chunk that was read from the medium.
     pub fn check(&self, chunk_size: u32, data_pages: u32) -> Result<(), &'static str> {
         let mut page = 0;
@@ -95,7 +100,7 @@ impl Chunk {
             }
             end = Some(range.end);
         }
-        if self.ranges.is_empty() { Err("nothing is written in it") } else { Ok(()) }
+        if self.is_empty() { Err("it has neither pages nor written bytes") } else { Ok(()) }
     }
 }
 

@@ -8,6 +8,7 @@ use super::chunk::{self, Chunk, Extent, Range};
 use super::entries;
 use super::few::Few;
 use super::files::File;
+use super::holes::{Hole, HoleChange};
 use super::journal::RECORD_HEADER_SIZE;
 use super::state::{Key, State};
 use super::write::{ChunkChange, Ticket};
@@ -26,6 +27,10 @@ pub enum Operation {
     Write(Ticket, i64),
     /// See [`super::Store::truncate_file`].
     Truncate { file: u64, size: u64, generation: u32 },
+    /// See [`super::Store::punch`].
+    Hole(Hole),
+    /// See [`super::Store::reserve_pages`].
+    Reserve { key: Key, chunk_size: u32, bytes: std::ops::Range<u32> },
     /// See [`super::Store::reap_file`].
     Reap(u64),
     /// See [`super::Store::set_announced`].
@@ -36,6 +41,8 @@ impl Operation {
     fn file(&self) -> u64 {
         match self {
             Operation::Write(ticket, _) => ticket.key.0,
+            Operation::Hole(hole) => hole.file,
+            Operation::Reserve { key, .. } => key.0,
             Operation::Truncate { file, .. } | Operation::Reap(file) | Operation::Announced(file, _) => *file,
         }
     }
@@ -76,7 +83,8 @@ impl Parts {
                     });
                 }
                 (Operation::Write(..) | Operation::Announced(..), Operation::Write(..) | Operation::Announced(..)) => {}
-                _ => panic!("a truncate or reap of a file is the only operation on it in its transaction"),
+                (Operation::Reserve { key: one, .. }, Operation::Reserve { key: other, .. }) if one != other => {}
+                _ => panic!("a truncate, hole or reap of a file is the only operation on it in its transaction"),
             }
         }
         Ok(())
@@ -87,6 +95,8 @@ impl Parts {
 enum Change {
     Write(ChunkChange, Applied),
     Truncate { file: u64, generation: u32, keep_below: u64, cut: Option<(ChunkChange, u32)> },
+    Hole(HoleChange),
+    Reserve(ChunkChange, u32),
     Reap(u64),
     Announced(u64, Option<u32>),
 }
@@ -154,6 +164,10 @@ impl State {
                 Operation::Truncate { file, size, generation } => {
                     Some(self.plan_truncate(*file, *size, *generation)?)
                 }
+                Operation::Hole(hole) => self.plan_hole(hole)?.map(Change::Hole),
+                Operation::Reserve { key, chunk_size, bytes } => self
+                    .plan_reserve(*key, *chunk_size, bytes.clone(), fresh)?
+                    .map(|change| Change::Reserve(change, *chunk_size)),
                 Operation::Reap(file) => Some(Change::Reap(*file)),
                 Operation::Announced(file, announced) => Some(Change::Announced(*file, *announced)),
             };
@@ -183,11 +197,12 @@ impl State {
         };
         let key = (id, index);
         let (chunk, gone) = self.cut_chunk(key, current, within)?;
-        if chunk.ranges.is_empty() {
+        if chunk.is_empty() {
             return Ok(Change::Truncate { file: id, generation, keep_below: index, cut: None });
         }
+        let shrinks = current.valid_end() > within || !gone.is_empty();
         let change = ChunkChange { key, chunk, gone, copies: Vec::new(), absorbs_capacity: false };
-        let cut = (current.valid_end() > within).then_some((change, within));
+        let cut = shrinks.then_some((change, within));
         Ok(Change::Truncate { file: id, generation, keep_below: index + 1, cut })
     }
 
@@ -217,12 +232,19 @@ impl State {
                 1 + change.copies.len() as u32
             }
             Change::Truncate { file, generation, keep_below, cut } => {
-                entries::put_truncate(out, *file, *generation, *keep_below);
+                // The chunk comes first: the truncate takes the file's end from the chunks that are left.
                 if let Some((change, _)) = cut {
                     let known = self.files.get(*file).map_or((0, 0), |file| (file.chunk_size, file.mtime));
                     entries::put_chunk(out, change.key.0, change.key.1, known.0, known.1, &change.chunk);
                 }
+                entries::put_truncate(out, *file, *generation, *keep_below);
                 1 + u32::from(cut.is_some())
+            }
+            Change::Hole(change) => self.encode_hole(change, out),
+            Change::Reserve(change, chunk_size) => {
+                let mtime = self.files.get(change.key.0).map_or(0, |file| file.mtime);
+                entries::put_chunk(out, change.key.0, change.key.1, *chunk_size, mtime, &change.chunk);
+                1
             }
             Change::Reap(file) => {
                 entries::put_reap(out, *file);
@@ -250,6 +272,13 @@ impl State {
                     }
                     self.install(change);
                 }
+                let file = self.files.entry(id);
+                file.end = file.chunks.written_end(file.chunk_size);
+            }
+            Change::Hole(change) => self.apply_hole(change),
+            Change::Reserve(change, chunk_size) => {
+                self.files.entry(change.key.0).chunk_size = chunk_size;
+                self.install(change);
             }
             Change::Reap(id) => {
                 let chunks = self.files.remove(id).map(|file| file.chunks);
@@ -286,14 +315,15 @@ impl State {
     }
 
     /// Makes a chunk what the change says.
-    fn install(&mut self, change: ChunkChange) {
+    pub fn install(&mut self, change: ChunkChange) {
         if change.absorbs_capacity
             && let Some(active) = self.active.get_mut(&change.key)
         {
             active.capacity = Few::default();
         }
-        let before = self.files.entry(change.key.0).chunks.insert(change.key.1, change.chunk);
-        self.chunk_count += u64::from(before.is_none());
+        let is_gone = change.chunk.is_empty();
+        let before = self.files.entry(change.key.0).put(change.key.1, change.chunk);
+        self.chunk_count = self.chunk_count + u64::from(!is_gone) - u64::from(before.is_some());
         self.let_go(change.key, &change.gone);
     }
 }

@@ -7,7 +7,7 @@
 //! Invariants (media that are not volatile)
 //! 1. The newest head in the superblock that is known to be on the medium says how far the journal is durable. All that
 //!    replay needs to get there, and all pages of the chunks as they were there, stay as they are until a newer head is
-//!    on the medium: pages that leave a chunk *rest* until then, bytes that a truncate cut off are not written in place,
+//!    on the medium: pages that leave a chunk *rest* until then, bytes that a truncate or a hole took away are not written in place,
 //!    and live bytes are never copied over.
 //! 2. A head is written only when everything that it speaks of is on the medium, and not over the one that counts.
 //! 3. A checkpoint saw changes up to its end; it is named by a head only together with a journal that is durable to there.
@@ -102,7 +102,7 @@ impl Durability {
         [&self.cut, &self.cut_settling].iter().any(|cut| cut.get(&key).is_some_and(|&from| from < end))
     }
 
-    /// A truncate cut the chunk at byte `from`.
+    /// A truncate cut the chunk at byte `from`, or a hole was made there: what is behind stays as it is until a sync.
     pub fn note_cut(&mut self, key: Key, from: u32) {
         if !self.is_volatile {
             let cut = self.cut.entry(key).or_insert(from);

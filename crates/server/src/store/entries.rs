@@ -14,6 +14,7 @@ const KIND_REAP: u8 = 3;
 const KIND_ANNOUNCED: u8 = 4;
 const KIND_REDO: u8 = 5;
 const KIND_FILE: u8 = 6;
+const KIND_DROP: u8 = 7;
 
 /// One entry of the store's own.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ pub enum Entry {
         chunk_size: u32,
         /// Time of the last write of the file.
         mtime: i64,
-        /// The chunk.
+        /// The chunk; without pages and ranges it is gone.
         chunk: Chunk,
     },
     /// The file has no chunks from `keep_below` on.
@@ -44,6 +45,19 @@ pub enum Entry {
     Reap {
         /// File id.
         file: u64,
+    },
+    /// The file has no chunks `from..to`; of its share, what a hole leaves.
+    Drop {
+        /// File id.
+        file: u64,
+        /// Index of the first chunk that is dropped.
+        from: u64,
+        /// Index of the first chunk after them.
+        to: u64,
+        /// Largest written end since the last truncate.
+        end: u64,
+        /// Time of the last change of contents.
+        mtime: i64,
     },
     /// The announcement of a file.
     Announced {
@@ -116,6 +130,16 @@ pub fn put_truncate(out: &mut Vec<u8>, file: u64, generation: u32, keep_below: u
     });
 }
 
+/// Appends a drop.
+pub fn put_drop(out: &mut Vec<u8>, file: u64, chunks: std::ops::Range<u64>, end: u64, mtime: i64) {
+    put_entry(out, KIND_DROP, |out| {
+        for number in [file, chunks.start, chunks.end, end] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(&mtime.to_le_bytes());
+    });
+}
+
 /// Appends a reap.
 pub fn put_reap(out: &mut Vec<u8>, file: u64) {
     put_entry(out, KIND_REAP, |out| out.extend_from_slice(&file.to_le_bytes()));
@@ -175,6 +199,13 @@ pub fn decode(kind: u8, body: &[u8]) -> Option<Entry> {
     let entry = match kind {
         KIND_CHUNK => decode_chunk(&mut reader)?,
         KIND_TRUNCATE => Entry::Truncate { file: reader.u64()?, generation: reader.u32()?, keep_below: reader.u64()? },
+        KIND_DROP => Entry::Drop {
+            file: reader.u64()?,
+            from: reader.u64()?,
+            to: reader.u64()?,
+            end: reader.u64()?,
+            mtime: reader.u64()? as i64,
+        },
         KIND_REAP => Entry::Reap { file: reader.u64()? },
         KIND_ANNOUNCED => Entry::Announced { file: reader.u64()?, announced: reader.option()? },
         KIND_REDO => Entry::Redo(Copy { from: reader.u64()?, to: reader.u64()?, size: reader.u32()? }),

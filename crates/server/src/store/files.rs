@@ -57,6 +57,33 @@ impl Chunks {
         }
     }
 
+    /// Takes out the chunk of an index.
+    pub fn remove(&mut self, index: u64) -> Option<Chunk> {
+        match self {
+            Chunks::One(only, _) if *only == index => match std::mem::take(self) {
+                Chunks::One(_, chunk) => Some(chunk),
+                _ => None,
+            },
+            Chunks::Several(tree) => tree.remove(&index),
+            _ => None,
+        }
+    }
+
+    /// Takes out the chunks `from..to`.
+    pub fn take_range(&mut self, from: u64, to: u64) -> Chunks {
+        if from >= to {
+            return Chunks::None;
+        }
+        let mut taken = self.split_off(from);
+        match (&mut *self, taken.split_off(to)) {
+            (_, Chunks::None) => {}
+            (Chunks::Several(tree), Chunks::Several(mut rest)) => tree.append(&mut rest),
+            (Chunks::Several(tree), Chunks::One(index, chunk)) => drop(tree.insert(index, chunk)),
+            (_, rest) => *self = rest,
+        }
+        taken
+    }
+
     /// Number of chunks.
     pub fn count(&self) -> u64 {
         match self {
@@ -66,13 +93,18 @@ impl Chunks {
         }
     }
 
-    /// The chunk with the highest index.
-    pub fn last(&self) -> Option<(u64, &Chunk)> {
-        match self {
+    /// Largest written end of all chunks, as an offset in the file.
+    pub fn written_end(&self, chunk_size: u32) -> u64 {
+        let end_of = |(index, chunk): (u64, &Chunk)| {
+            let start = index.saturating_mul(u64::from(chunk_size));
+            (chunk.valid_end() > 0).then(|| start.saturating_add(u64::from(chunk.valid_end())))
+        };
+        let found = match self {
             Chunks::None => None,
-            Chunks::One(index, chunk) => Some((*index, chunk)),
-            Chunks::Several(tree) => tree.last_key_value().map(|(index, chunk)| (*index, chunk)),
-        }
+            Chunks::One(index, chunk) => end_of((*index, chunk)),
+            Chunks::Several(tree) => tree.iter().rev().find_map(|(index, chunk)| end_of((*index, chunk))),
+        };
+        found.unwrap_or(0)
     }
 
     /// The first chunk from an index on.
@@ -97,6 +129,8 @@ pub struct File {
     pub announced: Option<u32>,
     /// Time of the last write.
     pub mtime: i64,
+    /// Largest written end since the last truncate, as an offset in the file; a hole that is punched later leaves it.
+    pub end: u64,
     /// Its chunks here.
     pub chunks: Chunks,
 }
@@ -104,16 +138,25 @@ pub struct File {
 impl File {
     /// A file of which nothing is known yet.
     pub fn new(id: u64) -> File {
-        File { id, chunk_size: 0, generation: 0, announced: None, mtime: 0, chunks: Chunks::None }
+        File { id, chunk_size: 0, generation: 0, announced: None, mtime: 0, end: 0, chunks: Chunks::None }
+    }
+
+    /// Puts a chunk as it is now; one that holds nothing goes. The one that was there before comes back.
+    pub fn put(&mut self, index: u64, chunk: Chunk) -> Option<Chunk> {
+        if chunk.is_empty() {
+            return self.chunks.remove(index);
+        }
+        if chunk.valid_end() > 0 {
+            let start = index.saturating_mul(u64::from(self.chunk_size));
+            self.end = self.end.max(start.saturating_add(u64::from(chunk.valid_end())));
+        }
+        self.chunks.insert(index, chunk)
     }
 
     /// See [`FileShare`].
     pub fn share(&self) -> FileShare {
-        let end = self.chunks.last().map_or(0, |(index, chunk)| {
-            index.saturating_mul(u64::from(self.chunk_size)).saturating_add(u64::from(chunk.valid_end()))
-        });
         FileShare {
-            end,
+            end: self.end,
             mtime: self.mtime,
             chunk_size: self.chunk_size,
             chunk_count: self.chunks.count(),

@@ -14,6 +14,7 @@ mod error;
 mod few;
 mod files;
 mod hash;
+mod holes;
 mod journal;
 mod read;
 mod recovery;
@@ -31,6 +32,7 @@ pub use durability::SyncError;
 pub use error::{Corrupt, StoreError};
 
 pub use hash::{FastMap, hash_id};
+pub use holes::{Hole, LOOK_COUNT_MAX};
 pub use recovery::{JOURNAL_SIZE_MIN, Replay};
 
 use commit::{Operation, Parts};
@@ -46,7 +48,9 @@ pub fn count_sound_entries(mut bytes: &[u8]) -> usize {
     let mut count = 0;
     while let Some((kind, body)) = entries::next_entry(&mut bytes) {
         count += usize::from(match entries::decode(kind, body) {
-            Some(entries::Entry::Chunk { chunk_size, chunk, .. }) => chunk.check(chunk_size, u32::MAX).is_ok(),
+            Some(entries::Entry::Chunk { chunk_size, chunk, .. }) => {
+                chunk.is_empty() || chunk.check(chunk_size, u32::MAX).is_ok()
+            }
             other => other.is_some(),
         });
     }
@@ -106,7 +110,8 @@ pub struct Usage {
 /// This server's share of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileShare {
-    /// Largest written end in this server's chunks, as an offset in the file; 0 without chunks.
+    /// Largest written end of this server's chunks since the last truncate, as an offset in the file; holes that were
+    /// punched later count.
     pub end: u64,
     /// Modification time in nanoseconds since the epoch, as given with the last write; 0 if there was none.
     pub mtime: i64,
@@ -366,6 +371,38 @@ impl Store {
     /// It is the only operation on the file in its transaction.
     pub fn truncate_file(&self, file: u64, size: u64, generation: u32, transaction: &mut Transaction) {
         transaction.add_alone(Operation::Truncate { file, size, generation });
+    }
+
+    /// Makes bytes `start..end` of the file, as far as they are here, read as zeros, as one change. Pages that lie wholly
+    /// among them are freed, unless `keep_pages`; then every chunk in the range costs an entry of the record. The share's
+    /// end stays. `mtime` becomes the file's. It is the only operation on the file in its transaction.
+    pub fn punch(&self, hole: Hole, transaction: &mut Transaction) {
+        assert!(hole.start <= hole.end, "a hole does not end before it starts");
+        transaction.add_alone(Operation::Hole(hole));
+    }
+
+    /// Gives a chunk pages for all of its bytes `bytes`, so that the first write to each of them finds room. The commit
+    /// fails with `Full` when there is none. In its transaction there are only reservations for the file, one a chunk.
+    pub fn reserve_pages(
+        &self,
+        file: u64,
+        index: u64,
+        chunk_size: u32,
+        bytes: std::ops::Range<u32>,
+        transaction: &mut Transaction,
+    ) {
+        transaction.add_alone(Operation::Reserve { key: (file, index), chunk_size, bytes });
+    }
+
+    /// The first written byte of the file here from `offset` on, as an offset in the file. The second value is false
+    /// when the look was given up after many chunks without any: then there is none before the offset that is returned.
+    pub fn next_data(&self, file: u64, offset: u64) -> (Option<u64>, bool) {
+        self.state.borrow().next_data(file, offset)
+    }
+
+    /// The first byte of a chunk from `from` on that is not written; nothing if all are.
+    pub fn next_hole(&self, file: u64, index: u64, chunk_size: u32, from: u32) -> Option<u32> {
+        self.state.borrow().next_hole((file, index), chunk_size, from)
     }
 
     /// Forgets the file and frees its chunks; if they are many, in steps with the commits that follow. Writes that are on

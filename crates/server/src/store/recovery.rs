@@ -188,12 +188,18 @@ impl Tables<'_> {
             Entry::Chunk { file: id, index, chunk_size, mtime, chunk } => {
                 let file = self.files.entry(id);
                 (file.chunk_size, file.mtime) = (chunk_size, mtime);
-                file.chunks.insert(index, chunk);
+                drop(file.put(index, chunk));
             }
             Entry::Truncate { file: id, generation, keep_below } => {
                 let file = self.files.entry(id);
                 file.generation = generation;
                 drop(file.chunks.split_off(keep_below));
+                file.end = file.chunks.written_end(file.chunk_size);
+            }
+            Entry::Drop { file: id, from, to, end, mtime } => {
+                let file = self.files.entry(id);
+                drop(file.chunks.take_range(from, to));
+                (file.end, file.mtime) = (end, mtime);
             }
             Entry::Reap { file } => drop(self.files.remove(file)),
             Entry::Announced { file, announced } => self.files.entry(file).announced = announced,

@@ -101,7 +101,7 @@ impl State {
     }
 
     /// New pages for `pages` pages of a chunk from `first` on.
-    fn allocate_extents(&mut self, first: u32, pages: u32) -> Result<Vec<Extent>, StoreError> {
+    pub fn allocate_extents(&mut self, first: u32, pages: u32) -> Result<Vec<Extent>, StoreError> {
         let mut runs = Vec::with_capacity(1);
         self.allocate(pages, &mut runs)?;
         let mut logical = first;

@@ -1,6 +1,7 @@
 //! Servers as a cluster sees them: a few of them in a simulated world, spoken to by bare channels.
 
 mod changes;
+mod data;
 mod directories;
 mod exactly_once;
 mod extended;

@@ -78,8 +78,9 @@ fn check_read(file: &FileHistory, records: &[Record], read: &Event, offset: u64,
         explain_part(&mut explained, bytes, record, place, offset, file.chunk_size, range);
     }
     explain_unknown(file, records, offset, bytes, &mut explained);
-    let odd = (0..bytes.len()).find(|at| bytes[*at] != 0 && !explained[*at])?;
-    let words = format!("file {}: byte {} was appended by nobody, or twice", file.id, offset + odd as u64);
+    let odd = (0..bytes.len()).find(|at| !explained[*at])?;
+    let what = if bytes[odd] == 0 { "is a gap between appends" } else { "was appended by nobody, or twice" };
+    let words = format!("file {}: byte {} {what}", file.id, offset + odd as u64);
     Some(Finding::new(words, vec![read.number]))
 }
 
@@ -194,7 +195,8 @@ mod tests {
         assert_eq!(run(&[(1, 2, Some(0), 50, 1), (1, 4, Some(40), 60, 2)], &content(&[])), 1);
         assert_eq!(run(&[(1, 2, Some(50), 50, 1), (3, 4, Some(0), 50, 2)], &content(&[])), 1);
         let unknown = [(1, 2, Some(0), 50, 1), (3, NEVER, None, 60, 2), (5, NEVER, None, 70, 3)];
-        assert_eq!(run(&unknown, &content(&[(1, 50), (0, 60)])), 0);
+        assert_eq!(run(&unknown, &content(&[(1, 50)])), 0);
+        assert_eq!(run(&unknown, &content(&[(1, 50), (0, 60)])), 1);
         assert_eq!(run(&unknown, &content(&[(1, 50), (2, 60), (3, 70)])), 0);
         assert_eq!(run(&unknown, &content(&[(1, 50), (3, 70), (2, 60)])), 0);
         assert_eq!(run(&unknown, &content(&[(1, 50), (2, 60), (0, 7), (2, 60)])), 1);

@@ -1,6 +1,6 @@
 //! Contents: each chunk of a file is one atomic object, whose bytes are known by the tag of the write they came from.
 
-use super::files::{Event, FileHistory, What};
+use super::files::{Event, FileHistory, Origin, What};
 use crate::history::{Finding, NEVER};
 use crate::linearize::{self, Done, Object, Span, Verdict};
 use crate::pattern::{self, Tag};
@@ -13,6 +13,23 @@ enum Part<'a> {
         from: u64,
         to: u64,
         tag: Tag,
+    },
+    /// Bytes from another file, whatever they were.
+    Copy {
+        from: u64,
+        to: u64,
+        tag: Tag,
+        origins: &'a [Origin],
+        edges: &'a [u64],
+    },
+    Zero {
+        from: u64,
+        to: u64,
+    },
+    /// A look that found no data there.
+    Hole {
+        from: u64,
+        to: u64,
     },
     /// Everything from here on is gone.
     Cut {
@@ -58,6 +75,13 @@ fn split<'a>(file: &'a FileHistory<'a>) -> Vec<ChunkHistory<'a>> {
                     add(index, event, Part::Write { from, to, tag: *tag });
                 }
             }
+            What::Copy { offset, size, tag, origins, edges, steps } => {
+                for (from, to) in step_ranges(*offset, *size, steps) {
+                    for (index, from, to) in pieces(chunk_size, from, to - from) {
+                        add(index, event, Part::Copy { from, to, tag: *tag, origins, edges });
+                    }
+                }
+            }
             What::Read { offset, bytes, .. } => {
                 let mut rest: &[u8] = bytes;
                 for (index, from, to) in pieces(chunk_size, *offset, bytes.len() as u64) {
@@ -70,16 +94,29 @@ fn split<'a>(file: &'a FileHistory<'a>) -> Vec<ChunkHistory<'a>> {
         }
     }
     for event in &file.events {
-        if let What::Truncate { size } = event.what {
-            for (index, chunk) in &mut chunks {
-                let start = index * chunk_size;
-                if size < start + chunk_size {
-                    chunk.parts.push((event, Part::Cut { from: size.saturating_sub(start) }));
-                }
-            }
+        for (index, chunk) in &mut chunks {
+            let start = index * chunk_size;
+            let within = |from: u64, to: u64| {
+                let (from, to) = (from.saturating_sub(start), to.saturating_sub(start).min(chunk_size));
+                (from < to).then_some((from, to))
+            };
+            let part = match event.what {
+                What::Truncate { size } => within(size, u64::MAX).map(|(from, _)| Part::Cut { from }),
+                What::Zero { offset, size } => within(offset, offset + size).map(|(from, to)| Part::Zero { from, to }),
+                What::HoleSeen { from, to } => within(from, to).map(|(from, to)| Part::Hole { from, to }),
+                _ => None,
+            };
+            chunk.parts.extend(part.map(|part| (event, part)));
         }
     }
     chunks.into_values().collect()
+}
+
+/// The single steps of a copy of a range.
+fn step_ranges(offset: u64, size: u64, steps: &[u64]) -> Vec<(u64, u64)> {
+    let inner = steps.iter().copied().filter(|step| *step > offset && *step < offset + size);
+    let bounds: Vec<u64> = [offset].into_iter().chain(inner).chain([offset + size]).collect();
+    bounds.windows(2).map(|pair| (pair[0], pair[1])).collect()
 }
 
 /// (chunk index, from, to) of each chunk that a range touches.
@@ -103,6 +140,14 @@ impl<'a> Chunk<'a> {
             let (from, to) = part.range(chunk_size);
             bounds.insert(from);
             bounds.insert(to);
+            if let Part::Copy { origins, edges, .. } = part {
+                let ends =
+                    |origin: &Origin| [origin.offset, origin.offset + origin.size].map(|end| (end, origin.shift));
+                let writes = origins.iter().flat_map(ends).filter_map(|(end, shift)| end.checked_add_signed(-shift));
+                let places = writes.chain(edges.iter().copied());
+                let within = places.filter_map(|place| place.checked_sub(history.index * chunk_size));
+                bounds.extend(within.filter(|place| from < *place && *place < to));
+            }
         }
         let bounds: Vec<u64> = bounds.into_iter().collect();
         let position = |at: u64| bounds.partition_point(|bound| *bound < at);
@@ -133,11 +178,15 @@ impl<'a> Chunk<'a> {
                 tags.insert(0);
             }
             for (writer, (_, part)) in self.history.parts.iter().enumerate() {
-                if let Part::Write { tag, .. } = part
+                let explains = match part {
+                    Part::Write { tag, .. } => pattern::matches(*tag, place, piece).then_some(*tag),
+                    Part::Copy { tag, origins, .. } => is_copied(origins, place, piece).then_some(*tag),
+                    _ => None,
+                };
+                if let Some(tag) = explains
                     && self.touched[writer].contains(&segment)
-                    && pattern::matches(*tag, place, piece)
                 {
-                    tags.insert(*tag);
+                    tags.insert(tag);
                 }
             }
             if tags.is_empty() {
@@ -177,6 +226,7 @@ impl Part<'_> {
     fn range(&self, chunk_size: u64) -> (u64, u64) {
         match self {
             Part::Write { from, to, .. } => (*from, *to),
+            Part::Copy { from, to, .. } | Part::Zero { from, to } | Part::Hole { from, to } => (*from, *to),
             Part::Cut { from } => (*from, chunk_size),
             Part::Read { from, bytes } => (*from, from + bytes.len() as u64),
         }
@@ -198,11 +248,14 @@ impl Object for Chunk<'_> {
         let touched = self.touched[operation].clone();
         let tag = match &self.history.parts[operation].1 {
             // A write of unknown outcome that nobody saw explains nothing.
-            Part::Write { tag, .. } if self.history.parts[operation].0.end == NEVER && !self.seen.contains(tag) => {
+            Part::Write { tag, .. } | Part::Copy { tag, .. }
+                if self.history.parts[operation].0.end == NEVER && !self.seen.contains(tag) =>
+            {
                 return None;
             }
-            Part::Write { tag, .. } => *tag,
-            Part::Cut { .. } => 0,
+            Part::Write { tag, .. } | Part::Copy { tag, .. } => *tag,
+            Part::Cut { .. } | Part::Zero { .. } => 0,
+            Part::Hole { .. } => return state[touched].iter().all(|tag| *tag == 0).then(|| state.clone()),
             Part::Read { .. } => {
                 let mut pairs = state[touched].iter().zip(&self.sources[operation]);
                 return pairs.all(|(tag, sources)| sources.contains(tag)).then(|| state.clone());
@@ -213,6 +266,18 @@ impl Object for Chunk<'_> {
         let changed = self.history.parts[operation].0.end != NEVER || after != *state;
         changed.then_some(after)
     }
+}
+
+/// Whether bytes at a place may have come there by a copy: from some write to the source, or from a hole.
+fn is_copied(origins: &[Origin], place: u64, piece: &[u8]) -> bool {
+    pattern::matches(0, place, piece)
+        || origins.iter().any(|origin| {
+            let from = place.checked_add_signed(origin.shift);
+            from.is_some_and(|from| {
+                let within = origin.offset <= from && from + piece.len() as u64 <= origin.offset + origin.size;
+                within && pattern::matches(origin.tag, from, piece)
+            })
+        })
 }
 
 /// Checks the contents of one file, which nobody appends to.

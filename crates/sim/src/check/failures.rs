@@ -86,6 +86,9 @@ fn uses_handle(action: &Action) -> bool {
             | Action::GetExtended { .. }
             | Action::ListExtended { .. }
             | Action::RemoveExtended { .. }
+            | Action::Allocate { .. }
+            | Action::Seek { .. }
+            | Action::CopyRange { .. }
             | Action::Close { .. }
     )
 }

@@ -2,8 +2,11 @@
 
 use crate::history::{Action, Moment, NEVER, Operation, Outcome, Path};
 use crate::pattern::Tag;
+use client::Allocation;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use wire::FileId;
+use wire::limits::COPY_SIZE_MAX;
 
 /// A change or observation of one file.
 #[derive(Clone, Debug)]
@@ -32,6 +35,39 @@ pub enum What<'a> {
     Truncate {
         size: u64,
     },
+    /// A range became zeros.
+    Zero {
+        offset: u64,
+        size: u64,
+    },
+    /// The file has at least this size.
+    Grow {
+        size: u64,
+    },
+    /// Bytes came from another file, in pieces of `pieces` (offset and size here).
+    Copy {
+        offset: u64,
+        size: u64,
+        tag: Tag,
+        /// Everything that was ever written to the source.
+        origins: Rc<[Origin]>,
+        /// Where holes in the source may begin or end, at the places where they would be here.
+        edges: Rc<[u64]>,
+        /// Where single steps of the copy begin, beside at chunk boundaries here.
+        steps: Rc<[u64]>,
+    },
+    /// There is no data from `from` to `to`.
+    HoleSeen {
+        from: u64,
+        to: u64,
+    },
+    /// The size was at least, or at most, this.
+    SizeAtLeast {
+        size: u64,
+    },
+    SizeAtMost {
+        size: u64,
+    },
     /// Asked for `size` bytes and got `bytes`.
     Read {
         offset: u64,
@@ -47,6 +83,16 @@ pub enum What<'a> {
     TimeSeen {
         mtime: i64,
     },
+}
+
+/// A write to the source of a copy. Byte `at` of the target would hold what it wrote to byte `at + shift`.
+#[derive(Clone, Copy, Debug)]
+pub struct Origin {
+    pub tag: Tag,
+    /// Of the write, in the source.
+    pub offset: u64,
+    pub size: u64,
+    pub shift: i64,
 }
 
 /// Everything about one file.
@@ -89,6 +135,7 @@ pub fn by_file(operations: &[Operation]) -> Vec<FileHistory<'_>> {
     sorter.note_moves(operations);
     for (number, operation) in operations.iter().enumerate() {
         sorter.note_change(number, operation);
+        sorter.note_ranges(number, operation, operations);
         sorter.note_observation(number, operation);
     }
     sorter.files.into_values().collect()
@@ -253,6 +300,58 @@ impl<'a> Sorter<'a> {
         }
     }
 
+    /// Changes of ranges that move no bytes through the client.
+    fn note_ranges(&mut self, number: usize, operation: &'a Operation, operations: &[Operation]) {
+        match operation.action {
+            Action::Allocate { file, chunk_size, kind, keep_size, offset, size } => {
+                if kind != Allocation::Reserve {
+                    self.add(file, number, operation, What::Zero { offset, size });
+                }
+                if kind != Allocation::Punch && !keep_size {
+                    self.add(file, number, operation, What::Grow { size: offset + size });
+                }
+                self.set_chunk_size(file, chunk_size);
+            }
+            Action::CopyRange { source, source_chunk_size, from, file, chunk_size, to, size, tag } => {
+                let origins = origins(operations, source, from as i64 - to as i64);
+                let edges = edges(operations, from as i64 - to as i64);
+                let steps = copy_steps(source_chunk_size, from, chunk_size, to, size);
+                let copied = match operation.outcome {
+                    Outcome::Copied(copied) => copied,
+                    _ => 0,
+                };
+                let part = |offset, size| {
+                    let (origins, edges, steps) = (origins.clone(), edges.clone(), steps.clone());
+                    What::Copy { offset, size, tag, origins, edges, steps }
+                };
+                if copied > 0 {
+                    self.add(file, number, operation, part(to, copied));
+                }
+                if copied < size {
+                    // What lies behind the bytes that were told may have been copied as well, by steps beside the one
+                    // that failed.
+                    let event =
+                        Event { number, start: operation.start, end: NEVER, what: part(to + copied, size - copied) };
+                    self.push(file, event);
+                }
+                self.set_chunk_size(file, chunk_size);
+            }
+            Action::Seek { file, offset, hole, .. } => {
+                let Outcome::Found(found) = operation.outcome else { return };
+                let what = match (hole, found) {
+                    (_, Some(found)) => What::SizeAtLeast { size: found + u64::from(!hole) },
+                    (true, None) => What::SizeAtMost { size: offset },
+                    (false, None) => What::HoleSeen { from: offset, to: u64::MAX },
+                };
+                self.add(file, number, operation, what);
+                if let (false, Some(found)) = (hole, found) {
+                    self.add(file, number, operation, What::HoleSeen { from: offset, to: found });
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn note_observation(&mut self, number: usize, operation: &'a Operation) {
         match (&operation.action, &operation.outcome) {
             (Action::Read { file, chunk_size, offset, size }, Outcome::Bytes(bytes)) => {
@@ -266,6 +365,43 @@ impl<'a> Sorter<'a> {
             _ => {}
         }
     }
+}
+
+/// All writes to a file, as origins of a copy.
+fn origins(operations: &[Operation], source: FileId, shift: i64) -> Rc<[Origin]> {
+    let origin = |operation: &Operation| match operation.action {
+        Action::Write { file, offset, size, tag, .. } if file == source => Some(Origin { tag, offset, size, shift }),
+        _ => None,
+    };
+    operations.iter().filter_map(origin).collect()
+}
+
+/// Places in a target where something may have cut its source; those of all files, for one more does no harm.
+fn edges(operations: &[Operation], shift: i64) -> Rc<[u64]> {
+    let mut edges = BTreeSet::new();
+    for operation in operations {
+        let places = match operation.action {
+            Action::TruncateFile { size, .. } | Action::TruncatePath { size, .. } => [size, size],
+            Action::Allocate { offset, size, .. } => [offset, offset + size],
+            _ => continue,
+        };
+        edges.extend(places.iter().filter_map(|place| place.checked_add_signed(-shift)));
+    }
+    edges.into_iter().collect()
+}
+
+/// Where single steps of a copy begin in the target: at chunk boundaries of either file and after so many bytes.
+fn copy_steps(source_chunk_size: u32, from: u64, chunk_size: u32, to: u64, size: u64) -> Rc<[u64]> {
+    let (source_chunk_size, chunk_size) = (u64::from(source_chunk_size), u64::from(chunk_size));
+    let mut steps = Vec::new();
+    let mut done = 0;
+    while done < size {
+        steps.push(to + done);
+        let left = [(from + done, source_chunk_size), (to + done, chunk_size)];
+        let step = left.iter().map(|(offset, chunk_size)| chunk_size - offset % chunk_size).min();
+        done += step.unwrap_or(1).min(u64::from(COPY_SIZE_MAX)).min(size - done);
+    }
+    steps.into()
 }
 
 #[cfg(test)]

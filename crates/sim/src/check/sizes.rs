@@ -7,7 +7,7 @@
 
 use super::chunks::pieces;
 use super::files::{Event, FileHistory, What};
-use crate::history::{Finding, Moment};
+use crate::history::{Finding, Moment, NEVER};
 
 /// The file had this size at one moment.
 struct Base {
@@ -16,10 +16,12 @@ struct Base {
     size: u64,
 }
 
-/// Some byte before `to` was written; each chunk of a write counts alone.
+/// Bytes up to one behind `after`, and up to `to`, were written; each chunk of a write counts alone.
 struct Growth {
     start: Moment,
     end: Moment,
+    /// One less than `to` where it is known how far the bytes went.
+    after: u64,
     to: u64,
 }
 
@@ -32,6 +34,16 @@ enum Claim {
 }
 
 impl Claim {
+    /// Whether some size `from..=to` is allowed.
+    fn meets(self, from: u64, to: u64) -> bool {
+        from <= to
+            && match self {
+                Claim::Exactly(exact) => (from..=to).contains(&exact),
+                Claim::AtLeast(least) => to >= least,
+                Claim::AtMost(most) => from <= most,
+            }
+    }
+
     fn allows(self, size: u64) -> bool {
         match self {
             Claim::Exactly(exact) => size == exact,
@@ -44,6 +56,8 @@ impl Claim {
 fn claim(what: &What) -> Option<Claim> {
     match what {
         What::SizeSeen { size } => Some(Claim::Exactly(*size)),
+        What::SizeAtLeast { size } => Some(Claim::AtLeast(*size)),
+        What::SizeAtMost { size } => Some(Claim::AtMost(*size)),
         What::Read { offset, size, bytes } => {
             let end = offset + bytes.len() as u64;
             Some(match bytes.len() as u64 {
@@ -63,10 +77,21 @@ pub fn check(file: &FileHistory) -> Vec<Finding> {
     for event in &file.events {
         match event.what {
             What::Truncate { size } => bases.push(Base { start: event.start, end: event.end, size }),
+            What::Grow { size } => {
+                growths.push(Growth { start: event.start, end: event.end, after: size - 1, to: size });
+            }
+            What::Copy { offset, size, ref steps, .. } => {
+                let ends = steps.iter().copied().filter(|step| *step > offset && *step < offset + size);
+                for to in ends.chain([offset + size]) {
+                    // How far a copy of unknown outcome went depends on the size that its source had.
+                    let after = if event.end == NEVER { offset } else { to - 1 };
+                    growths.push(Growth { start: event.start, end: event.end, after, to });
+                }
+            }
             What::Write { offset, size, .. } => {
                 for (index, _, to) in pieces(u64::from(file.chunk_size), offset, size) {
                     let to = index * u64::from(file.chunk_size) + to;
-                    growths.push(Growth { start: event.start, end: event.end, to });
+                    growths.push(Growth { start: event.start, end: event.end, after: to - 1, to });
                 }
             }
             _ => {}
@@ -96,8 +121,8 @@ fn right_since(base: &Base, bases: &[Base], growths: &[Growth], seen: &Event, cl
     }
     let certain = growths.iter().filter(|growth| growth.start > base.end && growth.end < seen.start);
     let least = certain.map(|growth| growth.to).max().unwrap_or(0).max(base.size);
-    let possible = growths.iter().filter(|growth| growth.start < seen.end && growth.end > base.start);
-    claim.allows(least) || possible.map(|growth| growth.to).any(|size| size >= least && claim.allows(size))
+    let mut possible = growths.iter().filter(|growth| growth.start < seen.end && growth.end > base.start);
+    claim.allows(least) || possible.any(|growth| claim.meets(least.max(growth.after + 1), growth.to))
 }
 
 /// A file that is only appended to: every append adds its bytes exactly once, those of unknown outcome at most once.
@@ -124,7 +149,6 @@ fn right_among_appends(file: &FileHistory, seen: &Event, claim: Claim) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::NEVER;
     use wire::FileId;
 
     fn run(whats: Vec<(u64, u64, What)>) -> usize {

@@ -16,6 +16,7 @@ pub fn check(file: &FileHistory) -> Vec<Finding> {
         let cause = |event: &&Event| match event.what {
             What::SetTime { mtime: set } => set == mtime,
             What::Write { .. } | What::Append { .. } | What::Truncate { .. } => mtime >= CLOCK_MIN,
+            What::Zero { .. } | What::Grow { .. } | What::Copy { .. } => mtime >= CLOCK_MIN,
             _ => false,
         };
         let causes = file.events.iter().filter(cause).filter(|event| event.start < seen.end);

@@ -24,6 +24,8 @@ struct ModelFile {
     generation: u32,
     announced: Option<u32>,
     mtime: i64,
+    /// The share's end is not less, for holes leave it.
+    end_min: u64,
     chunks: BTreeMap<u64, ModelChunk>,
 }
 
@@ -52,6 +54,7 @@ impl Model {
     fn truncate(&mut self, id: u64, size: u64, generation: u32) {
         let file = self.files.entry(id).or_default();
         file.generation = generation;
+        file.end_min = 0;
         let chunk_size = u64::from(file.chunk_size.max(1));
         let (index, within) = (size / chunk_size, (size % chunk_size) as usize);
         file.chunks.split_off(&(index + u64::from(within > 0)));
@@ -60,6 +63,19 @@ impl Model {
             chunk.written.truncate(within);
             chunk.end_min = chunk.written.iter().rposition(|&written| written).map_or(0, |last| last + 1);
             chunk.end_max = chunk.end_max.min(within);
+        }
+    }
+
+    fn punch(&mut self, hole: &Hole, end_before: u64) {
+        let Some(file) = self.files.get_mut(&hole.file).filter(|file| file.chunk_size > 0) else { return };
+        (file.mtime, file.end_min) = (hole.mtime, end_before);
+        let chunk_size = u64::from(file.chunk_size);
+        for (index, chunk) in &mut file.chunks {
+            let within = |offset: u64| offset.saturating_sub(index * chunk_size).min(chunk.bytes.len() as u64) as usize;
+            let (start, end) = (within(hole.start), within(hole.end));
+            chunk.bytes[start..end].fill(0);
+            chunk.written[start..end].fill(false);
+            chunk.end_min = chunk.written.iter().rposition(|&written| written).map_or(0, |last| last + 1);
         }
     }
 
@@ -79,6 +95,9 @@ impl Model {
             let known = (share.generation, share.announced, share.mtime, share.chunk_size);
             if known != (file.generation, file.announced, file.mtime, file.chunk_size) {
                 return Err(format!("file {id} is {share:?}, not {file:?}"));
+            }
+            if share.end < file.end_min {
+                return Err(format!("file {id} ends at {}, not at {} or later", share.end, file.end_min));
             }
             for (&index, chunk) in &file.chunks {
                 let read = store.read(id, index, 0, file.chunk_size).map_err(|error| error.to_string())?;
@@ -201,7 +220,7 @@ impl World {
 
     pub fn step(&mut self) {
         self.before = self.model.clone();
-        match self.random.below(24) {
+        match self.random.below(27) {
             0..=5 => self.reserve(),
             6..=10 => self.commit_some(1),
             11 => self.commit_some(3),
@@ -212,6 +231,8 @@ impl World {
             18 => self.reap(),
             19 => self.announce(),
             20 => self.values(),
+            21 | 22 => self.punch(),
+            23 => self.reserve_pages(),
             _ => self.checkpoint_step(),
         }
     }
@@ -333,6 +354,40 @@ impl World {
             self.in_flight.iter_mut().filter(|write| write.file == id).for_each(|write| write.is_reaped = true);
             self.ids[number] = self.next_id;
             self.next_id += 1;
+        }
+    }
+
+    fn punch(&mut self) {
+        let (file, index, chunk_size) = self.pick();
+        let (offset, size) = self.pick_range(chunk_size);
+        let start = index * u64::from(chunk_size) + u64::from(offset);
+        let more = self.random.below(3) * u64::from(chunk_size);
+        self.clock += 1;
+        let end = start + u64::from(size) + more;
+        let hole = Hole { file, start, end, keep_pages: self.random.below(3) == 0, mtime: self.clock };
+        let end_before = self.store.share(file).map_or(0, |share| share.end);
+        let mut transaction = self.store.begin();
+        self.store.punch(hole, &mut transaction);
+        if self.commit(transaction) {
+            self.model.punch(&hole, end_before);
+            self.count("punched");
+        }
+    }
+
+    fn reserve_pages(&mut self) {
+        let (file, index, chunk_size) = self.pick();
+        let (offset, size) = self.pick_range(chunk_size);
+        let mut transaction = self.store.begin();
+        self.store.reserve_pages(file, index, chunk_size, offset..offset + size, &mut transaction);
+        match self.store.commit(transaction) {
+            Ok(_) => {
+                let file = self.model.files.entry(file).or_default();
+                file.chunk_size = chunk_size;
+                file.chunks.entry(index).or_default();
+                self.count("reserved");
+            }
+            Err(StoreError::Full | StoreError::Resting) => self.count("full at commit"),
+            Err(error) => self.journal_full(error),
         }
     }
 
@@ -542,7 +597,7 @@ fn short_histories_survive_a_crash_at_every_write() {
 #[test]
 fn long_histories_survive_crashes() {
     let mut counts = BTreeMap::new();
-    for seed in 1000..1060u64 {
+    for seed in 1000..1140u64 {
         let _guard = Seed(seed, None);
         let mut world = World::new(seed, 32 + seed % 4 * 32, seed.is_multiple_of(2));
         for _ in 0..12 {
@@ -572,6 +627,8 @@ fn long_histories_survive_crashes() {
         "crash after",
         "crash in recovery",
         "touched twice",
+        "punched",
+        "reserved",
     ] {
         assert!(counts.get(what).is_some_and(|&count| count > 20), "{what} hardly happened: {counts:?}");
     }

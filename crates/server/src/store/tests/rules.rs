@@ -385,3 +385,59 @@ fn durable_is_immediate_in_memory() {
     assert!(store.is_durable());
     sync(&store).unwrap();
 }
+
+/// Goal: what was reserved can be written when the store is full, once; a hole gives its pages back, and reads as zeros.
+/// Method: reserve a chunk, fill the store with another file, write the chunk page by page, punch it, fill what is free.
+#[test]
+fn reserved_pages_take_writes() {
+    for checksums in [false, true] {
+        let (disk, store) = new_store(64 * PAGE_SIZE, checksums);
+        let mut transaction = store.begin();
+        store.reserve_pages(1, 0, CHUNK, 0..CHUNK, &mut transaction);
+        store.commit(transaction).unwrap();
+        let mut filler = 0;
+        while write(&store, 2, filler, 4096, 0, &[9; 4096]).is_ok() {
+            filler += 1;
+        }
+        assert_eq!(store.usage().free, 0);
+        assert_eq!(store.share(1).unwrap().end, 0, "nothing is written yet");
+        for page in 0..CHUNK / 4096 {
+            write(&store, 1, 0, CHUNK, page * 4096, &[page as u8 + 1; 4096]).unwrap();
+        }
+        let hole = Hole { file: 1, start: 100, end: 4 * 4096 + 100, keep_pages: false, mtime: 5 };
+        let mut transaction = store.begin();
+        store.punch(hole, &mut transaction);
+        store.commit(transaction).unwrap();
+        assert_eq!(store.usage().free, 3 * PAGE_SIZE);
+        let mut expected: Vec<u8> = (0..CHUNK).map(|byte| (byte / 4096) as u8 + 1).collect();
+        expected[100..4 * 4096 + 100].fill(0);
+        for store in [store.clone(), reopen(&disk).unwrap()] {
+            assert!(read(&store, 1, 0, 0, CHUNK) == expected);
+            assert_eq!(store.share(1).unwrap().end, u64::from(CHUNK));
+            assert_eq!(store.next_hole(1, 0, CHUNK, 0), Some(100));
+            assert_eq!(store.next_data(1, 100), (Some(4 * 4096 + 100), true));
+            assert_eq!(store.next_hole(1, 0, CHUNK, 5 * 4096), None);
+            store.check().unwrap();
+        }
+    }
+}
+
+/// Goal: a hole over the last bytes leaves the share's end, over a restart and a checkpoint too; a truncate takes it.
+#[test]
+fn holes_leave_the_end() {
+    let (disk, store) = new_store(64 * PAGE_SIZE, false);
+    write(&store, 1, 3, 4096, 0, &[1; 1000]).unwrap();
+    let mut transaction = store.begin();
+    store.punch(Hole { file: 1, start: 0, end: 1 << 40, keep_pages: false, mtime: 7 }, &mut transaction);
+    store.commit(transaction).unwrap();
+    let end = 3 * 4096 + 1000;
+    assert_eq!((store.share(1).unwrap().end, store.share(1).unwrap().chunk_count), (end, 0));
+    store.checkpoint_begin().finish().unwrap();
+    let store = reopen(&disk).unwrap();
+    assert_eq!((store.share(1).unwrap().end, store.share(1).unwrap().mtime), (end, 7));
+    let mut transaction = store.begin();
+    store.truncate_file(1, 2000, 1, &mut transaction);
+    store.commit(transaction).unwrap();
+    assert_eq!(store.share(1).unwrap().end, 0);
+    assert_eq!(reopen(&disk).unwrap().share(1).unwrap().end, 0);
+}

@@ -1,0 +1,158 @@
+//! What servers that hold chunks have in common, whatever is done to the chunks.
+
+use crate::core::{Caller, Core};
+use crate::failure::Failure;
+use crate::store::{ChunkWrite, Piece};
+use reactor::Nanos;
+use std::rc::Rc;
+use wire::layout::ChunkRange;
+use wire::messages::{Empty, ReserveChunksRequest};
+use wire::{Decode, Encode, FileId, Layout, Status};
+
+use super::{Encoded, Step, later};
+
+/// Pieces of one range, by the server that has them.
+pub fn by_server(core: &Core, file: FileId, layout: &Layout, pieces: &[ChunkRange]) -> Vec<(u32, Vec<ChunkRange>)> {
+    let mut shares: Vec<(u32, Vec<ChunkRange>)> = Vec::new();
+    for piece in pieces {
+        let server = core.cluster.chunk_server(file, layout, piece.chunk_index);
+        match shares.iter_mut().find(|(known, _)| *known == server) {
+            Some((_, share)) => share.push(*piece),
+            None => shares.push((server, vec![*piece])),
+        }
+    }
+    shares
+}
+
+/// Space for pieces of different chunks.
+pub fn own_writes(
+    core: &Core,
+    file: FileId,
+    layout: &Layout,
+    pieces: &[ChunkRange],
+) -> Result<Vec<ChunkWrite>, Failure> {
+    let reserve = |piece: &ChunkRange| {
+        core.store.reserve_write(file.0, piece.chunk_index, layout.chunk_size, piece.chunk_offset, piece.size)
+    };
+    Ok(pieces.iter().map(reserve).collect::<Result<_, _>>()?)
+}
+
+/// As `own_writes`, after a sync where space rests until one.
+pub async fn own_writes_soon(
+    core: &Core,
+    file: FileId,
+    layout: &Layout,
+    pieces: &[ChunkRange],
+) -> Result<Vec<ChunkWrite>, Failure> {
+    match own_writes(core, file, layout, pieces) {
+        Err(failure) if core.may_gain_room(&failure) => {
+            core.syncs.sync().await?;
+            own_writes(core, file, layout, pieces)
+        }
+        writes => writes,
+    }
+}
+
+/// Puts bytes into the places of a write, which are as many.
+pub fn fill(write: &ChunkWrite, mut bytes: &[u8]) {
+    for place in &write.places {
+        let (part, rest) = bytes.split_at(place.size as usize);
+        place.region.write(place.offset, part);
+        bytes = rest;
+    }
+    assert!(bytes.is_empty(), "the bytes fill the write");
+}
+
+/// A copy of a range of a chunk here.
+pub fn read_bytes(core: &Core, file: FileId, index: u64, offset: u32, size: u32) -> Result<Vec<u8>, Failure> {
+    let read = core.store.read(file.0, index, offset, size)?;
+    let mut bytes = vec![0; size as usize];
+    let mut start = 0;
+    for piece in &read.pieces {
+        let piece_size = match piece {
+            Piece::Zero(size) => *size as usize,
+            Piece::Bytes(span) => {
+                span.region.read(span.offset, &mut bytes[start..start + span.size as usize]);
+                span.size as usize
+            }
+        };
+        start += piece_size;
+    }
+    Ok(bytes)
+}
+
+/// Checks a request of a file's home about chunks here, each named once.
+pub fn check_from_home(
+    core: &Core,
+    caller: &Caller,
+    file: FileId,
+    layout: &Layout,
+    pieces: &[ChunkRange],
+) -> Result<(), Failure> {
+    core.check_layout(layout)?;
+    if core.cluster.home_of(file) != Some(caller.peer.from_server) || caller.peer.from_server == core.index {
+        return Err(Failure::with_text(Status::BadMessage, "only a file's home asks for this, and not itself"));
+    }
+    for piece in pieces {
+        let end = u64::from(piece.chunk_offset) + u64::from(piece.size);
+        if piece.size == 0 || end > u64::from(layout.chunk_size) {
+            return Err(Failure::with_text(Status::BadMessage, "a piece is empty or leaves its chunk"));
+        }
+        if core.cluster.chunk_server(file, layout, piece.chunk_index) != core.index {
+            return Err(Status::WrongServer.into());
+        }
+    }
+    if pieces.windows(2).any(|pair| pair[0].chunk_index >= pair[1].chunk_index) {
+        return Err(Failure::with_text(Status::BadMessage, "the pieces are not in the order of their chunks"));
+    }
+    Ok(())
+}
+
+/// `ReserveChunks`: room for bytes that the home is about to send.
+pub fn reserve_chunks(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+    let ReserveChunksRequest { file, layout, pieces } = ReserveChunksRequest::from_bytes(params)?;
+    check_from_home(core, caller, file, &layout, &pieces.0)?;
+    let (core, deadline) = (core.clone(), caller.deadline);
+    later(async move {
+        let take = || {
+            let mut transaction = core.store.begin();
+            for piece in &pieces.0 {
+                let bytes = piece.chunk_offset..piece.chunk_offset + piece.size;
+                core.store.reserve_pages(file.0, piece.chunk_index, layout.chunk_size, bytes, &mut transaction);
+            }
+            core.commit(transaction, [])
+        };
+        core.announce_until_stands(file, deadline).await?;
+        if let Err(failure) = take() {
+            if !core.may_gain_room(&failure) {
+                return Err(failure);
+            }
+            core.syncs.sync().await?;
+            core.announce_until_stands(file, deadline).await?;
+            take()?;
+        }
+        Ok(Encoded(Empty {}.to_bytes()))
+    })
+}
+
+impl Core {
+    /// Whether a sync may give the room for which something failed: freed space rests until one.
+    pub fn may_gain_room(&self, failure: &Failure) -> bool {
+        failure.status == Status::NoSpace && !self.store.is_volatile()
+    }
+
+    /// Announces a file whose home is elsewhere to it, unless that stands. What is committed before the next await is
+    /// covered (announce, invariant 1).
+    pub async fn announce_until_stands(self: &Rc<Self>, file: FileId, deadline: Nanos) -> Result<(), Failure> {
+        while !self.is_announced(file) {
+            self.start_announce(file)?;
+            self.wait_announce(file, deadline).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether this server has done its part of a change that a file's home numbered, or of a later one.
+    pub fn is_change_done(&self, file: FileId, number: u64) -> bool {
+        self.tables.borrow().changes.get(&file.0).is_some_and(|done| *done >= number)
+    }
+}

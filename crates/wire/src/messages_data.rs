@@ -1,0 +1,99 @@
+//! Parameters of operations on the contents of files beside reading and writing them.
+
+use crate::identity::FileId;
+use crate::layout::{ChunkRange, Layout};
+use crate::message;
+use crate::messages::Pieces;
+
+message! {
+    /// `Append`, to the file's home, with the bytes as body: they are placed at the end of the file, all or none.
+    /// Reply: `ReserveAppendReply`.
+    pub struct AppendRequest {
+        pub file: FileId,
+    }
+}
+
+/// What `AllocateRequest` asks for.
+pub mod allocate_mode {
+    /// Pages for what has none: the first write of each byte finds room. Contents stay.
+    pub const RESERVE: u8 = 0;
+    /// The range reads as zeros; whole pages in it are freed.
+    pub const PUNCH: u8 = 1;
+    /// The range reads as zeros and has pages.
+    pub const ZERO: u8 = 2;
+    /// Nothing but the growth of the file.
+    pub const GROW: u8 = 3;
+}
+
+message! {
+    /// `Allocate`, to each server with chunks in the range; every server does what concerns its own chunks as one change.
+    /// Of chunks that one server has, at most `ALLOCATE_CHUNK_COUNT_MAX` may lie in the range, except for `PUNCH`.
+    /// Reply: `WriteReply`.
+    pub struct AllocateRequest {
+        pub file: FileId,
+        pub layout: Layout,
+        /// Range in the file, in bytes.
+        pub offset: u64,
+        pub size: u64,
+        pub mode: u8,
+        /// To the home only: the file has at least as many bytes as the range's end.
+        pub grow: bool,
+    }
+}
+
+message! {
+    /// `Seek`, to all servers that may have chunks of the file from `offset` on.
+    pub struct SeekRequest {
+        pub file: FileId,
+        pub layout: Layout,
+        pub offset: u64,
+        /// Whether a hole is looked for, else data.
+        pub hole: bool,
+    }
+}
+
+message! {
+    /// Reply of `Seek`.
+    pub struct SeekReply {
+        /// The first byte of that kind in this server's chunks, as an offset in the file; `None` when there is none. Beyond
+        /// the file's end all is hole.
+        pub found: Option<u64>,
+        /// False when the look was given up at `found`: there is none before, and it goes on there.
+        pub exact: bool,
+    }
+}
+
+message! {
+    /// `CopyRange`, to the server of the target's chunk, which fetches the bytes from that of the source's. Reply:
+    /// `WriteReply`.
+    pub struct CopyRangeRequest {
+        pub source: FileId,
+        pub source_layout: Layout,
+        /// At most `COPY_SIZE_MAX` bytes within one chunk.
+        pub from: ChunkRange,
+        pub target: FileId,
+        pub target_layout: Layout,
+        /// As many bytes, within one chunk.
+        pub to: ChunkRange,
+    }
+}
+
+message! {
+    /// `ReserveChunks`: the home is about to send bytes of an append, and asks for room. Idempotent.
+    pub struct ReserveChunksRequest {
+        pub file: FileId,
+        pub layout: Layout,
+        pub pieces: Pieces,
+    }
+}
+
+message! {
+    /// `WriteChunks`, with the bytes of all pieces as body: a part of a change that the home has decided. A number is done
+    /// once, and none after a higher one of the same file. Reply: `Empty`.
+    pub struct WriteChunksRequest {
+        pub file: FileId,
+        pub layout: Layout,
+        pub number: u64,
+        pub pieces: Pieces,
+    }
+}
