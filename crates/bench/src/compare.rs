@@ -64,11 +64,13 @@ struct Leader<'a> {
 }
 
 impl Leader<'_> {
-    /// All benches in turns: A B A B ..., so that both targets see the same neighbours and the same memory.
+    /// All benches in turns: A B A B ..., so that both targets, and all benches, see the same neighbours and the same memory.
     fn measure(&self, targets: &[TargetName]) -> Result<(), Stop> {
         let mut records = Vec::new();
-        for bench in &self.options.benches {
-            for _ in 0..self.options.repeat {
+        for _ in 0..self.options.repeat {
+            for bench in &self.options.benches {
+                // Bare sockets are no target's; their figures stand in the first one's column.
+                let targets = if *bench == Bench::Exchange { &targets[..1] } else { targets };
                 for target in targets {
                     if let Some(signal) = self.signals.take_interruption() {
                         return Err(Stop::Interrupted(signal));
@@ -99,7 +101,11 @@ impl Leader<'_> {
     fn run(&self, options: &Options, bench: Bench, target: &TargetName) -> Result<Vec<Record>, Stop> {
         let cluster = self.cluster.as_ref().filter(|_| *target == TargetName::Tabane);
         let place = Place { target, cluster: cluster.map(|c| c.path.as_path()), directory: &self.directory };
-        let phases = run_group(options, bench, &place, &self.signals)?;
+        let mut group = options.clone();
+        if bench == Bench::Exchange {
+            group.set_procs(options.procs + options.servers);
+        }
+        let phases = run_group(&group, bench, &place, &self.signals)?;
         let record = |(phase, measured)| Record {
             bench,
             phase,
@@ -109,7 +115,7 @@ impl Leader<'_> {
             transport: cluster.map_or("none".to_string(), |cluster| cluster.transport.clone()),
             measured,
             // A ping has no contents to check. A search that met or found anything but what was made is an error in any case.
-            verified: bench == Bench::Find || (options.verify && bench != Bench::Ping),
+            verified: bench == Bench::Find || (options.verify && !matches!(bench, Bench::Ping | Bench::Exchange)),
         };
         Ok(bench.phases().iter().copied().zip(phases).map(record).collect())
     }

@@ -141,6 +141,15 @@ impl<'a> Group<'a> {
         self.barrier()
     }
 
+    /// Takes part in a phase of others without being measured.
+    pub fn attend(&self, index: usize, body: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+        self.barrier()?;
+        body()?;
+        // Later than every start and earlier than every end.
+        self.board.store(phase_word(self.procs, index, self.rank), Nanos::MAX);
+        self.barrier()
+    }
+
     /// Tells the others how many items this rank made; they see it after the next barrier.
     pub fn note_made(&self, count: u64) {
         self.board.store(self.made_word(self.rank), count);

@@ -12,6 +12,7 @@ mod report;
 mod target;
 mod target_posix;
 mod target_tabane;
+mod workload_exchange;
 mod workload_find;
 mod workload_ior;
 mod workload_mdtest;

@@ -83,8 +83,9 @@ Benches:
   mdtest-hard  files of 3,901 bytes in one shared directory: create, stat, read, remove
   find         search what mdtest made by name, size and age
   ping         round trips to each server (--target tabane only)
+  exchange     messages of a stat's size over bare sockets, without Tabane: the most that round trips over TCP allow
   names        very many empty files and directories, which are left there
-  all          all of them but ping and names
+  all          all of them but ping, exchange and names
 
 Example: tabane-bench --procs 2 --servers 2 --compare posix:/dev/shm --repeat 3 ior-easy mdtest-easy
 A cluster is started and taken down again unless TABANE_CLUSTER names one.
@@ -101,6 +102,7 @@ pub enum Bench {
     MdtestHard,
     Find,
     Ping,
+    Exchange,
     Names,
     /// Internal: removes what an interrupted run left.
     Clean,
@@ -113,13 +115,14 @@ pub enum Unit {
     Operations,
 }
 
-const EVERY_BENCH: [(Bench, &str); 8] = [
+const EVERY_BENCH: [(Bench, &str); 9] = [
     (Bench::IorEasy, "ior-easy"),
     (Bench::IorHard, "ior-hard"),
     (Bench::MdtestEasy, "mdtest-easy"),
     (Bench::MdtestHard, "mdtest-hard"),
     (Bench::Find, "find"),
     (Bench::Ping, "ping"),
+    (Bench::Exchange, "exchange"),
     (Bench::Names, "names"),
     (Bench::Clean, "clean"),
 ];
@@ -136,6 +139,7 @@ impl Bench {
             Bench::MdtestEasy | Bench::MdtestHard => &["create", "stat", "read", "remove"],
             Bench::Find => &["find"],
             Bench::Ping => &["ping"],
+            Bench::Exchange => &["exchange"],
             Bench::Names => &["files", "directories"],
             Bench::Clean => &[],
         }

@@ -38,6 +38,7 @@ pub use scratch::scratch;
 pub use service::{Disconnected, Incoming, Peer, ServeOptions, ServerHandle, Service, serve};
 pub use shared::Shared;
 pub use stream::{Listener, Stream};
+pub use system::tune as tune_connection;
 
 /// Nanoseconds: a duration, or a point of monotonic time.
 pub type Nanos = u64;

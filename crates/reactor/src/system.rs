@@ -259,7 +259,7 @@ const LOCAL_BUFFER_SIZE: i32 = 1 << 20;
 
 /// Sets what all connections want: no delay, and between processes of one machine no model of a network. There, BBR takes
 /// scheduling delays for a slow path and halves the throughput; Reno is always there and always allowed.
-fn tune(descriptor: &OwnedFd, peer: SocketAddr) -> io::Result<()> {
+pub fn tune(descriptor: &OwnedFd, peer: SocketAddr) -> io::Result<()> {
     set_option(descriptor, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
     if address_of(descriptor, libc::getsockname)?.ip() == peer.ip() {
         set_option(descriptor, libc::SOL_SOCKET, libc::SO_RCVBUF, LOCAL_BUFFER_SIZE)?;
