@@ -5,9 +5,11 @@ use crate::error::{Error, Result};
 use crate::file::{File, OpenHow};
 use crate::filesystem::FileSystem;
 use crate::inodes::{AttributeChanges, Timestamp};
+use crate::listing::DirectoryListing;
 use crate::locks::Locker;
 use crate::options::{Options, load_cluster, take_variables};
 use crate::ranges::Allocation;
+use crate::servers::Actor;
 use reactor::{Reactor, Shared};
 use std::io::{IoSlice, IoSliceMut};
 use std::path::Path;
@@ -24,6 +26,8 @@ use wire::{Attributes, Cluster, FileId, Status};
 pub struct Client {
     shared: Arc<Shared<FileSystem>>,
     cluster: Arc<Cluster>,
+    /// Who is acted for, when that is not the client's own user.
+    actor: Option<Arc<Actor>>,
 }
 
 impl Client {
@@ -36,7 +40,7 @@ impl Client {
             FileSystem::with_umask(reactor, Rc::new((*template).clone()), options.clone(), umask.clone())
         });
         let shared = shared.map_err(|error| Error::new(Status::Io, format!("event loop of the client: {error}")))?;
-        Ok(Client { shared: Arc::new(shared), cluster })
+        Ok(Client { shared: Arc::new(shared), cluster, actor: None })
     }
 
     /// A client of the cluster whose run directory or cluster file `TABANE_CLUSTER` names, with the options of this
@@ -53,7 +57,14 @@ impl Client {
 
     /// Runs an async piece of work on the client's file system and waits for it.
     pub fn run<R: Send>(&self, work: impl AsyncFnOnce(&Reactor, &FileSystem) -> R + Send) -> R {
-        self.shared.run(work)
+        let Some(actor) = &self.actor else { return self.shared.run(work) };
+        self.shared
+            .run(async |reactor, file_system: &FileSystem| work(reactor, &file_system.acting(actor.clone())).await)
+    }
+
+    /// See `FileSystem::acting_as`.
+    pub fn acting_as(&self, user: Credentials, umask: u32) -> Client {
+        Client { actor: Some(Arc::new(Actor { user, umask: umask & 0o777 })), ..self.clone() }
     }
 
     pub fn cluster(&self) -> &Cluster {
@@ -101,7 +112,7 @@ macro_rules! blocking {
             $(
                 $(#[$meta])*
                 pub fn $name(&self, $($argument: $type),*) -> $result {
-                    self.shared.run(async |_, file_system: &FileSystem| file_system.$name($($argument),*).await)
+                    self.run(async |_, file_system: &FileSystem| file_system.$name($($argument),*).await)
                 }
             )*
         }
@@ -219,6 +230,44 @@ blocking! {
     fn next_page(stream: &mut DirectoryStream) -> Result<Vec<DirectoryEntry>>;
     /// See `FileSystem::complete_entries`.
     fn complete_entries(entries: &mut [DirectoryEntry]) -> Result<()>;
+    /// See `FileSystem::lookup_at`.
+    fn lookup_at(parent: FileId, name: &[u8]) -> Result<Attributes>;
+    /// See `FileSystem::open_at`.
+    fn open_at(parent: FileId, name: &[u8], how: &OpenHow) -> Result<(File, Attributes)>;
+    /// See `FileSystem::open_id`.
+    fn open_id(file: FileId, how: &OpenHow, access: u8) -> Result<(File, Attributes)>;
+    /// See `FileSystem::open_temporary_at`.
+    fn open_temporary_at(parent: FileId, how: &OpenHow) -> Result<(File, Attributes)>;
+    /// See `FileSystem::mkdir_at`.
+    fn mkdir_at(parent: FileId, name: &[u8], mode: u32) -> Result<Attributes>;
+    /// See `FileSystem::symlink_at`.
+    fn symlink_at(link: &[u8], parent: FileId, name: &[u8]) -> Result<Attributes>;
+    /// See `FileSystem::link_id`.
+    fn link_id(file: FileId, parent: FileId, name: &[u8]) -> Result<()>;
+    /// See `FileSystem::unlink_at`.
+    fn unlink_at(parent: FileId, name: &[u8]) -> Result<()>;
+    /// See `FileSystem::rmdir_at`.
+    fn rmdir_at(parent: FileId, name: &[u8]) -> Result<()>;
+    /// See `FileSystem::rename_at`.
+    fn rename_at(from_parent: FileId, from: &[u8], to_parent: FileId, to: &[u8], flags: u32) -> Result<()>;
+    /// See `FileSystem::set_attributes_id`.
+    fn set_attributes_id(id: FileId, changes: &AttributeChanges) -> Result<Attributes>;
+    /// See `FileSystem::readlink_id`.
+    fn readlink_id(id: FileId) -> Result<Vec<u8>>;
+    /// See `FileSystem::access_id`.
+    fn access_id(id: FileId, wanted: u8) -> Result<()>;
+    /// See `FileSystem::get_extended_id`.
+    fn get_extended_id(id: FileId, name: &[u8]) -> Result<Vec<u8>>;
+    /// See `FileSystem::set_extended_id`.
+    fn set_extended_id(id: FileId, name: &[u8], value: &[u8], flags: u32) -> Result<()>;
+    /// See `FileSystem::list_extended_id`.
+    fn list_extended_id(id: FileId) -> Result<Vec<u8>>;
+    /// See `FileSystem::remove_extended_id`.
+    fn remove_extended_id(id: FileId, name: &[u8]) -> Result<()>;
+    /// See `FileSystem::open_directory_id`.
+    fn open_directory_id(directory: FileId, with_attributes: bool) -> Result<DirectoryListing>;
+    /// See `FileSystem::entries_from`.
+    fn entries_from(listing: &mut DirectoryListing, position: u64, count_max: usize) -> Result<Vec<DirectoryEntry>>;
     /// See `FileSystem::stat_file_system`.
     fn stat_file_system() -> Result<Vec<FileSystemReply>>;
     /// See `FileSystem::stat_server`.
@@ -234,17 +283,17 @@ blocking! {
 impl Client {
     /// On whose behalf it acts.
     pub fn user(&self) -> Credentials {
-        self.shared.run(async |_, file_system: &FileSystem| file_system.options().user.clone())
+        self.run(async |_, file_system: &FileSystem| file_system.user().clone())
     }
 
     /// See `FileSystem::set_umask`.
     pub fn set_umask(&self, umask: u32) -> u32 {
-        self.shared.run(async |_, file_system: &FileSystem| file_system.set_umask(umask))
+        self.run(async |_, file_system: &FileSystem| file_system.set_umask(umask))
     }
 
     /// See `FileSystem::round_trips`.
     pub fn round_trips(&self) -> u64 {
-        self.shared.run(async |_, file_system: &FileSystem| file_system.round_trips())
+        self.run(async |_, file_system: &FileSystem| file_system.round_trips())
     }
 }
 

@@ -1,4 +1,5 @@
-//! The directory cache: canonical path -> directory, bounded, with the ancestors that requests carry.
+//! The directory cache: canonical path -> directory, bounded, with the ancestors that requests carry; and directories by
+//! their ids, for callers who have no paths.
 //!
 //! Invariants
 //! 1. Only real directories are kept, under paths without symbolic links: a link can change without notice, while a
@@ -6,6 +7,8 @@
 //! 2. A directory is never kept after one of its ancestors, by id, was forgotten.
 //! 3. The root is not in the tables; it never goes away. Who may use it may be known, and turn out wrong, also while the
 //!    tables are empty.
+//! 4. A directory that is known by its id alone is in no path: it has neither ancestors nor parent, nothing is kept beneath
+//!    it, and only who may use it can turn out wrong.
 
 use crate::rights::Rights;
 use std::cell::Cell;
@@ -23,7 +26,7 @@ pub(crate) struct Directory {
     pub path: Vec<u8>,
     /// Nearest first, without the directory itself.
     pub ancestors: Ancestors,
-    /// `None` for the root.
+    /// `None` for the root, and for a directory that is known by its id alone.
     pub parent: Option<Rc<Directory>>,
     /// Who may use it, as last seen.
     pub rights: Cell<Option<Rights>>,
@@ -41,6 +44,16 @@ impl Directory {
     fn new(id: FileId, path: Vec<u8>, ancestors: Ancestors, parent: Option<Rc<Directory>>) -> Directory {
         let (rights, searchable_in, known) = (Cell::new(None), Cell::new(0), Cell::new(0));
         Directory { id, path, ancestors, parent, rights, searchable_in, known }
+    }
+
+    /// A directory of which only the id is known.
+    fn by_id(id: FileId) -> Rc<Directory> {
+        Rc::new(Directory::new(id, Vec::new(), Ancestors::default(), None))
+    }
+
+    /// Whether its path is known.
+    pub(crate) fn has_path(&self) -> bool {
+        self.parent.is_some() || self.id == FileId::ROOT
     }
 
     /// The directory `name` with the given id, within this one.
@@ -102,12 +115,25 @@ impl Directory {
     }
 }
 
+impl std::fmt::Display for Directory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.has_path() {
+            true => write!(f, "/{}", String::from_utf8_lossy(&self.path)),
+            false => write!(f, "{}", self.id),
+        }
+    }
+}
+
 /// Table slot, reference counts and allocator overhead of one entry, roughly, in bytes.
 const ENTRY_OVERHEAD: usize = 256;
 /// Bytes that one of the two generations may take.
 const GENERATION_WEIGHT_MAX: usize = 8 << 20;
 
+/// Directories by their ids that one of the two generations may have.
+const BY_ID_COUNT_MAX: usize = 16 << 10;
+
 type Table = HashMap<Vec<u8>, Rc<Directory>>;
+type IdTable = HashMap<FileId, Rc<Directory>>;
 
 /// Two generations approximate "least recently used": what is used moves to the young one; when that is full the old
 /// one is dropped and the young one becomes it.
@@ -117,6 +143,8 @@ pub(crate) struct DirectoryCache {
     old: Table,
     young_weight: usize,
     weight_max: usize,
+    young_by_id: IdTable,
+    old_by_id: IdTable,
     /// Rises whenever rights that were seen count no more.
     rights_epoch: u64,
 }
@@ -133,6 +161,8 @@ impl DirectoryCache {
             old: Table::new(),
             young_weight: 0,
             weight_max,
+            young_by_id: IdTable::new(),
+            old_by_id: IdTable::new(),
             rights_epoch: 1,
         }
     }
@@ -152,6 +182,22 @@ impl DirectoryCache {
         let directory = self.old.remove(path)?;
         self.insert(directory.clone());
         Some(directory)
+    }
+
+    /// A directory by its id alone; who may use it is known if it was asked before.
+    pub(crate) fn by_id(&mut self, id: FileId) -> Rc<Directory> {
+        if id == FileId::ROOT {
+            return self.root.clone();
+        }
+        if let Some(directory) = self.young_by_id.get(&id) {
+            return directory.clone();
+        }
+        let directory = self.old_by_id.remove(&id).unwrap_or_else(|| Directory::by_id(id));
+        if self.young_by_id.len() >= BY_ID_COUNT_MAX {
+            self.old_by_id = std::mem::take(&mut self.young_by_id);
+        }
+        self.young_by_id.insert(id, directory.clone());
+        directory
     }
 
     pub(crate) fn insert(&mut self, directory: Rc<Directory>) {
@@ -191,6 +237,8 @@ impl DirectoryCache {
     pub(crate) fn forget(&mut self, id: FileId) {
         self.rights_epoch += 1;
         self.root.lies_in(id);
+        let by_id = self.young_by_id.remove(&id).or_else(|| self.old_by_id.remove(&id));
+        by_id.inspect(|directory| directory.rights.set(None));
         let mut dropped = 0;
         self.young.retain(|_, directory| {
             let keep = !directory.lies_in(id);
@@ -204,15 +252,19 @@ impl DirectoryCache {
     pub(crate) fn forget_all(&mut self) {
         self.rights_epoch += 1;
         self.root.rights.set(None);
-        self.young.values().chain(self.old.values()).for_each(|directory| directory.rights.set(None));
+        let by_id = self.young_by_id.values().chain(self.old_by_id.values());
+        self.young.values().chain(self.old.values()).chain(by_id).for_each(|directory| directory.rights.set(None));
         self.young.clear();
         self.old.clear();
+        self.young_by_id.clear();
+        self.old_by_id.clear();
         self.young_weight = 0;
     }
 
     /// Whether nothing is known that a tree change could make wrong (invariant 3).
     pub(crate) fn is_empty(&self) -> bool {
-        self.young.is_empty() && self.old.is_empty() && self.root.rights.get().is_none()
+        let by_id = self.young_by_id.is_empty() && self.old_by_id.is_empty();
+        by_id && self.young.is_empty() && self.old.is_empty() && self.root.rights.get().is_none()
     }
 
     #[cfg(test)]

@@ -196,7 +196,7 @@ impl Servers {
 
     async fn write_share(&self, file: &File, share: Share<IoSlice<'_>>) -> Attempt<()> {
         let params = data_request(file, share.pieces);
-        let call = Call { operation: Operation::Write, params, body: &share.slices, place: Vec::new(), deadline: None };
+        let call = Call { body: &share.slices, ..Call::encoded(Operation::Write, params) };
         self.send(share.server, call).await.map(|_| ())
     }
 
@@ -272,7 +272,7 @@ impl Servers {
     async fn read_share(&self, file: &File, share: Share<IoSliceMut<'_>>) -> Attempt<ShareRead> {
         let operation = Operation::Read;
         let params = data_request(file, share.pieces.clone());
-        let call = Call { operation, params, body: &[], place: share.slices, deadline: None };
+        let call = Call { place: share.slices, ..Call::encoded(operation, params) };
         let reply = self.send(share.server, call).await?;
         let received = reply.body_size;
         let reply = ReadReply::from_bytes(&reply.params)

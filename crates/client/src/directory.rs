@@ -37,11 +37,12 @@ pub struct DirectoryEntry {
     pub next_cursor: u64,
 }
 
+/// How far the share of one server was listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Share {
-    server: u32,
-    cursor: u64,
-    end: bool,
+pub(crate) struct Share {
+    pub server: u32,
+    pub cursor: u64,
+    pub end: bool,
 }
 
 /// A listing under way. It holds no connection: dropping it needs no message.
@@ -165,7 +166,7 @@ impl FileSystem {
         let open = stream.shares.iter().filter(|share| !share.end);
         let (directory, with_attributes) = (stream.directory, stream.with_attributes);
         let place = (directory, &stream.ancestors, stream.known);
-        let pages = join_all(open.map(|share| self.servers.list(place, *share, with_attributes))).await;
+        let pages = join_all(open.map(|share| self.servers.list(place, *share, with_attributes, PAGE_SIZE))).await;
         let pages = pages.into_iter().collect::<Attempt<Vec<_>>>()?;
         // The listing has begun, and goes on wherever the directory is moved to.
         (stream.ancestors, stream.known) = (Ancestors::default(), KNOWN_UNCHECKED);
@@ -207,7 +208,7 @@ impl FileSystem {
     pub async fn directory(&self, path: &[u8]) -> Result<FileId> {
         let cached = self.servers.cache.borrow_mut().get(path.strip_prefix(b"/").unwrap_or(path));
         // Others than root find out on the way what they may not search.
-        let free = self.servers.options.user.is_root();
+        let free = self.servers.user().is_root();
         if let Some(directory) = cached.filter(|_| free && !path.is_empty()) {
             return Ok(directory.id);
         }
@@ -222,7 +223,7 @@ impl FileSystem {
                 Step::Done(directory) => directory,
                 Step::Follow(link) => return Ok(Step::Follow(link)),
             };
-            if !self.servers.options.user.is_root() {
+            if !self.servers.user().is_root() {
                 self.servers.permit(&directory, access::READ).await?;
             }
             Ok(Step::Done(directory))
@@ -231,23 +232,24 @@ impl FileSystem {
     }
 }
 
-fn goes_away(trouble: &Trouble) -> bool {
+pub(crate) fn goes_away(trouble: &Trouble) -> bool {
     matches!(trouble.status(), Status::StaleDirectory | Status::NotFound | Status::StaleFile)
 }
 
 impl Servers {
     /// One page of one server's share.
-    async fn list(
+    pub(crate) async fn list(
         &self,
         (directory, ancestors, known): (FileId, &Ancestors, u64),
         share: Share,
         with_attributes: bool,
+        size_max: u32,
     ) -> Attempt<(Share, Vec<DirectoryEntry>)> {
         let operation = Operation::ReadDirectory;
         let request = ReadDirectoryRequest {
             directory,
             cursor: share.cursor,
-            size_max: PAGE_SIZE,
+            size_max,
             with_attributes,
             ancestors: ancestors.clone(),
             known,

@@ -74,6 +74,30 @@ impl FileSystem {
         self.on_file(file, &Act::Remove(name)).await.map(drop)
     }
 
+    /// As `get_extended`, of what has an id.
+    pub async fn get_extended_id(&self, id: FileId, name: &[u8]) -> Result<Vec<u8>> {
+        self.on_id(id, &Act::Get(name)).await
+    }
+
+    /// As `set_extended`, of what has an id.
+    pub async fn set_extended_id(&self, id: FileId, name: &[u8], value: &[u8], flags: u32) -> Result<()> {
+        self.on_id(id, &Act::Set(name, value, flags)).await.map(drop)
+    }
+
+    /// As `list_extended`, of what has an id.
+    pub async fn list_extended_id(&self, id: FileId) -> Result<Vec<u8>> {
+        self.on_id(id, &Act::List).await
+    }
+
+    /// As `remove_extended`, of what has an id.
+    pub async fn remove_extended_id(&self, id: FileId, name: &[u8]) -> Result<()> {
+        self.on_id(id, &Act::Remove(name)).await.map(drop)
+    }
+
+    async fn on_id(&self, id: FileId, act: &Act<'_>) -> Result<Vec<u8>> {
+        self.servers.act(id, act).await.map_err(|trouble| trouble.about_file(id))
+    }
+
     async fn on_inode(&self, path: &[u8], follow: bool, act: &Act<'_>) -> Result<Vec<u8>> {
         let on_target = async |target: &Target| match inspect_id(&self.servers, target, follow).await? {
             Step::Done((id, _)) => self.servers.act(id, act).await.map(Step::Done),
@@ -83,7 +107,7 @@ impl FileSystem {
     }
 
     async fn on_file(&self, file: &File, act: &Act<'_>) -> Result<Vec<u8>> {
-        self.servers.act(file.id, act).await.map_err(|trouble| trouble.about_file(file.id))
+        self.on_id(file.id, act).await
     }
 }
 

@@ -5,11 +5,12 @@ use crate::error::{Error, Result, Trouble};
 use crate::file::File;
 use crate::join::join_all;
 use crate::options::Options;
-use crate::servers::Servers;
+use crate::servers::{Actor, Servers};
 use reactor::{Class, Reactor};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use wire::credentials::Credentials;
 use wire::messages::{Empty, FileSystemReply, StatisticsRequest};
 use wire::{Cluster, Decode, Operation, Status};
 
@@ -37,6 +38,21 @@ impl FileSystem {
         umask: Arc<AtomicU32>,
     ) -> FileSystem {
         FileSystem { servers: Servers::new(reactor, cluster, options, umask) }
+    }
+
+    /// The same file system on behalf of another user: with one session, one connection to each server, and files, locks and
+    /// directories that are shared. For programs that serve many users. `umask` takes the place of the client's.
+    pub fn acting_as(&self, user: Credentials, umask: u32) -> FileSystem {
+        self.acting(Arc::new(Actor { user, umask: umask & 0o777 }))
+    }
+
+    pub(crate) fn acting(&self, actor: Arc<Actor>) -> FileSystem {
+        FileSystem { servers: self.servers.acting_as(actor) }
+    }
+
+    /// On whose behalf it acts.
+    pub fn user(&self) -> &Credentials {
+        self.servers.user()
     }
 
     /// Sets the permission bits that new files and directories do not get, and returns what they were before.

@@ -34,6 +34,8 @@ pub struct AttributeChanges {
     pub gid: Option<u32>,
     pub atime: Timestamp,
     pub mtime: Timestamp,
+    /// Bytes that a file is cut or extended to, before anything else changes.
+    pub size: Option<u64>,
 }
 
 impl AttributeChanges {
@@ -78,7 +80,7 @@ impl FileSystem {
     /// what a path leads to: `AccessDenied`, `NotFound` and others. `None` is the client's own user; programs that act for
     /// others ask for these (access(2) asks for the real user).
     pub async fn access(&self, path: &[u8], wanted: u8, user: Option<&Credentials>) -> Result<()> {
-        let user = user.unwrap_or(&self.servers.options.user);
+        let user = user.unwrap_or(self.servers.user());
         let look = async |target: &Target| {
             let attributes = match inspect(&self.servers, target, Operation::Lookup, true).await? {
                 Step::Done(attributes) => attributes,
@@ -112,8 +114,7 @@ impl FileSystem {
                 Step::Done((id, _)) => id,
                 Step::Follow(link) => return Ok(Step::Follow(link)),
             };
-            let request = changes.request(id);
-            let attributes = ask_home(&self.servers, id, Operation::SetAttributes, &request).await?;
+            let attributes = self.servers.change(id, changes, true).await?;
             match target {
                 Target::Itself(directory) => {
                     self.servers.cache.borrow_mut().note_rights(directory, Rights::of(&attributes));
@@ -131,10 +132,8 @@ impl FileSystem {
     /// Changes attributes of an open file.
     pub async fn set_file_attributes(&self, file: &File, changes: &AttributeChanges) -> Result<Attributes> {
         self.servers.adopt(file).await;
-        let request = changes.request(file.id);
-        ask_home(&self.servers, file.id, Operation::SetAttributes, &request)
-            .await
-            .map_err(|trouble| trouble.about_file(file.id))
+        let check_size = !file.write;
+        self.servers.change(file.id, changes, check_size).await.map_err(|trouble| trouble.about_file(file.id))
     }
 
     /// Sets the permission bits.
@@ -187,6 +186,20 @@ impl Servers {
     pub(crate) async fn stat_id(&self, id: FileId) -> Attempt<Attributes> {
         ask_home(self, id, Operation::StatId, &FileRequest { file: id }).await
     }
+
+    /// Changes an inode; its size first, for which the right to write is asked for with `check_size`.
+    pub(crate) async fn change(&self, id: FileId, changes: &AttributeChanges, check_size: bool) -> Attempt<Attributes> {
+        let mut request = changes.request(id);
+        if let Some(size) = changes.size {
+            let attributes = truncate_id(self, id, size, check_size).await?;
+            // A change of the size sets this time already, which takes no ownership.
+            request.mask &= !set_mask::MTIME_NOW;
+            if request.mask == 0 {
+                return Ok(attributes);
+            }
+        }
+        ask_home(self, id, Operation::SetAttributes, &request).await
+    }
 }
 
 /// A request about an inode to its home, answered with its attributes.
@@ -205,7 +218,12 @@ async fn truncate_id(servers: &Servers, id: FileId, size: u64, check: bool) -> A
 }
 
 /// `Stat` or `Lookup` of a target, with the rules for symbolic links and trailing slashes.
-async fn inspect(servers: &Servers, target: &Target, operation: Operation, follow: bool) -> Attempt<Step<Attributes>> {
+pub(crate) async fn inspect(
+    servers: &Servers,
+    target: &Target,
+    operation: Operation,
+    follow: bool,
+) -> Attempt<Step<Attributes>> {
     let entry = match target {
         Target::Itself(directory) => return servers.stat_directory(directory).await.map(Step::Done),
         Target::Entry(entry) => entry,

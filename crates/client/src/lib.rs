@@ -8,6 +8,7 @@
 //! [`FileSystem`] is single-threaded and belongs to one reactor; [`Client`] lets all threads of a process share one.
 //! [`descriptors`] is what the C interfaces have in common.
 
+mod at;
 mod blocking;
 mod cache;
 pub mod check;
@@ -20,6 +21,7 @@ mod file;
 mod filesystem;
 mod inodes;
 mod join;
+mod listing;
 mod locks;
 mod names;
 mod open_files;
@@ -39,6 +41,7 @@ pub use error::{Error, Result};
 pub use file::{File, OpenHow};
 pub use filesystem::{FileSystem, total};
 pub use inodes::{AttributeChanges, Timestamp};
+pub use listing::{DirectoryListing, POSITION_RESERVED};
 pub use locks::{Locker, lock_range};
 pub use options::{CLUSTER_FILE_NAME, OptionRow, Options, TABLE, load_cluster, take_variables};
 pub use ranges::Allocation;

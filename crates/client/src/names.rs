@@ -29,9 +29,7 @@ impl FileSystem {
         if how.temporary {
             return self.open_temporary(path, how).await;
         }
-        let read = if how.read { access::READ } else { 0 };
-        let write = if how.write || how.truncate { access::WRITE } else { 0 };
-        self.open_checking(path, how, read | write).await
+        self.open_checking(path, how, how.access()).await
     }
 
     /// Opens like `open`, without a check of the file's permission bits.
@@ -62,8 +60,7 @@ impl FileSystem {
 
     /// Makes a directory. `mode` is taken before the umask. Errors: `Exists`, `NotFound` and others.
     pub async fn mkdir(&self, path: &[u8], mode: u32) -> Result<Attributes> {
-        // As Linux does: only the directory that it is made in gives it the setgid bit.
-        let mode = mode & (MODE_BITS & !0o6000) & !self.servers.umask();
+        let mode = directory_mode(&self.servers, mode);
         self.servers.on_path(path, async |target| make_directory(&self.servers, target, mode).await).await
     }
 
@@ -115,13 +112,7 @@ impl FileSystem {
     ///
     /// Errors: `Exists`; `NotFound` for an empty target, `NameTooLong` from 4,096 bytes on, `Invalid` for a NUL in it.
     pub async fn symlink(&self, link: &[u8], path: &[u8]) -> Result<Attributes> {
-        let checked = match link.len() {
-            0 => Err(Status::NotFound),
-            1..PATH_SIZE_MAX if link.contains(&0) => Err(Status::Invalid),
-            1..PATH_SIZE_MAX => Ok(()),
-            _ => Err(Status::NameTooLong),
-        };
-        checked.map_err(|status| Trouble::Local(status, format!("target of the link: {status}")).about(path))?;
+        check_link_target(link).map_err(|trouble| trouble.about(path))?;
         self.servers.on_path(path, async |target| make_symlink(&self.servers, target, link).await).await
     }
 
@@ -140,7 +131,24 @@ impl FileSystem {
     }
 }
 
-async fn open_target(
+/// The permission bits of a directory that is made with `mode`. As Linux does: only the directory that it is made in gives
+/// it the setgid bit.
+pub(crate) fn directory_mode(servers: &Servers, mode: u32) -> u32 {
+    mode & (MODE_BITS & !0o6000) & !servers.umask()
+}
+
+/// Whether a symbolic link may lead to this.
+pub(crate) fn check_link_target(link: &[u8]) -> Attempt<()> {
+    let status = match link.len() {
+        0 => Status::NotFound,
+        1..PATH_SIZE_MAX if link.contains(&0) => Status::Invalid,
+        1..PATH_SIZE_MAX => return Ok(()),
+        _ => Status::NameTooLong,
+    };
+    Err(Trouble::Local(status, format!("target of the link: {status}")))
+}
+
+pub(crate) async fn open_target(
     servers: &Servers,
     target: &Target,
     how: &OpenHow,
@@ -251,7 +259,7 @@ async fn ask_to_open(
     Ok(reply.attributes)
 }
 
-async fn make_directory(servers: &Servers, target: &Target, mode: u32) -> Attempt<Step<Attributes>> {
+pub(crate) async fn make_directory(servers: &Servers, target: &Target, mode: u32) -> Attempt<Step<Attributes>> {
     let Target::Entry(entry) = target else { return Err(Trouble::local(Status::Exists)) };
     servers.permit_change(entry, Wanted::Absent).await?;
     let group = servers.inherited_group(&entry.parent).await?;
@@ -262,7 +270,7 @@ async fn make_directory(servers: &Servers, target: &Target, mode: u32) -> Attemp
     Ok(Step::Done(attributes))
 }
 
-async fn make_symlink(servers: &Servers, target: &Target, link: &[u8]) -> Attempt<Step<Attributes>> {
+pub(crate) async fn make_symlink(servers: &Servers, target: &Target, link: &[u8]) -> Attempt<Step<Attributes>> {
     let Target::Entry(entry) = target else { return Err(Trouble::local(Status::Exists)) };
     if entry.must_be_directory {
         return Err(Trouble::local(Status::NotFound));
@@ -285,18 +293,20 @@ async fn ask_to_make(
     Ok(reply.map_err(|malformed| Trouble::malformed(operation, server, malformed))?.attributes)
 }
 
-async fn remove_directory(servers: &Servers, target: &Target) -> Attempt<Step<()>> {
+pub(crate) async fn remove_directory(servers: &Servers, target: &Target) -> Attempt<Step<()>> {
     let entry = match target {
         Target::Itself(directory) if directory.parent.is_none() => return Err(Trouble::local(Status::Busy)),
         Target::Itself(_) => return Err(Trouble::Local(Status::Invalid, "the path ends in . or ..".to_owned())),
         Target::Entry(entry) => entry,
     };
     ask_to_remove(servers, entry, Operation::RemoveDirectory).await?;
-    servers.cache.borrow_mut().forget_path(&entry.parent.child_path(&entry.name));
+    if entry.parent.has_path() {
+        servers.cache.borrow_mut().forget_path(&entry.parent.child_path(&entry.name));
+    }
     Ok(Step::Done(()))
 }
 
-async fn unlink(servers: &Servers, target: &Target) -> Attempt<Step<()>> {
+pub(crate) async fn unlink(servers: &Servers, target: &Target) -> Attempt<Step<()>> {
     let Target::Entry(entry) = target else { return Err(Trouble::local(Status::IsDirectory)) };
     if entry.must_be_directory {
         // Never right, but POSIX wants to know which way it is wrong.
@@ -359,11 +369,20 @@ async fn rename(servers: &Servers, source: &Target, to: &[u8], flags: u32) -> At
             return Err(Trouble::local(Status::NotDirectory));
         }
     }
+    rename_entry(servers, source, &target, flags).await.map(Step::Done)
+}
+
+pub(crate) async fn rename_entry(
+    servers: &Servers,
+    source: &EntryTarget,
+    target: &EntryTarget,
+    flags: u32,
+) -> Attempt<()> {
     servers.note_removal(servers.cluster.dentry_server(source.parent.id, &source.name)).await;
-    ask_to_rename(servers, source, &target, flags).await?;
+    ask_to_rename(servers, source, target, flags).await?;
     servers.forget_entry(source);
-    servers.forget_entry(&target);
-    Ok(Step::Done(()))
+    servers.forget_entry(target);
+    Ok(())
 }
 
 async fn ask_to_rename(servers: &Servers, source: &EntryTarget, target: &EntryTarget, flags: u32) -> Attempt<()> {

@@ -10,7 +10,7 @@
 
 use crate::error::Trouble;
 use crate::file::File;
-use crate::servers::Servers;
+use crate::servers::Common;
 use reactor::channel::{Call, Channel};
 use reactor::{Class, LocalFuture, Nanos};
 use std::cell::{Cell, RefCell};
@@ -64,7 +64,7 @@ pub(crate) struct OpenFiles {
     sessions_lost: Cell<u64>,
 }
 
-impl Servers {
+impl Common {
     /// Takes in that a file was opened, or is used here first after it was opened elsewhere.
     pub(crate) fn note_open(&self, file: FileId, number: u64, nameless: bool) {
         let removals = self.open_files.removals.get();
@@ -117,7 +117,7 @@ impl Servers {
     }
 
     /// Takes in that a handle was closed, `first` only once.
-    pub(crate) async fn note_close(self: &Rc<Self>, file: &File, fold: bool, first: bool) {
+    pub(crate) async fn note_close(&self, file: &File, fold: bool, first: bool) {
         let Ok(home) = self.home_of(file.id) else { return };
         if !self.open_files.homes.borrow().contains(&home) {
             self.open_files.homes.borrow_mut().insert(home);
@@ -151,8 +151,9 @@ impl Servers {
         Some((number, waited_for))
     }
 
-    async fn close_now(self: &Rc<Self>, home: u32, closed: Closed, fold: bool) {
-        let (servers, channel) = (self.clone(), self.channel(home));
+    async fn close_now(&self, home: u32, closed: Closed, fold: bool) {
+        let Some(servers) = self.own.upgrade() else { return };
+        let channel = self.channel(home);
         let params = CloseRequest { closed: closed.clone(), fold }.to_bytes();
         let told: LocalFuture<()> = Box::pin(async move {
             if call(&channel, Operation::Close, params).await.is_err() {
@@ -162,7 +163,7 @@ impl Servers {
         self.start(told).await;
     }
 
-    async fn collect(self: &Rc<Self>, home: u32, closed: Closed) {
+    async fn collect(&self, home: u32, closed: Closed) {
         let full = {
             let mut collected = self.open_files.collected.borrow_mut();
             let collected = collected.entry(home).or_default();
@@ -359,5 +360,5 @@ async fn call(
     operation: Operation,
     params: Vec<u8>,
 ) -> Result<reactor::channel::Reply, reactor::channel::Failure> {
-    channel.call(Call { operation, params, body: &[], place: Vec::new(), deadline: None }).await
+    channel.call(Call::encoded(operation, params)).await
 }

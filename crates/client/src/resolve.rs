@@ -102,7 +102,7 @@ impl Servers {
         path: &[u8],
         operation: impl AsyncFn(&Target) -> std::result::Result<Step<R>, Trouble>,
     ) -> Result<R> {
-        self.on_path_as(&self.options.user, path, operation).await
+        self.on_path_as(self.user(), path, operation).await
     }
 
     /// The same with the rights of some user to the directories on the path.
@@ -157,7 +157,7 @@ impl Servers {
         check_path(path).map_err(|error| Trouble::Local(error.status, error.message))?;
         let known = self.known_tree_changes().await;
         let start = self.cache.borrow().root();
-        let user = &self.options.user;
+        let user = self.user();
         self.resolve(&mut Walk { user, start, rest: Cow::Borrowed(path), link_count: 0, known }).await
     }
 
@@ -304,6 +304,13 @@ impl Servers {
     /// Keeps a directory that a server has just shown; unless directories have moved since its path was resolved.
     pub(crate) fn remember(&self, target: &EntryTarget, attributes: &Attributes) -> Rc<Directory> {
         let mut cache = self.cache.borrow_mut();
+        if !target.parent.has_path() {
+            let directory = cache.by_id(attributes.id);
+            if target.known == self.tree_known() {
+                cache.note_rights(&directory, Rights::of(attributes));
+            }
+            return directory;
+        }
         let known = cache.get(&target.parent.child_path(&target.name));
         let known = known.filter(|known| known.id == attributes.id && known.lies_directly_in(&target.parent));
         let directory = known.unwrap_or_else(|| target.parent.child(&target.name, attributes.id));
@@ -316,6 +323,9 @@ impl Servers {
 
     /// Forgets what was known of a name and beneath it: it leads elsewhere now.
     pub(crate) fn forget_entry(&self, target: &EntryTarget) {
+        if !target.parent.has_path() {
+            return;
+        }
         let mut cache = self.cache.borrow_mut();
         if let Some(directory) = cache.get(&target.parent.child_path(&target.name)) {
             cache.forget(directory.id);

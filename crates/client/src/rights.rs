@@ -86,10 +86,10 @@ impl Servers {
 
     /// Errors: `AccessDenied` when the caller has not all of the rights wanted to the directory itself.
     pub(crate) async fn permit(&self, directory: &Directory, wanted: u8) -> Attempt<()> {
-        if self.options.user.is_root() {
+        if self.user().is_root() {
             return Ok(());
         }
-        self.demand(&self.options.user, directory, wanted).await
+        self.demand(self.user(), directory, wanted).await
     }
 
     async fn demand(&self, user: &Credentials, directory: &Directory, wanted: u8) -> Attempt<()> {
@@ -100,7 +100,6 @@ impl Servers {
         if rights.allow(user, wanted) {
             return Ok(());
         }
-        let path = String::from_utf8_lossy(&directory.path);
         let Rights { mode, uid, gid } = rights;
         let right = match wanted {
             access::READ => "list",
@@ -108,7 +107,7 @@ impl Servers {
             _ => "search",
         };
         let words = format!(
-            "permission denied: user {} may not {right} directory /{path} (mode {mode:04o}, owner {uid}, group {gid})",
+            "permission denied: user {} may not {right} directory {directory} (mode {mode:04o}, owner {uid}, group {gid})",
             user.uid
         );
         Err(Trouble::Local(Status::AccessDenied, words))
@@ -116,15 +115,19 @@ impl Servers {
 
     /// What a directory's home says now.
     async fn look_at(&self, directory: &Directory) -> Attempt<Rights> {
+        let known = self.tree_known();
         let attributes = match self.stat_id(directory.id).await {
-            Err(trouble) if trouble.status() == Status::StaleFile => {
+            Err(trouble) if matches!(trouble.status(), Status::StaleFile | Status::StaleDirectory) => {
                 self.cache.borrow_mut().forget(directory.id);
                 return Err(trouble);
             }
             other => other?,
         };
         let rights = Rights::of(&attributes);
-        self.cache.borrow_mut().note_rights(directory, rights);
+        // What was said before a change that is known by now may be out of date (invariant 1).
+        if known == self.tree_known() {
+            self.cache.borrow_mut().note_rights(directory, rights);
+        }
         Ok(rights)
     }
 
@@ -153,7 +156,7 @@ impl Servers {
     pub(crate) async fn permit_taking(&self, entry: &EntryTarget) -> Attempt<()> {
         let (attributes, _) = self.look_up(entry, Operation::Lookup).await?;
         let restricted = self.is_restricted(&entry.parent).await?;
-        if restricted && !self.options.user.owns(&attributes) {
+        if restricted && !self.user().owns(&attributes) {
             return Err(Trouble::local(Status::NotPermitted));
         }
         Ok(())
@@ -167,7 +170,7 @@ impl Servers {
 
     /// Whether the caller may remove, rename or replace only what is his own in a directory.
     pub(crate) async fn is_restricted(&self, directory: &Directory) -> Attempt<bool> {
-        let user = &self.options.user;
+        let user = self.user();
         if user.is_root() {
             return Ok(false);
         }

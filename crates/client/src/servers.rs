@@ -8,9 +8,11 @@ use crate::options::Options;
 use reactor::channel::{Call, Channel, ChannelOptions, Reply, Turnabout};
 use reactor::{Nanos, Reactor};
 use std::cell::{Cell, RefCell};
+use std::ops::Deref;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use wire::credentials::Credentials;
 use wire::handshake::Role;
 use wire::messages::{TreeLogReply, TreeLogRequest};
 use wire::operation::LEVEL_CLIENT;
@@ -23,14 +25,28 @@ const BUSY_PAUSE_MAX: Nanos = 100 * NANOS_PER_MS;
 /// Longest wait for news of moved directories, which can be had later as well.
 const LOG_WAIT_MAX: Nanos = 1_000 * NANOS_PER_MS;
 
-/// Everything that the operations share.
+/// The servers as one user sees them. Users of one client share its session, its channels and all that it knows.
 pub(crate) struct Servers {
+    common: Rc<Common>,
+    /// Who is acted for, when that is not the client's own user.
+    actor: Option<Arc<Actor>>,
+}
+
+/// Another user than the client's own, for whom some requests are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Actor {
+    pub user: Credentials,
+    pub umask: u32,
+}
+
+/// Everything that the operations share.
+pub(crate) struct Common {
     pub(crate) reactor: Reactor,
     pub(crate) cluster: Rc<Cluster>,
     pub(crate) options: Options,
     pub(crate) cache: RefCell<DirectoryCache>,
     /// This, for what goes on by itself.
-    pub(crate) own: Weak<Servers>,
+    pub(crate) own: Weak<Common>,
     pub(crate) open_files: OpenFiles,
     pub(crate) locks: LockBook,
     session: u64,
@@ -44,21 +60,65 @@ pub(crate) struct Servers {
     umask: Arc<AtomicU32>,
 }
 
+impl Deref for Servers {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        &self.common
+    }
+}
+
 impl Servers {
     pub(crate) fn new(reactor: &Reactor, cluster: Rc<Cluster>, options: Options, umask: Arc<AtomicU32>) -> Rc<Servers> {
-        Rc::new_cyclic(|own| Servers::with_own(reactor, cluster, options, umask, own.clone()))
+        let common = Rc::new_cyclic(|own| Common::with_own(reactor, cluster, options, umask, own.clone()));
+        Rc::new(Servers { common, actor: None })
     }
 
+    /// The same servers as another user sees them.
+    pub(crate) fn acting_as(&self, actor: Arc<Actor>) -> Rc<Servers> {
+        Rc::new(Servers { common: self.common.clone(), actor: Some(actor) })
+    }
+
+    /// On whose behalf requests are made.
+    pub(crate) fn user(&self) -> &Credentials {
+        self.foreign_user().unwrap_or(&self.options.user)
+    }
+
+    fn foreign_user(&self) -> Option<&Credentials> {
+        self.actor.as_ref().map(|actor| &actor.user)
+    }
+
+    /// Permission bits that new files and directories do not get.
+    pub(crate) fn umask(&self) -> u32 {
+        self.actor.as_ref().map_or_else(|| self.common.umask(), |actor| actor.umask)
+    }
+
+    /// One request and its reply, on behalf of the user.
+    pub(crate) async fn send(&self, server: u32, call: Call<'_>) -> Result<Reply, Trouble> {
+        match self.foreign_user() {
+            None => self.common.send(server, call).await,
+            Some(user) => self.common.send(server, call.on_behalf_of(user)).await,
+        }
+    }
+
+    /// A request without a body, on behalf of the user. `Busy` means "ask again", which is done with growing pauses until
+    /// the time-out.
+    pub(crate) async fn ask(&self, server: u32, operation: Operation, params: &impl Encode) -> Result<Reply, Trouble> {
+        self.common.ask_as(self.foreign_user(), server, operation, params).await
+    }
+}
+
+impl Common {
     fn with_own(
         reactor: &Reactor,
         cluster: Rc<Cluster>,
         options: Options,
         umask: Arc<AtomicU32>,
-        own: Weak<Servers>,
-    ) -> Servers {
+        own: Weak<Common>,
+    ) -> Common {
         let session = options.session.unwrap_or_else(|| reactor.random());
         let channels = vec![None; cluster.servers.len()];
-        Servers {
+        Common {
             reactor: reactor.clone(),
             cluster,
             options,
@@ -75,8 +135,7 @@ impl Servers {
         }
     }
 
-    /// Permission bits that new files and directories do not get.
-    pub(crate) fn umask(&self) -> u32 {
+    fn umask(&self) -> u32 {
         self.umask.load(Ordering::Relaxed)
     }
 
@@ -150,6 +209,11 @@ impl Servers {
         self.tree_known.get()
     }
 
+    /// The last tree change that any server has named.
+    pub(crate) fn tree_seen(&self) -> u64 {
+        self.tree_seen.get().0
+    }
+
     /// The cache is empty, and knows of nothing: for when a server has lost what we know to a power loss.
     pub(crate) fn forget_tree_changes(&self) {
         self.tree_known.set(0);
@@ -186,22 +250,38 @@ impl Servers {
         self.tree_known.get()
     }
 
-    /// A request without a body. `Busy` means "ask again", which is done with growing pauses until the time-out.
+    /// As `Servers::ask`, on behalf of the client's own user.
     pub(crate) async fn ask(&self, server: u32, operation: Operation, params: &impl Encode) -> Result<Reply, Trouble> {
-        let result = self.send(server, Call::new(operation, params)).await;
+        self.ask_as(None, server, operation, params).await
+    }
+
+    async fn ask_as(
+        &self,
+        user: Option<&Credentials>,
+        server: u32,
+        operation: Operation,
+        params: &impl Encode,
+    ) -> Result<Reply, Trouble> {
+        let result = self.send(server, call_for(user, operation, params)).await;
         match result {
-            Err(trouble) if trouble.status() == Status::Busy => self.ask_again(server, operation, params).await,
+            Err(trouble) if trouble.status() == Status::Busy => self.ask_again(user, server, operation, params).await,
             other => other,
         }
     }
 
-    async fn ask_again(&self, server: u32, operation: Operation, params: &impl Encode) -> Result<Reply, Trouble> {
+    async fn ask_again(
+        &self,
+        user: Option<&Credentials>,
+        server: u32,
+        operation: Operation,
+        params: &impl Encode,
+    ) -> Result<Reply, Trouble> {
         let give_up = self.reactor.now().saturating_add(self.silence());
         let mut pause = BUSY_PAUSE;
         loop {
             self.reactor.sleep(pause).await;
             pause = (pause * 2).min(BUSY_PAUSE_MAX);
-            match self.send(server, Call::new(operation, params)).await {
+            match self.send(server, call_for(user, operation, params)).await {
                 Err(trouble) if trouble.status() != Status::Busy => return Err(trouble),
                 Err(_) if self.reactor.now() < give_up => {}
                 Err(_) => {
@@ -211,5 +291,13 @@ impl Servers {
                 Ok(reply) => return Ok(reply),
             }
         }
+    }
+}
+
+fn call_for<'a>(user: Option<&Credentials>, operation: Operation, params: &impl Encode) -> Call<'a> {
+    let call = Call::new(operation, params);
+    match user {
+        None => call,
+        Some(user) => call.on_behalf_of(user),
     }
 }

@@ -44,7 +44,7 @@ impl FileSystem {
     }
 }
 
-async fn make_temporary(servers: &Servers, directory: &Directory, how: &OpenHow) -> Attempt<Attributes> {
+pub(crate) async fn make_temporary(servers: &Servers, directory: &Directory, how: &OpenHow) -> Attempt<Attributes> {
     let chunk_size = if how.chunk_size == 0 { servers.options.chunk_size } else { how.chunk_size };
     if chunk_size != 0 && !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&chunk_size) {
         let words = format!("chunk size {chunk_size} is not between {CHUNK_SIZE_MIN} and {CHUNK_SIZE_MAX} bytes");

@@ -286,6 +286,8 @@ fn broken_frames_end_the_connection() {
     let mut reply = request(0, Operation::Ping);
     reply.kind = FrameKind::Reply;
     let of_servers = request(0, Operation::Gather);
+    let mut user_missing = request(0, Operation::Ping);
+    user_missing.status = 10;
     let cases = [
         ("out of sequence", out_of_sequence, Status::BadMessage),
         ("another call level", other_level, Status::BadMessage),
@@ -296,6 +298,7 @@ fn broken_frames_end_the_connection() {
         ("oversized body", oversized_body, Status::BadMessage),
         ("a reply", reply, Status::BadMessage),
         ("an operation of servers", of_servers, Status::BadMessage),
+        ("a user who is not named", user_missing, Status::BadMessage),
     ];
     for (name, header, expected) in cases {
         let status = fixture.reactor.block_on(async {

@@ -231,7 +231,15 @@ impl Harness {
         let (recorder, sabotage) = (self.recorder.clone(), self.profile.sabotage);
         SimClient {
             node,
-            client: Rc::new(Client { number, file_system, recorder, sabotage, searching: Default::default() }),
+            client: Rc::new(Client {
+                number,
+                file_system,
+                recorder,
+                sabotage,
+                searching: Default::default(),
+                by_identity: Default::default(),
+                acting: Default::default(),
+            }),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! [`check`] judges that history against the model.
 
 pub mod actor;
+mod actor_at;
 pub mod check;
 pub mod harness;
 pub mod history;

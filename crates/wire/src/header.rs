@@ -53,7 +53,8 @@ pub struct Header {
     pub session_sequence: u64,
     /// Of a request: replies of all lower session sequences have arrived; of a reply: 0.
     pub session_acknowledged: u64,
-    /// `Status` of a reply or goodbye.
+    /// `Status` of a reply or goodbye. Of a request: bytes of `Credentials` at the front of its parameters, 0 when it is on
+    /// behalf of the connection's user.
     pub status: u32,
     pub params_size: u32,
     pub body_size: u32,

@@ -91,7 +91,10 @@ pub mod open_flags {
     pub const TRUNCATE: u32 = 4;
     /// A symbolic link at the end is an error instead of an answer to follow.
     pub const NO_FOLLOW: u32 = 8;
+    /// What is opened by name.
     pub const ALL: u32 = 15;
+    /// By id: also a file that has lost its last name, while somebody has it open.
+    pub const NAMELESS: u32 = 16;
 }
 
 message! {
@@ -111,8 +114,8 @@ message! {
 }
 
 message! {
-    /// `OpenId` (with TRUNCATE) and `OpenIdExisting` (without): an open that goes on at the home of the inode, after the
-    /// server of the name answered `Elsewhere`. CREATE only says that the name may also be made; EXCLUSIVE is refused.
+    /// `OpenId` (with TRUNCATE) and `OpenIdExisting` (without): an open by identity, or one that goes on at the home of the
+    /// inode after the server of the name answered `Elsewhere`. CREATE only says that the name may also be made; EXCLUSIVE is refused.
     pub struct OpenIdRequest {
         pub file: FileId,
         pub flags: u32,

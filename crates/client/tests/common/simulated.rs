@@ -82,6 +82,7 @@ impl Stage {
     }
 
     /// Chunks that all servers hold together.
+    #[allow(dead_code)] // Not every test needs it.
     pub fn chunk_count(&self) -> u64 {
         self.servers.borrow().iter().map(|server| server.audit().chunks).sum()
     }
@@ -114,6 +115,7 @@ impl Guest {
     }
 
     /// Starts a piece of work that goes on beside others. The result becomes true when it has ended.
+    #[allow(dead_code)] // Not every test needs it.
     pub fn spawn<F: Future<Output = ()> + 'static>(&self, work: impl FnOnce(FileSystem) -> F) -> Rc<Cell<bool>> {
         let ended = Rc::new(Cell::new(false));
         let (work, flag) = (work(self.file_system.clone()), ended.clone());

@@ -28,6 +28,8 @@ pub struct ChannelOptions {
 pub struct Call<'a> {
     pub operation: Operation,
     pub params: Vec<u8>,
+    /// Bytes at the front of the parameters that say on whose behalf the request is; 0: on that of the channel's user.
+    pub user_size: u32,
     /// Bytes that travel with the request.
     pub body: &'a [IoSlice<'a>],
     /// Where the reply's body goes. Without one it is returned in `Reply::body`.
@@ -39,7 +41,20 @@ pub struct Call<'a> {
 impl<'a> Call<'a> {
     /// A request without body and place.
     pub fn new(operation: Operation, params: &impl Encode) -> Call<'a> {
-        Call { operation, params: params.to_bytes(), body: &[], place: Vec::new(), deadline: None }
+        Call::encoded(operation, params.to_bytes())
+    }
+
+    /// The same with parameters that are encoded already.
+    pub fn encoded(operation: Operation, params: Vec<u8>) -> Call<'a> {
+        Call { operation, params, user_size: 0, body: &[], place: Vec::new(), deadline: None }
+    }
+
+    /// The same request on behalf of another user than the channel's.
+    pub fn on_behalf_of(mut self, user: &Credentials) -> Call<'a> {
+        let mut params = user.to_bytes();
+        self.user_size = params.len() as u32;
+        params.append(&mut self.params);
+        Call { params, ..self }
     }
 }
 

@@ -40,7 +40,7 @@ impl Inner {
         self: &Rc<Self>,
         state: &mut State,
         operation: Operation,
-        params: Vec<u8>,
+        (params, user_size): (Vec<u8>, u32),
         body: Vec<RawSlice>,
         place: Vec<RawSlice>,
         deadline: Option<Nanos>,
@@ -62,6 +62,7 @@ impl Inner {
             call_id: state.next_call,
             operation,
             params,
+            user_size,
             body,
             place,
             session_sequence,
@@ -100,6 +101,7 @@ impl Inner {
         };
         let mut header = Header::new(FrameKind::Request, outstanding.operation as u16);
         header.level = self.options.level;
+        header.status = outstanding.user_size;
         header.call_id = outstanding.call_id;
         header.session_sequence = outstanding.session_sequence;
         header.session_acknowledged = if outstanding.session_sequence == 0 { 0 } else { acknowledged };

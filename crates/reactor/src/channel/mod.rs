@@ -125,7 +125,7 @@ impl Channel {
                 .iter_mut()
                 .map(|slice| RawSlice { pointer: slice.as_mut_ptr(), size: slice.len() })
                 .collect();
-            self.0.register(&mut state, call.operation, call.params, body, place, call.deadline)
+            self.0.register(&mut state, call.operation, (call.params, call.user_size), body, place, call.deadline)
         };
         let guard = CallGuard { inner: &self.0, slot };
         let outcome = poll_fn(|cx| {
@@ -164,7 +164,7 @@ impl Channel {
         if state.outstanding == WINDOW || !matches!(state.connection, Connection::Open { .. }) {
             return;
         }
-        let slot = self.0.register(&mut state, operation, params, Vec::new(), Vec::new(), None);
+        let slot = self.0.register(&mut state, operation, (params, 0), Vec::new(), Vec::new(), None);
         if let Some(outstanding) = &mut state.calls[slot] {
             outstanding.abandoned = true;
         }

@@ -39,6 +39,8 @@ pub(super) struct Outstanding {
     pub(super) call_id: u64,
     pub(super) operation: Operation,
     pub(super) params: Vec<u8>,
+    /// As in `Call`.
+    pub(super) user_size: u32,
     pub(super) body: Vec<RawSlice>,
     pub(super) place: Vec<RawSlice>,
     pub(super) session_sequence: u64,

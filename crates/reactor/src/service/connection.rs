@@ -7,9 +7,11 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
+use wire::credentials::Credentials;
+use wire::handshake::Role;
 use wire::limits::REQUEST_WINDOW;
 use wire::messages::ErrorDetail;
-use wire::{Encode, FileId, FrameKind, Header, Operation, Status};
+use wire::{Decode, Encode, FileId, FrameKind, Header, Malformed, Operation, Status};
 
 /// Parameters of requests that a connection may hold before it is paused, in bytes.
 pub(super) const PARAMS_HELD_MAX: usize = 64 * 1024;
@@ -187,7 +189,7 @@ impl Connection {
         self: &Rc<Self>,
         serving: &Rc<Serving>,
         header: Header,
-        params: Vec<u8>,
+        mut params: Vec<u8>,
     ) -> Result<Incoming, LinkError> {
         let protocol = |status, words| Err(LinkError::Protocol(status, words));
         if header.kind != FrameKind::Request {
@@ -202,6 +204,11 @@ impl Connection {
         if operation.is_mutating() != (header.session_sequence != 0) {
             return protocol(Status::BadMessage, "session sequence does not fit the operation");
         }
+        let params_size = params.len();
+        let peer = match header.status {
+            0 => self.peer.clone(),
+            user_size => self.acting_peer(&mut params, user_size as usize)?,
+        };
         let mut state = self.state.borrow_mut();
         if state.held.len() >= REQUEST_WINDOW as usize {
             return protocol(Status::WindowExceeded, "more requests than the window allows");
@@ -210,8 +217,8 @@ impl Connection {
             return protocol(Status::BadMessage, "call id is in use");
         }
         let arrived = serving.reactor.now();
-        state.held.push(Held { call_id: header.call_id, params_size: params.len(), arrived });
-        state.params_held += params.len();
+        state.held.push(Held { call_id: header.call_id, params_size, arrived });
+        state.params_held += params_size;
         serving.requests_held.set(serving.requests_held.get() + 1);
         serving.wake_watcher();
         if header.body_size > 0 {
@@ -221,12 +228,25 @@ impl Connection {
             header,
             operation,
             params,
-            peer: self.peer.clone(),
+            peer,
             arrived,
             connection: self.clone(),
             serving: serving.clone(),
             answered: false,
         })
+    }
+
+    /// The peer on behalf of another user, whom the first bytes of the parameters name. Who may connect as a client is
+    /// trusted with any user.
+    #[cold]
+    fn acting_peer(&self, params: &mut Vec<u8>, user_size: usize) -> Result<Rc<Peer>, LinkError> {
+        let user = match params.get(..user_size) {
+            Some(bytes) if self.peer.role == Role::Client => Credentials::from_bytes(bytes),
+            _ => Err(Malformed("only clients act for users, whom they name")),
+        };
+        let user = user.map_err(|malformed| LinkError::Protocol(Status::BadMessage, malformed.0))?;
+        params.drain(..user_size);
+        Ok(Rc::new(Peer { user, ..Peer::clone(&self.peer) }))
     }
 
     /// Sends a reply, unless the connection is gone.

@@ -59,13 +59,13 @@ pub fn open_id(
     let OpenIdRequest { file, flags, access } = OpenIdRequest::from_bytes(params)?;
     core.check_home(file)?;
     let cutting = flags & open_flags::TRUNCATE != 0;
-    let allowed = open_flags::ALL & !open_flags::EXCLUSIVE;
+    let allowed = open_flags::ALL & !open_flags::EXCLUSIVE | open_flags::NAMELESS;
     if flags & !allowed != 0 || access > 7 || cutting != (operation == Operation::OpenId) {
         return Err(Failure::with_text(Status::Invalid, "open flags or rights do not fit an open by id"));
     }
     let tables = core.tables.borrow();
     let inode = tables.inodes.get(file).ok_or_else(|| Failure::new(Status::StaleFile, file))?;
-    if inode.attributes.link_count == 0 {
+    if inode.attributes.link_count == 0 && flags & open_flags::NAMELESS == 0 {
         // The name was removed since it led here: whoever came by it looks for it again.
         return Err(Failure::new(Status::StaleFile, file));
     }

@@ -1,0 +1,300 @@
+//! Operations by identity: on names in a directory that the caller knows by its id, and on inodes by theirs. For callers who
+//! resolve paths themselves, such as a mount. The operations are those on paths (`names.rs`); what is left out is the walk.
+//!
+//! Nothing of a path can be out of date, so that the directory alone is checked: by servers, whether it is still there, and
+//! here, whether the user may search it and change names in it (`rights.rs`). What is above it is the caller's business.
+//!
+//! A directory that was removed is `NotFound` for whoever names an entry of it, as on any system. An inode that is gone is
+//! `StaleFile` (ESTALE).
+
+use crate::error::{Error, Result, Trouble};
+use crate::file::{File, OpenHow};
+use crate::filesystem::FileSystem;
+use crate::inodes::{AttributeChanges, inspect};
+use crate::names;
+use crate::resolve::{EntryTarget, STALE_RETRY_COUNT_MAX, Step, Target};
+use crate::rights::{Rights, Wanted};
+use crate::servers::Servers;
+use crate::temporary::make_temporary;
+use std::cell::Cell;
+use wire::credentials::access;
+use wire::messages::{EntryReply, FileRequest, LinkOpenRequest, OpenIdRequest, OpenReply, open_flags};
+use wire::{Attributes, Decode, FileId, Kind, Operation, Status};
+
+type Attempt<R> = std::result::Result<R, Trouble>;
+
+/// A name in a directory.
+type Place<'n> = (FileId, &'n [u8]);
+
+impl FileSystem {
+    /// Attributes of what a name leads to, sizes gathered. Symbolic links are not followed.
+    ///
+    /// Errors: `NotFound`, `AccessDenied` when the user may not search the directory, and others.
+    pub async fn lookup_at(&self, parent: FileId, name: &[u8]) -> Result<Attributes> {
+        let look = async |target: Target| inspect(&self.servers, &target, Operation::Stat, false).await.map(done);
+        self.on_place((parent, name), look).await
+    }
+
+    /// Opens by name like `open`, never through a symbolic link (`SymlinkLoop`). The attributes are those at that moment;
+    /// of a file that others write to, `stat_file` tells the size.
+    pub async fn open_at(&self, parent: FileId, name: &[u8], how: &OpenHow) -> Result<(File, Attributes)> {
+        let how = OpenHow { no_follow: true, ..*how };
+        let name_server = Cell::new(None);
+        let access = how.access();
+        let open = async |target: Target| {
+            names::open_target(&self.servers, &target, &how, access, &name_server).await.map(done)
+        };
+        let attributes = self.on_place((parent, name), open).await?;
+        Ok((self.opened(&attributes, &how, name_server.get()), attributes))
+    }
+
+    /// Opens what has an id: a file, also one that has lost its last name while somebody has it open, or a directory.
+    /// `access` are the rights that the user has to have: 4 read, 2 write, 1 execute; 0 asks for no check. With
+    /// `how.truncate` the file is cut; it is not created.
+    ///
+    /// Errors: `StaleFile`, `AccessDenied`, `SymlinkLoop` for a symbolic link, and others.
+    pub async fn open_id(&self, file: FileId, how: &OpenHow, access: u8) -> Result<(File, Attributes)> {
+        let attributes = self.ask_to_open_id(file, how, access).await.map_err(|trouble| trouble.about_file(file))?;
+        Ok((self.opened(&attributes, how, None), attributes))
+    }
+
+    async fn ask_to_open_id(&self, file: FileId, how: &OpenHow, access: u8) -> Attempt<Attributes> {
+        let home = self.servers.home_of(file)?;
+        let flags = if how.truncate { open_flags::TRUNCATE } else { 0 };
+        let operation = if how.truncate { Operation::OpenId } else { Operation::OpenIdExisting };
+        let flags = flags | open_flags::NO_FOLLOW | open_flags::NAMELESS;
+        let request = OpenIdRequest { file, flags, access };
+        let reply = self.servers.ask(home, operation, &request).await?;
+        let malformed = |malformed| Trouble::malformed(operation, home, malformed);
+        let reply = OpenReply::from_bytes(&reply.params).map_err(malformed)?;
+        if reply.attributes.kind == Kind::File {
+            reply.attributes.layout.check(self.servers.cluster.slot_count).map_err(malformed)?;
+        }
+        if reply.open_number != 0 {
+            self.servers.note_open(file, reply.open_number, reply.attributes.link_count == 0);
+        }
+        Ok(reply.attributes)
+    }
+
+    fn opened(&self, attributes: &Attributes, how: &OpenHow, name_server: Option<u32>) -> File {
+        let file = File::new(attributes, how, self.servers.session());
+        file.note_opened(self.servers.reactor.wall_clock(), name_server);
+        file
+    }
+
+    /// Makes a file without a name, as `open` does with `OpenHow::temporary`, in a directory.
+    pub async fn open_temporary_at(&self, parent: FileId, how: &OpenHow) -> Result<(File, Attributes)> {
+        let make = async |target: Target| {
+            let Target::Entry(entry) = target else { unreachable!("a place is an entry") };
+            make_temporary(&self.servers, &entry.parent, how).await
+        };
+        let attributes = self.on_place((parent, b""), make).await?;
+        Ok((self.opened(&attributes, how, None), attributes))
+    }
+
+    /// Makes a directory. `mode` is taken before the umask. Errors: `Exists`, `NotFound`, and others.
+    pub async fn mkdir_at(&self, parent: FileId, name: &[u8], mode: u32) -> Result<Attributes> {
+        let mode = names::directory_mode(&self.servers, mode);
+        let make = async |target: Target| names::make_directory(&self.servers, &target, mode).await.map(done);
+        self.on_place((parent, name), make).await
+    }
+
+    /// Makes a symbolic link that leads to `link`. Errors: as `symlink`.
+    pub async fn symlink_at(&self, link: &[u8], parent: FileId, name: &[u8]) -> Result<Attributes> {
+        names::check_link_target(link).map_err(|trouble| trouble.about(name))?;
+        let make = async |target: Target| names::make_symlink(&self.servers, &target, link).await.map(done);
+        self.on_place((parent, name), make).await
+    }
+
+    /// Gives a file or symbolic link one more name.
+    ///
+    /// Errors: `Exists`; `NotFound` for one that is gone or has lost its last name; `NotPermitted` for a directory;
+    /// `TooManyLinks`, and others.
+    pub async fn link_id(&self, file: FileId, parent: FileId, name: &[u8]) -> Result<()> {
+        let link = async |target: Target| {
+            let Target::Entry(entry) = target else { unreachable!("a place is an entry") };
+            self.servers.permit_change(&entry, Wanted::Absent).await?;
+            let request = LinkOpenRequest { file, to: entry.entry()? };
+            match self.servers.ask(self.servers.home_of(file)?, Operation::LinkOpen, &request).await {
+                Err(trouble) if trouble.status() == Status::StaleFile && trouble.id() == file => {
+                    Err(Trouble::local(Status::NotFound))
+                }
+                other => other.map(drop),
+            }
+        };
+        self.on_place((parent, name), link).await?;
+        self.servers.note_links(file, 1);
+        Ok(())
+    }
+
+    /// Removes a file or symbolic link. Errors: `IsDirectory`, `NotFound`, and others.
+    pub async fn unlink_at(&self, parent: FileId, name: &[u8]) -> Result<()> {
+        let remove = async |target: Target| names::unlink(&self.servers, &target).await.map(done);
+        self.on_place((parent, name), remove).await
+    }
+
+    /// Removes an empty directory. Errors: `NotEmpty`, `NotDirectory`, `NotFound`, and others.
+    pub async fn rmdir_at(&self, parent: FileId, name: &[u8]) -> Result<()> {
+        let remove = async |target: Target| names::remove_directory(&self.servers, &target).await.map(done);
+        self.on_place((parent, name), remove).await
+    }
+
+    /// Renames like `rename`, from a name in one directory to a name in another or the same one.
+    pub async fn rename_at(
+        &self,
+        from_parent: FileId,
+        from: &[u8],
+        to_parent: FileId,
+        to: &[u8],
+        flags: u32,
+    ) -> Result<()> {
+        let rename = async |entries: &[EntryTarget]| {
+            let [source, target] = entries else { unreachable!("two places were given") };
+            names::rename_entry(&self.servers, source, target, flags).await
+        };
+        self.on_places(&[(from_parent, from), (to_parent, to)], rename).await
+    }
+
+    /// Changes attributes of what has an id, its size included (`AttributeChanges::size`).
+    pub async fn set_attributes_id(&self, id: FileId, changes: &AttributeChanges) -> Result<Attributes> {
+        let known = self.servers.tree_known();
+        let attributes = self.servers.change(id, changes, true).await.map_err(|trouble| trouble.about_file(id))?;
+        if attributes.kind == Kind::Directory {
+            self.servers.note_rights_by_id(&attributes, known);
+        }
+        Ok(attributes)
+    }
+
+    /// The target of a symbolic link. Errors: `Invalid` for anything else, `StaleFile`.
+    pub async fn readlink_id(&self, id: FileId) -> Result<Vec<u8>> {
+        let read = async || {
+            let home = self.servers.home_of(id)?;
+            let operation = Operation::StatId;
+            let reply = self.servers.ask(home, operation, &FileRequest { file: id }).await?;
+            let reply = EntryReply::from_bytes(&reply.params);
+            let reply = reply.map_err(|malformed| Trouble::malformed(operation, home, malformed))?;
+            match reply.attributes.kind {
+                Kind::Symlink => Ok(reply.target.to_vec()),
+                _ => Err(Trouble::local(Status::Invalid)),
+            }
+        };
+        read().await.map_err(|trouble| trouble.about_file(id))
+    }
+
+    /// Errors unless the user has all rights of `wanted` (4 read, 2 write, 1 execute) to what has an id.
+    pub async fn access_id(&self, id: FileId, wanted: u8) -> Result<()> {
+        let attributes = self.stat_id(id).await?;
+        if self.servers.user().may(&attributes, wanted) {
+            return Ok(());
+        }
+        Err(Trouble::local(Status::AccessDenied).about_file(id))
+    }
+
+    async fn on_place<R>(&self, place: Place<'_>, operation: impl AsyncFn(Target) -> Attempt<R>) -> Result<R> {
+        let on_entry = async |entries: &[EntryTarget]| operation(Target::Entry(entries[0].clone())).await;
+        self.on_places(&[place], on_entry).await
+    }
+
+    /// Runs `operation` on entries, and again where what is known of their directories is out of date.
+    async fn on_places<R>(
+        &self,
+        places: &[Place<'_>],
+        operation: impl AsyncFn(&[EntryTarget]) -> Attempt<R>,
+    ) -> Result<R> {
+        let mut retry_count = 0;
+        loop {
+            let known = self.servers.known_tree_changes().await;
+            let entry = |(parent, name): &Place<'_>| {
+                let parent = self.servers.cache.borrow_mut().by_id(*parent);
+                EntryTarget { parent, name: name.to_vec(), must_be_directory: false, known }
+            };
+            let entries: Vec<EntryTarget> = places.iter().map(entry).collect();
+            let trouble = match self.try_entries(&entries, &operation).await {
+                Ok(result) => return Ok(result),
+                Err(trouble) => trouble,
+            };
+            retry_count += 1;
+            if is_of_removed(&trouble, places) {
+                return Err(about_place(removed(), places[0]));
+            }
+            if !self.servers.is_outdated(&trouble, known) || retry_count > STALE_RETRY_COUNT_MAX {
+                let removed = (trouble.status() == Status::StaleDirectory).then(removed);
+                return Err(about_place(removed.unwrap_or(trouble), places[0]));
+            }
+        }
+    }
+
+    async fn try_entries<R>(
+        &self,
+        entries: &[EntryTarget],
+        operation: &impl AsyncFn(&[EntryTarget]) -> Attempt<R>,
+    ) -> Attempt<R> {
+        for entry in entries {
+            self.servers.search(self.servers.user(), &entry.parent).await?;
+        }
+        operation(entries).await
+    }
+}
+
+impl OpenHow {
+    /// The rights that it takes to open a file in this way.
+    pub fn access(&self) -> u8 {
+        let read = if self.read { access::READ } else { 0 };
+        let write = if self.write || self.truncate { access::WRITE } else { 0 };
+        read | write
+    }
+}
+
+/// What an operation came to that met no symbolic link to follow.
+fn done<R>(step: Step<R>) -> R {
+    match step {
+        Step::Done(result) => result,
+        Step::Follow(_) => unreachable!("nothing is followed by identity"),
+    }
+}
+
+/// Whether a server said that the inode of one of the directories is gone.
+fn is_of_removed(trouble: &Trouble, places: &[Place<'_>]) -> bool {
+    trouble.status() == Status::StaleFile && places.iter().any(|(parent, _)| *parent == trouble.id())
+}
+
+fn removed() -> Trouble {
+    Trouble::Local(Status::NotFound, "the directory was removed".to_owned())
+}
+
+fn about_place(trouble: Trouble, (parent, name): Place<'_>) -> Error {
+    let mut place = name.to_vec();
+    place.extend_from_slice(format!(" in directory {parent}").as_bytes());
+    trouble.about(&place)
+}
+
+impl Servers {
+    /// Keeps who may use a directory that a server has just told of; unless rights may have changed since `known`.
+    pub(crate) fn note_rights_by_id(&self, attributes: &Attributes, known: u64) {
+        if known == self.tree_known() {
+            let mut cache = self.cache.borrow_mut();
+            let directory = cache.by_id(attributes.id);
+            cache.note_rights(&directory, Rights::of(attributes));
+        }
+    }
+
+    /// Whether an operation by identity failed only because of something that was true until a moment ago; which is
+    /// forgotten then. `known` is the last tree change that was known when it began.
+    pub(crate) fn is_outdated(&self, trouble: &Trouble, known: u64) -> bool {
+        match trouble.status() {
+            // The name led to this file a moment ago: it is to be asked for again.
+            Status::StaleFile => true,
+            Status::StaleDirectory if trouble.id() == FileId::default() => {
+                self.cache.borrow_mut().forget_all();
+                self.forget_tree_changes();
+                true
+            }
+            // It was moved, or closed to someone; or removed, about which there is no news to come.
+            Status::StaleDirectory => {
+                self.cache.borrow_mut().forget(trouble.id());
+                self.tree_seen() > known
+            }
+            _ => false,
+        }
+    }
+}
