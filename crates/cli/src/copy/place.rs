@@ -109,6 +109,7 @@ impl Facts {
             gid: owner.map(|(_, gid)| gid),
             atime: Timestamp::At(self.atime),
             mtime: Timestamp::At(self.mtime),
+            size: None,
         }
     }
 }
