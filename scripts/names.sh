@@ -1,5 +1,6 @@
 #!/bin/sh
-# What very many names take: memory per name on four servers, and the time until all answer again after all were killed.
+# What very many names take: memory per name on four servers, what the stores take with them, and the time until all answer
+# again after all were killed.
 # Usage: names.sh DIRECTORY-WITH-PROGRAMS [FILES]     (a tenth as many directories come on top)
 set -eu
 
@@ -8,10 +9,11 @@ tabane=$programs/tabane
 files=${2:-10000000}
 work=$(mktemp -d "${TMPDIR:-/tmp}/tabane-names-XXXXXX")
 run=$work/run
+stores=/dev/shm/${work##*/}
 
 clean_up() {
     [ ! -d "$run" ] || "$tabane" down --run-directory "$run" || true
-    rm -rf "$work"
+    rm -rf "$work" "$stores"
 }
 trap clean_up EXIT
 trap 'exit 130' INT
@@ -28,13 +30,19 @@ seconds() {
     date +%s.%N
 }
 
-"$tabane" up --servers 4 --run-directory "$run" --store memory:size=256M
+# Bytes of stores and journals that were ever written to, in MiB.
+store_size() {
+    du -sm "$stores" | cut -f1
+}
+
+"$tabane" up --servers 4 --run-directory "$run" --dir "$stores" --store memory:size=256M
 export TABANE_CLUSTER="$run"
 before=$(index_bytes)
 "$programs/tabane-bench" --procs 2 --no-warm --files $((files / 2)) names
 after=$(index_bytes)
 names=$((files / 2 * 2 + files / 20 * 2))
 echo "$names names: $(((after - before) / names)) bytes of index each, journals and stores aside"
+echo "stores and journals: $(store_size) MiB"
 for server in 0 1 2 3; do
     pid=$(cut -d' ' -f1 "$run/server-$server.pid")
     kill -9 "$pid"

@@ -16,6 +16,13 @@ pub enum How {
     Read,
 }
 
+/// What [`Target::make_many`] makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Make {
+    Files,
+    Directories,
+}
+
 /// The attributes that the workloads look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes {
@@ -74,6 +81,19 @@ pub trait Target {
 
     /// Makes a directory; fine if it exists.
     fn make_directory(&self, path: &str) -> Result<()>;
+
+    /// Makes empty files that are not there yet, or directories, many at a time where the target can. Returns their number.
+    fn make_many(&self, kind: Make, paths: &mut (dyn Iterator<Item = String> + Send)) -> Result<u64> {
+        let mut count = 0;
+        for path in paths {
+            match kind {
+                Make::Files => self.close(self.open(&path, How::CreateNew)?)?,
+                Make::Directories => self.make_directory(&path)?,
+            }
+            count += 1;
+        }
+        Ok(count)
+    }
 
     /// Removes an empty directory; fine if it does not exist.
     fn remove_directory(&self, path: &str) -> Result<()>;

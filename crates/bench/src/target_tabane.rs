@@ -1,8 +1,14 @@
 //! A Tabane cluster through the client's blocking face.
 
 use crate::options::Options;
-use crate::target::{Attributes, Entry, How, Result, Share, Target};
-use client::{Client, DirectoryEntry, File, Kind, OpenHow, Status};
+use crate::target::{Attributes, Entry, How, Make, Result, Share, Target};
+use client::{Client, DirectoryEntry, File, FileSystem, Kind, OpenHow, Status};
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::task::Poll;
+
+/// Names that `make_many` makes at once.
+const AT_ONCE_COUNT: usize = 64;
 
 /// The cluster that TABANE_CLUSTER names, as a target.
 pub struct Tabane {
@@ -18,6 +24,22 @@ impl Tabane {
         let client = Client::connect(cluster, own).map_err(words)?;
         Ok(Tabane { client, chunk_size: options.chunk_size })
     }
+}
+
+/// Makes what `next` names, one after the other.
+async fn make_each(files: &FileSystem, kind: Make, next: impl Fn() -> Option<String>) -> client::Result<u64> {
+    let how = OpenHow { write: true, create: true, exclusive: true, ..OpenHow::default() };
+    let mut count = 0;
+    while let Some(path) = next() {
+        match kind {
+            Make::Files => files.close(&files.open(path.as_bytes(), &how).await?).await,
+            Make::Directories => {
+                files.mkdir(path.as_bytes(), 0o777).await?;
+            }
+        }
+        count += 1;
+    }
+    Ok(count)
 }
 
 fn words(error: client::Error) -> String {
@@ -77,6 +99,32 @@ impl Target for Tabane {
             Err(error) if error.status != Status::Exists => Err(error.message),
             _ => Ok(()),
         }
+    }
+
+    fn make_many(&self, kind: Make, paths: &mut (dyn Iterator<Item = String> + Send)) -> Result<u64> {
+        let made = self.client.run(async |_, files: &FileSystem| {
+            let paths = RefCell::new(paths);
+            let mut workers: Vec<_> =
+                (0..AT_ONCE_COUNT).map(|_| Box::pin(make_each(files, kind, || paths.borrow_mut().next()))).collect();
+            let (mut count, mut outcome) = (0, Ok(()));
+            poll_fn(|context| {
+                workers.retain_mut(|worker| match worker.as_mut().poll(context) {
+                    Poll::Pending => true,
+                    Poll::Ready(Ok(made)) => {
+                        count += made;
+                        false
+                    }
+                    Poll::Ready(Err(error)) => {
+                        outcome = Err(error);
+                        false
+                    }
+                });
+                if workers.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+            outcome.map(|()| count)
+        });
+        made.map_err(words)
     }
 
     fn remove_directory(&self, path: &str) -> Result<()> {

@@ -2,7 +2,7 @@
 //! that what they take in memory, and how long a restart takes with them, can be looked at (scripts/names.sh).
 
 use crate::group::{Failure, Group, Pass};
-use crate::target::{How, Target};
+use crate::target::{Make, Target};
 
 const FILES: usize = 0;
 const DIRECTORIES: usize = 1;
@@ -19,21 +19,14 @@ pub fn run<T: Target>(target: &T, group: &Group) -> Result<(), Failure> {
             target.make_directory(&directory)?;
         }
     }
+    let (rank, files) = (group.rank, group.options.files);
     group.phase(FILES, |limit| {
-        let mut done = 0;
-        while done < group.options.files && !limit.reached() {
-            let file = target.open(&format!("{base}/files/file.{}.{done}", group.rank), How::CreateNew)?;
-            target.close(file)?;
-            done += 1;
-        }
-        Ok(done)
+        let paths = (0..files).map(|number| format!("{base}/files/file.{rank}.{number}"));
+        Ok(target.make_many(Make::Files, &mut paths.take_while(|_| !limit.reached()))?)
     })?;
     group.phase(DIRECTORIES, |limit| {
-        let mut done = 0;
-        while done < group.options.files / FILES_PER_DIRECTORY && !limit.reached() {
-            target.make_directory(&format!("{base}/directories/directory.{}.{done}", group.rank))?;
-            done += 1;
-        }
-        Ok(done)
+        let paths =
+            (0..files / FILES_PER_DIRECTORY).map(|number| format!("{base}/directories/directory.{rank}.{number}"));
+        Ok(target.make_many(Make::Directories, &mut paths.take_while(|_| !limit.reached()))?)
     })
 }
