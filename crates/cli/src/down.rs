@@ -54,6 +54,7 @@ pub fn take_down(
     stop_timeout: Nanos,
     keep: bool,
 ) -> Outcome {
+    crate::mount::take_all_out(reactor, &directory.path)?;
     let count = cluster.server_count();
     let living: Vec<_> = (0..count).filter_map(|index| Some((index, directory.living_process(index)?))).collect();
     reactor.block_on(stop_servers(reactor, cluster, &living, stop_timeout));

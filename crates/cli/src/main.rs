@@ -11,6 +11,8 @@ mod failure;
 mod help;
 mod launch;
 mod mode;
+mod mount;
+mod mounts;
 mod options;
 mod paths;
 mod run;

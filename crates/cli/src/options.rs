@@ -86,6 +86,7 @@ pub const STORE_SIZE_MAX: u64 = 1 << 46;
 const JOURNAL_SIZE_MAX: u64 = 16 << 30;
 const CONNECTION_COUNT_MAX: u64 = 100_000;
 const JOB_COUNT_MAX: u64 = 1024;
+const THREAD_COUNT_MAX: u64 = 256;
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
 /// All options of all commands.
@@ -211,6 +212,22 @@ pub static TABLE: &[OptionRow] = &[
         "COUNT",
         "operations that are under way at once",
     ),
+    setting(
+        "threads",
+        Value::Number { least: 1, most: THREAD_COUNT_MAX },
+        "8",
+        "COUNT",
+        "threads that serve a mount: as many operations of programs are under way at once",
+    ),
+    choice_of_command("mount", "mount", "", Value::Path, "DIR", "mount the cluster on this directory too"),
+    choice_of_command("cache", "cache", "", Value::Text, "MODE", "how much a mount may keep; there are no modes yet"),
+    flag("foreground", "f", "stay in the foreground"),
+    flag(
+        "allow-other",
+        "",
+        "other users may use the mount too, which those of root allow anyway (takes user_allow_other in /etc/fuse.conf)",
+    ),
+    choice_of_command("umount-force", "force", "f", Value::Flag, "", "also when it is in use; who uses it keeps it"),
     choice_of_command(
         "index",
         "index",

@@ -24,8 +24,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let reactor = open_reactor()?;
     let signals = catch_signals(&reactor)?;
     let path = arguments.path("run-directory").unwrap_or_else(own_run_directory);
+    let mount = crate::mount::wanted(arguments)?;
     let raised = raise(arguments, &path, &reactor, &signals, true)?;
-    let ended = run_command(&reactor, &signals, arguments, &raised.directory.path);
+    let run_directory = &raised.directory.path;
+    let mounted = mount.map_or(Ok(()), |mount| crate::mount::start(arguments, run_directory, &mount).map(drop));
+    let ended = mounted.and_then(|()| run_command(&reactor, &signals, arguments, run_directory));
     let stop_timeout = arguments.number("stop-timeout-ms") * NANOS_PER_MS;
     let down = take_down(&reactor, raised.directory, &raised.cluster, &raised.settings, stop_timeout, false);
     match ended? {

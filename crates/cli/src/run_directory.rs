@@ -153,6 +153,7 @@ impl RunDirectory {
             remove_file(&pid_path(&self.path, index))?;
             remove_file(&self.log_path(index))?;
         }
+        crate::mounts::remove_records(&self.path);
         for name in [SETTINGS_FILE, CLUSTER_FILE_NAME, LOCK_FILE] {
             remove_file(&self.path.join(name))?;
         }

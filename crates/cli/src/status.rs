@@ -2,6 +2,7 @@
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
+use crate::mounts::{self, Record, source_of};
 use crate::run_directory::{of_cluster_path, process_of};
 use crate::session::{Session, cluster_path};
 use crate::text::{count_words, duration_words, size_short};
@@ -34,9 +35,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
         (0..cluster.server_count()).map(|index| inquire(&session.files, &cluster, index, run_directory.as_deref())),
     ));
     let text = if arguments.flag("json") {
-        format!("{:#}\n", whole_json(&cluster, run_directory, &statuses))
+        format!("{:#}\n", whole_json(&cluster, run_directory.as_deref(), &statuses))
     } else {
-        table(&cluster, run_directory, &statuses)
+        table(&cluster, run_directory.as_deref(), &statuses)
     };
     std::io::stdout().write_all(text.as_bytes()).map_err(Failure::of_output)?;
     let down: Vec<&ServerStatus> = statuses.iter().filter(|status| status.report.is_err()).collect();
@@ -143,13 +144,72 @@ fn memory_bound(report: &Value) -> Option<u64> {
     Some(report["memory_max"].as_u64()? + store["bytes_backed"].as_u64()? + store["journal_size"].as_u64()?)
 }
 
-fn whole_json(cluster: &Cluster, run_directory: Option<PathBuf>, statuses: &[ServerStatus]) -> Value {
+/// A mount of this cluster on this machine.
+struct MountStatus {
+    directory: PathBuf,
+    /// Options as the kernel has them.
+    options: String,
+    /// Who serves it, where that was written down, and whether it still does.
+    record: Option<Record>,
+}
+
+fn mounts_of(cluster: &Cluster, run_directory: Option<&Path>) -> Vec<MountStatus> {
+    let source = source_of(cluster);
+    let ours = mounts::mount_points().into_iter().filter(|mount| mount.source == source);
+    ours.map(|mount| MountStatus {
+        record: run_directory.and_then(|run_directory| mounts::record_of(run_directory, &mount.directory)),
+        directory: mount.directory,
+        options: mount.options,
+    })
+    .collect()
+}
+
+impl MountStatus {
+    fn state(&self) -> &'static str {
+        match &self.record {
+            None => "mounted",
+            Some(record) if record.process.is_alive() => "served",
+            Some(_) => "dead",
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "directory": self.directory.display().to_string(),
+            "state": self.state(),
+            "pid": self.record.as_ref().map(|record| record.process.pid),
+            "threads": self.record.as_ref().map(|record| record.thread_count),
+            "cache": "none",
+            "options": self.options,
+        })
+    }
+
+    fn line(&self) -> String {
+        let directory = self.directory.display();
+        match &self.record {
+            None => format!("mount {directory}: {}", self.options),
+            Some(record) if !record.process.is_alive() => {
+                format!(
+                    "mount {directory}: its process {} has ended; 'tabane umount {directory}' clears it",
+                    record.process.pid
+                )
+            }
+            Some(record) => {
+                let (pid, threads) = (record.process.pid, record.thread_count);
+                format!("mount {directory}: pid {pid}, {threads} threads, no caching, {}", self.options)
+            }
+        }
+    }
+}
+
+fn whole_json(cluster: &Cluster, run_directory: Option<&Path>, statuses: &[ServerStatus]) -> Value {
     json!({
         "cluster": format!("{:032x}", cluster.id),
         "run_directory": run_directory.map(|path| path.display().to_string()),
         "placement": cluster.placement.name(),
         "chunk_size": cluster.chunk_size,
         "servers": statuses.iter().map(ServerStatus::json).collect::<Vec<Value>>(),
+        "mounts": mounts_of(cluster, run_directory).iter().map(MountStatus::json).collect::<Vec<Value>>(),
     })
 }
 
@@ -167,7 +227,7 @@ const HEADS: [&str; 11] = [
     "memory, now of at most",
 ];
 
-fn table(cluster: &Cluster, run_directory: Option<PathBuf>, statuses: &[ServerStatus]) -> String {
+fn table(cluster: &Cluster, run_directory: Option<&Path>, statuses: &[ServerStatus]) -> String {
     let place = run_directory.map(|path| format!(", run directory {}", path.display())).unwrap_or_default();
     let (id, chunk_size) = (cluster.id >> 96, size_short(u64::from(cluster.chunk_size)));
     let mut text = format!("cluster {id:08x}{place}, {} placement, chunks of {chunk_size}\n", cluster.placement.name());
@@ -178,6 +238,9 @@ fn table(cluster: &Cluster, run_directory: Option<PathBuf>, statuses: &[ServerSt
     for row in &rows {
         let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
         let _ = writeln!(text, "{}", cells.join("  ").trim_end());
+    }
+    for mount in mounts_of(cluster, run_directory) {
+        let _ = writeln!(text, "{}", mount.line());
     }
     text
 }

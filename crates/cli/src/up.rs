@@ -38,8 +38,13 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let reactor = open_reactor()?;
     let signals = catch_signals(&reactor)?;
     let path = arguments.path("run-directory").unwrap_or_else(default_run_directory);
+    let mount = crate::mount::wanted(arguments)?;
     let raised = raise(arguments, &path, &reactor, &signals, false)?;
     report(&raised);
+    if let Some(directory) = mount {
+        crate::mount::start(arguments, &raised.directory.path, &directory)?;
+        println!("mounted on {}", directory.display());
+    }
     Ok(())
 }
 

@@ -22,6 +22,7 @@ mod storage;
 pub mod stream;
 mod system;
 pub mod task;
+pub mod threads;
 mod timers;
 mod uring;
 mod waiting;

@@ -337,6 +337,17 @@ pub fn file_system_space(path: &Path) -> io::Result<(u64, u64)> {
     Ok((space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize))
 }
 
+/// Takes what is mounted at a path out of the tree. What is in use stays (`ResourceBusy`), but for `detach`: then it goes from
+/// the tree, and those who use it keep it. The path's last name is not followed if it is a symbolic link, and nothing behind
+/// it is asked, so that it may be dead.
+pub fn unmount(path: &Path, detach: bool) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
+    let flags = libc::UMOUNT_NOFOLLOW | if detach { libc::MNT_DETACH } else { 0 };
+    // SAFETY: the path ends with NUL.
+    let result = unsafe { libc::umount2(path.as_ptr(), flags) };
+    crate::system::check(result).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,7 +19,7 @@ mod usage;
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
 use crate::options::OptionRow;
-use crate::{copy, down, help, run, server, status, up};
+use crate::{copy, down, help, mount, run, server, status, up};
 use std::ffi::{OsStr, OsString};
 
 /// One command.
@@ -67,7 +67,7 @@ pub static COMMANDS: &[Command] = &[
             "On a run directory whose servers have died, or were stopped with 'down --keep', the servers that are \
              missing start again over their stores, and the data is there as before.",
         ],
-        example: "tabane up --servers 4\ntabane up --servers 2 --store memory:/dev/shm/me,size=4G --chunk-size 64K",
+        example: "tabane up --servers 4\ntabane up --mount /mnt/job\ntabane up --servers 2 --store memory:/dev/shm/me,size=4G --chunk-size 64K",
         options: &[
             "servers",
             "run-directory",
@@ -84,6 +84,10 @@ pub static COMMANDS: &[Command] = &[
             "timeout-ms",
             "session-grace-ms",
             "start-timeout-ms",
+            "mount",
+            "threads",
+            "allow-other",
+            "cache",
         ],
         single_dash: false,
         takes_command_line: false,
@@ -172,10 +176,48 @@ pub static COMMANDS: &[Command] = &[
             "session-grace-ms",
             "start-timeout-ms",
             "stop-timeout-ms",
+            "mount",
+            "threads",
+            "allow-other",
+            "cache",
         ],
         single_dash: false,
         takes_command_line: true,
         run: run::run,
+    },
+    Command {
+        name: "mount",
+        group: CLUSTERS,
+        summary: "make a cluster part of the tree of this machine",
+        operands: "DIR",
+        operand_count: (1, 1),
+        details: &[
+            "Every program finds the cluster's files below DIR then. Works without root where fusermount3 (package fuse3) is \
+             installed; then only you may use the mount, unless --allow-other. What one mount, command or library changes \
+             all others see at once. Returns when the mount is there; a process in the background serves it, and writes what \
+             goes wrong to a log in the run directory.",
+        ],
+        example: "tabane mount /mnt/job\nls -l /mnt/job\ntabane umount /mnt/job",
+        options: &["cluster", "foreground", "threads", "allow-other", "cache", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: mount::run,
+    },
+    Command {
+        name: "umount",
+        group: CLUSTERS,
+        summary: "take a mount out of the tree",
+        operands: "DIR",
+        operand_count: (1, 1),
+        details: &[
+            "Also clears a mount whose process was killed. One that is in use stays, unless --force: then it goes from the \
+             tree, and programs that have files of it open keep these until they end.",
+        ],
+        example: "tabane umount /mnt/job",
+        options: &["umount-force", "cluster"],
+        single_dash: false,
+        takes_command_line: false,
+        run: mount::unmount,
     },
     Command {
         name: "server",

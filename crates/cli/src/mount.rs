@@ -1,0 +1,240 @@
+//! `tabane mount` and `tabane umount`, and what `up`, `run` and `down` do about mounts.
+//!
+//! The process that serves a mount is this program with --foreground. It says on its standard output that it is ready; who
+//! started it in the background waits for that line.
+
+use crate::arguments::Arguments;
+use crate::failure::{Failure, Outcome, io_words};
+use crate::mounts::{self, MountPoint, Record, log_path, mount_on, record_of, source_of};
+use crate::run_directory::of_cluster_path;
+use crate::session::{cluster_path, find_cluster, open_reactor};
+use client::{Client, FileId, Options};
+use reactor::process::{ProcessId, SIGKILL, SIGTERM, spawn_detached};
+use reactor::workers::{Event, HeldSignals};
+use reactor::{Nanos, Reactor};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tabane_fuse::{Mount, MountOptions};
+
+const NANOS_PER_MS: Nanos = 1_000_000;
+/// How often a process is looked at while its end is waited for, and how long it has to end.
+const LOOK_INTERVAL: Nanos = 5 * NANOS_PER_MS;
+const END_TIME: Nanos = 5_000 * NANOS_PER_MS;
+/// What the one who serves says when it is ready.
+const READY: &str = "mounted on ";
+/// Bytes of the log that are shown when it fails.
+const LOG_SHOWN_MAX: usize = 2000;
+
+/// `tabane mount`.
+pub fn run(arguments: &Arguments) -> Outcome {
+    check_cache(arguments)?;
+    let directory = mount_directory(Path::new(&arguments.operands[0]))?;
+    if arguments.flag("foreground") {
+        return serve(arguments, directory);
+    }
+    start(arguments, &cluster_path(arguments), &directory)?;
+    println!("{READY}{}", directory.display());
+    Ok(())
+}
+
+/// Modes of caching have a name from the day on which they are there.
+fn check_cache(arguments: &Arguments) -> Outcome {
+    match arguments.text("cache") {
+        None => Ok(()),
+        Some(value) => Err(Failure::usage(format!(
+            "--cache {value}: there are no modes of caching yet; every mount shows at once what any other has changed; leave \
+             --cache away"
+        ))),
+    }
+}
+
+/// The directory to mount on. Errors: it is none, or something of ours is mounted there.
+fn mount_directory(path: &Path) -> Outcome<PathBuf> {
+    let directory = mounts::settled(path)?;
+    if mount_on(&directory).is_some() {
+        return Err(Failure::failed(format!(
+            "{0} is a mount of Tabane already; unmount it with 'tabane umount {0}'",
+            directory.display()
+        )));
+    }
+    if !directory.is_dir() {
+        return Err(Failure::failed(format!("{} is not a directory", directory.display())));
+    }
+    Ok(directory)
+}
+
+/// Serves a mount until it is taken out of the tree, or a signal asks to.
+fn serve(arguments: &Arguments, directory: PathBuf) -> Outcome {
+    let of_system = |what: &str, error: io::Error| Failure::failed(format!("{what}: {}", io_words(&error)));
+    // Before any thread is there, so that all of them leave signals to this one.
+    let signals = HeldSignals::hold().map_err(|error| of_system("signals", error))?;
+    let cluster = find_cluster(arguments)?;
+    let mut options = Options::of_this_process().map_err(|error| Failure::failed(error.message))?;
+    options.timeout_ms = arguments.number_given("timeout-ms").unwrap_or(options.timeout_ms);
+    options.umask = 0;
+    let user = options.user.clone();
+    let source = source_of(&cluster);
+    let client = Client::connect(cluster, options).map_err(|error| Failure::failed(error.message))?;
+    client.stat_id(FileId::ROOT).map_err(|error| Failure::failed(error.message))?;
+    let thread_count = arguments.number("threads");
+    let allow_other = user.is_root() || arguments.flag("allow-other");
+    let mount_options =
+        MountOptions { directory: directory.clone(), source, thread_count: thread_count as usize, allow_other };
+    let mut mount = Mount::new(client, user, mount_options).map_err(|error| cannot_mount(&directory, &error))?;
+    let mut unmounter = mount.unmounter();
+    let us = ProcessId::of(std::process::id())
+        .ok_or_else(|| Failure::failed("this process is not to be found in /proc".to_owned()))?;
+    let record = Record { directory: directory.clone(), process: us, thread_count };
+    let run_directory = of_cluster_path(&cluster_path(arguments));
+    if let Some(run_directory) = &run_directory {
+        record.keep(run_directory)?;
+    }
+    // Nobody else could be told: the last thread that serves wakes this one.
+    let ended = move || drop(us.signal(SIGTERM));
+    mount.serve(ended).map_err(|error| of_system("threads", error))?;
+    announce(&directory);
+    while signals.next().map_err(|error| of_system("signals", error))? == Event::ChildEnded {}
+    let unmounted = unmounter.unmount();
+    mount.finish();
+    if let Some(run_directory) = &run_directory {
+        record.remove(run_directory);
+    }
+    unmounted.map_err(|error| of_system(&directory.display().to_string(), error))
+}
+
+/// Says that the mount is there. Who does not listen need not know.
+fn announce(directory: &Path) {
+    let mut output = io::stdout();
+    let _ = writeln!(output, "{READY}{}", directory.display()).and_then(|()| output.flush());
+}
+
+fn cannot_mount(directory: &Path, error: &io::Error) -> Failure {
+    let advice = match error.kind() {
+        io::ErrorKind::NotFound => "; is fusermount3 installed (package fuse3), and is there a /dev/fuse?",
+        io::ErrorKind::PermissionDenied => {
+            "; /dev/fuse must be open to you, and fusermount3 (package fuse3) installed; --allow-other takes \
+             user_allow_other in /etc/fuse.conf"
+        }
+        _ => "",
+    };
+    Failure::failed(format!("{}: mounting: {}{advice}", directory.display(), io_words(error)))
+}
+
+/// Starts a process that serves a mount of a cluster, and waits until it does.
+pub fn start(arguments: &Arguments, cluster: &Path, directory: &Path) -> Outcome<ProcessId> {
+    let of_system = |what: &str, error: io::Error| Failure::failed(format!("{what}: {}", io_words(&error)));
+    let cluster = crate::settings::absolute(cluster)?;
+    let program = std::env::current_exe().map_err(|error| of_system("this program's own file", error))?;
+    let mut command = Command::new(program);
+    command.arg("mount").arg("--foreground").arg("--cluster").arg(&cluster);
+    command.arg(format!("--threads={}", arguments.number("threads")));
+    if let Some(timeout_ms) = arguments.number_given("timeout-ms") {
+        command.arg(format!("--timeout-ms={timeout_ms}"));
+    }
+    if arguments.flag("allow-other") {
+        command.arg("--allow-other");
+    }
+    command.arg("--").arg(directory).current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped());
+    let log = of_cluster_path(&cluster).and_then(|run_directory| open_log(&log_path(&run_directory, directory)));
+    let log_path = log.map(|(path, log)| {
+        command.stderr(log);
+        path
+    });
+    let mut child = spawn_detached(&mut command).map_err(|error| of_system("starting a process", error))?;
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        // An end without a line is told apart below.
+        let _ = BufReader::new(output).read_line(&mut line);
+    }
+    match ProcessId::of(child.id()) {
+        Some(process) if line.starts_with(READY) => Ok(process),
+        _ => {
+            let _ = child.wait();
+            let words = log_path.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
+            Err(Failure::failed(reason(directory, &words)))
+        }
+    }
+}
+
+fn open_log(path: &Path) -> Option<(PathBuf, File)> {
+    let log = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path).ok()?;
+    Some((path.to_owned(), log))
+}
+
+/// The last words of the one that was to serve.
+fn reason(directory: &Path, log: &str) -> String {
+    let shown = &log[log.floor_char_boundary(log.len().saturating_sub(LOG_SHOWN_MAX))..];
+    match shown.trim() {
+        "" => format!("{}: the process that was to serve it has ended", directory.display()),
+        words => words.strip_prefix("tabane: mount: ").unwrap_or(words).to_owned(),
+    }
+}
+
+/// `tabane umount`.
+pub fn unmount(arguments: &Arguments) -> Outcome {
+    let directory = mounts::settled(Path::new(&arguments.operands[0]))?;
+    let Some(mount) = mount_on(&directory) else {
+        return Err(Failure::failed(format!("{} is not a mount of Tabane", directory.display())));
+    };
+    take_out(&mount, arguments.flag("umount-force"))?;
+    let reactor = open_reactor()?;
+    let run_directory = of_cluster_path(&cluster_path(arguments));
+    let record = run_directory.and_then(|run_directory| record_of(&run_directory, &directory));
+    if let Some(record) = record {
+        reactor.block_on(wait_for_end(&reactor, &[record.process]));
+    }
+    Ok(())
+}
+
+/// Takes a mount out of the tree. One that nobody serves goes in any case, one that is in use only by force.
+fn take_out(mount: &MountPoint, force: bool) -> Outcome {
+    let directory = &mount.directory;
+    let served = !matches!(fs::metadata(directory), Err(error) if error.raw_os_error() == Some(libc::ENOTCONN));
+    let outcome = if force || !served { tabane_fuse::detach(directory) } else { tabane_fuse::unmount(directory) };
+    outcome.map_err(|error| {
+        let advice = match error.kind() {
+            io::ErrorKind::ResourceBusy => {
+                "; somebody uses it (a program that runs in it, or has a file of it open); --force takes it away"
+            }
+            _ => "",
+        };
+        Failure::failed(format!("{}: {}{advice}", directory.display(), io_words(&error)))
+    })
+}
+
+/// Takes all mounts of a cluster out of the tree, whoever uses them, and ends those who serve them. For the end of a cluster.
+pub fn take_all_out(reactor: &Reactor, run_directory: &Path) -> Outcome {
+    let records = mounts::records(run_directory);
+    for record in &records {
+        if let Some(mount) = mount_on(&record.directory) {
+            take_out(&mount, true)?;
+        }
+        if record.process.is_alive() {
+            // It may have ended by itself since.
+            let _ = record.process.signal(SIGTERM);
+        }
+    }
+    let processes: Vec<ProcessId> = records.iter().map(|record| record.process).collect();
+    reactor.block_on(wait_for_end(reactor, &processes));
+    for process in processes.iter().filter(|process| process.is_alive()) {
+        let _ = process.signal(SIGKILL);
+    }
+    reactor.block_on(wait_for_end(reactor, &processes));
+    Ok(())
+}
+
+async fn wait_for_end(reactor: &Reactor, processes: &[ProcessId]) {
+    let give_up = reactor.now() + END_TIME;
+    while processes.iter().any(|process| process.is_alive()) && reactor.now() < give_up {
+        reactor.sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// The directory of --mount, if there is one, after a look at whether it can be mounted on.
+pub fn wanted(arguments: &Arguments) -> Outcome<Option<PathBuf>> {
+    check_cache(arguments)?;
+    arguments.path("mount").map(|path| mount_directory(&path)).transpose()
+}

@@ -1,0 +1,195 @@
+//! Which mounts there are: what the kernel says, and what those who serve them have written down in the run directory
+//! (`mount-NUMBER` with process and directory, `mount-NUMBER.log` beside it).
+
+use crate::failure::{Failure, Outcome, io_words};
+use client::Cluster;
+use reactor::process::ProcessId;
+use sha2::{Digest, Sha256};
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// A mount as the kernel knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountPoint {
+    pub directory: PathBuf,
+    pub source: String,
+    /// Options, with commas between them.
+    pub options: String,
+}
+
+const SOURCE_PREFIX: &str = "tabane:";
+
+/// What stands in front of a mount of this cluster in /proc/mounts.
+pub fn source_of(cluster: &Cluster) -> String {
+    format!("{SOURCE_PREFIX}{:08x}", cluster.id >> 96)
+}
+
+/// All mounts of Tabane on this machine, the latest last.
+pub fn mount_points() -> Vec<MountPoint> {
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    text.lines().filter_map(parse_line).collect()
+}
+
+/// The mount on a directory; of several the one on top.
+pub fn mount_on(directory: &Path) -> Option<MountPoint> {
+    mount_points().into_iter().rev().find(|mount| mount.directory == directory)
+}
+
+/// One line of mountinfo, as proc(5) has it.
+fn parse_line(line: &str) -> Option<MountPoint> {
+    let (front, back) = line.split_once(" - ")?;
+    let mut back = back.split(' ');
+    // By mount(2) the type is fuse, by fusermount3 fuse.tabane.
+    if !matches!(back.next()?, "fuse" | "fuse.tabane") {
+        return None;
+    }
+    let directory = unescape(front.split(' ').nth(4)?);
+    let source = unescape(back.next()?).to_string_lossy().into_owned();
+    if !source.starts_with(SOURCE_PREFIX) {
+        return None;
+    }
+    Some(MountPoint { directory: directory.into(), source, options: back.next().unwrap_or_default().to_owned() })
+}
+
+/// Blanks and the like are written as a backslash and three octal digits.
+fn unescape(text: &str) -> OsString {
+    let bytes = text.as_bytes();
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut position = 0;
+    while position < bytes.len() {
+        let digits = bytes.get(position + 1..position + 4).and_then(|digits| std::str::from_utf8(digits).ok());
+        let escaped = digits.filter(|_| bytes[position] == b'\\').and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        plain.push(escaped.unwrap_or(bytes[position]));
+        position += if escaped.is_some() { 4 } else { 1 };
+    }
+    OsString::from_vec(plain)
+}
+
+/// An absolute path without `.`, `..` and symbolic links. What it names is not asked, for it may be a mount that nobody
+/// serves any more.
+pub fn settled(path: &Path) -> Outcome<PathBuf> {
+    let absolute = crate::settings::absolute(path)?;
+    let known = mount_on(&absolute).is_some();
+    let resolved = match (known, absolute.parent(), absolute.file_name()) {
+        (true, _, _) => return Ok(absolute),
+        (false, Some(parent), Some(name)) => fs::canonicalize(parent).map(|parent| parent.join(name)),
+        _ => fs::canonicalize(&absolute),
+    };
+    let resolved = resolved.map_err(|error| Failure::failed(format!("{}: {}", path.display(), io_words(&error))))?;
+    if mount_on(&resolved).is_some() {
+        return Ok(resolved);
+    }
+    fs::canonicalize(&resolved).map_err(|error| Failure::failed(format!("{}: {}", path.display(), io_words(&error))))
+}
+
+/// What serves a mount has written down about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    pub directory: PathBuf,
+    pub process: ProcessId,
+    pub thread_count: u64,
+}
+
+fn record_path(run_directory: &Path, directory: &Path) -> PathBuf {
+    let digest = Sha256::digest(directory.as_os_str().as_bytes());
+    let number: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    run_directory.join(format!("mount-{number}"))
+}
+
+/// Where the one who serves a directory says what goes wrong.
+pub fn log_path(run_directory: &Path, directory: &Path) -> PathBuf {
+    record_path(run_directory, directory).with_extension("log")
+}
+
+impl Record {
+    /// Writes it down.
+    pub fn keep(&self, run_directory: &Path) -> Outcome {
+        let path = record_path(run_directory, &self.directory);
+        let mut text = format!("{} {} {} ", self.process.pid, self.process.started, self.thread_count).into_bytes();
+        text.extend_from_slice(self.directory.as_os_str().as_bytes());
+        let opened = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+        let written = opened.and_then(|mut file| file.write_all(&text));
+        written.map_err(|error| Failure::failed(format!("{}: {}", path.display(), io_words(&error))))
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Record> {
+        let mut parts = bytes.splitn(4, |byte| *byte == b' ');
+        let mut number = || std::str::from_utf8(parts.next()?).ok()?.parse::<u64>().ok();
+        let process = ProcessId { pid: u32::try_from(number()?).ok()?, started: number()? };
+        let thread_count = number()?;
+        let directory = PathBuf::from(OsString::from_vec(parts.next()?.to_vec()));
+        Some(Record { directory, process, thread_count })
+    }
+
+    /// Removes it, unless another process has written it anew.
+    pub fn remove(&self, run_directory: &Path) {
+        if record_of(run_directory, &self.directory).as_ref() == Some(self) {
+            // What is left is seen to belong to a process that has ended.
+            let _ = fs::remove_file(record_path(run_directory, &self.directory));
+        }
+    }
+}
+
+/// The record of a directory.
+pub fn record_of(run_directory: &Path, directory: &Path) -> Option<Record> {
+    Record::parse(&fs::read(record_path(run_directory, directory)).ok()?)
+}
+
+fn record_files(run_directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(run_directory).into_iter().flatten().flatten();
+    let ours = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"mount-"));
+    entries.map(|entry| entry.path()).filter(ours).collect()
+}
+
+/// All records of a run directory.
+pub fn records(run_directory: &Path) -> Vec<Record> {
+    let texts = record_files(run_directory).into_iter().filter(|path| path.extension().is_none());
+    texts.filter_map(|path| Record::parse(&fs::read(path).ok()?)).collect()
+}
+
+/// Removes what mounts have left in a run directory.
+pub fn remove_records(run_directory: &Path) {
+    for path in record_files(run_directory) {
+        // What can't be removed keeps the run directory there, which is said then.
+        let _ = fs::remove_file(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: mounts are found in the kernel's list with what is odd in their names, others are passed over.
+    #[test]
+    fn mountinfo_is_understood() {
+        let line = "36 35 98:0 / /mnt/a\\040b\\134c rw,noatime shared:1 - fuse.tabane tabane:0a1b2c3d rw,user_id=0";
+        let mount = parse_line(line).unwrap();
+        assert_eq!(mount.directory, PathBuf::from("/mnt/a b\\c"));
+        assert_eq!((mount.source.as_str(), mount.options.as_str()), ("tabane:0a1b2c3d", "rw,user_id=0"));
+        assert!(parse_line("36 35 98:0 / /mnt rw,noatime - fuse tabane:0a1b2c3d rw").is_some());
+        assert_eq!(parse_line("36 35 98:0 / /mnt rw - fuse other:0a1b2c3d rw"), None);
+        assert_eq!(parse_line("36 35 98:0 / /mnt rw - ext4 /dev/sda rw"), None);
+        assert_eq!(parse_line("nonsense"), None);
+    }
+
+    /// Goal: a record is what was written down, also of a directory with blanks; cut ones are none.
+    #[test]
+    fn records_round_trip() {
+        let run_directory = std::env::temp_dir().join(format!("tabane-records-{}", std::process::id()));
+        fs::create_dir_all(&run_directory).unwrap();
+        let process = ProcessId { pid: 7, started: 8 };
+        let record = Record { directory: PathBuf::from("/mnt/a b"), process, thread_count: 4 };
+        record.keep(&run_directory).unwrap();
+        assert_eq!(records(&run_directory), vec![record.clone()]);
+        assert_eq!(record_of(&run_directory, Path::new("/mnt/a b")), Some(record.clone()));
+        record.remove(&run_directory);
+        assert!(records(&run_directory).is_empty());
+        fs::remove_dir_all(&run_directory).unwrap();
+        assert_eq!(Record::parse(b"7 8 4"), None);
+        assert_eq!(Record::parse(b"7 x 4 /mnt"), None);
+    }
+}

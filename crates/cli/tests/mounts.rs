@@ -1,0 +1,325 @@
+//! Mounts of real clusters, used by real programs. Without /dev/fuse these tests fail, unless TABANE_CI_NO_FUSE=1.
+
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
+
+mod common;
+
+use common::{Ground, TABANE, describe};
+use reactor::process::{ProcessId, SIGCHLD, SIGKILL, SIGTERM};
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Whether there is FUSE here. Where there is none and nobody said so, the test fails.
+#[allow(clippy::disallowed_methods)] // The one switch of these tests.
+fn fuse_is_here() -> bool {
+    if Path::new("/dev/fuse").exists() {
+        return true;
+    }
+    let excused = std::env::var("TABANE_CI_NO_FUSE").is_ok_and(|value| value == "1");
+    assert!(excused, "there is no /dev/fuse here: nothing of the mount is tested; TABANE_CI_NO_FUSE=1 accepts that");
+    eprintln!("there is no /dev/fuse here: the mount is not tested");
+    false
+}
+
+/// A new directory to mount on.
+fn mount_point(ground: &Ground, name: &str) -> PathBuf {
+    let path = ground.path.join(name);
+    fs::create_dir(&path).unwrap();
+    path
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// The process that serves a mount.
+fn process_of(ground: &Ground, directory: &Path) -> ProcessId {
+    let status: serde_json::Value = serde_json::from_slice(&ground.try_run(&["status", "--json"]).stdout).unwrap();
+    let mounts = status["mounts"].as_array().unwrap();
+    let mount = mounts.iter().find(|mount| mount["directory"] == text(directory)).expect("status lists the mount");
+    ProcessId::of(mount["pid"].as_u64().unwrap() as u32).unwrap()
+}
+
+fn shell(directory: &Path, script: &str) {
+    let output = Command::new("sh").args(["-ec", script]).current_dir(directory).output().unwrap();
+    assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Goal: `up --mount` gives a tree that commands and programs share, `status` tells of it, `umount` and `down` end it.
+#[test]
+fn life_of_a_mount() {
+    if !fuse_is_here() {
+        return;
+    }
+    let ground = Ground::new("mount-life");
+    let directory = mount_point(&ground, "mnt");
+    let words = ground.run(&["up", "--servers", "3", "--mount", text(&directory)]);
+    assert!(words.contains("mounted on"), "{words}");
+    fs::write(directory.join("file"), b"of a program").unwrap();
+    assert_eq!(ground.run(&["cat", "/file"]), "of a program");
+    ground.run(&["mkdir", "/directory"]);
+    ground.run(&["mv", "/file", "/directory/moved"]);
+    assert_eq!(fs::read(directory.join("directory/moved")).unwrap(), b"of a program");
+    assert_eq!(fs::read(directory.join("file")).unwrap_err().kind(), ErrorKind::NotFound);
+    let line = ground.run(&["status"]);
+    assert!(line.contains(text(&directory)) && line.contains("8 threads, no caching"), "{line}");
+    let complaint = ground.fail(1, &["mount", text(&directory)]);
+    assert!(complaint.contains("is a mount of Tabane already"), "{complaint}");
+
+    let process = process_of(&ground, &directory);
+    ground.run(&["umount", text(&directory)]);
+    assert!(!process.is_alive());
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+    assert!(ground.fail(1, &["umount", text(&directory)]).contains("is not a mount of Tabane"));
+    ground.run(&["mount", text(&directory), "--threads", "2"]);
+    assert!(directory.join("directory/moved").exists());
+    let process = process_of(&ground, &directory);
+    ground.run(&["down"]);
+    assert!(!process.is_alive() && !ground.run_directory().exists());
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+}
+
+/// Goal: what can't be mounted is refused with words that say why, before anything else is done.
+#[test]
+fn refused_mounts() {
+    if !fuse_is_here() {
+        return;
+    }
+    let ground = Ground::new("mount-refused");
+    let directory = mount_point(&ground, "mnt");
+    let complaint = ground.fail(2, &["up", "--servers", "1", "--mount", text(&directory), "--cache", "strict"]);
+    assert!(complaint.contains("--cache strict") && complaint.contains("no modes of caching yet"), "{complaint}");
+    assert!(!ground.run_directory().exists());
+    assert!(ground.fail(1, &["mount", text(&directory)]).contains("no cluster is up here"));
+    fs::write(ground.path.join("plain"), b"").unwrap();
+    ground.run(&["up", "--servers", "1"]);
+    assert!(ground.fail(1, &["mount", "plain"]).contains("is not a directory"));
+    assert!(ground.fail(1, &["mount", "missing/mnt"]).contains("no such file"));
+    assert!(ground.fail(2, &["mount", "mnt", "--cache", "all"]).contains("--cache all"));
+}
+
+/// Goal: a tree of odd names, links, modes, times and holes is on a mount what it is elsewhere, and programs run from there.
+/// Method: cp -a, compared entry by entry and byte by byte; a copy of a program is executed; rm -r.
+#[test]
+fn trees_are_the_same() {
+    if !fuse_is_here() {
+        return;
+    }
+    let ground = Ground::new("mount-tree");
+    let tree = ground.make_tree();
+    let directory = mount_point(&ground, "mnt");
+    ground.run(&["up", "--servers", "3", "--chunk-size", "64K", "--mount", text(&directory)]);
+    let copy = directory.join("tree");
+    shell(
+        &ground.path,
+        &format!("cp -a tree '{}' && diff -r --no-dereference tree '{}'", copy.display(), copy.display()),
+    );
+    assert_eq!(describe(&tree), describe(&copy));
+    shell(&directory, "cp /bin/echo program && test \"$(./program said)\" = said && rm program");
+    shell(&directory, "for i in 1 2 3; do echo $i >> log; done; test \"$(cat log)\" = \"$(printf '1\\n2\\n3')\"");
+    let link = directory.join("second");
+    fs::hard_link(directory.join("log"), &link).unwrap();
+    assert_eq!(fs::metadata(&link).unwrap().nlink(), 2);
+    assert_eq!(fs::metadata(&link).unwrap().ino(), fs::metadata(directory.join("log")).unwrap().ino());
+    fs::remove_dir_all(&copy).unwrap();
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 2);
+}
+
+/// Goal: an unlinked file stays for who has it open; reads and writes at odd places, holes and cuts are those of any file.
+#[test]
+fn open_files() {
+    if !fuse_is_here() {
+        return;
+    }
+    let ground = Ground::new("mount-open");
+    let (first, second) = (mount_point(&ground, "first"), mount_point(&ground, "second"));
+    ground.run(&["up", "--servers", "2", "--chunk-size", "4096", "--mount", text(&first)]);
+    ground.run(&["mount", text(&second)]);
+    let file = fs::File::options().read(true).write(true).create_new(true).open(first.join("file")).unwrap();
+    let bytes: Vec<u8> = (0..3_000_000u32).map(|number| (number % 251) as u8).collect();
+    file.write_all_at(&bytes, 1001).unwrap();
+    assert_eq!(fs::metadata(second.join("file")).unwrap().len(), 3_001_001);
+    let other = fs::File::open(second.join("file")).unwrap();
+    let mut read = vec![1; 3_001_001];
+    other.read_exact_at(&mut read, 0).unwrap();
+    assert!(read[..1001].iter().all(|byte| *byte == 0) && read[1001..] == bytes);
+    fs::remove_file(second.join("file")).unwrap();
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    other.read_exact_at(&mut read[..10], 1001).unwrap();
+    assert_eq!(read[..10], bytes[..10]);
+    file.set_len(10).unwrap();
+    assert_eq!(other.metadata().unwrap().len(), 10);
+    let mut append = fs::File::options().append(true).create(true).open(first.join("log")).unwrap();
+    let mut elsewhere = fs::File::options().append(true).open(second.join("log")).unwrap();
+    for turn in 0..20 {
+        writeln!(append, "first {turn}").unwrap();
+        writeln!(elsewhere, "second {turn}").unwrap();
+    }
+    assert_eq!(fs::read_to_string(first.join("log")).unwrap().lines().count(), 40);
+}
+
+/// Goal: a mount whose process was killed gives a clean error, is told of, is cleared by umount, and can be there again.
+#[test]
+fn killed_mounts_are_cleared() {
+    if !fuse_is_here() {
+        return;
+    }
+    let ground = Ground::new("mount-killed");
+    let directory = mount_point(&ground, "mnt");
+    ground.run(&["up", "--servers", "1", "--mount", text(&directory)]);
+    fs::write(directory.join("file"), b"kept").unwrap();
+    let process = process_of(&ground, &directory);
+    assert!(process.signal(SIGKILL).unwrap());
+    while process.is_alive() {}
+    assert_eq!(fs::read(directory.join("file")).unwrap_err().raw_os_error(), Some(libc::ENOTCONN));
+    assert!(ground.run(&["status"]).contains("has ended; 'tabane umount"));
+    ground.run(&["umount", text(&directory)]);
+    ground.run(&["mount", text(&directory)]);
+    assert_eq!(fs::read(directory.join("file")).unwrap(), b"kept");
+}
+
+/// Goal: servers that are gone are an error within the time-out, and no more than that once they are back; without them a mount
+/// can be taken out.
+#[test]
+fn servers_go_and_come_back() {
+    if !fuse_is_here() {
+        return;
+    }
+    let ground = Ground::new("mount-servers");
+    let directory = mount_point(&ground, "mnt");
+    ground.run(&["up", "--servers", "2"]);
+    ground.run(&["mount", text(&directory), "--timeout-ms", "1000"]);
+    let open = fs::File::create(directory.join("file")).unwrap();
+    open.write_all_at(b"before", 0).unwrap();
+    ground.kill(0);
+    ground.kill(1);
+    let error = fs::metadata(directory.join("file")).unwrap_err().raw_os_error();
+    assert!(matches!(error, Some(libc::EHOSTUNREACH | libc::ETIMEDOUT)), "{error:?}");
+    assert!(open.write_all_at(b"meanwhile", 0).is_err());
+    ground.run(&["up"]);
+    assert_eq!(fs::read(directory.join("file")).unwrap(), b"before");
+    open.write_all_at(b"after it", 0).unwrap();
+    assert_eq!(fs::read(directory.join("file")).unwrap(), b"after it");
+    drop(open);
+    ground.kill(0);
+    ground.kill(1);
+    ground.run(&["umount", text(&directory)]);
+}
+
+fn locker(file: &Path, words: &[&str]) -> Child {
+    Command::new("flock").arg(file).args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// Goal: locks hold between mounts, are granted when they are free, and whoever waits for one can be killed.
+/// Method: flock(1) holds while a program reads its input; others wait on another mount; one is killed, one is served.
+#[test]
+fn locks_hold_between_mounts() {
+    if !fuse_is_here() {
+        return;
+    }
+    let ground = Ground::new("mount-locks");
+    let (first, second) = (mount_point(&ground, "first"), mount_point(&ground, "second"));
+    ground.run(&["up", "--servers", "2", "--mount", text(&first)]);
+    ground.run(&["mount", text(&second), "--threads", "1"]);
+    fs::write(first.join("lock"), b"").unwrap();
+    let mut holder = locker(&first.join("lock"), &["sh", "-c", "echo held; cat"]);
+    let mut word = [0; 5];
+    std::io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut word).unwrap();
+    let refused = Command::new("flock").arg("-n").arg(second.join("lock")).arg("true").status().unwrap();
+    assert_eq!(refused.code(), Some(1));
+    // The one thread of the second mount serves others while these wait.
+    let mut killed = locker(&second.join("lock"), &["true"]);
+    let mut served = locker(&second.join("lock"), &["true"]);
+    let call = format!("{} ", libc::SYS_flock);
+    let waits = |child: &Child| {
+        let now = fs::read_to_string(format!("/proc/{}/syscall", child.id())).unwrap_or_default();
+        now.starts_with(&call)
+    };
+    while fs::read_dir(&second).unwrap().count() != 1 || !waits(&killed) || !waits(&served) {}
+    assert!(ProcessId::of(killed.id()).unwrap().signal(SIGKILL).unwrap());
+    assert!(!killed.wait().unwrap().success());
+    assert!(served.try_wait().unwrap().is_none());
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success() && served.wait().unwrap().success());
+}
+
+/// Goal: a program started by `run --mount` finds the tree, and nothing is left when it has ended.
+#[test]
+fn run_with_a_mount() {
+    if !fuse_is_here() {
+        return;
+    }
+    let ground = Ground::new("mount-run");
+    let directory = mount_point(&ground, "mnt");
+    let script = "echo hello > mnt/file && tabane cat /file";
+    let mut command = ground.command(&["run", "--servers", "2", "--mount", "mnt", "--", "sh", "-ec", script]);
+    let path = format!("{}:/usr/bin:/bin", Path::new(TABANE).parent().unwrap().display());
+    let output = command.env("PATH", path).env_remove("TABANE_RUN_DIRECTORY").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.stdout, b"hello\n");
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+}
+
+/// Goal: who is not root mounts and unmounts too, alone uses what was mounted, and what is in the way of it is said.
+/// Method: everything as another user, where this one is root; else as this one.
+#[test]
+fn without_root() {
+    if !fuse_is_here() {
+        return;
+    }
+    const NOBODY: u32 = 65_534;
+    let ground = Ground::new("mount-user");
+    let directory = mount_point(&ground, "mnt");
+    let we_are_root = reactor::process::user() == 0;
+    if we_are_root {
+        std::os::unix::fs::chown(&ground.path, Some(NOBODY), Some(NOBODY)).unwrap();
+        std::os::unix::fs::chown(&directory, Some(NOBODY), Some(NOBODY)).unwrap();
+        let facts = fs::metadata("/dev/fuse").unwrap();
+        if facts.mode() & 0o006 != 0o006 {
+            // As udev makes it on any machine that has udev.
+            fs::set_permissions("/dev/fuse", fs::Permissions::from_mode(0o666)).unwrap();
+        }
+    }
+    let as_user = |words: &[&str]| {
+        let mut command = ground.command(words);
+        if we_are_root {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    as_user(&["up", "--servers", "1", "--mount", text(&directory)]);
+    let mut touch = Command::new("sh");
+    touch.args(["-ec", "echo mine > mnt/file && cat mnt/file"]).current_dir(&ground.path);
+    if we_are_root {
+        touch.uid(NOBODY).gid(NOBODY);
+        assert_eq!(fs::metadata(directory.join("file")).unwrap_err().kind(), ErrorKind::PermissionDenied);
+    }
+    assert_eq!(touch.output().unwrap().stdout, b"mine\n");
+    assert_eq!(as_user(&["cat", "/file"]), "mine\n");
+    as_user(&["umount", text(&directory)]);
+    as_user(&["down"]);
+}
+
+/// Goal: a signal to the process that serves takes the mount out, also one in use.
+#[test]
+fn signals_unmount() {
+    if !fuse_is_here() {
+        return;
+    }
+    let ground = Ground::new("mount-signal");
+    let directory = mount_point(&ground, "mnt");
+    ground.run(&["up", "--servers", "1", "--mount", text(&directory)]);
+    let open = fs::File::create(directory.join("file")).unwrap();
+    assert!(ground.fail(1, &["umount", text(&directory)]).contains("--force"));
+    let process = process_of(&ground, &directory);
+    assert!(process.signal(SIGCHLD).unwrap() && process.signal(SIGTERM).unwrap());
+    while process.is_alive() {}
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+    assert!(open.write_all_at(b"late", 0).is_err());
+}

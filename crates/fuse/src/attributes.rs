@@ -1,0 +1,109 @@
+//! Attributes of nodes, rights, and the file system as a whole.
+
+use crate::errno::Errno;
+use crate::protocol::{Access, Attr, GETATTR_HANDLE, Getattr, Header, Input, Setattr, setattr};
+use crate::serve::{Answer, Handled, Worker, file_of, node_of};
+use client::{AttributeChanges, Attributes, Timestamp};
+
+/// What stat(2) tells programs about the size of reads and writes that serve them best.
+const BLOCK_SIZE: u32 = 128 << 10;
+/// The unit that `st_blocks` is in.
+const SECTOR_SIZE: u64 = 512;
+/// Bytes of a block of statfs(2).
+const FILE_SYSTEM_BLOCK_SIZE: u64 = 4096;
+/// Bytes of a store that an inode takes, roughly: how many more there may be is told by it.
+const INODE_SIZE: u64 = 512;
+const SECOND: i64 = 1_000_000_000;
+
+/// Attributes in the kernel's form. How much of a file is holes is not told: blocks are those of the size.
+pub fn attr_of(attributes: &Attributes) -> Attr {
+    Attr {
+        node: node_of(attributes.id),
+        size: attributes.size,
+        blocks: attributes.size.div_ceil(SECTOR_SIZE),
+        atime: attributes.atime,
+        mtime: attributes.mtime,
+        ctime: attributes.ctime,
+        mode: attributes.st_mode(),
+        links: attributes.link_count,
+        uid: attributes.uid,
+        gid: attributes.gid,
+        device: 0,
+        block_size: BLOCK_SIZE,
+    }
+}
+
+fn time_of(seconds: u64, nanoseconds: u32) -> i64 {
+    (seconds as i64).saturating_mul(SECOND).saturating_add(i64::from(nanoseconds))
+}
+
+/// What a request changes.
+fn changes_of(request: &Setattr) -> AttributeChanges {
+    let has = |flag: u32| request.valid & flag != 0;
+    let time = |set: u32, now: u32, seconds, nanoseconds| match (has(now), has(set)) {
+        (true, _) => Timestamp::Now,
+        (false, true) => Timestamp::At(time_of(seconds, nanoseconds)),
+        (false, false) => Timestamp::Keep,
+    };
+    AttributeChanges {
+        mode: has(setattr::MODE).then_some(request.mode & 0o7777),
+        uid: has(setattr::UID).then_some(request.uid),
+        gid: has(setattr::GID).then_some(request.gid),
+        atime: time(setattr::ATIME, setattr::ATIME_NOW, request.atime, request.atime_ns),
+        mtime: time(setattr::MTIME, setattr::MTIME_NOW, request.mtime, request.mtime_ns),
+        size: has(setattr::SIZE).then_some(request.size),
+    }
+}
+
+impl Worker<'_> {
+    pub fn get_attributes(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+        let request = Getattr::parse(&mut input)?;
+        let attributes = if request.flags & GETATTR_HANDLE != 0 {
+            let open = self.mounted.files.get(request.handle)?;
+            self.mounted.run(async |files| files.stat_file(&open.file).await)?
+        } else {
+            let file = file_of(header.node);
+            self.mounted.run(async |files| files.stat_id(file).await)?
+        };
+        self.output.attributes(&attr_of(&attributes));
+        Ok(Answer::Output)
+    }
+
+    pub fn set_attributes(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+        let request = Setattr::parse(&mut input)?;
+        let node = file_of(header.node);
+        let changes = changes_of(&request);
+        let attributes = if changes.size.is_some() && request.valid & setattr::HANDLE != 0 {
+            // Whoever has the file open for writing may cut it, whatever its rights are by now.
+            let open = self.mounted.files.get(request.handle)?;
+            self.mounted.for_caller(header, async |files| files.set_file_attributes(&open.file, &changes).await)?
+        } else {
+            self.mounted.for_caller(header, async |files| files.set_attributes_id(node, &changes).await)?
+        };
+        self.output.attributes(&attr_of(&attributes));
+        Ok(Answer::Output)
+    }
+
+    /// access(2), which the kernel asks about only where it does not check rights itself.
+    pub fn access(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+        let Access { mask, .. } = Access::parse(&mut input)?;
+        let node = file_of(header.node);
+        let attributes = self.mounted.run(async |files| files.stat_id(node).await)?;
+        match self.mounted.callers.of(header).may(&attributes, (mask & 7) as u8) {
+            true => Ok(Answer::Output),
+            false => Err(Errno(libc::EACCES)),
+        }
+    }
+
+    pub fn stat_file_system(&mut self) -> Handled {
+        let servers = self.mounted.run(async |files| files.stat_file_system().await)?;
+        let sum = client::total(&servers);
+        let free = sum.bytes_free / FILE_SYSTEM_BLOCK_SIZE;
+        let more = sum.bytes_free / INODE_SIZE;
+        self.output.u64(sum.bytes_total / FILE_SYSTEM_BLOCK_SIZE).u64(free).u64(free);
+        self.output.u64(sum.inodes.saturating_add(more)).u64(more);
+        self.output.u32(FILE_SYSTEM_BLOCK_SIZE as u32).u32(wire::limits::NAME_SIZE_MAX as u32);
+        self.output.u32(FILE_SYSTEM_BLOCK_SIZE as u32).bytes(&[0; 28]);
+        Ok(Answer::Output)
+    }
+}

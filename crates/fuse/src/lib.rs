@@ -1,0 +1,26 @@
+//! A cluster as part of the tree: `tabane mount` (docs/mount.md).
+//!
+//! The life of a request: a thread of `serve.rs` takes it from the kernel (`device.rs`, `protocol.rs`) and hands it to the
+//! handler of its operation (`names.rs`, `attributes.rs`, `open_file.rs`, `listing.rs`, `extended.rs`, `locks.rs`), which
+//! makes one call of the client, on behalf of the caller (`caller.rs`). Locks that have to be waited for are left to
+//! `waiting.rs`. `mount.rs` puts the file system into the tree and takes it out.
+//!
+//! A door: it keeps what the kernel has open, and nothing of names, attributes or contents.
+
+mod attributes;
+mod caller;
+mod device;
+mod errno;
+mod extended;
+mod handles;
+mod listing;
+mod locks;
+mod mount;
+mod names;
+mod open_file;
+mod protocol;
+mod serve;
+mod waiting;
+
+pub use device::TRANSFER_SIZE_MAX;
+pub use mount::{Mount, MountOptions, Unmounter, detach, unmount};

@@ -1,0 +1,98 @@
+//! Listings. Positions are those of the client's listing, which hold for ever; in front of the entries come `.` and `..`.
+
+use crate::attributes::attr_of;
+use crate::device::TRANSFER_SIZE_MAX;
+use crate::errno::Errno;
+use crate::protocol::{Header, Input, Read, Release, directory_entry_size};
+use crate::serve::{Answer, Handled, Worker, file_of, node_of};
+use client::{Credentials, DirectoryEntry, DirectoryListing, Kind};
+use std::sync::{Mutex, PoisonError};
+
+/// A directory that is open in some process.
+pub struct Listing {
+    state: Mutex<DirectoryListing>,
+    user: Credentials,
+}
+
+/// Positions after `.` and after `..`.
+const AFTER_ITSELF: u64 = 1;
+const AFTER_PARENT: u64 = 2;
+const _: () = assert!(AFTER_PARENT <= client::POSITION_RESERVED);
+/// Entries that one request is given at most.
+const ENTRY_COUNT_MAX: usize = 1024;
+/// Bytes of a name as long as most are.
+const COMMON_NAME: &[u8] = b"name-of-a-file.dat";
+
+/// The kind of an entry, as `d_type` has it.
+fn type_of(kind: Kind) -> u32 {
+    let kind = match kind {
+        Kind::File => libc::DT_REG,
+        Kind::Directory => libc::DT_DIR,
+        Kind::Symlink => libc::DT_LNK,
+    };
+    u32::from(kind)
+}
+
+impl Worker<'_> {
+    pub fn open_directory(&mut self, header: &Header, _input: Input<'_>) -> Handled {
+        let directory = file_of(header.node);
+        let open = async |files: &client::FileSystem| files.open_directory_id(directory, true).await;
+        let listing = self.mounted.for_caller(header, open)?;
+        let listing = Listing { state: Mutex::new(listing), user: self.mounted.callers.of(header) };
+        let handle = self.mounted.listings.insert(listing);
+        self.output.opened(handle, 0);
+        Ok(Answer::Output)
+    }
+
+    pub fn close_directory(&mut self, mut input: Input<'_>) -> Handled {
+        let request = Release::parse(&mut input)?;
+        self.mounted.listings.remove(request.handle)?;
+        Ok(Answer::Output)
+    }
+
+    /// readdir, and readdirplus `with_attributes`: as many entries as there is room for, from a position on.
+    pub fn read_directory(&mut self, header: &Header, mut input: Input<'_>, with_attributes: bool) -> Handled {
+        let request = Read::parse(&mut input)?;
+        let listing = self.mounted.listings.get(request.handle)?;
+        let room = (request.size as usize).min(TRANSFER_SIZE_MAX);
+        let dots = [(AFTER_ITSELF, &b"."[..]), (AFTER_PARENT, b"..")];
+        for (next, name) in dots.into_iter().filter(|(next, _)| request.offset < *next) {
+            if self.output.len() + directory_entry_size(name, with_attributes) > room {
+                return Ok(Answer::Output);
+            }
+            if with_attributes {
+                self.output.no_entry();
+            }
+            self.output.directory_entry(header.node, next, u32::from(libc::DT_DIR), name);
+        }
+        let count_max = room / directory_entry_size(COMMON_NAME, with_attributes);
+        let count_max = count_max.clamp(1, ENTRY_COUNT_MAX);
+        let mut guard = listing.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = &mut *guard;
+        let entries = self.mounted.run_as(&listing.user, async |files| {
+            let mut entries = files.entries_from(state, request.offset, count_max).await?;
+            if with_attributes {
+                files.complete_entries(&mut entries).await?;
+            }
+            Ok::<_, client::Error>(entries)
+        });
+        self.fill(&entries.map_err(Errno::from)?, room, with_attributes)
+    }
+
+    fn fill(&mut self, entries: &[DirectoryEntry], room: usize, with_attributes: bool) -> Handled {
+        for entry in entries {
+            if self.output.len() + directory_entry_size(&entry.name, with_attributes) > room {
+                break;
+            }
+            if with_attributes {
+                match &entry.attributes {
+                    Some(attributes) => self.output.entry(&attr_of(attributes)),
+                    // It is gone since it was listed. The kernel will ask for it by name.
+                    None => self.output.no_entry(),
+                };
+            }
+            self.output.directory_entry(node_of(entry.id), entry.next_cursor, type_of(entry.kind), &entry.name);
+        }
+        Ok(Answer::Output)
+    }
+}

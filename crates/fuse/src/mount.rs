@@ -1,0 +1,189 @@
+//! Putting a file system into the tree, serving it, and taking it out again.
+//!
+//! What the kernel and we have in common is found out by the crate `fuser`, which also mounts, through `fusermount3` where we
+//! are not root. From then on requests are read here: the crate knows neither interrupted requests nor which locks
+//! are those of flock(2).
+
+use crate::caller::Callers;
+use crate::device::{Device, TRANSFER_SIZE_MAX};
+use crate::handles::Handles;
+use crate::locks::LockOwners;
+use crate::serve::{Mounted, Worker};
+use crate::waiting::WaitingRoom;
+use client::{Client, Credentials};
+use fuser::{Config, Filesystem, InitFlags, KernelConfig, MountOption, Request, Session, SessionACL, SessionUnmounter};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What a mount is like.
+#[derive(Debug, Clone)]
+pub struct MountOptions {
+    /// Where.
+    pub directory: PathBuf,
+    /// What `mount` and /proc/mounts show in front of it.
+    pub source: String,
+    /// Threads that serve: as many requests are under way at once.
+    pub thread_count: usize,
+    /// Whether other users than who mounts may use it.
+    pub allow_other: bool,
+}
+
+/// Requests that the kernel has under way by itself at most: reads ahead of mapped files, pages written back.
+const BACKGROUND_COUNT_MAX: u16 = 64;
+
+/// What is asked of the kernel, where it offers it.
+const WANTED: [InitFlags; 10] = [
+    InitFlags::FUSE_POSIX_LOCKS,
+    InitFlags::FUSE_FLOCK_LOCKS,
+    InitFlags::FUSE_ATOMIC_O_TRUNC,
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    InitFlags::FUSE_DO_READDIRPLUS,
+    InitFlags::FUSE_READDIRPLUS_AUTO,
+    InitFlags::FUSE_ASYNC_DIO,
+    InitFlags::FUSE_AUTO_INVAL_DATA,
+    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+    InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+];
+
+/// Comes to an agreement with the kernel, and does nothing else.
+#[derive(Debug)]
+struct Greeter;
+
+impl Filesystem for Greeter {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        for flag in WANTED {
+            // What an older kernel does not offer it does in its own way.
+            let _ = config.add_capabilities(flag);
+        }
+        let out_of_range = |nearest| io::Error::other(format!("the nearest that is possible is {nearest}"));
+        config.set_max_write(TRANSFER_SIZE_MAX as u32).map_err(out_of_range)?;
+        config.set_max_background(BACKGROUND_COUNT_MAX).map_err(|nearest| out_of_range(u32::from(nearest)))?;
+        Ok(())
+    }
+}
+
+/// A file system in the tree. Dropping it takes it out, if it is there still.
+pub struct Mount {
+    session: Session<Greeter>,
+    mounted: Arc<Mounted>,
+    options: MountOptions,
+}
+
+impl Mount {
+    /// Mounts what a client sees. `client` acts for `user` with a umask of 0, for the kernel applies those of programs.
+    ///
+    /// Errors: those of mount(2), and those of `fusermount3` in its own words.
+    pub fn new(client: Client, user: Credentials, options: MountOptions) -> io::Result<Mount> {
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName(options.source.clone()),
+            MountOption::Subtype("tabane".to_owned()),
+            MountOption::DefaultPermissions,
+            MountOption::NoDev,
+            MountOption::NoAtime,
+        ];
+        if user.is_root() {
+            config.mount_options.push(MountOption::Suid);
+        }
+        config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+        let session = Session::new(Greeter, &options.directory, &config)?;
+        let mounted = Mounted {
+            client,
+            user,
+            device: Device::share(session.as_fd())?,
+            callers: Callers::default(),
+            files: Handles::default(),
+            listings: Handles::default(),
+            owners: LockOwners::default(),
+            waiting: WaitingRoom::default(),
+        };
+        Ok(Mount { session, mounted: Arc::new(mounted), options })
+    }
+
+    pub fn options(&self) -> &MountOptions {
+        &self.options
+    }
+
+    /// Starts the threads that serve. The last one calls `ended`, when the file system is not mounted any more.
+    pub fn serve(&self, ended: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let mounted = self.mounted.clone();
+        reactor::threads::start("tabane-locks", move || mounted.waiting.attend(&mounted))?;
+        let last = Arc::new(reactor::threads::LastOne::new(ended));
+        for index in 0..self.options.thread_count {
+            let (mounted, last) = (self.mounted.clone(), last.clone());
+            reactor::threads::start(&format!("tabane-{index}"), move || {
+                if let Err(error) = Worker::new(&mounted).serve() {
+                    eprintln!("tabane: mount: {error}");
+                }
+                drop(last);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What takes the file system out of the tree from any thread.
+    pub fn unmounter(&mut self) -> Unmounter {
+        Unmounter { session: self.session.unmount_callable(), directory: self.options.directory.clone() }
+    }
+
+    /// Closes what programs have left open, and tells the servers.
+    pub fn finish(self) {
+        self.mounted.waiting.close();
+        let left = self.mounted.files.drain();
+        self.mounted.listings.drain();
+        self.mounted.run(async |files| {
+            for open in &left {
+                files.close(&open.file).await;
+            }
+        });
+    }
+}
+
+/// See `Mount::unmounter`.
+pub struct Unmounter {
+    session: SessionUnmounter,
+    directory: PathBuf,
+}
+
+impl Unmounter {
+    /// Takes the file system out of the tree. Programs that still use it keep it until they end, as with `umount -l`.
+    pub fn unmount(&mut self) -> io::Result<()> {
+        match self.session.unmount() {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => detach(&self.directory),
+            other => other,
+        }
+    }
+}
+
+/// Takes what is mounted on a directory out of the tree, whether or not somebody uses it or serves it.
+pub fn detach(directory: &Path) -> io::Result<()> {
+    take_out(directory, true)
+}
+
+/// Takes what is mounted on a directory out of the tree. Errors: `ResourceBusy` when somebody uses it, and others.
+pub fn unmount(directory: &Path) -> io::Result<()> {
+    take_out(directory, false)
+}
+
+fn take_out(directory: &Path, detach: bool) -> io::Result<()> {
+    match reactor::process::unmount(directory, detach) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => take_out_by_helper(directory, detach),
+        other => other,
+    }
+}
+
+/// For those who may not unmount by themselves.
+fn take_out_by_helper(directory: &Path, detach: bool) -> io::Result<()> {
+    let mut command = std::process::Command::new("fusermount3");
+    command.arg("-u").args(detach.then_some("-z")).arg("--").arg(directory);
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    // The helper tells in words alone what went wrong.
+    let kind = if words.contains("busy") { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other };
+    Err(io::Error::new(kind, words))
+}

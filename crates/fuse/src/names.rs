@@ -1,0 +1,159 @@
+//! Names: look-up, making and removing. Every request is about a directory's number and a name in it, and goes straight to
+//! the server of that name.
+
+use crate::attributes::attr_of;
+use crate::errno::Errno;
+use crate::open_file::{OPEN_FLAGS, OpenFile, how_to_open};
+use crate::protocol::{Create, Header, Input, Link, Mkdir, Mknod, Rename, Rename2};
+use crate::serve::{Answer, Handled, Worker, file_of};
+use client::{Attributes, Error, Status};
+
+/// What became of a directory matters to no caller that names something in it: nothing is there.
+fn in_directory(error: Error) -> Errno {
+    match error.status {
+        Status::StaleDirectory => Errno(libc::ENOENT),
+        _ => error.into(),
+    }
+}
+
+impl Worker<'_> {
+    fn entry(&mut self, attributes: &Attributes) -> Handled {
+        self.output.entry(&attr_of(attributes));
+        Ok(Answer::Output)
+    }
+
+    fn done(&mut self) -> Handled {
+        Ok(Answer::Output)
+    }
+
+    pub fn look_up(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+        let (parent, name) = (file_of(header.node), input.name()?);
+        let found = self.mounted.for_caller(header, async |files| files.lookup_at(parent, name).await);
+        let found = found.map_err(in_directory)?;
+        self.entry(&found)
+    }
+
+    pub fn make_directory(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+        let Mkdir { mode, .. } = Mkdir::parse(&mut input)?;
+        let (parent, name) = (file_of(header.node), input.name()?);
+        let made = self.mounted.for_caller(header, async |files| files.mkdir_at(parent, name, mode & 0o7777).await);
+        let made = made.map_err(in_directory)?;
+        self.entry(&made)
+    }
+
+    pub fn make_symlink(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+        let (parent, name) = (file_of(header.node), input.name()?);
+        let target = input.name()?;
+        let made = self.mounted.for_caller(header, async |files| files.symlink_at(target, parent, name).await);
+        let made = made.map_err(in_directory)?;
+        self.entry(&made)
+    }
+
+    /// mknod(2) of a file is a create without an open; there are no other nodes.
+    pub fn make_node(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+        let Mknod { mode, .. } = Mknod::parse(&mut input)?;
+        let (parent, name) = (file_of(header.node), input.name()?);
+        if mode & libc::S_IFMT != libc::S_IFREG {
+            return Err(Errno(libc::EPERM));
+        }
+        let how = client::OpenHow { exclusive: true, create: true, mode: mode & 0o7777, ..Default::default() };
+        let make = async |files: &client::FileSystem| {
+            let (file, attributes) = files.open_at(parent, name, &how).await?;
+            files.close(&file).await;
+            Ok(attributes)
+        };
+        let made = self.mounted.for_caller(header, make).map_err(in_directory)?;
+        self.entry(&made)
+    }
+
+    pub fn create(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+        let request = Create::parse(&mut input)?;
+        let (parent, name) = (file_of(header.node), input.name()?);
+        let (mut how, _) = how_to_open(request.flags)?;
+        how.create = true;
+        how.exclusive = request.flags & libc::O_EXCL as u32 != 0;
+        how.mode = request.mode & 0o7777;
+        let made = self.mounted.for_caller(header, async |files| files.open_at(parent, name, &how).await);
+        let (file, attributes) = made.map_err(in_directory)?;
+        let handle = self.mounted.files.insert(OpenFile::new(file, self.mounted.callers.of(header)));
+        self.output.entry(&attr_of(&attributes)).opened(handle, OPEN_FLAGS);
+        Ok(Answer::Output)
+    }
+
+    /// A file without a name.
+    pub fn make_temporary(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+        let request = Create::parse(&mut input)?;
+        let directory = file_of(header.node);
+        let (mut how, _) = how_to_open(request.flags)?;
+        how.temporary = true;
+        how.exclusive = request.flags & libc::O_EXCL as u32 != 0;
+        how.mode = request.mode & 0o7777;
+        let made = self.mounted.for_caller(header, async |files| files.open_temporary_at(directory, &how).await);
+        let (file, attributes) = made.map_err(in_directory)?;
+        let handle = self.mounted.files.insert(OpenFile::new(file, self.mounted.callers.of(header)));
+        self.output.entry(&attr_of(&attributes)).opened(handle, OPEN_FLAGS);
+        Ok(Answer::Output)
+    }
+
+    pub fn unlink(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+        let (parent, name) = (file_of(header.node), input.name()?);
+        let removed = self.mounted.for_caller(header, async |files| files.unlink_at(parent, name).await);
+        removed.map_err(in_directory)?;
+        self.done()
+    }
+
+    pub fn remove_directory(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+        let (parent, name) = (file_of(header.node), input.name()?);
+        let removed = self.mounted.for_caller(header, async |files| files.rmdir_at(parent, name).await);
+        removed.map_err(in_directory)?;
+        self.done()
+    }
+
+    pub fn rename(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+        let Rename { new_parent } = Rename::parse(&mut input)?;
+        self.rename_to(header, input, new_parent, 0)
+    }
+
+    pub fn rename_with_flags(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+        let request = Rename2::parse(&mut input)?;
+        let known =
+            [(libc::RENAME_NOREPLACE, client::RENAME_NO_REPLACE), (libc::RENAME_EXCHANGE, client::RENAME_EXCHANGE)];
+        let (mut flags, mut rest) = (0, request.flags);
+        for (theirs, ours) in known {
+            flags |= if rest & theirs != 0 { ours } else { 0 };
+            rest &= !theirs;
+        }
+        if rest != 0 {
+            return Err(Errno(libc::EINVAL));
+        }
+        self.rename_to(header, input, request.new_parent, flags)
+    }
+
+    fn rename_to(&mut self, header: &Header, mut input: Input<'_>, new_parent: u64, flags: u32) -> Handled {
+        let (parent, new_parent) = (file_of(header.node), file_of(new_parent));
+        let (name, new_name) = (input.name()?, input.name()?);
+        let renamed = self
+            .mounted
+            .for_caller(header, async |files| files.rename_at(parent, name, new_parent, new_name, flags).await);
+        renamed.map_err(in_directory)?;
+        self.done()
+    }
+
+    pub fn link(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+        let Link { node } = Link::parse(&mut input)?;
+        let (parent, name, file) = (file_of(header.node), input.name()?, file_of(node));
+        let linked = self.mounted.for_caller(header, async |files| {
+            files.link_id(file, parent, name).await?;
+            files.stat_id(file).await
+        });
+        let linked = linked.map_err(in_directory)?;
+        self.entry(&linked)
+    }
+
+    pub fn read_link(&mut self, header: &Header) -> Handled {
+        let file = file_of(header.node);
+        let target = self.mounted.run(async |files| files.readlink_id(file).await)?;
+        self.output.bytes(&target);
+        Ok(Answer::Output)
+    }
+}

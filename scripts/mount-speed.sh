@@ -1,0 +1,50 @@
+#!/bin/sh
+# A mount of Tabane beside the example file system of the crate fuser ("simple", which passes everything through to a directory),
+# both over tmpfs, measured in turns. Builds that example outside the repository. Needs root, or user_allow_other.
+# Usage: mount-speed.sh DIRECTORY-WITH-PROGRAMS [OPTIONS AND BENCHES OF tabane-bench]
+# The example runs with direct I/O, as ours does, unless EXAMPLE_OPTIONS is set and empty.
+set -eu
+
+programs=$(cd "$1" && pwd)
+shift
+[ $# -gt 0 ] || set -- --repeat 3 --procs 1 --block-size 256MiB --files 2000 ior-easy mdtest-easy
+cache=${TABANE_SPEED_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tabane-mount-speed}
+threads=${THREADS:-8}
+servers=${SERVERS:-1}
+options=${EXAMPLE_OPTIONS---direct-io}
+version=$(sed -n '/^name = "fuser"/{n;s/^version = "\(.*\)"/\1/p;}' "$(dirname "$0")/../Cargo.lock")
+
+example=$cache/fuser-$version/target/release/examples/simple
+if [ ! -x "$example" ]; then
+    source=$(cargo metadata --format-version 1 --manifest-path "$(dirname "$0")/../Cargo.toml" |
+        grep -o '"manifest_path":"[^"]*/fuser-[^"]*/Cargo.toml"' | head -n 1 | cut -d'"' -f4)
+    mkdir -p "$cache"
+    cp -r "$(dirname "$source")" "$cache/"
+    chmod -R u+w "$cache/fuser-$version"
+    (cd "$cache/fuser-$version" && CARGO_TARGET_DIR=$PWD/target cargo build --release --example simple)
+fi
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/tabane-speed-XXXXXX")
+data=$(mktemp -d /dev/shm/tabane-speed-XXXXXX)
+other=
+clean_up() {
+    "$programs/tabane" umount --cluster "$work/run" --force "$work/ours" 2>/dev/null || true
+    "$programs/tabane" down --run-directory "$work/run" 2>/dev/null || true
+    umount -l "$work/theirs" 2>/dev/null || fusermount3 -u -z "$work/theirs" 2>/dev/null || true
+    [ -z "$other" ] || kill "$other" 2>/dev/null || true
+    rm -rf "$data"
+    rmdir "$work/ours" "$work/theirs" "$work"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+mkdir "$work/ours" "$work/theirs"
+"$programs/tabane" up --servers "$servers" --run-directory "$work/run" --store "memory:$data,size=${SIZE:-2G}" \
+    --mount "$work/ours" --threads "$threads" >/dev/null
+# shellcheck disable=SC2086
+"$example" --data-dir "$data/example" --mount-point "$work/theirs" --n-threads "$threads" $options 2>"$work/theirs.log" &
+other=$!
+until grep -q " $work/theirs " /proc/mounts; do kill -0 "$other"; done
+rm -f "$work/theirs.log"
+"$programs/tabane-bench" --target "posix:$work/ours" --compare "posix:$work/theirs" "$@"
