@@ -7,12 +7,13 @@ use crate::filesystem::FileSystem;
 use crate::resolve::{EntryTarget, Step, Target};
 use crate::rights::Wanted;
 use crate::servers::Servers;
+use reactor::channel::Reply;
 use std::cell::Cell;
 use wire::credentials::access;
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, PATH_SIZE_MAX};
 use wire::messages::{
     self, EntryReply, LinkRequest, MakeDirectoryRequest, MakeSymlinkRequest, OpenIdRequest, OpenReply, OpenRequest,
-    RemoveRequest, RenameRequest, open_flags, rename_flags,
+    RemoveRequest, RenameRequest, RenamedReply, open_flags, rename_flags,
 };
 use wire::{Attributes, Decode, Kind, Operation, Status};
 
@@ -379,18 +380,23 @@ pub(crate) async fn rename_entry(
     flags: u32,
 ) -> Attempt<()> {
     servers.note_removal(servers.cluster.dentry_server(source.parent.id, &source.name)).await;
-    ask_to_rename(servers, source, target, flags).await?;
+    let reply = ask_to_rename(servers, source, target, flags).await?;
     servers.forget_entry(source);
     servers.forget_entry(target);
+    if !reply.params.is_empty() {
+        let server = servers.cluster.dentry_server(source.parent.id, &source.name);
+        let moved = RenamedReply::from_bytes(&reply.params);
+        servers.note_moved(&moved.map_err(|malformed| Trouble::malformed(Operation::Rename, server, malformed))?);
+    }
     Ok(())
 }
 
-async fn ask_to_rename(servers: &Servers, source: &EntryTarget, target: &EntryTarget, flags: u32) -> Attempt<()> {
+async fn ask_to_rename(servers: &Servers, source: &EntryTarget, target: &EntryTarget, flags: u32) -> Attempt<Reply> {
     let server = servers.cluster.dentry_server(source.parent.id, &source.name);
     if (source.parent.id, &source.name) == (target.parent.id, &target.name) {
         // Nothing changes, which takes no right.
         let request = RenameRequest { from: source.entry()?, to: target.entry()?, flags };
-        return servers.ask(server, Operation::Rename, &request).await.map(drop);
+        return servers.ask(server, Operation::Rename, &request).await;
     }
     servers.permit_change(source, Wanted::Present).await?;
     let permitted = match flags & rename_flags::NO_REPLACE {
@@ -404,7 +410,10 @@ async fn ask_to_rename(servers: &Servers, source: &EntryTarget, target: &EntryTa
     }
     let owned = restrictions(servers, source, target).await?;
     let request = RenameRequest { from: source.entry()?, to: target.entry()?, flags: flags | owned };
-    let Err(trouble) = servers.ask(server, Operation::Rename, &request).await else { return Ok(()) };
+    let trouble = match servers.ask(server, Operation::Rename, &request).await {
+        Ok(reply) => return Ok(reply),
+        Err(trouble) => trouble,
+    };
     if owned == 0 || trouble.status() != Status::NotPermitted {
         return Err(trouble);
     }
@@ -413,7 +422,7 @@ async fn ask_to_rename(servers: &Servers, source: &EntryTarget, target: &EntryTa
         return Err(trouble);
     }
     let owned = restrictions(servers, source, target).await?;
-    servers.ask(server, Operation::Rename, &RenameRequest { flags: flags | owned, ..request }).await.map(drop)
+    servers.ask(server, Operation::Rename, &RenameRequest { flags: flags | owned, ..request }).await
 }
 
 /// What is to be the caller's own, for the directory of the one name or the other is sticky.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use wire::credentials::Credentials;
 use wire::handshake::Role;
-use wire::messages::{TreeLogReply, TreeLogRequest};
+use wire::messages::{RenamedReply, TreeLogReply, TreeLogRequest};
 use wire::operation::LEVEL_CLIENT;
 use wire::{Cluster, Decode, Encode, FileId, Operation, Status};
 
@@ -218,6 +218,15 @@ impl Common {
     pub(crate) fn forget_tree_changes(&self) {
         self.tree_known.set(0);
         self.tree_seen.set((0, 0));
+    }
+
+    /// Takes in that this client has moved directories.
+    pub(crate) fn note_moved(&self, moved: &RenamedReply) {
+        let mut cache = self.cache.borrow_mut();
+        moved.directories.iter().for_each(|directory| cache.forget(*directory));
+        if self.tree_known.get() == moved.before {
+            self.tree_known.set(moved.number);
+        }
     }
 
     /// The same, after the cache has learned of what a server has hinted at. When that can't be asked, the cache stays

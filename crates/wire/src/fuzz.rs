@@ -86,6 +86,7 @@ decoders!(
     OpenIdRequest,
     LinkRequest,
     RenameRequest,
+    RenamedReply,
     CheckRequest,
     CheckReply,
     CheckName,

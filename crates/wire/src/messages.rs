@@ -145,7 +145,7 @@ pub mod rename_flags {
 }
 
 message! {
-    /// `Rename`, to the server of `from`.
+    /// `Rename`, to the server of `from`. Reply: of files nothing, of directories a `RenamedReply`.
     pub struct RenameRequest<'a> {
         pub from: Entry<'a>,
         pub to: Entry<'a>,

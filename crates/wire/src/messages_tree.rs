@@ -57,6 +57,18 @@ message! {
 }
 
 message! {
+    /// Reply of a `Rename` of directories: the tree change that it was. Who knows the one before, and forgets these
+    /// directories, knows this one too.
+    pub struct RenamedReply {
+        pub number: u64,
+        /// The last one before it.
+        pub before: u64,
+        /// Directories that were moved, and one that was replaced.
+        pub directories: Vec<FileId>,
+    }
+}
+
+message! {
     /// `PrepareTree`, to the sequencer: a rename of directories is about to happen. The answer comes when it is this one's
     /// turn, it makes no cycle, and all servers have marked the directories. Idempotent by (coordinator, number); resolved
     /// by `ResolvePrepared`. Reply: `PrepareTreeReply`.

@@ -76,6 +76,7 @@ fn seeds() -> Vec<Vec<u8>> {
         OpenRequest { entry: entry.clone(), flags: 3, access: 6, mode: 0o600, chunk_size: 0, group: Some(5) }
             .to_bytes(),
         RenameRequest { from: entry.clone(), to: entry.clone(), flags: 1 }.to_bytes(),
+        RenamedReply { number: 9, before: 7, directories: vec![FileId(1), FileId(2)] }.to_bytes(),
         PrepareDentryRequest {
             coordinator: 1,
             number: 2,

@@ -83,8 +83,8 @@ fn finish(
     reply: &mut Vec<u8>,
 ) -> Result<Step, Failure> {
     let Some(inode) = tables.inodes.get(file) else { unreachable!("the caller has just seen the inode") };
-    let kind = inode.attributes.kind;
     if !cutting {
+        let kind = inode.attributes.kind;
         tables.shown(inode, core.index).encode(reply);
         false.encode(reply);
         drop(tables);
@@ -92,13 +92,29 @@ fn finish(
         return Ok(Step::Done);
     }
     drop(tables);
-    let (session, number) = (caller.peer.session, core.opened(caller, file, kind)?);
+    // Until it is cut it is open in nobody's name: what the session has opened before must outlive a failure.
+    let (session, number) = (caller.peer.session, core.open_number(caller)?);
+    let nobody = number;
+    core.register_open(nobody, file, number);
+    let ended = move |core: &Rc<Core>, is_open: bool| {
+        if is_open {
+            core.register_open(session, file, number);
+        }
+        core.closed(nobody, file, number);
+    };
     match truncate::truncate(core, caller, file, 0, Some(number), reply) {
         Ok(Step::Later(cut)) => {
             let core = core.clone();
-            Ok(Step::Later(Box::pin(async move { cut.await.inspect_err(|_| core.closed(session, file, number)) })))
+            Ok(Step::Later(Box::pin(async move {
+                let result = cut.await;
+                ended(&core, result.is_ok());
+                result
+            })))
         }
-        other => other.inspect_err(|_| core.closed(session, file, number)),
+        other => {
+            ended(core, other.is_ok());
+            other
+        }
     }
 }
 

@@ -124,6 +124,8 @@ struct Change {
     asked: Asked,
     /// The paths that were asked for, each with the tree change that its caller knew.
     paths: Vec<(u64, Vec<FileId>)>,
+    /// What the caller is told.
+    reply: Vec<u8>,
     trail: Option<Trail>,
 }
 
@@ -297,20 +299,17 @@ fn start(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<
         Err(Obstacle::Failed(failure)) => return Err(failure),
     }
     let (core, caller, params) = (core.clone(), caller.clone(), params.to_vec());
-    later(async move {
-        run(&core, &caller, wish, &params).await?;
-        Ok(Encoded(Vec::new()))
-    })
+    later(async move { Ok(Encoded(run(&core, &caller, wish, &params).await?)) })
 }
 
 /// Tries until the change is decided or refused, or the caller gives up.
-async fn run(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<(), Failure> {
+async fn run(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<Vec<u8>, Failure> {
     const WORDS: &str = "another change of these names takes long";
     let mut pause = PAUSE_NS_FIRST;
     let mut turn = None;
     loop {
         match attempt(core, caller, wish, params, turn.is_some()).await {
-            Ok(()) => return Ok(()),
+            Ok(reply) => return Ok(reply),
             Err(Obstacle::Failed(failure)) => return Err(failure),
             Err(Obstacle::Locked(lock)) => core.wait_until(caller.deadline, WORDS, lock.wait()).await?,
             Err(Obstacle::Turn) => turn = Some(core.wait_until(caller.deadline, WORDS, core.turns.take(TURN)).await?),
@@ -328,8 +327,14 @@ async fn run(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Res
     }
 }
 
-async fn attempt(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8], has_turn: bool) -> Result<(), Obstacle> {
-    let Some(mut change) = begin(core, caller, wish, params)? else { return Ok(()) };
+async fn attempt(
+    core: &Rc<Core>,
+    caller: &Caller,
+    wish: Wish,
+    params: &[u8],
+    has_turn: bool,
+) -> Result<Vec<u8>, Obstacle> {
+    let Some(mut change) = begin(core, caller, wish, params)? else { return Ok(Vec::new()) };
     if change.moves_directories() && !has_turn {
         return Err(Obstacle::Turn);
     }
@@ -341,7 +346,7 @@ async fn attempt(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8], ha
         Ok(true) => change.decide(caller).map_err(Obstacle::Failed),
         Ok(false) => {
             give_up(core, &parts);
-            return Ok(());
+            return Ok(Vec::new());
         }
         Err(obstacle) => Err(obstacle),
     };
@@ -427,8 +432,8 @@ fn begin(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<
     up.iter().chain(&down).filter(|file| !is_elsewhere(core, **file)).for_each(|file| held.inode(*file));
     let parts = Parts { core: core.clone(), list: Vec::new() };
     let core = core.clone();
-    let (from, to, trail) = (old, new, None);
-    Ok(Some(Change { core, wish, from, source, to, destination, up, down, held, parts, asked, paths, trail }))
+    let (from, to, reply, trail) = (old, new, Vec::new(), None);
+    Ok(Some(Change { core, wish, from, source, to, destination, up, down, held, parts, asked, paths, reply, trail }))
 }
 
 /// What loses its name to another one and is no directory: its link count falls.
@@ -527,8 +532,8 @@ impl Change {
         Ok(true)
     }
 
-    /// Journals the decision with this server's share of the change, and has the others do theirs.
-    fn decide(self, caller: &Caller) -> Result<(), Failure> {
+    /// Journals the decision with this server's share of the change, and has the others do theirs. Returns the reply.
+    fn decide(self, caller: &Caller) -> Result<Vec<u8>, Failure> {
         let core = self.core.clone();
         let parts = self.parts.list.clone();
         let number = if parts.is_empty() { None } else { Some(core.next_number()?) };
@@ -557,7 +562,7 @@ impl Change {
         if let Some(number) = number {
             records.push(Record::IntentPut { number, intent: Intent::Names { parts: parts.clone() } });
         }
-        records.push(caller.outcome(&[]));
+        records.push(caller.outcome(&self.reply));
         core.commit(transaction, records)?;
         if let Some(reap) = reap {
             reap.start(&core);
@@ -565,7 +570,7 @@ impl Change {
         if let Some(number) = number {
             drive_names(&core, number, parts);
         }
-        Ok(())
+        Ok(self.reply)
     }
 }
 

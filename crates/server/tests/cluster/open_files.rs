@@ -68,6 +68,30 @@ fn rename_over_an_open_file() {
     }
 }
 
+/// Goal: an open that fails takes nothing from those that its session has made before.
+/// Method: a file that is open is to be opened and cut while a server with chunks of it is down; then its name is removed.
+#[test]
+fn failed_open_leaves_earlier_ones() {
+    let test = TestCluster::new(3, 3);
+    let caller = test.caller(0, 1);
+    let name = name_at(&test.cluster, ROOT, 0);
+    let (keeper, held) = (caller.clone(), name.clone());
+    let opened = test.run(0, async move { make(&keeper, &held).await });
+    test.kill(1);
+    let (keeper, held) = (caller.clone(), name.clone());
+    let refused = test.run(0, async move { keeper.open_for_good(ROOT, &held, open_flags::TRUNCATE).await });
+    assert!(matches!(status(&refused), Status::TimedOut | Status::Unreachable), "{refused:?}");
+    test.restart(1);
+    test.run(0, async move {
+        caller.truncate(opened.attributes.id, 0).await.expect("the cut before is done");
+        fill(&caller, &opened).await;
+        caller.unlink(ROOT, &name).await.expect("unlinked");
+        use_it(&caller, &opened).await;
+        caller.close(&opened).await.expect("closed");
+    });
+    assert_empty(&test);
+}
+
 /// Goal: "link against unlink of the last name": the file ends with one name or none, and the link count says which.
 /// Method: both at once, from two nodes, the names on the same and on different servers; a third has the file open.
 #[test]

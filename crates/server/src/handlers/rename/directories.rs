@@ -3,8 +3,8 @@
 use super::super::sequencer;
 use super::{Change, Obstacle, Place, Wish};
 use reactor::Nanos;
-use wire::messages::{PrepareTreeReply, PrepareTreeRequest, TreeEntry, tree_kinds};
-use wire::{FileId, Kind, Operation, Status};
+use wire::messages::{PrepareTreeReply, PrepareTreeRequest, RenamedReply, TreeEntry, tree_kinds};
+use wire::{Encode, FileId, Kind, Operation, Status};
 
 impl Change {
     /// Whether it changes the paths of all that is in a directory.
@@ -40,25 +40,28 @@ impl Change {
             entries: self.tree_entries(from, to),
             reparents: to.parent != from.parent,
         };
-        if server == self.core.index {
+        let number = if server == self.core.index {
             match sequencer::prepare(&self.core, &request, deadline).await {
                 Err(failure) if failure.status == Status::Busy => return Err(Obstacle::Busy),
                 other => other?,
-            };
+            }
         } else {
             let reply: PrepareTreeReply =
                 self.core.peers.call(server, Operation::PrepareTree, &request, Some(deadline)).await?;
             match Status::from_code(reply.verdict) {
-                Some(Status::Ok) => {}
+                Some(Status::Ok) => reply.number,
                 Some(Status::Busy) => return Err(Obstacle::Busy),
                 Some(status) => return Err(status.into()),
                 None => return Err(super::unknown_verdict(server).into()),
             }
-        }
+        };
         let tables = self.core.tables.borrow();
         for (known, path) in &self.paths {
             tables.tree.check(*known, path.iter().copied())?;
         }
+        // The one before has ended everywhere, and none comes in between.
+        let directories = request.entries.iter().map(|entry| entry.directory).collect();
+        self.reply = RenamedReply { number, before: tables.tree.number(), directories }.to_bytes();
         Ok(())
     }
 }
