@@ -171,7 +171,8 @@ impl File {
         self.errors().opened_at
     }
 
-    pub(crate) fn name_server(&self) -> Option<u32> {
+    /// The server of the name that the file was opened by, if that is not its home.
+    pub fn name_server(&self) -> Option<u32> {
         self.errors().name_server
     }
 

@@ -130,6 +130,11 @@ impl Server {
         self.core.syncs.broken.wait().await
     }
 
+    /// The first journal record that power loss would take, and the first that is still to be written.
+    pub fn journal_limits(&self) -> (u64, u64) {
+        self.core.store.journal_limits()
+    }
+
     pub fn is_stopping(&self) -> bool {
         self.core.stopping.get()
     }

@@ -15,11 +15,32 @@ pub struct Recorder {
     history: RefCell<History>,
     clock: Box<dyn Fn() -> Nanos>,
     trace: bool,
+    /// Tells how far the servers' journals are.
+    progress: RefCell<Option<Progress>>,
 }
+
+/// Of each server that is up: the first record that power loss would take, and the first that is still to be written.
+type Progress = Box<dyn Fn() -> Vec<(u32, (u64, u64))>>;
 
 impl Recorder {
     pub fn new(clock: impl Fn() -> Nanos + 'static, trace: bool) -> Rc<Recorder> {
-        Rc::new(Recorder { history: RefCell::default(), clock: Box::new(clock), trace })
+        Rc::new(Recorder { history: RefCell::default(), clock: Box::new(clock), trace, progress: RefCell::default() })
+    }
+
+    /// Has the progress of the servers' journals noted with each operation.
+    pub fn watch_progress(&self, progress: impl Fn() -> Vec<(u32, (u64, u64))> + 'static) {
+        self.progress.replace(Some(Box::new(progress)));
+    }
+
+    pub fn forget_progress(&self) {
+        self.progress.replace(None);
+    }
+
+    fn note_progress(&self) {
+        if let Some(progress) = &*self.progress.borrow() {
+            let mut history = self.history.borrow_mut();
+            progress().into_iter().for_each(|(server, limits)| history.note_progress(server, limits));
+        }
     }
 
     /// Operations so far.
@@ -34,12 +55,21 @@ impl Recorder {
     fn start(&self, client: u32, action: &Action) -> usize {
         let now = (self.clock)();
         let index = self.history.borrow_mut().start(client, action.clone(), now);
+        self.note_progress();
         self.note(&format!("#{index} client {client} starts {action:?}"));
         index
     }
 
+    /// Notes that a server lost power.
+    pub fn note_loss(&self, server: u32) {
+        self.note_progress();
+        self.history.borrow_mut().note_loss(server, (self.clock)());
+        self.note(&format!("server {server} loses power"));
+    }
+
     fn finish(&self, index: usize, outcome: Outcome) {
         self.history.borrow_mut().finish(index, outcome, (self.clock)());
+        self.note_progress();
         if self.trace {
             self.note(&format!("#{index} {}", self.history.borrow().operations[index]));
         }
@@ -179,6 +209,8 @@ impl Client {
             }
             Action::TruncatePath { size, .. } => file_system.truncate(path, *size).await.map(|_| Outcome::Done),
             Action::List { by_server, .. } => self.list(path, *by_server).await,
+            Action::SynchroniseAll if self.sabotage == Sabotage::SkipSyncs => Ok(Outcome::Done),
+            Action::SynchroniseAll => file_system.synchronise_all().await.map(|()| Outcome::Done),
             _ => unreachable!("the operation is not about names"),
         }
     }
@@ -278,6 +310,10 @@ impl Client {
         let outcome = copied.map(Outcome::Copied);
         self.note_error(index, &outcome);
         let is_there = !matches!(&outcome, Err(error) if error.status == Status::StaleFile);
+        if !is_there {
+            self.look_whether_forgotten(source.file.id).await;
+            self.look_whether_forgotten(target.file.id).await;
+        }
         self.recorder.finish(index, outcome.unwrap_or_else(|error| file_refusal(error.status)));
         is_there
     }
@@ -330,6 +366,8 @@ impl Client {
                 }
                 file_system.append(file, &bytes).await.map(Outcome::Appended)
             }
+            Action::Synchronise { .. } if self.sabotage == Sabotage::SkipSyncs => Ok(Outcome::Done),
+            Action::Synchronise { .. } => file_system.synchronise(file).await.map(|()| Outcome::Done),
             Action::StatFile { .. } => Ok(seen(&file_system.stat_file(file).await?)),
             Action::TruncateFile { size, .. } => file_system.truncate_file(file, size).await.map(|_| Outcome::Done),
             Action::Allocate { kind, keep_size, offset, size, .. } => {

@@ -26,6 +26,10 @@ struct SimServer {
     node: NodeId,
     started: Started,
     stopped: Rc<Cell<bool>>,
+    /// Its medium refused to make something durable, so that the server has to go.
+    failed: Rc<Cell<bool>>,
+    /// Its medium may do so in this life.
+    may_fail: Cell<bool>,
 }
 
 /// A client's node. A crashed client's node stays down; its successor gets another.
@@ -66,6 +70,8 @@ impl Harness {
                 node: world.add_node(&format!("server{index}"), address.ip()),
                 started: Started::default(),
                 stopped: Rc::default(),
+                failed: Rc::default(),
+                may_fail: Cell::default(),
             })
             .collect();
         for server in &servers {
@@ -76,6 +82,16 @@ impl Harness {
         world.set_socket_buffer(*random.choose(&[3_000, 16 << 10, 256 << 10]));
         let harness =
             Harness { world, profile: profile.clone(), cluster, recorder, servers, client_count: Cell::new(0) };
+        if profile.faults.power_losses {
+            let servers: Vec<Started> = harness.servers.iter().map(|server| server.started.clone()).collect();
+            harness.recorder.watch_progress(move || {
+                let limits = |(index, started): (usize, &Started)| match &*started.borrow() {
+                    Some(Ok(server)) => Some((index as u32, server.journal_limits())),
+                    _ => None,
+                };
+                servers.iter().enumerate().filter_map(limits).collect()
+            });
+        }
         for index in 0..profile.servers {
             harness.skew_clock(index, &mut random);
             harness.start(index);
@@ -117,12 +133,47 @@ impl Harness {
         };
         server.started.replace(None);
         server.stopped.set(false);
-        let started = server.started.clone();
+        server.failed.set(false);
+        let (started, failed) = (server.started.clone(), server.failed.clone());
         let own = reactor.clone();
         reactor.spawn(Class::Metadata, async move {
             let result = Server::start(&own, options).await.map_err(|error| error.to_string());
-            started.replace(Some(result));
+            started.replace(Some(result.clone()));
+            if let Ok(server) = result {
+                server.wait_for_medium_failure().await;
+            }
+            failed.set(true);
         });
+    }
+
+    /// Has a medium refuse one of its next syncs.
+    pub fn fail_sync(&self, index: u32, count: u64) {
+        self.servers[index as usize].may_fail.set(true);
+        self.world.fail_sync(self.node(index), count);
+    }
+
+    /// Whether a server's medium was told to refuse something in this life.
+    pub fn may_fail(&self, index: u32) -> bool {
+        self.servers[index as usize].may_fail.get()
+    }
+
+    /// Whether a server has to go because its medium refused something.
+    pub fn has_failed(&self, index: u32) -> bool {
+        let server = &self.servers[index as usize];
+        server.may_fail.get() && server.failed.get()
+    }
+
+    /// One stored byte goes bad.
+    pub fn rot(&self, index: u32, offset: u64) {
+        self.recorder.note(&format!("a byte of server {index} goes bad at {offset}"));
+        self.world.corrupt(self.node(index), STORE, DATA_REGION, offset, 0x10);
+    }
+
+    /// A server's node loses power now.
+    pub fn lose_power(&self, index: u32) {
+        self.recorder.note_loss(index);
+        self.servers[index as usize].started.replace(None);
+        self.world.crash(self.node(index), CrashKind::PowerLoss);
     }
 
     /// Kills a server now.
@@ -180,6 +231,7 @@ impl Harness {
         if !self.is_running(index) {
             self.recorder.note(&format!("server {index} is started again"));
             self.servers[index as usize].started.replace(None);
+            self.servers[index as usize].may_fail.set(false);
             self.world.restart(self.node(index));
             self.start(index);
         }
@@ -196,7 +248,7 @@ impl Harness {
     /// The error of a server that could not start.
     pub fn start_error(&self) -> Result<(), String> {
         for (index, server) in self.servers.iter().enumerate() {
-            if let Some(Err(error)) = &*server.started.borrow() {
+            if let (Some(Err(error)), false) = (&*server.started.borrow(), server.may_fail.get()) {
                 return Err(format!("server {index} does not start: {error}"));
             }
         }
@@ -247,6 +299,7 @@ impl Harness {
 impl Drop for Harness {
     fn drop(&mut self) {
         // Servers hold their reactor, and the clock of the recorder holds the world.
+        self.recorder.forget_progress();
         for index in self.server_indexes() {
             self.servers[index as usize].started.replace(None);
             self.world.crash(self.node(index), CrashKind::Kill);

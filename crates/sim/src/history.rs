@@ -3,7 +3,7 @@
 use crate::pattern::Tag;
 use client::Allocation;
 use reactor::Nanos;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileId, Kind, Status};
 
 /// Position in the one order of all starts and ends of operations.
@@ -227,6 +227,13 @@ pub enum Action {
     Close {
         file: FileId,
     },
+    /// Makes a file, and its name on `name_server` where that is not its home, survive power loss.
+    Synchronise {
+        file: FileId,
+        name_server: Option<u32>,
+    },
+    /// Makes everything survive power loss.
+    SynchroniseAll,
 }
 
 /// Attributes that a stat returned, as far as they are checked.
@@ -291,12 +298,33 @@ pub struct Operation {
     pub ended_at: Nanos,
     pub action: Action,
     pub outcome: Outcome,
+    /// Power was lost since, so that it may not have happened, and what it saw counts for nothing (`losses`).
+    pub lost: bool,
+}
+
+/// A server lost power. What it stores on media that keep what was synced went back to one of its syncs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    pub server: u32,
+    /// The first of three moments that it takes.
+    pub moment: Moment,
+    pub at: Nanos,
+    /// Between which moments the state was that came back, by the server's own word.
+    pub likely: Option<(Moment, Moment)>,
+}
+
+/// How far a server's journal was at a moment.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    moment: Moment,
+    durable: u64,
+    written: u64,
 }
 
 impl Operation {
     /// Whether it is known to have happened.
     pub fn succeeded(&self) -> bool {
-        !matches!(self.outcome, Outcome::Unknown(_) | Outcome::Failed(_))
+        !self.lost && !matches!(self.outcome, Outcome::Unknown(_) | Outcome::Failed(_))
     }
 
     /// Whether it happened, or may have.
@@ -349,12 +377,37 @@ pub struct History {
     pub operations: Vec<Operation>,
     /// Clients that lost a file which they had open, after a server had forgotten their session.
     pub forgotten: BTreeSet<u32>,
+    pub losses: Vec<Loss>,
+    /// Of each server since it lost power last.
+    progress: BTreeMap<u32, Vec<Progress>>,
 }
 
 impl History {
     /// A moment after everything so far.
     pub fn now(&self) -> Moment {
         self.moments + 1
+    }
+
+    /// Notes that a server lost power.
+    pub fn note_loss(&mut self, server: u32, at: Nanos) {
+        let progress = self.progress.remove(&server).unwrap_or_default();
+        let likely = progress.last().map(|last| {
+            let split = progress.partition_point(|past| past.written <= last.durable);
+            let start = split.checked_sub(1).map_or(0, |index| progress[index].moment);
+            (start, progress.get(split).map_or(self.moments + 2, |past| past.moment))
+        });
+        self.losses.push(Loss { server, moment: self.moments + 1, at, likely });
+        self.moments += 3;
+    }
+
+    /// Notes how far a server's journal is: which record power loss would take first, and which is still to be written.
+    pub fn note_progress(&mut self, server: u32, (durable, written): (u64, u64)) {
+        let moment = self.moments;
+        let progress = self.progress.entry(server).or_default();
+        if progress.last().is_some_and(|last| last.moment == moment) {
+            progress.pop();
+        }
+        progress.push(Progress { moment, durable, written });
     }
 
     /// Notes the start of an operation; its number is given to `finish`.
@@ -368,6 +421,7 @@ impl History {
             ended_at: Nanos::MAX,
             action,
             outcome: Outcome::Unknown(None),
+            lost: false,
         });
         self.operations.len() - 1
     }

@@ -10,6 +10,7 @@ pub mod check;
 pub mod harness;
 pub mod history;
 pub mod linearize;
+pub mod losses;
 pub mod nemesis;
 pub mod options;
 pub mod pattern;

@@ -7,6 +7,12 @@ use crate::random::Random;
 use reactor::Nanos;
 use reactor::sim::NodeId;
 
+/// Where bytes go bad: the begin of a store's data, which is used first.
+const ROT_SIZE: u64 = 1 << 20;
+
+/// How often power is lost in a run, at most, beside once at its end.
+const POWER_LOSS_COUNT_MAX: u32 = 2;
+
 /// What ends a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Remedy {
@@ -26,6 +32,9 @@ enum Fault {
     Stop,
     Refusal,
     ClockJump,
+    PowerLoss,
+    FailedSync,
+    Rot,
 }
 
 /// What the run has to do about a fault that concerns it.
@@ -52,6 +61,8 @@ pub struct Nemesis {
     doomed: Vec<u32>,
     /// Servers that were asked to stop.
     stopping: Vec<u32>,
+    /// How often power may still be lost: what nobody was told of and may be lost as well makes many histories.
+    power_losses_left: u32,
 }
 
 impl Nemesis {
@@ -72,10 +83,21 @@ impl Nemesis {
         add(faults.stops, Fault::Stop);
         add(faults.refusals, Fault::Refusal);
         add(faults.clock_jumps, Fault::ClockJump);
+        add(faults.power_losses, Fault::PowerLoss);
+        add(faults.failed_syncs, Fault::FailedSync);
+        add(faults.rot, Fault::Rot);
         let count = if kinds.is_empty() { 0 } else { harness.profile.fault_count };
         let mut strikes: Vec<usize> = (0..count).map(|_| random.below(harness.profile.steps + 1) as usize).collect();
         strikes.sort_unstable_by(|one, other| other.cmp(one));
-        Nemesis { random, strikes, kinds, remedies: Vec::new(), doomed: Vec::new(), stopping: Vec::new() }
+        Nemesis {
+            random,
+            strikes,
+            kinds,
+            remedies: Vec::new(),
+            doomed: Vec::new(),
+            stopping: Vec::new(),
+            power_losses_left: POWER_LOSS_COUNT_MAX,
+        }
     }
 
     /// Whether there is something to do now.
@@ -84,6 +106,7 @@ impl Nemesis {
             || self.next_remedy().is_some_and(|at| at <= harness.world.now())
             || self.doomed.iter().any(|server| !harness.is_running(*server))
             || self.stopping.iter().any(|server| is_down(harness, *server))
+            || harness.server_indexes().any(|server| harness.has_failed(server) && harness.is_running(server))
     }
 
     /// When the next fault is over.
@@ -104,6 +127,13 @@ impl Nemesis {
         for server in stopped {
             harness.kill(server);
             self.restart_later(harness, server);
+        }
+        for server in harness.server_indexes() {
+            if harness.has_failed(server) && harness.is_running(server) {
+                harness.recorder.note(&format!("server {server} gives up, for its medium refuses"));
+                harness.kill(server);
+                self.restart_later(harness, server);
+            }
         }
         let now = harness.world.now();
         let due: Vec<Remedy> = self.remedies.iter().filter(|(at, _)| *at <= now).map(|(_, remedy)| *remedy).collect();
@@ -173,7 +203,11 @@ impl Nemesis {
                 harness.stop(server);
                 self.stopping.push(server);
             }
-            Fault::Kill | Fault::TornKill | Fault::Stop => {}
+            Fault::FailedSync if harness.is_running(server) => {
+                let count = *self.random.choose(&[2, 6, 20]);
+                harness.fail_sync(server, self.random.between(1, count));
+            }
+            Fault::Kill | Fault::TornKill | Fault::Stop | Fault::FailedSync => {}
             Fault::Cut => {
                 let (one, other) = self.pair(harness, server, clients);
                 // Somebody may have listened in: what was said on the connection that breaks arrives once more.
@@ -201,12 +235,29 @@ impl Nemesis {
                 let count = self.random.between(1, 3);
                 harness.world.fail_allocate(harness.node(server), count);
             }
+            Fault::PowerLoss => self.lose_power(harness, server),
+            Fault::Rot => harness.rot(server, self.random.below(ROT_SIZE)),
             Fault::ClockJump => harness.skew_clock(server, &mut self.random),
             Fault::ClientCrash => {
                 return Strike::CrashClient(self.random.below(clients.len() as u64) as usize);
             }
         }
         Strike::Nothing
+    }
+
+    /// Takes power from a server, or from several at once: a rack, or all of them.
+    fn lose_power(&mut self, harness: &Harness, server: u32) {
+        if self.power_losses_left == 0 {
+            return;
+        }
+        self.power_losses_left -= 1;
+        let all = self.random.percent(25);
+        for victim in harness.server_indexes() {
+            if victim == server || all || self.random.percent(15) {
+                harness.lose_power(victim);
+                self.restart_later(harness, victim);
+            }
+        }
     }
 
     /// A server and a client, or two servers.
@@ -229,6 +280,9 @@ impl Nemesis {
             harness.kill(server);
         }
         for server in harness.server_indexes() {
+            if harness.may_fail(server) {
+                harness.kill(server);
+            }
             harness.world.set_slowness(harness.node(server), 0, 0);
             harness.restart(server);
         }

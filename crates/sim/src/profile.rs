@@ -42,6 +42,8 @@ pub enum Sabotage {
     LeaveBehind,
     /// Listings tell one name less than there is.
     HideNames,
+    /// Syncs are acknowledged and never made.
+    SkipSyncs,
 }
 
 /// Which faults a run may have.
@@ -61,11 +63,26 @@ pub struct Faults {
     pub refusals: bool,
     /// Wall clocks jump.
     pub clock_jumps: bool,
+    /// Servers lose power, where media keep what was synced.
+    pub power_losses: bool,
+    /// Media refuse to make data or journals durable.
+    pub failed_syncs: bool,
+    /// Stored bytes go bad, where there are checksums.
+    pub rot: bool,
 }
 
 impl Faults {
     pub fn any(&self) -> bool {
         *self != Faults::default()
+    }
+
+    /// With what may go wrong with the media.
+    fn on_medium(self, seed: u64, stable: bool, checksums: bool) -> Faults {
+        let mut random = Random::new(seed ^ 0x6d65_6469);
+        let power_losses = stable && self.any() && random.percent(60);
+        let failed_syncs = stable && self.any() && random.percent(15);
+        let rot = checksums && self.any() && random.percent(15);
+        Faults { power_losses, failed_syncs, rot, ..self }
     }
 }
 
@@ -124,6 +141,7 @@ impl Profile {
             0 => all_sizes.to_vec(),
             which => vec![all_sizes[which as usize - 1]],
         };
+        let (checksums, stable_media) = (random.percent(30), Random::new(seed ^ 0x6469_736b).percent(35));
         // Sessions are given up on before their clients give up.
         let forgetful = random.percent(20);
         let latency_min = random.between(5_000, 200_000);
@@ -135,20 +153,20 @@ impl Profile {
             steps: wishes.steps.unwrap_or(STEPS_DEFAULT),
             placement: if random.percent(25) { Placement::Ring } else { Placement::Modular },
             chunk_sizes,
-            checksums: random.percent(30),
+            checksums,
             store_size: if random.percent(6) { random.between(1, 3) << 20 } else { STORE_SIZE },
             // A small journal makes checkpoints frequent.
             journal_size: *random.choose(&[64 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 8 << 20]),
             client_timeout: if forgetful { 20 * SECOND } else { random.between(2, 10) * SECOND },
             server_timeout: random.between(1, 4) * SECOND,
             session_grace: if forgetful { random.between(1, 10) * SECOND / 5 } else { random.between(3, 60) * SECOND },
-            faults: if wishes.no_faults { Faults::default() } else { faults },
+            faults: if wishes.no_faults { Faults::default() } else { faults.on_medium(seed, stable_media, checksums) },
             fault_count: random.between(1, 16),
             pause_max: *random.choose(&[0, MILLISECOND, 20 * MILLISECOND]),
             flavour: *random.choose(&[Flavour::Mixed, Flavour::Mixed, Flavour::Names, Flavour::Contents]),
             crowded: random.percent(60),
             latency: (latency_min, latency_min * random.between(1, 20)),
-            stable_media: Random::new(seed ^ 0x6469_736b).percent(35),
+            stable_media,
             sabotage: Sabotage::None,
         }
     }

@@ -4,6 +4,7 @@ use crate::actor::Client;
 use crate::check::{self, failures};
 use crate::harness::{Harness, SimClient};
 use crate::history::{Action, Finding, Moment, Outcome, Path};
+use crate::losses::Losses;
 use crate::nemesis::{Nemesis, Strike};
 use crate::profile::{MILLISECOND, Profile, SECOND, Sabotage, Wishes};
 use crate::random::Random;
@@ -196,8 +197,15 @@ impl Run {
             }
         }
         if self.harness.profile.faults.any() && self.random.percent(50) {
+            if self.random.percent(30) {
+                self.synchronise()?;
+            }
+            let powerless = self.harness.profile.faults.power_losses && self.random.percent(60);
             for server in self.harness.server_indexes() {
-                self.harness.kill(server);
+                match powerless {
+                    true => self.harness.lose_power(server),
+                    false => self.harness.kill(server),
+                }
             }
             for server in self.harness.server_indexes() {
                 self.harness.restart(server);
@@ -206,6 +214,7 @@ impl Run {
         }
         match self.harness.profile.sabotage {
             Sabotage::LoseStore => self.harness.sabotage(0, CrashKind::PowerLoss),
+            Sabotage::SkipSyncs => self.lose_what_was_not_synced()?,
             Sabotage::FlipBits => self.harness.sabotage(0, CrashKind::Kill),
             _ => {}
         }
@@ -227,6 +236,20 @@ impl Run {
         Ok(if self.harness.profile.faults.any() { healed } else { 0 })
     }
 
+    /// Asks for everything to be synced; then all servers lose power.
+    fn lose_what_was_not_synced(&mut self) -> Result<(), String> {
+        self.synchronise()?;
+        self.harness.server_indexes().for_each(|server| self.harness.lose_power(server));
+        self.harness.server_indexes().for_each(|server| self.harness.restart(server));
+        Ok(())
+    }
+
+    fn synchronise(&mut self) -> Result<(), String> {
+        self.as_fresh_client("synchronising", |client| async move {
+            client.perform(Action::SynchroniseAll, "/").await;
+        })
+    }
+
     /// A fresh client looks at every name and every byte; what it sees is part of the history.
     fn inspect(&mut self) -> Result<(), String> {
         let touched = self.touched_chunks();
@@ -237,7 +260,9 @@ impl Run {
     fn check_servers(&mut self, when: &str) -> Result<(), String> {
         let client = self.harness.add_client();
         let files = client.client.file_system.clone();
-        let options = CheckOptions { data: self.harness.profile.checksums };
+        // What went bad is told of as damage, and rightly so.
+        let data = self.harness.profile.checksums && !self.harness.profile.faults.rot;
+        let options = CheckOptions { data };
         let check = async move { files.check(&options, &|_| {}).await };
         let report = self.harness.world.run(client.node, check, PHASE_LIMIT);
         self.harness.world.crash(client.node, CrashKind::Kill);
@@ -347,12 +372,18 @@ impl Run {
 
     fn judge(&mut self, healed: Moment) {
         let profile = &self.harness.profile;
-        let expected = failures::Expected { healed, duration_max: duration_max(profile), full: profile.may_be_full() };
+        let expected = failures::Expected {
+            healed,
+            duration_max: duration_max(profile),
+            full: profile.may_be_full(),
+            failed_syncs: profile.faults.failed_syncs,
+            rot: profile.faults.rot,
+        };
         let recorder = self.harness.recorder.clone();
         recorder.with(|history| {
-            let mut findings = check::check(&history.operations);
+            let mut findings = check::check(&Losses::new(history, &self.harness.cluster));
             let excused = failures::Excused { gone: &self.gone, forgotten: &history.forgotten };
-            findings.extend(check::locks::check(&history.operations, self.harness.profile.session_grace));
+            findings.extend(check::locks::check(&history.operations, &history.losses, profile.session_grace));
             findings.extend(failures::check(&history.operations, expected, excused));
             for finding in findings {
                 self.problems.push(describe(&finding, &history.operations));

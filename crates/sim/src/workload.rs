@@ -78,6 +78,10 @@ pub async fn set_up(client: &Client, plan: &Plan) {
         }
         client.perform(how, &format!("/{log}")).await;
     }
+    if plan.profile.faults.power_losses {
+        // The link has to stay for good, for paths lead through it.
+        client.perform(Action::SynchroniseAll, "/").await;
+    }
 }
 
 fn open(path: Path, mode: u32, chunk_size: u32) -> Action {
@@ -296,7 +300,8 @@ impl Worker {
         }
         let file = handle.file.id;
         let chunk_size = handle.file.layout.chunk_size.into();
-        let action = match self.random.below(18) {
+        let action = match self.random.below(21) {
+            18..21 => Action::Synchronise { file, name_server: handle.file.name_server() },
             0..5 => Action::StatFile { file },
             5..8 => Action::TruncateFile { file, size: self.offset(chunk_size) },
             8..13 => self.allocation(file, handle.file.layout.chunk_size),
@@ -396,7 +401,8 @@ impl Worker {
             60..68 => Action::MakeSymlink { path: self.some_link(), target: format!("/nowhere-{}", self.plan.tag()) },
             68..74 => Action::ReadLink { path: self.some_link() },
             74..79 => Action::Unlink { path: self.some_link() },
-            79..88 => Action::ChangeMode { path: self.some_name(), mode: self.mode() },
+            79..86 => Action::ChangeMode { path: self.some_name(), mode: self.mode() },
+            86..88 => Action::SynchroniseAll,
             88..93 => Action::SetTime { path: self.some_file(), mtime: self.plan.time() },
             93..96 => Action::SetTime { path: self.some_directory(), mtime: self.plan.time() },
             _ => {
@@ -405,7 +411,10 @@ impl Worker {
             }
         };
         let path = match &action {
-            Action::List { .. } => return,
+            Action::SynchroniseAll => {
+                self.client.perform(action, "/").await;
+                return;
+            }
             Action::Stat { path } | Action::Unlink { path } | Action::ReadLink { path } => path.clone(),
             Action::MakeDirectory { path, .. } | Action::RemoveDirectory { path } => path.clone(),
             Action::MakeSymlink { path, .. } | Action::ChangeMode { path, .. } => path.clone(),

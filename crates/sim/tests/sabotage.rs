@@ -66,3 +66,10 @@ fn left_behind() {
 fn hidden_names() {
     assert_noticed(&problems(Sabotage::HideNames, |_| {}), &["the listing misses"]);
 }
+
+/// Goal: what was told to be synced and is gone after a loss of power is noticed.
+#[test]
+fn skipped_syncs() {
+    let problems = problems(Sabotage::SkipSyncs, |profile| profile.stable_media = true);
+    assert_noticed(&problems, &["no order explains"]);
+}

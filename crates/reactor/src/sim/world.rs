@@ -297,10 +297,17 @@ impl World {
         result.borrow_mut().take()
     }
 
-    /// Takes a node down now. Does nothing if it is down already.
+    /// Takes a node down now. One that is down already can still lose power, and with it what its process had not synced.
     pub fn crash(&self, id: NodeId, kind: CrashKind) {
-        let Some(reactor) = self.reactors.borrow_mut()[id.0].take() else { return };
         let universe = &*self.universe;
+        let Some(reactor) = self.reactors.borrow_mut()[id.0].take() else {
+            if kind == CrashKind::PowerLoss {
+                let node = universe.node(id);
+                node.host_up.set(false);
+                node.disk.borrow_mut().crash(universe, kind);
+            }
+            return;
+        };
         universe.trace(0x1_0000 + id.0 as u64, kind as u64);
         let node = universe.node(id);
         node.running.set(false);

@@ -11,6 +11,8 @@
 //!    and live bytes are never copied over.
 //! 2. A head is written only when everything that it speaks of is on the medium, and not over the one that counts.
 //! 3. A checkpoint saw changes up to its end; it is named by a head only together with a journal that is durable to there.
+//! 4. While the medium may lack what the kernel takes for written, because a sync failed, there is a region `refused`. Whoever
+//!    opens the store before power is lost writes everything once more.
 
 use super::allocator::{PAGE_SIZE, Run};
 use super::hash::FastMap;
@@ -18,9 +20,12 @@ use super::state::{Key, State};
 use super::superblock::Head;
 use super::{Lsn, Store, StoreError, recovery};
 use crate::waiting::all;
-use reactor::{LocalFuture, Region};
+use reactor::{LocalFuture, OpenMode, Region, Storage};
 use std::io;
 use std::rc::Rc;
+
+/// See invariant 4; its contents say nothing.
+pub const NAME_REFUSED: &str = "refused";
 
 /// Files that may change, or chunks that may be cut, before a sync begins by itself.
 const CHANGED_COUNT_MAX: usize = 1 << 16;
@@ -62,6 +67,8 @@ pub struct Durability {
     /// Whether the head that was read at opening is known to be on the medium.
     is_head_durable: bool,
     is_syncing: bool,
+    /// Whether the region of invariant 4 may be there.
+    pub is_refused: bool,
     /// Whether the medium refused the journal once: what it took since is not known, so nothing is promised any more.
     is_broken: bool,
 }
@@ -137,7 +144,37 @@ impl Durability {
     }
 }
 
+/// A sync whose failure is remembered before anything else happens (invariant 4).
+fn watched(storage: &Rc<dyn Storage>, sync: LocalFuture<io::Result<()>>) -> LocalFuture<io::Result<()>> {
+    let storage = storage.clone();
+    Box::pin(async move {
+        let result = sync.await;
+        if result.is_err() && !storage.exists(NAME_REFUSED) {
+            // A medium that takes no new name either has nothing to promise; its errors are told.
+            drop(storage.open(NAME_REFUSED, PAGE_SIZE, OpenMode::CreateNew));
+        }
+        result
+    })
+}
+
+/// Writes all of a region once more.
+fn rewrite(region: &dyn Region) {
+    let mut bytes = vec![0; PAGE_SIZE as usize];
+    for offset in (0..region.size()).step_by(PAGE_SIZE as usize) {
+        bytes.truncate((region.size() - offset).min(PAGE_SIZE) as usize);
+        region.read(offset, &mut bytes);
+        region.write(offset, &bytes);
+    }
+}
+
 impl State {
+    /// Has everything written once more by the next sync (invariant 4).
+    pub fn suspect_everything(&mut self) {
+        rewrite(self.journal.region().as_ref());
+        rewrite(self.superblock.region().as_ref());
+        self.durability.suspect = self.files.iter().map(|file| (file.id, ())).collect();
+    }
+
     /// Whether there is anything that a sync would make durable.
     pub fn wants_sync(&self) -> bool {
         let durability = &self.durability;
@@ -168,6 +205,7 @@ impl State {
             let superblock = self.superblock.region();
             syncs.push(superblock.sync(0, superblock.size()));
         }
+        let syncs = syncs.into_iter().map(|sync| watched(&self.storage, sync)).collect();
         Plan {
             tail: self.journal.tail().lsn,
             checkpoint: durability.finished.as_ref().map(|finished| finished.head.sequence),
@@ -206,7 +244,7 @@ impl State {
         let power_cycle = self.durability.power_cycle;
         self.superblock.prepare(Head { durable: plan.tail, power_cycle, ..head });
         let superblock = self.superblock.region();
-        superblock.sync(0, superblock.size())
+        watched(&self.storage, superblock.sync(0, superblock.size()))
     }
 
     fn sync_end(&mut self, plan: &Plan) {
@@ -225,6 +263,10 @@ impl State {
             self.journal.release(finished.head.start.at);
             self.remove_segments(before.sequence, before.segments);
         }
+        if self.durability.is_refused && self.durability.suspect.is_empty() {
+            self.durability.is_refused =
+                self.storage.remove(NAME_REFUSED).is_err() && self.storage.exists(NAME_REFUSED);
+        }
         if !std::mem::replace(&mut self.durability.is_head_durable, true) {
             // What cannot be removed now is removed at the next opening.
             recovery::remove_leftovers(self).ok();
@@ -234,6 +276,7 @@ impl State {
     /// The medium refused; what was to be durable is tried again with the next sync.
     fn sync_fail(&mut self, plan: Plan) {
         self.durability.is_syncing = false;
+        self.durability.is_refused = true;
         self.durability.suspect.extend(plan.suspect);
         self.durability.suspect.extend(plan.changed);
         self.durability.suspect_until = self.clock;
@@ -256,6 +299,12 @@ impl Store {
     pub fn is_durable(&self) -> bool {
         let state = self.state.borrow();
         state.durability.is_volatile || state.durability.durable == state.journal.tail().lsn
+    }
+
+    /// The first record that power loss would take, and the first that is still to be written.
+    pub fn journal_limits(&self) -> (Lsn, Lsn) {
+        let state = self.state.borrow();
+        (state.durability.durable, state.journal.tail().lsn)
     }
 
     /// Whether so much waits for the next sync that one should begin although nobody asks for it.

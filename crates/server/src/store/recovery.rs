@@ -2,7 +2,7 @@
 
 use super::allocator::{Allocator, PAGE_SIZE, Run};
 use super::checkpoint::{self, NAME_PREFIX, segment_name};
-use super::durability::Durability;
+use super::durability::{Durability, NAME_REFUSED};
 use super::entries::{self, Copy, Entry};
 use super::files::Files;
 use super::journal::{Journal, Position};
@@ -137,6 +137,10 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
     let Tables { files, copies, .. } = tables;
     let allocator = new_allocator(options.size, used_runs(&files, options.size)?)?;
     let mut state = State::new(storage, superblock, data, journal, files, allocator, durability);
+    state.durability.is_refused = state.storage.exists(NAME_REFUSED);
+    if state.durability.is_refused && !state.durability.power_was_lost {
+        state.suspect_everything();
+    }
     if !copies.is_empty() {
         repeat_copies(&state, &copies)?;
         state.append_mark()?;

@@ -2,7 +2,8 @@
 
 use super::files::{Event, FileHistory, Origin, What};
 use crate::history::{Finding, NEVER};
-use crate::linearize::{self, Done, Object, Span, Verdict};
+use crate::linearize::{Done, Object, Span, Verdict};
+use crate::losses::{self, Losses};
 use crate::pattern::{self, Tag};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -281,7 +282,7 @@ fn is_copied(origins: &[Origin], place: u64, piece: &[u8]) -> bool {
 }
 
 /// Checks the contents of one file, which nobody appends to.
-pub fn check(file: &FileHistory) -> Vec<Finding> {
+pub fn check(file: &FileHistory, losses: &Losses) -> Vec<Finding> {
     let mut findings = Vec::new();
     if file.chunk_size == 0 {
         return findings;
@@ -297,7 +298,9 @@ pub fn check(file: &FileHistory) -> Vec<Finding> {
         };
         let spans: Vec<Span> =
             history.parts.iter().map(|(event, _)| Span { start: event.start, end: event.end }).collect();
-        match linearize::check(&chunk, &spans) {
+        let layout = losses.cluster.layout_for(file.id.home(), file.chunk_size);
+        let server = losses.cluster.chunk_server(file.id, &layout, history.index);
+        match losses::check(&chunk, &spans, &losses.setbacks(server, Some(file.id))) {
             Verdict::Linearizable => {}
             Verdict::Impossible(missing) => {
                 let words = about("no order of the writes explains what was read");

@@ -25,6 +25,8 @@ struct Cause {
 struct Life {
     /// When it was surely there as a directory.
     seen: Vec<(Moment, Moment)>,
+    /// Whether it ever was, also before power was lost.
+    was_directory: bool,
     /// What made it or brought it there, or may have.
     made: Vec<(Moment, Moment)>,
     /// What surely removed it, or found it gone.
@@ -60,7 +62,7 @@ pub fn check(operations: &[Operation]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (number, operation) in operations.iter().enumerate() {
         let (Some(path), Outcome::Seen(seen)) = (operation.path(), &operation.outcome) else { continue };
-        if seen.kind != Kind::Directory || directories.is_moved(path, operation.end) {
+        if operation.lost || seen.kind != Kind::Directory || directories.is_moved(path, operation.end) {
             continue;
         }
         let words = match operation.action {
@@ -136,7 +138,7 @@ impl<'a> Directories<'a> {
                     life.made.push(span);
                 }
                 if matches!(outcome, Outcome::Seen(_)) {
-                    life.seen.push(span);
+                    life.note_directory(span, operation.lost);
                 }
             }
             (Action::RemoveDirectory { .. }, _) if operation.may_have_happened() => {
@@ -145,8 +147,8 @@ impl<'a> Directories<'a> {
                     life.removed.push(span);
                 }
             }
-            (_, Outcome::Seen(seen)) if seen.kind == Kind::Directory => life.seen.push(span),
-            (_, Outcome::Failed(Status::NotFound)) => life.removed.push(span),
+            (_, Outcome::Seen(seen)) if seen.kind == Kind::Directory => life.note_directory(span, operation.lost),
+            (_, Outcome::Failed(Status::NotFound)) if !operation.lost => life.removed.push(span),
             _ => {}
         }
     }
@@ -154,7 +156,7 @@ impl<'a> Directories<'a> {
     /// Whether a directory that was at the path, or above it, may have been moved by then.
     fn is_moved(&self, path: &Path, end: Moment) -> bool {
         let moved = self.moved.iter().filter(|(moved, start)| *start < end && path.parts.starts_with(&moved.parts));
-        moved.into_iter().any(|(moved, _)| self.lives.get(*moved).is_some_and(|life| !life.seen.is_empty()))
+        moved.into_iter().any(|(moved, _)| self.lives.get(*moved).is_some_and(|life| life.was_directory))
     }
 
     fn judge(&self, path: &Path, operation: &Operation, seen: &Seen) -> Option<String> {
@@ -187,6 +189,13 @@ fn time_is_right(causes: &[Cause], seen: &Operation, mtime: i64) -> bool {
 }
 
 impl Life {
+    fn note_directory(&mut self, span: (Moment, Moment), lost: bool) {
+        self.was_directory = true;
+        if !lost {
+            self.seen.push(span);
+        }
+    }
+
     fn must_be_there(&self, stat: &Operation) -> bool {
         self.seen.iter().any(|(start, end)| {
             *end < stat.start && !self.maybe_removed.iter().any(|removal| removal.0 < stat.end && removal.1 > *start)

@@ -1,7 +1,8 @@
 //! Extended attributes: each name of each file is a register, set, removed, read and listed.
 
 use crate::history::{Action, Finding, Operation, Outcome};
-use crate::linearize::{self, Done, Object, Span, Verdict};
+use crate::linearize::{Done, Object, Span, Verdict};
+use crate::losses::{self, Losses};
 use crate::pattern;
 use std::collections::BTreeMap;
 use wire::messages::extended_flags::{CREATE, REPLACE};
@@ -68,7 +69,8 @@ impl Register<'_> {
 }
 
 /// Checks all extended attributes.
-pub fn check(operations: &[Operation]) -> Vec<Finding> {
+pub fn check(losses: &Losses) -> Vec<Finding> {
+    let operations = losses.operations;
     let mut registers: BTreeMap<(FileId, &str), Vec<(usize, &Operation)>> = BTreeMap::new();
     for (number, operation) in operations.iter().enumerate() {
         let (Action::SetExtended { file, name, .. }
@@ -90,7 +92,9 @@ pub fn check(operations: &[Operation]) -> Vec<Finding> {
         let spans: Vec<Span> =
             operations.iter().map(|(_, operation)| Span { start: operation.start, end: operation.end }).collect();
         let register = Register { name, operations };
-        match linearize::check(&register, &spans) {
+        let home = losses.cluster.home_of(file);
+        let setbacks = home.map_or_else(Vec::new, |home| losses.setbacks(home, Some(file)));
+        match losses::check(&register, &spans, &setbacks) {
             Verdict::Linearizable => {}
             Verdict::Impossible(missing) => {
                 let concerned = missing.iter().map(|index| register.operations[*index].0).collect();

@@ -14,6 +14,10 @@ pub struct Expected {
     pub duration_max: Nanos,
     /// Whether the stores may be full.
     pub full: bool,
+    /// Whether media may have refused to make something durable.
+    pub failed_syncs: bool,
+    /// Whether stored bytes may have gone bad.
+    pub rot: bool,
 }
 
 /// Clients to whom things may happen.
@@ -48,6 +52,8 @@ fn check_one(operation: &Operation, expected: Expected, excused: Excused<'_>) ->
             (operation.start >= expected.healed).then_some(words)
         }
         Status::NoSpace if expected.full => None,
+        Status::Io if expected.failed_syncs => None,
+        Status::Io | Status::Corrupt if expected.rot && uses_handle(&operation.action) => None,
         // Two of the largest values and their names are more than one inode may have.
         Status::NoSpace if matches!(operation.action, Action::SetExtended { size, .. } if size > 60_000) => None,
         // Which of these is right is the model of names to say.
@@ -90,6 +96,7 @@ fn uses_handle(action: &Action) -> bool {
             | Action::Seek { .. }
             | Action::CopyRange { .. }
             | Action::Close { .. }
+            | Action::Synchronise { .. }
     )
 }
 
@@ -118,7 +125,7 @@ mod tests {
     use crate::history::{History, Path};
     use wire::FileId;
 
-    const EXPECTED: Expected = Expected { healed: 10, duration_max: 100, full: false };
+    const EXPECTED: Expected = Expected { healed: 10, duration_max: 100, full: false, failed_syncs: false, rot: false };
 
     fn run(steps: Vec<(Action, Outcome, Nanos)>, expected: Expected) -> usize {
         run_with(steps, expected, &BTreeSet::new())

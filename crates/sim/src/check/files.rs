@@ -290,7 +290,7 @@ impl<'a> Sorter<'a> {
             }
             Action::Append { file, chunk_size, size, tag } => {
                 let offset = match operation.outcome {
-                    Outcome::Appended(offset) => Some(offset),
+                    Outcome::Appended(offset) if !operation.lost => Some(offset),
                     _ => None,
                 };
                 self.add(*file, number, operation, What::Append { offset, size: *size, tag: *tag });
@@ -317,7 +317,7 @@ impl<'a> Sorter<'a> {
                 let edges = edges(operations, from as i64 - to as i64);
                 let steps = copy_steps(source_chunk_size, from, chunk_size, to, size);
                 let copied = match operation.outcome {
-                    Outcome::Copied(copied) => copied,
+                    Outcome::Copied(copied) if !operation.lost => copied,
                     _ => 0,
                 };
                 let part = |offset, size| {
@@ -338,6 +338,9 @@ impl<'a> Sorter<'a> {
             }
             Action::Seek { file, offset, hole, .. } => {
                 let Outcome::Found(found) = operation.outcome else { return };
+                if operation.lost {
+                    return;
+                }
                 let what = match (hole, found) {
                     (_, Some(found)) => What::SizeAtLeast { size: found + u64::from(!hole) },
                     (true, None) => What::SizeAtMost { size: offset },
@@ -353,6 +356,9 @@ impl<'a> Sorter<'a> {
     }
 
     fn note_observation(&mut self, number: usize, operation: &'a Operation) {
+        if operation.lost {
+            return;
+        }
         match (&operation.action, &operation.outcome) {
             (Action::Read { file, chunk_size, offset, size }, Outcome::Bytes(bytes)) => {
                 self.add(*file, number, operation, What::Read { offset: *offset, size: *size, bytes });

@@ -80,6 +80,9 @@ pub fn check(operations: &[Operation]) -> Vec<Finding> {
         else {
             continue;
         };
+        if operation.lost {
+            continue;
+        }
         let names = lives.get(directory).unwrap_or(&empty);
         let whole = directory.as_ref().is_none_or(|directory| directory_stayed(&lives, directory, operation));
         // Each may have put another directory in this one's place.

@@ -2,8 +2,9 @@
 //!
 //! A lock is held for certain from when its owner was told so until the owner asked for its release, but not for longer than
 //! a session without a word is remembered: the server may have forgotten the session then, without the client's knowing.
+//! Nor is it held for certain once a server has lost power, for that forgets all sessions.
 
-use crate::history::{Action, Finding, NEVER, Operation, Outcome};
+use crate::history::{Action, Finding, Loss, NEVER, Operation, Outcome};
 use reactor::Nanos;
 use std::collections::BTreeMap;
 use wire::{FileId, Status};
@@ -36,7 +37,7 @@ fn meet(one: (Nanos, Nanos), other: (Nanos, Nanos)) -> bool {
 }
 
 /// Checks all locks; `grace` is how long a session without connection is remembered at least.
-pub fn check(operations: &[Operation], grace: Nanos) -> Vec<Finding> {
+pub fn check(operations: &[Operation], losses: &[Loss], grace: Nanos) -> Vec<Finding> {
     let mut files: BTreeMap<(FileId, bool), Vec<(usize, &Operation)>> = BTreeMap::new();
     for (number, operation) in operations.iter().enumerate() {
         if let Action::Lock { file, whole, .. } | Action::Unlock { file, whole, .. } = operation.action {
@@ -45,7 +46,8 @@ pub fn check(operations: &[Operation], grace: Nanos) -> Vec<Finding> {
     }
     let mut findings = Vec::new();
     for ((file, _), operations) in files {
-        let held: Vec<Held> = operations.iter().filter_map(|(number, _)| held(&operations, *number, grace)).collect();
+        let held: Vec<Held> =
+            operations.iter().filter_map(|(number, _)| held(&operations, losses, *number, grace)).collect();
         for (index, one) in held.iter().enumerate() {
             for other in held[index + 1..].iter().filter(|other| one.conflicts(other)) {
                 if meet(one.certain, other.certain) {
@@ -60,7 +62,7 @@ pub fn check(operations: &[Operation], grace: Nanos) -> Vec<Finding> {
 }
 
 /// What came of a request to lock.
-fn held(operations: &[(usize, &Operation)], number: usize, grace: Nanos) -> Option<Held> {
+fn held(operations: &[(usize, &Operation)], losses: &[Loss], number: usize, grace: Nanos) -> Option<Held> {
     let operation = operations.iter().find(|(other, _)| *other == number)?.1;
     let Action::Lock { owner, start, end, exclusive, .. } = operation.action else { return None };
     if !operation.may_have_happened() {
@@ -76,9 +78,11 @@ fn held(operations: &[(usize, &Operation)], number: usize, grace: Nanos) -> Opti
     let asked = of_owner.clone().next().map_or(Nanos::MAX, |later| later.started_at);
     let released = of_owner.find(|later| matches!(later.action, Action::Unlock { .. }) && later.succeeded());
     let released = released.map_or(Nanos::MAX, |later| later.ended_at);
+    let lost = losses.iter().map(|loss| loss.at).filter(|at| *at >= operation.started_at).min().unwrap_or(Nanos::MAX);
     let certain = match operation.outcome {
         Outcome::Done => {
-            (operation.ended_at, asked.min(operation.ended_at.saturating_add(grace.saturating_sub(MARGIN))))
+            let remembered = operation.ended_at.saturating_add(grace.saturating_sub(MARGIN));
+            (operation.ended_at, asked.min(remembered).min(lost))
         }
         _ => (0, 0),
     };
@@ -120,7 +124,7 @@ mod tests {
             let index = history.start(0, action, now);
             history.finish(index, outcome, now + 5);
         }
-        check(&history.operations, grace).len()
+        check(&history.operations, &[], grace).len()
     }
 
     /// Goal: overlapping holders and refusals without a reason are found; shared ones, unknown ones and lost sessions are not.

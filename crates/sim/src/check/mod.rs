@@ -13,23 +13,28 @@ pub mod rights;
 pub mod sizes;
 pub mod times;
 
-use crate::history::{Finding, Operation};
+use crate::history::Finding;
+use crate::losses::Losses;
 
 /// All that is wrong with a history.
-pub fn check(operations: &[Operation]) -> Vec<Finding> {
-    let mut findings = names::check(operations);
-    let files = files::by_file(operations);
-    for file in &files {
-        if file.has_appends() {
-            findings.extend(appends::check(file));
-        } else {
-            findings.extend(chunks::check(file));
+pub fn check(losses: &Losses) -> Vec<Finding> {
+    let mut findings = names::check(losses);
+    for file in &files::by_file(losses.operations) {
+        if !file.has_appends() {
+            findings.extend(chunks::check(file, losses));
         }
-        findings.extend(sizes::check(file));
-        findings.extend(times::check(file));
     }
-    findings.extend(listings::check(operations));
-    findings.extend(extended::check(operations));
-    findings.extend(directories::check(operations));
+    findings.extend(extended::check(losses));
+    for view in losses.views() {
+        for file in &files::by_file(&view) {
+            if file.has_appends() {
+                findings.extend(appends::check(file));
+            }
+            findings.extend(sizes::check(file));
+            findings.extend(times::check(file));
+        }
+        findings.extend(listings::check(&view));
+        findings.extend(directories::check(&view));
+    }
     findings
 }

@@ -1,10 +1,14 @@
 //! The model of names. One top-level name with everything under it is one object, because removing a directory depends
 //! on its children; links and renames tie the names that they concern together. Nothing else ties two names together.
+//!
+//! One server decides on each change, with one record of its journal, and others have no part in it before that record survives
+//! power loss. So when a server loses power, what it decided on since some moment is undone as a whole, and nothing else is.
 
 use crate::history::{Action, Finding, Operation, Outcome, Path};
 use crate::linearize::{self, Done, Object, Span, Verdict};
+use crate::losses::{self, Losses};
 use std::collections::{BTreeMap, BTreeSet};
-use wire::{FileId, Kind, Status};
+use wire::{Cluster, FileId, Kind, Status};
 
 /// An inode.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,6 +31,34 @@ pub struct Tree {
     nodes: BTreeMap<usize, Node>,
     /// What operations in two steps found at their path.
     found: BTreeMap<usize, usize>,
+    /// Of servers that will lose power: what is undone then.
+    undo: BTreeMap<u32, Undo>,
+}
+
+/// What a server decided on since a moment to which it will go back: how things were before.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+struct Undo {
+    sure: Changes,
+    /// Perhaps it was another server, for nobody was told the directory's number.
+    doubtful: Changes,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+struct Changes {
+    entries: BTreeMap<Path, Option<usize>>,
+    modes: BTreeMap<usize, u32>,
+}
+
+/// The two steps that stand for a loss of power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Keep(u32),
+    /// Of the returns of one loss the first that has its place counts; `kept` is the position of its `Keep`.
+    Return {
+        server: u32,
+        kept: usize,
+        with_doubtful: bool,
+    },
 }
 
 /// An operation finds the inode of its path and does something with it. Between the two steps the name may be renamed, as
@@ -40,6 +72,9 @@ enum Part {
 
 struct Names<'a> {
     operations: Vec<(usize, &'a Operation, Part)>,
+    /// Those of the losses come after all operations.
+    steps: Vec<Step>,
+    cluster: &'a Cluster,
     /// Permission bits that anybody saw.
     modes: BTreeSet<u32>,
     /// For each inode that anybody was told of, the operations that were.
@@ -89,10 +124,127 @@ impl Tree {
             let next = numbers.len();
             numbers.entry(*key).or_insert(next);
         }
+        // What may be undone comes back with its inode.
+        for key in self.changes().flat_map(|changes| changes.entries.values().flatten()) {
+            let next = numbers.len();
+            numbers.entry(*key).or_insert(next);
+        }
         self.entries.values_mut().for_each(|key| *key = numbers[key]);
+        for undo in self.undo.values_mut() {
+            for changes in [&mut undo.sure, &mut undo.doubtful] {
+                changes.entries.values_mut().flatten().for_each(|key| *key = numbers[key]);
+                let modes = std::mem::take(&mut changes.modes);
+                changes.modes = modes.into_iter().filter_map(|(key, mode)| Some((*numbers.get(&key)?, mode))).collect();
+            }
+        }
         self.found.values_mut().for_each(|key| *key = numbers.get(key).copied().unwrap_or(GONE));
         let nodes = std::mem::take(&mut self.nodes);
         self.nodes = nodes.into_iter().filter_map(|(key, node)| Some((*numbers.get(&key)?, node))).collect();
+    }
+
+    fn changes(&self) -> impl Iterator<Item = &Changes> {
+        self.undo.values().flat_map(|undo| [&undo.sure, &undo.doubtful])
+    }
+
+    fn has_name(&self, key: usize) -> bool {
+        self.entries.values().any(|named| *named == key)
+    }
+
+    /// The server of an entry, as far as the number of its directory is known.
+    fn server_of(&self, path: &Path, cluster: &Cluster) -> Option<u32> {
+        let parent = match path.parent() {
+            None => Some(FileId::ROOT),
+            Some(parent) => self.entries.get(&parent).and_then(|key| self.nodes[key].id),
+        };
+        match cluster.server_count() {
+            1 => Some(0),
+            _ => Some(cluster.dentry_server(parent?, path.name().as_bytes())),
+        }
+    }
+
+    /// The server that decides on an operation; that of a change of a mode is the home of the inode.
+    fn decider(&self, action: &Action, inode: Option<usize>, cluster: &Cluster) -> Option<u32> {
+        match action {
+            Action::LinkOpen { file, .. } => cluster.home_of(*file),
+            Action::ChangeMode { .. } => {
+                let id = inode.and_then(|key| self.nodes.get(&key)?.id);
+                if cluster.server_count() == 1 { Some(0) } else { cluster.home_of(id?) }
+            }
+            Action::Link { from, .. } | Action::Rename { from, .. } => self.server_of(from, cluster),
+            Action::Open { path, .. }
+            | Action::Unlink { path }
+            | Action::MakeDirectory { path, .. }
+            | Action::RemoveDirectory { path }
+            | Action::MakeSymlink { path, .. } => self.server_of(path, cluster),
+            _ => None,
+        }
+    }
+
+    /// Notes how things were before a change, for those servers that decided on it or may have.
+    fn note_change(&mut self, before: &Tree, decider: Option<u32>) {
+        let mut undo = std::mem::take(&mut self.undo);
+        for (server, undo) in &mut undo {
+            let (changes, other) = match decider {
+                Some(decider) if decider != *server => continue,
+                Some(_) => (&mut undo.sure, None),
+                None => (&mut undo.doubtful, Some(&undo.sure)),
+            };
+            for path in before.entries.keys().chain(self.entries.keys()) {
+                let old = before.entries.get(path).copied();
+                let is_noted = other.is_some_and(|other| other.entries.contains_key(path));
+                if old != self.entries.get(path).copied() && !is_noted {
+                    changes.entries.entry(path.clone()).or_insert(old);
+                }
+            }
+            for (key, node) in &before.nodes {
+                if self.nodes.get(key).is_some_and(|after| after.mode != node.mode) {
+                    changes.modes.entry(*key).or_insert(node.mode);
+                }
+            }
+        }
+        self.undo = undo;
+    }
+
+    /// What a loss of power makes of it. `None` when that can't have been.
+    fn after_step(&self, step: Step) -> Option<Tree> {
+        let mut after = self.clone();
+        match step {
+            Step::Keep(server) => {
+                let before = after.undo.insert(server, Undo::default());
+                assert!(before.is_none(), "a server's losses come one after the other");
+            }
+            Step::Return { server, with_doubtful, .. } => {
+                let Some(undo) = after.undo.remove(&server) else { return Some(after) };
+                after.take_back(undo.sure);
+                if with_doubtful {
+                    after.take_back(undo.doubtful);
+                }
+                let is_reachable = |path: &Path| {
+                    path.parent().is_none_or(|parent| {
+                        after.entries.get(&parent).is_some_and(|key| after.nodes[key].kind == Kind::Directory)
+                    })
+                };
+                if !after.entries.keys().all(is_reachable) {
+                    return None;
+                }
+                after.reap();
+            }
+        }
+        Some(after)
+    }
+
+    fn take_back(&mut self, changes: Changes) {
+        for (path, key) in changes.entries {
+            match key {
+                Some(key) => drop(self.entries.insert(path, key)),
+                None => drop(self.entries.remove(&path)),
+            }
+        }
+        for (key, mode) in changes.modes {
+            if let Some(node) = self.nodes.get_mut(&key) {
+                node.mode = mode;
+            }
+        }
     }
 
     fn is_empty(&self, path: &Path) -> bool {
@@ -232,14 +384,14 @@ impl Tree {
 
     /// The second step of a stat or chmod.
     fn make_use(&mut self, key: usize, operation: &Operation) -> bool {
-        if key == GONE && matches!(operation.action, Action::ChangeMode { .. }) {
+        if !self.has_name(key) && matches!(operation.action, Action::ChangeMode { .. }) {
             // Somebody has it open, so that it is there without a name; nobody will see the mode.
             return true;
         }
         if let (Action::ChangeMode { mode, .. }, Some(node)) = (&operation.action, self.nodes.get_mut(&key)) {
             node.mode = *mode;
         }
-        self.nodes.contains_key(&key) && self.agree(key, &operation.outcome)
+        self.has_name(key) && self.agree(key, &operation.outcome)
     }
 }
 
@@ -287,7 +439,13 @@ impl Names<'_> {
         let mut after = state.clone();
         if part == Part::Use {
             let key = after.found.remove(&number)?;
-            return after.make_use(key, operation).then_some(after);
+            if !after.make_use(key, operation) {
+                return None;
+            }
+            if !after.undo.is_empty() {
+                after.note_change(state, state.decider(&operation.action, Some(key), self.cluster));
+            }
+            return Some(after);
         }
         let answer = match operation.pair() {
             Some((from, to)) => after.act_on_two(&operation.action, from, to).map(|()| None),
@@ -306,6 +464,9 @@ impl Names<'_> {
                 }
             }
         }
+        if !after.undo.is_empty() && after.entries != state.entries {
+            after.note_change(state, state.decider(&operation.action, None, self.cluster));
+        }
         after.reap();
         Some(after)
     }
@@ -319,7 +480,7 @@ impl Object for Names<'_> {
     }
 
     fn is_look(&self, operation: usize) -> bool {
-        let (_, operation, _) = self.operations[operation];
+        let Some((_, operation, _)) = self.operations.get(operation) else { return false };
         match &operation.action {
             _ if matches!(operation.outcome, Outcome::Failed(_)) => true,
             Action::Open { create, .. } => !create,
@@ -331,7 +492,7 @@ impl Object for Names<'_> {
     }
 
     fn second_step(&self, operation: usize) -> Option<usize> {
-        (self.operations[operation].2 == Part::Find).then_some(operation + 1)
+        (self.operations.get(operation)?.2 == Part::Find).then_some(operation + 1)
     }
 
     fn is_same(&self, before: &Tree, after: &Tree, _look: usize) -> bool {
@@ -339,7 +500,18 @@ impl Object for Names<'_> {
     }
 
     fn apply(&self, state: &Tree, operation: usize, done: &Done) -> Option<Tree> {
-        let part = self.operations[operation];
+        let Some(&part) = self.operations.get(operation) else {
+            let own_count = self.operations.len();
+            let step = self.steps[operation - own_count];
+            if let Step::Return { kept, .. } = step
+                && !done.contains(own_count + kept)
+            {
+                return None;
+            }
+            let after = state.after_step(step)?;
+            let vanished = self.lost(state, &after).any(|id| self.is_mentioned_later(id, operation, done));
+            return (!vanished).then_some(after);
+        };
         if let (Outcome::Unknown(_), Action::ChangeMode { mode, .. }) = (&part.1.outcome, &part.1.action)
             && !self.modes.contains(mode)
         {
@@ -381,8 +553,30 @@ fn parts(operation: &Operation) -> &'static [Part] {
     }
 }
 
+/// Steps of all losses, and when they happen (`likely`: see `Setback::keep_span`).
+fn loss_steps(losses: &Losses, likely: bool) -> (Vec<Step>, Vec<Span>) {
+    let unknown = |operation: &Operation| {
+        matches!(operation.action, Action::MakeDirectory { .. }) && matches!(operation.outcome, Outcome::Unknown(_))
+    };
+    let is_doubtful = losses.cluster.server_count() > 1 && losses.operations.iter().any(unknown);
+    let (mut steps, mut spans) = (Vec::new(), Vec::new());
+    for setback in (0..losses.cluster.server_count()).flat_map(|server| losses.setbacks(server, None)) {
+        let (server, kept) = (setback.server, steps.len());
+        steps.push(Step::Keep(server));
+        spans.push(setback.keep_span(likely));
+        for with_doubtful in [false, true].into_iter().take(1 + usize::from(is_doubtful)) {
+            steps.push(Step::Return { server, kept, with_doubtful });
+            spans.push(setback.return_span());
+        }
+    }
+    (steps, spans)
+}
+
 /// Checks all operations on names.
-pub fn check(operations: &[Operation]) -> Vec<Finding> {
+pub fn check(losses: &Losses) -> Vec<Finding> {
+    let operations = losses.operations;
+    let (steps, likely_spans) = loss_steps(losses, true);
+    let (_, step_spans) = loss_steps(losses, false);
     let ties = ties(operations);
     let mut groups: BTreeMap<&str, Vec<(usize, &Operation, Part)>> = BTreeMap::new();
     for (index, operation) in operations.iter().enumerate() {
@@ -393,7 +587,7 @@ pub fn check(operations: &[Operation]) -> Vec<Finding> {
     }
     let mut findings = Vec::new();
     for (name, operations) in groups {
-        let spans: Vec<Span> =
+        let own: Vec<Span> =
             operations.iter().map(|(_, operation, _)| Span { start: operation.start, end: operation.end }).collect();
         let modes = operations.iter().filter_map(|(_, operation, _)| match &operation.outcome {
             Outcome::Seen(seen) => Some(seen.mode),
@@ -405,11 +599,17 @@ pub fn check(operations: &[Operation]) -> Vec<Finding> {
                 mentions.entry(id).or_default().push(position);
             }
         }
-        let names = Names { modes: modes.collect(), mentions, operations };
-        match linearize::check(&names, &spans) {
+        let (modes, steps) = (modes.collect(), steps.clone());
+        let names = Names { modes, mentions, operations, steps, cluster: losses.cluster };
+        let verdict = |likely: bool| {
+            let steps = if likely { &likely_spans } else { &step_spans };
+            linearize::check(&names, &[&own[..], &steps[..]].concat())
+        };
+        let verdict = if names.steps.is_empty() { verdict(false) } else { losses::first_that_fits(verdict) };
+        match verdict {
             Verdict::Linearizable => {}
             Verdict::Impossible(missing) => {
-                let concerned = missing.iter().map(|index| names.operations[*index].0).collect();
+                let concerned = missing.iter().filter_map(|index| Some(names.operations.get(*index)?.0)).collect();
                 findings.push(Finding::new(format!("no order explains what was told about /{name}"), concerned));
             }
             Verdict::Undecided => {
@@ -424,6 +624,19 @@ pub fn check(operations: &[Operation]) -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::history::{History, Seen};
+    use std::net::SocketAddr;
+    use wire::{Placement, ServerAddress};
+
+    fn cluster(server_count: u16) -> Cluster {
+        let address = |index| ServerAddress { address: SocketAddr::from(([10, 0, 0, 1], index)) };
+        Cluster::new(
+            1,
+            [0; wire::cluster::KEY_SIZE],
+            Placement::Modular,
+            4096,
+            (0..server_count).map(address).collect(),
+        )
+    }
 
     fn run(steps: Vec<(Action, Outcome)>) -> Vec<Finding> {
         let mut history = History::default();
@@ -431,7 +644,7 @@ mod tests {
             let index = history.start(0, action, 0);
             history.finish(index, outcome, 0);
         }
-        check(&history.operations)
+        check(&Losses::new(&history, &cluster(1)))
     }
 
     fn make(path: &Path) -> Action {

@@ -88,6 +88,34 @@ fn a_failed_journal_is_the_end() {
     world.lose_power();
 }
 
+/// Goal: after a failed sync of whatever, and a restart of the server, the next sync promises what it says.
+/// Method: syncs fail at random, also those of the journal and the superblock; the process ends, its next life syncs, and power
+/// is lost then.
+#[test]
+fn a_failed_sync_is_made_good_by_the_next_life() {
+    for seed in 200..260u64 {
+        let mut world = World::stable(seed, 64, seed.is_multiple_of(2));
+        for _ in 0..6 {
+            for _ in 0..world.random.below(60) {
+                world.step();
+            }
+            let failing = 1 + world.random.below(3);
+            world.disk.fail_syncs(failing);
+            world.sync();
+            world.disk.fail_syncs(0);
+            world.restart();
+            world.sync();
+            for _ in 0..world.random.below(20) {
+                world.step();
+            }
+            if world.random.below(2) == 0 {
+                world.lose_power();
+                world.sync();
+            }
+        }
+    }
+}
+
 /// Goal: an interrupted creation is no obstacle: what is there after power loss opens, or can be created over.
 /// Method: power is lost at each step of a creation's first sync.
 #[test]

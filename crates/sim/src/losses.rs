@@ -1,0 +1,218 @@
+//! What power losses may have taken (docs/semantics.md, "What survives"): a server that loses power goes back to one of its
+//! syncs, at the earliest to the last one that anybody was told of. What was told to be synced stays; of what came later,
+//! a server keeps all up to some moment and nothing after it.
+//!
+//! Objects that live on one server are checked with that rule as it is ([`check`], after Izraelevitz and others,
+//! "Linearizability of persistent memory objects under a full-system-crash failure model", 2016): each loss is two
+//! operations more, one that keeps the state and a later one that brings it back. The first has its place anywhere between
+//! the last sync and the loss.
+//!
+//! For all others there are [`views`] of the history, one for each stretch between losses: to those who look after a loss,
+//! what may be lost is as something of unknown outcome.
+
+use crate::history::{Action, History, Loss, Moment, NEVER, Operation};
+use crate::linearize::{self, Done, Object, Span, Verdict};
+use std::borrow::Cow;
+use wire::{Cluster, FileId};
+
+/// Moments that a loss takes: for keeping the state, for bringing it back, and for the end of both.
+const MOMENT_COUNT: Moment = 2;
+
+/// A history's losses and syncs.
+pub struct Losses<'a> {
+    pub operations: &'a [Operation],
+    pub losses: &'a [Loss],
+    pub cluster: &'a Cluster,
+}
+
+/// A loss of one object's server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setback {
+    /// Its server.
+    pub server: u32,
+    /// The state that comes back is one from here on.
+    pub floor: Moment,
+    /// When power was lost.
+    pub moment: Moment,
+    /// See `Loss::likely`.
+    likely: Option<(Moment, Moment)>,
+}
+
+impl Setback {
+    /// When the state is kept that comes back. `likely`: by the server's own word, which is no promise but saves searching.
+    pub fn keep_span(&self, likely: bool) -> Span {
+        let whole = Span { start: self.floor, end: self.moment + 1 };
+        match self.likely {
+            Some((start, end)) if likely && end > self.floor => {
+                Span { start: whole.start.max(start), end: whole.end.min(end) }
+            }
+            _ => whole,
+        }
+    }
+
+    /// When it comes back.
+    pub fn return_span(&self) -> Span {
+        Span { start: self.moment, end: self.moment + MOMENT_COUNT }
+    }
+}
+
+impl<'a> Losses<'a> {
+    pub fn new(history: &'a History, cluster: &'a Cluster) -> Losses<'a> {
+        Losses { operations: &history.operations, losses: &history.losses, cluster }
+    }
+
+    /// Losses of a server, as far as they concern a file (or all that it has).
+    pub fn setbacks(&self, server: u32, file: Option<FileId>) -> Vec<Setback> {
+        let mut setbacks: Vec<Setback> = Vec::new();
+        for loss in self.losses.iter().filter(|loss| loss.server == server) {
+            let synced = self.operations.iter().filter(|operation| {
+                operation.end < loss.moment && operation.succeeded() && self.covers(operation, server, file)
+            });
+            let before = setbacks.last().map(|before| before.return_span().end);
+            let floor = synced.map(|sync| sync.start).chain(before).max().unwrap_or(0);
+            setbacks.push(Setback { server, floor, moment: loss.moment, likely: loss.likely });
+        }
+        setbacks
+    }
+
+    /// Whether an operation is a sync of all that a server has, or of all that it has of a file.
+    fn covers(&self, operation: &Operation, server: u32, file: Option<FileId>) -> bool {
+        match operation.action {
+            Action::SynchroniseAll => true,
+            Action::Synchronise { file: synced, name_server } => {
+                file == Some(synced) || self.cluster.home_of(synced) == Some(server) || name_server == Some(server)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether an operation surely survived a loss of whichever server.
+    fn survived(&self, operation: &Operation, loss: &Loss) -> bool {
+        let file = changed_file(&operation.action);
+        self.operations.iter().any(|sync| {
+            let covers = match sync.action {
+                Action::SynchroniseAll => true,
+                Action::Synchronise { file: synced, .. } => file == Some(synced),
+                _ => false,
+            };
+            covers && sync.succeeded() && sync.start > operation.end && sync.end < loss.moment
+        })
+    }
+
+    /// The operation as those know it who look between two losses (moments; `NEVER` when there is none after).
+    fn seen_between(&self, operation: &Operation, from: Moment, to: Moment) -> Operation {
+        let mut seen = operation.clone();
+        let past = self.losses.iter().filter(|loss| loss.moment <= from && operation.start < loss.moment);
+        // What began before a loss may have seen things as they were before, whenever it ended.
+        let is_past = operation.start < from;
+        let lost = match changes_something(&operation.action) {
+            true => past.clone().any(|loss| !self.survived(operation, loss)),
+            false => is_past,
+        };
+        if lost || (operation.end > to && operation.end != NEVER) {
+            seen.end = NEVER;
+            seen.lost = true;
+        }
+        seen
+    }
+
+    /// The history as it is known in each stretch between losses, by those who look in that stretch.
+    pub fn views(&self) -> Vec<Cow<'a, [Operation]>> {
+        if self.losses.is_empty() {
+            return vec![Cow::Borrowed(self.operations)];
+        }
+        let mut bounds: Vec<Moment> = self.losses.iter().map(|loss| loss.moment).collect();
+        bounds.insert(0, 0);
+        bounds.push(NEVER);
+        let view = |pair: &[Moment]| {
+            let (from, to) = (pair[0], pair[1]);
+            let begun = self.operations.iter().take_while(|operation| operation.start < to);
+            Cow::Owned(begun.map(|operation| self.seen_between(operation, from, to)).collect())
+        };
+        bounds.windows(2).map(view).collect()
+    }
+}
+
+/// The file whose contents an operation changes, or its size.
+fn changed_file(action: &Action) -> Option<FileId> {
+    match action {
+        Action::Write { file, .. }
+        | Action::Append { file, .. }
+        | Action::TruncateFile { file, .. }
+        | Action::Allocate { file, .. }
+        | Action::CopyRange { file, .. } => Some(*file),
+        _ => None,
+    }
+}
+
+fn changes_something(action: &Action) -> bool {
+    !matches!(
+        action,
+        Action::Read { .. }
+            | Action::Stat { .. }
+            | Action::StatFile { .. }
+            | Action::ReadLink { .. }
+            | Action::List { .. }
+            | Action::GetExtended { .. }
+            | Action::ListExtended { .. }
+            | Action::Seek { .. }
+            | Action::Open { create: false, truncate: false, .. }
+    )
+}
+
+/// An object that goes back with its server. Its own operations come first, then two for each setback.
+struct Unlasting<'a, O> {
+    object: &'a O,
+    own_count: usize,
+}
+
+/// The state, and the one that comes back with the next loss.
+type Kept<S> = (S, Option<S>);
+
+impl<O: Object> Object for Unlasting<'_, O> {
+    type State = Kept<O::State>;
+
+    fn initial(&self) -> Self::State {
+        (self.object.initial(), None)
+    }
+
+    fn is_look(&self, operation: usize) -> bool {
+        operation < self.own_count && self.object.is_look(operation)
+    }
+
+    fn apply(&self, (state, kept): &Self::State, operation: usize, done: &Done) -> Option<Self::State> {
+        if operation < self.own_count {
+            return Some((self.object.apply(state, operation, done)?, kept.clone()));
+        }
+        match (operation - self.own_count) % 2 {
+            0 => kept.is_none().then(|| (state.clone(), Some(state.clone()))),
+            _ => Some((kept.clone()?, None)),
+        }
+    }
+}
+
+/// As `linearize::check`, of an object on one server that lost power meanwhile.
+pub fn check<O: Object>(object: &O, spans: &[Span], setbacks: &[Setback]) -> Verdict {
+    if setbacks.is_empty() {
+        return linearize::check(object, spans);
+    }
+    let verdict = |likely: bool| {
+        let mut all = spans.to_vec();
+        all.extend(setbacks.iter().flat_map(|setback| [setback.keep_span(likely), setback.return_span()]));
+        linearize::check(&Unlasting { object, own_count: spans.len() }, &all)
+    };
+    match first_that_fits(verdict) {
+        Verdict::Impossible(missing) => {
+            Verdict::Impossible(missing.into_iter().filter(|operation| *operation < spans.len()).collect())
+        }
+        verdict => verdict,
+    }
+}
+
+/// Searches where servers say that they went back to, and else wherever they may have.
+pub fn first_that_fits(mut verdict: impl FnMut(bool) -> Verdict) -> Verdict {
+    match verdict(true) {
+        Verdict::Linearizable => Verdict::Linearizable,
+        _ => verdict(false),
+    }
+}
