@@ -216,3 +216,11 @@ pub fn first_that_fits(mut verdict: impl FnMut(bool) -> Verdict) -> Verdict {
         _ => verdict(false),
     }
 }
+
+/// A cluster for tests of checkers.
+#[cfg(test)]
+pub fn cluster_of(server_count: u16) -> Cluster {
+    let address = |port| wire::ServerAddress { address: std::net::SocketAddr::from(([10, 0, 0, 1], port)) };
+    let servers = (0..server_count).map(address).collect();
+    Cluster::new(1, [0; wire::cluster::KEY_SIZE], wire::Placement::Modular, 4096, servers)
+}

@@ -334,6 +334,8 @@ impl Chunk<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::History;
+    use crate::losses::cluster_of;
     use wire::FileId;
 
     const SIZE: u32 = 4096;
@@ -358,7 +360,8 @@ mod tests {
             .enumerate()
             .map(|(number, (start, end, what))| Event { number, start, end, what })
             .collect();
-        check(&FileHistory { id: FileId(1), chunk_size: SIZE, events }).len()
+        let (history, cluster) = (History::default(), cluster_of(1));
+        check(&FileHistory { id: FileId(1), chunk_size: SIZE, events }, &Losses::new(&history, &cluster)).len()
     }
 
     /// Goal: reads see the last write, holes are zero, and neighbouring chunks do not mind each other.

@@ -131,7 +131,7 @@ mod tests {
             let index = history.start(0, action, 0);
             history.finish(index, outcome, 0);
         }
-        check(&history.operations).len()
+        check(&Losses::new(&history, &crate::losses::cluster_of(1))).len()
     }
 
     /// Goal: lost, repeated and mixed values are found, and so are refusals without a reason.

@@ -624,19 +624,7 @@ pub fn check(losses: &Losses) -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::history::{History, Seen};
-    use std::net::SocketAddr;
-    use wire::{Placement, ServerAddress};
-
-    fn cluster(server_count: u16) -> Cluster {
-        let address = |index| ServerAddress { address: SocketAddr::from(([10, 0, 0, 1], index)) };
-        Cluster::new(
-            1,
-            [0; wire::cluster::KEY_SIZE],
-            Placement::Modular,
-            4096,
-            (0..server_count).map(address).collect(),
-        )
-    }
+    use crate::losses::cluster_of;
 
     fn run(steps: Vec<(Action, Outcome)>) -> Vec<Finding> {
         let mut history = History::default();
@@ -644,7 +632,7 @@ mod tests {
             let index = history.start(0, action, 0);
             history.finish(index, outcome, 0);
         }
-        check(&Losses::new(&history, &cluster(1)))
+        check(&Losses::new(&history, &cluster_of(1)))
     }
 
     fn make(path: &Path) -> Action {
@@ -734,5 +722,43 @@ mod tests {
         let twice = Outcome::Seen(Seen { links: 2, ..single });
         assert_eq!(faults(&link, Outcome::Done, vec![stat(&one, twice.clone()), stat(&other, twice)]), 0);
         assert_eq!(faults(&link, Outcome::Done, vec![stat(&one, seen(7, 0o644))]), 1);
+    }
+
+    /// Goal: what was not synced may be gone after a loss of power, as a whole and with all that came after it; what was synced
+    /// may not, and nothing else may change.
+    /// Method: two files are made; the sync is between them or after them; after the loss both are looked at.
+    #[test]
+    fn losses_of_power() {
+        let (one, other) = (Path::top("f"), Path::top("g"));
+        let gone = || Outcome::Failed(Status::NotFound);
+        let faults = |synced: [bool; 2], left: [Outcome; 2]| {
+            let mut history = History::default();
+            let tell = |history: &mut History, action: Action, outcome: Outcome| {
+                let index = history.start(0, action, 0);
+                history.finish(index, outcome, 0);
+            };
+            let tied = Action::Rename { from: one.clone(), to: other.clone(), no_replace: true, exchange: false };
+            tell(&mut history, tied, gone());
+            for (number, path) in [&one, &other].into_iter().enumerate() {
+                tell(&mut history, make(path), Outcome::Opened(FileId(number as u64 + 1)));
+                if synced[number] {
+                    tell(&mut history, Action::SynchroniseAll, Outcome::Done);
+                }
+            }
+            history.note_loss(0, 0);
+            for (path, outcome) in [&one, &other].into_iter().zip(left) {
+                tell(&mut history, Action::Stat { path: path.clone() }, outcome);
+            }
+            check(&Losses::new(&history, &cluster_of(1))).len()
+        };
+        let (there, later) = (|| seen(1, 0o644), || seen(2, 0o644));
+        for (synced, none, first, both) in
+            [([false, false], 0, 0, 0), ([true, false], 1, 0, 0), ([false, true], 1, 1, 0), ([true, true], 1, 1, 0)]
+        {
+            assert_eq!(faults(synced, [gone(), gone()]), none, "{synced:?}");
+            assert_eq!(faults(synced, [there(), gone()]), first, "{synced:?}");
+            assert_eq!(faults(synced, [there(), later()]), both, "{synced:?}");
+            assert_eq!(faults(synced, [gone(), later()]), 1, "the later one alone is left, {synced:?}");
+        }
     }
 }
