@@ -10,7 +10,7 @@ use crate::local::{self, HasPorts, Ports};
 use crate::region::{LocalFuture, Storage};
 use crate::storage::{FileSync, MappedStorage};
 use crate::stream::{Listener, Readiness, Stream};
-use crate::system::{self, FastRandom, WATCHED_EVENTS, Watch, WatchTable};
+use crate::system::{self, FastRandom, Watch, WatchTable};
 use crate::task::ReadyQueue;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -82,9 +82,9 @@ struct Core {
 }
 
 impl Watch for Core {
-    fn watch(&self, descriptor: &OwnedFd, readiness: &Rc<Readiness>) -> io::Result<u64> {
-        let token = self.table.add(descriptor.as_raw_fd(), readiness);
-        self.control(descriptor, WATCHED_EVENTS, token).inspect_err(|_| self.table.remove(token))?;
+    fn watch(&self, descriptor: &OwnedFd, readiness: &Rc<Readiness>, events: u32) -> io::Result<u64> {
+        let token = self.table.add(descriptor.as_raw_fd(), readiness, events);
+        self.control(descriptor, events, token).inspect_err(|_| self.table.remove(token))?;
         if self.shared {
             forks::track(descriptor);
         }
@@ -177,8 +177,8 @@ impl EpollDriver {
         let count = std::mem::take(&mut buffer.count);
         for event in &buffer.events[..count] {
             let (token, events) = (event.u64, event.events);
-            if let Some((_, readiness)) = self.core.table.find(token) {
-                system::report(&readiness, events);
+            if let Some(watched) = self.core.table.find(token) {
+                system::report(&watched.readiness, events);
             }
         }
         count > 0

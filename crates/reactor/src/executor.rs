@@ -388,19 +388,21 @@ impl Inner {
     fn wait_for_work(&self) {
         let started = self.driver.now();
         let deadline = self.timers.borrow_mut().next_deadline();
-        let mut patience = self.waiting.borrow_mut().begin();
+        let mut patience = self.waiting.borrow_mut().begin(started);
         let mut before = started;
         while self.waiting.borrow().may_yield(&patience) {
             crate::system::yield_core();
             let yielded = self.driver.now();
             let events = self.driver.poll();
             self.polled.set(events);
-            if events || !self.queue.is_empty() || deadline.is_some_and(|deadline| deadline <= yielded) {
+            let found = events || !self.queue.is_empty() || deadline.is_some_and(|deadline| deadline <= yielded);
+            let now = if found { yielded } else { self.driver.now() };
+            // Also when it was worth it: a neighbour that computes keeps the core while messages pile up.
+            self.waiting.borrow_mut().note_yield(&mut patience, yielded - before, now - before, now);
+            if found {
                 self.note_waited(yielded - started, false);
                 return;
             }
-            let now = self.driver.now();
-            self.waiting.borrow_mut().note_yield(&mut patience, yielded - before, now - before);
             before = now;
         }
         let slept_from = self.driver.now();

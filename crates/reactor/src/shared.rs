@@ -273,7 +273,7 @@ impl<T: 'static> Instance<T> {
         let held = held.unwrap_or_else(|| self.lock());
         if wait.started.is_none() {
             let now = reactor.now();
-            *wait = Wait { started: Some(now), patience: held.crew(|crew| crew.waiting.begin()), last: now };
+            *wait = Wait { started: Some(now), patience: held.crew(|crew| crew.waiting.begin(now)), last: now };
         }
         if held.crew(|crew| crew.waiting.may_yield(&wait.patience)) {
             drop(held);
@@ -282,7 +282,7 @@ impl<T: 'static> Instance<T> {
             let held = self.lock();
             reactor.turn(false);
             let now = reactor.now();
-            held.crew(|crew| crew.waiting.note_yield(&mut wait.patience, yielded - wait.last, now - wait.last));
+            held.crew(|crew| crew.waiting.note_yield(&mut wait.patience, yielded - wait.last, now - wait.last, now));
             wait.last = now;
             return held;
         }

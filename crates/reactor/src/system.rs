@@ -166,8 +166,8 @@ fn new_socket(address: SocketAddr) -> io::Result<OwnedFd> {
 
 /// The part of a driver that watches descriptors.
 pub(crate) trait Watch: 'static {
-    /// Reports events of the descriptor to the readiness from now on, beginning with what is true already.
-    fn watch(&self, descriptor: &OwnedFd, readiness: &Rc<Readiness>) -> io::Result<u64>;
+    /// Reports these events of the descriptor to the readiness from now on, beginning with what is true already.
+    fn watch(&self, descriptor: &OwnedFd, readiness: &Rc<Readiness>, events: u32) -> io::Result<u64>;
     /// Stops that; the descriptor is about to be closed.
     fn unwatch(&self, descriptor: &OwnedFd, token: u64);
 }
@@ -182,7 +182,15 @@ pub(crate) struct WatchTable {
 struct WatchSlot {
     generation: u32,
     descriptor: libc::c_int,
+    events: u32,
     readiness: Option<Rc<Readiness>>,
+}
+
+/// A descriptor that is watched.
+pub(crate) struct Watched {
+    pub descriptor: libc::c_int,
+    pub events: u32,
+    pub readiness: Rc<Readiness>,
 }
 
 /// Generations fit into 24 bits, so that drivers have eight bits of a token for themselves.
@@ -190,14 +198,15 @@ const GENERATION_MASK: u32 = 0xFF_FFFF;
 
 impl WatchTable {
     /// Adds a descriptor; the token names it in events.
-    pub fn add(&self, descriptor: libc::c_int, readiness: &Rc<Readiness>) -> u64 {
+    pub fn add(&self, descriptor: libc::c_int, readiness: &Rc<Readiness>, events: u32) -> u64 {
         let mut slots = self.slots.borrow_mut();
         let slot = self.free.borrow_mut().pop().unwrap_or_else(|| {
-            slots.push(WatchSlot { generation: 0, descriptor: -1, readiness: None });
+            slots.push(WatchSlot { generation: 0, descriptor: -1, events: 0, readiness: None });
             (slots.len() - 1) as u32
         });
         let entry = &mut slots[slot as usize];
         entry.descriptor = descriptor;
+        entry.events = events;
         entry.readiness = Some(readiness.clone());
         u64::from(slot) | u64::from(entry.generation) << 32
     }
@@ -214,19 +223,22 @@ impl WatchTable {
         self.free.borrow_mut().push(slot);
     }
 
-    /// The descriptor and readiness of a token that is still watched.
-    pub fn find(&self, token: u64) -> Option<(libc::c_int, Rc<Readiness>)> {
+    /// What a token names that is still watched.
+    pub fn find(&self, token: u64) -> Option<Watched> {
         let slots = self.slots.borrow();
         let entry = slots.get(token as u32 as usize)?;
         if u64::from(entry.generation) != token >> 32 {
             return None;
         }
-        Some((entry.descriptor, entry.readiness.clone()?))
+        Some(Watched { descriptor: entry.descriptor, events: entry.events, readiness: entry.readiness.clone()? })
     }
 }
 
-/// Events that drivers ask for: both directions, and the peer's end.
-pub(crate) const WATCHED_EVENTS: u32 = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP) as u32;
+/// Events of a socket that carries bytes: both directions, and the peer's end.
+pub(crate) const BOTH_DIRECTIONS: u32 = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP) as u32;
+/// Events of a socket that is listened at, or that only wakes: it tells of room at each byte that the peer takes, which
+/// would wake whoever sleeps for nothing.
+pub(crate) const INCOMING: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP) as u32;
 
 /// Tells a readiness about poll events.
 pub(crate) fn report(readiness: &Readiness, events: u32) {
@@ -281,7 +293,7 @@ fn watch_stream<W: Watch>(driver: &Rc<W>, descriptor: OwnedFd, connected: bool) 
     if connected {
         readiness.set_writable();
     }
-    let token = driver.watch(&descriptor, &readiness)?;
+    let token = driver.watch(&descriptor, &readiness, BOTH_DIRECTIONS)?;
     Ok(Stream::new(WatchedSocket { descriptor, driver: driver.clone(), token }, readiness))
 }
 
@@ -320,7 +332,7 @@ pub(crate) fn listen<W: Watch>(driver: &Rc<W>, address: SocketAddr) -> io::Resul
     // SAFETY: no pointers.
     check(unsafe { libc::listen(descriptor.as_raw_fd(), 4096) })?;
     let readiness = Readiness::new();
-    let token = driver.watch(&descriptor, &readiness)?;
+    let token = driver.watch(&descriptor, &readiness, INCOMING)?;
     Ok(Listener::new(WatchedSocket { descriptor, driver: driver.clone(), token }, readiness))
 }
 

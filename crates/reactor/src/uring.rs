@@ -15,7 +15,7 @@ use crate::local::{self, HasPorts, Ports};
 use crate::region::{LocalFuture, Storage};
 use crate::storage::{FileSync, MappedStorage};
 use crate::stream::{Listener, Readiness, Stream};
-use crate::system::{self, FastRandom, WATCHED_EVENTS, Watch, WatchTable};
+use crate::system::{self, FastRandom, Watch, WatchTable};
 use crate::task::ReadyQueue;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::cell::{Cell, RefCell};
@@ -130,8 +130,8 @@ impl Core {
         self.push(&poll.user_data(KIND_POKE << KIND_SHIFT));
     }
 
-    fn arm_socket(&self, descriptor: libc::c_int, token: u64) {
-        let poll = opcode::PollAdd::new(types::Fd(descriptor), WATCHED_EVENTS).multi(true).build();
+    fn arm_socket(&self, descriptor: libc::c_int, token: u64, events: u32) {
+        let poll = opcode::PollAdd::new(types::Fd(descriptor), events).multi(true).build();
         self.push(&poll.user_data(token | KIND_POLL << KIND_SHIFT));
     }
 
@@ -185,17 +185,17 @@ impl Core {
 
     fn complete_poll(&self, token: u64, result: i32, more: bool) {
         // The socket may be closed by now: a late completion finds nothing.
-        let Some((descriptor, readiness)) = self.table.find(token) else { return };
+        let Some(watched) = self.table.find(token) else { return };
         if result < 0 {
             // The kernel gave up on this poll (memory): look again, whatever there is will be reported at once.
-            self.arm_socket(descriptor, token);
+            self.arm_socket(watched.descriptor, token, watched.events);
             return;
         }
         let dead = result & (libc::EPOLLHUP | libc::EPOLLERR) != 0;
         if !more && !dead {
-            self.arm_socket(descriptor, token);
+            self.arm_socket(watched.descriptor, token, watched.events);
         }
-        system::report(&readiness, result as u32);
+        system::report(&watched.readiness, result as u32);
     }
 
     fn complete_operation(&self, index: usize, result: i32) {
@@ -223,9 +223,9 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 impl Watch for Core {
-    fn watch(&self, descriptor: &OwnedFd, readiness: &Rc<Readiness>) -> io::Result<u64> {
-        let token = self.table.add(descriptor.as_raw_fd(), readiness);
-        self.arm_socket(descriptor.as_raw_fd(), token);
+    fn watch(&self, descriptor: &OwnedFd, readiness: &Rc<Readiness>, events: u32) -> io::Result<u64> {
+        let token = self.table.add(descriptor.as_raw_fd(), readiness, events);
+        self.arm_socket(descriptor.as_raw_fd(), token, events);
         Ok(token)
     }
 

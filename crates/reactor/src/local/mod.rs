@@ -13,7 +13,7 @@
 mod segment;
 
 use crate::stream::{ListenSocket, Listener, Readiness, Socket, Stream};
-use crate::system::{Watch, check};
+use crate::system::{INCOMING, Watch, check};
 use segment::{SEGMENT_SIZE, Segment, WANTS_BYTES, WANTS_ROOM};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -157,7 +157,7 @@ impl<W: HasPorts> LocalSocket<W> {
     fn stream(driver: &Rc<W>, socket: OwnedFd, segment: Option<Segment>) -> io::Result<Stream> {
         let readiness = Readiness::new();
         readiness.set_writable();
-        let token = driver.watch(&socket, &readiness)?;
+        let token = driver.watch(&socket, &readiness, INCOMING)?;
         let port = Rc::new(Port {
             socket,
             readiness: readiness.clone(),
@@ -274,7 +274,7 @@ pub(crate) fn listen<W: HasPorts>(driver: &Rc<W>, name: &[u8]) -> io::Result<Lis
         check(libc::listen(socket.as_raw_fd(), 4096))?;
     }
     let readiness = Readiness::new();
-    let token = driver.watch(&socket, &readiness)?;
+    let token = driver.watch(&socket, &readiness, INCOMING)?;
     Ok(Listener::new(LocalListener { socket, driver: driver.clone(), token }, readiness))
 }
 
