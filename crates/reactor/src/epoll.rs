@@ -84,7 +84,7 @@ struct Core {
 impl Watch for Core {
     fn watch(&self, descriptor: &OwnedFd, readiness: &Rc<Readiness>, events: u32) -> io::Result<u64> {
         let token = self.table.add(descriptor.as_raw_fd(), readiness, events);
-        self.control(descriptor, events, token).inspect_err(|_| self.table.remove(token))?;
+        self.control(descriptor, events | libc::EPOLLET as u32, token).inspect_err(|_| self.table.remove(token))?;
         if self.shared {
             forks::track(descriptor);
         }
@@ -112,7 +112,7 @@ impl HasPorts for Core {
 
 impl Core {
     fn control(&self, descriptor: &OwnedFd, events: u32, token: u64) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: events | libc::EPOLLET as u32, u64: token };
+        let mut event = libc::epoll_event { events, u64: token };
         // SAFETY: the event is a local.
         system::check(unsafe {
             libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, descriptor.as_raw_fd(), &mut event)
@@ -151,7 +151,7 @@ impl EpollDriver {
             ports: Ports::default(),
             shared,
         };
-        // Edge triggered: every poke is an event, and its count need never be read.
+        // Level triggered: with `Shared`, a thread that looks for events must not take the poke that is to wake the leader.
         core.control(&core.poke, libc::EPOLLIN as u32, POKE_TOKEN)?;
         let random = Rc::new(FastRandom::new());
         Ok(EpollDriver {
@@ -172,21 +172,38 @@ impl EpollDriver {
         &self.core.ports
     }
 
-    /// Tells the sockets about events. True if there were any.
+    /// Tells the sockets about events. True if there were any; pokes are none.
     pub fn deliver(&self, buffer: &mut EventBuffer) -> bool {
         let count = std::mem::take(&mut buffer.count);
+        let mut any = false;
         for event in &buffer.events[..count] {
             let (token, events) = (event.u64, event.events);
+            if token == POKE_TOKEN {
+                continue;
+            }
+            any = true;
             if let Some(watched) = self.core.table.find(token) {
                 system::report(&watched.readiness, events);
             }
         }
-        count > 0
+        any
+    }
+
+    /// Ends the pokes so far, by whoever they were for: the one that slept.
+    pub fn end_pokes(&self, buffer: &EventBuffer) {
+        if buffer.events[..buffer.count].iter().any(|event| event.u64 == POKE_TOKEN) {
+            let mut count = 0u64;
+            // SAFETY: reads eight bytes into a local; there is nothing to read if somebody was faster.
+            unsafe { libc::read(self.core.poke.as_raw_fd(), (&raw mut count).cast(), 8) };
+        }
     }
 
     fn take_events(&self, timeout: Option<Nanos>) -> bool {
         let mut events = self.events.borrow_mut();
         events.wait(self.descriptor(), timeout);
+        if !self.core.shared {
+            self.end_pokes(&events);
+        }
         self.deliver(&mut events)
     }
 }

@@ -194,8 +194,8 @@ impl<T> Drop for Membership<'_, T> {
             if let Some(next) = crew.waiters.pop_front() {
                 next.set(LEAD);
             }
-        } else if crew.oversleeps(reactor.next_deadline()) || !driver.ports().begin_sleep() {
-            // The leader sleeps for what was so when it began; what this call has changed must wake it too.
+        } else if reactor.has_ready() || crew.oversleeps(reactor.next_deadline()) || !driver.ports().begin_sleep() {
+            // The leader sleeps for what was so when it began; what this call has changed or left must wake it too.
             self.0.queue.poke();
         }
     }
@@ -332,6 +332,7 @@ impl<T: 'static> Instance<T> {
         driver.ports().end_sleep();
         parker.end_polling();
         held.crew(|crew| crew.has_leader = false);
+        driver.end_pokes(&events);
         driver.deliver(&mut events);
         held
     }

@@ -93,15 +93,19 @@ fn call(shared: &Shared<Rc<Client>>, address: SocketAddr, number: u64) -> u64 {
         let stream = client.stream.borrow().clone().unwrap();
         let request = number.to_le_bytes();
         assert_eq!(stream.try_send(&[std::io::IoSlice::new(&request)]).unwrap(), 8);
-        std::future::poll_fn(|context| match slot.value.get() {
-            Some(value) => std::task::Poll::Ready(value),
-            None => {
-                *slot.waker.borrow_mut() = Some(context.waker().clone());
-                std::task::Poll::Pending
-            }
-        })
-        .await
+        wait_for(&slot).await
     })
+}
+
+async fn wait_for(slot: &ReplySlot) -> u64 {
+    std::future::poll_fn(|context| match slot.value.get() {
+        Some(value) => std::task::Poll::Ready(value),
+        None => {
+            *slot.waker.borrow_mut() = Some(context.waker().clone());
+            std::task::Poll::Pending
+        }
+    })
+    .await
 }
 
 /// Goal: many threads share one connection; every call gets its own reply; nobody hangs.
@@ -123,6 +127,77 @@ fn many_threads() {
         }
     });
     assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+/// Whether a thread of this process sleeps in the kernel.
+fn is_asleep(thread: u64) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+    status.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'))
+}
+
+/// Keeps this thread on the first core that it may use; a patient one waits there until others give it away.
+fn share_core(patient: bool) {
+    // SAFETY: the sets and the parameter are locals, valid when zeroed; this concerns the calling thread alone.
+    unsafe {
+        let mut allowed: libc::cpu_set_t = std::mem::zeroed();
+        let mut first: libc::cpu_set_t = std::mem::zeroed();
+        assert_eq!(libc::sched_getaffinity(0, size_of_val(&allowed), &mut allowed), 0);
+        let core = (0..libc::CPU_SETSIZE as usize).find(|core| libc::CPU_ISSET(*core, &allowed)).unwrap();
+        libc::CPU_SET(core, &mut first);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&first), &first), 0);
+        if patient {
+            let parameter: libc::sched_param = std::mem::zeroed();
+            assert_eq!(libc::sched_setscheduler(0, libc::SCHED_BATCH, &parameter), 0);
+        }
+    }
+}
+
+/// Goal: a thread that sleeps as the leader is woken for its own future, whatever another thread looks for meanwhile.
+/// Method: many rounds. One thread waits for a flag; the other sets it, looks for events at once many times, which used to take
+/// the leader's poke away, and leaves. Nothing else happens that could wake the leader. Both share a core, and the leader does
+/// not push the other one off it when it is woken, so that it always looks last.
+#[test]
+fn leader_is_woken() {
+    let shared = shared();
+    let (begun, ended) = (AtomicU64::new(0), AtomicU64::new(0));
+    let thread = AtomicU64::new(0);
+    const ROUNDS: u64 = 100;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            share_core(true);
+            // SAFETY: no arguments.
+            thread.store(unsafe { libc::gettid() } as u64, Ordering::SeqCst);
+            for round in 1..=ROUNDS {
+                shared.run(async |_, client| {
+                    let slot = Rc::new(ReplySlot::default());
+                    client.waiting.borrow_mut().push_back(slot.clone());
+                    begun.store(round, Ordering::SeqCst);
+                    wait_for(&slot).await
+                });
+                ended.store(round, Ordering::SeqCst);
+            }
+        });
+        share_core(false);
+        for round in 1..=ROUNDS {
+            while begun.load(Ordering::SeqCst) < round || !is_asleep(thread.load(Ordering::SeqCst)) {
+                std::thread::yield_now();
+            }
+            shared.run(async |reactor, client| {
+                let slot = client.waiting.borrow_mut().pop_front().unwrap();
+                slot.value.set(Some(round));
+                if let Some(waker) = slot.waker.take() {
+                    waker.wake();
+                }
+                // Each task is run in a turn, which begins with a look for events.
+                for _ in 0..50 {
+                    reactor.spawn_joinable(Class::Data, async {}).await;
+                }
+            });
+            while ended.load(Ordering::SeqCst) < round {
+                std::thread::yield_now();
+            }
+        }
+    });
 }
 
 /// Goal: a timer set while another thread sleeps as the leader fires in time, and calls return while others wait long.
