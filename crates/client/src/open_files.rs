@@ -59,7 +59,7 @@ pub(crate) struct OpenFiles {
     /// Servers that were told of closes, or will be.
     homes: RefCell<BTreeSet<u32>>,
     removals: Cell<u64>,
-    /// Per server: how often it lost its registrations.
+    /// Per server: the life in which it has no registrations but those that it was told of since.
     renewals: RefCell<BTreeMap<u32, u64>>,
     sessions_lost: Cell<u64>,
 }
@@ -295,23 +295,19 @@ impl Common {
         self.open_files.files.borrow().keys().any(|file| self.cluster.home_of(FileId(*file)) == Some(server))
     }
 
-    /// A server has lost its registrations: it is told what is open here.
-    pub(crate) fn renewed(self: &Rc<Self>, server: u32, session_known: bool) {
+    /// A server has lost its registrations: it is told what is open here. When it has lost them again, what was about to
+    /// be told is out of date, for more was opened meanwhile: it must not count as all that is open.
+    pub(crate) fn renewed(self: &Rc<Self>, server: u32, session_known: bool, life: u64) {
         if !session_known {
             self.open_files.sessions_lost.set(self.open_files.sessions_lost.get() + 1);
         }
-        let count = {
-            let mut renewals = self.open_files.renewals.borrow_mut();
-            let count = renewals.entry(server).or_default();
-            *count += 1;
-            *count
-        };
+        self.open_files.renewals.borrow_mut().insert(server, life);
         let (own, reactor) = (Rc::downgrade(self), self.reactor.clone());
         self.reactor.spawn(Class::Metadata, async move {
             let mut pause = PAUSE_FIRST;
             while let Some(servers) = own.upgrade() {
-                let outdated = servers.open_files.renewals.borrow().get(&server) != Some(&count);
-                if outdated || servers.reclaim(server).await.is_ok() {
+                let outdated = servers.open_files.renewals.borrow().get(&server) != Some(&life);
+                if outdated || servers.reclaim(server, life).await.is_ok() {
                     return;
                 }
                 drop(servers);
@@ -321,7 +317,7 @@ impl Common {
         });
     }
 
-    async fn reclaim(&self, server: u32) -> Result<(), Trouble> {
+    async fn reclaim(&self, server: u32, life: u64) -> Result<(), Trouble> {
         let ids = || self.open_files.files.borrow().keys().map(|id| FileId(*id)).collect::<Vec<_>>();
         let files: Vec<FileId> = ids().into_iter().filter(|id| self.cluster.home_of(*id) == Some(server)).collect();
         let mut pages: Vec<&[FileId]> = files.chunks(CLOSE_COUNT_MAX).collect();
@@ -331,7 +327,7 @@ impl Common {
         let page_count = pages.len();
         for (index, page) in pages.into_iter().enumerate() {
             let request = ReclaimRequest { files: Batch(page.to_vec()), last: index + 1 == page_count };
-            let reply = call(&self.channel(server), Operation::Reclaim, request.to_bytes()).await?;
+            let reply = self.channel(server).call_in_life(Call::new(Operation::Reclaim, &request), life).await?;
             let reply = ReclaimReply::from_bytes(&reply.params);
             let reply = reply.map_err(|malformed| Trouble::malformed(Operation::Reclaim, server, malformed))?;
             self.note_reclaimed(server, page, reply.number);

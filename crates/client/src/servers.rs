@@ -169,7 +169,9 @@ impl Common {
             let own = self.own.clone();
             channel.observe(Rc::new(move |turnabout| match (own.upgrade(), turnabout) {
                 (Some(servers), Turnabout::Lost) => servers.lost(server),
-                (Some(servers), Turnabout::Renewed { session_known }) => servers.renewed(server, session_known),
+                (Some(servers), Turnabout::Renewed { session_known, life }) => {
+                    servers.renewed(server, session_known, life);
+                }
                 (None, _) => {}
             }));
             channel

@@ -70,6 +70,7 @@ impl Inner {
             last_life: self.reactor.now(),
             was_sent: false,
             sent_on: 0,
+            life: None,
             abandoned: false,
             answered: false,
             outcome: None,
@@ -168,6 +169,22 @@ impl Inner {
         }
     }
 
+    /// Ends the calls that were meant for an earlier life of the server.
+    fn fail_outdated(&self, state: &mut State) {
+        for slot in 0..WINDOW {
+            if let Some(outstanding) = &state.calls[slot]
+                && outstanding.life.is_some_and(|life| life != state.life)
+            {
+                let failure = self.outdated(outstanding.operation);
+                state.finish(slot, Err(failure));
+            }
+        }
+    }
+
+    pub(super) fn outdated(&self, operation: Operation) -> Failure {
+        self.failure(operation, Status::Unreachable, "the server was started anew, or has forgotten the session")
+    }
+
     pub(super) fn introduction(&self, resume: bool) -> Introduction {
         let options = &self.options;
         Introduction {
@@ -208,6 +225,14 @@ impl Inner {
         }
     }
 
+    /// Tells that the connection is gone while nobody waits, for the session may still count on being heard of.
+    pub(super) fn tell_lost(self: &Rc<Self>, state: &State) {
+        if state.established && !state.closed {
+            let inner = self.clone();
+            self.reactor.spawn(Class::Metadata, async move { inner.tell(Turnabout::Lost) });
+        }
+    }
+
     /// Takes a new connection into use and sends what is outstanding.
     pub(super) fn open(self: &Rc<Self>, stream: Stream, welcome: &Welcome) {
         let mut state = self.state.borrow_mut();
@@ -220,6 +245,11 @@ impl Inner {
         if resumed && !welcome.session_known {
             self.fail_unknown(&mut state);
         }
+        let renewed = resumed && !(same && welcome.session_known);
+        if renewed {
+            state.life += 1;
+            self.fail_outdated(&mut state);
+        }
         state.connection =
             Connection::Open { link: Link::new(stream.clone()), stream: stream.clone(), receiving: Receiving::Head };
         let mut slots: Vec<usize> = (0..WINDOW)
@@ -231,9 +261,10 @@ impl Inner {
             self.send(&mut state, slot);
         }
         self.reactor.spawn(Class::Metadata, drive(self.clone(), state.statistics.connects));
+        let life = state.life;
         drop(state);
-        if resumed && !(same && welcome.session_known) {
-            self.tell(Turnabout::Renewed { session_known: welcome.session_known });
+        if renewed {
+            self.tell(Turnabout::Renewed { session_known: welcome.session_known, life });
         }
     }
 }
@@ -261,6 +292,7 @@ pub(super) async fn connect(inner: Rc<Inner>) {
         let mut state = inner.state.borrow_mut();
         if state.outstanding == 0 || state.closed {
             state.connection = Connection::None;
+            inner.tell_lost(&state);
             return;
         }
     }

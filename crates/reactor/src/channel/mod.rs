@@ -39,8 +39,8 @@ pub enum Turnabout {
     /// The connection ended while nobody waited for a reply: there will be another one with the next call only.
     Lost,
     /// There is a new connection, to a server that has lost what it kept of this session in memory, for it was started
-    /// anew or had forgotten the session.
-    Renewed { session_known: bool },
+    /// anew or had forgotten the session. `life` is for `Channel::call_in_life`.
+    Renewed { session_known: bool, life: u64 },
 }
 
 /// Told of turnabouts.
@@ -113,19 +113,37 @@ impl Channel {
 
     /// Sends a request and waits for its reply. It reaches the wire when first polled. A call that is dropped early may
     /// still be applied. Errors: the server's, or `Unreachable`, `TimedOut`, `OutcomeUnknown`, `KeyMismatch`, ...
-    pub async fn call(&self, mut call: Call<'_>) -> Result<Reply, Failure> {
+    pub async fn call(&self, call: Call<'_>) -> Result<Reply, Failure> {
+        self.call_within(call, None).await
+    }
+
+    /// As `call`, for a request that tells the server what it has lost: once the server has lost it again, the request
+    /// is not true any more and fails instead of being sent again.
+    pub async fn call_in_life(&self, call: Call<'_>, life: u64) -> Result<Reply, Failure> {
+        self.call_within(call, Some(life)).await
+    }
+
+    async fn call_within(&self, mut call: Call<'_>, life: Option<u64>) -> Result<Reply, Failure> {
         let body_size: u64 = call.body.iter().map(|slice| slice.len() as u64).sum();
         let mutating = call.operation.is_mutating();
         self.room(call.operation, body_size, mutating, call.deadline).await?;
         let slot = {
             let mut state = self.0.state.borrow_mut();
+            if life.is_some_and(|life| life != state.life) {
+                return Err(self.0.outdated(call.operation));
+            }
             let body = call.body.iter().map(|slice| RawSlice::of_bytes(slice)).collect();
             let place = call
                 .place
                 .iter_mut()
                 .map(|slice| RawSlice { pointer: slice.as_mut_ptr(), size: slice.len() })
                 .collect();
-            self.0.register(&mut state, call.operation, (call.params, call.user_size), body, place, call.deadline)
+            let params = (call.params, call.user_size);
+            let slot = self.0.register(&mut state, call.operation, params, body, place, call.deadline);
+            if let Some(outstanding) = &mut state.calls[slot] {
+                outstanding.life = life;
+            }
+            slot
         };
         let guard = CallGuard { inner: &self.0, slot };
         let outcome = poll_fn(|cx| {

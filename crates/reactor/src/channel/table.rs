@@ -51,6 +51,8 @@ pub(super) struct Outstanding {
     pub(super) was_sent: bool,
     /// The connection that it was last sent on, by its number.
     pub(super) sent_on: u64,
+    /// The only life of the server that it is good for (`State::life`).
+    pub(super) life: Option<u64>,
     /// Nobody waits for it any more.
     pub(super) abandoned: bool,
     /// Its reply has come, or it ended with its connection; else an outcome means that the caller gave up.
@@ -72,6 +74,8 @@ pub(super) struct State {
     pub(super) established: bool,
     /// The server's, of the last connection.
     pub(super) incarnation: u64,
+    /// Counts how often the server has lost what it kept of this session in memory.
+    pub(super) life: u64,
     pub(super) watching: bool,
     pub(super) watcher: Option<Waker>,
     pub(super) room: VecDeque<Waker>,
@@ -97,6 +101,7 @@ impl State {
             answered: 0,
             established: false,
             incarnation: 0,
+            life: 0,
             watching: false,
             watcher: None,
             room: VecDeque::new(),

@@ -195,17 +195,16 @@ fn reclaim_when_renewed(reactor: &Reactor, channels: &Rc<Vec<Channel>>, kept: &K
         let (reactor, channels) = (reactor.clone(), Rc::downgrade(channels));
         let (kept, cluster) = (kept.clone(), cluster.clone());
         channel.observe(Rc::new(move |turnabout| {
-            let Some(channels) = channels.upgrade().filter(|_| turnabout != Turnabout::Lost) else { return };
+            let Turnabout::Renewed { life, .. } = turnabout else { return };
+            let Some(channels) = channels.upgrade() else { return };
             let (kept, cluster) = (kept.clone(), cluster.clone());
             reactor.spawn(Class::Metadata, async move {
                 let is_here = |file: &FileId| cluster.home_of(*file) == Some(server as u32);
                 let files: Vec<FileId> = kept.borrow().keys().copied().filter(is_here).collect();
                 let request = ReclaimRequest { files: Batch(files.clone()), last: true };
-                let reply = loop {
-                    if let Ok(reply) = channels[server].call(Call::new(Operation::Reclaim, &request)).await {
-                        break reply;
-                    }
-                };
+                let call = Call::new(Operation::Reclaim, &request);
+                // When the server is started anew meanwhile, it is told anew as well.
+                let Ok(reply) = channels[server].call_in_life(call, life).await else { return };
                 let number = ReclaimReply::from_bytes(&reply.params).expect("the reply is well-formed").number;
                 for file in files {
                     kept.borrow_mut().entry(file).and_modify(|known| *known = number.max(*known));

@@ -1,7 +1,7 @@
 //! What a rename of directories asks of the sequencer.
 
 use super::super::sequencer;
-use super::{Change, Obstacle, Place, Wish};
+use super::{Change, Failure, Obstacle, Place, Wish};
 use reactor::Nanos;
 use wire::messages::{PrepareTreeReply, PrepareTreeRequest, RenamedReply, TreeEntry, tree_kinds};
 use wire::{Encode, FileId, Kind, Operation, Status};
@@ -43,7 +43,8 @@ impl Change {
         let number = if server == self.core.index {
             match sequencer::prepare(&self.core, &request, deadline).await {
                 Err(failure) if failure.status == Status::Busy => return Err(Obstacle::Busy),
-                other => other?,
+                Err(failure) => return Err(self.refused(failure)),
+                Ok(number) => number,
             }
         } else {
             let reply: PrepareTreeReply =
@@ -51,7 +52,7 @@ impl Change {
             match Status::from_code(reply.verdict) {
                 Some(Status::Ok) => reply.number,
                 Some(Status::Busy) => return Err(Obstacle::Busy),
-                Some(status) => return Err(status.into()),
+                Some(status) => return Err(self.refused(status.into())),
                 None => return Err(super::unknown_verdict(server).into()),
             }
         };
@@ -63,5 +64,19 @@ impl Change {
         let directories = request.entries.iter().map(|entry| entry.directory).collect();
         self.reply = RenamedReply { number, before: tables.tree.number(), directories }.to_bytes();
         Ok(())
+    }
+
+    /// A refusal is the answer only if the paths still hold: else what was refused is not what they lead to now.
+    fn refused(&self, refusal: Failure) -> Obstacle {
+        let tables = self.core.tables.borrow();
+        for (known, path) in &self.paths {
+            if let Err(stale) = tables.tree.check(*known, path.iter().copied()) {
+                return Obstacle::Failed(stale);
+            }
+            if let Some(moving) = tables.tree.wait_for(*known, path.iter().copied()) {
+                return Obstacle::Locked(moving);
+            }
+        }
+        Obstacle::Failed(refusal)
     }
 }
