@@ -119,6 +119,15 @@ impl Server {
         }
     }
 
+    /// Lets go of what holds itself, after the server's node was taken down without `stop`: for simulations, whose
+    /// process goes on.
+    pub fn abandon(&self) {
+        let handle = self.core.handle.borrow_mut().take();
+        drop(handle);
+        let waiting = self.core.lock_queues.take();
+        drop(waiting);
+    }
+
     /// Whether what was synced survives power loss; if not, nothing does.
     pub fn survives_power_loss(&self) -> bool {
         !self.core.store.is_volatile()

@@ -46,6 +46,8 @@ pub struct Harness {
     pub recorder: Rc<Recorder>,
     servers: Vec<SimServer>,
     client_count: Cell<u32>,
+    /// Servers of nodes that went down: what they hold is freed at the end, when that changes nothing any more.
+    gone: RefCell<Vec<Server>>,
 }
 
 impl Harness {
@@ -80,8 +82,8 @@ impl Harness {
         let (least, most) = profile.latency;
         world.set_latency(None, least, most);
         world.set_socket_buffer(*random.choose(&[3_000, 16 << 10, 256 << 10]));
-        let harness =
-            Harness { world, profile: profile.clone(), cluster, recorder, servers, client_count: Cell::new(0) };
+        let (profile_of_run, client_count, gone) = (profile.clone(), Cell::new(0), RefCell::default());
+        let harness = Harness { world, profile: profile_of_run, cluster, recorder, servers, client_count, gone };
         if profile.faults.power_losses {
             let servers: Vec<Started> = harness.servers.iter().map(|server| server.started.clone()).collect();
             harness.recorder.watch_progress(move || {
@@ -131,7 +133,7 @@ impl Harness {
             local: false,
             metrics_port: None,
         };
-        server.started.replace(None);
+        self.let_go(index);
         server.stopped.set(false);
         server.failed.set(false);
         let (started, failed) = (server.started.clone(), server.failed.clone());
@@ -144,6 +146,13 @@ impl Harness {
             }
             failed.set(true);
         });
+    }
+
+    /// The server of a node that goes down is not asked for anything any more.
+    fn let_go(&self, index: u32) {
+        if let Some(Ok(server)) = self.servers[index as usize].started.take() {
+            self.gone.borrow_mut().push(server);
+        }
     }
 
     /// Has a medium refuse one of its next syncs.
@@ -172,14 +181,14 @@ impl Harness {
     /// A server's node loses power now.
     pub fn lose_power(&self, index: u32) {
         self.recorder.note_loss(index);
-        self.servers[index as usize].started.replace(None);
+        self.let_go(index);
         self.world.crash(self.node(index), CrashKind::PowerLoss);
     }
 
     /// Kills a server now.
     pub fn kill(&self, index: u32) {
         self.recorder.note(&format!("server {index} is killed"));
-        self.servers[index as usize].started.replace(None);
+        self.let_go(index);
         self.world.crash(self.node(index), CrashKind::Kill);
     }
 
@@ -212,7 +221,7 @@ impl Harness {
     pub fn sabotage(&self, index: u32, kind: CrashKind) {
         self.recorder.note(&format!("server {index} is sabotaged"));
         self.world.set_volatile(self.node(index), true);
-        self.servers[index as usize].started.replace(None);
+        self.let_go(index);
         self.world.crash(self.node(index), kind);
         if kind == CrashKind::Kill {
             for page in 0..64 {
@@ -230,7 +239,7 @@ impl Harness {
     pub fn restart(&self, index: u32) {
         if !self.is_running(index) {
             self.recorder.note(&format!("server {index} is started again"));
-            self.servers[index as usize].started.replace(None);
+            self.let_go(index);
             self.servers[index as usize].may_fail.set(false);
             self.world.restart(self.node(index));
             self.start(index);
@@ -301,8 +310,9 @@ impl Drop for Harness {
         // Servers hold their reactor, and the clock of the recorder holds the world.
         self.recorder.forget_progress();
         for index in self.server_indexes() {
-            self.servers[index as usize].started.replace(None);
+            self.let_go(index);
             self.world.crash(self.node(index), CrashKind::Kill);
         }
+        self.gone.take().iter().for_each(Server::abandon);
     }
 }

@@ -426,7 +426,8 @@ fn describe(finding: &Finding, operations: &[crate::history::Operation]) -> Stri
     text
 }
 
-fn is_clean(audit: &Audit, has_root: bool) -> bool {
+/// Whether nothing is left on a server but, at its home, the root directory.
+pub fn is_clean(audit: &Audit, has_root: bool) -> bool {
     let left = [
         audit.dentries,
         audit.chunks,

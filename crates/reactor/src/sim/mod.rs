@@ -7,6 +7,7 @@
 
 mod disk;
 mod driver;
+mod moments;
 mod network;
 mod socket;
 mod world;

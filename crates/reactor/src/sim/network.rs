@@ -143,6 +143,8 @@ pub(crate) struct Network {
     next_port: u16,
     latency: (Nanos, Nanos),
     pub(super) buffer_size: usize,
+    /// Pieces of bytes that were sent, and that arrived (moments.rs).
+    pub(super) traffic: u64,
 }
 
 fn link_key(one: NodeId, other: NodeId) -> (NodeId, NodeId) {
@@ -161,6 +163,7 @@ impl Network {
             next_port: FIRST_PORT,
             latency: (3_000, 60_000),
             buffer_size: 256 << 10,
+            traffic: 0,
         }
     }
 
@@ -192,6 +195,7 @@ impl Network {
         // Mostly near the least, with a long tail: the smallest of three draws.
         let extra = (0..3).map(|_| universe.below(most - least + 1)).min().unwrap_or(0);
         let Some(connection) = self.connections.get_mut(&id) else { return };
+        self.traffic += u64::from(matches!(arrival, Arrival::Bytes(_)));
         let target = &mut connection.ends[end];
         let at = (universe.time.get() + least + extra).max(target.last_arrival);
         target.last_arrival = at;
@@ -269,6 +273,7 @@ impl Network {
             Arrival::Bytes(bytes) if end == 0 && connection.is_repeated => connection.ends[0].in_flight -= bytes.len(),
             Arrival::Bytes(bytes) => {
                 universe.trace(0x12, u64::from(crc32c::crc32c(&bytes)));
+                self.traffic += 1;
                 target.in_flight -= bytes.len();
                 target.received.extend(bytes);
                 target.readiness.set_readable();
@@ -402,7 +407,7 @@ impl Network {
     }
 
     /// Takes everything that is on its way to an end, in order, including what a partition holds.
-    fn take_in_flight(&mut self, id: u64, end: usize) -> Vec<Arrival> {
+    pub(super) fn take_in_flight(&mut self, id: u64, end: usize) -> Vec<Arrival> {
         let Some(connection) = self.connections.get_mut(&id) else { return Vec::new() };
         let mut arrivals: Vec<Arrival> = connection.ends[end].held.drain(..).collect();
         connection.ends[end].last_arrival = 0;
@@ -445,7 +450,7 @@ impl Network {
     }
 
     /// Ids of the connections between two nodes, or of one node with anybody.
-    fn connections_of(&self, one: NodeId, other: Option<NodeId>) -> Vec<u64> {
+    pub(super) fn connections_of(&self, one: NodeId, other: Option<NodeId>) -> Vec<u64> {
         let matches = |connection: &Connection| {
             let [caller, called] = [connection.ends[0].node, connection.ends[1].node];
             match other {

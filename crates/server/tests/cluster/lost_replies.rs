@@ -1,19 +1,24 @@
 use crate::support::*;
 use reactor::{Call, LocalFuture, Nanos};
 use std::io::IoSlice;
+use wire::layout::ChunkRange;
 use wire::messages::*;
-use wire::{Encode, FileId, Operation, Status};
+use wire::{Attributes, Decode, Encode, FileId, Layout, Operation, Status};
 
 const ROOT: FileId = FileId::ROOT;
 const CHUNK: u64 = 4096;
 /// Moments at which the connections break, from the start of the request on.
 const CUT_STEP: Nanos = 4_000;
 
-/// What all deeds find: files `f` (in chunks of both servers) and `g`, an empty directory `d`, an attribute of `f`.
+/// What all deeds find: files `f` (in chunks of both servers) and `g`, an empty directory `d`, an attribute of `f`, a lock
+/// of it, and an open file without a name.
 #[derive(Clone)]
 struct Scene {
     caller: Caller,
     file: FileId,
+    layout: Layout,
+    other: Attributes,
+    nameless: FileId,
 }
 
 async fn set_scene(caller: Caller) -> Scene {
@@ -21,10 +26,12 @@ async fn set_scene(caller: Caller) -> Scene {
     for chunk in 0..4 {
         caller.write(made.id, made.layout, chunk * CHUNK, &[3; 4000]).await.expect("written");
     }
-    caller.create(ROOT, "g").await.expect("created");
+    let other = caller.create(ROOT, "g").await.expect("created");
     caller.make_directory(ROOT, "d").await.expect("made");
-    let scene = Scene { caller, file: made.id };
+    let nameless = caller.make_temporary(1, true).await.expect("made").attributes.id;
+    let scene = Scene { caller, file: made.id, layout: made.layout, other, nameless };
     set_extended(&scene, "user.old").await;
+    lock(&scene, 1).await;
     scene
 }
 
@@ -76,29 +83,118 @@ async fn remove_extended(scene: &Scene) -> String {
     ask(scene, scene.caller.home(scene.file), Operation::RemoveAttribute, &request).await
 }
 
-/// One request that changes something, by name; none of them could be executed twice without being told otherwise.
-const DEEDS: [&str; 14] = [
-    "create",
-    "mkdir",
-    "symlink",
-    "unlink",
-    "rmdir",
-    "rename",
-    "exchange",
-    "link",
-    "chmod",
-    "truncate",
-    "reserve",
-    "write",
-    "set attribute",
-    "remove attribute",
+async fn open_by_id(scene: &Scene) -> String {
+    let request = OpenIdRequest { file: scene.file, flags: open_flags::TRUNCATE, access: 0 };
+    let reply = scene.caller.call(scene.caller.home(scene.file), Operation::OpenId, &request).await;
+    told(reply, |reply| {
+        let opened = OpenReply::from_bytes(&reply.params).expect("the reply is well-formed");
+        format!("number {}, version {}", opened.open_number, opened.attributes.version)
+    })
+}
+
+async fn append(scene: &Scene) -> String {
+    let bytes = [5; 9000];
+    let slices = [IoSlice::new(&bytes)];
+    let call = Call { body: &slices, ..Call::new(Operation::Append, &AppendRequest { file: scene.file }) };
+    let reply = scene.caller.send(scene.caller.home(scene.file), call).await;
+    told(reply, |reply| format!("at {:?}", reply.params))
+}
+
+/// Room beyond the end, at the home, which is told that the file grows.
+async fn allocate(scene: &Scene) -> String {
+    let (file, layout, mode) = (scene.file, scene.layout, allocate_mode::RESERVE);
+    let request = AllocateRequest { file, layout, offset: 4 * CHUNK, size: CHUNK, mode, grow: true };
+    ask(scene, scene.caller.home(file), Operation::Allocate, &request).await
+}
+
+/// A chunk of `f` becomes the second one of `g`.
+async fn copy(scene: &Scene) -> String {
+    let (source, target) = (scene.file, &scene.other);
+    let piece = |layout: &Layout, offset| -> ChunkRange { layout.pieces(offset, 4000).next().expect("a piece") };
+    let request = CopyRangeRequest {
+        source,
+        source_layout: scene.layout,
+        from: piece(&scene.layout, 0),
+        target: target.id,
+        target_layout: target.layout,
+        to: piece(&target.layout, CHUNK),
+    };
+    let server = scene.caller.cluster.chunk_server(target.id, &target.layout, 1);
+    ask(scene, server, Operation::CopyRange, &request).await
+}
+
+fn wish(scene: &Scene, owner: u64) -> LockWish {
+    let range = LockRange { start: owner * 10, end: owner * 10 + 5 };
+    let kind = OwnerKind::Process;
+    LockWish { file: scene.file, space: LockSpace::Ranges, kind, owner, range, exclusive: true, ticket: owner }
+}
+
+async fn lock(scene: &Scene, owner: u64) -> String {
+    let request = LockRequest { wish: wish(scene, owner), wait: false };
+    let reply = scene.caller.call(scene.caller.home(scene.file), Operation::Lock, &request).await;
+    told(reply, |reply| format!("{:?}", reply.params))
+}
+
+async fn unlock(scene: &Scene) -> String {
+    let request = UnlockRequest { wish: wish(scene, 1) };
+    ask(scene, scene.caller.home(scene.file), Operation::Unlock, &request).await
+}
+
+async fn repair(scene: &Scene) -> String {
+    let step = RepairStep::SetSize { file: scene.other.id, from: 0, to: 5 };
+    ask(scene, scene.caller.home(scene.other.id), Operation::Repair, &RepairRequest { step }).await
+}
+
+/// Requests that change something, by name, and what they send; hardly any could be executed twice without being told
+/// otherwise.
+const DEEDS: [(&str, Operation); 23] = [
+    ("create", Operation::Open),
+    ("open by id", Operation::OpenId),
+    ("make temporary", Operation::MakeTemporary),
+    ("link open", Operation::LinkOpen),
+    ("mkdir", Operation::MakeDirectory),
+    ("symlink", Operation::MakeSymlink),
+    ("unlink", Operation::Unlink),
+    ("rmdir", Operation::RemoveDirectory),
+    ("rename", Operation::Rename),
+    ("exchange", Operation::Rename),
+    ("link", Operation::Link),
+    ("chmod", Operation::SetAttributes),
+    ("truncate", Operation::Truncate),
+    ("reserve", Operation::ReserveAppend),
+    ("append", Operation::Append),
+    ("allocate", Operation::Allocate),
+    ("copy", Operation::CopyRange),
+    ("write", Operation::Write),
+    ("set attribute", Operation::SetAttribute),
+    ("remove attribute", Operation::RemoveAttribute),
+    ("lock", Operation::Lock),
+    ("unlock", Operation::Unlock),
+    ("repair", Operation::Repair),
 ];
+
+/// Goal: no operation that changes something is left out here.
+#[test]
+fn every_mutating_operation_has_a_case() {
+    for operation in Operation::ALL.iter().filter(|operation| operation.is_mutating()) {
+        assert!(DEEDS.iter().any(|(_, sent)| sent == operation), "{} has no case in DEEDS", operation.name());
+    }
+}
 
 async fn act(deed: &str, scene: Scene) -> String {
     let caller = &scene.caller;
     let plain = |answer: Answer<()>| told(answer, |()| "done".into());
     match deed {
         "create" => told(caller.create(ROOT, "new").await, |made| format!("{:?}", made.id)),
+        "open by id" => open_by_id(&scene).await,
+        "make temporary" => told(caller.make_temporary(0, true).await, |made| format!("{:?}", made.attributes.id)),
+        "link open" => plain(caller.link_open(scene.nameless, ROOT, "new").await),
+        "append" => append(&scene).await,
+        "allocate" => allocate(&scene).await,
+        "copy" => copy(&scene).await,
+        "lock" => lock(&scene, 2).await,
+        "unlock" => unlock(&scene).await,
+        "repair" => repair(&scene).await,
         "mkdir" => told(caller.make_directory(ROOT, "new").await, |id| format!("{id:?}")),
         "symlink" => make_symlink(&scene).await,
         "unlink" => plain(caller.unlink(ROOT, "f").await),
@@ -150,8 +246,11 @@ fn play(deed: &'static str, cut_at: Option<Nanos>) -> (String, String, Nanos) {
     let took = test.world.now() - begun;
     let other = test.caller(1, 2);
     let seen = test.run(1, look_around(other, file));
-    test.settle();
-    (answer, seen, took)
+    let counts = test.settle().iter().fold([0; 6], |counts, audit| {
+        let own = [audit.inodes, audit.orphans, audit.open_files, audit.chunks, audit.locked, audit.bytes_used];
+        std::array::from_fn(|index| counts[index] + own[index])
+    });
+    (answer, format!("{seen}; {counts:?}"), took)
 }
 
 /// Goal: a request whose reply is lost is sent again over a new connection, gets the same answer, and is applied once.
@@ -159,7 +258,7 @@ fn play(deed: &'static str, cut_at: Option<Nanos>) -> (String, String, Nanos) {
 /// answers and what others see are compared with a run in which nothing breaks.
 #[test]
 fn same_answer_and_once() {
-    for deed in DEEDS {
+    for (deed, _) in DEEDS {
         let (answer, seen, took) = play(deed, None);
         assert!(Status::ALL.iter().all(|status| answer != format!("{status:?}")), "{deed}: {answer}");
         assert!(took > 5 * CUT_STEP, "{deed} takes {took} ns: no moment to cut at");

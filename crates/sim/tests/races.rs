@@ -1,0 +1,484 @@
+//! Races by name: two or more clients at once, over many schedules, each with the outcomes that it may have and no others.
+//! Afterwards the checker finds nothing wrong. docs/simulation.md lists them.
+
+use client::check::CheckOptions;
+use client::{AttributeChanges, File, FileSystem, LockRange, Locker, OpenHow, Status, Timestamp};
+use reactor::sim::CrashKind;
+use reactor::{Class, Nanos};
+use sim::harness::{Harness, SimClient};
+use sim::profile::{MILLISECOND, Profile, SECOND, Wishes};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use wire::Placement;
+
+const CHUNK: u64 = 4096;
+const LIMIT: Nanos = 600 * SECOND;
+const GRACE: Nanos = 5 * SECOND;
+const SEEDS: u64 = 24;
+
+fn cluster(seed: u64, servers: u32) -> Harness {
+    let wishes = Wishes { no_faults: true, servers: Some(servers), ..Wishes::default() };
+    let mut profile = Profile::new(seed, &wishes);
+    (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK as u32]);
+    (profile.client_timeout, profile.server_timeout) = (10 * SECOND, 2 * SECOND);
+    (profile.session_grace, profile.latency) = (GRACE, (5_000, 300_000));
+    (profile.store_size, profile.stable_media) = (16 << 20, false);
+    let harness = Harness::new(&profile, false);
+    harness.wait_for_servers(LIMIT).expect("servers start");
+    harness
+}
+
+type Cell<T> = Rc<RefCell<Option<T>>>;
+
+fn start<T: 'static>(
+    harness: &Harness,
+    client: &SimClient,
+    work: impl AsyncFnOnce(FileSystem) -> T + 'static,
+) -> Cell<T> {
+    let told = Cell::default();
+    let (files, place) = (client.client.file_system.clone(), told.clone());
+    harness.world.reactor(client.node).spawn(Class::Metadata, async move {
+        let value = work(files).await;
+        place.replace(Some(value));
+    });
+    told
+}
+
+fn wait<T>(harness: &Harness, told: &Cell<T>) -> T {
+    let ended = harness.world.run_until(|| told.borrow().is_some(), LIMIT);
+    assert!(ended, "it never ends, seed {}", harness.profile.seed);
+    told.borrow_mut().take().expect("it has ended")
+}
+
+fn run<T: 'static>(harness: &Harness, client: &SimClient, work: impl AsyncFnOnce(FileSystem) -> T + 'static) -> T {
+    let told = start(harness, client, work);
+    wait(harness, &told)
+}
+
+/// What two clients, which know the directories, are told of two pieces of work that they begin at once.
+fn race<A: 'static, B: 'static>(
+    harness: &Harness,
+    paths: &'static [&'static str],
+    one: impl AsyncFnOnce(FileSystem) -> A + 'static,
+    other: impl AsyncFnOnce(FileSystem) -> B + 'static,
+) -> (A, B) {
+    let clients = [harness.add_client(), harness.add_client()];
+    for client in &clients {
+        run(harness, client, async move |files| {
+            for path in paths {
+                files.stat(path.as_bytes()).await.expect("it is there");
+            }
+        });
+    }
+    let (one, other) = (start(harness, &clients[0], one), start(harness, &clients[1], other));
+    (wait(harness, &one), wait(harness, &other))
+}
+
+fn status<T>(result: client::Result<T>) -> Status {
+    result.map_or_else(|error| error.status, |_| Status::Ok)
+}
+
+fn creating() -> OpenHow {
+    OpenHow { create: true, ..OpenHow::reading_and_writing() }
+}
+
+async fn rename(files: FileSystem, from: &str, to: &str) -> Status {
+    status(files.rename(from.as_bytes(), to.as_bytes(), 0).await)
+}
+
+async fn make_file(files: &FileSystem, path: &str, byte: u8, size: u64) -> File {
+    let file = files.open(path.as_bytes(), &creating()).await.expect("created");
+    let written = files.write_at(&file, &vec![byte; size as usize], 0).await.expect("written");
+    assert_eq!(written as u64, size);
+    file
+}
+
+/// Names in a directory, as a fresh client sees them.
+fn names(harness: &Harness, directory: &'static str) -> BTreeSet<String> {
+    run(harness, &harness.add_client(), async move |files| {
+        let mut names = BTreeSet::new();
+        let mut note = |entry: &client::DirectoryEntry| {
+            assert!(names.insert(String::from_utf8_lossy(&entry.name).into_owned()), "a name is shown twice");
+            true
+        };
+        match files.read_directory(directory.as_bytes(), &mut note).await {
+            Err(error) if error.status != Status::NotFound => panic!("{error}"),
+            _ => names,
+        }
+    })
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// The checker finds nothing wrong once everything is at rest.
+fn check(harness: &Harness) {
+    harness.world.run_for(2 * SECOND);
+    let report = run(harness, &harness.add_client(), async |files| {
+        files.check(&CheckOptions { data: true }, &|_| {}).await.expect("the check ends")
+    });
+    assert!(report.faults.is_empty(), "seed {}: {:?}", harness.profile.seed, report.faults);
+}
+
+fn with_directories(seed: u64, paths: &'static [&'static str]) -> Harness {
+    directories_on(cluster(seed, 1 + seed as u32 % 4), paths)
+}
+
+fn directories_on(harness: Harness, paths: &'static [&'static str]) -> Harness {
+    run(&harness, &harness.add_client(), async move |files| {
+        for path in paths {
+            files.mkdir(path.as_bytes(), 0o755).await.expect("made");
+        }
+    });
+    harness
+}
+
+/// Goal: `mv a b/x` against `mv b a/y`: one is moved into the other, and never both, which nobody could reach any more.
+#[test]
+fn mv_a_b_x_against_mv_b_a_y() {
+    for seed in 0..SEEDS {
+        let harness = with_directories(seed, &["/a", "/b"]);
+        let told = race(
+            &harness,
+            &["/a", "/b"],
+            async |files| rename(files, "/a", "/b/x").await,
+            async |files| rename(files, "/b", "/a/y").await,
+        );
+        let (left, below) = match told {
+            (Status::Ok, Status::Invalid | Status::NotFound) => (set(&["b"]), names(&harness, "/b")),
+            (Status::Invalid | Status::NotFound, Status::Ok) => (set(&["a"]), names(&harness, "/a")),
+            other => panic!("seed {seed}: {other:?}"),
+        };
+        assert_eq!((names(&harness, "/"), below.len()), (left, 1), "seed {seed}");
+        check(&harness);
+    }
+}
+
+/// Goal: `mv a b` against `mv b a`: as if one came after the other: one directory is left, and what was in it.
+#[test]
+fn mv_a_b_against_mv_b_a() {
+    for seed in 0..SEEDS {
+        let harness = with_directories(seed, &["/a", "/b"]);
+        let told = race(
+            &harness,
+            &["/a", "/b"],
+            async |files| rename(files, "/a", "/b").await,
+            async |files| rename(files, "/b", "/a").await,
+        );
+        let left = names(&harness, "/");
+        // The second of two may find what the first has made of its name, and move that back.
+        let fits = match told {
+            (Status::Ok, Status::Ok) => left.len() == 1,
+            (Status::Ok, Status::NotFound) => left == set(&["b"]),
+            (Status::NotFound, Status::Ok) => left == set(&["a"]),
+            _ => false,
+        };
+        assert!(fits, "seed {seed}: told {told:?}, left {left:?}");
+        check(&harness);
+    }
+}
+
+/// Goal: a rename that moves something into a directory against one that replaces it: the second happens before, or finds
+/// that its own source has moved along, but is not told of a directory that is not empty, which its path never led to.
+#[test]
+fn mv_a_into_b_against_mv_a_s_over_b() {
+    for seed in 0..3 * SEEDS {
+        let harness = with_directories(seed, &["/a", "/a/s", "/b"]);
+        let told = race(
+            &harness,
+            &["/a/s", "/b"],
+            async |files| rename(files, "/a", "/b/s").await,
+            async |files| rename(files, "/a/s", "/b").await,
+        );
+        assert!(matches!(told, (Status::Ok, Status::Ok | Status::NotFound)), "seed {seed}: {told:?}");
+        assert_eq!(names(&harness, "/"), set(&["b"]), "seed {seed}");
+        check(&harness);
+    }
+}
+
+/// Goal: create in a directory being removed: one of the two is refused, and what was created is there.
+#[test]
+fn create_in_a_directory_being_removed() {
+    let mut outcomes = BTreeSet::new();
+    for seed in 0..3 * SEEDS {
+        let harness = with_directories(seed, &["/d"]);
+        let told = race(
+            &harness,
+            &["/d"],
+            async |files| status(files.open(b"/d/f", &creating()).await),
+            async |files| status(files.rmdir(b"/d").await),
+        );
+        let expected = match told {
+            (Status::Ok, Status::NotEmpty) => (set(&["d"]), set(&["f"])),
+            (Status::NotFound, Status::Ok) => (set(&[]), set(&[])),
+            other => panic!("seed {seed}: {other:?}"),
+        };
+        assert_eq!((names(&harness, "/"), names(&harness, "/d")), expected, "seed {seed}");
+        outcomes.insert(told.0 == Status::Ok);
+        check(&harness);
+    }
+    assert_eq!(outcomes.len(), 2, "only one order came up");
+}
+
+/// Goal: create-exclusive by 64 clients on 8 servers: one wins, and all others are told that the file exists.
+#[test]
+fn create_exclusive_by_64_clients_on_8_servers() {
+    let harness = cluster(1, 8);
+    let clients: Vec<SimClient> = (0..64).map(|_| harness.add_client()).collect();
+    for round in 0..8 {
+        let path = format!("/f{round}");
+        let told: Vec<Cell<Status>> = clients
+            .iter()
+            .map(|client| {
+                let path = path.clone();
+                start(&harness, client, async move |files| {
+                    let how = OpenHow { exclusive: true, ..creating() };
+                    let file = files.open(path.as_bytes(), &how).await;
+                    if let Ok(file) = &file {
+                        files.close(file).await;
+                    }
+                    status(file)
+                })
+            })
+            .collect();
+        let told: Vec<Status> = told.iter().map(|told| wait(&harness, told)).collect();
+        assert_eq!(told.iter().filter(|status| **status == Status::Ok).count(), 1, "round {round}");
+        assert_eq!(told.iter().filter(|status| **status == Status::Exists).count(), 63, "round {round}");
+    }
+    check(&harness);
+}
+
+/// Goal: rename over an open file: who has it open goes on with it, who opens the name gets the new one, and the old one's
+/// chunks go with its last close.
+#[test]
+fn rename_over_an_open_file() {
+    for seed in 0..SEEDS {
+        let harness = cluster(seed, 1 + seed as u32 % 4);
+        let holder = harness.add_client();
+        let (old, new) = (6 * CHUNK, 3 * CHUNK);
+        let file = run(&harness, &holder, async move |files| {
+            let made = make_file(&files, "/new", 2, new).await;
+            files.close(&made).await;
+            make_file(&files, "/f", 1, old).await
+        });
+        let handle = file.clone();
+        let reading = start(&harness, &holder, async move |files| {
+            for _ in 0..20 {
+                let mut bytes = vec![0; old as usize];
+                assert_eq!(files.read_at(&handle, &mut bytes, 0).await.expect("it is open") as u64, old);
+                assert!(bytes.iter().all(|byte| *byte == 1));
+                files.write_at(&handle, &[1; 100], 2 * CHUNK).await.expect("it is open");
+            }
+        });
+        let renamed = run(&harness, &harness.add_client(), async |files| rename(files, "/new", "/f").await);
+        assert_eq!(renamed, Status::Ok);
+        wait(&harness, &reading);
+        run(&harness, &holder, async move |files| {
+            let seen = files.stat_file(&file).await.expect("it is open");
+            assert_eq!((seen.link_count, seen.size), (0, old));
+            assert_eq!(files.stat(b"/f").await.expect("the new one").size, new);
+            files.close(&file).await;
+        });
+        let chunks = || harness.audits().iter().map(|(_, audit)| audit.chunks).sum::<u64>();
+        assert!(harness.world.run_until(|| chunks() == 3, LIMIT), "seed {seed}: {} chunks are left", chunks());
+        check(&harness);
+    }
+}
+
+/// Goal: link against unlink of the last name: the file ends with the new name alone, or without any.
+#[test]
+fn link_against_unlink_of_the_last_name() {
+    let mut outcomes = BTreeSet::new();
+    for seed in 0..3 * SEEDS {
+        let harness = cluster(seed, 1 + seed as u32 % 4);
+        run(&harness, &harness.add_client(), async |files| {
+            let file = make_file(&files, "/f", 1, 3 * CHUNK).await;
+            files.close(&file).await;
+            files.finish().await;
+        });
+        let told = race(
+            &harness,
+            &["/f"],
+            async |files| status(files.link(b"/f", b"/g").await),
+            async |files| status(files.unlink(b"/f").await),
+        );
+        let expected = match told {
+            (Status::Ok, Status::Ok) => (set(&["g"]), 3),
+            (Status::NotFound, Status::Ok) => (set(&[]), 0),
+            other => panic!("seed {seed}: {other:?}"),
+        };
+        check(&harness);
+        let chunks = harness.audits().iter().map(|(_, audit)| audit.chunks).sum::<u64>();
+        assert_eq!((names(&harness, "/"), chunks), expected, "seed {seed}");
+        if told.0 == Status::Ok {
+            let seen = run(&harness, &harness.add_client(), async |files| files.stat(b"/g").await.expect("there"));
+            assert_eq!((seen.link_count, seen.size), (1, 3 * CHUNK), "seed {seed}");
+        }
+        outcomes.insert(told.0 == Status::Ok);
+    }
+    assert_eq!(outcomes.len(), 2, "only one order came up");
+}
+
+/// Goal: truncate to 0 against a writer's late close: what the writer's close tells does not bring the old size back.
+#[test]
+fn truncate_to_0_against_a_writers_late_close() {
+    for seed in 0..SEEDS {
+        let harness = cluster(seed, 1 + seed as u32 % 4);
+        let writer = harness.add_client();
+        let file = run(&harness, &writer, async |files| make_file(&files, "/f", 1, 6 * CHUNK).await);
+        let cutter = harness.add_client();
+        let cut = start(&harness, &cutter, async |files| files.truncate(b"/f", 0).await.expect("cut").size);
+        harness.world.run_for(harness.world.random() % MILLISECOND);
+        run(&harness, &writer, async move |files| {
+            files.close(&file).await;
+            files.finish().await;
+        });
+        assert_eq!(wait(&harness, &cut), 0);
+        check(&harness);
+        let seen = run(&harness, &harness.add_client(), async |files| files.stat(b"/f").await.expect("there"));
+        assert_eq!(seen.size, 0, "seed {seed}");
+        let chunks = harness.audits().iter().map(|(_, audit)| audit.chunks).sum::<u64>();
+        assert_eq!(chunks, 0, "seed {seed}: chunks came back");
+    }
+}
+
+/// Goal: utimens against a late fold: the time that was set stays, though the sizes and times of writes that came before
+/// are folded in afterwards.
+#[test]
+fn utimens_against_a_late_fold() {
+    for seed in 0..SEEDS {
+        let harness = cluster(seed, 1 + seed as u32 % 4);
+        let writer = harness.add_client();
+        let file = run(&harness, &writer, async |files| make_file(&files, "/f", 1, 6 * CHUNK).await);
+        let setter = harness.add_client();
+        let closing = start(&harness, &writer, async move |files| {
+            files.close(&file).await;
+            files.finish().await;
+        });
+        harness.world.run_for(harness.world.random() % MILLISECOND);
+        run(&harness, &setter, async |files| {
+            files.utimens(b"/f", Timestamp::Keep, Timestamp::At(12_345)).await.expect("set");
+        });
+        wait(&harness, &closing);
+        check(&harness);
+        let seen = run(&harness, &harness.add_client(), async |files| files.stat(b"/f").await.expect("there"));
+        assert_eq!((seen.mtime, seen.size), (12_345, 6 * CHUNK), "seed {seed}");
+    }
+}
+
+/// Goal: append by 16 clients with no gap and no overlap: every record is where its client was told, and nothing else is.
+#[test]
+fn append_by_16_clients_with_no_gap_and_no_overlap() {
+    for seed in 0..3 {
+        let harness = cluster(seed, 4);
+        let told = Rc::new(RefCell::new(Vec::new()));
+        let clients: Vec<SimClient> = (0..16).map(|_| harness.add_client()).collect();
+        let appending: Vec<Cell<()>> = clients
+            .iter()
+            .enumerate()
+            .map(|(number, client)| {
+                let told = told.clone();
+                let sizes: Vec<usize> = (0..6).map(|_| 1 + harness.world.random() as usize % 20_000).collect();
+                start(&harness, client, async move |files| {
+                    let file = files.open(b"/log", &creating()).await.expect("opened");
+                    for (round, size) in sizes.into_iter().enumerate() {
+                        let byte = (number * 6 + round + 1) as u8;
+                        let offset = files.append(&file, &vec![byte; size]).await.expect("appended");
+                        told.borrow_mut().push((offset, size, byte));
+                    }
+                    files.close(&file).await;
+                })
+            })
+            .collect();
+        appending.iter().for_each(|told| wait(&harness, told));
+        let mut told = told.take();
+        told.sort_unstable();
+        let expected: Vec<u8> = told.iter().flat_map(|(_, size, byte)| vec![*byte; *size]).collect();
+        let mut end = 0;
+        for (offset, size, _) in &told {
+            assert_eq!(*offset, end, "seed {seed}: a gap or an overlap");
+            end += *size as u64;
+        }
+        run(&harness, &harness.add_client(), async move |files| {
+            let file = files.open(b"/log", &OpenHow::reading()).await.expect("opened");
+            assert_eq!(files.stat_file(&file).await.expect("there").size, expected.len() as u64);
+            let mut bytes = vec![0; expected.len()];
+            assert_eq!(files.read_at(&file, &mut bytes, 0).await.expect("read"), bytes.len());
+            assert!(bytes == expected, "seed {seed}: the contents are not what was appended");
+            files.close(&file).await;
+        });
+        check(&harness);
+    }
+}
+
+/// Goal: `cp -p` keeps mtime: the time that is set after the bytes were written, and before the file is closed, stays.
+#[test]
+fn cp_p_keeps_mtime() {
+    for seed in 0..SEEDS {
+        let harness = cluster(seed, 1 + seed as u32 % 4);
+        let copier = harness.add_client();
+        run(&harness, &copier, async |files| {
+            let file = make_file(&files, "/copy", 1, 6 * CHUNK).await;
+            let changes = AttributeChanges { mtime: Timestamp::At(54_321), ..AttributeChanges::default() };
+            files.set_file_attributes(&file, &changes).await.expect("set");
+            files.close(&file).await;
+        });
+        let seen = run(&harness, &harness.add_client(), async |files| files.stat(b"/copy").await.expect("there"));
+        assert_eq!((seen.mtime, seen.size), (54_321, 6 * CHUNK), "seed {seed}, at once");
+        run(&harness, &copier, async |files| files.finish().await);
+        check(&harness);
+        let seen = run(&harness, &harness.add_client(), async |files| files.stat(b"/copy").await.expect("there"));
+        assert_eq!((seen.mtime, seen.size), (54_321, 6 * CHUNK), "seed {seed}");
+    }
+}
+
+/// Goal: lock holder killed: who waits gets the lock when the holder's session is forgotten, and not before.
+#[test]
+fn lock_holder_killed() {
+    for locker in [Locker::Whole, Locker::Description, Locker::Process(3)] {
+        let harness = cluster(1, 3);
+        let (holder, waiter) = (harness.add_client(), harness.add_client());
+        let locking = async move |files: FileSystem| {
+            let file = files.open(b"/f", &creating()).await.expect("opened");
+            files.lock(&file, locker, LockRange::WHOLE, true).await.expect("locked in the end");
+        };
+        run(&harness, &holder, locking);
+        let waiting = start(&harness, &waiter, locking);
+        harness.world.run_for(SECOND);
+        harness.world.crash(holder.node, CrashKind::Kill);
+        harness.world.run_for(GRACE - SECOND);
+        assert!(waiting.borrow().is_none(), "{locker:?}: the holder may still come back");
+        wait(&harness, &waiting);
+        check(&harness);
+    }
+}
+
+/// Goal: two-phase rmdir with a server cut off: it fails and names the server, the directory stays and can be used, and it
+/// can be removed once the server is back.
+#[test]
+fn two_phase_rmdir_with_a_server_cut_off() {
+    for cut_off in 0..3 {
+        let harness = directories_on(cluster(u64::from(cut_off), 4), &["/d"]);
+        let coordinator = harness.cluster.dentry_server(wire::FileId::ROOT, b"d");
+        let away = (coordinator + 1 + cut_off) % 4;
+        let others = harness.server_indexes().filter(|server| *server != away);
+        others.for_each(|server| harness.world.partition(harness.node(server), harness.node(away)));
+        let remover = harness.add_client();
+        let error = run(&harness, &remover, async |files| files.rmdir(b"/d").await.expect_err("a server is cut off"));
+        assert!(matches!(error.status, Status::TimedOut | Status::Unreachable), "{error}");
+        assert!(error.to_string().contains(&format!("server {away}")), "{error}");
+        harness.world.heal_all();
+        harness.world.run_for(10 * SECOND);
+        run(&harness, &remover, async |files| {
+            let file = files.open(b"/d/f", &creating()).await.expect("it is a directory as before");
+            files.close(&file).await;
+            assert_eq!(status(files.rmdir(b"/d").await), Status::NotEmpty);
+            files.unlink(b"/d/f").await.expect("unlinked");
+            files.rmdir(b"/d").await.expect("removed");
+        });
+        assert_eq!(names(&harness, "/"), set(&[]));
+        check(&harness);
+    }
+}
