@@ -224,11 +224,16 @@ impl Harness {
         self.let_go(index);
         self.world.crash(self.node(index), kind);
         if kind == CrashKind::Kill {
-            for page in 0..64 {
-                self.world.corrupt(self.node(index), STORE, DATA_REGION, page * 4096 + 100, 0xff);
-            }
+            self.flip_bits(index);
         }
         self.restart(index);
+    }
+
+    /// Turns a byte over in each of the first pages of a server's data.
+    pub fn flip_bits(&self, index: u32) {
+        for page in 0..64 {
+            self.world.corrupt(self.node(index), STORE, DATA_REGION, page * 4096 + 100, 0xff);
+        }
     }
 
     pub fn is_running(&self, index: u32) -> bool {

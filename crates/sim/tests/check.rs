@@ -247,6 +247,68 @@ fn chunks() {
     assert_eq!(small, 100);
 }
 
+/// Goal: names of the root, which has none, and the circle that they make, are found and removed.
+#[test]
+fn name_of_the_root() {
+    let (harness, client) = find_and_repair(3, &["circle", "directory-with-names"], |harness, client| {
+        let parent = id_at(harness, client, "/g");
+        let put = Record::DentryPut { parent, name: b"loop", id: FileId::ROOT, kind: Kind::Directory };
+        damage(harness, name_server(harness, parent, "loop"), put);
+    });
+    let gone = run(&harness, &client, async |files| files.lstat(b"/g/loop").await);
+    assert_eq!(gone.expect_err("removed").status, Status::NotFound);
+}
+
+/// Goal: an inode on a server that is not its home is found, nothing else is said of it, and it is left alone.
+#[test]
+fn misplaced_inode() {
+    let harness = cluster(3);
+    let client = harness.add_client();
+    run(&harness, &client, async |files| make_tree(&files).await);
+    for path in ["/d/e/file22", "/g/large", "/d/e/f"] {
+        let id = id_at(&harness, &client, path);
+        let inode = harness.server(home(&harness, id)).inode(id).expect("it is there");
+        damage(&harness, (home(&harness, id) + 1) % 3, Record::InodePut(inode));
+        let report = run(&harness, &client, async |files| {
+            let mut note = |_: &Fault, _: &client::Result<String>| {};
+            files.check_and_repair(&CheckOptions::default(), false, &|_| {}, &mut note).await.expect("it ends")
+        });
+        assert_eq!(report.faults, [Fault::MisplacedInode { server: (home(&harness, id) + 1) % 3, id }], "{path}");
+        damage(&harness, (home(&harness, id) + 1) % 3, Record::InodeDelete(id));
+        let clean = run(&harness, &client, async |files| check(&files).await);
+        assert_eq!(clean.faults, [], "{path}");
+    }
+}
+
+/// Goal: with checksums, chunks whose bytes have changed by themselves are named, each once, and no others.
+/// Method: a byte of each page of one server's data region is turned over.
+#[test]
+fn damaged_chunks() {
+    let wishes = Wishes { no_faults: true, servers: Some(3), ..Wishes::default() };
+    let mut profile = Profile::new(3, &wishes);
+    (profile.placement, profile.chunk_sizes, profile.checksums) = (Placement::Modular, vec![CHUNK_SIZE], true);
+    (profile.client_timeout, profile.server_timeout) = (10 * SECOND, 2 * SECOND);
+    let harness = Harness::new(&profile, false);
+    harness.wait_for_servers(LIMIT).expect("servers start");
+    let client = harness.add_client();
+    run(&harness, &client, async |files| make_tree(&files).await);
+    let clean = run(&harness, &client, async |files| check(&files).await);
+    assert_eq!(clean.faults, []);
+    harness.flip_bits(1);
+    let report = run(&harness, &client, async |files| check(&files).await);
+    assert_eq!(report.faults.len(), 4, "the large file has four chunks there, the small ones are smaller than that");
+    let of_server = |fault: &Fault| matches!(fault, Fault::DamagedChunk { server: 1, .. });
+    assert!(report.faults.iter().all(of_server), "{:?}", report.faults);
+    let mut words: Vec<String> = report.faults.iter().map(Fault::to_string).collect();
+    words.sort_unstable();
+    words.dedup();
+    assert_eq!(words.len(), report.faults.len(), "each once");
+    let without_data = run(&harness, &client, async |files| {
+        files.check(&CheckOptions { data: false }, &|_| {}).await.expect("it ends").faults
+    });
+    assert_eq!(without_data, []);
+}
+
 /// Goal: a cluster at work is never accused.
 /// Method: two clients create, rename, link, write beyond the home and remove without a pause, while a third one checks.
 #[test]

@@ -6,10 +6,13 @@ use crate::paths::{base_name, inside, join};
 use crate::session::Session;
 use crate::work::{Urgency, Work, run_all};
 use client::{FileSystem, Kind, Status};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 const ENTRIES_MAX: usize = 1 << 18;
+/// Directories that are listed or removed at once. Each concerns all servers, and the operations of others are not to queue
+/// behind them.
+const DIRECTORIES_AT_ONCE_MAX: usize = 4;
 
 /// A directory that is to go once everything below it has.
 struct Folder {
@@ -31,6 +34,9 @@ enum Item {
 struct Removal {
     files: FileSystem,
     work: Rc<Work<Item>>,
+    /// Directories that wait for one of those under way to be done with, and the number of these.
+    waiting: RefCell<Vec<Item>>,
+    under_way: Cell<usize>,
     force: bool,
     failed: Cell<bool>,
 }
@@ -45,6 +51,25 @@ impl Removal {
     }
 
     async fn handle(&self, item: Item) {
+        if let Item::Entry(..) = item {
+            return self.handle_one(item).await;
+        }
+        self.waiting.borrow_mut().push(item);
+        if self.under_way.get() == DIRECTORIES_AT_ONCE_MAX {
+            return;
+        }
+        self.under_way.set(self.under_way.get() + 1);
+        while let Some(item) = self.next_waiting() {
+            self.handle_one(item).await;
+        }
+        self.under_way.set(self.under_way.get() - 1);
+    }
+
+    fn next_waiting(&self) -> Option<Item> {
+        self.waiting.borrow_mut().pop()
+    }
+
+    async fn handle_one(&self, item: Item) {
         match item {
             Item::Folder(folder) => {
                 if let Err(error) = self.list(&folder).await {
@@ -103,6 +128,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let removal = Rc::new(Removal {
         files: session.files.clone(),
         work: Work::new(ENTRIES_MAX),
+        waiting: RefCell::default(),
+        under_way: Cell::new(0),
         force: arguments.flag("force"),
         failed: Cell::new(false),
     });

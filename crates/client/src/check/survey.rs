@@ -43,7 +43,7 @@ struct Part {
     facts: HashMap<u64, Facts>,
     /// Of inodes that were left out, less those of names.
     sums: Box<[u64; CHECK_PART_COUNT]>,
-    /// What names lead to that are on a server where they do not belong.
+    /// What names lead to that are on a server where they do not belong, and inodes that are.
     misplaced: Vec<FileId>,
 }
 
@@ -197,6 +197,9 @@ impl Part {
                 walked(reply.walked);
                 while rows.remaining() > 0 {
                     let inode = CheckInode::decode(rows)?;
+                    if files.cluster().home_of(inode.id) != Some(server) {
+                        self.misplaced.push(inode.id);
+                    }
                     match (inode.kind, &mut directories) {
                         (Kind::Directory, Some(directories)) => {
                             directories.inodes.push((inode.id.0, inode.parent.unwrap_or_default().0));

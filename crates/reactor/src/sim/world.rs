@@ -55,6 +55,8 @@ pub(crate) struct Node {
     clock_base: Cell<(Nanos, Nanos)>,
     /// Extra time after each turn: at least, at most.
     slowness: Cell<(Nanos, Nanos)>,
+    /// Time that each poll of a task takes, beyond that of the turn.
+    poll_time: Cell<Nanos>,
     not_before: Cell<Nanos>,
     pub disk: RefCell<Disk>,
 }
@@ -174,6 +176,7 @@ impl World {
             drift_ppm: Cell::new(0),
             clock_base: Cell::new((mix(seed) >> 20, self.now())),
             slowness: Cell::new((0, 0)),
+            poll_time: Cell::new(0),
             not_before: Cell::new(0),
             disk: RefCell::default(),
         }));
@@ -236,6 +239,7 @@ impl World {
 
     fn turn(&self, id: NodeId, reactor: &Reactor) {
         let universe = &*self.universe;
+        let polls_before = reactor.statistics().polls;
         reactor.turn(false);
         universe.trace(1 + id.0 as u64, reactor.statistics().polls);
         let node = universe.node(id);
@@ -245,6 +249,10 @@ impl World {
         let (least, most) = node.slowness.get();
         if most > 0 {
             node.not_before.set(self.now() + universe.between(least, most));
+        }
+        if node.poll_time.get() > 0 {
+            let polls = reactor.statistics().polls - polls_before;
+            node.not_before.set(node.not_before.get().max(self.now()) + polls * node.poll_time.get());
         }
         self.advance(self.now() + TURN_NS_MIN + universe.below(TURN_NS_SPREAD));
     }
@@ -354,6 +362,11 @@ impl World {
     pub fn set_slowness(&self, node: NodeId, least: Nanos, most: Nanos) {
         assert!(least <= most);
         self.universe.node(node).slowness.set((least, most));
+    }
+
+    /// Makes a node busy for so long after each poll of a task: a model of what its processor takes for a request.
+    pub fn set_poll_time(&self, node: NodeId, time: Nanos) {
+        self.universe.node(node).poll_time.set(time);
     }
 
     /// Sets how far a node's wall clock is off, and how much faster its monotonic clock runs, in millionths.
