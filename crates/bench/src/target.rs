@@ -39,8 +39,6 @@ pub struct Share {
 }
 
 impl Share {
-    pub const ALL: Share = Share { index: 0, count: 1 };
-
     /// True if item `index` of something is in this share.
     pub fn has(&self, index: usize) -> bool {
         index % self.count as usize == self.index as usize
@@ -52,12 +50,23 @@ impl Share {
     }
 }
 
-/// One entry of a directory.
-pub struct Entry<'a> {
-    pub name: &'a [u8],
-    pub is_directory: bool,
-    /// Only for files whose name was asked for.
-    pub attributes: Option<Attributes>,
+/// The files that a search is for.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// Bytes that the name holds; none that mean anything in a pattern.
+    pub part: &'static str,
+    pub size: u64,
+    /// Nanoseconds since the epoch: the modification time is later.
+    pub newer_than: i64,
+}
+
+/// What came of a search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Entries that were looked at, where this side does that.
+    pub examined: u64,
+    /// Files that were wanted.
+    pub found: u64,
 }
 
 /// A file system under measurement. Paths start with a slash and mean the target's own root.
@@ -98,14 +107,20 @@ pub trait Target {
     /// Removes an empty directory; fine if it does not exist.
     fn remove_directory(&self, path: &str) -> Result<()>;
 
-    /// Calls `on_entry` for each entry of `share` of a directory; attributes are fetched for files whose name is `wanted`.
-    fn scan(
+    /// Tells the name of each entry of a directory, and whether it is a directory.
+    fn list(&self, directory: &str, on_entry: &mut dyn FnMut(&[u8], bool)) -> Result<()>;
+
+    /// Whether this side looks at every entry itself, so that it can count them.
+    const EXAMINES: bool;
+
+    /// Searches `share` of a directory. `on_directory` gets the names of the directories in it.
+    fn find(
         &self,
         directory: &str,
         share: Share,
-        wanted: &dyn Fn(&[u8]) -> bool,
-        on_entry: &mut dyn FnMut(Entry<'_>),
-    ) -> Result<()>;
+        wanted: &Wanted,
+        on_directory: &mut dyn FnMut(&[u8]),
+    ) -> Result<Counts>;
 
     /// Number of servers that [`Target::ping`] reaches.
     fn server_count(&self) -> u32;

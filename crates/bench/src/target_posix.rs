@@ -1,6 +1,6 @@
 //! A local directory through the operating system.
 
-use crate::target::{Attributes, Entry, How, Result, Share, Target};
+use crate::target::{Attributes, Counts, How, Result, Share, Target, Wanted};
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
@@ -101,28 +101,42 @@ impl Target for Posix {
         }
     }
 
-    fn scan(
+    fn list(&self, directory: &str, on_entry: &mut dyn FnMut(&[u8], bool)) -> Result<()> {
+        let failed = |error| self.failure("readdir", directory, error);
+        for entry in fs::read_dir(self.path(directory)).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            on_entry(entry.file_name().as_bytes(), entry.file_type().map_err(failed)?.is_dir());
+        }
+        Ok(())
+    }
+
+    const EXAMINES: bool = true;
+
+    fn find(
         &self,
         directory: &str,
         share: Share,
-        wanted: &dyn Fn(&[u8]) -> bool,
-        on_entry: &mut dyn FnMut(Entry<'_>),
-    ) -> Result<()> {
+        wanted: &Wanted,
+        on_directory: &mut dyn FnMut(&[u8]),
+    ) -> Result<Counts> {
         let failed = |error| self.failure("readdir", directory, error);
+        let mut counts = Counts::default();
         for (index, entry) in fs::read_dir(self.path(directory)).map_err(failed)?.enumerate() {
             let entry = entry.map_err(failed)?;
             if !share.has(index) {
                 continue;
             }
+            counts.examined += 1;
             let name = entry.file_name();
-            let is_directory = entry.file_type().map_err(failed)?.is_dir();
-            let mut attributes = None;
-            if !is_directory && wanted(name.as_bytes()) {
-                attributes = Some(attributes_of(&entry.metadata().map_err(failed)?));
+            let name = name.as_bytes();
+            if entry.file_type().map_err(failed)?.is_dir() {
+                on_directory(name);
+            } else if name.windows(wanted.part.len()).any(|window| window == wanted.part.as_bytes()) {
+                let found = attributes_of(&entry.metadata().map_err(failed)?);
+                counts.found += u64::from(found.size == wanted.size && found.mtime > wanted.newer_than);
             }
-            on_entry(Entry { name: name.as_bytes(), is_directory, attributes });
         }
-        Ok(())
+        Ok(counts)
     }
 
     fn server_count(&self) -> u32 {

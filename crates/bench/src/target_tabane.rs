@@ -1,8 +1,9 @@
 //! A Tabane cluster through the client's blocking face.
 
 use crate::options::Options;
-use crate::target::{Attributes, Entry, How, Make, Result, Share, Target};
-use client::{Client, DirectoryEntry, File, FileSystem, Kind, OpenHow, Status};
+use crate::target::{Attributes, Counts, How, Make, Result, Share, Target, Wanted};
+use client::tests::{Clock, Order, Test, Tests};
+use client::{Client, DirectoryEntry, File, FileSystem, Kind, OpenHow, Search, Status};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::task::Poll;
@@ -134,31 +135,47 @@ impl Target for Tabane {
         }
     }
 
-    fn scan(
+    fn list(&self, directory: &str, on_entry: &mut dyn FnMut(&[u8], bool)) -> Result<()> {
+        let mut note = |entry: &DirectoryEntry| {
+            on_entry(&entry.name, entry.kind == Kind::Directory);
+            true
+        };
+        self.client.read_directory(directory.as_bytes(), &mut note).map_err(words)
+    }
+
+    const EXAMINES: bool = false;
+
+    /// The servers look at the entries; what comes here are directories and a number.
+    fn find(
         &self,
         directory: &str,
         share: Share,
-        wanted: &dyn Fn(&[u8]) -> bool,
-        on_entry: &mut dyn FnMut(Entry<'_>),
-    ) -> Result<()> {
+        wanted: &Wanted,
+        on_directory: &mut dyn FnMut(&[u8]),
+    ) -> Result<Counts> {
+        let pattern = format!("*{}*", wanted.part).into_bytes();
+        let tests = Tests(vec![
+            Test::Name { pattern, any_case: false },
+            Test::Kind(Kind::File),
+            Test::Size { order: Order::Equal, unit: 1, count: wanted.size },
+            Test::Time { clock: Clock::Modification, after: wanted.newer_than, until: i64::MAX },
+        ]);
+        let mut counts = Counts::default();
         for server in share.servers(self.client.server_count()) {
-            let mut failure = None;
-            let mut take = |entry: &DirectoryEntry| match self.attributes_if(entry, wanted) {
-                Ok(attributes) => {
-                    on_entry(Entry { name: &entry.name, is_directory: entry.kind == Kind::Directory, attributes });
-                    true
+            let search = Search { tests: tests.clone(), count_only: true, server: Some(server) };
+            let mut stream = self.client.open_search(directory.as_bytes(), &search).map_err(words)?;
+            while !stream.is_at_end() {
+                let page = self.client.next_found(&mut stream).map_err(words)?;
+                counts.found += page.counted;
+                for entry in page.entries {
+                    match entry.kind {
+                        Kind::Directory => on_directory(&entry.name),
+                        _ => counts.found += u64::from(entry.matches),
+                    }
                 }
-                Err(message) => {
-                    failure = Some(message);
-                    false
-                }
-            };
-            self.client.read_directory_server(directory.as_bytes(), server, true, &mut take).map_err(words)?;
-            if let Some(message) = failure {
-                return Err(message);
             }
         }
-        Ok(())
+        Ok(counts)
     }
 
     fn server_count(&self) -> u32 {
@@ -167,18 +184,5 @@ impl Target for Tabane {
 
     fn ping(&self, server: u32) -> Result<()> {
         self.client.ping(server).map_err(words)
-    }
-}
-
-impl Tabane {
-    /// Attributes of a file with a wanted name: those that came with the listing, or asked for where they are elsewhere.
-    fn attributes_if(&self, entry: &DirectoryEntry, wanted: &dyn Fn(&[u8]) -> bool) -> Result<Option<Attributes>> {
-        if entry.kind != Kind::File || !wanted(&entry.name) {
-            return Ok(None);
-        }
-        match &entry.attributes {
-            Some(attributes) if entry.size_final => Ok(Some(attributes_of(attributes))),
-            _ => self.client.stat_entry(entry).map(|found| Some(attributes_of(&found))).map_err(words),
-        }
     }
 }

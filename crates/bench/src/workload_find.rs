@@ -1,26 +1,19 @@
 //! `find`: searches what the create phases of mdtest made, for files whose name holds "01", of 3,901 bytes, newer than a file.
 //!
-//! All processes walk the tree together, level by level: each reads its share of every directory (on Tabane the parts
-//! of its servers) and tells the others which directories it met.
+//! All processes walk the tree together, level by level: each searches its share of every directory (on Tabane the parts
+//! of its servers, which do the searching) and tells the others which directories it met.
 
 use crate::group::{Failure, Group, Pass};
-use crate::target::{Attributes, Entry, How, Share, Target};
+use crate::target::{Counts, How, Share, Target, Wanted};
 use crate::workload_mdtest::{HARD_FILE_SIZE, Tree};
 use reactor::barrier::monotonic_now;
 
 const FIND: usize = 0;
-const NEEDLE: &[u8] = b"01";
+const NEEDLE: &str = "01";
 /// Files older than the stamp, of each rank: the search must not find them. One in so many of the others.
 const OLD_SHARE: u64 = 10;
 /// A clock of the target that stands still for longer than this is not one.
 const TICK_NS_MAX: u64 = 10_000_000_000;
-
-/// Number of entries met and of files that fit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Counts {
-    examined: u64,
-    found: u64,
-}
 
 /// Makes the tree, searches it, removes it. Making it warms the memory, so there is no other warming.
 pub fn run<T: Target>(target: &T, group: &Group) -> Result<(), Failure> {
@@ -36,13 +29,14 @@ pub fn run<T: Target>(target: &T, group: &Group) -> Result<(), Failure> {
     let stamp_path = format!("{root}/stamp");
     prepare(target, group, &easy, &hard, &stamp_path)?;
     let stamp = target.stat(&stamp_path)?.ok_or_else(|| format!("{stamp_path}: is gone"))?;
+    let wanted = Wanted { part: NEEDLE, size: HARD_FILE_SIZE as u64, newer_than: stamp.mtime };
 
     let mut counts = Counts::default();
     group.phase(FIND, |_| {
-        counts = search(target, group, &root, stamp)?;
-        Ok(counts.examined)
+        counts = search(target, group, &root, &wanted)?;
+        Ok(if T::EXAMINES { counts.examined } else { searched_by(group) })
     })?;
-    check_counts(group, counts)?;
+    check_counts(group, counts, T::EXAMINES)?;
 
     for tree in [&easy, &hard] {
         tree.remove(target, group)?;
@@ -118,25 +112,21 @@ fn wait_for_tick<T: Target>(target: &T, stamp: &str) -> Result<(), Failure> {
 }
 
 /// This rank's part of the walk below `root`.
-fn search<T: Target>(target: &T, group: &Group, root: &str, stamp: Attributes) -> Result<Counts, Failure> {
+fn search<T: Target>(target: &T, group: &Group, root: &str, wanted: &Wanted) -> Result<Counts, Failure> {
     let share = Share { index: group.rank, count: group.procs };
-    let wanted = |name: &[u8]| name.windows(NEEDLE.len()).any(|window| window == NEEDLE);
-    let fits = |found: Attributes| found.size == HARD_FILE_SIZE as u64 && found.mtime > stamp.mtime;
     let mut counts = Counts::default();
     let mut level = vec![root.to_string()];
     while !level.is_empty() {
         let mut below = Vec::new();
         for directory in &level {
-            target.scan(directory, share, &wanted, &mut |entry: Entry| {
-                counts.examined += 1;
-                counts.found += u64::from(entry.attributes.is_some_and(fits));
-                if entry.is_directory {
-                    below.extend_from_slice(directory.as_bytes());
-                    below.push(b'/');
-                    below.extend_from_slice(entry.name);
-                    below.push(0);
-                }
+            let found = target.find(directory, share, wanted, &mut |name| {
+                below.extend_from_slice(directory.as_bytes());
+                below.push(b'/');
+                below.extend_from_slice(name);
+                below.push(0);
             })?;
+            counts.examined += found.examined;
+            counts.found += found.found;
         }
         level = exchange(group, &below)?;
     }
@@ -160,8 +150,14 @@ fn exchange(group: &Group, mine: &[u8]) -> Result<Vec<String>, Failure> {
     Ok(all)
 }
 
-/// All ranks together must have met every entry once and found exactly the files that fit.
-fn check_counts(group: &Group, counts: Counts) -> Result<(), Failure> {
+/// What counts as this rank's part where the target looks at the entries: the tree in equal parts.
+fn searched_by(group: &Group) -> u64 {
+    let (all, procs) = (expected(group).examined, u64::from(group.procs));
+    all / procs + u64::from(u64::from(group.rank) < all % procs)
+}
+
+/// All ranks together must have found exactly the files that fit, and met every entry once, if they count them.
+fn check_counts(group: &Group, counts: Counts, examines: bool) -> Result<(), Failure> {
     let mut message = counts.examined.to_ne_bytes().to_vec();
     message.extend(counts.found.to_ne_bytes());
     group.publish(&message)?;
@@ -177,7 +173,10 @@ fn check_counts(group: &Group, counts: Counts) -> Result<(), Failure> {
         sum.found += words[1];
     }
     group.barrier()?;
-    let wanted = expected(group);
+    let mut wanted = expected(group);
+    if !examines {
+        wanted.examined = 0;
+    }
     if sum != wanted {
         let (met, all) = (sum.examined, wanted.examined);
         let (found, fit) = (sum.found, wanted.found);
@@ -190,7 +189,7 @@ fn expected(group: &Group) -> Counts {
     let procs = u64::from(group.procs);
     // Two trees, the stamp, a directory for each rank, and the two directories of the trees.
     let examined = procs * (2 * group.options.files + old_count(group) + 1) + 3;
-    let fits = |rank, index| Tree::name(rank, index).contains("01");
+    let fits = |rank, index| Tree::name(rank, index).contains(NEEDLE);
     let count = |rank| (0..group.options.files).filter(|index| fits(rank, *index)).count() as u64;
     Counts { examined, found: (0..group.procs).map(count).sum() }
 }

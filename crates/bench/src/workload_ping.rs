@@ -1,7 +1,7 @@
 //! `ping`: round trips to each server in turn, for what the transport itself costs. And the removal of what a run left.
 
 use crate::group::{Failure, Group, Pass};
-use crate::target::{Entry, Share, Target};
+use crate::target::Target;
 
 const PING: usize = 0;
 
@@ -31,9 +31,9 @@ pub fn clean<T: Target>(target: &T, group: &Group) -> Result<(), Failure> {
 
 fn remove_tree<T: Target>(target: &T, directory: &str) -> Result<(), Failure> {
     let (mut directories, mut files) = (Vec::new(), Vec::new());
-    target.scan(directory, Share::ALL, &|_| false, &mut |entry: Entry| {
-        let path = format!("{directory}/{}", String::from_utf8_lossy(entry.name));
-        if entry.is_directory { directories.push(path) } else { files.push(path) }
+    target.list(directory, &mut |name, is_directory| {
+        let path = format!("{directory}/{}", String::from_utf8_lossy(name));
+        if is_directory { directories.push(path) } else { files.push(path) }
     })?;
     for path in &files {
         target.unlink(path)?;

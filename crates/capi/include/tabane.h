@@ -25,6 +25,52 @@ struct tabane_directory;
  */
 typedef int (*tabane_filler)(void *context, const char *name, const struct stat *attributes, off_t offset);
 
+/*
+ What to look for; all of it must hold. `tabane_search_init` lets everything through.
+ */
+struct tabane_search {
+  /*
+   The name matches this pattern, as in glob(7); NULL for any.
+   */
+  const char *name;
+  /*
+   DT_REG, DT_DIR or DT_LNK; DT_UNKNOWN for any.
+   */
+  unsigned char kind;
+  /*
+   Least and largest size in bytes; a largest of -1 is none.
+   */
+  int64_t size_min;
+  int64_t size_max;
+  /*
+   The modification time is later than this, and not later than the other; a tv_nsec of UTIME_OMIT is no limit.
+   */
+  struct timespec modified_after;
+  struct timespec modified_until;
+  /*
+   Owner and group; -1 for any.
+   */
+  uid_t uid;
+  gid_t gid;
+  /*
+   Permission bits that are all set.
+   */
+  mode_t mode;
+  /*
+   Levels of directories that are searched: 1 for the names in PATH alone, -1 for all below.
+   */
+  int depth_max;
+  /*
+   Only names that this server has, from 0; -1 for all servers. So several processes can search one tree together.
+   */
+  int server;
+};
+
+/*
+ Gets one name that fits: the caller's context, the path, and DT_REG, DT_DIR or DT_LNK. Other than 0 ends the search.
+ */
+typedef int (*tabane_found)(void *context, const char *path, unsigned char kind);
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -271,6 +317,34 @@ ssize_t tabane_pwritev(int descriptor, const struct iovec *vector, int count, of
  Moves the file position: SEEK_SET, SEEK_CUR, SEEK_END, SEEK_DATA or SEEK_HOLE. Returns the new one.
  */
 off_t tabane_lseek(int descriptor, off_t offset, int whence);
+
+/*
+ Sets a search to what fits everything.
+
+ `search` points to memory for one.
+ */
+void tabane_search_init(struct tabane_search *search);
+
+/*
+ Finds names below the directory `path`, which is not among them. The servers apply the conditions and send what fits.
+ `found` gets each name, in no order; directories that come and go meanwhile may or may not be searched.
+
+ `path` is a NUL-terminated string, `search` points to a search, whose name is NULL or a NUL-terminated string; `found` may
+ be called with `context`.
+ */
+int tabane_find(const char *path,
+                const struct tabane_search *search,
+                void *context,
+                tabane_found found);
+
+/*
+ Counts the names that `tabane_find` would find; where they are not directories, they do not even travel. -1 and errno on
+ failure.
+
+ As of `tabane_find`.
+ */
+int64_t tabane_find_count(const char *path,
+                          const struct tabane_search *search);
 
 /*
  Attributes of what a path leads to.
@@ -872,6 +946,34 @@ int tabane_closedir(struct tabane_directory *directory);
  `path` is a NUL-terminated string; `filler` may be called with `context`.
  */
 int tabane_readdir_index(const char *path, int index, void *context, tabane_filler filler);
+
+/*
+ Sets a search to what fits everything.
+
+ `search` points to memory for one.
+ */
+void tabane_search_init(struct tabane_search *search);
+
+/*
+ Finds names below the directory `path`, which is not among them. The servers apply the conditions and send what fits.
+ `found` gets each name, in no order; directories that come and go meanwhile may or may not be searched.
+
+ `path` is a NUL-terminated string, `search` points to a search, whose name is NULL or a NUL-terminated string; `found` may
+ be called with `context`.
+ */
+int tabane_find(const char *path,
+                const struct tabane_search *search,
+                void *context,
+                tabane_found found);
+
+/*
+ Counts the names that `tabane_find` would find; where they are not directories, they do not even travel. -1 and errno on
+ failure.
+
+ As of `tabane_find`.
+ */
+int64_t tabane_find_count(const char *path,
+                          const struct tabane_search *search);
 
 /*
  Makes a file's contents, its attributes and its name survive power loss, as far as the servers' media can (not on

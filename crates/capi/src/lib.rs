@@ -10,6 +10,7 @@ mod convert;
 mod directories;
 mod extended;
 mod files;
+mod find;
 mod inodes;
 mod listing;
 mod locks;

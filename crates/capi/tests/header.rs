@@ -18,6 +18,7 @@ fn header_is_current() {
         "extended.rs",
         "locks.rs",
         "directories.rs",
+        "find.rs",
         "synchronise.rs",
         "rights.rs",
         "ranges.rs",

@@ -9,6 +9,7 @@ use crate::listing::DirectoryListing;
 use crate::locks::Locker;
 use crate::options::{Options, load_cluster, take_variables};
 use crate::ranges::Allocation;
+use crate::search::{FoundPage, Search, SearchStream};
 use crate::servers::Actor;
 use reactor::{Reactor, Shared};
 use std::io::{IoSlice, IoSliceMut};
@@ -230,6 +231,12 @@ blocking! {
     fn next_page(stream: &mut DirectoryStream) -> Result<Vec<DirectoryEntry>>;
     /// See `FileSystem::complete_entries`.
     fn complete_entries(entries: &mut [DirectoryEntry]) -> Result<()>;
+    /// See `FileSystem::open_search`.
+    fn open_search(path: &[u8], search: &Search) -> Result<SearchStream>;
+    /// See `FileSystem::next_found`.
+    fn next_found(stream: &mut SearchStream) -> Result<FoundPage>;
+    /// See `FileSystem::is_empty_directory`.
+    fn is_empty_directory(path: &[u8]) -> Result<bool>;
     /// See `FileSystem::lookup_at`.
     fn lookup_at(parent: FileId, name: &[u8]) -> Result<Attributes>;
     /// See `FileSystem::open_at`.

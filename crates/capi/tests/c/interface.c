@@ -129,6 +129,64 @@ static void attributes(void) {
     FAILS(tabane_statvfs("/missing", &space), ENOENT);
 }
 
+struct found_context {
+    int count, directories;
+};
+
+static int count_found(void *context, const char *path, unsigned char kind) {
+    struct found_context *found = context;
+    CHECK(path[0] == '/');
+    found->count++;
+    found->directories += kind == DT_DIR;
+    return found->count == 1000;
+}
+
+/* Finds among `count` files, ten of which are large. */
+static void search(const char *directory, int count) {
+    struct tabane_search search;
+    struct found_context found = {0, 0};
+    char below[64];
+    snprintf(below, sizeof(below), "%s/below", directory);
+    CHECK(tabane_mkdir(below, 0700) == 0);
+    tabane_search_init(&search);
+    CHECK(tabane_find(directory, &search, &found, count_found) == 0);
+    CHECK(found.count == count + 1 && found.directories == 1);
+    CHECK(tabane_find_count(directory, &search) == count + 1);
+    int shares = 0;
+    for (search.server = 0; search.server < tabane_server_count(); search.server++)
+        shares += tabane_find_count(directory, &search);
+    CHECK(shares == count + 1);
+    search.server = -1;
+    search.kind = DT_REG;
+    search.size_min = SIZE;
+    CHECK(tabane_find_count(directory, &search) == 10);
+    search.size_max = SIZE - 1;
+    CHECK(tabane_find_count(directory, &search) == 0);
+    search.size_min = 0;
+    CHECK(tabane_find_count(directory, &search) == count - 10);
+    search.name = "e29*";
+    CHECK(tabane_find_count(directory, &search) == 11);
+    search.uid = geteuid() + 1;
+    CHECK(tabane_find_count(directory, &search) == 0);
+    search.uid = geteuid();
+    search.modified_after.tv_nsec = 0;
+    CHECK(tabane_find_count(directory, &search) == 11);
+    search.modified_until.tv_nsec = 0;
+    CHECK(tabane_find_count(directory, &search) == 0);
+    tabane_search_init(&search);
+    search.depth_max = 0;
+    CHECK(tabane_find_count(directory, &search) == 0);
+    search.depth_max = 1;
+    search.mode = 0700;
+    CHECK(tabane_find_count(directory, &search) == 1);
+    FAILS(tabane_find("/missing", &search, &found, count_found), ENOENT);
+    FAILS(tabane_find(directory, NULL, &found, count_found), EINVAL);
+    FAILS(tabane_find(directory, &search, &found, NULL), EINVAL);
+    search.server = 99;
+    FAILS(tabane_find_count(directory, &search), EINVAL);
+    CHECK(tabane_rmdir(below) == 0);
+}
+
 static int count_entry(void *context, const char *name, const struct stat *st, off_t offset) {
     CHECK(name[0] == 'e' && offset == 0 && S_ISREG(st->st_mode));
     /* Ten of them have many chunks, so that their sizes have to be asked for. */
@@ -190,6 +248,7 @@ static void directories(void) {
     FAILS(tabane_readdir_index("/many", -1, &share, stop_at_once), EINVAL);
     FAILS(tabane_readdir_index("/many", 0, &share, NULL), EINVAL);
 
+    search("/many", COUNT);
     FAILS(tabane_rmdir("/many"), ENOTEMPTY);
     FAILS(tabane_unlink("/many"), EISDIR);
     for (int i = 0; i < COUNT; i++) {
