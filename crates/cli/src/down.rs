@@ -33,7 +33,8 @@ fn run_directory(arguments: &Arguments) -> Outcome<PathBuf> {
         None => Ok(default_run_directory()),
         Some(path) if path.is_dir() => Ok(path),
         Some(path) if !path.exists() => Err(Failure::failed(format!(
-            "no cluster is up here: there is no {}, which --cluster or TABANE_CLUSTER names; was it taken down already?",
+            "no cluster is up here: there is no {}, which --cluster or TABANE_CLUSTER names; if it was taken down already, \
+             'unset TABANE_CLUSTER', else name the run directory with --run-directory",
             path.display()
         ))),
         Some(path) => of_cluster_path(&path).ok_or_else(|| {

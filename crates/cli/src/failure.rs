@@ -1,7 +1,8 @@
 //! How a command fails: with words for people and an exit status for programs.
 
+use crate::paths::visible;
 use client::{Error, Status};
-use std::io;
+use std::io::{self, IsTerminal};
 
 /// Why a command did not succeed.
 #[derive(Debug)]
@@ -48,8 +49,10 @@ pub fn about_path(path: &[u8], error: &Error) -> String {
         | Status::AccessDenied
         | Status::NotPermitted
         | Status::SymlinkLoop => format!("{}: {}", show(path), error.status),
-        _ if error.message.starts_with(&*String::from_utf8_lossy(path)) => error.message.clone(),
-        _ => format!("{}: {}", show(path), error.message),
+        _ => match error.message.strip_prefix(&*String::from_utf8_lossy(path)) {
+            Some(rest) => format!("{}{rest}", show(path)),
+            None => format!("{}: {}", show(path), error.message),
+        },
     }
 }
 
@@ -58,9 +61,11 @@ pub fn path_failure(path: &[u8], error: &Error) -> Failure {
     Failure::Failed(about_path(path, error))
 }
 
-/// A path for people; the empty one is the root.
+/// A path for people; the empty one is the root. On a terminal, control characters are quoted.
 pub fn show(path: &[u8]) -> String {
-    if path.is_empty() { "/".to_owned() } else { String::from_utf8_lossy(path).into_owned() }
+    let path = if path.is_empty() { b"/" } else { path };
+    let path = if std::io::stderr().is_terminal() { visible(path) } else { path.into() };
+    String::from_utf8_lossy(&path).into_owned()
 }
 
 /// The words of a system error without Rust's "(os error N)".

@@ -49,28 +49,32 @@ fn own_run_directory() -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Runs the command and gives its exit status.
+/// Runs the command in the cluster and gives its exit status.
 fn run_command(reactor: &Reactor, signals: &Signals, arguments: &Arguments, run_directory: &Path) -> Outcome<u8> {
-    let program = &arguments.operands[0];
-    let mut command = Command::new(program);
+    let mut command = Command::new(&arguments.operands[0]);
     command.args(&arguments.operands[1..]);
     command.env("TABANE_CLUSTER", run_directory).env("CHFS_SERVER", run_directory);
+    run_program(reactor, signals, "run", command)
+}
+
+/// Runs a program to its end and gives its exit status; `name` is ours in messages.
+pub fn run_program(reactor: &Reactor, signals: &Signals, name: &str, mut command: Command) -> Outcome<u8> {
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) => {
-            eprintln!("tabane: run: {}: {}", program.display(), io_words(&error));
+            eprintln!("tabane: {name}: {}: {}", Path::new(command.get_program()).display(), io_words(&error));
             let there = error.kind() != std::io::ErrorKind::NotFound;
             return Ok(if there { EXIT_CANNOT_RUN } else { EXIT_NOT_THERE });
         }
     };
-    let status = reactor.block_on(attend(reactor, signals, &mut child));
+    let status = reactor.block_on(attend(reactor, signals, name, &mut child));
     let status = status.map_err(|error| Failure::failed(format!("waiting for the command: {}", io_words(&error))))?;
     Ok(exit_code(status))
 }
 
 /// Waits for the end of the command. A signal that asks to stop is handed on to it, unless the terminal sent it to both
 /// of us; if it goes on for too long after that, or a second signal comes, it is killed.
-async fn attend(reactor: &Reactor, signals: &Signals, child: &mut Child) -> std::io::Result<ExitStatus> {
+async fn attend(reactor: &Reactor, signals: &Signals, name: &str, child: &mut Child) -> std::io::Result<ExitStatus> {
     let process = ProcessId::of(child.id());
     let mut kill_at = Nanos::MAX;
     loop {
@@ -88,7 +92,7 @@ async fn attend(reactor: &Reactor, signals: &Signals, child: &mut Child) -> std:
             }
             Either::Second(()) => {
                 kill_at = reactor.now() + END_INTERVAL;
-                eprintln!("tabane: run: the command does not end; it is killed");
+                eprintln!("tabane: {name}: the command does not end; it is killed");
                 if let Some(process) = process {
                     process.signal(SIGKILL)?;
                 }

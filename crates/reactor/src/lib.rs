@@ -8,6 +8,7 @@ pub mod channel;
 pub mod driver;
 mod epoll;
 mod executor;
+pub mod extended;
 mod forks;
 mod handshake;
 mod link;

@@ -6,6 +6,7 @@ mod conditions;
 mod directories;
 mod extended;
 mod find;
+mod flock;
 mod list;
 mod ranges;
 mod remove;
@@ -275,7 +276,7 @@ pub static COMMANDS: &[Command] = &[
             "On Ctrl-C it says how far it came and which files are incomplete.",
         ],
         example: "tabane cp -r /usr/share :/\ntabane cp :/share/doc/README README",
-        options: &["recursive", "quiet", "jobs", "cluster", "timeout-ms", "chunk-size"],
+        options: &["recursive", "preserve", "quiet", "jobs", "cluster", "timeout-ms", "chunk-size"],
         single_dash: false,
         takes_command_line: false,
         run: copy::run,
@@ -538,6 +539,23 @@ pub static COMMANDS: &[Command] = &[
         single_dash: false,
         takes_command_line: false,
         run: extended::run_setfattr,
+    },
+    Command {
+        name: "flock",
+        group: FILES,
+        summary: "run a program while a file is locked",
+        operands: "PATH COMMAND...",
+        operand_count: (2, MANY),
+        details: &[
+            "Locks a file of the cluster, which is made when it does not exist, waits for the lock if somebody else has it, \
+             on whichever machine, and runs the command. The lock ends with the command, or with this program. Exit \
+             status: that of the command; 1 when the lock was not to be had with --nonblock.",
+        ],
+        example: "tabane flock /lock make -j8\ntabane flock -n /lock sh -c 'date > stamp' || echo busy",
+        options: &["shared", "nonblock", "cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: true,
+        run: flock::run,
     },
     Command {
         name: "truncate",

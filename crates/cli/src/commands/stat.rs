@@ -2,13 +2,13 @@
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, about_path};
-use crate::paths::{inside, shown};
+use crate::paths::{inside, shown, visible};
 use crate::session::Session;
 use crate::text::{kind_words, mode_words, time_full};
 use client::{Attributes, Cluster, FileSystem, Kind};
 use reactor::process::{group_name, user_name};
 use std::fmt::Write as _;
-use std::io::Write as _;
+use std::io::{IsTerminal, Write as _};
 
 /// `tabane stat`.
 pub fn run(arguments: &Arguments) -> Outcome {
@@ -27,12 +27,18 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if failed { Err(Failure::Said(1)) } else { Ok(()) }
 }
 
+/// A name, with control characters quoted on a terminal.
+fn on_output(name: &[u8]) -> String {
+    let name = if std::io::stdout().is_terminal() { visible(name) } else { name.into() };
+    String::from_utf8_lossy(&name).into_owned()
+}
+
 async fn describe(files: &FileSystem, path: &[u8]) -> client::Result<String> {
     let attributes = files.lstat(path).await?;
-    let mut name = String::from_utf8_lossy(&shown(path)).into_owned();
+    let mut name = on_output(&shown(path));
     if attributes.kind == Kind::Symlink {
         let target = files.readlink(path).await?;
-        let _ = write!(name, " -> {}", String::from_utf8_lossy(&target));
+        let _ = write!(name, " -> {}", on_output(&target));
     }
     Ok(words(files.cluster(), &name, &attributes))
 }

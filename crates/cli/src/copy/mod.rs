@@ -65,6 +65,8 @@ struct Copy {
     chunk_size: u32,
     jobs: u64,
     recursive: bool,
+    /// Extended attributes are kept as well.
+    preserve: bool,
     folders: RefCell<Vec<Rc<Entry>>>,
     incomplete: RefCell<BTreeSet<Vec<u8>>>,
     failures: Cell<u64>,
@@ -91,7 +93,7 @@ impl Copy {
                 }
             },
             Item::Piece(transfer) => self.copy_pieces(transfer).await,
-            Item::Finish(entry) => self.target.set_facts(&entry.target, &entry.facts).await,
+            Item::Finish(entry) => self.finish_directory(&entry).await,
         };
         if let Err(reason) = outcome {
             self.say_failed(&reason);
@@ -288,8 +290,27 @@ impl Copy {
         }
     }
 
+    /// Gives the extended attributes of the source to the target, which is there and still ours to write.
+    async fn copy_extended(&self, entry: &Entry) -> Step {
+        if !self.preserve {
+            return Ok(());
+        }
+        for name in entry.place.extended_names(&entry.source).await? {
+            if let Some(value) = entry.place.extended(&entry.source, &name).await? {
+                self.target.set_extended(&entry.target, &name, &value).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn finish_directory(&self, entry: &Entry) -> Step {
+        let extended = self.copy_extended(entry).await;
+        self.target.set_facts(&entry.target, &entry.facts).await.and(extended)
+    }
+
     async fn finish_file(&self, entry: &Entry, to: &Target) -> Step {
-        to.finish(&entry.facts).await?;
+        let extended = self.copy_extended(entry).await;
+        to.finish(&entry.facts).await.and(extended)?;
         self.incomplete.borrow_mut().remove(&entry.target);
         add(&self.progress.files_done, 1);
         Ok(())
@@ -337,6 +358,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         chunk_size: arguments.number_given("chunk-size").unwrap_or(0) as u32,
         jobs,
         recursive: arguments.flag("recursive"),
+        preserve: arguments.flag("preserve"),
         folders: RefCell::default(),
         incomplete: RefCell::default(),
         failures: Cell::new(0),

@@ -2,7 +2,7 @@
 //!
 //! Calls to this machine's file system are done at once: between them the loop serves what is under way with the cluster.
 
-use crate::failure::{about_path, io_words};
+use crate::failure::{about_path, io_words, show};
 use crate::paths::join;
 use client::{AttributeChanges, Attributes, DirectoryStream, FileSystem, Kind, OpenHow, Status, Timestamp};
 use std::ffi::OsStr;
@@ -119,7 +119,7 @@ fn local(path: &[u8]) -> &Path {
 }
 
 fn about_local(path: &[u8], error: &io::Error) -> String {
-    format!("{}: {}", String::from_utf8_lossy(path), io_words(error))
+    format!("{}: {}", show(path), io_words(error))
 }
 
 /// The same result with a reason that names the path.
@@ -264,6 +264,47 @@ impl Place {
         }
     }
 
+    /// The names of an entry's extended attributes that a copy keeps: those of users, and for the superuser those that only
+    /// it sees.
+    pub async fn extended_names(&self, path: &[u8]) -> Step<Vec<Vec<u8>>> {
+        let names = match self {
+            Place::Local => match reactor::extended::names(local(path)) {
+                Err(error) if error.kind() == ErrorKind::Unsupported => Vec::new(),
+                names => names.explain(path)?,
+            },
+            Place::Cluster(files) => {
+                let list = files.list_extended(path, true).await.explain(path)?;
+                list.split(|byte| *byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
+            }
+        };
+        let is_root = reactor::process::user() == 0;
+        let kept = |name: &Vec<u8>| name.starts_with(b"user.") || (is_root && name.starts_with(b"trusted."));
+        Ok(names.into_iter().filter(kept).collect())
+    }
+
+    /// An extended attribute; `None` when it is gone meanwhile.
+    pub async fn extended(&self, path: &[u8], name: &[u8]) -> Step<Option<Vec<u8>>> {
+        match self {
+            Place::Local => match reactor::extended::value(local(path), name) {
+                Err(error) if error.raw_os_error() == Some(Status::NoAttribute.errno()) => Ok(None),
+                value => value.map(Some).explain(path),
+            },
+            Place::Cluster(files) => match files.get_extended(path, true, name).await {
+                Err(error) if error.status == Status::NoAttribute => Ok(None),
+                value => value.map(Some).explain(path),
+            },
+        }
+    }
+
+    /// Gives an extended attribute to an entry.
+    pub async fn set_extended(&self, path: &[u8], name: &[u8], value: &[u8]) -> Step {
+        let set = match self {
+            Place::Local => reactor::extended::set(local(path), name, value).explain(path),
+            Place::Cluster(files) => files.set_extended(path, true, name, value, 0).await.explain(path),
+        };
+        set.map_err(|reason| format!("{reason} (attribute {})", String::from_utf8_lossy(name)))
+    }
+
     /// Gives owner, mode and times to a directory or symbolic link.
     pub async fn set_facts(&self, path: &[u8], facts: &Facts) -> Step {
         match self {
@@ -274,10 +315,9 @@ impl Place {
 
     /// A path as it is written on the command line.
     pub fn show(&self, path: &[u8]) -> String {
-        let path = String::from_utf8_lossy(path);
         match self {
-            Place::Local => path.into_owned(),
-            Place::Cluster(_) => format!(":{path}"),
+            Place::Local => show(path),
+            Place::Cluster(_) => format!(":{}", show(path)),
         }
     }
 }
