@@ -6,10 +6,11 @@
 use hmac::{Hmac, Mac};
 use reactor::{
     Call, Channel, ChannelOptions, DriverKind, Incoming, Peer, Reactor, ServeOptions, ServerHandle, Service, Stream,
-    serve,
+    local_name, serve,
 };
 use sha2::Sha256;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use wire::credentials::{Credentials, GROUP_COUNT_MAX, Groups};
 use wire::handshake::{Challenge, HELLO_MAGIC, HELLO_SIZE_MAX, Hello, Proof, Role, Welcome};
 use wire::header::HEADER_SIZE;
@@ -45,13 +46,23 @@ struct Fixture {
     handle: ServerHandle,
     /// A well-behaved client, connected before any misdeed.
     good: Channel,
+    /// Whether everybody speaks through shared memory.
+    is_local: bool,
 }
 
-fn fixture() -> Fixture {
+/// Servers that are spoken to over TCP and through shared memory; the rules are the same.
+fn fixtures() -> [Fixture; 2] {
+    [fixture(false), fixture(true)]
+}
+
+fn fixture(is_local: bool) -> Fixture {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
     let reactor = Reactor::open(DriverKind::Epoll).unwrap();
     let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    // The name of the local socket is made of it.
+    let id = u128::from(std::process::id()) << 64 | u128::from(COUNT.fetch_add(1, Ordering::SeqCst));
     let servers = vec![ServerAddress { address: listener.local_address().unwrap() }];
-    let cluster = Rc::new(Cluster::new(77, KEY, Placement::Modular, 1 << 20, servers));
+    let cluster = Rc::new(Cluster::new(id, KEY, Placement::Modular, 1 << 20, servers));
     let options = ServeOptions {
         cluster: cluster.clone(),
         server: 0,
@@ -60,6 +71,9 @@ fn fixture() -> Fixture {
         working_interval: SECOND,
     };
     let handle = serve(&reactor, listener, options, Rc::new(Keep::default()));
+    if is_local {
+        handle.accept_from(reactor.listen_local(&local_name(&cluster, 0)).unwrap());
+    }
     let options = ChannelOptions {
         cluster: cluster.clone(),
         server: 0,
@@ -72,7 +86,7 @@ fn fixture() -> Fixture {
     };
     let good = Channel::new(&reactor, options);
     reactor.block_on(good.call(Call::new(Operation::Ping, &Empty {}))).unwrap();
-    Fixture { reactor, cluster, handle, good }
+    Fixture { reactor, cluster, handle, good, is_local }
 }
 
 impl Fixture {
@@ -99,6 +113,9 @@ impl Fixture {
     }
 
     async fn connect(&self) -> Stream {
+        if self.is_local {
+            return self.reactor.connect_local(&local_name(&self.cluster, 0)).unwrap();
+        }
         self.reactor.connect(self.cluster.servers[0].address).await.unwrap()
     }
 
@@ -176,51 +193,53 @@ fn request(sequence: u64, operation: Operation) -> Header {
 /// Goal: another version is told so, whatever else its hello holds, and which side to upgrade can be told from the answer.
 #[test]
 fn other_versions_are_told() {
-    let fixture = fixture();
-    for version in [0, PROTOCOL_VERSION + 1, u32::MAX] {
-        fixture.reactor.block_on(async {
-            let stream = fixture.connect().await;
-            let hello = Hello { protocol_version: version, ..fixture.hello() };
-            send(&stream, &hello).await;
-            let challenge: Challenge = receive(&stream).await.unwrap();
-            assert_eq!(challenge.status, Status::VersionMismatch as u32);
-            assert_eq!(challenge.protocol_version, PROTOCOL_VERSION);
-            assert!(is_closed(&stream).await);
-        });
+    for fixture in fixtures() {
+        for version in [0, PROTOCOL_VERSION + 1, u32::MAX] {
+            fixture.reactor.block_on(async {
+                let stream = fixture.connect().await;
+                let hello = Hello { protocol_version: version, ..fixture.hello() };
+                send(&stream, &hello).await;
+                let challenge: Challenge = receive(&stream).await.unwrap();
+                assert_eq!(challenge.status, Status::VersionMismatch as u32);
+                assert_eq!(challenge.protocol_version, PROTOCOL_VERSION);
+                assert!(is_closed(&stream).await);
+            });
+        }
+        fixture.check_undisturbed();
     }
-    fixture.check_undisturbed();
 }
 
 /// Goal: what was overheard proves nothing.
 /// Method: replay a whole recorded handshake on a new connection; reflect the server's own MAC; send none at all.
 #[test]
 fn replayed_and_reflected_proofs_are_refused() {
-    let fixture = fixture();
-    fixture.reactor.block_on(async {
-        let first = fixture.connect().await;
-        let hello = fixture.hello();
-        send(&first, &hello).await;
-        let challenge: Challenge = receive(&first).await.unwrap();
-        let recorded = Proof { mac: client_mac(&hello, &challenge) };
-        for kind in ["replayed", "reflected", "empty"] {
-            let stream = fixture.connect().await;
-            send(&stream, &hello).await;
-            let fresh: Challenge = receive(&stream).await.unwrap();
-            assert_ne!(fresh.nonce, challenge.nonce, "a nonce was used twice");
-            let proof = match kind {
-                "replayed" => recorded.clone(),
-                "reflected" => Proof { mac: fresh.mac },
-                _ => Proof { mac: [0; 32] },
-            };
-            send(&stream, &proof).await;
-            let welcome: Welcome = receive(&stream).await.unwrap();
-            assert_eq!(welcome.status, Status::KeyMismatch as u32, "a {kind} proof was taken");
-            assert!(is_closed(&stream).await);
-        }
-        // The server has proved itself with a MAC of its own role only.
-        assert_eq!(challenge.mac, mac(b"tabane server proof 1", &hello, &challenge));
-    });
-    fixture.check_undisturbed();
+    for fixture in fixtures() {
+        fixture.reactor.block_on(async {
+            let first = fixture.connect().await;
+            let hello = fixture.hello();
+            send(&first, &hello).await;
+            let challenge: Challenge = receive(&first).await.unwrap();
+            let recorded = Proof { mac: client_mac(&hello, &challenge) };
+            for kind in ["replayed", "reflected", "empty"] {
+                let stream = fixture.connect().await;
+                send(&stream, &hello).await;
+                let fresh: Challenge = receive(&stream).await.unwrap();
+                assert_ne!(fresh.nonce, challenge.nonce, "a nonce was used twice");
+                let proof = match kind {
+                    "replayed" => recorded.clone(),
+                    "reflected" => Proof { mac: fresh.mac },
+                    _ => Proof { mac: [0; 32] },
+                };
+                send(&stream, &proof).await;
+                let welcome: Welcome = receive(&stream).await.unwrap();
+                assert_eq!(welcome.status, Status::KeyMismatch as u32, "a {kind} proof was taken");
+                assert!(is_closed(&stream).await);
+            }
+            // The server has proved itself with a MAC of its own role only.
+            assert_eq!(challenge.mac, mac(b"tabane server proof 1", &hello, &challenge));
+        });
+        fixture.check_undisturbed();
+    }
 }
 
 /// Goal: nobody between the two sides adds groups to a user, and hellos with too many groups, or with others than they say,
@@ -228,137 +247,181 @@ fn replayed_and_reflected_proofs_are_refused() {
 /// Method: a proof over a hello with other groups than were sent; hellos whose groups were changed byte by byte.
 #[test]
 fn groups_are_proved_and_bounded() {
-    let fixture = fixture();
-    let hello = fixture.hello();
-    fixture.reactor.block_on(async {
-        let stream = fixture.connect().await;
-        send(&stream, &Hello { user: Credentials::new(0, 0), ..hello.clone() }).await;
-        let challenge: Challenge = receive(&stream).await.unwrap();
-        send(&stream, &Proof { mac: client_mac(&hello, &challenge) }).await;
-        let welcome: Welcome = receive(&stream).await.unwrap();
-        assert_eq!(welcome.status, Status::KeyMismatch as u32);
-        assert!(is_closed(&stream).await);
-    });
-    let bytes = hello.to_bytes();
-    let groups = bytes.len() - 32 - hello.user.groups.to_bytes().len();
-    let with = |count: u16, numbers: &[u32]| {
-        let mut changed = bytes[..groups].to_vec();
-        changed.extend_from_slice(&count.to_le_bytes());
-        numbers.iter().for_each(|number| changed.extend_from_slice(&number.to_le_bytes()));
-        changed.extend_from_slice(&bytes[bytes.len() - 32..]);
-        changed
-    };
-    let many: Vec<u32> = (0..GROUP_COUNT_MAX as u32 + 1).collect();
-    let cases =
-        [with(257, &many), with(u16::MAX, &[1]), with(2, &[2, 1]), with(1, &[]), vec![b'x'; HELLO_SIZE_MAX + 1]];
-    for (index, mut body) in cases.into_iter().enumerate() {
-        body[..12].copy_from_slice(&bytes[..12]);
-        let challenge: Option<Challenge> = fixture.reactor.block_on(async {
+    for fixture in fixtures() {
+        let hello = fixture.hello();
+        fixture.reactor.block_on(async {
             let stream = fixture.connect().await;
-            let mut framed = (body.len() as u16).to_le_bytes().to_vec();
-            framed.extend_from_slice(&body);
-            stream.send_all(&framed).await.unwrap();
-            receive(&stream).await
+            send(&stream, &Hello { user: Credentials::new(0, 0), ..hello.clone() }).await;
+            let challenge: Challenge = receive(&stream).await.unwrap();
+            send(&stream, &Proof { mac: client_mac(&hello, &challenge) }).await;
+            let welcome: Welcome = receive(&stream).await.unwrap();
+            assert_eq!(welcome.status, Status::KeyMismatch as u32);
+            assert!(is_closed(&stream).await);
         });
-        assert_eq!(challenge.map(|challenge| challenge.status), Some(Status::BadMessage as u32), "case {index}");
+        let bytes = hello.to_bytes();
+        let groups = bytes.len() - 32 - hello.user.groups.to_bytes().len();
+        let with = |count: u16, numbers: &[u32]| {
+            let mut changed = bytes[..groups].to_vec();
+            changed.extend_from_slice(&count.to_le_bytes());
+            numbers.iter().for_each(|number| changed.extend_from_slice(&number.to_le_bytes()));
+            changed.extend_from_slice(&bytes[bytes.len() - 32..]);
+            changed
+        };
+        let many: Vec<u32> = (0..GROUP_COUNT_MAX as u32 + 1).collect();
+        let cases =
+            [with(257, &many), with(u16::MAX, &[1]), with(2, &[2, 1]), with(1, &[]), vec![b'x'; HELLO_SIZE_MAX + 1]];
+        for (index, mut body) in cases.into_iter().enumerate() {
+            body[..12].copy_from_slice(&bytes[..12]);
+            let challenge: Option<Challenge> = fixture.reactor.block_on(async {
+                let stream = fixture.connect().await;
+                let mut framed = (body.len() as u16).to_le_bytes().to_vec();
+                framed.extend_from_slice(&body);
+                stream.send_all(&framed).await.unwrap();
+                receive(&stream).await
+            });
+            assert_eq!(challenge.map(|challenge| challenge.status), Some(Status::BadMessage as u32), "case {index}");
+        }
+        fixture.check_undisturbed();
     }
-    fixture.check_undisturbed();
+}
+
+/// Goal: strangers who say something else than hello, too much or too little, are told so or forgotten, and hold no slot.
+/// Method: random bytes, a hello cut short within its frame, one that is too long; and peers that go in the middle of a hello,
+/// a proof, a header, parameters or a body, more of them than there are connections.
+#[test]
+fn strangers_and_truncated_messages() {
+    for fixture in fixtures() {
+        for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 600], &[2, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]] {
+            let challenge: Challenge = fixture.reactor.block_on(async {
+                let stream = fixture.connect().await;
+                stream.send_all(bytes).await.unwrap();
+                receive(&stream).await.unwrap()
+            });
+            assert_ne!(challenge.status, Status::Ok as u32);
+        }
+        let mut header = request(0, Operation::Write);
+        (header.params_size, header.body_size, header.session_sequence) = (100, 5000, 1);
+        let begun = [&header.to_array()[..], &[0; 100], &[1; 300]].concat();
+        for round in 0..30 {
+            fixture.reactor.block_on(async {
+                let hello = fixture.hello().to_bytes();
+                let stream = fixture.connect().await;
+                match round % 5 {
+                    0 => stream
+                        .send_all(&[&(hello.len() as u16).to_le_bytes()[..], &hello[..20]].concat())
+                        .await
+                        .unwrap(),
+                    1 => send(&stream, &fixture.hello()).await,
+                    cut => {
+                        let size = [30, HEADER_SIZE + 40, begun.len()][cut - 2];
+                        drop(stream);
+                        fixture.admitted().await.send_all(&begun[..size]).await.unwrap();
+                    }
+                }
+            });
+        }
+        fixture.check_undisturbed();
+    }
 }
 
 /// Goal: an authenticated peer that breaks the rules of frames gets one goodbye that says why.
 #[test]
 fn broken_frames_end_the_connection() {
-    let fixture = fixture();
-    let mut out_of_sequence = request(5, Operation::Ping);
-    out_of_sequence.frame_sequence = 5;
-    let mut other_level = request(0, Operation::Ping);
-    other_level.level = 2;
-    let mut sequence_missing = request(0, Operation::Unlink);
-    sequence_missing.session_sequence = 0;
-    let mut sequence_given = request(0, Operation::Ping);
-    sequence_given.session_sequence = 3;
-    let mut unknown = request(0, Operation::Ping);
-    unknown.operation = 9999;
-    let mut oversized_params = request(0, Operation::Ping);
-    oversized_params.params_size = PARAMS_SIZE_MAX as u32 + 1;
-    let mut oversized_body = request(0, Operation::Write);
-    oversized_body.body_size = BODY_SIZE_MAX as u32 + 1;
-    let mut reply = request(0, Operation::Ping);
-    reply.kind = FrameKind::Reply;
-    let of_servers = request(0, Operation::Gather);
-    let mut user_missing = request(0, Operation::Ping);
-    user_missing.status = 10;
-    let cases = [
-        ("out of sequence", out_of_sequence, Status::BadMessage),
-        ("another call level", other_level, Status::BadMessage),
-        ("mutating without a sequence", sequence_missing, Status::BadMessage),
-        ("reading with a sequence", sequence_given, Status::BadMessage),
-        ("unknown operation", unknown, Status::UnknownOperation),
-        ("oversized parameters", oversized_params, Status::BadMessage),
-        ("oversized body", oversized_body, Status::BadMessage),
-        ("a reply", reply, Status::BadMessage),
-        ("an operation of servers", of_servers, Status::BadMessage),
-        ("a user who is not named", user_missing, Status::BadMessage),
-    ];
-    for (name, header, expected) in cases {
-        let status = fixture.reactor.block_on(async {
+    for fixture in fixtures() {
+        let mut out_of_sequence = request(5, Operation::Ping);
+        out_of_sequence.frame_sequence = 5;
+        let mut other_level = request(0, Operation::Ping);
+        other_level.level = 2;
+        let mut sequence_missing = request(0, Operation::Unlink);
+        sequence_missing.session_sequence = 0;
+        let mut sequence_given = request(0, Operation::Ping);
+        sequence_given.session_sequence = 3;
+        let mut unknown = request(0, Operation::Ping);
+        unknown.operation = 9999;
+        let mut oversized_params = request(0, Operation::Ping);
+        oversized_params.params_size = PARAMS_SIZE_MAX as u32 + 1;
+        let mut oversized_body = request(0, Operation::Write);
+        oversized_body.body_size = BODY_SIZE_MAX as u32 + 1;
+        let mut reply = request(0, Operation::Ping);
+        reply.kind = FrameKind::Reply;
+        let of_servers = request(0, Operation::Gather);
+        let mut user_missing = request(0, Operation::Ping);
+        user_missing.status = 10;
+        let cases = [
+            ("out of sequence", out_of_sequence, Status::BadMessage),
+            ("another call level", other_level, Status::BadMessage),
+            ("mutating without a sequence", sequence_missing, Status::BadMessage),
+            ("reading with a sequence", sequence_given, Status::BadMessage),
+            ("unknown operation", unknown, Status::UnknownOperation),
+            ("oversized parameters", oversized_params, Status::BadMessage),
+            ("oversized body", oversized_body, Status::BadMessage),
+            ("a reply", reply, Status::BadMessage),
+            ("an operation of servers", of_servers, Status::BadMessage),
+            ("a user who is not named", user_missing, Status::BadMessage),
+        ];
+        for (name, header, expected) in cases {
+            let status = fixture.reactor.block_on(async {
+                let stream = fixture.admitted().await;
+                stream.send_all(&header.to_array()).await.unwrap();
+                goodbye(&stream).await
+            });
+            assert_eq!(status, expected, "{name}");
+        }
+        let random: Vec<u8> = (0..500u32).map(|i| (i * 31 + 7) as u8).collect();
+        fixture.reactor.block_on(async {
             let stream = fixture.admitted().await;
-            stream.send_all(&header.to_array()).await.unwrap();
-            goodbye(&stream).await
+            stream.send_all(&random).await.unwrap();
+            assert_eq!(goodbye(&stream).await, Status::BadMessage);
         });
-        assert_eq!(status, expected, "{name}");
+        fixture.check_undisturbed();
     }
-    let random: Vec<u8> = (0..500u32).map(|i| (i * 31 + 7) as u8).collect();
-    fixture.reactor.block_on(async {
-        let stream = fixture.admitted().await;
-        stream.send_all(&random).await.unwrap();
-        assert_eq!(goodbye(&stream).await, Status::BadMessage);
-    });
-    fixture.check_undisturbed();
 }
 
 /// Goal: a frame that was sent before can't be sent again.
 #[test]
 fn replayed_frames_end_the_connection() {
-    let fixture = fixture();
-    fixture.reactor.block_on(async {
-        let stream = fixture.admitted().await;
-        let ping = request(0, Operation::Ping).to_array();
-        stream.send_all(&ping).await.unwrap();
-        let mut answer = [0; HEADER_SIZE];
-        stream.recv_exact(&mut answer).await.unwrap();
-        assert_eq!(Header::from_array(&answer).unwrap().kind, FrameKind::Reply);
-        stream.send_all(&ping).await.unwrap();
-        assert_eq!(goodbye(&stream).await, Status::BadMessage);
-    });
-    fixture.check_undisturbed();
+    for fixture in fixtures() {
+        fixture.reactor.block_on(async {
+            let stream = fixture.admitted().await;
+            let ping = request(0, Operation::Ping).to_array();
+            stream.send_all(&ping).await.unwrap();
+            let mut answer = [0; HEADER_SIZE];
+            stream.recv_exact(&mut answer).await.unwrap();
+            assert_eq!(Header::from_array(&answer).unwrap().kind, FrameKind::Reply);
+            stream.send_all(&ping).await.unwrap();
+            assert_eq!(goodbye(&stream).await, Status::BadMessage);
+        });
+        fixture.check_undisturbed();
+    }
 }
 
 /// Goal: the request window is kept, and what a peer may make the server hold is bounded by it.
 #[test]
 fn exceeded_windows_end_the_connection() {
-    let fixture = fixture();
-    fixture.reactor.block_on(async {
-        let stream = fixture.admitted().await;
-        for sequence in 0..u64::from(REQUEST_WINDOW) + 1 {
-            stream.send_all(&request(sequence, Operation::StatId).to_array()).await.unwrap();
-        }
-        assert_eq!(goodbye(&stream).await, Status::WindowExceeded);
-    });
-    fixture.check_undisturbed();
+    for fixture in fixtures() {
+        fixture.reactor.block_on(async {
+            let stream = fixture.admitted().await;
+            for sequence in 0..u64::from(REQUEST_WINDOW) + 1 {
+                stream.send_all(&request(sequence, Operation::StatId).to_array()).await.unwrap();
+            }
+            assert_eq!(goodbye(&stream).await, Status::WindowExceeded);
+        });
+        fixture.check_undisturbed();
+    }
 }
 
 /// Goal: no connection slot is lost to peers that were closed.
 #[test]
 fn closed_peers_leave_nothing() {
-    let fixture = fixture();
-    for _ in 0..9 {
-        fixture.reactor.block_on(async {
-            let stream = fixture.admitted().await;
-            stream.send_all(&[0xee; 100]).await.unwrap();
-            goodbye(&stream).await;
-        });
+    for fixture in fixtures() {
+        for _ in 0..9 {
+            fixture.reactor.block_on(async {
+                let stream = fixture.admitted().await;
+                stream.send_all(&[0xee; 100]).await.unwrap();
+                goodbye(&stream).await;
+            });
+        }
+        fixture.check_undisturbed();
+        assert_eq!(fixture.handle.statistics().connections, 1);
     }
-    fixture.check_undisturbed();
-    assert_eq!(fixture.handle.statistics().connections, 1);
 }
