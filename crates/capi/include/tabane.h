@@ -477,6 +477,14 @@ int tabane_unlink(const char *path);
 int tabane_symlink(const char *target, const char *path);
 
 /*
+ Makes a pipe, socket or device, as mknod(2): the type in `mode`, the number of a device in `device`, which takes the
+ superuser. It can be opened through a mount alone (else ENXIO).
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_mknod(const char *path, mode_t mode, dev_t device);
+
+/*
  Makes `to` one more name of the file or symbolic link `from`, which is not followed.
 
  Both are NUL-terminated strings.
@@ -685,6 +693,14 @@ int tabane_unlink(const char *path);
  Both are NUL-terminated strings.
  */
 int tabane_symlink(const char *target, const char *path);
+
+/*
+ Makes a pipe, socket or device, as mknod(2): the type in `mode`, the number of a device in `device`, which takes the
+ superuser. It can be opened through a mount alone (else ENXIO).
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_mknod(const char *path, mode_t mode, dev_t device);
 
 /*
  Makes `to` one more name of the file or symbolic link `from`, which is not followed.

@@ -196,12 +196,39 @@ pub fn stat_of(attributes: &Attributes) -> libc::stat {
     stat.st_uid = attributes.uid;
     stat.st_gid = attributes.gid;
     stat.st_size = attributes.size as off_t;
-    stat.st_blksize = attributes.layout.chunk_size as _;
+    stat.st_rdev = device_words(attributes.device());
+    // A device has its number there.
+    stat.st_blksize = if attributes.kind.is_device() { 4096 } else { attributes.layout.chunk_size as _ };
     stat.st_blocks = attributes.size.div_ceil(STAT_BLOCK_SIZE) as _;
     (stat.st_atime, stat.st_atime_nsec) = seconds_of(attributes.atime);
     (stat.st_mtime, stat.st_mtime_nsec) = seconds_of(attributes.mtime);
     (stat.st_ctime, stat.st_ctime_nsec) = seconds_of(attributes.ctime);
     stat
+}
+
+/// A device's number as the C library writes it, from the 32 bits that the kernel uses.
+fn device_words(device: u32) -> libc::dev_t {
+    libc::makedev(device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xf_ff00)
+}
+
+/// The way back. Errors: `Invalid` for a number that does not fit into 32 bits.
+pub fn device_of(number: libc::dev_t) -> Result<u32> {
+    let (major, minor) = (libc::major(number), libc::minor(number));
+    if major > 0xfff || minor > 0xf_ffff {
+        return Err(Error::new(Status::Invalid, "the number of the device does not fit into 32 bits"));
+    }
+    Ok(minor & 0xff | major << 8 | (minor & !0xff) << 12)
+}
+
+/// The kind that the file type bits of a mode name. Errors: `Invalid` for none of those that mknod(2) makes.
+pub fn node_kind_of(mode: libc::mode_t) -> Result<Kind> {
+    match mode & libc::S_IFMT {
+        libc::S_IFIFO => Ok(Kind::Fifo),
+        libc::S_IFSOCK => Ok(Kind::Socket),
+        libc::S_IFCHR => Ok(Kind::CharacterDevice),
+        libc::S_IFBLK => Ok(Kind::BlockDevice),
+        _ => Err(Error::new(Status::Invalid, "only pipes, sockets and devices are made in this way")),
+    }
 }
 
 fn seconds_of(nanoseconds: i64) -> (i64, i64) {
@@ -228,5 +255,9 @@ pub fn mode_of_kind(kind: Kind) -> libc::mode_t {
         Kind::File => libc::S_IFREG,
         Kind::Directory => libc::S_IFDIR,
         Kind::Symlink => libc::S_IFLNK,
+        Kind::Fifo => libc::S_IFIFO,
+        Kind::Socket => libc::S_IFSOCK,
+        Kind::CharacterDevice => libc::S_IFCHR,
+        Kind::BlockDevice => libc::S_IFBLK,
     }
 }

@@ -3,7 +3,7 @@
 use crate::convert::*;
 use crate::mounted;
 use client::{Client, Result};
-use libc::{c_char, c_int, c_uint, mode_t, size_t, ssize_t};
+use libc::{c_char, c_int, c_uint, dev_t, mode_t, size_t, ssize_t};
 
 /// # Safety
 /// `path` is a NUL-terminated string or NULL.
@@ -53,6 +53,21 @@ pub unsafe extern "C" fn tabane_symlink(target: *const c_char, path: *const c_ch
     let target = unsafe { bytes_of(target, "target of the link") };
     // SAFETY: the caller promises it.
     status_of(target.and_then(|target| unsafe { on_path(path, |client, path| client.symlink(target, path)) }))
+}
+
+/// Makes a pipe, socket or device, as mknod(2): the type in `mode`, the number of a device in `device`, which takes the
+/// superuser. It can be opened through a mount alone (else ENXIO).
+///
+/// # Safety
+/// `path` is a NUL-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_mknod(path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
+    let made = node_kind_of(mode).and_then(|kind| {
+        let device = if kind.is_device() { device_of(device)? } else { 0 };
+        // SAFETY: the caller promises it.
+        unsafe { on_path(path, |client, path| client.make_node(path, kind, mode, device)) }
+    });
+    status_of(made)
 }
 
 /// Makes `to` one more name of the file or symbolic link `from`, which is not followed.

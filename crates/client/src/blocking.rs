@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use wire::credentials::Credentials;
 use wire::messages::{FileSystemReply, HeldLock, LockRange};
-use wire::{Attributes, Cluster, FileId, Status};
+use wire::{Attributes, Cluster, FileId, Kind, Status};
 
 /// A client for all threads of a process. Clones share it. It starts no thread; a child after fork gets a session and
 /// connections of its own, and the files that were open stay usable in both.
@@ -209,6 +209,8 @@ blocking! {
     fn unlink(path: &[u8]) -> Result<()>;
     /// See `FileSystem::symlink`.
     fn symlink(link: &[u8], path: &[u8]) -> Result<Attributes>;
+    /// See `FileSystem::make_node`.
+    fn make_node(path: &[u8], kind: Kind, mode: u32, device: u32) -> Result<Attributes>;
     /// See `FileSystem::link`.
     fn link(from: &[u8], to: &[u8]) -> Result<()>;
     /// See `FileSystem::link_open`.
@@ -249,6 +251,8 @@ blocking! {
     fn mkdir_at(parent: FileId, name: &[u8], mode: u32) -> Result<Attributes>;
     /// See `FileSystem::symlink_at`.
     fn symlink_at(link: &[u8], parent: FileId, name: &[u8]) -> Result<Attributes>;
+    /// See `FileSystem::make_node_at`.
+    fn make_node_at(parent: FileId, name: &[u8], kind: Kind, mode: u32, device: u32) -> Result<Attributes>;
     /// See `FileSystem::link_id`.
     fn link_id(file: FileId, parent: FileId, name: &[u8]) -> Result<()>;
     /// See `FileSystem::unlink_at`.

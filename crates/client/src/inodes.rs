@@ -231,10 +231,10 @@ pub(crate) async fn inspect(
     let (attributes, link) = servers.look_up(entry, operation).await?;
     match attributes.kind {
         Kind::Symlink if follow || entry.must_be_directory => return Ok(Step::Follow(link)),
-        Kind::File if entry.must_be_directory => return Err(Trouble::local(Status::NotDirectory)),
         Kind::Directory => {
             servers.remember(entry, &attributes);
         }
+        _ if entry.must_be_directory => return Err(Trouble::local(Status::NotDirectory)),
         _ => {}
     }
     Ok(Step::Done(attributes))

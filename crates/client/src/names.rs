@@ -178,6 +178,9 @@ pub(crate) async fn open_target(
             Err(Trouble::local(Status::IsDirectory))
         }
         Ok(attributes) => Ok(Step::Done(attributes)),
+        Err(trouble) if trouble.status() == Status::IsSpecial && entry.must_be_directory => {
+            Err(Trouble::local(Status::NotDirectory))
+        }
         Err(trouble) if trouble.status() == Status::IsSymlink => match (how.create && how.exclusive, how.no_follow) {
             (true, _) => Err(Trouble::local(Status::Exists)),
             (false, true) => Err(Trouble::local(Status::SymlinkLoop)),
@@ -282,7 +285,7 @@ pub(crate) async fn make_symlink(servers: &Servers, target: &Target, link: &[u8]
     ask_to_make(servers, entry, Operation::MakeSymlink, &request).await.map(Step::Done)
 }
 
-async fn ask_to_make(
+pub(crate) async fn ask_to_make(
     servers: &Servers,
     entry: &EntryTarget,
     operation: Operation,

@@ -6,13 +6,24 @@ use crate::errno::Errno;
 use crate::open_file::{OPEN_FLAGS, OpenFile, how_to_open};
 use crate::protocol::{Create, Header, Input, Link, Mkdir, Mknod, Rename, Rename2};
 use crate::serve::{Answer, Handled, Worker, file_of};
-use client::{Attributes, Error, Status};
+use client::{Attributes, Error, Kind, Status};
 
 /// What became of a directory matters to no caller that names something in it: nothing is there.
 fn in_directory(error: Error) -> Errno {
     match error.status {
         Status::StaleDirectory => Errno(libc::ENOENT),
         _ => error.into(),
+    }
+}
+
+/// What mknod(2) makes beside files.
+fn node_kind_of(mode: u32) -> Result<Kind, Errno> {
+    match mode & libc::S_IFMT {
+        libc::S_IFIFO => Ok(Kind::Fifo),
+        libc::S_IFSOCK => Ok(Kind::Socket),
+        libc::S_IFCHR => Ok(Kind::CharacterDevice),
+        libc::S_IFBLK => Ok(Kind::BlockDevice),
+        _ => Err(Errno(libc::EINVAL)),
     }
 }
 
@@ -49,12 +60,16 @@ impl Worker<'_> {
         self.entry(&made)
     }
 
-    /// mknod(2) of a file is a create without an open; there are no other nodes.
+    /// mknod(2): of a file it is a create without an open.
     pub fn make_node(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
-        let Mknod { mode, .. } = Mknod::parse(&mut input)?;
+        let Mknod { mode, device, .. } = Mknod::parse(&mut input)?;
         let (parent, name) = (file_of(header.node), input.name()?);
         if mode & libc::S_IFMT != libc::S_IFREG {
-            return Err(Errno(libc::EPERM));
+            let kind = node_kind_of(mode)?;
+            let make =
+                async |files: &client::FileSystem| files.make_node_at(parent, name, kind, mode & 0o7777, device).await;
+            let made = self.mounted.for_caller(header, make).map_err(in_directory)?;
+            return self.entry(&made);
         }
         let how = client::OpenHow { exclusive: true, create: true, mode: mode & 0o7777, ..Default::default() };
         let make = async |files: &client::FileSystem| {

@@ -4,7 +4,9 @@ use crate::history::{Action, History, Listed, Outcome, Path, Seen};
 use crate::pattern;
 use crate::profile::Sabotage;
 use client::tests::{Order, Test, Tests};
-use client::{Attributes, DirectoryEntry, File, FileSystem, LockRange, Locker, OpenHow, Search, Status, Timestamp};
+use client::{
+    Attributes, DirectoryEntry, File, FileSystem, Kind, LockRange, Locker, OpenHow, Search, Status, Timestamp,
+};
 use reactor::Nanos;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -212,6 +214,7 @@ impl Client {
             Action::MakeDirectory { mode, .. } => Ok(seen(&file_system.mkdir(path, *mode).await?)),
             Action::RemoveDirectory { .. } => file_system.rmdir(path).await.map(|_| Outcome::Done),
             Action::MakeSymlink { target, .. } => Ok(seen(&file_system.symlink(target.as_bytes(), path).await?)),
+            Action::MakeNode { mode, .. } => Ok(seen(&file_system.make_node(path, Kind::Fifo, *mode, 0).await?)),
             Action::ReadLink { .. } => file_system.readlink(path).await.map(Outcome::Target),
             Action::Stat { .. } => Ok(seen(&file_system.lstat(path).await?)),
             Action::ChangeMode { mode, .. } => file_system.chmod(path, *mode).await.map(|_| Outcome::Done),

@@ -3,7 +3,7 @@
 
 use crate::actor::{Client, listed, seen};
 use crate::history::{Action, Outcome};
-use client::{Credentials, FileId, FileSystem, Groups};
+use client::{Credentials, FileId, FileSystem, Groups, Kind};
 use wire::messages::rename_flags;
 
 /// Entries that are asked for at a time.
@@ -38,6 +38,10 @@ impl Client {
             Action::RemoveDirectory { .. } => file_system.rmdir_at(ROOT, name).await.map(|_| Outcome::Done),
             Action::MakeSymlink { target, .. } => {
                 file_system.symlink_at(target.as_bytes(), ROOT, name).await.map(|attributes| seen(&attributes))
+            }
+            Action::MakeNode { mode, .. } => {
+                let made = file_system.make_node_at(ROOT, name, Kind::Fifo, *mode, 0).await;
+                made.map(|attributes| seen(&attributes))
             }
             Action::Stat { .. } => file_system.lookup_at(ROOT, name).await.map(|attributes| seen(&attributes)),
             Action::List { by_server: false, directory: None } => list(file_system).await,

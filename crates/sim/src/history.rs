@@ -111,6 +111,11 @@ pub enum Action {
         path: Path,
         target: String,
     },
+    /// A named pipe.
+    MakeNode {
+        path: Path,
+        mode: u32,
+    },
     ReadLink {
         path: Path,
     },
@@ -349,6 +354,7 @@ impl Operation {
             | Action::MakeDirectory { path, .. }
             | Action::RemoveDirectory { path }
             | Action::MakeSymlink { path, .. }
+            | Action::MakeNode { path, .. }
             | Action::ReadLink { path }
             | Action::Stat { path }
             | Action::ChangeMode { path, .. }

@@ -460,6 +460,8 @@ async fn inspect_all(client: &Client, touched: &BTreeMap<FileId, BTreeSet<u64>>)
                 Kind::Directory => directories.push(Some(path)),
                 Kind::Symlink => drop(client.perform(Action::ReadLink { path: path.clone() }, &path.to_string()).await),
                 Kind::File => files.push(path),
+                // All that can be told of a pipe is in its attributes.
+                _ => {}
             }
         }
     }

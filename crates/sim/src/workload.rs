@@ -398,7 +398,9 @@ impl Worker {
             30..38 => Action::Unlink { path: self.some_file() },
             38..50 => Action::MakeDirectory { path: self.some_directory(), mode: self.mode() },
             50..60 => Action::RemoveDirectory { path: self.some_directory() },
-            60..68 => Action::MakeSymlink { path: self.some_link(), target: format!("/nowhere-{}", self.plan.tag()) },
+            // Names of symbolic links are as good for pipes, and see both.
+            60..63 => Action::MakeNode { path: self.some_link(), mode: self.mode() },
+            63..68 => Action::MakeSymlink { path: self.some_link(), target: format!("/nowhere-{}", self.plan.tag()) },
             68..74 => Action::ReadLink { path: self.some_link() },
             74..79 => Action::Unlink { path: self.some_link() },
             79..86 => Action::ChangeMode { path: self.some_name(), mode: self.mode() },
@@ -417,7 +419,8 @@ impl Worker {
             }
             Action::Stat { path } | Action::Unlink { path } | Action::ReadLink { path } => path.clone(),
             Action::MakeDirectory { path, .. } | Action::RemoveDirectory { path } => path.clone(),
-            Action::MakeSymlink { path, .. } | Action::ChangeMode { path, .. } => path.clone(),
+            Action::MakeSymlink { path, .. } | Action::MakeNode { path, .. } => path.clone(),
+            Action::ChangeMode { path, .. } => path.clone(),
             Action::SetTime { path, .. } | Action::TruncatePath { path, .. } => path.clone(),
             _ => return,
         };

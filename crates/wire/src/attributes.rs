@@ -12,6 +12,35 @@ pub enum Kind {
     File = 1,
     Directory = 2,
     Symlink = 3,
+    Fifo = 4,
+    Socket = 5,
+    CharacterDevice = 6,
+    BlockDevice = 7,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 7] = [
+        Kind::File,
+        Kind::Directory,
+        Kind::Symlink,
+        Kind::Fifo,
+        Kind::Socket,
+        Kind::CharacterDevice,
+        Kind::BlockDevice,
+    ];
+
+    pub fn from_code(code: u8) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| *kind as u8 == code)
+    }
+
+    /// Whether it is a name and attributes alone, which the kernel of whoever opens it gives a meaning to.
+    pub fn is_special(self) -> bool {
+        matches!(self, Kind::Fifo | Kind::Socket) || self.is_device()
+    }
+
+    pub fn is_device(self) -> bool {
+        matches!(self, Kind::CharacterDevice | Kind::BlockDevice)
+    }
 }
 
 impl Encode for Kind {
@@ -22,12 +51,7 @@ impl Encode for Kind {
 
 impl<'a> Decode<'a> for Kind {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
-        match u8::decode(input)? {
-            1 => Ok(Kind::File),
-            2 => Ok(Kind::Directory),
-            3 => Ok(Kind::Symlink),
-            _ => Err(Malformed("kind of inode is unknown")),
-        }
+        Kind::from_code(u8::decode(input)?).ok_or(Malformed("kind of inode is unknown"))
     }
 }
 
@@ -51,6 +75,7 @@ message! {
         /// Rises with every truncate and every utimens, so that late values of older generations are dropped.
         pub truncate_generation: u32,
         pub time_generation: u32,
+        /// Where a file's chunks are. A device has none, and its number in place of their size: see `device`.
         pub layout: Layout,
     }
 }
@@ -62,7 +87,21 @@ impl Attributes {
             Kind::File => 0o100_000,
             Kind::Directory => 0o040_000,
             Kind::Symlink => 0o120_000,
+            Kind::Fifo => 0o010_000,
+            Kind::Socket => 0o140_000,
+            Kind::CharacterDevice => 0o020_000,
+            Kind::BlockDevice => 0o060_000,
         };
         file_type | self.mode
+    }
+
+    /// The number of a device, in the 32 bits that the kernel uses (12 bits major, 20 minor); 0 for anything else.
+    pub fn device(&self) -> u32 {
+        if self.kind.is_device() { self.layout.chunk_size } else { 0 }
+    }
+
+    pub fn set_device(&mut self, device: u32) {
+        assert!(self.kind.is_device());
+        self.layout.chunk_size = device;
     }
 }

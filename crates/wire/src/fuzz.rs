@@ -54,6 +54,7 @@ decoders!(
     SetAttributesRequest,
     MakeDirectoryRequest,
     MakeSymlinkRequest,
+    MakeNodeRequest,
     TreeEntry,
     TreeLogRequest,
     TreeLogReply,

@@ -237,6 +237,19 @@ message! {
 }
 
 message! {
+    /// `MakeNode`: a pipe, socket or device. Reply: `EntryReply`.
+    pub struct MakeNodeRequest<'a> {
+        pub entry: Entry<'a>,
+        pub kind: Kind,
+        pub mode: u32,
+        /// The number of a device; else 0.
+        pub device: u32,
+        /// As in `OpenRequest`.
+        pub group: Option<u32>,
+    }
+}
+
+message! {
     /// One server's share of a directory, from a cursor on, in cursor order. The reply's body is a sequence of
     /// `ListingEntry`; its parameters are a `ListingReply`.
     pub struct ReadDirectoryRequest {

@@ -65,6 +65,7 @@ operations! {
     SetAttributes = 6, LEVEL_CLIENT, Metadata, true;
     MakeDirectory = 7, LEVEL_CLIENT, Metadata, true;
     MakeSymlink = 8, LEVEL_CLIENT, Metadata, true;
+    MakeNode = 54, LEVEL_CLIENT, Metadata, true;
     Unlink = 9, LEVEL_CLIENT, Metadata, true;
     RemoveDirectory = 10, LEVEL_CLIENT, Metadata, true;
     ReadDirectory = 11, LEVEL_CLIENT, Metadata, false;

@@ -244,7 +244,7 @@ impl Test {
             Test::Permissions { how: Bits::Exactly, bits } => Some(attributes.mode == *bits),
             Test::Permissions { how: Bits::All, bits } => Some(attributes.mode & bits == *bits),
             Test::Permissions { how: Bits::Any, bits } => Some(*bits == 0 || attributes.mode & bits != 0),
-            Test::Empty if attributes.kind == Kind::Symlink => Some(false),
+            Test::Empty if attributes.kind == Kind::Symlink || attributes.kind.is_special() => Some(false),
             _ if !is_final => None,
             Test::Size { order, unit, count } => Some(order.holds(attributes.size.div_ceil(*unit), *count)),
             Test::Time { clock, after, until } => {

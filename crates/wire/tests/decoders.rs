@@ -68,6 +68,7 @@ fn seeds() -> Vec<Vec<u8>> {
         nonce: [3; 32],
     };
     let other = entry.clone();
+    let node = MakeNodeRequest { entry: entry.clone(), kind: Kind::Fifo, mode: 0o600, device: 0, group: Some(1) };
     let range = ChunkRange { chunk_index: 1, chunk_offset: 2, size: 3 };
     vec![
         hello.to_bytes(),
@@ -215,6 +216,7 @@ fn seeds() -> Vec<Vec<u8>> {
         .to_bytes(),
         ReserveChunksRequest { file: FileId(77), layout: layout(), pieces: Pieces(vec![range; 2]) }.to_bytes(),
         WriteChunksRequest { file: FileId(77), layout: layout(), number: 8, pieces: Pieces(vec![range; 2]) }.to_bytes(),
+        node.to_bytes(),
     ]
 }
 

@@ -67,6 +67,9 @@ impl Walk {
                     Kind::File => "file",
                     Kind::Directory => "directory",
                     Kind::Symlink => "symlink",
+                    Kind::Fifo => "pipe",
+                    Kind::Socket => "socket",
+                    Kind::CharacterDevice | Kind::BlockDevice => "device",
                 };
                 writeln!(output, "{}", json!({ "path": String::from_utf8_lossy(path), "type": kind }))
             }

@@ -52,6 +52,10 @@ fn words(cluster: &Cluster, name: &str, attributes: &Attributes) -> String {
     let _ = writeln!(text, "  path: {name}");
     let _ = writeln!(text, "  kind: {}", kind_words(attributes));
     let _ = writeln!(text, "  size: {} bytes", attributes.size);
+    if kind.is_device() {
+        let number = attributes.device();
+        let _ = writeln!(text, "device: {}, {}", number >> 8 & 0xfff, number & 0xff | number >> 12 & 0xfff00);
+    }
     let _ = writeln!(text, "  mode: {mode:04o} ({})", mode_words(*kind, *mode));
     let _ = writeln!(text, " owner: {uid}{user}, group {gid}{group}");
     let _ = writeln!(text, " links: {}", attributes.link_count);

@@ -21,12 +21,12 @@ pub struct Survey {
     pub circles: Vec<Vec<FileId>>,
 }
 
-/// What is known of a file or symbolic link.
+/// What is known of an inode that is no directory.
 #[derive(Default)]
 struct Facts {
     names: u32,
-    /// A name says that it is a file; another that it is a symbolic link.
-    said: [bool; 2],
+    /// What names say that it is, a bit for each kind.
+    said: u8,
     inode: Option<InodeFacts>,
 }
 
@@ -174,7 +174,7 @@ impl Part {
                         (kind, _) => {
                             let facts = self.facts.entry(name.id.0).or_default();
                             facts.names += 1;
-                            facts.said[usize::from(kind == Kind::Symlink)] = true;
+                            facts.said |= bit_of(kind);
                         }
                     }
                 }
@@ -247,13 +247,13 @@ impl Part {
         for (id, facts) in &self.facts {
             let id = FileId(*id);
             match &facts.inode {
-                None if plain_left_out && facts.said != [true, true] => {
-                    let kind = if facts.said[0] { Kind::File } else { Kind::Symlink };
+                None if plain_left_out && facts.said.count_ones() == 1 => {
+                    let kind = Kind::ALL.into_iter().find(|kind| facts.said == bit_of(*kind));
+                    let kind = kind.expect("bits are set by kinds alone");
                     let own = &mut self.sums[check_part(id)];
                     *own = own.wrapping_sub(check_term(id, kind).wrapping_mul(u64::from(facts.names)));
                 }
-                Some(inode)
-                    if inode.link_count == facts.names && !facts.said[usize::from(inode.kind == Kind::File)] => {}
+                Some(inode) if inode.link_count == facts.names && facts.said & !bit_of(inode.kind) == 0 => {}
                 _ => drop(survey.suspects.insert(id)),
             }
         }
@@ -325,6 +325,10 @@ fn circles(names: &[(u64, u64)]) -> Vec<Vec<FileId>> {
         circles.push(circle);
     }
     circles
+}
+
+fn bit_of(kind: Kind) -> u8 {
+    1 << kind as u8
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! MakeDirectory and MakeSymlink.
+//! MakeDirectory, MakeSymlink and MakeNode.
 
 use super::{Step, check_lock, check_mark, locate};
 use crate::core::{Caller, Core};
@@ -7,29 +7,49 @@ use crate::inodes::Inode;
 use crate::records::Record;
 use crate::rights::inherit_group;
 use std::rc::Rc;
-use wire::messages::{Entry, EntryReply, MakeDirectoryRequest, MakeSymlinkRequest};
+use wire::messages::{Entry, EntryReply, MakeDirectoryRequest, MakeNodeRequest, MakeSymlinkRequest};
 use wire::{Decode, Encode, FileId, Kind, Status};
 
+/// What is to be made.
+struct Made<'a> {
+    kind: Kind,
+    mode: u32,
+    group: Option<u32>,
+    /// Of a symbolic link; else empty.
+    target: &'a [u8],
+    /// Of a device; else 0.
+    device: u32,
+}
+
 pub fn make_directory(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
-    let request = MakeDirectoryRequest::from_bytes(params)?;
-    make(core, caller, &request.entry, Kind::Directory, request.mode, request.group, b"", reply)
+    let MakeDirectoryRequest { entry, mode, group } = Decode::from_bytes(params)?;
+    let made = Made { kind: Kind::Directory, mode, group, target: b"", device: 0 };
+    make(core, caller, &entry, &made, reply)
 }
 
 pub fn make_symlink(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
-    let request = MakeSymlinkRequest::from_bytes(params)?;
-    make(core, caller, &request.entry, Kind::Symlink, 0o777, request.group, request.target.0, reply)
+    let MakeSymlinkRequest { entry, target, group } = Decode::from_bytes(params)?;
+    let made = Made { kind: Kind::Symlink, mode: 0o777, group, target: target.0, device: 0 };
+    make(core, caller, &entry, &made, reply)
+}
+
+pub fn make_node(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+    let MakeNodeRequest { entry, kind, mode, device, group } = Decode::from_bytes(params)?;
+    if !kind.is_special() || (device != 0 && !kind.is_device()) {
+        return Err(Failure::with_text(Status::Invalid, "only pipes, sockets and devices are made in this way"));
+    }
+    if kind.is_device() && !caller.credentials().is_root() {
+        return Err(Status::NotPermitted.into());
+    }
+    make(core, caller, &entry, &Made { kind, mode, group, target: b"", device }, reply)
 }
 
 /// The reply's target stays empty: the caller has just sent it, and outcomes that are kept are small.
-#[allow(clippy::too_many_arguments)] // What the two requests have in common and where they differ.
 fn make(
     core: &Rc<Core>,
     caller: &Caller,
     entry: &Entry<'_>,
-    kind: Kind,
-    mode: u32,
-    group: Option<u32>,
-    target: &[u8],
+    made: &Made<'_>,
     reply: &mut Vec<u8>,
 ) -> Result<Step, Failure> {
     let name = entry.name.as_bytes();
@@ -51,17 +71,20 @@ fn make(
         place
     };
     let id = FileId::new(core.next_number()?, place.slot);
-    let mut attributes = core.new_attributes(id, kind, mode, caller, 0);
-    inherit_group(&mut attributes, group, caller.credentials());
-    attributes.size = target.len() as u64;
-    let inode = match kind {
+    let mut attributes = core.new_attributes(id, made.kind, made.mode, caller, 0);
+    inherit_group(&mut attributes, made.group, caller.credentials());
+    attributes.size = made.target.len() as u64;
+    if made.kind.is_device() {
+        attributes.set_device(made.device);
+    }
+    let inode = match made.kind {
         Kind::Directory => Inode::directory(attributes, entry.parent),
-        _ => Inode { target: target.into(), ..Inode::new(attributes) },
+        _ => Inode { target: made.target.into(), ..Inode::new(attributes) },
     };
     let shown = core.tables.borrow().shown(&inode, core.index);
     EntryReply { attributes: shown, target: b"" }.encode(reply);
     core.change([
-        Record::DentryPut { parent: entry.parent, name, id, kind },
+        Record::DentryPut { parent: entry.parent, name, id, kind: made.kind },
         Record::InodePut(inode),
         caller.outcome(reply),
     ])?;

@@ -149,6 +149,9 @@ fn check_existing(caller: &Caller, flags: u32, access: u8, inode: &Inode) -> Res
             }
         }
         Kind::File => {}
+        Kind::Fifo | Kind::Socket | Kind::CharacterDevice | Kind::BlockDevice => {
+            return Err(Failure::new(Status::IsSpecial, inode.attributes.id));
+        }
     }
     if !caller.may(&inode.attributes, access) {
         return Err(Status::AccessDenied.into());

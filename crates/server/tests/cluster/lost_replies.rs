@@ -3,7 +3,7 @@ use reactor::{Call, LocalFuture, Nanos};
 use std::io::IoSlice;
 use wire::layout::ChunkRange;
 use wire::messages::*;
-use wire::{Attributes, Decode, Encode, FileId, Layout, Operation, Status};
+use wire::{Attributes, Decode, Encode, FileId, Kind, Layout, Operation, Status};
 
 const ROOT: FileId = FileId::ROOT;
 const CHUNK: u64 = 4096;
@@ -59,6 +59,12 @@ async fn make_symlink(scene: &Scene) -> String {
     let request = MakeSymlinkRequest { entry: entry(ROOT, "new"), target: Target(b"f"), group: None };
     let server = scene.caller.cluster.dentry_server(ROOT, b"new");
     ask(scene, server, Operation::MakeSymlink, &request).await
+}
+
+async fn make_node(scene: &Scene) -> String {
+    let request = MakeNodeRequest { entry: entry(ROOT, "new"), kind: Kind::Fifo, mode: 0o600, device: 0, group: None };
+    let server = scene.caller.cluster.dentry_server(ROOT, b"new");
+    ask(scene, server, Operation::MakeNode, &request).await
 }
 
 async fn reserve(scene: &Scene) -> String {
@@ -147,13 +153,14 @@ async fn repair(scene: &Scene) -> String {
 
 /// Requests that change something, by name, and what they send; hardly any could be executed twice without being told
 /// otherwise.
-const DEEDS: [(&str, Operation); 23] = [
+const DEEDS: [(&str, Operation); 24] = [
     ("create", Operation::Open),
     ("open by id", Operation::OpenId),
     ("make temporary", Operation::MakeTemporary),
     ("link open", Operation::LinkOpen),
     ("mkdir", Operation::MakeDirectory),
     ("symlink", Operation::MakeSymlink),
+    ("node", Operation::MakeNode),
     ("unlink", Operation::Unlink),
     ("rmdir", Operation::RemoveDirectory),
     ("rename", Operation::Rename),
@@ -197,6 +204,7 @@ async fn act(deed: &str, scene: Scene) -> String {
         "repair" => repair(&scene).await,
         "mkdir" => told(caller.make_directory(ROOT, "new").await, |id| format!("{id:?}")),
         "symlink" => make_symlink(&scene).await,
+        "node" => make_node(&scene).await,
         "unlink" => plain(caller.unlink(ROOT, "f").await),
         "rmdir" => plain(caller.remove_directory(ROOT, "d").await),
         "rename" => plain(caller.rename(ROOT, "f", "new", 0).await),

@@ -82,7 +82,7 @@ impl<'a> Directories<'a> {
         let entry = match &operation.action {
             Action::Open { create: true, exclusive, .. } => Some(*exclusive && succeeded),
             Action::MakeDirectory { .. } | Action::MakeSymlink { .. } => Some(succeeded),
-            Action::LinkOpen { .. } => Some(succeeded),
+            Action::LinkOpen { .. } | Action::MakeNode { .. } => Some(succeeded),
             Action::Unlink { .. } | Action::RemoveDirectory { .. } => Some(succeeded),
             _ => None,
         };

@@ -259,6 +259,7 @@ impl Tree {
                 Some(_) if *create && *exclusive => Err(Status::Exists),
                 _ => {
                     let key = self.followed(path)?;
+                    self.refuse(key, Kind::Fifo, Status::IsSpecial)?;
                     self.refuse(key, Kind::Directory, Status::IsDirectory).map(Some)
                 }
             },
@@ -291,6 +292,10 @@ impl Tree {
                 None => Ok(Some(self.make(path, Kind::Symlink, 0o777, Some(target.clone())))),
                 Some(_) => Err(Status::Exists),
             },
+            Action::MakeNode { path, mode } => match self.key(path)? {
+                None => Ok(Some(self.make(path, Kind::Fifo, *mode, None))),
+                Some(_) => Err(Status::Exists),
+            },
             Action::ReadLink { path } => match self.existing(path)? {
                 key if self.nodes[&key].kind == Kind::Symlink => Ok(Some(key)),
                 _ => Err(Status::Invalid),
@@ -299,6 +304,7 @@ impl Tree {
             Action::ChangeMode { path, .. } | Action::SetTime { path, .. } => self.followed(path).map(Some),
             Action::TruncatePath { path, .. } => {
                 let key = self.followed(path)?;
+                self.refuse(key, Kind::Fifo, Status::Invalid)?;
                 self.refuse(key, Kind::Directory, Status::IsDirectory).map(Some)
             }
             Action::List { directory: Some(directory), .. } => match self.existing(directory)? {

@@ -50,7 +50,6 @@ pub async fn look_around(files: &FileSystem) -> View {
         let mut words = format!("{} is {identity}, {}", String::from_utf8_lossy(&path), describe(&attributes));
         words += &extended(files, &path).await;
         match attributes.kind {
-            Kind::Directory => view.push(Seen::of_words(words)),
             Kind::Symlink => {
                 let target = files.readlink(&path).await.expect("read");
                 view.push(Seen::of_words(format!("{words}, to {}", String::from_utf8_lossy(&target))));
@@ -61,6 +60,7 @@ pub async fn look_around(files: &FileSystem) -> View {
                 view.push(contents(files, &file, words).await);
                 files.close(&file).await;
             }
+            _ => view.push(Seen::of_words(words)),
         }
     }
     view
