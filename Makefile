@@ -1,5 +1,6 @@
 # make demo      a first look: builds, starts four servers, copies a real tree in and out, compares, measures, cleans up
 # make test      all tests and lints
+# make suites    public test suites and ordinary programs judge two mounts of a cluster (as root; the quick form)
 # make install   PREFIX=/usr/local (default); make uninstall takes everything away again
 
 PREFIX ?= /usr/local
@@ -12,7 +13,7 @@ VERSION := $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\
 SEEDS ?= 0..1000
 JOBS ?= 2
 
-.PHONY: all setup build test demo install uninstall
+.PHONY: all setup build test suites demo install uninstall
 
 all: build
 
@@ -27,6 +28,9 @@ test: setup
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --workspace
 	$(CARGO) run --release -p sim -- --seeds $(SEEDS) --jobs $(JOBS)
+
+suites: build
+	@python3 -B scripts/suites/run.py quick --programs $(RELEASE) --tools $(CARGO_TARGET_DIR)/suites
 
 demo: build
 	@sh scripts/demo.sh $(RELEASE)

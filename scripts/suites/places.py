@@ -1,0 +1,153 @@
+"""Where the suites run: two mounts of a cluster of its own, an ext4 image, or directories that were named.
+
+Each place has two views of one file system (`first`, `second`); for all but the mounts both are the same directory.
+A place is a context manager and leaves nothing behind."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import threading
+
+
+def call(*arguments, **options):
+    subprocess.run([str(argument) for argument in arguments], check=True, **options)
+
+
+def work_directory():
+    """A new one; other users may go through it, for suites that change their user."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="tabane-suites-"))
+    path.chmod(0o755)
+    return path
+
+
+class Directories:
+    """Any two directories, which may be the same."""
+
+    kind = "directories"
+
+    def __init__(self, first, second):
+        self.first, self.second = pathlib.Path(first).resolve(), pathlib.Path(second).resolve()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    @contextlib.contextmanager
+    def disturbed(self):
+        """While this is open something goes wrong every few seconds. Plain directories have nothing that could."""
+        yield
+
+    def healthy(self):
+        """Whether the file system is still sound, in words if not."""
+        return None
+
+
+class Ext4(Directories):
+    """An ext4 image in a loop device, that the same suites are proven on."""
+
+    kind = "ext4"
+
+    def __init__(self, size="6G"):
+        self.size = size
+
+    def __enter__(self):
+        self.work = work_directory()
+        image, mount = self.work / "image", self.work / "mount"
+        call("truncate", "-s", self.size, image)
+        call("mkfs.ext4", "-q", "-F", "-b", "4096", image)
+        mount.mkdir()
+        call("mount", "-o", "loop", image, mount)
+        self.first = self.second = mount
+        return self
+
+    def __exit__(self, *_):
+        subprocess.run(["umount", str(self.first)], check=False)
+        if not os.path.ismount(self.first):
+            shutil.rmtree(self.work)
+
+
+class Mounts(Directories):
+    """Two mounts of one cluster of three servers."""
+
+    kind = "mounts"
+    servers = 3
+
+    def __init__(self, programs, store):
+        self.tabane = pathlib.Path(programs).resolve() / "tabane"
+        self.store = store
+
+    def __enter__(self):
+        self.work = work_directory()
+        self.run = self.work / "run"
+        self.first, self.second = self.work / "first", self.work / "second"
+        try:
+            self.command("up", "--servers", self.servers, "--store", self.store)
+            for mount in (self.first, self.second):
+                mount.mkdir()
+                self.command("mount", mount)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for mount in (self.first, self.second):
+            subprocess.run([self.tabane, "umount", mount], env=self.environment(), check=False)
+        subprocess.run([self.tabane, "down", "--run-directory", self.run], check=False)
+        if not any(os.path.ismount(mount) for mount in (self.first, self.second)):
+            shutil.rmtree(self.work)
+
+    def environment(self):
+        return dict(os.environ, TABANE_CLUSTER=str(self.run))
+
+    def command(self, *arguments):
+        options = ["--run-directory", self.run] if arguments[0] == "up" else []
+        call(self.tabane, *arguments, *options, env=self.environment(), stdout=subprocess.DEVNULL)
+
+    @contextlib.contextmanager
+    def disturbed(self):
+        """One server after the other is killed and started again, at a pace of a few seconds, until the block ends."""
+        ended = threading.Event()
+        failures = []
+        self.kills = 0
+
+        def disturb():
+            while not ended.wait(3):
+                try:
+                    self.kill(self.kills % self.servers)
+                    self.command("up")
+                    self.kills += 1
+                except Exception as error:
+                    failures.append(error)
+                    return
+
+        thread = threading.Thread(target=disturb)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+        if failures:
+            raise failures[0]
+
+    def kill(self, server):
+        process = int((self.run / f"server-{server}.pid").read_text().split()[0])
+        handle = os.pidfd_open(process)
+        os.kill(process, 9)
+        # The descriptor is readable when the process has ended.
+        import select
+
+        select.select([handle], [], [])
+        os.close(handle)
+
+    def healthy(self):
+        check = subprocess.run([self.tabane, "check"], env=self.environment(), capture_output=True, text=True)
+        if check.returncode != 0:
+            return "tabane check: " + (check.stdout + check.stderr).strip()[-2000:]
+        return None
