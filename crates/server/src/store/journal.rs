@@ -18,7 +18,7 @@ use std::rc::Rc;
 /// Bytes of a record before its entries.
 pub const RECORD_HEADER_SIZE: usize = 32;
 /// Records begin at multiples of this.
-const ALIGNMENT: u64 = 64;
+pub const ALIGNMENT: u64 = 64;
 /// See invariant 3.
 const RESERVE: u64 = 4096;
 const MAGIC_RECORD: u32 = u32::from_le_bytes(*b"TbJr");

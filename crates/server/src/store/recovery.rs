@@ -5,7 +5,7 @@ use super::checkpoint::{self, NAME_PREFIX, segment_name};
 use super::durability::{Durability, NAME_REFUSED};
 use super::entries::{self, Copy, Entry};
 use super::files::Files;
-use super::journal::{Journal, Position};
+use super::journal::{self, Journal, Position};
 use super::state::State;
 use super::superblock::{Head, SUPER_SIZE, Super};
 use super::{Corrupt, KIND_FOREIGN_FIRST, StoreError, StoreIdentity, StoreOptions};
@@ -18,6 +18,8 @@ const NAME_DATA: &str = "data";
 /// Bytes by which the data space that was taken from the medium grows at a time; each step faults its pages in at once,
 /// which holds the loop up for milliseconds.
 const GROWTH_SIZE: u64 = 4 * 1024 * 1024;
+/// More bytes than any journal ever has written to it, more records, and more checkpoints.
+const POSITION_MAX: u64 = 1 << 62;
 /// Smallest journal.
 pub const JOURNAL_SIZE_MIN: u64 = 64 * 1024;
 
@@ -117,6 +119,7 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
         ));
     }
     let head = superblock.head;
+    check_head(&head)?;
     let mut durability = Durability::new(storage.is_volatile(), power_cycle(storage.as_ref())?);
     durability.power_was_lost = !durability.is_volatile && durability.power_cycle != head.power_cycle;
     let mut tables = Tables { files: Files::default(), copies: Vec::new(), replay };
@@ -149,6 +152,19 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
         remove_leftovers(&state)?;
     }
     Ok(state)
+}
+
+/// Errors: `Damaged` when the head has a place or a number that no journal comes to in its life. All arithmetic on positions
+/// and on numbers of records rests on that.
+fn check_head(head: &Head) -> Result<(), StoreError> {
+    let highest = head.start.at.max(head.start.lsn).max(head.durable).max(head.sequence);
+    if highest > POSITION_MAX || !head.start.at.is_multiple_of(journal::ALIGNMENT) {
+        return Err(StoreError::Damaged(format!(
+            "the checkpoint head in `super` makes no sense: replay would start at byte {} with record {}",
+            head.start.at, head.start.lsn
+        )));
+    }
+    Ok(())
 }
 
 fn open_region(storage: &dyn Storage, name: &str) -> Result<Rc<dyn Region>, StoreError> {

@@ -16,7 +16,7 @@ pub const PLACEMENT_VERSION: u32 = 1;
 /// Bytes of the region.
 pub const SUPER_SIZE: u64 = 16 * 1024;
 const MAGIC: u64 = u64::from_le_bytes(*b"TabaneSt");
-const HEAD_OFFSET: u64 = 4096;
+pub const HEAD_OFFSET: u64 = 4096;
 const HEAD_STEP: u64 = 4096;
 
 /// Where recovery starts.
@@ -37,7 +37,7 @@ pub struct Head {
 }
 
 /// Bytes of a head without its checksum.
-const HEAD_SIZE: usize = 72;
+pub const HEAD_SIZE: usize = 72;
 
 /// See the module.
 pub struct Super {

@@ -1,6 +1,7 @@
 //! What the store says about a medium that is not as it was left.
 
 use super::*;
+use reactor::OpenMode;
 
 /// A store with some of everything, and what its files hold.
 fn filled(checksums: bool) -> (TestDisk, Store) {
@@ -202,4 +203,45 @@ fn the_entry_decoder_takes_anything() {
         decoded_count += count_sound_entries(&bytes);
     }
     assert!(decoded_count > 10_000);
+}
+
+/// Goal: whatever a checkpoint head with a right checksum says, opening ends with a store or with an error, never by overflow.
+/// Method: each field of the head is set to the largest and to odd numbers; and random heads.
+#[test]
+fn crafted_heads_are_errors() {
+    let (disk, store) = filled(false);
+    store.checkpoint_begin().finish().unwrap();
+    let region = disk.open("super", 0, OpenMode::Existing).unwrap();
+    // The second head is the newer one of the two.
+    let place = [0, 1].map(|place| superblock::HEAD_OFFSET + place * 4096).into_iter().max_by_key(|place| {
+        let mut version = [0; 8];
+        region.read(*place, &mut version);
+        u64::from_le_bytes(version)
+    });
+    let place = place.unwrap();
+    let mut head = [0; superblock::HEAD_SIZE];
+    region.read(place, &mut head);
+    let mut random = Random(3);
+    let mut refused = 0;
+    for round in 0..400usize {
+        let mut crafted = head;
+        let start = 8 + round % 12 * 4;
+        let value = match round / 12 % 4 {
+            0 => u64::MAX,
+            1 => u64::MAX - 63,
+            2 => 1 << 63,
+            _ => random.next(),
+        };
+        crafted[start..start + 8].copy_from_slice(&value.to_le_bytes());
+        let copy = disk.duplicate();
+        let region = copy.open("super", 0, OpenMode::Existing).unwrap();
+        region.write(place, &crafted);
+        region.write(place + superblock::HEAD_SIZE as u64, &crc32c::crc32c(&crafted).to_le_bytes());
+        match reopen(&copy) {
+            Err(StoreError::Damaged(_)) => refused += 1,
+            Err(error) => panic!("round {round}: {error}"),
+            Ok(opened) => opened.check().unwrap(),
+        }
+    }
+    assert!(refused > 200, "{refused}");
 }
