@@ -162,6 +162,32 @@ fn open_files() {
     assert_eq!(fs::read_to_string(first.join("log")).unwrap().lines().count(), 40);
 }
 
+/// Goal: a directory that was removed elsewhere is for who stands in it what it is on any file system: empty, and nothing can be
+/// made in it.
+#[test]
+fn removed_working_directories() {
+    if !fuse_is_here() {
+        return;
+    }
+    let ground = Ground::new("mount-gone");
+    let directory = mount_point(&ground, "mnt");
+    ground.run(&["up", "--servers", "3", "--mount", text(&directory)]);
+    fs::create_dir(directory.join("gone")).unwrap();
+    let mut child = Command::new("sh");
+    child.args(["-c", "read go; echo x > new; mkdir new; stat -c %h .; ls -A | wc -l"]);
+    let mut child = child.current_dir(directory.join("gone"));
+    child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    ground.run(&["rmdir", "/gone"]);
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let (said, complaints) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(said.starts_with("0\n0\n"), "{said}{complaints}");
+    let denied =
+        complaints.lines().filter(|line| line.to_lowercase().contains("no such file") || line.contains("nonexistent"));
+    assert!(denied.count() >= 2 && !complaints.contains("Stale"), "{complaints}");
+}
+
 /// Goal: a mount whose process was killed gives a clean error, is told of, is cleared by umount, and can be there again.
 #[test]
 fn killed_mounts_are_cleared() {

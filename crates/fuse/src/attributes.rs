@@ -3,7 +3,7 @@
 use crate::errno::Errno;
 use crate::protocol::{Access, Attr, GETATTR_HANDLE, Getattr, Header, Input, Setattr, setattr};
 use crate::serve::{Answer, Handled, Worker, file_of, node_of};
-use client::{AttributeChanges, Attributes, Timestamp};
+use client::{AttributeChanges, Attributes, Status, Timestamp};
 
 /// What stat(2) tells programs about the size of reads and writes that serve them best.
 const BLOCK_SIZE: u32 = 128 << 10;
@@ -29,6 +29,24 @@ pub fn attr_of(attributes: &Attributes) -> Attr {
         uid: attributes.uid,
         gid: attributes.gid,
         device: attributes.device(),
+        block_size: BLOCK_SIZE,
+    }
+}
+
+/// What is left of a directory that somebody still stands in: it has no link and no entries, which anybody may see.
+fn removed_directory(node: u64) -> Attr {
+    Attr {
+        node,
+        size: 0,
+        blocks: 0,
+        atime: 0,
+        mtime: 0,
+        ctime: 0,
+        mode: libc::S_IFDIR | 0o777,
+        links: 0,
+        uid: 0,
+        gid: 0,
+        device: 0,
         block_size: BLOCK_SIZE,
     }
 }
@@ -63,7 +81,13 @@ impl Worker<'_> {
             self.mounted.run(async |files| files.stat_file(&open.file).await)?
         } else {
             let file = file_of(header.node);
-            self.mounted.run(async |files| files.stat_id(file).await)?
+            match self.mounted.run(async |files| files.stat_id(file).await) {
+                Err(error) if error.status == Status::StaleFile && self.mounted.directories.contains(header.node) => {
+                    self.output.attributes(&removed_directory(header.node));
+                    return Ok(Answer::Output);
+                }
+                other => other?,
+            }
         };
         self.output.attributes(&attr_of(&attributes));
         Ok(Answer::Output)

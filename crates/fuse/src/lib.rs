@@ -19,6 +19,7 @@ mod mount;
 mod names;
 mod open_file;
 mod protocol;
+mod seen;
 mod serve;
 mod waiting;
 

@@ -88,6 +88,9 @@ impl Worker<'_> {
             if self.output.len() + directory_entry_size(&entry.name, with_attributes) > room {
                 break;
             }
+            if with_attributes && entry.kind == Kind::Directory {
+                self.mounted.directories.note(node_of(entry.id));
+            }
             if with_attributes {
                 match &entry.attributes {
                     Some(attributes) => self.output.entry(&attr_of(attributes)),

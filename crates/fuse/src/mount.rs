@@ -8,6 +8,7 @@ use crate::caller::Callers;
 use crate::device::{Device, TRANSFER_SIZE_MAX};
 use crate::handles::Handles;
 use crate::locks::LockOwners;
+use crate::seen::SeenDirectories;
 use crate::serve::{Mounted, Worker};
 use crate::waiting::WaitingRoom;
 use client::{Client, Credentials};
@@ -96,6 +97,7 @@ impl Mount {
             callers: Callers::default(),
             files: Handles::default(),
             listings: Handles::default(),
+            directories: SeenDirectories::default(),
             owners: LockOwners::default(),
             waiting: WaitingRoom::default(),
         };

@@ -29,7 +29,11 @@ fn node_kind_of(mode: u32) -> Result<Kind, Errno> {
 
 impl Worker<'_> {
     fn entry(&mut self, attributes: &Attributes) -> Handled {
-        self.output.entry(&attr_of(attributes));
+        let attr = attr_of(attributes);
+        if attributes.kind == client::Kind::Directory {
+            self.mounted.directories.note(attr.node);
+        }
+        self.output.entry(&attr);
         Ok(Answer::Output)
     }
 

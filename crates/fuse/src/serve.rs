@@ -12,6 +12,7 @@ use crate::listing::Listing;
 use crate::locks::LockOwners;
 use crate::open_file::OpenFile;
 use crate::protocol::{self, Header, Input, Output, opcode};
+use crate::seen::SeenDirectories;
 use crate::waiting::WaitingRoom;
 use client::{Client, Credentials, FileSystem, Status};
 use std::io;
@@ -26,6 +27,7 @@ pub struct Mounted {
     pub callers: Callers,
     pub files: Handles<OpenFile>,
     pub listings: Handles<Listing>,
+    pub directories: SeenDirectories,
     pub owners: LockOwners,
     pub waiting: WaitingRoom,
 }
@@ -67,7 +69,9 @@ pub fn node_of(file: FileId) -> u64 {
 impl Mounted {
     /// Runs a piece of work on the client on behalf of a user.
     pub fn run_as<R: Send>(&self, user: &Credentials, work: impl AsyncFnOnce(&FileSystem) -> R + Send) -> R {
-        let own = *user == self.user;
+        // Of the superuser's groups none counts.
+        let same_groups = user.is_root() || user.groups == self.user.groups;
+        let own = (user.uid, user.gid) == (self.user.uid, self.user.gid) && same_groups;
         self.client.run(async |_, files| match own {
             true => work(files).await,
             false => work(&files.acting_as(user.clone(), 0)).await,

@@ -43,6 +43,33 @@ struct State {
     closed: bool,
 }
 
+impl State {
+    fn admit(&mut self, unique: u64) -> Result<(), Errno> {
+        if let Some(place) = self.early.iter().position(|early| *early == unique) {
+            self.early.remove(place);
+            return Err(Errno(libc::EINTR));
+        }
+        if self.waiting.len() >= WAITING_COUNT_MAX {
+            return Err(Errno(libc::ENOLCK));
+        }
+        self.waiting.insert(unique);
+        Ok(())
+    }
+
+    /// Whether the request waits here.
+    fn interrupt(&mut self, unique: u64) -> bool {
+        if self.waiting.contains(&unique) {
+            self.interrupted.push(unique);
+            return true;
+        }
+        if self.early.len() >= EARLY_COUNT_MAX {
+            self.early.pop_front();
+        }
+        self.early.push_back(unique);
+        false
+    }
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct WaitingRoom {
@@ -73,14 +100,7 @@ impl WaitingRoom {
     /// Leaves a lock to the thread that waits, which answers the request. Errors: `EINTR`, `ENOLCK`.
     pub fn enter(&self, wish: Wish) -> Result<(), Errno> {
         let mut state = self.state();
-        if let Some(place) = state.early.iter().position(|unique| *unique == wish.unique) {
-            state.early.remove(place);
-            return Err(Errno(libc::EINTR));
-        }
-        if state.waiting.len() >= WAITING_COUNT_MAX {
-            return Err(Errno(libc::ENOLCK));
-        }
-        state.waiting.insert(wish.unique);
+        state.admit(wish.unique)?;
         state.arrived.push(wish);
         self.ring(&mut state);
         Ok(())
@@ -89,14 +109,8 @@ impl WaitingRoom {
     /// Who made a request has got a signal. It may wait, be about to, or be of another kind: then it goes on.
     pub fn interrupt(&self, unique: u64) {
         let mut state = self.state();
-        if state.waiting.contains(&unique) {
-            state.interrupted.push(unique);
+        if state.interrupt(unique) {
             self.ring(&mut state);
-        } else {
-            if state.early.len() >= EARLY_COUNT_MAX {
-                state.early.pop_front();
-            }
-            state.early.push_back(unique);
         }
     }
 
@@ -182,4 +196,25 @@ impl WaitingRoom {
 
 fn wait_for(files: &FileSystem, wish: Wish) -> Waited<'_> {
     Box::pin(async move { files.lock(&wish.open.file, wish.locker, wish.range, wish.exclusive).await })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a signal ends the wait of its request, also when it comes before the wait begins; what is remembered is bounded.
+    #[test]
+    fn signals_find_their_requests() {
+        let mut state = State::default();
+        assert!(!state.interrupt(7));
+        assert_eq!(state.admit(7), Err(Errno(libc::EINTR)));
+        assert_eq!(state.admit(9), Ok(()));
+        assert!(state.interrupt(9) && state.interrupted == [9]);
+        for unique in 100..100 + 2 * EARLY_COUNT_MAX as u64 {
+            assert!(!state.interrupt(unique));
+        }
+        assert_eq!(state.early.len(), EARLY_COUNT_MAX);
+        (1000..1000 + WAITING_COUNT_MAX as u64 - 1).for_each(|unique| assert_eq!(state.admit(unique), Ok(())));
+        assert_eq!(state.admit(50), Err(Errno(libc::ENOLCK)));
+    }
 }
