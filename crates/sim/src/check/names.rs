@@ -175,7 +175,8 @@ impl Tree {
             | Action::Unlink { path }
             | Action::MakeDirectory { path, .. }
             | Action::RemoveDirectory { path }
-            | Action::MakeSymlink { path, .. } => self.server_of(path, cluster),
+            | Action::MakeSymlink { path, .. }
+            | Action::MakeNode { path, .. } => self.server_of(path, cluster),
             _ => None,
         }
     }
