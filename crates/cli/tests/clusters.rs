@@ -132,22 +132,24 @@ fn one_failing_server_fails_all() {
     ground.run(&["up"]);
 }
 
-/// Goal: who does not have the key gets one clear error.
-/// Method: a copy of the cluster file with another key.
+/// Goal: who does not have the key gets one clear error, over TCP and through shared memory, and others are served.
+/// Method: copies of the cluster file with another key, and with none.
 #[test]
 fn wrong_key() {
-    let ground = Ground::new("key");
-    ground.run(&["up", "--servers", "1"]);
-    let text = std::fs::read_to_string(ground.run_directory().join("cluster")).unwrap();
-    let wrong: Vec<String> = text
-        .lines()
-        .map(|line| if line.starts_with("key = ") { format!("key = {}", "00".repeat(32)) } else { line.to_owned() })
-        .collect();
-    let path = ground.path.join("wrong");
-    std::fs::write(&path, wrong.join("\n")).unwrap();
-    let complaint = ground.fail(1, &["ls", "--cluster", path.to_str().unwrap(), "--timeout-ms", "5000"]);
-    assert!(complaint.contains("key does not match"), "{complaint}");
-    ground.run(&["ls"]);
+    for transport in ["tcp", "auto"] {
+        let ground = Ground::new(&format!("key-{transport}"));
+        ground.run(&["up", "--servers", "1", "--transport", transport]);
+        let text = std::fs::read_to_string(ground.run_directory().join("cluster")).unwrap();
+        let other = format!("key = {}", "00".repeat(32));
+        for (key, expected) in [(Some(other.as_str()), "key does not match"), (None, "key")] {
+            let lines = text.lines().filter_map(|line| if line.starts_with("key = ") { key } else { Some(line) });
+            let path = ground.path.join("wrong");
+            std::fs::write(&path, lines.collect::<Vec<_>>().join("\n")).unwrap();
+            let complaint = ground.fail(1, &["ls", "--cluster", path.to_str().unwrap(), "--timeout-ms", "5000"]);
+            assert!(complaint.contains(expected), "{complaint}");
+        }
+        ground.run(&["ls"]);
+    }
 }
 
 /// Goal: `run` gives the command a cluster and its exit status, and takes the cluster down, also when a signal comes.

@@ -28,14 +28,21 @@ fn memory(ground: &Ground) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Goal: resident memory of a server stays under the sum that it printed at its start plus what is stored.
+/// Goal: resident memory of a server stays under the sum that it printed at its start plus what is stored, over TCP and
+/// through shared memory, whose segments are part of the sum.
 /// Method: 64 clients write at once; all the while each server's resident memory is compared with its bound. Afterwards
 /// everything is there.
 #[test]
 fn bound_holds_under_64_writers() {
-    let ground = Ground::new("memory");
+    for transport in ["tcp", "auto"] {
+        bound_holds_over(transport);
+    }
+}
+
+fn bound_holds_over(transport: &str) {
+    let ground = Ground::new(&format!("memory-{transport}"));
     let store = format!("memory:{},size=400M", ground.stores().display());
-    ground.run(&["up", "--servers", "2", "--store", &store]);
+    ground.run(&["up", "--servers", "2", "--store", &store, "--transport", transport]);
     let mut writers: Vec<Child> = (0..WRITERS).map(|index| writer(&ground, index)).collect();
     let mut looks = 0;
     while writers.iter_mut().any(|writer| writer.try_wait().unwrap().is_none()) {
@@ -52,5 +59,7 @@ fn bound_holds_under_64_writers() {
     assert_eq!(listing.lines().filter(|line| line.contains(&format!(" {BYTES_EACH} "))).count(), WRITERS, "{listing}");
     let log = std::fs::read_to_string(ground.run_directory().join("server-0.log")).unwrap();
     assert!(log.contains("memory at most"), "{log}");
+    let is_counted = log.contains("memory shared with processes of this machine");
+    assert_eq!(is_counted, transport == "auto", "{log}");
     ground.run(&["down"]);
 }
