@@ -22,6 +22,12 @@ pub fn note_error(error: &Error) {
     set_errno(error.errno());
 }
 
+/// This thread's errno.
+pub fn errno() -> c_int {
+    // SAFETY: the C library gives every thread a place for errno that is always valid.
+    unsafe { *libc::__errno_location() }
+}
+
 /// Sets errno alone.
 pub fn set_errno(errno: c_int) {
     // SAFETY: the C library gives every thread a place for errno that is always valid.

@@ -109,9 +109,13 @@ pub unsafe extern "C" fn tabane_readdir(directory: *mut TabaneDirectory) -> *mut
         note_error(&Error::new(Status::BadHandle, "directory is a null pointer"));
         return std::ptr::null_mut();
     };
+    let errno = errno();
     match directory.advance() {
-        Ok(Some(entry)) => entry,
-        Ok(None) => std::ptr::null_mut(),
+        Ok(entry) => {
+            // What the messages met on their way, such as EAGAIN, is none of the caller's.
+            set_errno(errno);
+            entry.map_or(std::ptr::null_mut(), std::ptr::from_mut)
+        }
         Err(error) => {
             note_error(&error);
             std::ptr::null_mut()

@@ -1,6 +1,6 @@
 //! Whether the checkers would notice: rules are broken on purpose, and the run has to say so.
 
-use sim::profile::{Profile, Sabotage, Wishes};
+use sim::profile::{Flavour, Profile, Sabotage, Wishes};
 use sim::run::run_profile;
 
 /// Runs some seeds without other faults, which pass when nothing is sabotaged.
@@ -70,6 +70,12 @@ fn hidden_names() {
 /// Goal: what was told to be synced and is gone after a loss of power is noticed.
 #[test]
 fn skipped_syncs() {
-    let problems = problems(Sabotage::SkipSyncs, |profile| profile.stable_media = true);
-    assert_noticed(&problems, &["no order explains"]);
+    let mixed = problems(Sabotage::SkipSyncs, |profile| profile.stable_media = true);
+    assert_noticed(&mixed, &["no order of the writes explains"]);
+    assert_noticed(&mixed, &["the size can't have been"]);
+    let names = problems(Sabotage::SkipSyncs, |profile| {
+        profile.stable_media = true;
+        profile.flavour = Flavour::Names;
+    });
+    assert_noticed(&names, &["no order explains"]);
 }

@@ -26,8 +26,20 @@ pub fn rows() -> Vec<Row> {
 fn single_names() -> Vec<Row> {
     vec![
         Row {
-            what: "open, create (also exclusive), make a file without a name, mkdir, symlink, readlink, stat, lstat, access",
-            cases: &[open, create, create_exclusive, make_temporary, mkdir, symlink, readlink, stat, lstat, access],
+            what: "open, create (also exclusive), make a file without a name, mkdir, symlink, mknod, readlink, stat, lstat, access",
+            cases: &[
+                open,
+                create,
+                create_exclusive,
+                make_temporary,
+                mkdir,
+                symlink,
+                mknod,
+                readlink,
+                stat,
+                lstat,
+                access,
+            ],
             ..FILES
         },
         Row {
@@ -224,6 +236,11 @@ fn mkdir(stage: &Stage) -> Measured {
 fn symlink(stage: &Stage) -> Measured {
     let path = stage.name(&stage.directory(), 0, "link");
     stage.measure(|fs| async move { fs.symlink(b"target", path.as_bytes()).await.expect("symlink") })
+}
+
+fn mknod(stage: &Stage) -> Measured {
+    let path = stage.name(&stage.directory(), 0, "pipe");
+    stage.measure(|fs| async move { fs.make_node(path.as_bytes(), wire::Kind::Fifo, 0o600, 0).await.expect("mknod") })
 }
 
 fn readlink(stage: &Stage) -> Measured {
