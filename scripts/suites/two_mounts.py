@@ -265,7 +265,8 @@ def locks_seen_by_the_other(first, second, scale):
     fcntl.flock(here, fcntl.LOCK_EX)
     assert refused(fcntl.flock, there, fcntl.LOCK_SH | fcntl.LOCK_NB)
     os.close(here)
-    fcntl.flock(there, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    # Waits: a mount in user space is told of the last close just after it has returned.
+    fcntl.flock(there, fcntl.LOCK_EX)
     os.close(there)
 
     def work(number, view, start):
