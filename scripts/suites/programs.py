@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 
 from two_mounts import main, together
 
@@ -193,9 +194,9 @@ def database_work(journal, exclusive, views, count, processes):
     """Transfers between accounts in transactions; at any time all accounts together have what they began with."""
 
     def connect(view):
-        # On a slow machine the others may be long at work. In exclusive mode two that hold a shared lock may wait for each other:
-        # whoever is told so lets go of everything and comes again, after a time of its own, so that one of them gets through.
-        patience = random.SystemRandom().uniform(0.01, 0.5) if exclusive else 300
+        # On a slow machine the others may be long at work. In exclusive mode two that hold a shared lock would wait for each other:
+        # whoever is refused lets go of everything at once, and comes again after a time of its own.
+        patience = 0 if exclusive else 300
         connection = sqlite3.connect(view / "database", timeout=patience, isolation_level=None)
         if exclusive:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -223,6 +224,7 @@ def database_work(journal, exclusive, views, count, processes):
                     assert exclusive and "locked" in str(error), error
                     connection.close()
                     connection = None
+                    time.sleep(random.SystemRandom().uniform(0.001, 0.05))
             assert connection.execute("SELECT sum(amount) FROM account").fetchone() == (5000,)
             connection.execute("UPDATE account SET amount = amount - 1 WHERE id = ?", ((number * 7 + at) % 50,))
             connection.execute("UPDATE account SET amount = amount + 1 WHERE id = ?", ((number * 11 + at * 3) % 50,))
