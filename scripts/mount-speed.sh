@@ -21,6 +21,8 @@ if [ ! -x "$example" ]; then
     mkdir -p "$cache"
     cp -r "$(dirname "$source")" "$cache/"
     chmod -R u+w "$cache/fuser-$version"
+    # Built with the compiler that is there, not with the one that its developers use.
+    rm -f "$cache/fuser-$version"/rust-toolchain*
     (cd "$cache/fuser-$version" && CARGO_TARGET_DIR=$PWD/target cargo build --release --example simple)
 fi
 
