@@ -196,6 +196,7 @@ pub fn stat_of(attributes: &Attributes) -> libc::stat {
     stat.st_uid = attributes.uid;
     stat.st_gid = attributes.gid;
     stat.st_size = attributes.size as off_t;
+    stat.st_rdev = unpacked_device(attributes.device());
     stat.st_blksize = attributes.layout.chunk_size as _;
     stat.st_blocks = attributes.size.div_ceil(STAT_BLOCK_SIZE) as _;
     (stat.st_atime, stat.st_atime_nsec) = seconds_of(attributes.atime);
@@ -228,5 +229,32 @@ pub fn mode_of_kind(kind: Kind) -> libc::mode_t {
         Kind::File => libc::S_IFREG,
         Kind::Directory => libc::S_IFDIR,
         Kind::Symlink => libc::S_IFLNK,
+        Kind::Fifo => libc::S_IFIFO,
+        Kind::Socket => libc::S_IFSOCK,
+        Kind::CharacterDevice => libc::S_IFCHR,
+        Kind::BlockDevice => libc::S_IFBLK,
     }
+}
+
+/// The kind that the file type bits of a mode ask mknod(2) for. Errors: `Invalid`.
+pub fn kind_of_mode(mode: libc::mode_t) -> Result<Kind> {
+    Ok(match mode & libc::S_IFMT {
+        0 | libc::S_IFREG => Kind::File,
+        libc::S_IFDIR => Kind::Directory,
+        libc::S_IFIFO => Kind::Fifo,
+        libc::S_IFSOCK => Kind::Socket,
+        libc::S_IFCHR => Kind::CharacterDevice,
+        libc::S_IFBLK => Kind::BlockDevice,
+        _ => return Err(Error::new(Status::Invalid, format!("mode {mode:o} has no file type that can be made"))),
+    })
+}
+
+/// A device's number as Linux packs it into 32 bits (`new_encode_dev`), and back.
+pub fn packed_device(device: libc::dev_t) -> u32 {
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12
+}
+
+pub fn unpacked_device(device: u32) -> libc::dev_t {
+    libc::makedev(device >> 8 & 0xfff, (device & 0xff) | (device >> 12 & 0xf_ff00))
 }

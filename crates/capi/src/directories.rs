@@ -85,6 +85,10 @@ impl TabaneDirectory {
             Kind::File => libc::DT_REG,
             Kind::Directory => libc::DT_DIR,
             Kind::Symlink => libc::DT_LNK,
+            Kind::Fifo => libc::DT_FIFO,
+            Kind::Socket => libc::DT_SOCK,
+            Kind::CharacterDevice => libc::DT_CHR,
+            Kind::BlockDevice => libc::DT_BLK,
         };
         for (place, byte) in entry.d_name.iter_mut().zip(name.iter().chain(&[0])) {
             *place = *byte as c_char;

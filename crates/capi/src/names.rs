@@ -3,7 +3,7 @@
 use crate::convert::*;
 use crate::mounted;
 use client::{Client, Result};
-use libc::{c_char, c_int, c_uint, mode_t, size_t, ssize_t};
+use libc::{c_char, c_int, c_uint, dev_t, mode_t, size_t, ssize_t};
 
 /// # Safety
 /// `path` is a NUL-terminated string or NULL.
@@ -53,6 +53,30 @@ pub unsafe extern "C" fn tabane_symlink(target: *const c_char, path: *const c_ch
     let target = unsafe { bytes_of(target, "target of the link") };
     // SAFETY: the caller promises it.
     status_of(target.and_then(|target| unsafe { on_path(path, |client, path| client.symlink(target, path)) }))
+}
+
+/// Makes an empty file, a pipe, a socket or, as root, a device (`device`), as mknod(2). Pipes, sockets and devices are opened
+/// through a mount only; here that fails with ENXIO.
+///
+/// # Safety
+/// `path` is a NUL-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_mknod(path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
+    let make = |client: &Client, path: &[u8]| {
+        client.make_node(path, kind_of_mode(mode)?, mode & 0o7777, packed_device(device))
+    };
+    // SAFETY: the caller promises it.
+    status_of(unsafe { on_path(path, make) })
+}
+
+/// Makes a pipe. It is opened through a mount only.
+///
+/// # Safety
+/// `path` is a NUL-terminated string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tabane_mkfifo(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller promises it.
+    unsafe { tabane_mknod(path, libc::S_IFIFO | (mode & 0o7777), 0) }
 }
 
 /// Makes `to` one more name of the file or symbolic link `from`, which is not followed.

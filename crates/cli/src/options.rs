@@ -305,9 +305,9 @@ pub static TABLE: &[OptionRow] = &[
         "type",
         "type",
         "",
-        Value::Choice(&["f", "d", "l"]),
-        "f|d|l",
-        "is a file, a directory or a symbolic link",
+        Value::Choice(&["f", "d", "l", "p", "s", "c", "b"]),
+        "f|d|l|p|s|c|b",
+        "is a file, a directory, a symbolic link, a pipe, a socket or a device",
     ),
     choice_of_command(
         "find-size",

@@ -88,6 +88,10 @@ pub fn mode_words(kind: Kind, mode: u32) -> String {
         Kind::File => '-',
         Kind::Directory => 'd',
         Kind::Symlink => 'l',
+        Kind::Fifo => 'p',
+        Kind::Socket => 's',
+        Kind::CharacterDevice => 'c',
+        Kind::BlockDevice => 'b',
     });
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
         let bits = mode >> shift;
@@ -110,6 +114,10 @@ pub fn kind_words(attributes: &Attributes) -> &'static str {
         Kind::File => "file",
         Kind::Directory => "directory",
         Kind::Symlink => "symbolic link",
+        Kind::Fifo => "pipe",
+        Kind::Socket => "socket",
+        Kind::CharacterDevice => "character device",
+        Kind::BlockDevice => "block device",
     }
 }
 

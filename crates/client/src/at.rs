@@ -190,7 +190,11 @@ impl FileSystem {
         Err(Trouble::local(Status::AccessDenied).about_file(id))
     }
 
-    async fn on_place<R>(&self, place: Place<'_>, operation: impl AsyncFn(Target) -> Attempt<R>) -> Result<R> {
+    pub(crate) async fn on_place<R>(
+        &self,
+        place: Place<'_>,
+        operation: impl AsyncFn(Target) -> Attempt<R>,
+    ) -> Result<R> {
         let on_entry = async |entries: &[EntryTarget]| operation(Target::Entry(entries[0].clone())).await;
         self.on_places(&[place], on_entry).await
     }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use wire::credentials::Credentials;
 use wire::messages::{FileSystemReply, HeldLock, LockRange};
-use wire::{Attributes, Cluster, FileId, Status};
+use wire::{Attributes, Cluster, FileId, Kind, Status};
 
 /// A client for all threads of a process. Clones share it. It starts no thread; a child after fork gets a session and
 /// connections of its own, and the files that were open stay usable in both.
@@ -66,6 +66,11 @@ impl Client {
     /// See `FileSystem::acting_as`.
     pub fn acting_as(&self, user: Credentials, umask: u32) -> Client {
         Client { actor: Some(Arc::new(Actor { user, umask: umask & 0o777 })), ..self.clone() }
+    }
+
+    /// Whether this process itself has a client here, not only one that it was forked from, and this thread is in no call.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.shared.is_in_use()
     }
 
     pub fn cluster(&self) -> &Cluster {
@@ -249,6 +254,10 @@ blocking! {
     fn mkdir_at(parent: FileId, name: &[u8], mode: u32) -> Result<Attributes>;
     /// See `FileSystem::symlink_at`.
     fn symlink_at(link: &[u8], parent: FileId, name: &[u8]) -> Result<Attributes>;
+    /// See `FileSystem::make_node`.
+    fn make_node(path: &[u8], kind: Kind, mode: u32, device: u32) -> Result<Attributes>;
+    /// See `FileSystem::make_node_at`.
+    fn make_node_at(parent: FileId, name: &[u8], kind: Kind, mode: u32, device: u32) -> Result<Attributes>;
     /// See `FileSystem::link_id`.
     fn link_id(file: FileId, parent: FileId, name: &[u8]) -> Result<()>;
     /// See `FileSystem::unlink_at`.

@@ -91,10 +91,16 @@ impl FileSystem {
         self.servers.on_path_as(user, path, look).await
     }
 
-    /// Attributes of an open file.
+    /// Attributes of an open file. A directory that was removed meanwhile has no links and is as it was last seen.
     pub async fn stat_file(&self, file: &File) -> Result<Attributes> {
         self.servers.adopt(file).await;
-        let attributes = self.servers.stat_id(file.id).await.map_err(|trouble| trouble.about_file(file.id))?;
+        let attributes = match self.servers.stat_id(file.id).await {
+            Ok(attributes) => attributes,
+            Err(trouble) => {
+                let removed = file.removed_directory().filter(|_| trouble.status() == Status::StaleFile);
+                return removed.ok_or_else(|| trouble.about_file(file.id));
+            }
+        };
         file.note_attributes(&attributes);
         self.servers.note_links(file.id, attributes.link_count);
         Ok(attributes)
@@ -231,7 +237,7 @@ pub(crate) async fn inspect(
     let (attributes, link) = servers.look_up(entry, operation).await?;
     match attributes.kind {
         Kind::Symlink if follow || entry.must_be_directory => return Ok(Step::Follow(link)),
-        Kind::File if entry.must_be_directory => return Err(Trouble::local(Status::NotDirectory)),
+        kind if kind != Kind::Directory && entry.must_be_directory => return Err(Trouble::local(Status::NotDirectory)),
         Kind::Directory => {
             servers.remember(entry, &attributes);
         }

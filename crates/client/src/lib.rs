@@ -24,6 +24,7 @@ mod join;
 mod listing;
 mod locks;
 mod names;
+mod nodes;
 mod open_files;
 mod options;
 mod ranges;

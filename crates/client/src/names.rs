@@ -282,7 +282,7 @@ pub(crate) async fn make_symlink(servers: &Servers, target: &Target, link: &[u8]
     ask_to_make(servers, entry, Operation::MakeSymlink, &request).await.map(Step::Done)
 }
 
-async fn ask_to_make(
+pub(crate) async fn ask_to_make(
     servers: &Servers,
     entry: &EntryTarget,
     operation: Operation,

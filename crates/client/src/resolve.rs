@@ -263,9 +263,9 @@ impl Servers {
         let entry = EntryTarget { parent: here.clone(), name: name.to_vec(), must_be_directory: true, known };
         let (attributes, target) = self.look_up(&entry, Operation::Lookup).await?;
         match attributes.kind {
-            Kind::File => Err(Trouble::local(Status::NotDirectory)),
             Kind::Symlink => Ok(Component::Symlink(target)),
             Kind::Directory => Ok(Component::Directory(self.remember(&entry, &attributes))),
+            _ => Err(Trouble::local(Status::NotDirectory)),
         }
     }
 

@@ -185,6 +185,7 @@ impl FileSystem {
         match search.tests.judge(&attributes, true) {
             Verdict::Yes => Ok(true),
             Verdict::No => Ok(false),
+            Verdict::Undecided if attributes.kind != Kind::Directory => Ok(false),
             Verdict::Undecided => self.is_empty_directory(&path).await,
         }
     }

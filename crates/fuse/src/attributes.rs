@@ -28,7 +28,7 @@ pub fn attr_of(attributes: &Attributes) -> Attr {
         links: attributes.link_count,
         uid: attributes.uid,
         gid: attributes.gid,
-        device: 0,
+        device: attributes.device(),
         block_size: BLOCK_SIZE,
     }
 }

@@ -29,6 +29,10 @@ fn type_of(kind: Kind) -> u32 {
         Kind::File => libc::DT_REG,
         Kind::Directory => libc::DT_DIR,
         Kind::Symlink => libc::DT_LNK,
+        Kind::Fifo => libc::DT_FIFO,
+        Kind::Socket => libc::DT_SOCK,
+        Kind::CharacterDevice => libc::DT_CHR,
+        Kind::BlockDevice => libc::DT_BLK,
     };
     u32::from(kind)
 }

@@ -6,7 +6,7 @@ use crate::errno::Errno;
 use crate::open_file::{OPEN_FLAGS, OpenFile, how_to_open};
 use crate::protocol::{Create, Header, Input, Link, Mkdir, Mknod, Rename, Rename2};
 use crate::serve::{Answer, Handled, Worker, file_of};
-use client::{Attributes, Error, Status};
+use client::{Attributes, Error, Kind, Status};
 
 /// What became of a directory matters to no caller that names something in it: nothing is there.
 fn in_directory(error: Error) -> Errno {
@@ -49,19 +49,20 @@ impl Worker<'_> {
         self.entry(&made)
     }
 
-    /// mknod(2) of a file is a create without an open; there are no other nodes.
+    /// mknod(2): what pipes, sockets and devices do is the kernel's business.
     pub fn make_node(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
-        let Mknod { mode, .. } = Mknod::parse(&mut input)?;
+        let Mknod { mode, device, .. } = Mknod::parse(&mut input)?;
         let (parent, name) = (file_of(header.node), input.name()?);
-        if mode & libc::S_IFMT != libc::S_IFREG {
-            return Err(Errno(libc::EPERM));
-        }
-        let how = client::OpenHow { exclusive: true, create: true, mode: mode & 0o7777, ..Default::default() };
-        let make = async |files: &client::FileSystem| {
-            let (file, attributes) = files.open_at(parent, name, &how).await?;
-            files.close(&file).await;
-            Ok(attributes)
+        let kind = match mode & libc::S_IFMT {
+            libc::S_IFREG => Kind::File,
+            libc::S_IFIFO => Kind::Fifo,
+            libc::S_IFSOCK => Kind::Socket,
+            libc::S_IFCHR => Kind::CharacterDevice,
+            libc::S_IFBLK => Kind::BlockDevice,
+            _ => return Err(Errno(libc::EINVAL)),
         };
+        let make =
+            async |files: &client::FileSystem| files.make_node_at(parent, name, kind, mode & 0o7777, device).await;
         let made = self.mounted.for_caller(header, make).map_err(in_directory)?;
         self.entry(&made)
     }

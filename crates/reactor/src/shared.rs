@@ -107,11 +107,13 @@ impl Wake for Parker {
 
 thread_local! {
     /// A thread's parker and waker. The same ones for all its calls, so that a socket that it waits for knows them already.
-    static PARKER: (Arc<Parker>, Waker) = {
-        let parker = Arc::new(Parker { flags: AtomicU32::new(0), polled: Mutex::new(None) });
-        let waker = Waker::from(parker.clone());
-        (parker, waker)
-    };
+    static PARKER: (Arc<Parker>, Waker) = new_parker();
+}
+
+fn new_parker() -> (Arc<Parker>, Waker) {
+    let parker = Arc::new(Parker { flags: AtomicU32::new(0), polled: Mutex::new(None) });
+    let waker = Waker::from(parker.clone());
+    (parker, waker)
 }
 
 /// Who waits, and how.
@@ -405,7 +407,21 @@ impl<T: 'static> Shared<T> {
     /// a reactor of its own.
     pub fn run<R: Send>(&self, start: impl AsyncFnOnce(&Reactor, &T) -> R + Send) -> R {
         let instance = self.instance();
-        PARKER.with(|(parker, waker)| instance.run(parker, waker, start))
+        let mut start = Some(start);
+        let mut call = |(parker, waker): &(Arc<Parker>, Waker)| {
+            let start = start.take().expect("a call is made once");
+            instance.run(parker, waker, start)
+        };
+        // A thread that is ending may have lost its own.
+        PARKER.try_with(&mut call).unwrap_or_else(|_| call(&new_parker()))
+    }
+
+    /// Whether this process, not only one that it was forked from, has made it or used it, and the thread is in none of its
+    /// calls: so that a call which is only for the end of the process has something to say, and may be made.
+    pub fn is_in_use(&self) -> bool {
+        // SAFETY: as in `instance`.
+        let instance = unsafe { &*self.instance.load(Ordering::Acquire) };
+        instance.generation == fork_generation() && !instance.queue.is_owner()
     }
 
     fn instance(&self) -> &Instance<T> {

@@ -60,7 +60,8 @@ impl AnnouncedDirectories {
 pub struct DirectoryWork {
     announcing: RefCell<FastMap<u64, Notice<Result<(), Failure>>>>,
     /// Gathers that have not started yet: who comes now may share them.
-    gathers: RefCell<FastMap<u64, Notice<GatheredShares>>>,
+    /// First those of which nothing is kept, then those that are remembered.
+    gathers: [RefCell<FastMap<u64, Notice<GatheredShares>>>; 2],
     turns: Turns,
 }
 
@@ -158,10 +159,11 @@ impl Core {
         notice
     }
 
-    /// What the other servers with a share of a directory say. One gather serves all who wait for it.
-    pub async fn gather_directory(self: &Rc<Self>, directory: FileId, deadline: Nanos) -> GatheredShares {
-        let waiting = self.directories.gathers.borrow().get(&directory.0).cloned();
-        let notice = waiting.unwrap_or_else(|| self.start_directory_gather(directory));
+    /// What the other servers with a share of a directory say. One gather serves all who wait for it. `kept`: something of it
+    /// will be journalled here.
+    pub async fn gather_directory(self: &Rc<Self>, directory: FileId, kept: bool, deadline: Nanos) -> GatheredShares {
+        let waiting = self.directories.gathers[usize::from(kept)].borrow().get(&directory.0).cloned();
+        let notice = waiting.unwrap_or_else(|| self.start_directory_gather(directory, kept));
         let words = "servers with entries of the directory did not tell its times in time";
         self.wait_until(deadline, words, notice.wait()).await?
     }
@@ -174,15 +176,15 @@ impl Core {
         }
     }
 
-    fn start_directory_gather(self: &Rc<Self>, directory: FileId) -> Notice<GatheredShares> {
+    fn start_directory_gather(self: &Rc<Self>, directory: FileId, kept: bool) -> Notice<GatheredShares> {
         let notice = Notice::new();
-        self.directories.gathers.borrow_mut().insert(directory.0, notice.clone());
+        self.directories.gathers[usize::from(kept)].borrow_mut().insert(directory.0, notice.clone());
         let (core, told) = (self.clone(), notice.clone());
         self.reactor.spawn(Class::Metadata, async move {
             let turn = core.directories.turns.take(directory.0).await;
             // Invariant 3: from here on the next stat needs a gather of its own.
-            core.directories.gathers.borrow_mut().remove(&directory.0);
-            let result = gather(&core, directory).await;
+            core.directories.gathers[usize::from(kept)].borrow_mut().remove(&directory.0);
+            let result = gather(&core, directory, kept).await;
             drop(turn);
             told.tell(result.map(Rc::new));
         });
@@ -203,14 +205,14 @@ async fn announce(core: &Rc<Core>, directory: FileId) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn gather(core: &Rc<Core>, directory: FileId) -> Result<Shares, Failure> {
+async fn gather(core: &Rc<Core>, directory: FileId, kept: bool) -> Result<Shares, Failure> {
     let servers = core.tables.borrow().other_shares(directory, core.index);
     let mut asked: Vec<LocalFuture<Told>> = servers
         .into_iter()
         .map(|server| {
             let core = core.clone();
             let future = async move {
-                let request = GatherDirectoryRequest { directory, time: core.time() };
+                let request = GatherDirectoryRequest { directory, time: core.time(), kept };
                 let reply: GatherDirectoryReply =
                     core.peers.call(server, Operation::GatherDirectory, &request, None).await?;
                 core.note_time(reply.time);

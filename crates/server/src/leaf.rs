@@ -55,12 +55,7 @@ impl<'a> Iterator for Entries<'a> {
         let (name, rest) = rest.split_at(head[17] as usize);
         self.rest = rest;
         let [c0, c1, c2, c3, c4, c5, c6, c7, i0, i1, i2, i3, i4, i5, i6, i7, kind, _] = *head;
-        let kind = match kind {
-            1 => Kind::File,
-            2 => Kind::Directory,
-            3 => Kind::Symlink,
-            _ => unreachable!("invariant 1: entries are whole"),
-        };
+        let Some(kind) = Kind::from_code(kind) else { unreachable!("invariant 1: entries are whole") };
         Some(Dentry {
             cursor: u64::from_le_bytes([c0, c1, c2, c3, c4, c5, c6, c7]),
             id: FileId(u64::from_le_bytes([i0, i1, i2, i3, i4, i5, i6, i7])),

@@ -212,6 +212,7 @@ impl Client {
             Action::MakeDirectory { mode, .. } => Ok(seen(&file_system.mkdir(path, *mode).await?)),
             Action::RemoveDirectory { .. } => file_system.rmdir(path).await.map(|_| Outcome::Done),
             Action::MakeSymlink { target, .. } => Ok(seen(&file_system.symlink(target.as_bytes(), path).await?)),
+            Action::MakeNode { kind, mode, .. } => Ok(seen(&file_system.make_node(path, *kind, *mode, 7).await?)),
             Action::ReadLink { .. } => file_system.readlink(path).await.map(Outcome::Target),
             Action::Stat { .. } => Ok(seen(&file_system.lstat(path).await?)),
             Action::ChangeMode { mode, .. } => file_system.chmod(path, *mode).await.map(|_| Outcome::Done),

@@ -39,6 +39,9 @@ impl Client {
             Action::MakeSymlink { target, .. } => {
                 file_system.symlink_at(target.as_bytes(), ROOT, name).await.map(|attributes| seen(&attributes))
             }
+            Action::MakeNode { kind, mode, .. } => {
+                file_system.make_node_at(ROOT, name, *kind, *mode, 7).await.map(|attributes| seen(&attributes))
+            }
             Action::Stat { .. } => file_system.lookup_at(ROOT, name).await.map(|attributes| seen(&attributes)),
             Action::List { by_server: false, directory: None } => list(file_system).await,
             _ => return None,

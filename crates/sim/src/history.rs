@@ -111,6 +111,12 @@ pub enum Action {
         path: Path,
         target: String,
     },
+    /// Of a pipe, a socket or a device.
+    MakeNode {
+        path: Path,
+        kind: Kind,
+        mode: u32,
+    },
     ReadLink {
         path: Path,
     },
@@ -349,6 +355,7 @@ impl Operation {
             | Action::MakeDirectory { path, .. }
             | Action::RemoveDirectory { path }
             | Action::MakeSymlink { path, .. }
+            | Action::MakeNode { path, .. }
             | Action::ReadLink { path }
             | Action::Stat { path }
             | Action::ChangeMode { path, .. }

@@ -460,6 +460,7 @@ async fn inspect_all(client: &Client, touched: &BTreeMap<FileId, BTreeSet<u64>>)
                 Kind::Directory => directories.push(Some(path)),
                 Kind::Symlink => drop(client.perform(Action::ReadLink { path: path.clone() }, &path.to_string()).await),
                 Kind::File => files.push(path),
+                _ => {}
             }
         }
     }

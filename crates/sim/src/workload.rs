@@ -8,7 +8,7 @@ use crate::random::Random;
 use client::Allocation;
 use std::cell::Cell;
 use std::rc::Rc;
-use wire::FileId;
+use wire::{FileId, Kind};
 
 /// A symbolic link to the directory `DIRECTORIES[0]`, made before anything else and never removed.
 pub const ALIAS: &str = "alias";
@@ -398,7 +398,8 @@ impl Worker {
             30..38 => Action::Unlink { path: self.some_file() },
             38..50 => Action::MakeDirectory { path: self.some_directory(), mode: self.mode() },
             50..60 => Action::RemoveDirectory { path: self.some_directory() },
-            60..68 => Action::MakeSymlink { path: self.some_link(), target: format!("/nowhere-{}", self.plan.tag()) },
+            60..66 => Action::MakeSymlink { path: self.some_link(), target: format!("/nowhere-{}", self.plan.tag()) },
+            66..68 => Action::MakeNode { path: self.some_link(), kind: self.some_special(), mode: self.mode() },
             68..74 => Action::ReadLink { path: self.some_link() },
             74..79 => Action::Unlink { path: self.some_link() },
             79..86 => Action::ChangeMode { path: self.some_name(), mode: self.mode() },
@@ -417,7 +418,9 @@ impl Worker {
             }
             Action::Stat { path } | Action::Unlink { path } | Action::ReadLink { path } => path.clone(),
             Action::MakeDirectory { path, .. } | Action::RemoveDirectory { path } => path.clone(),
-            Action::MakeSymlink { path, .. } | Action::ChangeMode { path, .. } => path.clone(),
+            Action::MakeNode { path, .. } | Action::MakeSymlink { path, .. } | Action::ChangeMode { path, .. } => {
+                path.clone()
+            }
             Action::SetTime { path, .. } | Action::TruncatePath { path, .. } => path.clone(),
             _ => return,
         };
@@ -462,6 +465,10 @@ impl Worker {
     fn some_directory(&mut self) -> Path {
         let top = Path::top(self.directory());
         if self.random.percent(75) { top } else { top.join(NESTED) }
+    }
+
+    fn some_special(&mut self) -> Kind {
+        [Kind::Fifo, Kind::Socket, Kind::CharacterDevice][self.random.below(3) as usize]
     }
 
     fn some_link(&mut self) -> Path {

@@ -12,6 +12,35 @@ pub enum Kind {
     File = 1,
     Directory = 2,
     Symlink = 3,
+    /// This and the following are nodes without contents, which the kernel of a mount gives a meaning.
+    Fifo = 4,
+    Socket = 5,
+    CharacterDevice = 6,
+    BlockDevice = 7,
+}
+
+impl Kind {
+    pub fn from_code(code: u8) -> Option<Kind> {
+        Some(match code {
+            1 => Kind::File,
+            2 => Kind::Directory,
+            3 => Kind::Symlink,
+            4 => Kind::Fifo,
+            5 => Kind::Socket,
+            6 => Kind::CharacterDevice,
+            7 => Kind::BlockDevice,
+            _ => return None,
+        })
+    }
+
+    /// Whether it is a pipe, a socket or a device.
+    pub fn is_special(self) -> bool {
+        self as u8 >= Kind::Fifo as u8
+    }
+
+    pub fn is_device(self) -> bool {
+        self as u8 >= Kind::CharacterDevice as u8
+    }
 }
 
 impl Encode for Kind {
@@ -22,12 +51,7 @@ impl Encode for Kind {
 
 impl<'a> Decode<'a> for Kind {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
-        match u8::decode(input)? {
-            1 => Ok(Kind::File),
-            2 => Ok(Kind::Directory),
-            3 => Ok(Kind::Symlink),
-            _ => Err(Malformed("kind of inode is unknown")),
-        }
+        Kind::from_code(u8::decode(input)?).ok_or(Malformed("kind of inode is unknown"))
     }
 }
 
@@ -51,6 +75,7 @@ message! {
         /// Rises with every truncate and every utimens, so that late values of older generations are dropped.
         pub truncate_generation: u32,
         pub time_generation: u32,
+        /// Of a file where its chunks are. Of a device its number is in place of the first slot.
         pub layout: Layout,
     }
 }
@@ -62,7 +87,16 @@ impl Attributes {
             Kind::File => 0o100_000,
             Kind::Directory => 0o040_000,
             Kind::Symlink => 0o120_000,
+            Kind::Fifo => 0o010_000,
+            Kind::Socket => 0o140_000,
+            Kind::CharacterDevice => 0o020_000,
+            Kind::BlockDevice => 0o060_000,
         };
         file_type | self.mode
+    }
+
+    /// The number of a device, as Linux packs it into 32 bits; 0 of anything else.
+    pub fn device(&self) -> u32 {
+        if self.kind.is_device() { self.layout.first } else { 0 }
     }
 }

@@ -86,6 +86,7 @@ decoders!(
     OpenIdRequest,
     LinkRequest,
     RenameRequest,
+    MakeNodeRequest,
     RenamedReply,
     CheckRequest,
     CheckReply,

@@ -206,6 +206,20 @@ message! {
     }
 }
 
+message! {
+    /// `MakeNode`: a pipe, a socket or a device. Reply: `EntryReply`.
+    pub struct MakeNodeRequest<'a> {
+        pub entry: Entry<'a>,
+        pub kind: Kind,
+        /// Permission bits, after the caller's umask.
+        pub mode: u32,
+        /// Of a device its number, as Linux packs it into 32 bits; else 0.
+        pub device: u32,
+        /// As in `OpenRequest`.
+        pub group: Option<u32>,
+    }
+}
+
 /// The target of a symbolic link: 1 to 4,095 bytes without NUL.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Target<'a>(pub &'a [u8]);

@@ -94,6 +94,7 @@ operations! {
     Lock = 47, LEVEL_CLIENT, Metadata, true;
     Unlock = 48, LEVEL_CLIENT, Metadata, true;
     TestLock = 49, LEVEL_CLIENT, Metadata, false;
+    MakeNode = 54, LEVEL_CLIENT, Metadata, true;
     AwaitLock = 60, LEVEL_CLIENT, Metadata, false;
     Find = 50, LEVEL_CLIENT, Metadata, false;
     TreeLog = 53, LEVEL_CLIENT, Metadata, false;

@@ -77,6 +77,7 @@ statuses! {
     ArgumentTooLarge = 53, 7, "argument too large";
     WouldBlock = 54, 11, "the lock is held by another";
     NoLocks = 55, 37, "no locks available";
+    NoDevice = 61, 6, "no such device or address: pipes, sockets and devices are opened through a mount";
     /// Of a look for data or a hole, as lseek(2) has it.
     NoData = 47, 6, "nothing to find: the offset is at or beyond the end of the file, or only a hole follows";
 }

@@ -76,7 +76,6 @@ fn seeds() -> Vec<Vec<u8>> {
         OpenRequest { entry: entry.clone(), flags: 3, access: 6, mode: 0o600, chunk_size: 0, group: Some(5) }
             .to_bytes(),
         RenameRequest { from: entry.clone(), to: entry.clone(), flags: 1 }.to_bytes(),
-        RenamedReply { number: 9, before: 7, directories: vec![FileId(1), FileId(2)] }.to_bytes(),
         PrepareDentryRequest {
             coordinator: 1,
             number: 2,
@@ -215,6 +214,8 @@ fn seeds() -> Vec<Vec<u8>> {
         .to_bytes(),
         ReserveChunksRequest { file: FileId(77), layout: layout(), pieces: Pieces(vec![range; 2]) }.to_bytes(),
         WriteChunksRequest { file: FileId(77), layout: layout(), number: 8, pieces: Pieces(vec![range; 2]) }.to_bytes(),
+        MakeNodeRequest { entry: entry.clone(), kind: Kind::Fifo, mode: 0o644, device: 0, group: None }.to_bytes(),
+        RenamedReply { number: 9, before: 7, directories: vec![FileId(1), FileId(2)] }.to_bytes(),
     ]
 }
 

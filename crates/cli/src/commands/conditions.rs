@@ -132,6 +132,10 @@ impl Conditions {
         match arguments.text("type").as_deref() {
             Some("d") => tests.push(Test::Kind(Kind::Directory)),
             Some("l") => tests.push(Test::Kind(Kind::Symlink)),
+            Some("p") => tests.push(Test::Kind(Kind::Fifo)),
+            Some("s") => tests.push(Test::Kind(Kind::Socket)),
+            Some("c") => tests.push(Test::Kind(Kind::CharacterDevice)),
+            Some("b") => tests.push(Test::Kind(Kind::BlockDevice)),
             Some(_) => tests.push(Test::Kind(Kind::File)),
             None => {}
         }

@@ -67,6 +67,10 @@ impl Walk {
                     Kind::File => "file",
                     Kind::Directory => "directory",
                     Kind::Symlink => "symlink",
+                    Kind::Fifo => "fifo",
+                    Kind::Socket => "socket",
+                    Kind::CharacterDevice => "character device",
+                    Kind::BlockDevice => "block device",
                 };
                 writeln!(output, "{}", json!({ "path": String::from_utf8_lossy(path), "type": kind }))
             }

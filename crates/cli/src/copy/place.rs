@@ -85,6 +85,9 @@ impl Facts {
             Kind::File => EntryKind::File,
             Kind::Directory => EntryKind::Directory,
             Kind::Symlink => EntryKind::Symlink,
+            Kind::Fifo => EntryKind::Other("named pipe"),
+            Kind::Socket => EntryKind::Other("socket"),
+            Kind::CharacterDevice | Kind::BlockDevice => EntryKind::Other("device"),
         };
         let Attributes { size, mode, uid, gid, atime, mtime, .. } = *attributes;
         Facts { kind, size, mode, uid, gid, atime, mtime }

@@ -128,6 +128,9 @@ fn kind_words(kind: Kind) -> &'static str {
         Kind::File => "a file",
         Kind::Directory => "a directory",
         Kind::Symlink => "a symbolic link",
+        Kind::Fifo => "a pipe",
+        Kind::Socket => "a socket",
+        Kind::CharacterDevice | Kind::BlockDevice => "a device",
     }
 }
 

@@ -187,7 +187,7 @@ fn judge_names(inode: &CheckInode, names: &[FoundName], faults: &mut Vec<Fault>)
             faults.push(Fault::WrongParent { id, told: inode.parent, parent: names[0].parent });
         }
         // An open file may have no names; then its inode says so.
-        (Kind::File | Kind::Symlink, 0) if link_count == 0 => {}
+        (kind, 0) if kind != Kind::Directory && link_count == 0 => {}
         (_, 0) => faults.push(Fault::Orphan { id, kind, link_count }),
         (Kind::Directory, _) => {
             // The first is kept: the one that the inode knows of.

@@ -25,8 +25,8 @@ pub struct Survey {
 #[derive(Default)]
 struct Facts {
     names: u32,
-    /// A name says that it is a file; another that it is a symbolic link.
-    said: [bool; 2],
+    /// What names say that it is, a bit for each kind.
+    said: u8,
     inode: Option<InodeFacts>,
 }
 
@@ -139,6 +139,10 @@ async fn read_parents(files: &FileSystem, server: u32) -> Result<Vec<u64>> {
     Ok(parents)
 }
 
+fn kind_bit(kind: Kind) -> u8 {
+    1 << kind as u8
+}
+
 impl Part {
     fn new() -> Part {
         Part { facts: HashMap::new(), sums: Box::new([0; CHECK_PART_COUNT]), misplaced: Vec::new() }
@@ -174,7 +178,7 @@ impl Part {
                         (kind, _) => {
                             let facts = self.facts.entry(name.id.0).or_default();
                             facts.names += 1;
-                            facts.said[usize::from(kind == Kind::Symlink)] = true;
+                            facts.said |= kind_bit(kind);
                         }
                     }
                 }
@@ -247,13 +251,14 @@ impl Part {
         for (id, facts) in &self.facts {
             let id = FileId(*id);
             match &facts.inode {
-                None if plain_left_out && facts.said != [true, true] => {
-                    let kind = if facts.said[0] { Kind::File } else { Kind::Symlink };
+                None if plain_left_out && facts.said.is_power_of_two() => {
+                    let Some(kind) = Kind::from_code(facts.said.trailing_zeros() as u8) else {
+                        unreachable!("bits are those of kinds")
+                    };
                     let own = &mut self.sums[check_part(id)];
                     *own = own.wrapping_sub(check_term(id, kind).wrapping_mul(u64::from(facts.names)));
                 }
-                Some(inode)
-                    if inode.link_count == facts.names && !facts.said[usize::from(inode.kind == Kind::File)] => {}
+                Some(inode) if inode.link_count == facts.names && facts.said & !kind_bit(inode.kind) == 0 => {}
                 _ => drop(survey.suspects.insert(id)),
             }
         }

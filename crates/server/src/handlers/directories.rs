@@ -35,7 +35,7 @@ pub fn stat(
     }
     let (core, deadline) = (core.clone(), caller.deadline);
     later(async move {
-        let shares = core.gather_directory(directory, deadline).await?;
+        let shares = core.gather_directory(directory, false, deadline).await?;
         let tables = core.tables.borrow();
         let inode = tables.inodes.get(directory).ok_or_else(|| Failure::new(Status::StaleFile, directory))?;
         let attributes = tables.shown_directory(&inode.attributes, core.index, &shares);
@@ -61,7 +61,8 @@ pub fn set_attributes(
     }
     let (core, caller) = (core.clone(), caller.clone());
     later(async move {
-        let shares = core.gather_directory(request.file, caller.deadline).await?;
+        let kept = request.mask & MTIME != 0;
+        let shares = core.gather_directory(request.file, kept, caller.deadline).await?;
         let mut bytes = Vec::new();
         let mut records = plan(&core, &caller, &request, &shares, &mut bytes)?;
         if restricts {
@@ -128,7 +129,7 @@ pub fn announce_directory(
 }
 
 pub fn gather_directory(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
-    let GatherDirectoryRequest { directory, time } = GatherDirectoryRequest::from_bytes(params)?;
+    let GatherDirectoryRequest { directory, time, kept: _ } = GatherDirectoryRequest::from_bytes(params)?;
     match core.cluster.home_of(directory) {
         Some(home) if home != core.index => {}
         _ => return Err(Failure::with_text(Status::BadMessage, "id is not that of a directory of another server")),

@@ -49,7 +49,7 @@ fn check_access(caller: &Caller, attributes: &Attributes, name: &[u8], access: u
         Space::Security if !writes => Ok(()),
         Space::Trusted if !writes => Err(Status::NoAttribute),
         Space::Trusted | Space::Security => Err(Status::NotPermitted),
-        Space::User if attributes.kind == Kind::Symlink => {
+        Space::User if attributes.kind == Kind::Symlink || attributes.kind.is_special() => {
             Err(if writes { Status::NotPermitted } else { Status::NoAttribute })
         }
         Space::User => {

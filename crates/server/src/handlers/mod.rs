@@ -94,6 +94,7 @@ pub fn handle(
         Operation::SetAttributes => attributes::set_attributes(core, caller, params, reply),
         Operation::MakeDirectory => make::make_directory(core, caller, params, reply),
         Operation::MakeSymlink => make::make_symlink(core, caller, params, reply),
+        Operation::MakeNode => make::make_node(core, caller, params, reply),
         Operation::Unlink => unlink::unlink(core, caller, params),
         Operation::RemoveDirectory => rmdir::remove_directory(core, caller, params),
         Operation::Close => close::close(core, caller, params),

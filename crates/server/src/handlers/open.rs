@@ -148,12 +148,12 @@ fn check_existing(caller: &Caller, flags: u32, access: u8, inode: &Inode) -> Res
                 return Err(Status::IsDirectory.into());
             }
         }
-        Kind::File => {}
+        _ => {}
     }
     if !caller.may(&inode.attributes, access) {
         return Err(Status::AccessDenied.into());
     }
-    Ok(())
+    if inode.attributes.kind.is_special() { Err(Status::NoDevice.into()) } else { Ok(()) }
 }
 
 fn create(

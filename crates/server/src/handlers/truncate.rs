@@ -47,7 +47,7 @@ pub fn truncate(
     match inode.attributes.kind {
         Kind::File => {}
         Kind::Directory => return Err(Status::IsDirectory.into()),
-        Kind::Symlink => return Err(Status::Invalid.into()),
+        _ => return Err(Status::Invalid.into()),
     }
     if inode.holders().is_empty() && !core.turns.is_taken(file.0) {
         let (transaction, inode) = cut(core, caller, inode, size);

@@ -81,7 +81,7 @@ impl<'a> Directories<'a> {
         let succeeded = operation.succeeded();
         let entry = match &operation.action {
             Action::Open { create: true, exclusive, .. } => Some(*exclusive && succeeded),
-            Action::MakeDirectory { .. } | Action::MakeSymlink { .. } => Some(succeeded),
+            Action::MakeDirectory { .. } | Action::MakeSymlink { .. } | Action::MakeNode { .. } => Some(succeeded),
             Action::LinkOpen { .. } => Some(succeeded),
             Action::Unlink { .. } | Action::RemoveDirectory { .. } => Some(succeeded),
             _ => None,

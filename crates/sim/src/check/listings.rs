@@ -27,7 +27,8 @@ fn lives(operations: &[Operation]) -> Lives {
         let span = (operation.start, operation.end);
         let makes = match operation.action {
             Action::Open { create, .. } => create,
-            Action::MakeDirectory { .. } | Action::MakeSymlink { .. } | Action::LinkOpen { .. } => true,
+            Action::MakeDirectory { .. } | Action::MakeSymlink { .. } => true,
+            Action::MakeNode { .. } | Action::LinkOpen { .. } => true,
             _ => false,
         };
         let removes = matches!(operation.action, Action::Unlink { .. } | Action::RemoveDirectory { .. });

@@ -106,6 +106,10 @@ impl Tree {
         if self.nodes[&key].kind == kind { Err(status) } else { Ok(key) }
     }
 
+    fn refuse_special(&self, key: usize, status: Status) -> Result<usize, Status> {
+        if self.nodes[&key].kind.is_special() { Err(status) } else { Ok(key) }
+    }
+
     fn is_directory(&self, key: Option<usize>) -> bool {
         key.is_some_and(|key| self.nodes[&key].kind == Kind::Directory)
     }
@@ -259,7 +263,8 @@ impl Tree {
                 Some(_) if *create && *exclusive => Err(Status::Exists),
                 _ => {
                     let key = self.followed(path)?;
-                    self.refuse(key, Kind::Directory, Status::IsDirectory).map(Some)
+                    self.refuse(key, Kind::Directory, Status::IsDirectory)?;
+                    self.refuse_special(key, Status::NoDevice).map(Some)
                 }
             },
             Action::LinkOpen { file, mode, path } => match self.key(path)? {
@@ -291,6 +296,10 @@ impl Tree {
                 None => Ok(Some(self.make(path, Kind::Symlink, 0o777, Some(target.clone())))),
                 Some(_) => Err(Status::Exists),
             },
+            Action::MakeNode { path, kind, mode } => match self.key(path)? {
+                None => Ok(Some(self.make(path, *kind, *mode, None))),
+                Some(_) => Err(Status::Exists),
+            },
             Action::ReadLink { path } => match self.existing(path)? {
                 key if self.nodes[&key].kind == Kind::Symlink => Ok(Some(key)),
                 _ => Err(Status::Invalid),
@@ -299,7 +308,8 @@ impl Tree {
             Action::ChangeMode { path, .. } | Action::SetTime { path, .. } => self.followed(path).map(Some),
             Action::TruncatePath { path, .. } => {
                 let key = self.followed(path)?;
-                self.refuse(key, Kind::Directory, Status::IsDirectory).map(Some)
+                self.refuse(key, Kind::Directory, Status::IsDirectory)?;
+                self.refuse_special(key, Status::Invalid).map(Some)
             }
             Action::List { directory: Some(directory), .. } => match self.existing(directory)? {
                 key if self.nodes[&key].kind == Kind::Directory => Ok(Some(key)),

@@ -2,7 +2,7 @@
 
 use crate::stage::{Measured, Stage, creating};
 use crate::table::{About, Row};
-use client::{AttributeChanges, OpenHow, RENAME_EXCHANGE, Timestamp};
+use client::{AttributeChanges, Kind, OpenHow, RENAME_EXCHANGE, Timestamp};
 
 /// Shorthand of a line that needs one server, and files on one.
 const FILES: Row = Row {
@@ -26,8 +26,20 @@ pub fn rows() -> Vec<Row> {
 fn single_names() -> Vec<Row> {
     vec![
         Row {
-            what: "open, create (also exclusive), make a file without a name, mkdir, symlink, readlink, stat, lstat, access",
-            cases: &[open, create, create_exclusive, make_temporary, mkdir, symlink, readlink, stat, lstat, access],
+            what: "open, create (also exclusive), make a file without a name, mkdir, symlink, mknod, readlink, stat, lstat, access",
+            cases: &[
+                open,
+                create,
+                create_exclusive,
+                make_temporary,
+                mkdir,
+                symlink,
+                make_node,
+                readlink,
+                stat,
+                lstat,
+                access,
+            ],
             ..FILES
         },
         Row {
@@ -224,6 +236,11 @@ fn mkdir(stage: &Stage) -> Measured {
 fn symlink(stage: &Stage) -> Measured {
     let path = stage.name(&stage.directory(), 0, "link");
     stage.measure(|fs| async move { fs.symlink(b"target", path.as_bytes()).await.expect("symlink") })
+}
+
+fn make_node(stage: &Stage) -> Measured {
+    let path = stage.name(&stage.directory(), 0, "pipe");
+    stage.measure(|fs| async move { fs.make_node(path.as_bytes(), Kind::Fifo, 0o644, 0).await.expect("mknod") })
 }
 
 fn readlink(stage: &Stage) -> Measured {
