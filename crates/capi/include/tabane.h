@@ -89,7 +89,8 @@ int tabane_init(const char *cluster);
 int tabane_initialized(void);
 
 /*
- Closes all descriptors and connections. Fails with ESHUTDOWN when not connected.
+ Closes all descriptors and connections. Fails with ESHUTDOWN when not connected. A program that ends by exit(3) or by
+ returning from main need not call it.
  */
 int tabane_term(void);
 
@@ -475,6 +476,21 @@ int tabane_unlink(const char *path);
  Both are NUL-terminated strings.
  */
 int tabane_symlink(const char *target, const char *path);
+
+/*
+ Makes an empty file, a pipe, a socket or, as root, a device (`device`), as mknod(2). Pipes, sockets and devices are opened
+ through a mount only; here that fails with ENXIO.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_mknod(const char *path, mode_t mode, dev_t device);
+
+/*
+ Makes a pipe. It is opened through a mount only.
+
+ `path` is a NUL-terminated string.
+ */
+int tabane_mkfifo(const char *path, mode_t mode);
 
 /*
  Makes `to` one more name of the file or symbolic link `from`, which is not followed.
