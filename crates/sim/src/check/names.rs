@@ -179,6 +179,7 @@ impl Tree {
             | Action::Unlink { path }
             | Action::MakeDirectory { path, .. }
             | Action::RemoveDirectory { path }
+            | Action::MakeNode { path, .. }
             | Action::MakeSymlink { path, .. } => self.server_of(path, cluster),
             _ => None,
         }
