@@ -67,7 +67,7 @@ fn seeds() -> Vec<Vec<u8>> {
         user: Credentials { uid: 3, gid: 4, groups: Groups::new(&[4, 5, 70_000]) },
         nonce: [3; 32],
     };
-    let other = entry.clone();
+    let (other, node) = (entry.clone(), entry.clone());
     let range = ChunkRange { chunk_index: 1, chunk_offset: 2, size: 3 };
     vec![
         hello.to_bytes(),
@@ -214,7 +214,7 @@ fn seeds() -> Vec<Vec<u8>> {
         .to_bytes(),
         ReserveChunksRequest { file: FileId(77), layout: layout(), pieces: Pieces(vec![range; 2]) }.to_bytes(),
         WriteChunksRequest { file: FileId(77), layout: layout(), number: 8, pieces: Pieces(vec![range; 2]) }.to_bytes(),
-        MakeNodeRequest { entry: entry.clone(), kind: Kind::Fifo, mode: 0o644, device: 0, group: None }.to_bytes(),
+        MakeNodeRequest { entry: node, kind: Kind::Fifo, mode: 0o644, device: 0, group: None }.to_bytes(),
         RenamedReply { number: 9, before: 7, directories: vec![FileId(1), FileId(2)] }.to_bytes(),
     ]
 }
