@@ -225,5 +225,9 @@ fn kind_of(entry: &FoundName) -> c_uchar {
         Kind::File => libc::DT_REG,
         Kind::Directory => libc::DT_DIR,
         Kind::Symlink => libc::DT_LNK,
+        Kind::Fifo => libc::DT_FIFO,
+        Kind::Socket => libc::DT_SOCK,
+        Kind::CharacterDevice => libc::DT_CHR,
+        Kind::BlockDevice => libc::DT_BLK,
     }
 }

@@ -61,6 +61,13 @@ async fn make_symlink(scene: &Scene) -> String {
     ask(scene, server, Operation::MakeSymlink, &request).await
 }
 
+async fn make_node(scene: &Scene) -> String {
+    let entry = entry(ROOT, "new");
+    let request = MakeNodeRequest { entry, kind: wire::Kind::BlockDevice, mode: 0o600, device: 7, group: None };
+    let server = scene.caller.cluster.dentry_server(ROOT, b"new");
+    ask(scene, server, Operation::MakeNode, &request).await
+}
+
 async fn reserve(scene: &Scene) -> String {
     let request = ReserveAppendRequest { file: scene.file, size: 10 };
     let reply = scene.caller.call(scene.caller.home(scene.file), Operation::ReserveAppend, &request).await;
@@ -147,13 +154,14 @@ async fn repair(scene: &Scene) -> String {
 
 /// Requests that change something, by name, and what they send; hardly any could be executed twice without being told
 /// otherwise.
-const DEEDS: [(&str, Operation); 23] = [
+const DEEDS: [(&str, Operation); 24] = [
     ("create", Operation::Open),
     ("open by id", Operation::OpenId),
     ("make temporary", Operation::MakeTemporary),
     ("link open", Operation::LinkOpen),
     ("mkdir", Operation::MakeDirectory),
     ("symlink", Operation::MakeSymlink),
+    ("mknod", Operation::MakeNode),
     ("unlink", Operation::Unlink),
     ("rmdir", Operation::RemoveDirectory),
     ("rename", Operation::Rename),
@@ -197,6 +205,7 @@ async fn act(deed: &str, scene: Scene) -> String {
         "repair" => repair(&scene).await,
         "mkdir" => told(caller.make_directory(ROOT, "new").await, |id| format!("{id:?}")),
         "symlink" => make_symlink(&scene).await,
+        "mknod" => make_node(&scene).await,
         "unlink" => plain(caller.unlink(ROOT, "f").await),
         "rmdir" => plain(caller.remove_directory(ROOT, "d").await),
         "rename" => plain(caller.rename(ROOT, "f", "new", 0).await),

@@ -50,12 +50,12 @@ pub async fn look_around(files: &FileSystem) -> View {
         let mut words = format!("{} is {identity}, {}", String::from_utf8_lossy(&path), describe(&attributes));
         words += &extended(files, &path).await;
         match attributes.kind {
-            Kind::Directory => view.push(Seen::of_words(words)),
+            kind if kind == Kind::Directory || kind.is_special() => view.push(Seen::of_words(words)),
             Kind::Symlink => {
                 let target = files.readlink(&path).await.expect("read");
                 view.push(Seen::of_words(format!("{words}, to {}", String::from_utf8_lossy(&target))));
             }
-            Kind::File => {
+            _ => {
                 let file = files.open(&path, &OpenHow::reading()).await.expect("open");
                 words += &locks(files, &file).await;
                 view.push(contents(files, &file, words).await);
