@@ -2,7 +2,7 @@
 
 use client::descriptors::Whence;
 use client::{Attributes, Error, Kind, Result, Status};
-use libc::{c_char, c_int, c_void, iovec, off_t, size_t, ssize_t};
+use libc::{c_char, c_int, c_uchar, c_void, iovec, off_t, size_t, ssize_t};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 use std::io::{IoSlice, IoSliceMut};
@@ -20,6 +20,19 @@ pub fn note_error(error: &Error) {
     let text: Vec<u8> = error.message.bytes().filter(|byte| *byte != 0).collect();
     LAST_MESSAGE.with_borrow_mut(|message| *message = CString::new(text).unwrap_or_default());
     set_errno(error.errno());
+}
+
+/// The kind of an entry as `d_type` tells it.
+pub fn type_of(kind: Kind) -> c_uchar {
+    match kind {
+        Kind::File => libc::DT_REG,
+        Kind::Directory => libc::DT_DIR,
+        Kind::Symlink => libc::DT_LNK,
+        Kind::Fifo => libc::DT_FIFO,
+        Kind::Socket => libc::DT_SOCK,
+        Kind::CharacterDevice => libc::DT_CHR,
+        Kind::BlockDevice => libc::DT_BLK,
+    }
 }
 
 /// This thread's errno.

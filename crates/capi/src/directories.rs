@@ -81,15 +81,7 @@ impl TabaneDirectory {
         entry.d_ino = id.0;
         entry.d_off = self.entry_count as off_t;
         entry.d_reclen = size_of::<dirent>() as u16;
-        entry.d_type = match kind {
-            Kind::File => libc::DT_REG,
-            Kind::Directory => libc::DT_DIR,
-            Kind::Symlink => libc::DT_LNK,
-            Kind::Fifo => libc::DT_FIFO,
-            Kind::Socket => libc::DT_SOCK,
-            Kind::CharacterDevice => libc::DT_CHR,
-            Kind::BlockDevice => libc::DT_BLK,
-        };
+        entry.d_type = type_of(kind);
         for (place, byte) in entry.d_name.iter_mut().zip(name.iter().chain(&[0])) {
             *place = *byte as c_char;
         }

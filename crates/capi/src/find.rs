@@ -4,7 +4,7 @@ use crate::convert::*;
 use crate::mounted;
 use client::descriptors::Mounted;
 use client::tests::{Bits, Clock, Order, Test, Tests};
-use client::{Error, FoundName, Kind, Result, Search, Status};
+use client::{Error, Kind, Result, Search, Status};
 use libc::{c_char, c_int, c_uchar, c_void, gid_t, mode_t, timespec, uid_t};
 use std::ffi::CString;
 
@@ -207,7 +207,7 @@ fn walk(
                 if entry.matches && wanted.server.is_none_or(|server| server == entry.server) {
                     let path = path.clone();
                     let path = CString::new(path).map_err(|_| Error::new(Status::BadMessage, "a name holds a NUL"))?;
-                    if !found(&path, kind_of(&entry)) {
+                    if !found(&path, type_of(entry.kind)) {
                         return Ok(counted);
                     }
                 }
@@ -218,16 +218,4 @@ fn walk(
         }
     }
     Ok(counted)
-}
-
-fn kind_of(entry: &FoundName) -> c_uchar {
-    match entry.kind {
-        Kind::File => libc::DT_REG,
-        Kind::Directory => libc::DT_DIR,
-        Kind::Symlink => libc::DT_LNK,
-        Kind::Fifo => libc::DT_FIFO,
-        Kind::Socket => libc::DT_SOCK,
-        Kind::CharacterDevice => libc::DT_CHR,
-        Kind::BlockDevice => libc::DT_BLK,
-    }
 }

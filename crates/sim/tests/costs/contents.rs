@@ -1,19 +1,10 @@
 //! Operations on contents, locks and extended attributes of files.
 
 use crate::stage::{CHUNK_SIZE, Measured, Stage, creating};
-use crate::table::{About, Row};
+use crate::table::Row;
 use client::{Allocation, LockRange, Locker, OpenHow};
 
-const FILES: Row = Row {
-    about: About::Files,
-    what: "",
-    requests: "1",
-    waits: "1",
-    messages: "0",
-    servers_min: 1,
-    holders_min: 1,
-    cases: &[],
-};
+const FILES: Row = Row::FILES;
 /// Closes that are told together.
 const CLOSES: usize = 64;
 

@@ -4,17 +4,7 @@ use crate::stage::{Measured, Stage, creating};
 use crate::table::{About, Row};
 use client::{AttributeChanges, OpenHow, RENAME_EXCHANGE, Timestamp};
 
-/// Shorthand of a line that needs one server, and files on one.
-const FILES: Row = Row {
-    about: About::Files,
-    what: "",
-    requests: "1",
-    waits: "1",
-    messages: "0",
-    servers_min: 1,
-    holders_min: 1,
-    cases: &[],
-};
+const FILES: Row = Row::FILES;
 
 pub fn rows() -> Vec<Row> {
     let mut rows = single_names();

@@ -26,6 +26,18 @@ pub struct Row {
 }
 
 impl Row {
+    /// What most lines begin with: one request about a file on one server.
+    pub const FILES: Row = Row {
+        about: About::Files,
+        what: "",
+        requests: "1",
+        waits: "1",
+        messages: "0",
+        servers_min: 1,
+        holders_min: 1,
+        cases: &[],
+    };
+
     pub fn uses(&self, letter: char) -> bool {
         [self.requests, self.waits, self.messages].iter().any(|cell| cell.contains(letter))
     }
