@@ -1,7 +1,10 @@
 # make demo      a first look: builds, starts four servers, copies a real tree in and out, compares, measures, cleans up
 # make test      all tests and lints
-# make suites    public test suites and ordinary programs judge two mounts of a cluster (as root; the quick form)
+# make suites    public test suites and ordinary programs judge two mounts of a cluster (as root; the quick form;
+#                FULL=1: the full one, which takes hours, after the same on ext4)
 # make install   PREFIX=/usr/local (default); make uninstall takes everything away again
+# make book      the book as web pages (takes mdbook); make book-test checks it and runs every command that it shows
+# make deb       a Debian package; make tarball an archive with programs that need no library (PACKAGES: where they go)
 
 PREFIX ?= /usr/local
 CARGO ?= cargo
@@ -9,16 +12,22 @@ CARGO_TARGET_DIR ?= $(CURDIR)/target
 export CARGO_TARGET_DIR
 
 RELEASE := $(CARGO_TARGET_DIR)/release
-VERSION := $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+VERSION := $(shell sh scripts/version.sh)
+PACKAGES ?= $(CARGO_TARGET_DIR)/packages
+# What `tabane --version` says of the sources.
+export TABANE_REVISION := $(shell sh scripts/revision.sh)
 SEEDS ?= 0..1000
 JOBS ?= 2
+LANES ?= 3
+SETUP ?= 1
 
-.PHONY: all setup build test suites demo install uninstall
+.PHONY: all setup build test suites demo install uninstall deb tarball book book-test
 
 all: build
 
+# SETUP=0: whoever builds has seen to everything, as packagers do.
 setup:
-	@sh scripts/setup.sh
+	@[ "$(SETUP)" = 0 ] || sh scripts/setup.sh
 
 build: setup
 	$(CARGO) build --release --workspace
@@ -30,21 +39,39 @@ test: setup
 	$(CARGO) run --release -p sim -- --seeds $(SEEDS) --jobs $(JOBS)
 
 suites: build
-	@python3 -B scripts/suites/run.py quick --programs $(RELEASE) --tools $(CARGO_TARGET_DIR)/suites
+	@python3 -B scripts/suites/run.py $(if $(FULL),full --lanes $(LANES),quick) --programs $(RELEASE) --tools $(CARGO_TARGET_DIR)/suites
+
+# Contents, links and pictures of the book, and every command that it shows.
+book-test: build
+	@python3 -B scripts/book.py check
+	@python3 -B scripts/book.py run --programs $(RELEASE)
+
+book:
+	@python3 -B scripts/book.py check
+	@command -v mdbook >/dev/null || { echo "book: mdbook is missing: cargo install mdbook --locked" >&2; exit 1; }
+	mdbook build --dest-dir $(CARGO_TARGET_DIR)/book
+	@echo "open $(CARGO_TARGET_DIR)/book/index.html"
 
 demo: build
 	@sh scripts/demo.sh $(RELEASE)
 
 install: build
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include
-	install -m 755 $(RELEASE)/tabane $(RELEASE)/tabane-bench $(DESTDIR)$(PREFIX)/bin/
-	install -m 755 $(RELEASE)/libtabane.so $(RELEASE)/libchfs.so $(DESTDIR)$(PREFIX)/lib/
-	install -m 644 crates/capi/include/tabane.h crates/chfs/include/chfs.h $(DESTDIR)$(PREFIX)/include/
-	for file in crates/capi/tabane.pc crates/chfs/chfs.pc; do \
-	  sed -e 's|@prefix@|$(PREFIX)|' -e 's|@libdir@|$(PREFIX)/lib|' -e 's|@includedir@|$(PREFIX)/include|' \
-	    -e 's|@version@|$(VERSION)|' $$file.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/$${file##*/} || exit 1; \
-	done
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" PROGRAMS="$(RELEASE)" LIBRARIES="$(RELEASE)" VERSION="$(VERSION)" \
+	  sh scripts/install.sh install
+	@echo "tabane is in $(PREFIX)/bin; 'make uninstall PREFIX=$(PREFIX)' takes everything away again"
 
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(PREFIX)/, bin/tabane bin/tabane-bench lib/libtabane.so lib/libchfs.so \
-	  include/tabane.h include/chfs.h lib/pkgconfig/tabane.pc lib/pkgconfig/chfs.pc)
+	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" sh scripts/install.sh uninstall
+
+# The programs and libraries of packages are built apart, because what they are told about paths would make cargo build
+# everything anew for whoever changes between these and `make build`.
+deb: setup
+	@mkdir -p $(PACKAGES)
+	@sh packaging/build.sh $(CARGO_TARGET_DIR)/package
+	@sh packaging/deb.sh $(CARGO_TARGET_DIR)/package $(PACKAGES)
+
+tarball: setup
+	@mkdir -p $(PACKAGES)
+	@sh packaging/build.sh $(CARGO_TARGET_DIR)/package static
+	@sh packaging/tarball.sh $(CARGO_TARGET_DIR)/package $(PACKAGES)
+

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Sees to what the build and the tests need: a C compiler, pkg-config, Rust, and fusermount3 for mounts. Quick when
-# everything is there.
+# Sees to what the build and the tests need: a C compiler, pkg-config, Rust, fusermount3 for mounts, ip and mpiexec for
+# tests of several hosts. Quick when everything is there.
 set -eu
 
 rust_wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
@@ -9,6 +9,8 @@ missing=
 command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
 command -v pkg-config >/dev/null 2>&1 || missing="$missing pkg-config"
 command -v fusermount3 >/dev/null 2>&1 || missing="$missing fuse3"
+command -v ip >/dev/null 2>&1 || missing="$missing iproute2"
+command -v mpiexec >/dev/null 2>&1 || missing="$missing mpich"
 
 if [ -n "$missing" ]; then
     if ! command -v apt-get >/dev/null 2>&1; then

@@ -5,8 +5,11 @@
     run.py quick|full --ext4 [SUITE[:TEST]]...                     on an ext4 image: what passes there has to pass here
     run.py quick|full --directories A B [SUITE[:TEST]]...          on any two views of one file system
 
-Suites: pjdfstest, fsx, fio, stress-ng, two-mounts, programs; all, unless some are named. A failure that docs/semantics.md lists is
-accepted; one that it does not list fails the run, and so does one that it lists and that did not happen."""
+Suites: pjdfstest, fsx, fio, stress-ng, two-mounts, programs; all, unless some are named; TEST may be a pattern. A failure that
+docs/semantics.md lists is accepted; one that it does not list fails the run, and so does one that it lists and that did not happen.
+
+The full form takes hours. It runs pjdfstest and stress-ng on ext4 first (--reference FILE keeps what came of that for the next time):
+what ext4 fails is not asked of a mount. --lanes N runs as many tests of fsx, fio and stress-ng at once."""
 
 import argparse
 import os
@@ -26,11 +29,12 @@ import two_mounts
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def own_tests(module, place, form, report, wanted):
+def own_tests(module, run):
     """Each test in a process of its own with a limit of time, in an empty directory."""
-    scale, limit = ("8", 600) if form == "full" else ("1", 180)
+    scale, limit = ("8", 3600) if run.form == "full" else ("1", 180)
+    place, report = run.place, run.report
     for test in module.TESTS:
-        if wanted and test.__name__ not in wanted:
+        if not run.wants(test.__name__):
             continue
         name = f"test-{test.__name__}"
         os.mkdir(place.first / name)
@@ -46,10 +50,34 @@ def own_tests(module, place, form, report, wanted):
 
 
 def suites():
-    found = {name: lambda place, form, report, wanted, run=run: run(place, form, report) for name, run in public.SUITES.items()}
+    found = dict(public.SUITES)
     for name, module in {"two-mounts": two_mounts, "programs": programs}.items():
-        found[name] = lambda place, form, report, wanted, module=module: own_tests(module, place, form, report, wanted)
+        found[name] = lambda run, module=module: own_tests(module, run)
     return found
+
+
+# What is run on ext4 before the full form: in these the file system itself decides what is possible.
+ON_EXT4 = ("pjdfstest", "stress-ng")
+
+
+def states_on_ext4(options, wanted):
+    """What the same tests say on ext4, run now unless they have been."""
+    if options.form != "full" or options.ext4 or options.directories:
+        return {}
+    known = reports.load(options.reference)
+    missing = {suite: tests for suite, tests in wanted.items() if suite in ON_EXT4 and not any(key.startswith(f"{suite} ") for key in known)}
+    if missing:
+        print("== on ext4 first", flush=True)
+        report = reports.Report([])
+        with places.Ext4() as place:
+            for suite in missing:
+                report.begin(suite)
+                public.SUITES[suite](public.Run(place, options.form, report, [], options.lanes))
+                report.end(whole=False)
+        report.summary()
+        known |= report.states
+        reports.save(options.reference, known)
+    return known
 
 
 def place_of(options):
@@ -73,9 +101,12 @@ def main():
     parser.add_argument("--programs", default=ROOT / "target" / "release", help="where `tabane` is")
     parser.add_argument("--tools", default=ROOT / "target" / "suites", help="where pjdfstest and fsx are, or come to be")
     parser.add_argument("--store", default="memory:size=2G")
+    parser.add_argument("--lanes", type=int, default=1)
+    parser.add_argument("--reference", type=pathlib.Path, help="what ext4 says to the full form (default: ext4.json beside the tools)")
     parser.add_argument("--ext4", action="store_true")
     parser.add_argument("--directories", nargs=2, metavar="DIRECTORY")
     options = parser.parse_intermixed_args()
+    options.reference = options.reference or pathlib.Path(options.tools) / "ext4.json"
 
     known = suites()
     wanted = {}
@@ -90,11 +121,12 @@ def main():
     place = place_of(options)
     subprocess.run(["sh", str(ROOT / "scripts" / "suites" / "tools.sh"), str(options.tools)], check=True)
     os.environ["PATH"] = f"{pathlib.Path(options.tools).resolve() / 'bin'}:{os.environ['PATH']}"
+    ext4 = states_on_ext4(options, wanted)
     with place:
-        report = reports.Report(reports.deviations() if place.kind == "mounts" else [])
+        report = reports.Report(reports.deviations() if place.kind == "mounts" else [], ext4)
         for suite, tests in wanted.items():
             report.begin(suite)
-            known[suite](place, options.form, report, tests)
+            known[suite](public.Run(place, options.form, report, tests, options.lanes))
             fault = place.healthy()
             if fault:
                 report.result("(check after the suite)", "failed", fault)

@@ -76,6 +76,9 @@ fn up_arguments(options: &Options) -> Vec<String> {
     for (name, value) in optional {
         arguments.extend(value.into_iter().flat_map(|value| [name.to_string(), value]));
     }
+    if let Some(connections) = options.connections {
+        arguments.extend(["--connections-max".to_string(), connections.to_string()]);
+    }
     arguments
 }
 

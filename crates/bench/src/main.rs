@@ -1,17 +1,32 @@
 //! `tabane-bench`: the workloads of the field, one JSON line a result. See docs/measuring.md for how figures are computed.
 //!
 //! The leader ([`compare`]) starts a group of processes for each run ([`processes`]); each of them goes through the passes of
-//! one workload on one [`target`]; [`report`] tells what came out.
+//! one workload on one [`target`]; [`report`] tells what came out. Experiments ([`experiment`]) go step by step ([`step`]) over an engine
+//! ([`engine`]) that is real or simulated, and end as a picture ([`plot`]).
 
 mod cluster;
 mod compare;
+mod engine;
+mod engine_real;
+mod engine_simulated;
+mod experiment;
+mod experiment_async;
+mod experiment_find;
+mod experiment_open_storm;
+mod experiment_placement;
+mod experiment_profile;
 mod group;
 mod options;
+mod phases;
+mod plot;
 mod processes;
 mod report;
+mod step;
 mod target;
 mod target_posix;
 mod target_tabane;
+#[path = "../../cli/src/version.rs"]
+mod version;
 mod workload_exchange;
 mod workload_find;
 mod workload_ior;
@@ -37,7 +52,11 @@ fn main() -> ExitCode {
         }
     };
     ExitCode::from(match &options.worker {
+        Some(worker) if options.benches[0] == options::Bench::Steps => engine_real::work(&options, worker),
         Some(worker) => processes::work(&options, worker),
-        None => compare::lead(&options),
+        None => match options.experiment() {
+            Some(experiment) => experiment::lead(&options, experiment),
+            None => compare::lead(&options),
+        },
     })
 }

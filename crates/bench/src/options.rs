@@ -1,5 +1,6 @@
 //! The one table of options: flags, environment variables and the help text come from it.
 
+use crate::engine_simulated::Model;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -14,6 +15,9 @@ enum Kind {
     Count,
     Size,
     Seconds,
+    /// Several counts or sizes: `1,2,3`, or `1..8` for each doubling from the first to the last.
+    Counts,
+    Sizes,
     Text,
     Flag,
 }
@@ -54,7 +58,13 @@ const TABLE: &[Spec] = &[
     ),
     spec("verify", Kind::Flag, "", "", "after each timed run, run again untimed and check all contents"),
     spec("no-warm", Kind::Flag, "", "", "do not write and delete the same volume before the timed run"),
-    spec("servers", Kind::Count, "2", "servers", "servers of the cluster started for --target tabane"),
+    spec(
+        "servers",
+        Kind::Counts,
+        "2",
+        "servers",
+        "servers of the cluster started for --target tabane; experiments take several: 1,2,3, or 1..8 (doubling)",
+    ),
     spec("transport", Kind::Text, TRANSPORTS[0], "NAME", "transport of that cluster, as for `tabane up`: auto or tcp"),
     spec("store", Kind::Text, "", "STORE", "store of that cluster, as for `tabane up`"),
     spec(
@@ -65,8 +75,16 @@ const TABLE: &[Spec] = &[
         "chunk size of that cluster and of the files made; 0 takes the cluster's",
     ),
     spec("placement", Kind::Text, "", "NAME", "placement of that cluster, as for `tabane up`"),
+    spec("clients", Kind::Counts, "8..512", "clients", "open-storm: clients that open one file at once"),
+    spec("chunk-sizes", Kind::Sizes, "4KiB..512KiB", "bytes", "async: chunk sizes, each with every number of chunks"),
+    spec("chunk-counts", Kind::Counts, "1..64", "chunks", "async: chunks that one call writes"),
+    spec("serial", Kind::Flag, "", "", "async: the chunks of a call one after the other, as their own calls"),
+    spec("simulate", Kind::Flag, "", "", "run the experiment in the simulator, over a model of what things cost"),
+    spec("model", Kind::Text, "", "NAME=NUMBER,...", "numbers of that model, see docs/simulation.md"),
+    spec("plot", Kind::Text, "", "FILE.svg", "draw what the experiment measured"),
     spec("tabane", Kind::Text, "", "FILE", "the tabane program; unset means beside this one, else the one in PATH"),
     spec("help", Kind::Flag, "", "", "print this text"),
+    spec("version", Kind::Flag, "", "", "print the version and the commit it was built from"),
     internal("worker", Kind::Count),
     internal("board", Kind::Text),
     internal("directory", Kind::Text),
@@ -87,6 +105,13 @@ Benches:
   names        very many empty files and directories, which are left there
   all          all of them but ping, exchange and names
 
+Experiments, each alone; --plot draws them, --simulate runs them at up to 1,024 servers (see docs/experiments.md):
+  placement    modular against ring placement: bandwidth, names a second, and how even the servers' shares are
+  find         with several --servers, --plot or --simulate: the search by three ways over numbers of servers
+  async        one process writes, by chunk size and chunks a call
+  open-storm   many clients open one file at once
+  profile      where the time of each phase goes: client, server, kernel, system calls, context switches
+
 Example: tabane-bench --procs 2 --servers 2 --compare posix:/dev/shm --repeat 3 ior-easy mdtest-easy
 A cluster is started and taken down again unless TABANE_CLUSTER names one.
 
@@ -106,6 +131,12 @@ pub enum Bench {
     Names,
     /// Internal: removes what an interrupted run left.
     Clean,
+    /// Internal: does the steps of an experiment.
+    Steps,
+    Placement,
+    Async,
+    OpenStorm,
+    Profile,
 }
 
 /// What a phase counts.
@@ -115,7 +146,7 @@ pub enum Unit {
     Operations,
 }
 
-const EVERY_BENCH: [(Bench, &str); 9] = [
+const EVERY_BENCH: [(Bench, &str); 14] = [
     (Bench::IorEasy, "ior-easy"),
     (Bench::IorHard, "ior-hard"),
     (Bench::MdtestEasy, "mdtest-easy"),
@@ -124,7 +155,12 @@ const EVERY_BENCH: [(Bench, &str); 9] = [
     (Bench::Ping, "ping"),
     (Bench::Exchange, "exchange"),
     (Bench::Names, "names"),
+    (Bench::Placement, "placement"),
+    (Bench::Async, "async"),
+    (Bench::OpenStorm, "open-storm"),
+    (Bench::Profile, "profile"),
     (Bench::Clean, "clean"),
+    (Bench::Steps, "steps"),
 ];
 
 impl Bench {
@@ -141,7 +177,7 @@ impl Bench {
             Bench::Ping => &["ping"],
             Bench::Exchange => &["exchange"],
             Bench::Names => &["files", "directories"],
-            Bench::Clean => &[],
+            Bench::Clean | Bench::Steps | Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => &[],
         }
     }
 
@@ -205,13 +241,24 @@ pub struct Options {
     pub seconds: f64,
     pub verify: bool,
     pub warm: bool,
+    /// The first of `server_counts`.
     pub servers: u32,
+    pub server_counts: Vec<u32>,
+    pub client_counts: Vec<u32>,
+    pub chunk_sizes: Vec<u32>,
+    pub chunk_counts: Vec<u32>,
+    pub serial: bool,
+    pub simulate: bool,
+    pub model: Model,
+    pub plot: Option<PathBuf>,
     pub transport: String,
     pub store: Option<String>,
     pub chunk_size: u32,
     pub placement: Option<String>,
     pub tabane: Option<PathBuf>,
     pub worker: Option<Worker>,
+    /// Connections that each server of a cluster of our own takes, when its default is too few.
+    pub connections: Option<u32>,
     /// The cluster that TABANE_CLUSTER names.
     pub cluster: Option<PathBuf>,
     /// As given, so that workers can be told the same.
@@ -250,6 +297,9 @@ fn parse(
     while let Some(argument) = parser.next().map_err(|error| error.to_string())? {
         match argument {
             lexopt::Arg::Short('h') => return Ok(Request::Help(help())),
+            lexopt::Arg::Short('V') | lexopt::Arg::Long("version") => {
+                return Ok(Request::Help(crate::version::line("tabane-bench")));
+            }
             lexopt::Arg::Short(letter) => return Err(unknown(&format!("-{letter}"))),
             lexopt::Arg::Value(name) => add_bench(&name.to_string_lossy(), &mut benches)?,
             lexopt::Arg::Long(name) => {
@@ -291,6 +341,7 @@ impl Options {
         if benches.is_empty() {
             return Err("name a bench, for instance ior-easy, or all; see tabane-bench --help".into());
         }
+        let server_counts = values.counts("servers", wire::limits::SERVER_COUNT_MAX)?;
         let options = Options {
             benches,
             target: TargetName::parse(&values.text("target").unwrap_or_default())?,
@@ -303,13 +354,22 @@ impl Options {
             seconds: values.text("seconds").and_then(|text| text.parse().ok()).unwrap_or(0.0),
             verify: values.text("verify").is_some(),
             warm: values.text("no-warm").is_none(),
-            servers: values.count("servers", 1, u64::from(wire::limits::SERVER_COUNT_MAX))? as u32,
+            servers: server_counts[0],
+            server_counts,
+            client_counts: values.counts("clients", reactor::barrier::PARTY_COUNT_MAX)?,
+            chunk_sizes: values.chunk_sizes()?,
+            chunk_counts: values.counts("chunk-counts", 1 << 16)?,
+            serial: values.text("serial").is_some(),
+            simulate: values.text("simulate").is_some(),
+            model: Model::parse(&values.text("model").unwrap_or_default())?,
+            plot: values.text("plot").map(PathBuf::from),
             transport: values.text("transport").unwrap_or_default(),
             store: values.text("store"),
             chunk_size: values.size("chunk-size", 0, u64::from(wire::limits::CHUNK_SIZE_MAX))?.unwrap_or(0) as u32,
             placement: values.text("placement"),
             tabane: values.text("tabane").map(PathBuf::from),
             worker,
+            connections: None,
             cluster,
             texts,
         };
@@ -317,7 +377,54 @@ impl Options {
         Ok(options)
     }
 
+    /// Whether it is one of the experiments that is asked for, which run in a way of their own.
+    pub fn experiment(&self) -> Option<Bench> {
+        let several = self.server_counts.len() > 1 || self.plot.is_some() || self.simulate;
+        let is_one = |bench: &Bench| match bench {
+            Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => true,
+            Bench::Find => several,
+            _ => false,
+        };
+        self.benches.iter().copied().find(is_one)
+    }
+
+    /// Whether an option was given, and does not just have its default.
+    pub fn is_given(&self, name: &str) -> bool {
+        self.texts.contains_key(name)
+    }
+
+    fn check_experiment(&self) -> Result<(), String> {
+        let Some(experiment) = self.experiment() else {
+            let only = [("--plot", self.plot.is_some()), ("--simulate", self.simulate)];
+            let several = ("several --servers", self.server_counts.len() > 1);
+            return match only.into_iter().chain([several]).find(|(_, given)| *given && self.worker.is_none()) {
+                Some((name, _)) => {
+                    Err(format!("{name} is for an experiment: placement, find, async, open-storm or profile"))
+                }
+                None => Ok(()),
+            };
+        };
+        let name = experiment.name();
+        if self.benches.len() > 1 {
+            return Err(format!("{name} is an experiment; run it alone"));
+        }
+        if self.target != TargetName::Tabane || self.compare.is_some() {
+            return Err(format!("{name} measures Tabane; leave --target and --compare out"));
+        }
+        if experiment == Bench::Profile && (self.simulate || self.server_counts.len() > 1) {
+            return Err("profile is about real processes and one count of servers; leave --simulate out".into());
+        }
+        if self.cluster.is_some() && !self.simulate && (self.server_counts.len() > 1 || experiment == Bench::Placement)
+        {
+            return Err(format!(
+                "{name} starts clusters of its own; unset TABANE_CLUSTER, or give one count of servers"
+            ));
+        }
+        Ok(())
+    }
+
     fn check_together(&self) -> Result<(), String> {
+        self.check_experiment()?;
         if self.compare.as_ref() == Some(&self.target) {
             return Err("--compare names the same target as --target; name another one".into());
         }
@@ -375,6 +482,20 @@ impl Values<'_> {
         in_range(name, value, least, most)
     }
 
+    fn counts(&self, name: &str, most: u32) -> Result<Vec<u32>, String> {
+        let read = |text: &str| text.trim().parse().ok();
+        let values =
+            parse_list(&self.text(name).unwrap_or_default(), read).ok_or_else(|| format!("--{name}: not counts"))?;
+        values.into_iter().map(|value| Ok(in_range(name, value, 1, u64::from(most))? as u32)).collect()
+    }
+
+    fn chunk_sizes(&self) -> Result<Vec<u32>, String> {
+        let name = "chunk-sizes";
+        let values = parse_list(&self.text(name).unwrap_or_default(), parse_size).ok_or("--chunk-sizes: not sizes")?;
+        let (least, most) = (u64::from(wire::limits::CHUNK_SIZE_MIN), u64::from(wire::limits::CHUNK_SIZE_MAX));
+        values.into_iter().map(|value| Ok(in_range(name, value, least, most)? as u32)).collect()
+    }
+
     fn size(&self, name: &str, least: u64, most: u64) -> Result<Option<u64>, String> {
         let Some(text) = self.text(name) else { return Ok(None) };
         let value = parse_size(&text).ok_or_else(|| format!("--{name}: not a size"))?;
@@ -402,6 +523,8 @@ fn check(spec: &Spec, text: &str) -> Result<(), String> {
     let good = match spec.kind {
         Kind::Count => text.parse::<u64>().is_ok(),
         Kind::Size => parse_size(text).is_some(),
+        Kind::Sizes => parse_list(text, parse_size).is_some(),
+        Kind::Counts => parse_list(text, |text| text.trim().parse().ok()).is_some(),
         Kind::Seconds => text.parse::<f64>().is_ok_and(|seconds| (0.0..=1e9).contains(&seconds)),
         Kind::Text | Kind::Flag => true,
     };
@@ -409,11 +532,26 @@ fn check(spec: &Spec, text: &str) -> Result<(), String> {
         return Ok(());
     }
     let wanted = match spec.kind {
+        Kind::Counts => "a whole number, or several such as 1,2,3 or 1..8",
+        Kind::Sizes => "a size, or several such as 4KiB,1MiB or 4KiB..512KiB",
         Kind::Size => "a size such as 4096, 64KiB or 1GiB",
         Kind::Seconds => "a time in seconds such as 2.5",
         _ => "a whole number",
     };
     Err(format!("\"{text}\" is not {wanted}"))
+}
+
+/// Numbers with commas between them, or two with `..` between: then the first, each doubling of it, and the last.
+fn parse_list(text: &str, read: impl Fn(&str) -> Option<u64>) -> Option<Vec<u64>> {
+    let Some((first, last)) = text.split_once("..") else { return text.split(',').map(read).collect() };
+    let (first, last) = (read(first)?, read(last)?);
+    if first == 0 || first > last {
+        return None;
+    }
+    let mut values: Vec<u64> =
+        std::iter::successors(Some(first), |value| value.checked_mul(2)).take_while(|value| *value < last).collect();
+    values.push(last);
+    Some(values)
 }
 
 /// Bytes, with an optional suffix: K, M, G, T, also written KiB or kib (powers of 1,024).
@@ -438,7 +576,8 @@ fn add_bench(name: &str, benches: &mut Vec<Bench>) -> Result<(), String> {
     }
     let found = EVERY_BENCH.iter().find(|(_, known)| *known == name);
     let (bench, _) = found.ok_or_else(|| {
-        let known: Vec<&str> = EVERY_BENCH.iter().map(|(_, known)| *known).filter(|known| *known != "clean").collect();
+        let known: Vec<&str> =
+            EVERY_BENCH.iter().map(|(_, known)| *known).filter(|known| !["clean", "steps"].contains(known)).collect();
         format!("bench \"{name}\" is not known; there are {} and all", known.join(", "))
     })?;
     benches.push(*bench);
@@ -507,6 +646,33 @@ mod tests {
         assert_eq!(read("1MiB"), Some(1 << 20));
         assert_eq!(read("2g"), Some(2 << 30));
         assert_eq!((read(""), read("x"), read("1Q"), read("99999999999T")), (None, None, None, None));
+    }
+
+    /// Goal: lists of counts are read as they are, ranges by doubling up to their end.
+    #[test]
+    fn lists() {
+        let read = |text: &str| parse_list(text, parse_size);
+        assert_eq!(read("3"), Some(vec![3]));
+        assert_eq!(read("16,24,32"), Some(vec![16, 24, 32]));
+        assert_eq!(read("1..8"), Some(vec![1, 2, 4, 8]));
+        assert_eq!(read("1..1"), Some(vec![1]));
+        assert_eq!(read("4K..24K"), Some(vec![4096, 8192, 16_384, 24_576]));
+        assert_eq!((read(""), read("8..1"), read("0..4"), read("1,,2")), (None, None, None, None));
+    }
+
+    /// Goal: experiments are alone, and what is only for them is refused elsewhere.
+    #[test]
+    fn experiments() {
+        assert_eq!(run(&["find"], &[]).unwrap().experiment(), None);
+        assert_eq!(run(&["find", "--servers=1..4"], &[]).unwrap().experiment(), Some(Bench::Find));
+        assert_eq!(run(&["async"], &[]).unwrap().experiment(), Some(Bench::Async));
+        let refused = |arguments: &[&str]| run(arguments, &[]).unwrap_err();
+        assert!(refused(&["async", "placement"]).contains("run it alone"));
+        assert!(refused(&["ior-easy", "--plot=x.svg"]).contains("--plot is for an experiment"));
+        assert!(refused(&["ior-easy", "--servers=1..2"]).contains("several --servers"));
+        assert!(refused(&["placement", "--target=posix:/x"]).contains("leave --target"));
+        assert!(refused(&["async", "--model=x=1", "--simulate"]).contains("latency_us"));
+        assert!(run(&["placement"], &[("TABANE_CLUSTER", "/x")]).unwrap_err().contains("unset TABANE_CLUSTER"));
     }
 
     /// Goal: the command line goes before the environment, and that before the default.

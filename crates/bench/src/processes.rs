@@ -168,6 +168,8 @@ fn all_passes<T: Target>(target: &T, group: &mut Group) -> Result<(), Failure> {
             Bench::Names => workload_names::run(target, group)?,
             // Neither comes here: the one needs no target, the other has no passes.
             Bench::Exchange | Bench::Clean => {}
+            // Experiments go their own way (experiment.rs).
+            Bench::Steps | Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => {}
         }
     }
     Ok(())

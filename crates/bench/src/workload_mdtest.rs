@@ -37,7 +37,7 @@ impl Tree {
     }
 
     /// Puts a file's path in place of what `path` held.
-    fn set_path(&self, path: &mut String, rank: u32, index: u64) {
+    pub fn set_path(&self, path: &mut String, rank: u32, index: u64) {
         path.clear();
         path.push_str(&self.base);
         // Writing to a String cannot fail.

@@ -142,7 +142,7 @@ fn time_limit_cuts_work() {
 #[test]
 fn errors_say_what_to_do() {
     let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
-    let usage = run(&["--poc=2", "all"]);
+    let usage = run(&["--proc=2", "all"]);
     assert_eq!(usage.status.code(), Some(2));
     assert!(said(&usage).contains("did you mean --procs?"));
     let missing = run(&["--target=posix:/nonexistent/directory", "all"]);

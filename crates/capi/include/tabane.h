@@ -89,7 +89,8 @@ int tabane_init(const char *cluster);
 int tabane_initialized(void);
 
 /*
- Closes all descriptors and connections. Fails with ESHUTDOWN when not connected.
+ Closes all descriptors and connections. Fails with ESHUTDOWN when not connected. A program that ends by exit(3) or by
+ returning from main need not call it.
  */
 int tabane_term(void);
 

@@ -24,10 +24,24 @@ use client::{Client, Options, Result, load_cluster};
 use convert::*;
 use libc::{c_char, c_int};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 static PROCESS: Process = Process::new();
 static VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+
+/// Has what is open told to the servers when the program ends without `tabane_term`.
+fn end_with_process() {
+    extern "C" fn end() {
+        // Nobody is there any more to be told of a panic.
+        let _ = std::panic::catch_unwind(|| PROCESS.end());
+    }
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        // SAFETY: the handler is a function of this library, which runs it before it goes. Where there is no room for one, the
+        // servers find out when the session's grace time is over.
+        unsafe { libc::atexit(end) };
+    });
+}
 
 fn mounted() -> Result<Arc<Mounted>> {
     PROCESS.get()
@@ -49,6 +63,7 @@ pub unsafe extern "C" fn tabane_init(cluster: *const c_char) -> c_int {
         let path = String::from_utf8_lossy(path).into_owned();
         Client::connect(load_cluster(Path::new(&path))?, Options::of_this_process()?)
     };
+    end_with_process();
     status_of(PROCESS.start(connect))
 }
 
@@ -58,7 +73,8 @@ pub extern "C" fn tabane_initialized() -> c_int {
     c_int::from(PROCESS.is_started())
 }
 
-/// Closes all descriptors and connections. Fails with ESHUTDOWN when not connected.
+/// Closes all descriptors and connections. Fails with ESHUTDOWN when not connected. A program that ends by exit(3) or by
+/// returning from main need not call it.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabane_term() -> c_int {
     let result = mounted();

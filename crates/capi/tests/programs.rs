@@ -37,3 +37,15 @@ fn threads_and_fork() {
 fn rights() {
     run("capi-rights", "rights.c", 3, 4096);
 }
+
+/// Goal: a program that ends without closing anything leaves nothing open behind, and its children nothing closed.
+/// Method: tests/c/exit.c ends with an unlinked file open; when it has ended, no server has an inode but the root.
+#[test]
+fn exit_closes() {
+    let cluster = Real::start("capi-exit", 2, 4096);
+    let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = Program { crate_root, source: "exit.c", library: "tabane", place: &cluster.directory };
+    program.run(&[("TABANE_CLUSTER", &cluster.directory.to_string_lossy())]);
+    let servers = cluster.client().stat_file_system().expect("servers are up");
+    assert_eq!(servers.iter().map(|server| server.inodes).sum::<u64>(), 1, "{servers:?}");
+}

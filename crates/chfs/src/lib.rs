@@ -20,10 +20,24 @@ use client::{Client, Error, Options, Result, Status, load_cluster, take_variable
 use convert::*;
 use libc::{c_char, c_int};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 static PROCESS: Process = Process::new();
 static VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+
+/// Has what is open told to the servers when the program ends without `chfs_term`.
+fn end_with_process() {
+    extern "C" fn end() {
+        // Nobody is there any more to be told of a panic.
+        let _ = std::panic::catch_unwind(|| PROCESS.end());
+    }
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        // SAFETY: the handler is a function of this library, which runs it before it goes. Where there is no room for one, the
+        // servers find out when the session's grace time is over.
+        unsafe { libc::atexit(end) };
+    });
+}
 
 fn mounted() -> Result<Arc<Mounted>> {
     PROCESS.get()
@@ -53,6 +67,7 @@ pub unsafe extern "C" fn chfs_init(server: *const c_char) -> c_int {
         let text = unsafe { bytes_of(server, "server") }.unwrap_or_default();
         Some(String::from_utf8_lossy(text).into_owned()).filter(|text| !text.is_empty())
     };
+    end_with_process();
     let result = PROCESS.start(|| connect(named));
     if let Err(error) = &result {
         // Programs written for CHFS do not look at the result, for there this call ends the process.

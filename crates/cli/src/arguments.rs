@@ -1,10 +1,12 @@
-//! From a command line and the environment to checked values, by the tables of options and commands.
+//! From a command line, the environment and the config file to checked values, by the tables of options and commands.
 
 use crate::commands::Command;
+use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::options::{OptionRow, Value};
 use crate::text::parse_size;
 use lexopt::Arg;
+use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -14,6 +16,8 @@ use std::path::PathBuf;
 pub enum Source {
     CommandLine,
     Environment,
+    /// The config file, in this line.
+    File(usize),
 }
 
 #[derive(Debug)]
@@ -30,6 +34,8 @@ pub struct Arguments {
     given: Vec<Given>,
     /// What is not an option.
     pub operands: Vec<OsString>,
+    /// The same once patterns among them were replaced by what they match.
+    expanded: RefCell<Option<Vec<Vec<u8>>>>,
     /// Whether the help was asked for; then nothing else was checked.
     pub help: bool,
 }
@@ -44,21 +50,21 @@ pub fn environment(name: &str) -> Option<OsString> {
 }
 
 impl Arguments {
-    /// Reads what follows the command's name. Errors: `Usage`.
-    pub fn parse(command: &'static Command, words: &[OsString], environment: Environment<'_>) -> Outcome<Arguments> {
-        let mut arguments = Arguments { command, given: Vec::new(), operands: Vec::new(), help: false };
+    /// Reads what follows the command's name; `config` is asked for the config file when that counts. Errors: `Usage`.
+    pub fn parse(
+        command: &'static Command,
+        words: &[OsString],
+        environment: Environment<'_>,
+        config: impl FnOnce() -> Outcome<Config>,
+    ) -> Outcome<Arguments> {
+        let mut arguments =
+            Arguments { command, given: Vec::new(), operands: Vec::new(), expanded: RefCell::default(), help: false };
         arguments.take_words(words)?;
         if arguments.help {
             return Ok(arguments);
         }
-        for key in command.options {
-            let row = OptionRow::of(key);
-            let variable = row.variable_name().and_then(|name| Some((environment(&name)?, name)));
-            if let Some((value, name)) = variable.filter(|_| !arguments.is_given(key)) {
-                check(row, &value).map_err(|reason| Failure::usage(format!("{name}={}: {reason}", value.display())))?;
-                arguments.given.push(Given { key: row.key, value, source: Source::Environment });
-            }
-        }
+        arguments.take_environment(environment)?;
+        arguments.take_config(&config()?);
         let count = arguments.operands.len();
         if count < command.operand_count.0 {
             return Err(Failure::usage(format!("{} is missing", command.operands)));
@@ -68,6 +74,31 @@ impl Arguments {
             return Err(Failure::usage(format!("\"{first}\" is too much: {} is wanted", command.operands_words())));
         }
         Ok(arguments)
+    }
+
+    fn take_environment(&mut self, environment: Environment<'_>) -> Outcome {
+        for row in self.missing_settings() {
+            let variable = row.variable_name().and_then(|name| Some((environment(&name)?, name)));
+            if let Some((value, name)) = variable {
+                check(row, &value).map_err(|reason| Failure::usage(format!("{name}={}: {reason}", value.display())))?;
+                self.given.push(Given { key: row.key, value, source: Source::Environment });
+            }
+        }
+        Ok(())
+    }
+
+    fn take_config(&mut self, config: &Config) {
+        for row in self.missing_settings() {
+            if let Some((value, line)) = config.find(self.command, row) {
+                self.given.push(Given { key: row.key, value: value.clone(), source: Source::File(line) });
+            }
+        }
+    }
+
+    /// Settings that nobody gave so far.
+    fn missing_settings(&self) -> Vec<&'static OptionRow> {
+        let rows = self.command.options.iter().map(|key| OptionRow::of(key));
+        rows.filter(|row| row.variable && !self.is_given(row.key)).collect()
     }
 
     fn take_words(&mut self, words: &[OsString]) -> Outcome {
@@ -101,6 +132,8 @@ impl Arguments {
                 }
             };
             let value = match row.value {
+                // A setting may be on in the environment or the config file, and off here.
+                Value::Flag if row.variable => parser.optional_value().unwrap_or_else(|| OsString::from("1")),
                 Value::Flag => OsString::from("1"),
                 _ => {
                     parser.value().map_err(|_| Failure::usage(format!("--{} wants a value: {}", row.name, row.unit)))?
@@ -127,6 +160,11 @@ impl Arguments {
     /// Whether it was chosen on the command line itself.
     pub fn is_on_command_line(&self, key: &str) -> bool {
         self.find(key).is_some_and(|given| given.source == Source::CommandLine)
+    }
+
+    /// Where a value came from; `None` for a default.
+    pub fn source(&self, key: &str) -> Option<Source> {
+        self.find(key).map(|given| given.source)
     }
 
     /// A flag.
@@ -165,8 +203,16 @@ impl Arguments {
         self.text(key).and_then(|text| number_of(OptionRow::of(key), &text))
     }
 
+    /// Replaces patterns among the operands: `operand_bytes` gives these from now on.
+    pub fn set_expanded(&self, operands: Vec<Vec<u8>>) {
+        self.expanded.replace(Some(operands));
+    }
+
     /// Operands as bytes.
     pub fn operand_bytes(&self) -> Vec<Vec<u8>> {
+        if let Some(expanded) = &*self.expanded.borrow() {
+            return expanded.clone();
+        }
         self.operands.iter().map(|operand| operand.clone().into_vec()).collect()
     }
 }
@@ -180,6 +226,11 @@ pub fn number_of(row: &OptionRow, text: &str) -> Option<u64> {
         _ => return None,
     };
     (least..=most).contains(&number).then_some(number)
+}
+
+/// Whether the text of a flag says yes.
+pub fn is_on(value: &str) -> bool {
+    flag_value(OsStr::new(value)) == Some(true)
 }
 
 fn flag_value(value: &OsStr) -> Option<bool> {
@@ -229,7 +280,7 @@ mod tests {
         let command = commands::find(line.split(' ').next().unwrap()).unwrap();
         let environment =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
-        Arguments::parse(command, &words, &environment)
+        Arguments::parse(command, &words, &environment, || Config::read(&environment))
     }
 
     fn usage(line: &str, variables: &[(&str, &str)]) -> String {
@@ -250,6 +301,16 @@ mod tests {
         assert_eq!(arguments.number("connections-max"), 256);
         assert!(arguments.is_on_command_line("servers") && !arguments.is_on_command_line("port"));
         assert!(!arguments.flag("checksums") && parse("up", &[("TABANE_CHECKSUMS", "yes")]).unwrap().flag("checksums"));
+    }
+
+    /// Goal: a flag that is a setting can be switched off where it is on elsewhere; other flags take no value.
+    #[test]
+    fn flags_with_values() {
+        let on = [("TABANE_CHECKSUMS", "1")];
+        assert!(!parse("up --checksums=no", &on).unwrap().flag("checksums"));
+        assert!(parse("up --checksums", &[]).unwrap().flag("checksums"));
+        assert!(usage("up --checksums=maybe", &[]).contains("1 or 0"));
+        assert!(usage("ls --all=1", &[]).contains("--all"));
     }
 
     /// Goal: letters together, operands between options, long names after one dash where a command wants them, and

@@ -2,6 +2,7 @@
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
+use crate::hosts::Record;
 use crate::launch::stop_servers;
 use crate::run_directory::{RunDirectory, of_cluster_path, remove_stores};
 use crate::session::{default_run_directory, open_reactor};
@@ -15,6 +16,10 @@ const NANOS_PER_MS: Nanos = 1_000_000;
 /// `tabane down`.
 pub fn run(arguments: &Arguments) -> Outcome {
     let directory = RunDirectory::open(&run_directory(arguments)?)?;
+    if let Some(record) = Record::of(&directory.path) {
+        let (reactor, known) = (open_reactor()?, directory.cluster()?);
+        return crate::hosts::take_down(arguments, &reactor, directory, &record, known);
+    }
     let Some((cluster, settings)) = directory.cluster()? else {
         let path = directory.path.display().to_string();
         directory.remove(0)?;
@@ -25,7 +30,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     take_down(&reactor, directory, &cluster, &settings, stop_timeout, arguments.flag("keep"))
 }
 
-fn run_directory(arguments: &Arguments) -> Outcome<PathBuf> {
+/// The run directory that the command line, the environment or the default names.
+pub fn run_directory(arguments: &Arguments) -> Outcome<PathBuf> {
     if let Some(path) = arguments.path("run-directory") {
         return Ok(path);
     }
@@ -67,6 +73,6 @@ pub fn take_down(
     if keep {
         return Ok(());
     }
-    remove_stores(settings, count)?;
+    remove_stores(settings, 0..count)?;
     directory.remove(count)
 }

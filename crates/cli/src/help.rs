@@ -1,7 +1,9 @@
 //! Help texts, made from the tables.
 
 use crate::commands::{COMMANDS, Command};
+use crate::failure::Failure;
 use crate::options::{OptionRow, TABLE, Value};
+use crate::text::wrapped;
 use std::fmt::Write as _;
 
 const WIDTH: usize = 100;
@@ -17,10 +19,10 @@ pub fn overview() -> String {
             group = command.group;
             let _ = write!(text, "\n{group}\n");
         }
-        let _ = writeln!(text, "  {:<10} {}", command.name, command.summary);
+        let _ = writeln!(text, "  {:<11} {}", command.name, command.summary);
     }
     text.push_str(
-        "\nThe cluster is found by --cluster, else by TABANE_CLUSTER, else in the default run directory.\n\
+        "\nThe cluster is found by --cluster, else by TABANE_CLUSTER, else by the config file, else in the default run directory.\n\
          'tabane COMMAND --help' explains a command. A first session:\n\n  \
          tabane up --servers 4\n  tabane cp -r /usr/share :/\n  tabane find /share -name '*.html' --count\n  tabane down\n",
     );
@@ -38,7 +40,7 @@ pub fn of_command(command: &Command) -> String {
     }
     text.push_str("\n\n");
     for paragraph in command.details {
-        text.push_str(&wrapped(paragraph, 0));
+        text.push_str(&wrapped(paragraph, 0, WIDTH));
         text.push('\n');
     }
     if !command.options.is_empty() {
@@ -74,49 +76,41 @@ fn option_lines(command: &Command, row: &OptionRow) -> String {
     if let Some(variable) = row.variable_name() {
         let _ = write!(help, " [{variable}]");
     }
-    format!("  {}\n{}", flag_words(Some(command), row), wrapped(&help, 8))
-}
-
-/// Breaks a text into lines of at most `WIDTH` letters, each behind `indent` spaces.
-fn wrapped(text: &str, indent: usize) -> String {
-    let mut lines = String::new();
-    let mut width = 0;
-    for word in text.split_whitespace() {
-        let size = word.chars().count();
-        if width > 0 && width + 1 + size > WIDTH - indent {
-            lines.push('\n');
-            width = 0;
-        }
-        if width == 0 {
-            lines.extend(std::iter::repeat_n(' ', indent));
-        } else {
-            lines.push(' ');
-            width += 1;
-        }
-        lines.push_str(word);
-        width += size;
-    }
-    lines.push('\n');
-    lines
+    format!("  {}\n{}", flag_words(Some(command), row), wrapped(&help, 8, WIDTH))
 }
 
 /// docs/commands.md, whole.
 pub fn reference() -> String {
     let mut text = "# Commands and options\n\nMade from the tables in crates/cli by `tabane help --markdown`; a test keeps it up to date.\n\n\
-         Exit status: 0 success, 1 failure, 2 wrong command line. `tabane run` gives that of its command.\n\n\
-         ## Environment\n\n| variable | form | default | meaning |\n|---|---|---|---|\n"
+         Exit status: 0 success, 1 failure, 2 wrong command line or config file, 128 and the number of the signal that ended it; \
+         `tabane run` and `tabane flock` give that of their command, `tabane check` has its own.\n\n\
+         ## Settings\n\nOn the command line as `--servers 4`, in the environment as `TABANE_SERVERS=4`, in the config file as \
+         `servers = 4` ([configuration.md](configuration.md)), in this order.\n\n\
+         | setting | variable | form | default | meaning |\n|---|---|---|---|---|\n"
         .to_owned();
     for row in TABLE {
         if let Some(variable) = row.variable_name() {
             let unit = if row.unit.is_empty() { "1\\|0".to_owned() } else { row.unit.replace('|', "\\|") };
             let default = if row.default.is_empty() { "0" } else { row.default };
-            let _ = writeln!(text, "| `{variable}` | {unit} | {default} | {} |", row.help.replace('|', "\\|"));
+            let _ = writeln!(
+                text,
+                "| `{}` | `{variable}` | {unit} | {default} | {} |",
+                row.name,
+                row.help.replace('|', "\\|")
+            );
         }
     }
     for command in COMMANDS {
         let _ = write!(text, "\n## tabane {}\n\n```text\n{}```\n", command.name, of_command(command));
     }
     text
+}
+
+/// The failure of a name that no command has.
+pub fn unknown_command(name: &str) -> Failure {
+    let near = nearest(name, COMMANDS.iter().map(|command| command.name));
+    let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+    Failure::usage(format!("there is no command \"{name}\"{hint}"))
 }
 
 /// The known word that is nearest to a mistyped one, if any is near.

@@ -48,8 +48,11 @@ impl Start<'_> {
     pub fn start(&self, indices: &[u32]) -> Outcome<Vec<Started>> {
         let mut started = Vec::new();
         let spawned = indices.iter().try_for_each(|index| {
-            started.push(self.spawn(*index)?);
-            Ok(())
+            let server = self.spawn(*index)?;
+            let process = server.process;
+            // From here on it is stopped when anything fails.
+            started.push(server);
+            self.directory.keep_process(*index, process)
         });
         let outcome = spawned.and_then(|()| self.reactor.block_on(self.wait_for_answers(&mut started)));
         if let Err(failure) = outcome {
@@ -64,7 +67,13 @@ impl Start<'_> {
         let path = self.directory.log_path(index);
         let about = |what: &str, error: std::io::Error| Failure::failed(format!("{what}: {}", io_words(&error)));
         let log = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
-        let log: File = log.map_err(|error| about(&path.display().to_string(), error))?;
+        let log: File = log.map_err(|error| {
+            let words = io_words(&error);
+            Failure::failed(format!(
+                "{}: {words}; make room or choose another run directory with --run-directory",
+                path.display()
+            ))
+        })?;
         let log_size_before = log.metadata().map_or(0, |facts| facts.len());
         let second = log.try_clone().map_err(|error| about("log", error))?;
         let program = std::env::current_exe().map_err(|error| about("this program's own file", error))?;
@@ -79,7 +88,6 @@ impl Start<'_> {
             let status = child.wait().map_err(|error| about("waiting for a server", error))?;
             return Err(Failure::failed(self.reason(index, log_size_before, status)));
         };
-        self.directory.keep_process(index, process)?;
         Ok(Started { index, process, child, log_size_before })
     }
 
@@ -87,7 +95,7 @@ impl Start<'_> {
     fn describe_server(&self, command: &mut Command, index: u32) {
         let settings = self.settings;
         command.env_clear().arg("server").arg("--cluster").arg(self.directory.cluster_file());
-        command.arg("--directory").arg(settings.store_of(index));
+        command.arg("--directory").arg(settings.store_of(index)).arg("--log").arg(self.directory.log_path(index));
         let metrics_port = if settings.metrics_port == 0 { 0 } else { settings.metrics_port + u64::from(index) };
         let numbers = [
             ("index", u64::from(index)),
@@ -105,6 +113,7 @@ impl Start<'_> {
             command.arg("--checksums");
         }
         command.arg("--transport").arg(settings.transport());
+        command.arg("--short-circuit").arg(settings.short_circuit());
     }
 
     async fn wait_for_answers(&self, started: &mut [Started]) -> Outcome {

@@ -1,15 +1,26 @@
 //! `tabane`: one program that starts clusters, takes them down, and works on what they hold.
 //!
-//! `options.rs` and `commands/mod.rs` are the tables that all texts come from; `up.rs`, `launch.rs` and `run_directory.rs`
+//! `options.rs` and `commands/mod.rs` are the tables that all texts come from (`help.rs`, `manual.rs`, `completion.rs`), and what the
+//! config file may say (`config.rs`); `up.rs`, `launch.rs` and `run_directory.rs`
 //! are about processes; `copy/` and `commands/` work through the client.
 
+mod activity;
 mod arguments;
+mod colours;
 mod commands;
+mod completion;
+mod config;
 mod copy;
+mod doctor;
 mod down;
 mod failure;
+mod globbing;
 mod help;
+mod hosts;
 mod launch;
+mod log;
+mod lost;
+mod manual;
 mod mode;
 mod mount;
 mod mounts;
@@ -23,7 +34,9 @@ mod settings;
 mod status;
 mod text;
 mod together;
+mod top;
 mod up;
+mod version;
 mod work;
 
 use arguments::Arguments;
@@ -41,8 +54,9 @@ fn main() -> ExitCode {
     let outcome = match first.as_deref() {
         None => Err(Failure::usage("a command is missing")),
         Some("--help" | "-h") => print(&help::overview()),
-        Some("--version" | "-V" | "version") => print(concat!("tabane ", env!("CARGO_PKG_VERSION"), "\n")),
+        Some("--version" | "-V" | "version") => print(&version::line("tabane")),
         Some("help") => help_about(&words[1..]),
+        Some(completion::PATHS) => completion::print_paths(&words[1..]),
         Some(name) => dispatch(name, &words[1..]),
     };
     match outcome {
@@ -52,8 +66,9 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(name: &str, words: &[OsString]) -> Outcome {
-    let command = commands::find(name).ok_or_else(|| unknown_command(name))?;
-    let arguments = Arguments::parse(command, words, &arguments::environment)?;
+    let command = commands::find(name).ok_or_else(|| help::unknown_command(name))?;
+    let arguments =
+        Arguments::parse(command, words, &arguments::environment, || config::Config::read(&arguments::environment))?;
     if arguments.help {
         return print(&help::of_command(command));
     }
@@ -64,14 +79,8 @@ fn help_about(words: &[OsString]) -> Outcome {
     match words.first().map(|word| word.to_string_lossy()) {
         None => print(&help::overview()),
         Some(word) if word == "--markdown" => print(&help::reference()),
-        Some(name) => print(&help::of_command(commands::find(&name).ok_or_else(|| unknown_command(&name))?)),
+        Some(name) => print(&help::of_command(commands::find(&name).ok_or_else(|| help::unknown_command(&name))?)),
     }
-}
-
-fn unknown_command(name: &str) -> Failure {
-    let near = help::nearest(name, commands::COMMANDS.iter().map(|command| command.name));
-    let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-    Failure::usage(format!("there is no command \"{name}\"{hint}"))
 }
 
 fn print(text: &str) -> Outcome {

@@ -78,7 +78,7 @@ fn serve(arguments: &Arguments, directory: PathBuf) -> Outcome {
     let user = options.user.clone();
     let source = source_of(&cluster);
     let client = Client::connect(cluster, options).map_err(|error| Failure::failed(error.message))?;
-    client.stat_id(FileId::ROOT).map_err(|error| Failure::failed(error.message))?;
+    client.run(async |_, files| files.look_id(FileId::ROOT).await).map_err(|error| Failure::failed(error.message))?;
     let thread_count = arguments.number("threads");
     let allow_other = user.is_root() || arguments.flag("allow-other");
     let mount_options =
@@ -192,8 +192,14 @@ pub fn unmount(arguments: &Arguments) -> Outcome {
 /// Takes a mount out of the tree. One that nobody serves goes in any case, one that is in use only by force.
 fn take_out(mount: &MountPoint, force: bool) -> Outcome {
     let directory = &mount.directory;
-    let served = !matches!(fs::metadata(directory), Err(error) if error.raw_os_error() == Some(libc::ENOTCONN));
-    let outcome = if force || !served { tabane_fuse::detach(directory) } else { tabane_fuse::unmount(directory) };
+    let outcome = if force { tabane_fuse::detach(directory) } else { tabane_fuse::unmount(directory) };
+    let outcome = match outcome {
+        // Asked only now: the mount itself may have to wait for a server before it answers.
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy && !is_served(directory) => {
+            tabane_fuse::detach(directory)
+        }
+        other => other,
+    };
     outcome.map_err(|error| {
         let advice = match error.kind() {
             io::ErrorKind::ResourceBusy => {
@@ -203,6 +209,10 @@ fn take_out(mount: &MountPoint, force: bool) -> Outcome {
         };
         Failure::failed(format!("{}: {}{advice}", directory.display(), io_words(&error)))
     })
+}
+
+fn is_served(directory: &Path) -> bool {
+    !matches!(fs::metadata(directory), Err(error) if error.raw_os_error() == Some(libc::ENOTCONN))
 }
 
 /// Takes all mounts of a cluster out of the tree, whoever uses them, and ends those who serve them. For the end of a cluster.

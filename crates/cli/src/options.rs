@@ -1,4 +1,5 @@
-//! The one table of options: flags, environment variables and the texts about them all come from here.
+//! The one table of options: flags, environment variables, keys of the config file, completions of the shells, manual pages and
+//! the texts about them all come from here.
 
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, SERVER_COUNT_MAX};
 
@@ -36,7 +37,7 @@ pub struct OptionRow {
     /// Unit or form of the value, as the help shows it.
     pub unit: &'static str,
     pub help: &'static str,
-    /// Whether `TABANE_NAME` in the environment sets it.
+    /// A setting: `TABANE_NAME` in the environment and `name` in the config file set it too.
     pub variable: bool,
 }
 
@@ -114,6 +115,68 @@ pub static TABLE: &[OptionRow] = &[
     ),
     setting("servers", Value::Number { least: 1, most: SERVER_COUNT_MAX as u64 }, "2", "COUNT", "servers to start"),
     setting(
+        "hosts",
+        Value::Text,
+        "this machine alone",
+        "a,b,c|FILE|auto",
+        "hosts to start servers on: names, also as node[01-04,7] and as name:SERVERS, a file with one a line, or those of the batch job",
+    ),
+    setting(
+        "per-host",
+        Value::Number { least: 1, most: SERVER_COUNT_MAX as u64 },
+        "1",
+        "COUNT",
+        "servers on each host that has no count of its own",
+    ),
+    setting(
+        "launcher",
+        Value::Text,
+        "ssh",
+        "ssh|srun|mpiexec|WORDS",
+        "how a command is run on hosts; WORDS such as 'ssh {host} {command}' are run once for each host, without {host} once for all",
+    ),
+    setting(
+        "interface",
+        Value::Text,
+        "",
+        "NAME|CIDR",
+        "interface or network whose addresses the hosts' servers listen at; else that of the host's name or the default route",
+    ),
+    setting("binary", Value::Path, "that of this program", "PATH", "where tabane is on the hosts"),
+    setting(
+        "launch-timeout-ms",
+        Value::Number { least: 1, most: DAY_MS },
+        "30000",
+        "MILLISECONDS",
+        "how long to wait until all hosts answer",
+    ),
+    choice_of_command(
+        "host-number",
+        "number",
+        "",
+        Value::Number { least: 0, most: SERVER_COUNT_MAX as u64 },
+        "NUMBER",
+        "number of this host",
+    ),
+    choice_of_command(
+        "host-numbers",
+        "numbers",
+        "",
+        Value::Text,
+        "NUMBER,...",
+        "numbers of all hosts that were launched at once",
+    ),
+    choice_of_command(
+        "host-orders",
+        "orders",
+        "",
+        Value::Path,
+        "PATH",
+        "read orders here instead of from standard input",
+    ),
+    flag("lost", "", "list what can't be had without the servers that are down"),
+    flag("forget", "", "give up hosts that can't be reached, and remove the run directory all the same"),
+    setting(
         "dir",
         Value::Path,
         "/dev/shm/tabane-UID-CLUSTER",
@@ -148,6 +211,13 @@ pub static TABLE: &[OptionRow] = &[
         "auto",
         "auto|tcp",
         "how clients and servers of one machine speak: through shared memory, or over TCP as between machines",
+    ),
+    setting(
+        "short-circuit",
+        Value::Choice(&["auto", "off"]),
+        "auto",
+        "auto|off",
+        "whether clients of a server's machine read from the mapping of a store in memory by themselves",
     ),
     setting(
         "port",
@@ -219,6 +289,20 @@ pub static TABLE: &[OptionRow] = &[
         "COUNT",
         "threads that serve a mount: as many operations of programs are under way at once",
     ),
+    setting(
+        "interval-ms",
+        Value::Number { least: 100, most: 60_000 },
+        "1000",
+        "MILLISECONDS",
+        "how often the servers are asked",
+    ),
+    setting(
+        "color",
+        Value::Choice(&["auto", "always", "never"]),
+        "auto",
+        "auto|always|never",
+        "colours: on terminals unless NO_COLOR is in the environment, or in any case, or not at all",
+    ),
     choice_of_command("mount", "mount", "", Value::Path, "DIR", "mount the cluster on this directory too"),
     choice_of_command("cache", "cache", "", Value::Text, "MODE", "how much a mount may keep; there are no modes yet"),
     flag("foreground", "f", "stay in the foreground"),
@@ -245,8 +329,61 @@ pub static TABLE: &[OptionRow] = &[
         "SIZE",
         "bytes of data, of a store that is created",
     ),
+    choice_of_command(
+        "log",
+        "log",
+        "",
+        Value::Path,
+        "PATH",
+        "the file that its output goes to, to be kept from growing",
+    ),
+    OptionRow {
+        default: "info",
+        ..choice_of_command(
+            "level",
+            "level",
+            "",
+            Value::Choice(&["info", "warning", "error"]),
+            "info|warning|error",
+            "only what matters at least so much",
+        )
+    },
+    flag("follow", "f", "go on with what is written from now on, until a signal comes"),
+    choice_of_command(
+        "lines",
+        "lines",
+        "n",
+        Value::Number { least: 0, most: u64::MAX },
+        "COUNT",
+        "only so many of the last lines",
+    ),
     flag("keep", "", "stop the servers but keep the run directory and the stores: 'tabane up' brings the data back"),
     flag("json", "", "print JSON"),
+    flag("once", "", "print one table and end"),
+    flag("reverse", "r", "turn the order"),
+    OptionRow {
+        default: "server",
+        ..choice_of_command(
+            "sort",
+            "sort",
+            "s",
+            Value::Choice(&[
+                "server",
+                "state",
+                "operations",
+                "read",
+                "write",
+                "queue",
+                "wait",
+                "active",
+                "busy",
+                "space",
+            ]),
+            "COLUMN",
+            "the column that decides the order: server, state, operations, read, write, queue, wait, active, busy or space",
+        )
+    },
+    flag("explain", "", "say where each value comes from"),
     flag("long", "l", "mode, links, owner, group, size and time of each"),
     flag("all", "a", "also names that begin with a dot"),
     flag("human", "h", "sizes with K, M, G and T (powers of 1,024)"),
@@ -259,6 +396,7 @@ pub static TABLE: &[OptionRow] = &[
     flag("repair", "", "repair what is wrong"),
     flag("dry-run", "n", "only say what would be done"),
     flag("data", "", "also read all data and compare checksums"),
+    flag("progress", "", "say how far it is, also where the output is no terminal"),
     flag("quiet", "q", "no progress and no closing line"),
     flag("preserve", "p", "also keep extended attributes (user., for the superuser also trusted.)"),
     flag("shared", "s", "a shared lock, which others may have at the same time"),
@@ -407,8 +545,15 @@ pub static TABLE: &[OptionRow] = &[
         "LEVELS",
         "no lines further below PATH than this",
     ),
-    choice_of_command("du-bytes", "bytes", "b", Value::Flag, "", "bytes instead of units of 1,024"),
-    flag("apparent-size", "", "what is shown anyway, for scripts written for du(1)"),
+    choice_of_command(
+        "du-bytes",
+        "bytes",
+        "b",
+        Value::Flag,
+        "",
+        "sizes of files in bytes, instead of what they take in units of 1,024",
+    ),
+    flag("apparent-size", "", "sizes of files instead of what they take on the servers"),
 ];
 
 #[cfg(test)]
@@ -419,8 +564,10 @@ mod tests {
     /// Goal: keys are unique, and what has a value says its form.
     #[test]
     fn table_is_sound() {
-        let mut keys = HashSet::new();
+        let (mut keys, mut settings) = (HashSet::new(), HashSet::new());
         for row in TABLE {
+            // The environment and the config file know settings by their names, and the command line may switch them off.
+            assert!(!row.variable || (settings.insert(row.name) && row.letters.is_empty()), "{}", row.key);
             assert!(keys.insert(row.key), "{} is there twice", row.key);
             assert_eq!(row.value == Value::Flag, row.unit.is_empty(), "{}", row.key);
             assert!(!row.help.is_empty() && !row.help.ends_with('.'), "{}", row.key);

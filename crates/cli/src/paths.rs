@@ -12,6 +12,8 @@ pub enum Sided {
 /// A path of a command that knows both sides.
 pub fn sided(text: &[u8]) -> Sided {
     match text.strip_prefix(b"tabane:").or_else(|| text.strip_prefix(b":")) {
+        // A bare colon is the root.
+        Some(b"") => Sided::Inside(b"/".to_vec()),
         Some(path) => Sided::Inside(path.to_vec()),
         None => Sided::Local(text.to_vec()),
     }
@@ -93,6 +95,7 @@ mod tests {
         assert_eq!(sided(b":/a"), Sided::Inside(b"/a".to_vec()));
         assert_eq!(sided(b"tabane:a"), Sided::Inside(b"a".to_vec()));
         assert_eq!(sided(b"./:a"), Sided::Local(b"./:a".to_vec()));
+        assert_eq!(sided(b":"), Sided::Inside(b"/".to_vec()));
         assert_eq!(inside(b"/a"), b"/a");
         assert_eq!(
             (join(b"/", b"a"), join(b"x", b"a"), join(b"", b"a")),

@@ -1,9 +1,10 @@
 //! The run directory: what one cluster on this machine consists of, readable by its owner alone.
 //!
-//! `cluster` (id, key, addresses), `servers` (how they are started), `server-I.pid` and `server-I.log` for each, and
-//! `lock`, which whoever starts or stops servers holds meanwhile.
+//! `cluster` (id, key, addresses), `servers` (how they are started), `server-I.pid` and `server-I.log` for each (with
+//! `server-I.log.1`, its older part), with several hosts `hosts`, and `lock`, which whoever starts or stops servers holds meanwhile.
 
 use crate::failure::{Failure, Outcome, io_words};
+use crate::hosts::{HOSTS_FILE, ORDERS_FILE};
 use crate::settings::{Settings, absolute};
 use client::{CLUSTER_FILE_NAME, Cluster, load_cluster};
 use reactor::process::ProcessId;
@@ -20,14 +21,17 @@ pub struct RunDirectory {
     pub path: PathBuf,
     /// Whether this program made it just now.
     pub is_new: bool,
-    _lock: File,
+    _lock: Option<File>,
 }
 
 /// A number of a process as `server-I.pid` holds it.
+///
+/// `None` also for a process of another machine that shares the directory.
 pub fn process_of(run_directory: &Path, index: u32) -> Option<ProcessId> {
     let text = fs::read_to_string(pid_path(run_directory, index)).ok()?;
-    let (pid, started) = text.trim().split_once(' ')?;
-    Some(ProcessId { pid: pid.parse().ok()?, started: started.parse().ok()? })
+    let mut words = text.split_ascii_whitespace();
+    let process = ProcessId { pid: words.next()?.parse().ok()?, started: words.next()?.parse().ok()? };
+    words.next().is_none_or(|machine| machine == reactor::process::machine()).then_some(process)
 }
 
 fn pid_path(run_directory: &Path, index: u32) -> PathBuf {
@@ -41,7 +45,8 @@ pub fn of_cluster_path(path: &Path) -> Option<PathBuf> {
 }
 
 fn failed(path: &Path, error: &io::Error, advice: &str) -> Failure {
-    Failure::failed(format!("run directory {}: {}; {advice}", path.display(), io_words(error)))
+    let room = if error.kind() == io::ErrorKind::StorageFull { "make room, or " } else { "" };
+    Failure::failed(format!("run directory {}: {}; {room}{advice}", path.display(), io_words(error)))
 }
 
 impl RunDirectory {
@@ -53,7 +58,12 @@ impl RunDirectory {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
             Err(error) => return Err(failed(&path, &error, "choose another one with --run-directory")),
         };
-        RunDirectory::claim(path, is_new)
+        let claimed = RunDirectory::claim(path.clone(), is_new);
+        if claimed.is_err() && is_new {
+            // Nothing half made stays behind; the error that matters is the first one.
+            let _ = fs::remove_dir(&path);
+        }
+        claimed
     }
 
     /// Takes an existing directory.
@@ -68,6 +78,11 @@ impl RunDirectory {
         RunDirectory::claim(path, false)
     }
 
+    /// A directory that another host works on for us.
+    pub fn shared(path: &Path) -> RunDirectory {
+        RunDirectory { path: path.to_owned(), is_new: false, _lock: None }
+    }
+
     fn claim(path: PathBuf, is_new: bool) -> Outcome<RunDirectory> {
         let advice = "choose another one with --run-directory";
         let facts = fs::symlink_metadata(&path).map_err(|error| failed(&path, &error, advice))?;
@@ -78,7 +93,7 @@ impl RunDirectory {
             )));
         }
         let known =
-            path.join(SETTINGS_FILE).exists() || path.join(CLUSTER_FILE_NAME).exists() || path.join(LOCK_FILE).exists();
+            [SETTINGS_FILE, CLUSTER_FILE_NAME, HOSTS_FILE, LOCK_FILE].iter().any(|name| path.join(name).exists());
         let mut entries = fs::read_dir(&path).map_err(|error| failed(&path, &error, advice))?;
         if !is_new && !known && entries.next().is_some() {
             return Err(Failure::failed(format!("{} holds other things than a cluster; {advice}", path.display())));
@@ -86,7 +101,7 @@ impl RunDirectory {
         let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path.join(LOCK_FILE));
         let lock = lock.map_err(|error| failed(&path, &error, advice))?;
         match lock.try_lock() {
-            Ok(()) => Ok(RunDirectory { path, is_new, _lock: lock }),
+            Ok(()) => Ok(RunDirectory { path, is_new, _lock: Some(lock) }),
             Err(TryLockError::WouldBlock) => Err(Failure::failed(format!(
                 "another 'tabane up' or 'tabane down' works on run directory {}; wait for it, or {advice}",
                 path.display()
@@ -119,11 +134,12 @@ impl RunDirectory {
 
     /// Keeps the number of a server's process.
     pub fn keep_process(&self, index: u32, process: ProcessId) -> Outcome {
-        self.write(&format!("server-{index}.pid"), &format!("{} {}\n", process.pid, process.started))
+        let machine = reactor::process::machine();
+        self.write(&format!("server-{index}.pid"), &format!("{} {} {machine}\n", process.pid, process.started))
     }
 
     /// Writes a file as a whole or not at all.
-    fn write(&self, name: &str, text: &str) -> Outcome {
+    pub fn write(&self, name: &str, text: &str) -> Outcome {
         let (path, temporary) = (self.path.join(name), self.path.join(format!("{name}.new")));
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
@@ -152,9 +168,10 @@ impl RunDirectory {
         for index in 0..server_count {
             remove_file(&pid_path(&self.path, index))?;
             remove_file(&self.log_path(index))?;
+            remove_file(&crate::log::aside(&self.log_path(index)))?;
         }
         crate::mounts::remove_records(&self.path);
-        for name in [SETTINGS_FILE, CLUSTER_FILE_NAME, LOCK_FILE] {
+        for name in [SETTINGS_FILE, CLUSTER_FILE_NAME, HOSTS_FILE, ORDERS_FILE, LOCK_FILE] {
             remove_file(&self.path.join(name))?;
         }
         fs::remove_dir(&self.path)
@@ -172,8 +189,8 @@ fn remove_file(path: &Path) -> Outcome {
 }
 
 /// Removes the stores of a cluster, and the directory around them if it was made for them and holds nothing else.
-pub fn remove_stores(settings: &Settings, server_count: u32) -> Outcome {
-    for index in 0..server_count {
+pub fn remove_stores(settings: &Settings, indices: impl IntoIterator<Item = u32>) -> Outcome {
+    for index in indices {
         let store = settings.store_of(index);
         accept_missing(&store, fs::remove_dir_all(&store))?;
     }

@@ -3,10 +3,12 @@
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
 use crate::launch::stop_asked;
+use crate::log::tell;
 use crate::session::find_cluster;
 use crate::text::size_words;
 use crate::together::{Either, race};
 use crate::up::catch_signals;
+use reactor::log::{Fact, Level};
 use reactor::process::Signals;
 use reactor::{DriverKind, Nanos, Reactor};
 use server::{Server, ServerOptions, StartError};
@@ -23,7 +25,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let options = server_options(arguments)?;
     let reactor = Reactor::open(DriverKind::Auto).map_err(|error| Failure::failed(format!("event loop: {error}")))?;
     let signals = catch_signals(&reactor)?;
-    reactor.block_on(serve(&reactor, &signals, options))
+    crate::log::begin(&reactor, options.index, arguments.path("log"));
+    reactor.block_on(serve(&reactor, &signals, options)).inspect_err(|failure| {
+        if let Failure::Failed(words) = failure {
+            tell(Level::Error, "server-failed", words, &[]);
+        }
+    })
 }
 
 fn server_options(arguments: &Arguments) -> Outcome<ServerOptions> {
@@ -40,6 +47,7 @@ fn server_options(arguments: &Arguments) -> Outcome<ServerOptions> {
         journal_size: arguments.number("journal-size"),
         checksums: arguments.flag("checksums"),
         local: arguments.text_or_default("transport") != "tcp",
+        short_circuit: arguments.text_or_default("short-circuit") != "off",
         connections_max: arguments.number("connections-max") as usize,
         timeout: arguments.number("timeout-ms") * NANOS_PER_MS,
         session_grace: arguments.number("session-grace-ms") * NANOS_PER_MS,
@@ -51,6 +59,9 @@ async fn serve(reactor: &Reactor, signals: &Signals, options: ServerOptions) -> 
     let (index, cluster) = (options.index, options.cluster.clone());
     let server = start(reactor, options).await.map_err(|error| Failure::failed(error.to_string()))?;
     let address = cluster.servers[index as usize].address;
+    let facts: [Fact<'_>; 3] =
+        [("address", &address), ("event_loop", &reactor.driver_name()), ("version", &env!("CARGO_PKG_VERSION"))];
+    tell(Level::Info, "server-started", "it takes requests now", &facts);
     println!("server {index} of {cluster:?} listens on {address}, event loop over {}", reactor.driver_name());
     print!("{}", memory_words(&server.memory_max()));
     println!("{}", survival_words(server.survives_power_loss()));
@@ -59,6 +70,12 @@ async fn serve(reactor: &Reactor, signals: &Signals, options: ServerOptions) -> 
         Either::First(Either::First(signal)) => format!("signal {}", signal.number),
         Either::First(Either::Second(())) => "a client's request".to_owned(),
         Either::Second(words) => {
+            tell(
+                Level::Error,
+                "medium-failed",
+                "nothing that is given now would survive power loss",
+                &[("reason", &words)],
+            );
             server.stop().await;
             return Err(Failure::failed(format!(
                 "server {index} stops, for nothing that it is given now would survive power loss: {words}; mend the medium and start the server again"
@@ -66,7 +83,9 @@ async fn serve(reactor: &Reactor, signals: &Signals, options: ServerOptions) -> 
         }
     };
     println!("server {index} stops: {why}");
+    tell(Level::Info, "server-stopping", "it was asked to", &[("reason", &why)]);
     server.stop().await;
+    tell(Level::Info, "server-stopped", "everything is written", &[]);
     Ok(())
 }
 

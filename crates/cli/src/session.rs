@@ -2,6 +2,7 @@
 
 use crate::arguments::{Arguments, environment};
 use crate::failure::{Failure, Outcome};
+use crate::globbing::{expanded, is_special};
 use crate::together::race;
 use client::{CLUSTER_FILE_NAME, Cluster, FileSystem, Options, Status, load_cluster};
 use reactor::{DriverKind, Reactor};
@@ -51,12 +52,40 @@ pub struct Session {
 impl Session {
     /// The client of the cluster that the arguments, the environment or the default name. No connection is made yet.
     pub fn open(arguments: &Arguments) -> Outcome<Session> {
+        Session::open_as(arguments, false)
+    }
+
+    /// The same; `is_patient`: for work that is to step back while others are at work.
+    pub fn open_as(arguments: &Arguments, is_patient: bool) -> Outcome<Session> {
         let cluster = find_cluster(arguments)?;
         let mut options = Options::of_this_process().map_err(|error| Failure::failed(error.message))?;
+        options.is_patient = is_patient;
         if let Some(timeout_ms) = arguments.number_given("timeout-ms") {
             options.timeout_ms = timeout_ms;
         }
-        Session::with(cluster, options)
+        let session = Session::with(cluster, options)?;
+        session.expand_patterns(arguments);
+        Ok(session)
+    }
+
+    /// Replaces patterns among the operands that are paths inside the cluster by what they match.
+    fn expand_patterns(&self, arguments: &Arguments) {
+        let Some((first, both_sides)) = arguments.command.expands() else { return };
+        let operands = arguments.operand_bytes();
+        if !operands.iter().any(|operand| is_special(operand)) {
+            return;
+        }
+        let expanded = self.reactor.block_on(async {
+            let mut all = Vec::new();
+            for (index, operand) in operands.into_iter().enumerate() {
+                match index < first {
+                    true => all.push(operand),
+                    false => all.extend(expanded(&self.files, operand, both_sides).await),
+                }
+            }
+            all
+        });
+        arguments.set_expanded(expanded);
     }
 
     /// The client of a cluster.

@@ -24,6 +24,7 @@ pub struct Settings {
     pub checksums: bool,
     /// Whether processes of this machine may connect through shared memory.
     pub local: bool,
+    pub short_circuit: bool,
     pub connections_max: u64,
     /// First of the ports for Prometheus; 0 means none.
     pub metrics_port: u64,
@@ -94,23 +95,29 @@ impl Settings {
     /// The settings of a new cluster with this id and number of servers. Nothing is created. Errors: `Usage`; `Failed` when
     /// there is too little space.
     pub fn for_new_cluster(arguments: &Arguments, id: u128, servers: u32) -> Outcome<Settings> {
+        let mut settings = Settings::wanted(arguments, id)?;
+        if settings.store_size == 0 {
+            settings.store_size = share_of_free_space(&settings.stores, servers, settings.journal_size)?;
+        }
+        Ok(settings)
+    }
+
+    /// The same with a store size of 0 where none was asked for.
+    pub fn wanted(arguments: &Arguments, id: u128) -> Outcome<Settings> {
         let store = store_text(arguments)?;
         let stores = store.directory.unwrap_or_else(|| {
             let prefix = id >> 96;
             PathBuf::from(format!("/dev/shm/tabane-{}-{prefix:08x}", reactor::process::user()))
         });
         let journal_size = arguments.number("journal-size");
-        let store_size = match store.size {
-            Some(size) => size,
-            None => share_of_free_space(&stores, servers, journal_size)?,
-        };
         Ok(Settings {
             made_stores: !stores.exists(),
             stores,
-            store_size,
+            store_size: store.size.unwrap_or(0),
             journal_size,
             checksums: arguments.flag("checksums"),
             local: arguments.text_or_default("transport") != "tcp",
+            short_circuit: arguments.text_or_default("short-circuit") != "off",
             connections_max: arguments.number("connections-max"),
             metrics_port: arguments.number("metrics-port"),
             timeout_ms: arguments.number("timeout-ms"),
@@ -148,10 +155,18 @@ impl Settings {
         if arguments.is_on_command_line("transport") {
             compare("transport", self.transport().to_owned(), arguments.text("transport"));
         }
+        if arguments.is_on_command_line("short-circuit") {
+            compare("short-circuit", self.short_circuit().to_owned(), arguments.text("short-circuit"));
+        }
         if arguments.is_on_command_line("checksums") && !self.checksums {
             compare("checksums", "off".to_owned(), Some("on".to_owned()));
         }
         Ok(differences)
+    }
+
+    /// The value of --short-circuit.
+    pub fn short_circuit(&self) -> &'static str {
+        if self.short_circuit { "auto" } else { "off" }
     }
 
     /// The value of --transport.
@@ -174,6 +189,7 @@ impl Settings {
             ("journal-size", self.journal_size),
             ("checksums", u64::from(self.checksums)),
             ("local", u64::from(self.local)),
+            ("short_circuit", u64::from(self.short_circuit)),
             ("connections-max", self.connections_max),
             ("metrics-port", self.metrics_port),
             ("timeout-ms", self.timeout_ms),
@@ -207,6 +223,7 @@ impl Settings {
             journal_size: checked("journal-size")?,
             checksums: plain("checksums")? == 1,
             local: plain("local")? == 1,
+            short_circuit: plain("short_circuit")? == 1,
             connections_max: checked("connections-max")?,
             metrics_port: checked("metrics-port")?,
             timeout_ms: checked("timeout-ms")?,
@@ -221,13 +238,18 @@ fn share_of_free_space(stores: &Path, servers: u32, journal_size: u64) -> Outcom
     let (free, _) = reactor::process::file_system_space(existing).map_err(|error| {
         Failure::failed(format!("{}: {error}; choose another directory with --dir", existing.display()))
     })?;
+    share_of(existing, free, servers, journal_size)
+}
+
+/// The share of each server in what is free on a medium. Errors: too little.
+pub fn share_of(medium: &Path, free: u64, servers: u32, journal_size: u64) -> Outcome<u64> {
     let usable = (free / 4 * 3).saturating_sub(journal_size * u64::from(servers));
     let share = usable / u64::from(servers) / MEBIBYTE * MEBIBYTE;
     if share < STORE_SIZE_MIN {
         return Err(Failure::failed(format!(
             "{} has {} free, too little for {servers} servers; free some space, choose another directory with --dir, or say \
              less with --store memory:size=SIZE and --journal-size SIZE",
-            existing.display(),
+            medium.display(),
             size_words(free)
         )));
     }
@@ -248,6 +270,7 @@ mod tests {
             journal_size: 1 << 26,
             checksums: false,
             local: false,
+            short_circuit: true,
             connections_max: 10,
             metrics_port: 0,
             timeout_ms: 5,

@@ -2,12 +2,13 @@
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
-use crate::mounts::{self, Record, source_of};
+use crate::hosts::Record;
+use crate::mounts::{self, Record as MountRecord, source_of};
 use crate::run_directory::{of_cluster_path, process_of};
 use crate::session::{Session, cluster_path};
 use crate::text::{count_words, duration_words, size_short};
-use crate::together::join_all;
-use client::{Cluster, FileSystem};
+use crate::together::{Either, join_all, race};
+use client::Cluster;
 use reactor::process::ProcessId;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -16,6 +17,8 @@ use std::path::{Path, PathBuf};
 
 const CLASSES: [&str; 2] = ["metadata", "data"];
 const FORMAT_JSON: u8 = 0;
+/// Time between looks at whether a server's process is still there.
+const LOOK_NS: reactor::Nanos = 100_000_000;
 
 /// What is known of one server.
 struct ServerStatus {
@@ -32,12 +35,18 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let run_directory = of_cluster_path(&cluster_path(arguments));
     let cluster = session.files.cluster().clone();
     let statuses = session.block_on(join_all(
-        (0..cluster.server_count()).map(|index| inquire(&session.files, &cluster, index, run_directory.as_deref())),
+        (0..cluster.server_count()).map(|index| inquire(&session, &cluster, index, run_directory.as_deref())),
     ));
+    if arguments.flag("lost") {
+        let gone = statuses.iter().filter_map(|status| Some((status.index, status.report.as_ref().err()?.clone())));
+        return crate::lost::run(arguments, &session, run_directory.as_deref(), gone.collect());
+    }
     let text = if arguments.flag("json") {
         format!("{:#}\n", whole_json(&cluster, run_directory.as_deref(), &statuses))
     } else {
-        table(&cluster, run_directory.as_deref(), &statuses)
+        let mut text = table(&cluster, run_directory.as_deref(), &statuses);
+        text.push_str(&hosts_lines(run_directory.as_deref(), &statuses));
+        text
     };
     std::io::stdout().write_all(text.as_bytes()).map_err(Failure::of_output)?;
     let down: Vec<&ServerStatus> = statuses.iter().filter(|status| status.report.is_err()).collect();
@@ -55,20 +64,46 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
 }
 
-async fn inquire(files: &FileSystem, cluster: &Cluster, index: u32, run_directory: Option<&Path>) -> ServerStatus {
+async fn inquire(session: &Session, cluster: &Cluster, index: u32, run_directory: Option<&Path>) -> ServerStatus {
     let recorded = run_directory.and_then(|directory| process_of(directory, index));
     let process = recorded.filter(|process| process.is_alive());
-    let report = match (recorded, process) {
-        // Its process was started by us and is gone: there is nobody to wait for.
-        (Some(recorded), None) => Err(format!("server {index}: its process {} has ended", recorded.pid)),
-        _ => match files.server_statistics(index, FORMAT_JSON).await {
-            Ok(text) => {
-                serde_json::from_str(&text).map_err(|error| format!("server {index}: report not understood: {error}"))
-            }
-            Err(error) => Err(format!("server {index}: {error}")),
-        },
+    let report = match race(session.files.server_statistics(index, FORMAT_JSON), end_of(session, recorded)).await {
+        Either::First(Ok(text)) => {
+            serde_json::from_str(&text).map_err(|error| format!("server {index}: report not understood: {error}"))
+        }
+        Either::First(Err(error)) => Err(format!("server {index}: {error}")),
+        Either::Second(pid) => Err(format!("server {index}: its process {pid} has ended")),
     };
-    ServerStatus { index, address: cluster.servers[index as usize].address.to_string(), process, report }
+    ServerStatus {
+        index,
+        address: cluster.servers[index as usize].address.to_string(),
+        process: process.filter(|process| process.is_alive()),
+        report,
+    }
+}
+
+/// When the process that was started as a server is gone: then there is nobody to wait for, though a client would go on
+/// trying. It may also end while it is being asked, as after a signal.
+async fn end_of(session: &Session, recorded: Option<ProcessId>) -> u32 {
+    loop {
+        if let Some(process) = recorded.filter(|process| !process.is_alive()) {
+            return process.pid;
+        }
+        session.reactor.sleep(LOOK_NS).await;
+    }
+}
+
+/// With several hosts a line for each: its servers, and which of them are down.
+fn hosts_lines(run_directory: Option<&Path>, statuses: &[ServerStatus]) -> String {
+    let mut text = String::new();
+    for host in run_directory.and_then(Record::of).into_iter().flat_map(|record| record.hosts) {
+        let is_down = |server: &&u32| statuses.get(**server as usize).is_some_and(|status| status.report.is_err());
+        let down: Vec<String> = host.servers.iter().filter(is_down).map(u32::to_string).collect();
+        let servers: Vec<String> = host.servers.iter().map(u32::to_string).collect();
+        let down = if down.is_empty() { String::new() } else { format!("; down: {}", down.join(", ")) };
+        let _ = writeln!(text, "host {}: servers {}{down}", host.name, servers.join(", "));
+    }
+    text
 }
 
 /// The sum of a counter over both classes of requests.
@@ -150,7 +185,7 @@ struct MountStatus {
     /// Options as the kernel has them.
     options: String,
     /// Who serves it, where that was written down, and whether it still does.
-    record: Option<Record>,
+    record: Option<MountRecord>,
 }
 
 fn mounts_of(cluster: &Cluster, run_directory: Option<&Path>) -> Vec<MountStatus> {
@@ -209,6 +244,9 @@ fn whole_json(cluster: &Cluster, run_directory: Option<&Path>, statuses: &[Serve
         "placement": cluster.placement.name(),
         "chunk_size": cluster.chunk_size,
         "servers": statuses.iter().map(ServerStatus::json).collect::<Vec<Value>>(),
+        "hosts": run_directory.and_then(Record::of).map(|record| {
+            record.hosts.iter().map(|host| json!({ "name": host.name, "servers": host.servers })).collect::<Vec<Value>>()
+        }),
         "mounts": mounts_of(cluster, run_directory).iter().map(MountStatus::json).collect::<Vec<Value>>(),
     })
 }

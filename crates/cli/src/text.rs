@@ -64,9 +64,44 @@ pub fn count_words(number: u64) -> String {
     words
 }
 
+/// A rate in few letters: `7`, `1,234`, `12.3k`, `1.2M`.
+pub fn count_short(number: f64) -> String {
+    match number {
+        ..0.05 => "0".to_owned(),
+        ..9.95 => format!("{number:.1}"),
+        ..9999.5 => count_words(number.round() as u64),
+        ..99_950.0 => format!("{:.1}k", number / 1e3),
+        ..999_500.0 => format!("{:.0}k", number / 1e3),
+        _ => format!("{:.1}M", number / 1e6),
+    }
+}
+
 /// `one file`, `3 files`.
 pub fn plural(count: u64, word: &str) -> String {
     if count == 1 { format!("1 {word}") } else { format!("{} {word}s", count_words(count)) }
+}
+
+/// Breaks a text into lines of at most `width_max` letters, each behind `indent` spaces, which count.
+pub fn wrapped(text: &str, indent: usize, width_max: usize) -> String {
+    let mut lines = String::new();
+    let mut width = 0;
+    for word in text.split_whitespace() {
+        let size = word.chars().count();
+        if width > 0 && width + 1 + size > width_max - indent {
+            lines.push('\n');
+            width = 0;
+        }
+        if width == 0 {
+            lines.extend(std::iter::repeat_n(' ', indent));
+        } else {
+            lines.push(' ');
+            width += 1;
+        }
+        lines.push_str(word);
+        width += size;
+    }
+    lines.push('\n');
+    lines
 }
 
 /// A duration as people say it.
@@ -173,6 +208,9 @@ mod tests {
         assert_eq!(count_words(1_234_567), "1,234,567");
         assert_eq!(count_words(999), "999");
         assert_eq!(plural(1, "file"), "1 file");
+        for (number, words) in [(0.0, "0"), (2.5, "2.5"), (1234.4, "1,234"), (12_345.0, "12.3k"), (2e6, "2.0M")] {
+            assert_eq!(count_short(number), words);
+        }
         assert_eq!(duration_words(61_000_000_000), "1 min 01 s");
         assert_eq!(mode_words(Kind::Directory, 0o1777), "drwxrwxrwt");
         assert_eq!(mode_words(Kind::File, 0o4650), "-rwSr-x---");

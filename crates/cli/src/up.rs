@@ -11,7 +11,7 @@ use client::Cluster;
 use reactor::process::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, Signals};
 use reactor::{Nanos, Reactor};
 use std::fs::DirBuilder;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use wire::{Placement, ServerAddress};
@@ -19,10 +19,15 @@ use wire::{Placement, ServerAddress};
 const NANOS_PER_MS: Nanos = 1_000_000;
 /// Ports that are picked from; those that the system gives to outgoing connections are left out.
 const PORTS: std::ops::Range<u16> = 10_000..61_000;
+/// Where the servers of this machine alone listen.
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// How long a killed process may take to vanish.
 const DYING_TIME: Nanos = 100 * NANOS_PER_MS;
 /// Ports tried for each that is wanted.
 const PORT_TRIES: usize = 1000;
+
+/// Options that mean something with several hosts only.
+const HOSTS_KEYS: [&str; 5] = ["per-host", "launcher", "interface", "binary", "launch-timeout-ms"];
 
 /// A cluster that is up.
 pub struct Raised {
@@ -39,6 +44,17 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let signals = catch_signals(&reactor)?;
     let path = arguments.path("run-directory").unwrap_or_else(default_run_directory);
     let mount = crate::mount::wanted(arguments)?;
+    if arguments.is_given("hosts") || crate::hosts::Record::of(&path).is_some() {
+        let run_directory = crate::hosts::up(arguments, &reactor, &signals)?;
+        if let Some(directory) = mount {
+            crate::mount::start(arguments, &run_directory, &directory)?;
+            println!("mounted on {}, of this machine alone", directory.display());
+        }
+        return Ok(());
+    }
+    if let Some(key) = HOSTS_KEYS.iter().find(|key| arguments.is_on_command_line(key)) {
+        return Err(Failure::usage(format!("--{key} is about several hosts, which --hosts names; it is missing")));
+    }
     let raised = raise(arguments, &path, &reactor, &signals, false)?;
     report(&raised);
     if let Some(directory) = mount {
@@ -158,11 +174,11 @@ fn prepare(arguments: &Arguments, directory: &RunDirectory, reactor: &Reactor) -
     reactor.fill_random(&mut key);
     let id = u128::from_ne_bytes(id);
     let settings = Settings::for_new_cluster(arguments, id, count)?;
-    let ports = choose_ports(reactor, arguments.number("port") as u16, count)?;
+    let ports = choose_ports(reactor, HERE, arguments.number("port") as u16, count)?;
     if settings.metrics_port != 0 {
-        check_ports("--metrics-port", settings.metrics_port, count)?;
+        check_ports("--metrics-port", HERE, settings.metrics_port, count)?;
     }
-    let servers = ports.iter().map(|port| ServerAddress { address: address(*port) }).collect();
+    let servers = ports.iter().map(|port| ServerAddress { address: SocketAddr::new(HERE, *port) }).collect();
     let placement = Placement::parse(&arguments.text_or_default("placement")).expect("the table names all placements");
     let cluster = Cluster::new(id, key, placement, arguments.number("chunk-size") as u32, servers);
     directory.keep(&cluster, &settings)?;
@@ -174,12 +190,12 @@ fn prepare(arguments: &Arguments, directory: &RunDirectory, reactor: &Reactor) -
             .map_err(|error| unusable(&settings, &error))?;
     }
     check_room(&settings, count)?;
-    claim_stores(&settings, count)?;
+    claim_stores(&settings, &(0..count).collect::<Vec<u32>>())?;
     Ok((cluster, settings))
 }
 
 /// Refuses stores that are larger together than what their medium has free.
-fn check_room(settings: &Settings, count: u32) -> Outcome {
+pub fn check_room(settings: &Settings, count: u32) -> Outcome {
     let (free, _) =
         reactor::process::file_system_space(&settings.stores).map_err(|error| unusable(settings, &error))?;
     let wanted = u64::from(count) * (settings.store_size + settings.journal_size);
@@ -197,13 +213,13 @@ fn check_room(settings: &Settings, count: u32) -> Outcome {
 }
 
 /// Makes the directory of each store, so that it is ours and nobody else's. On failure none of them is left.
-fn claim_stores(settings: &Settings, count: u32) -> Outcome {
-    for index in 0..count {
-        let store = settings.store_of(index);
+pub fn claim_stores(settings: &Settings, indices: &[u32]) -> Outcome {
+    for (place, index) in indices.iter().enumerate() {
+        let store = settings.store_of(*index);
         let Err(error) = DirBuilder::new().mode(0o700).create(&store) else { continue };
-        for claimed in 0..index {
+        for claimed in &indices[..place] {
             // What can't be removed is empty, and its name tells whose it was.
-            let _ = std::fs::remove_dir(settings.store_of(claimed));
+            let _ = std::fs::remove_dir(settings.store_of(*claimed));
         }
         if error.kind() != std::io::ErrorKind::AlreadyExists {
             return Err(unusable(settings, &error));
@@ -218,7 +234,7 @@ fn claim_stores(settings: &Settings, count: u32) -> Outcome {
 }
 
 /// Refuses to start servers whose stores are gone: an empty one in their place would pass for lost files.
-fn check_stores(reactor: &Reactor, directory: &RunDirectory, settings: &Settings, indices: &[u32]) -> Outcome {
+pub fn check_stores(reactor: &Reactor, directory: &RunDirectory, settings: &Settings, indices: &[u32]) -> Outcome {
     for index in indices {
         let store = settings.store_of(*index);
         let there =
@@ -247,9 +263,9 @@ fn unusable(settings: &Settings, error: &std::io::Error) -> Failure {
 fn give_up(directory: RunDirectory, made: Option<(&Cluster, &Settings)>) {
     let known = directory.cluster().ok().flatten();
     let (removed, count) = match (made, &known) {
-        (Some((cluster, settings)), _) => (remove_stores(settings, cluster.server_count()), cluster.server_count()),
+        (Some((cluster, settings)), _) => (remove_stores(settings, 0..cluster.server_count()), cluster.server_count()),
         // No server was started, so the stores are not ours.
-        (None, Some((cluster, settings))) => (remove_stores(settings, 0), cluster.server_count()),
+        (None, Some((cluster, settings))) => (remove_stores(settings, 0..0), cluster.server_count()),
         (None, None) => (Ok(()), 0),
     };
     if let Err(Failure::Failed(words)) = removed.and(directory.remove(count)) {
@@ -257,14 +273,10 @@ fn give_up(directory: RunDirectory, made: Option<(&Cluster, &Settings)>) {
     }
 }
 
-fn address(port: u16) -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
-}
-
 /// As many ports as there are servers: from the given first one on, or free ones.
-fn choose_ports(reactor: &Reactor, first: u16, count: u32) -> Outcome<Vec<u16>> {
+pub fn choose_ports(reactor: &Reactor, host: IpAddr, first: u16, count: u32) -> Outcome<Vec<u16>> {
     if first != 0 {
-        return check_ports("--port", u64::from(first), count);
+        return check_ports("--port", host, u64::from(first), count);
     }
     // A client that connects again and again to a port that nobody listens on may meet itself if the port is one of those
     // that the system gives to outgoing connections; and such a port may be taken while its server is away.
@@ -279,16 +291,16 @@ fn choose_ports(reactor: &Reactor, first: u16, count: u32) -> Outcome<Vec<u16>> 
         }
         let port = PORTS.start + (reactor.random() % u64::from(PORTS.end - PORTS.start)) as u16;
         if !outgoing.contains(&port)
-            && let Ok(listener) = TcpListener::bind(address(port))
+            && let Ok(listener) = TcpListener::bind((host, port))
         {
             taken.push(listener);
             ports.push(port);
         }
     }
     while ports.len() < count as usize {
-        let listener = TcpListener::bind(address(0)).and_then(|listener| Ok((listener.local_addr()?.port(), listener)));
+        let listener = TcpListener::bind((host, 0)).and_then(|listener| Ok((listener.local_addr()?.port(), listener)));
         let (port, listener) =
-            listener.map_err(|error| Failure::failed(format!("no port is free on 127.0.0.1: {}", io_words(&error))))?;
+            listener.map_err(|error| Failure::failed(format!("no port is free on {host}: {}", io_words(&error))))?;
         taken.push(listener);
         ports.push(port);
     }
@@ -296,7 +308,7 @@ fn choose_ports(reactor: &Reactor, first: u16, count: u32) -> Outcome<Vec<u16>> 
 }
 
 /// The ports from `first` on, if all are free.
-fn check_ports(option: &str, first: u64, count: u32) -> Outcome<Vec<u16>> {
+fn check_ports(option: &str, host: IpAddr, first: u64, count: u32) -> Outcome<Vec<u16>> {
     let last = first + u64::from(count) - 1;
     let Ok(last) = u16::try_from(last) else {
         return Err(Failure::usage(format!(
@@ -306,13 +318,13 @@ fn check_ports(option: &str, first: u64, count: u32) -> Outcome<Vec<u16>> {
     let ports: Vec<u16> = (first as u16..=last).collect();
     let mut taken = Vec::new();
     for port in &ports {
-        let listener = TcpListener::bind(address(*port)).map_err(|error| {
+        let listener = TcpListener::bind((host, *port)).map_err(|error| {
             let advice = format!("choose another {option}, or leave it away");
             let words = match error.kind() {
                 std::io::ErrorKind::AddrInUse => "is in use".to_owned(),
                 _ => io_words(&error),
             };
-            Failure::failed(format!("port {port} on 127.0.0.1 {words}; {advice}"))
+            Failure::failed(format!("port {port} on {host} {words}; {advice}"))
         })?;
         taken.push(listener);
     }
@@ -327,16 +339,18 @@ mod tests {
     #[test]
     fn ports() {
         let reactor = open_reactor().unwrap();
-        let ports = choose_ports(&reactor, 0, 20).unwrap();
+        let ports = choose_ports(&reactor, HERE, 0, 20).unwrap();
         let mut sorted = ports.clone();
         sorted.sort_unstable();
         sorted.dedup();
         assert_eq!(sorted.len(), 20);
-        let taken = TcpListener::bind(address(0)).unwrap().local_addr().map(|address| address.port()).unwrap();
-        let listener = TcpListener::bind(address(taken)).unwrap();
-        let Err(Failure::Failed(words)) = choose_ports(&reactor, taken, 1) else { panic!("port {taken} is in use") };
+        let taken = TcpListener::bind((HERE, 0)).unwrap().local_addr().map(|address| address.port()).unwrap();
+        let listener = TcpListener::bind((HERE, taken)).unwrap();
+        let Err(Failure::Failed(words)) = choose_ports(&reactor, HERE, taken, 1) else {
+            panic!("port {taken} is in use")
+        };
         assert!(words.contains(&taken.to_string()) && words.contains("--port"), "{words}");
         drop(listener);
-        assert!(matches!(choose_ports(&reactor, 65_535, 2), Err(Failure::Usage(_))));
+        assert!(matches!(choose_ports(&reactor, HERE, 65_535, 2), Err(Failure::Usage(_))));
     }
 }

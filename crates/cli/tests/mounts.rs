@@ -236,6 +236,82 @@ fn servers_go_and_come_back() {
     ground.run(&["umount", text(&directory)]);
 }
 
+/// The server that a file's inode, name and first chunk are at, of a cluster as it was made.
+fn server_of(path: &Path, servers: u64) -> u64 {
+    (fs::metadata(path).unwrap().ino() & 0xf_ffff) % servers
+}
+
+/// A process that has been stopped; it goes on in the end, also when the test fails.
+struct Stopped(ProcessId);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        assert!(self.0.signal(libc::SIGCONT).unwrap());
+    }
+}
+
+/// Goal: a server that has stopped without a word takes away its own files alone, however many programs wait for it: others' files are
+/// read, written and made meanwhile. Programs get an error within the time-out, the mount can be taken out, and whoever still waits is
+/// served once the server goes on.
+/// Method: SIGSTOP to one of three servers; forty threads look at its files and write to them through a mount with two threads; then
+/// everything is done to the files of the others while all forty wait. A second mount has a short time-out.
+#[test]
+fn a_stopped_server_holds_up_its_own_files_alone() {
+    if !fuse_is_here() {
+        return;
+    }
+    const WAITING: usize = 40;
+    let ground = Ground::new("mount-stopped");
+    let (patient, hasty) = (mount_point(&ground, "patient"), mount_point(&ground, "hasty"));
+    ground.run(&["up", "--servers", "3"]);
+    ground.run(&["mount", text(&patient), "--threads", "2", "--timeout-ms", "300000"]);
+    ground.run(&["mount", text(&hasty), "--timeout-ms", "1000"]);
+    let files: Vec<PathBuf> = (0..60).map(|number| patient.join(format!("file-{number}"))).collect();
+    files.iter().for_each(|file| fs::write(file, b"as it was").unwrap());
+    let (root, stopped) = (server_of(&patient, 3), (server_of(&patient, 3) + 1) % 3);
+    assert_ne!(root, stopped);
+    let (of_it, of_others): (Vec<PathBuf>, Vec<PathBuf>) =
+        files.into_iter().partition(|file| server_of(file, 3) == stopped);
+    assert!(!of_it.is_empty() && !of_others.is_empty());
+    let open = fs::File::options().write(true).open(&of_it[0]).unwrap();
+    let process = ProcessId::of(ground.pid(stopped as u32)).unwrap();
+
+    let answered = std::sync::atomic::AtomicUsize::new(0);
+    let count = || answered.load(std::sync::atomic::Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        assert!(process.signal(libc::SIGSTOP).unwrap());
+        let stopped = Stopped(process);
+        for number in 0..WAITING {
+            let (answered, open, file) = (&answered, &open, &of_it[number % of_it.len()]);
+            scope.spawn(move || {
+                match number % 2 {
+                    0 => assert_eq!(fs::metadata(file).unwrap().len().min(1), 1),
+                    _ => open.write_all_at(&[b'w'; 100_000], number as u64 * 100_000).unwrap(),
+                }
+                answered.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            });
+        }
+        for (number, file) in of_others.iter().enumerate() {
+            assert_eq!(fs::read(file).unwrap(), b"as it was");
+            fs::write(file, b"others go on").unwrap();
+            assert_eq!(fs::metadata(file).unwrap().len(), 12, "{number}");
+            fs::remove_file(file).unwrap();
+        }
+        assert_eq!(count(), 0, "nobody can have been answered by a server that does not run");
+        let error = fs::metadata(hasty.join(of_it[0].file_name().unwrap())).unwrap_err().raw_os_error();
+        assert!(matches!(error, Some(libc::EHOSTUNREACH | libc::ETIMEDOUT)), "{error:?}");
+        ground.run(&["umount", text(&hasty)]);
+        assert_eq!(count(), 0);
+        drop(stopped);
+    });
+    assert_eq!(count(), WAITING);
+    assert_eq!(fs::metadata(&of_it[0]).unwrap().len(), WAITING as u64 * 100_000);
+    drop(open);
+    ground.run(&["mount", text(&hasty)]);
+    assert_eq!(fs::read_dir(&hasty).unwrap().count(), of_it.len());
+    ground.run(&["umount", text(&hasty)]);
+}
+
 fn locker(file: &Path, words: &[&str]) -> Child {
     Command::new("flock").arg(file).args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }

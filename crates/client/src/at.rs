@@ -31,7 +31,7 @@ impl FileSystem {
     ///
     /// Errors: `NotFound`, `AccessDenied` when the user may not search the directory, and others.
     pub async fn lookup_at(&self, parent: FileId, name: &[u8]) -> Result<Attributes> {
-        let look = async |target: Target| inspect(&self.servers, &target, Operation::Stat, false).await.map(done);
+        let look = async |target: Target| inspect(&self.servers, &target, Operation::Look, false).await.map(done);
         self.on_place((parent, name), look).await
     }
 

@@ -211,6 +211,11 @@ impl Servers {
             known = self.ask_size(file).await?;
             end = end.min(known.size);
         }
+        // Beyond the known size a question for places would mostly be in vain.
+        let is_inside = offset < end && end <= known.size.max(file.written_end());
+        if is_inside && self.read_range_lent(file, places, offset, (end - offset) as usize).await? {
+            return Ok((end - offset) as usize);
+        }
         for _ in 0..REREAD_COUNT_MAX {
             if end <= offset {
                 return Ok(0);
@@ -238,6 +243,26 @@ impl Servers {
         let attributes = self.stat_id(file.id).await?;
         file.note_attributes(&attributes);
         Ok(KnownSize { size: attributes.size, truncate_generation: attributes.truncate_generation })
+    }
+
+    /// Reads a range from the regions that the servers lend. False if a part of it has to be read through its server; then what
+    /// is in `places` has no meaning.
+    async fn read_range_lent(
+        &self,
+        file: &File,
+        places: &mut [IoSliceMut<'_>],
+        offset: u64,
+        size: usize,
+    ) -> Attempt<bool> {
+        let mut shares = deal(&self.cluster, file.id, &file.layout, offset, size, Destination::new(places));
+        if let [share] = &mut shares[..] {
+            return Ok(self.read_lent(file, share, size).await);
+        }
+        if !shares.iter().all(|share| self.may_be_lent(share.server)) {
+            return Ok(false);
+        }
+        let read = join_all(shares.iter_mut().map(|share| self.read_lent(file, share, size))).await;
+        Ok(read.into_iter().all(|read| read))
     }
 
     /// Asks all servers of a range for their pieces. All of the range is filled, with zeros where nothing is held.

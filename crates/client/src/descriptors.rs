@@ -8,8 +8,11 @@
 use crate::blocking::Client;
 use crate::error::{Error, Result};
 use crate::file::File;
+use std::future::poll_fn;
 use std::io::{IoSlice, IoSliceMut};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::task::Poll;
 use wire::Status;
 use wire::limits::FILE_SIZE_MAX;
 
@@ -17,6 +20,9 @@ use wire::limits::FILE_SIZE_MAX;
 pub const FIRST_DESCRIPTOR: i32 = 3;
 /// Most descriptors that a process may have.
 pub const DESCRIPTOR_COUNT_MAX: usize = 1 << 20;
+
+/// Longest time that the end of a process is held up by servers that do not answer.
+const END_NS_MAX: reactor::Nanos = 1_000_000_000;
 
 /// The number under which this process owns locks.
 pub fn own_process() -> u64 {
@@ -122,6 +128,31 @@ impl Mounted {
         for file in files.into_iter().flatten() {
             self.client.close_as(&file.file, own_process());
         }
+    }
+
+    /// Closes all numbers because the process ends, and has the servers told of it, within `END_NS_MAX`. What a forked child has
+    /// inherited and never used is its parent's to close.
+    fn end(&self) {
+        if !self.client.is_in_use() {
+            return;
+        }
+        let Ok(mut table) = self.table.try_write() else { return };
+        let files = std::mem::take(&mut table.files);
+        drop(table);
+        self.client.run(async |reactor, file_system| {
+            let told = async {
+                for open in files.iter().flatten() {
+                    file_system.close_as(&open.file, own_process()).await;
+                }
+                file_system.finish().await;
+            };
+            let (mut told, mut too_long) = (pin!(told), pin!(reactor.sleep(END_NS_MAX)));
+            poll_fn(|context| match told.as_mut().poll(context) {
+                Poll::Ready(()) => Poll::Ready(()),
+                Poll::Pending => too_long.as_mut().poll(context),
+            })
+            .await;
+        });
     }
 
     /// Reads at the position and moves it.
@@ -276,6 +307,15 @@ impl Process {
                 true
             }
             None => false,
+        }
+    }
+
+    /// To be called when the process ends: what is open is closed, and its servers know within a second. Nothing happens where
+    /// another thread is about to mount or unmount.
+    pub fn end(&self) {
+        let mounted = self.mounted.try_read().ok().and_then(|mounted| mounted.clone());
+        if let Some(mounted) = mounted {
+            mounted.end();
         }
     }
 

@@ -271,6 +271,7 @@ impl Servers {
                 next_cursor: entry.next_cursor,
             });
         }
+        self.reactor.note_entries(entries.len() as u64);
         if !page.end && page.next_cursor <= share.cursor {
             let words = format!("server {} lists a directory in circles", share.server);
             return Err(Trouble::Local(Status::BadMessage, words));

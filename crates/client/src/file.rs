@@ -82,6 +82,8 @@ struct FileState {
     /// End of the furthest write through this handle: reads before it need not ask for the size first.
     written_end: AtomicU64,
     known_size: Mutex<KnownSize>,
+    /// Of a directory: what was last seen of it, which is all that is left when it is removed while it is open.
+    directory: Mutex<Option<Box<Attributes>>>,
     /// Servers that this handle wrote to since it was last synchronised: bit n stands for those of number n modulo 64.
     written_servers: AtomicU64,
     /// What synchronising has to know.
@@ -119,6 +121,7 @@ impl File {
     /// An open file that `session` has registered.
     pub(crate) fn new(attributes: &Attributes, how: &OpenHow, session: u64) -> File {
         let known = KnownSize { size: attributes.size, truncate_generation: attributes.truncate_generation };
+        let directory = (attributes.kind == Kind::Directory).then(|| Box::new(attributes.clone()));
         File {
             id: attributes.id,
             kind: attributes.kind,
@@ -132,6 +135,7 @@ impl File {
                 wrote_beyond_home: AtomicBool::new(false),
                 written_end: AtomicU64::new(0),
                 known_size: Mutex::new(known),
+                directory: Mutex::new(directory),
                 written_servers: AtomicU64::new(0),
                 errors: Mutex::default(),
                 description: AtomicU64::new(0),
@@ -248,8 +252,18 @@ impl File {
         *self.state.known_size.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// A directory that was removed, as fstat(2) shows it.
+    pub(crate) fn removed_directory(&self) -> Option<Attributes> {
+        let last = self.state.directory.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_deref().map(|last| Attributes { link_count: 0, ..last.clone() })
+    }
+
     /// Takes in attributes that a server sent: a later generation counts, and within one the larger size.
     pub(crate) fn note_attributes(&self, attributes: &Attributes) {
+        if attributes.kind == Kind::Directory {
+            *self.state.directory.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(attributes.clone()));
+            return;
+        }
         let mut known = self.state.known_size.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let generation = attributes.truncate_generation;
         if generation > known.truncate_generation {

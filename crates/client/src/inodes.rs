@@ -91,10 +91,16 @@ impl FileSystem {
         self.servers.on_path_as(user, path, look).await
     }
 
-    /// Attributes of an open file.
+    /// Attributes of an open file. A directory that was removed meanwhile has no links and is as it was last seen.
     pub async fn stat_file(&self, file: &File) -> Result<Attributes> {
         self.servers.adopt(file).await;
-        let attributes = self.servers.stat_id(file.id).await.map_err(|trouble| trouble.about_file(file.id))?;
+        let attributes = match self.servers.stat_id(file.id).await {
+            Ok(attributes) => attributes,
+            Err(trouble) => {
+                let removed = file.removed_directory().filter(|_| trouble.status() == Status::StaleFile);
+                return removed.ok_or_else(|| trouble.about_file(file.id));
+            }
+        };
         file.note_attributes(&attributes);
         self.servers.note_links(file.id, attributes.link_count);
         Ok(attributes)
@@ -103,6 +109,13 @@ impl FileSystem {
     /// Attributes by id, such as those of a listed entry.
     pub async fn stat_id(&self, id: FileId) -> Result<Attributes> {
         self.servers.stat_id(id).await.map_err(|trouble| trouble.about_file(id))
+    }
+
+    /// The same for who asks on the way to something else: of a directory without the times that a server does not tell which is not
+    /// there, with a link count of 1 then.
+    pub async fn look_id(&self, id: FileId) -> Result<Attributes> {
+        let looked = ask_home(&self.servers, id, Operation::LookId, &FileRequest { file: id }).await;
+        looked.map_err(|trouble| trouble.about_file(id))
     }
 
     /// Changes attributes of what a path names, or leads to with `follow`. Returns them as they are then.

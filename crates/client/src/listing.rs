@@ -183,7 +183,7 @@ impl FileSystem {
     }
 
     /// Errors unless the user may list a directory. The last tree change that this takes into account.
-    async fn may_list(&self, directory: FileId) -> Attempt<u64> {
+    pub(crate) async fn may_list(&self, directory: FileId) -> Attempt<u64> {
         let known = self.servers.known_tree_changes().await;
         let directory = self.servers.cache.borrow_mut().by_id(directory);
         self.servers.permit(&directory, access::READ).await?;

@@ -22,6 +22,8 @@ type Attempt<R> = std::result::Result<R, Trouble>;
 /// How often a server is asked to release what nobody uses any more, before that is left to the end of the session.
 const RELEASE_COUNT_MAX: u32 = 32;
 const RELEASE_PAUSE: Nanos = 200_000_000;
+/// How often one who wants to lock again looks whether that is done.
+const LOOK_PAUSE: Nanos = 5_000_000;
 
 /// Who locks, and in which of the two spaces, which know nothing of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,18 +42,33 @@ impl Locker {
     }
 }
 
+/// File, space, and kind and number of an owner.
+type OwnerKey = (FileId, LockSpace, OwnerKind, u64);
+
+fn owner_of(wish: &LockWish) -> OwnerKey {
+    (wish.file, wish.space, wish.kind, wish.owner)
+}
+
 /// What the client remembers of its locks.
 pub(crate) struct LockBook {
     /// Next number of an open file; 0 before the first.
     next_description: Cell<u64>,
     next_ticket: Cell<u64>,
+    /// Owners for whom something is being released behind the callers' backs, and how many times. They lock again only after
+    /// it, for it would take the new lock along.
+    releasing: RefCell<BTreeMap<OwnerKey, u32>>,
     /// Processes that may have locks of a file.
     processes: RefCell<BTreeMap<FileId, BTreeSet<u64>>>,
 }
 
 impl LockBook {
     pub(crate) fn new() -> LockBook {
-        LockBook { next_description: Cell::new(0), next_ticket: Cell::new(1), processes: RefCell::default() }
+        LockBook {
+            next_description: Cell::new(0),
+            next_ticket: Cell::new(1),
+            releasing: RefCell::default(),
+            processes: RefCell::default(),
+        }
     }
 
     fn ticket(&self) -> u64 {
@@ -149,6 +166,7 @@ impl FileSystem {
             }
             Locker::Whole | Locker::Description => file.note_locked(locker.space()),
         }
+        self.servers.wait_for_releases(&wish).await?;
         let mut asked = Asked { servers: self.servers.clone(), wish: Some(wish.clone()) };
         let outcome = self.servers.obtain(&wish, wait).await;
         if outcome.as_ref().map_or_else(|trouble| !is_open(trouble.status()), |()| true) {
@@ -179,13 +197,19 @@ impl Drop for Asked {
 
 fn release_later(servers: Rc<Servers>, wish: LockWish) {
     let reactor = servers.reactor.clone();
+    *servers.locks.releasing.borrow_mut().entry(owner_of(&wish)).or_default() += 1;
     reactor.clone().spawn(Class::Background, async move {
         for _ in 0..RELEASE_COUNT_MAX {
             match servers.unlock(&wish).await {
                 Err(trouble) if is_open(trouble.status()) => reactor.sleep(RELEASE_PAUSE).await,
-                _ => return,
+                _ => break,
             }
         }
+        let mut releasing = servers.locks.releasing.borrow_mut();
+        if let Some(count) = releasing.get_mut(&owner_of(&wish)) {
+            *count -= 1;
+        }
+        releasing.retain(|_, count| *count > 0);
     });
 }
 
@@ -206,6 +230,21 @@ impl Servers {
             next.set(self.reactor.random() | 1);
         }
         file.description(|| next.replace(next.get().wrapping_add(2)))
+    }
+
+    /// Returns when nothing of this owner is being released any more. Errors: `TimedOut`.
+    async fn wait_for_releases(&self, wish: &LockWish) -> Attempt<()> {
+        let owner = owner_of(wish);
+        let latest = self.reactor.now().saturating_add(self.silence());
+        while self.locks.releasing.borrow().contains_key(&owner) {
+            if self.reactor.now() >= latest {
+                let words =
+                    "an earlier lock, of which the server did not tell what came of it, is still being released";
+                return Err(Trouble::Local(Status::TimedOut, words.to_owned()));
+            }
+            self.reactor.sleep(LOOK_PAUSE).await;
+        }
+        Ok(())
     }
 
     async fn obtain(&self, wish: &LockWish, wait: bool) -> Attempt<()> {

@@ -21,6 +21,8 @@ pub struct Options {
     pub umask: u32,
     /// Bytes of a chunk of new files; 0 takes the cluster's.
     pub chunk_size: u32,
+    /// Whether what is asked for steps back on the servers while other clients are at work, for work that nobody waits for.
+    pub is_patient: bool,
     /// The session's number, for simulations; else drawn at random.
     pub session: Option<u64>,
 }
@@ -32,6 +34,7 @@ impl Default for Options {
             user: Credentials::new(0, 0),
             umask: 0o022,
             chunk_size: 0,
+            is_patient: false,
             session: None,
         }
     }

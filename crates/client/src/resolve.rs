@@ -282,7 +282,8 @@ impl Servers {
             Err(trouble) if trouble.status() == Status::Elsewhere => {
                 let file = trouble.id();
                 let home = self.home_of(file)?;
-                (home, self.ask(home, Operation::StatId, &FileRequest { file }).await?)
+                let at_home = if operation == Operation::Stat { Operation::StatId } else { Operation::LookId };
+                (home, self.ask(home, at_home, &FileRequest { file }).await?)
             }
             other => (server, other?),
         };

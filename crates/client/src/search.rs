@@ -53,7 +53,8 @@ pub struct FoundPage {
 #[derive(Debug, Clone)]
 pub struct SearchStream {
     directory: FileId,
-    path: Vec<u8>,
+    /// `None` of a search that was begun by id.
+    path: Option<Vec<u8>>,
     search: Search,
     shares: Vec<Share>,
     /// The path that the directory was resolved through, until something was found.
@@ -81,23 +82,45 @@ impl SearchStream {
     }
 }
 
+fn about(trouble: Trouble, stream: &SearchStream) -> crate::Error {
+    match &stream.path {
+        Some(path) => trouble.about(path),
+        None => trouble.about_file(stream.directory),
+    }
+}
+
 impl FileSystem {
     /// Starts to search a directory, to be gone through with `next_found`. Errors: `NotFound`, `NotDirectory`, and `Invalid`
     /// for a server that there is not.
     pub async fn open_search(&self, path: &[u8], search: &Search) -> Result<SearchStream> {
+        let shares = self.shares_of(search).map_err(|trouble| trouble.about(path))?;
+        let directory = self.listable(path).await?;
+        let (ancestors, known) = (directory.ancestors.clone(), directory.known.get());
+        let (path, search) = (Some(path.to_vec()), search.clone());
+        Ok(SearchStream { directory: directory.id, path, search, shares, ancestors, known })
+    }
+
+    /// As `open_search`, by the directory's id: without looking up a path, as for one of many processes that search a tree
+    /// together and tell each other what they meet. A directory that is gone shows as empty. Errors besides: `NotFound`,
+    /// and from `next_found` `Invalid` when a test is for emptiness, which takes a path.
+    pub async fn open_search_id(&self, directory: FileId, search: &Search) -> Result<SearchStream> {
+        let shares = self.shares_of(search).map_err(|trouble| trouble.about_file(directory))?;
+        let known = self.may_list(directory).await.map_err(|trouble| trouble.about_file(directory))?;
+        let ancestors = Ancestors::default();
+        Ok(SearchStream { directory, path: None, search: search.clone(), shares, ancestors, known })
+    }
+
+    /// The servers that a search asks.
+    fn shares_of(&self, search: &Search) -> Attempt<Vec<Share>> {
         if let Some(server) = search.server.filter(|server| *server >= self.server_count()) {
             let words = format!("there is no server {server} in a cluster of {}", self.server_count());
-            return Err(Trouble::Local(Status::Invalid, words).about(path));
+            return Err(Trouble::Local(Status::Invalid, words));
         }
-        let directory = self.listable(path).await?;
         let servers = match search.server {
             Some(server) => server..server + 1,
             None => 0..self.server_count(),
         };
-        let shares = servers.map(|server| Share { server, cursor: 0, end: false }).collect();
-        let (ancestors, known) = (directory.ancestors.clone(), directory.known.get());
-        let (path, search) = (path.to_vec(), search.clone());
-        Ok(SearchStream { directory: directory.id, path, search, shares, ancestors, known })
+        Ok(servers.map(|server| Share { server, cursor: 0, end: false }).collect())
     }
 
     /// The next page of every server that has more, in no order. Empty pages are possible before the end.
@@ -105,7 +128,7 @@ impl FileSystem {
         for _ in 0..STALE_RETRY_COUNT_MAX {
             let pages = match self.search_page(stream).await {
                 Err(trouble) if goes_away(&trouble) => None,
-                Err(trouble) => return Err(trouble.about(&stream.path)),
+                Err(trouble) => return Err(about(trouble, stream)),
                 Ok(pages) => Some(pages),
             };
             if let Some(pages) = pages {
@@ -115,15 +138,16 @@ impl FileSystem {
             }
             // As with listings: what was removed before anything was found is looked up again, later it is empty.
             self.servers.cache.borrow_mut().forget(stream.directory);
-            if stream.shares.iter().any(|share| share.cursor != 0 || share.end) {
+            let begun = stream.shares.iter().any(|share| share.cursor != 0 || share.end);
+            let Some(path) = stream.path.as_ref().filter(|_| !begun) else {
                 stream.shares.iter_mut().for_each(|share| share.end = true);
                 return Ok(FoundPage::default());
-            }
-            let directory = self.listable(&stream.path).await?;
+            };
+            let directory = self.listable(path).await?;
             stream.directory = directory.id;
             (stream.ancestors, stream.known) = (directory.ancestors.clone(), directory.known.get());
         }
-        Err(Trouble::local(Status::NotFound).about(&stream.path))
+        Err(about(Trouble::local(Status::NotFound), stream))
     }
 
     async fn search_page(&self, stream: &SearchStream) -> Attempt<Vec<Page>> {
@@ -148,7 +172,8 @@ impl FileSystem {
             }
         }
         for group in open.chunks_mut(COMPLETE_COUNT_MAX) {
-            let answers = join_all(group.iter().map(|entry| self.matches(&stream.path, entry, &stream.search))).await;
+            let answers =
+                join_all(group.iter().map(|entry| self.matches(stream.path.as_deref(), entry, &stream.search))).await;
             for (entry, answer) in group.iter_mut().zip(answers) {
                 entry.matches = answer?;
             }
@@ -166,18 +191,23 @@ impl FileSystem {
 
     /// Whether the tests hold, by the home's word. A name that leads to something else by now is looked up again; one that is
     /// gone does not match.
-    async fn matches(&self, path: &[u8], entry: &FoundName, search: &Search) -> Result<bool> {
+    async fn matches(&self, path: Option<&[u8]>, entry: &FoundName, search: &Search) -> Result<bool> {
         let goes = |error: &crate::Error| matches!(error.status, Status::NotFound | Status::StaleFile);
-        let path = [path, b"/", &entry.name].concat();
+        let path = path.map(|path| [path, b"/", &entry.name].concat());
         let told = self.stat_id(entry.id).await;
         // A file without names lives on while it is open, but this name leads to another one by now.
         let gone = match &told {
             Ok(attributes) => attributes.link_count == 0,
             Err(error) => goes(error),
         };
-        let attributes = match if gone { self.lstat(&path).await } else { told } {
-            Err(error) if goes(&error) => return Ok(false),
-            other => other?,
+        let attributes = match (gone, &path) {
+            (false, _) => told?,
+            // What was found is gone, and there is nothing to look it up again by.
+            (true, None) => return Ok(false),
+            (true, Some(path)) => match self.lstat(path).await {
+                Err(error) if goes(&error) => return Ok(false),
+                other => other?,
+            },
         };
         if !search.tests.hold_for_name(&entry.name, attributes.kind) {
             return Ok(false);
@@ -185,7 +215,13 @@ impl FileSystem {
         match search.tests.judge(&attributes, true) {
             Verdict::Yes => Ok(true),
             Verdict::No => Ok(false),
-            Verdict::Undecided => self.is_empty_directory(&path).await,
+            Verdict::Undecided => match path {
+                Some(path) => self.is_empty_directory(&path).await,
+                None => {
+                    let words = "whether a directory is empty is told of searches by path alone";
+                    Err(Trouble::Local(Status::Invalid, words.to_owned()).about_file(entry.id))
+                }
+            },
         }
     }
 

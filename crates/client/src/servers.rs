@@ -5,6 +5,7 @@ use crate::error::Trouble;
 use crate::locks::LockBook;
 use crate::open_files::OpenFiles;
 use crate::options::Options;
+use crate::places::PlaceCache;
 use reactor::channel::{Call, Channel, ChannelOptions, Reply, Turnabout};
 use reactor::{Nanos, Reactor};
 use std::cell::{Cell, RefCell};
@@ -49,6 +50,7 @@ pub(crate) struct Common {
     pub(crate) own: Weak<Common>,
     pub(crate) open_files: OpenFiles,
     pub(crate) locks: LockBook,
+    pub(crate) places: PlaceCache,
     session: u64,
     channels: RefCell<Vec<Option<Channel>>>,
     round_trips: Cell<u64>,
@@ -126,6 +128,7 @@ impl Common {
             own,
             open_files: OpenFiles::default(),
             locks: LockBook::new(),
+            places: PlaceCache::default(),
             session,
             channels: RefCell::new(channels),
             round_trips: Cell::new(0),
@@ -143,7 +146,7 @@ impl Common {
         self.umask.swap(umask & 0o777, Ordering::Relaxed)
     }
 
-    fn silence(&self) -> Nanos {
+    pub(crate) fn silence(&self) -> Nanos {
         self.options.timeout_ms.saturating_mul(NANOS_PER_MS)
     }
 
@@ -158,7 +161,7 @@ impl Common {
             let options = ChannelOptions {
                 cluster: self.cluster.clone(),
                 server,
-                role: Role::Client,
+                role: if self.options.is_patient { Role::Patient } else { Role::Client },
                 from_server: 0,
                 level: LEVEL_CLIENT,
                 session: self.session,

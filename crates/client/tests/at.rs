@@ -87,12 +87,17 @@ fn directories_of_others() {
         (gone, moved)
     });
     let user = |fs: &FileSystem| fs.acting_as(Credentials::new(7, 7), 0);
+    let opened = guest.get(async move |fs| fs.open_id(gone, &OpenHow::reading(), 4).await).expect("opened").0;
     guest.get(async move |fs| user(&fs).open_at(moved, b"first", &creating()).await.map(drop)).expect("may");
     other.get(async |fs| {
         fs.rmdir(b"/gone").await.expect("removed");
         fs.rename(b"/moved", b"/elsewhere", 0).await.expect("moved");
     });
     guest.get(async move |fs| {
+        let seen = fs.stat_file(&opened).await.expect("it is open");
+        assert_eq!((seen.id, seen.kind, seen.link_count), (gone, Kind::Directory, 0));
+        fs.close(&opened).await;
+        assert_eq!(fs.stat_id(gone).await.expect_err("gone").status, Status::StaleFile);
         let file = fs.lookup_at(ROOT, b"file").await.expect("is there").id;
         let statuses = [
             fs.lookup_at(gone, b"x").await.map(drop),

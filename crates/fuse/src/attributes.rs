@@ -81,7 +81,7 @@ impl Worker<'_> {
             self.mounted.run(async |files| files.stat_file(&open.file).await)?
         } else {
             let file = file_of(header.node);
-            match self.mounted.run(async |files| files.stat_id(file).await) {
+            match self.mounted.run(async |files| files.look_id(file).await) {
                 Err(error) if error.status == Status::StaleFile && self.mounted.directories.contains(header.node) => {
                     self.output.attributes(&removed_directory(header.node));
                     return Ok(Answer::Output);
@@ -112,7 +112,7 @@ impl Worker<'_> {
     pub fn access(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let Access { mask, .. } = Access::parse(&mut input)?;
         let node = file_of(header.node);
-        let attributes = self.mounted.run(async |files| files.stat_id(node).await)?;
+        let attributes = self.mounted.run(async |files| files.look_id(node).await)?;
         match self.mounted.callers.of(header).may(&attributes, (mask & 7) as u8) {
             true => Ok(Answer::Output),
             false => Err(Errno(libc::EACCES)),

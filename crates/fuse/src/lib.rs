@@ -9,6 +9,7 @@
 
 mod attributes;
 mod caller;
+mod crew;
 mod device;
 mod errno;
 mod extended;

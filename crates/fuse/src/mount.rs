@@ -5,6 +5,7 @@
 //! are those of flock(2).
 
 use crate::caller::Callers;
+use crate::crew::Crew;
 use crate::device::{Device, TRANSFER_SIZE_MAX};
 use crate::handles::Handles;
 use crate::locks::LockOwners;
@@ -13,6 +14,7 @@ use crate::serve::{Mounted, Worker};
 use crate::waiting::WaitingRoom;
 use client::{Client, Credentials};
 use fuser::{Config, Filesystem, InitFlags, KernelConfig, MountOption, Request, Session, SessionACL, SessionUnmounter};
+use reactor::threads::LastOne;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -25,7 +27,7 @@ pub struct MountOptions {
     pub directory: PathBuf,
     /// What `mount` and /proc/mounts show in front of it.
     pub source: String,
-    /// Threads that serve: as many requests are under way at once.
+    /// Threads that serve, without those that are held up: as many requests are under way at once.
     pub thread_count: usize,
     /// Whether other users than who mounts may use it.
     pub allow_other: bool,
@@ -100,6 +102,7 @@ impl Mount {
             directories: SeenDirectories::default(),
             owners: LockOwners::default(),
             waiting: WaitingRoom::default(),
+            crew: Crew::new(options.thread_count),
         };
         Ok(Mount { session, mounted: Arc::new(mounted), options })
     }
@@ -112,17 +115,22 @@ impl Mount {
     pub fn serve(&self, ended: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let mounted = self.mounted.clone();
         reactor::threads::start("tabane-locks", move || mounted.waiting.attend(&mounted))?;
-        let last = Arc::new(reactor::threads::LastOne::new(ended));
-        for index in 0..self.options.thread_count {
-            let (mounted, last) = (self.mounted.clone(), last.clone());
-            reactor::threads::start(&format!("tabane-{index}"), move || {
-                if let Err(error) = Worker::new(&mounted).serve() {
-                    eprintln!("tabane: mount: {error}");
-                }
-                drop(last);
-            })?;
+        let last = Arc::new(LastOne::new(ended));
+        for _ in 0..self.options.thread_count {
+            start_worker(&self.mounted, &last)?;
         }
-        Ok(())
+        let (mounted, last) = (self.mounted.clone(), Arc::downgrade(&last));
+        reactor::threads::start("tabane-crew", move || {
+            while let Some(missing) = mounted.crew.look() {
+                let Some(last) = last.upgrade() else { return };
+                for _ in 0..missing {
+                    if let Err(error) = start_worker(&mounted, &last) {
+                        eprintln!("tabane: mount: one thread more, for others wait for servers: {error}");
+                        break;
+                    }
+                }
+            }
+        })
     }
 
     /// What takes the file system out of the tree from any thread.
@@ -141,6 +149,23 @@ impl Mount {
             }
         });
     }
+}
+
+/// A thread that serves; `last` is dropped when it ends.
+fn start_worker<F: FnOnce() + Send + 'static>(mounted: &Arc<Mounted>, last: &Arc<LastOne<F>>) -> io::Result<()> {
+    let seat = mounted.crew.join();
+    let (crew, worker, last, own_seat) = (mounted.clone(), mounted.clone(), last.clone(), seat.clone());
+    let started = reactor::threads::start("tabane-worker", move || {
+        if let Err(error) = Worker::new(&worker).serve(&own_seat) {
+            eprintln!("tabane: mount: {error}");
+        }
+        worker.crew.leave(&own_seat);
+        drop(last);
+    });
+    if started.is_err() {
+        crew.crew.leave(&seat);
+    }
+    started
 }
 
 /// See `Mount::unmounter`.

@@ -2,9 +2,11 @@
 //!
 //! A thread reads a request, does what it asks for with the blocking face of the client, and writes the reply. Whatever may
 //! take longer than the client's deadline, which is waiting for a lock, is left to the thread of `waiting.rs`; so no
-//! number of programs that wait for locks keeps others from being served.
+//! number of programs that wait for locks keeps others from being served. Who waits for a server that does not answer is
+//! stood in for by another thread (`crew.rs`).
 
 use crate::caller::Callers;
+use crate::crew::{Crew, Seat};
 use crate::device::{Device, REQUEST_SIZE_MAX};
 use crate::errno::Errno;
 use crate::handles::Handles;
@@ -30,6 +32,7 @@ pub struct Mounted {
     pub directories: SeenDirectories,
     pub owners: LockOwners,
     pub waiting: WaitingRoom,
+    pub crew: Crew,
 }
 
 /// What a request came to.
@@ -108,8 +111,8 @@ impl<'m> Worker<'m> {
         Worker { mounted, output: Output::default(), data: Vec::new() }
     }
 
-    /// Serves requests until the file system is not mounted any more.
-    pub fn serve(&mut self) -> io::Result<()> {
+    /// Serves requests until the file system is not mounted any more, or there are more threads than it takes.
+    pub fn serve(&mut self, seat: &Seat) -> io::Result<()> {
         let mut buffer = vec![0; REQUEST_SIZE_MAX];
         while let Some(size) = self.mounted.device.receive(&mut buffer)? {
             let Ok((header, input)) = protocol::split(&buffer[..size]) else {
@@ -120,6 +123,7 @@ impl<'m> Worker<'m> {
                 return Ok(());
             }
             self.output.clear();
+            self.mounted.crew.begin(seat);
             let handled = self.handle(&header, input);
             let device = &self.mounted.device;
             match handled {
@@ -127,6 +131,9 @@ impl<'m> Worker<'m> {
                 Ok(Answer::Output) => device.reply(header.unique, self.output.as_slice()),
                 Ok(Answer::Data(size)) => device.reply(header.unique, &self.data[..size]),
                 Err(Errno(errno)) => device.reply_errno(header.unique, errno),
+            }
+            if self.mounted.crew.end(seat) {
+                return Ok(());
             }
         }
         Ok(())

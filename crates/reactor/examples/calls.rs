@@ -43,6 +43,7 @@ fn run_server(kind: DriverKind) {
         server: 0,
         connections_max: 100,
         incarnation: 1,
+        lent: None,
         working_interval: 1_000_000_000,
     };
     serve(&reactor, listener, options, Rc::new(Answer));

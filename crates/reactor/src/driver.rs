@@ -52,11 +52,29 @@ pub trait Driver {
     }
     /// The storage in a directory.
     fn storage(&self, directory: &Path) -> io::Result<Rc<dyn Storage>>;
+    /// As [`crate::Reactor::note_entries`].
+    fn note_entries(&self, _count: u64) {}
     /// Delivers events that are there, without waiting. True if there were any.
     fn poll(&self) -> bool;
+    /// Has those who wait for bytes of busy sockets ask for them ([`crate::busy_poll`]). Returns how many.
+    fn look(&self) -> usize {
+        0
+    }
+    /// Receipts so far.
+    fn received(&self) -> u64 {
+        0
+    }
+    /// Whether any socket is busy.
+    fn has_busy(&self) -> bool {
+        false
+    }
+    /// Has the kernel watch all sockets. False if it did already.
+    fn end_looks(&self) -> bool {
+        false
+    }
     /// Hands what was prepared to the kernel.
     fn submit(&self);
-    /// Sleeps until an event is there, a poke comes, or `until` has passed.
+    /// Sleeps until an event of a watched socket is there, a poke comes, or `until` has passed.
     fn wait(&self, until: Option<Nanos>);
     /// Gives the driver the queue whose wakers may poke it awake from other threads.
     fn attach(&self, queue: &Arc<ReadyQueue>);

@@ -4,6 +4,7 @@
 //! [`EventBuffer::wait`] without the lock.
 
 use crate::Nanos;
+use crate::busy_poll::{BusyPoll, BusySocket, KernelWatch};
 use crate::driver::Driver;
 use crate::forks;
 use crate::local::{self, HasPorts, Ports};
@@ -15,7 +16,7 @@ use crate::task::ReadyQueue;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 const EVENTS_MAX: usize = 64;
 /// Token of the event descriptor by which other threads interrupt a sleep.
 const POKE_TOKEN: u64 = u64::MAX;
-/// Looks at local ports for each look at the kernel's events, which is a system call; after events it is asked at once again.
+/// Looks at local ports and busy sockets for each look at the kernel's events, which is a system call; after events it is asked at once again.
 const KERNEL_POLL_INTERVAL: u32 = 8;
 
 /// Events taken from the kernel and not delivered yet.
@@ -77,6 +78,7 @@ struct Core {
     poke: OwnedFd,
     table: WatchTable,
     ports: Ports,
+    busy: BusyPoll,
     /// Whether forked children shall close the sockets.
     shared: bool,
 }
@@ -84,7 +86,8 @@ struct Core {
 impl Watch for Core {
     fn watch(&self, descriptor: &OwnedFd, readiness: &Rc<Readiness>, events: u32) -> io::Result<u64> {
         let token = self.table.add(descriptor.as_raw_fd(), readiness, events);
-        self.control(descriptor, events | libc::EPOLLET as u32, token).inspect_err(|_| self.table.remove(token))?;
+        self.control(libc::EPOLL_CTL_ADD, descriptor.as_raw_fd(), events | libc::EPOLLET as u32, token)
+            .inspect_err(|_| self.table.remove(token))?;
         if self.shared {
             forks::track(descriptor);
         }
@@ -102,6 +105,20 @@ impl Watch for Core {
             libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, descriptor.as_raw_fd(), std::ptr::null_mut())
         };
     }
+
+    fn busy_poll(&self) -> &BusyPoll {
+        &self.busy
+    }
+}
+
+impl KernelWatch for Core {
+    fn suspend(&self, socket: &BusySocket) {
+        self.modify(socket, 0);
+    }
+
+    fn resume(&self, socket: &BusySocket) {
+        self.modify(socket, socket.events | libc::EPOLLET as u32);
+    }
 }
 
 impl HasPorts for Core {
@@ -111,13 +128,15 @@ impl HasPorts for Core {
 }
 
 impl Core {
-    fn control(&self, descriptor: &OwnedFd, events: u32, token: u64) -> io::Result<()> {
+    fn control(&self, action: libc::c_int, descriptor: RawFd, events: u32, token: u64) -> io::Result<()> {
         let mut event = libc::epoll_event { events, u64: token };
         // SAFETY: the event is a local.
-        system::check(unsafe {
-            libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, descriptor.as_raw_fd(), &mut event)
-        })
-        .map(drop)
+        system::check(unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), action, descriptor, &mut event) }).map(drop)
+    }
+
+    fn modify(&self, socket: &BusySocket, events: u32) {
+        let result = self.control(libc::EPOLL_CTL_MOD, socket.descriptor, events, socket.token);
+        assert!(result.is_ok(), "a socket that was added can be changed: {result:?}");
     }
 }
 
@@ -149,10 +168,11 @@ impl EpollDriver {
             poke: system::event_descriptor()?,
             table: WatchTable::default(),
             ports: Ports::default(),
+            busy: BusyPoll::default(),
             shared,
         };
         // Level triggered: with `Shared`, a thread that looks for events must not take the poke that is to wake the leader.
-        core.control(&core.poke, libc::EPOLLIN as u32, POKE_TOKEN)?;
+        core.control(libc::EPOLL_CTL_ADD, core.poke.as_raw_fd(), libc::EPOLLIN as u32, POKE_TOKEN)?;
         let random = Rc::new(FastRandom::new());
         Ok(EpollDriver {
             core: Rc::new(core),
@@ -255,15 +275,33 @@ impl Driver for EpollDriver {
 
     fn poll(&self) -> bool {
         let news = self.core.ports.poll();
-        // While local peers answer, the kernel is asked now and then only.
+        // While local peers or busy sockets answer, the kernel is asked now and then only.
         let skipped = self.skipped.get() + 1;
-        if !self.core.ports.is_empty() && skipped < KERNEL_POLL_INTERVAL {
+        if !(self.core.ports.is_empty() && self.core.busy.is_empty()) && skipped < KERNEL_POLL_INTERVAL {
             self.skipped.set(skipped);
             return news;
         }
         let events = self.take_events(Some(0));
         self.skipped.set(if events { KERNEL_POLL_INTERVAL } else { 0 });
         events | news
+    }
+
+    fn look(&self) -> usize {
+        self.core.busy.look()
+    }
+
+    fn received(&self) -> u64 {
+        self.core.busy.received()
+    }
+
+    fn has_busy(&self) -> bool {
+        !self.core.busy.is_empty()
+    }
+
+    fn end_looks(&self) -> bool {
+        let busy = !self.core.busy.is_empty();
+        self.core.busy.end_all(&*self.core);
+        busy
     }
 
     fn submit(&self) {}

@@ -9,7 +9,7 @@ use crate::driver::{Driver, DriverKind};
 use crate::region::Storage;
 use crate::task::{self, CLASS_COUNT, Outcome, ReadyQueue, RootWaker, Runnable};
 use crate::timers::{TimerKey, Timers};
-use crate::waiting::Waiting;
+use crate::waiting::{Patience, Waiting};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
@@ -41,6 +41,8 @@ impl Class {
 const TURN_POLLS_MAX: usize = 128;
 /// Polls of a class in one pass over the classes: two metadata polls for one of data while both are busy.
 const PASS_POLLS: [usize; 2] = [32, 16];
+/// Busy sockets are asked after each yield, and else in one of so many turns: others have not run meanwhile.
+const LOOK_TURNS: u32 = 4;
 /// While the foreground is busy, background work gets one poll in this many turns.
 const BACKGROUND_TURNS: u32 = 8;
 
@@ -81,6 +83,15 @@ fn count(counter: &Cell<u64>) {
     counter.set(counter.get() + 1);
 }
 
+/// A wait that is under way.
+#[derive(Clone, Copy)]
+struct Wait {
+    started: Nanos,
+    patience: Patience,
+    /// When the last yield and the look for work after it had ended.
+    before: Nanos,
+}
+
 /// Tasks that are alive.
 #[derive(Default)]
 struct TaskTable {
@@ -113,6 +124,9 @@ struct Inner {
     tasks: RefCell<TaskTable>,
     timers: RefCell<Timers>,
     waiting: RefCell<Waiting>,
+    wait: Cell<Option<Wait>>,
+    /// Turns until busy sockets are asked again.
+    look_in: Cell<u32>,
     counters: Counters,
     started: Nanos,
     background_debt: Cell<u32>,
@@ -149,6 +163,8 @@ impl Reactor {
             tasks: RefCell::default(),
             timers: RefCell::default(),
             waiting: RefCell::new(Waiting::new()),
+            wait: Cell::new(None),
+            look_in: Cell::new(0),
             counters: Counters::default(),
             started: driver.now(),
             background_debt: Cell::new(0),
@@ -195,6 +211,12 @@ impl Reactor {
     /// The storage in a directory, which is created if it is missing.
     pub fn storage(&self, directory: &Path) -> io::Result<Rc<dyn Storage>> {
         self.0.driver.storage(directory)
+    }
+
+    /// Tells that so many entries of a directory were gone through. A simulated processor takes its time for them; a real
+    /// one has taken it already.
+    pub fn note_entries(&self, count: u64) {
+        self.0.driver.note_entries(count);
     }
 
     /// Starts a task that nobody waits for.
@@ -270,12 +292,19 @@ impl Reactor {
         // Events that ended a wait have just been taken.
         let events = inner.polled.replace(false) || inner.driver.poll();
         let events = inner.fire_timers() | events;
-        if events {
+        let received = inner.driver.received();
+        let looks = inner.look();
+        let polls = inner.run_ready();
+        // Tasks that looked in vain are no work.
+        let found = events || inner.driver.received() != received;
+        let did = found || polls > looks;
+        if found {
             count(&inner.counters.wakeups);
         }
-        let did = inner.run_ready() | events;
         inner.driver.submit();
-        if !did && may_wait {
+        if did {
+            inner.end_wait(false);
+        } else if may_wait {
             inner.wait_for_work();
         }
         did
@@ -301,6 +330,11 @@ impl Reactor {
             ready_depth: Class::ALL.map(|class| inner.queue.ready_count(class) as u64),
             timers: inner.timers.borrow().count() as u64,
         }
+    }
+
+    /// Has busy sockets asked in the next turn.
+    pub(crate) fn look_soon(&self) {
+        self.0.look_in.set(0);
     }
 
     /// When the next timer is due.
@@ -343,7 +377,19 @@ impl Inner {
         }
     }
 
-    fn run_ready(&self) -> bool {
+    /// Has busy sockets asked for bytes, if it is time. Returns how many.
+    fn look(&self) -> usize {
+        let left = self.look_in.get();
+        if left > 0 {
+            self.look_in.set(left - 1);
+            return 0;
+        }
+        self.look_in.set(LOOK_TURNS - 1);
+        self.driver.look()
+    }
+
+    /// Runs tasks within their budgets. Returns the number of polls.
+    fn run_ready(&self) -> usize {
         let mut foreground = 0;
         loop {
             self.queue.take_remote();
@@ -360,13 +406,13 @@ impl Inner {
         if foreground > 0 {
             self.background_debt.set(self.background_debt.get() + 1);
             if self.background_debt.get() < BACKGROUND_TURNS {
-                return true;
+                return foreground;
             }
         }
         self.background_debt.set(0);
         let background = self.run_class(Class::Background, 1);
         self.yield_asked.set(false);
-        foreground + background > 0
+        foreground + background
     }
 
     /// Polls tasks of a class that are ready now, at most `most`. Returns how many.
@@ -384,35 +430,54 @@ impl Inner {
         ready
     }
 
-    /// Polls a while, giving the core away, then sleeps in the kernel.
+    /// Polls a while, giving the core away, then sleeps in the kernel. While there are busy sockets it comes back after each
+    /// yield, for they are asked in the next turn.
     fn wait_for_work(&self) {
-        let started = self.driver.now();
+        let looks = self.driver.has_busy();
+        let mut before = self.driver.now();
+        let mut wait = self.wait.get().unwrap_or_else(|| Wait {
+            started: before,
+            patience: self.waiting.borrow_mut().begin(before),
+            before,
+        });
         let deadline = self.timers.borrow_mut().next_deadline();
-        let mut patience = self.waiting.borrow_mut().begin(started);
-        let mut before = started;
-        while self.waiting.borrow().may_yield(&patience) {
+        while self.waiting.borrow().may_yield(&wait.patience) {
             crate::system::yield_core();
+            self.look_in.set(0);
             let yielded = self.driver.now();
             let events = self.driver.poll();
             self.polled.set(events);
             let found = events || !self.queue.is_empty() || deadline.is_some_and(|deadline| deadline <= yielded);
-            let now = if found { yielded } else { self.driver.now() };
+            let now = if found || looks { yielded } else { self.driver.now() };
             // Also when it was worth it: a neighbour that computes keeps the core while messages pile up.
-            self.waiting.borrow_mut().note_yield(&mut patience, yielded - before, now - before, now);
-            if found {
-                self.note_waited(yielded - started, false);
+            self.waiting.borrow_mut().note_yield(&mut wait.patience, yielded - before, now - wait.before, now);
+            wait.before = now;
+            before = now;
+            if found || looks {
+                self.wait.set(Some(wait));
                 return;
             }
-            before = now;
+        }
+        self.wait.set(Some(wait));
+        // What has arrived at busy sockets meanwhile shows as events of the next turn, and then no poll counts as a look.
+        if self.driver.end_looks() {
+            return;
         }
         let slept_from = self.driver.now();
         if self.queue.begin_sleep() {
             self.driver.wait(deadline);
             self.queue.end_sleep();
         }
-        let now = self.driver.now();
-        self.waiting.borrow_mut().note_slept(now - slept_from);
-        self.note_waited(now - started, true);
+        self.waiting.borrow_mut().note_slept(self.driver.now() - slept_from);
+        self.end_wait(true);
+    }
+
+    /// The wait that is under way, if any, has ended.
+    fn end_wait(&self, slept: bool) {
+        if let Some(wait) = self.wait.take() {
+            let until = if slept { self.driver.now() } else { wait.before };
+            self.note_waited(until - wait.started, slept);
+        }
     }
 
     /// Counts time spent waiting.

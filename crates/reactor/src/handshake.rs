@@ -190,7 +190,7 @@ fn check_hello(hello: &Hello, cluster: &Cluster, server: u32) -> Result<(), (Sta
         return Err((Status::WrongServer, "the client wants another server"));
     }
     let level_fits = match hello.role {
-        Role::Client => hello.level == wire::operation::LEVEL_CLIENT,
+        Role::Client | Role::Patient => hello.level == wire::operation::LEVEL_CLIENT,
         Role::Server => {
             (1..wire::operation::LEVEL_COUNT as u8).contains(&hello.level) && hello.from_server < cluster.server_count()
         }

@@ -4,6 +4,7 @@
 //! processes) or the simulator. Everything above the driver is the same code for all three.
 
 pub mod barrier;
+mod busy_poll;
 pub mod channel;
 pub mod driver;
 mod epoll;
@@ -11,8 +12,11 @@ mod executor;
 pub mod extended;
 mod forks;
 mod handshake;
+pub mod interfaces;
 mod link;
 mod local;
+pub mod log;
+pub mod pipes;
 pub mod process;
 pub mod region;
 pub mod scratch;
@@ -27,6 +31,7 @@ pub mod threads;
 mod timers;
 mod uring;
 mod waiting;
+mod window;
 pub mod workers;
 
 pub use channel::{Call, Channel, ChannelOptions, ChannelStatistics, Failure, Reply};
@@ -41,6 +46,7 @@ pub use service::{Disconnected, Incoming, Peer, ServeOptions, ServerHandle, Serv
 pub use shared::Shared;
 pub use stream::{Listener, Stream};
 pub use system::tune as tune_connection;
+pub use window::{STAMPS_SIZE, StampedRegion, Window};
 
 /// Nanoseconds: a duration, or a point of monotonic time.
 pub type Nanos = u64;

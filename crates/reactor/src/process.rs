@@ -144,6 +144,20 @@ pub fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// This machine since it was started, as far as numbers of processes mean something here: containers have their own.
+pub fn machine() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let digits: String = space.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
+    format!("{}/{digits}", boot.trim())
+}
+
+/// The name of this machine.
+pub fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
 /// A process, known by its number and the time when it started, so that a number that was given out again is not
 /// mistaken for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

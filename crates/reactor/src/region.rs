@@ -7,6 +7,7 @@
 
 use std::future::Future;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
 
@@ -67,12 +68,19 @@ pub trait Region {
     fn crc32c(&self, offset: u64, size: u64) -> u32;
     /// Address of the first byte; for transports only, which move bytes between it and a stream.
     fn base(&self) -> *mut u8;
+    /// Tells that bytes are going to arrive in the range through `base`, or that what lies there will stand for something
+    /// else from now on; whoever reads along notices ([`crate::StampedRegion`]).
+    fn announce(&self, _offset: u64, _size: u64) {}
     /// Tells that bytes arrived in the range through `base`; to be called when the last of them is there.
     fn note_received(&self, offset: u64, size: u64);
     /// Makes the range durable as far as the medium can; resolves at once on volatile media.
     fn sync(&self, offset: u64, size: u64) -> LocalFuture<io::Result<()>>;
     /// Whether the medium forgets at power loss (tmpfs).
     fn is_volatile(&self) -> bool;
+    /// The file behind it, if there is one that another process could map.
+    fn file(&self) -> Option<Rc<OwnedFd>> {
+        None
+    }
 }
 
 /// A range of a region.

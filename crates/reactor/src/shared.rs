@@ -11,6 +11,7 @@
 //! 3. While anybody waits without being the leader, there is a leader, or somebody was woken to become it.
 //! 4. After a fork the child never touches what it inherited: another thread may have held the lock. It makes its own.
 
+use crate::driver::Driver;
 use crate::epoll::{EpollDriver, EventBuffer};
 use crate::forks::fork_generation;
 use crate::task::{ReadyQueue, thread_marker};
@@ -107,11 +108,13 @@ impl Wake for Parker {
 
 thread_local! {
     /// A thread's parker and waker. The same ones for all its calls, so that a socket that it waits for knows them already.
-    static PARKER: (Arc<Parker>, Waker) = {
-        let parker = Arc::new(Parker { flags: AtomicU32::new(0), polled: Mutex::new(None) });
-        let waker = Waker::from(parker.clone());
-        (parker, waker)
-    };
+    static PARKER: (Arc<Parker>, Waker) = new_parker();
+}
+
+fn new_parker() -> (Arc<Parker>, Waker) {
+    let parker = Arc::new(Parker { flags: AtomicU32::new(0), polled: Mutex::new(None) });
+    let waker = Waker::from(parker.clone());
+    (parker, waker)
 }
 
 /// Who waits, and how.
@@ -190,6 +193,10 @@ impl<T> Drop for Membership<'_, T> {
             let state = self.0.state.get();
             (&mut (*state).crew, &(*state).reactor, &(*state).driver)
         };
+        if crew.has_leader {
+            // The leader sleeps, and only what the kernel watches wakes it.
+            driver.end_looks();
+        }
         if !crew.has_leader {
             if let Some(next) = crew.waiters.pop_front() {
                 next.set(LEAD);
@@ -280,10 +287,16 @@ impl<T: 'static> Instance<T> {
             system::yield_core();
             let yielded = reactor.now();
             let held = self.lock();
+            reactor.look_soon();
             reactor.turn(false);
             let now = reactor.now();
             held.crew(|crew| crew.waiting.note_yield(&mut wait.patience, yielded - wait.last, now - wait.last, now));
             wait.last = now;
+            return held;
+        }
+        // What has arrived at busy sockets meanwhile shows as events of the next turn.
+        if driver.end_looks() {
+            reactor.turn(false);
             return held;
         }
         let slept_from = reactor.now();
@@ -405,7 +418,21 @@ impl<T: 'static> Shared<T> {
     /// a reactor of its own.
     pub fn run<R: Send>(&self, start: impl AsyncFnOnce(&Reactor, &T) -> R + Send) -> R {
         let instance = self.instance();
-        PARKER.with(|(parker, waker)| instance.run(parker, waker, start))
+        let mut start = Some(start);
+        let mut call = |(parker, waker): &(Arc<Parker>, Waker)| {
+            let start = start.take().expect("a call is made once");
+            instance.run(parker, waker, start)
+        };
+        // A thread that is ending may have lost its own.
+        PARKER.try_with(&mut call).unwrap_or_else(|_| call(&new_parker()))
+    }
+
+    /// Whether this process, not only one that it was forked from, has made it or used it, and the thread is in none of its
+    /// calls: so that a call which is only for the end of the process has something to say, and may be made.
+    pub fn is_in_use(&self) -> bool {
+        // SAFETY: as in `instance`.
+        let instance = unsafe { &*self.instance.load(Ordering::Acquire) };
+        instance.generation == fork_generation() && !instance.queue.is_owner()
     }
 
     fn instance(&self) -> &Instance<T> {

@@ -52,8 +52,11 @@ impl MappedStorage {
             check(libc::fstatfs(descriptor.as_raw_fd(), status.as_mut_ptr()))?;
             status.assume_init()
         };
-        const RAMFS_MAGIC: i64 = 0x8584_58f6;
-        let volatile = status.f_type == libc::TMPFS_MAGIC || status.f_type == RAMFS_MAGIC;
+        // Magic numbers of statfs(2), as the C libraries give them different types.
+        const TMPFS_MAGIC: u64 = 0x0102_1994;
+        const RAMFS_MAGIC: u64 = 0x8584_58f6;
+        #[allow(clippy::unnecessary_cast)]
+        let volatile = [TMPFS_MAGIC, RAMFS_MAGIC].contains(&(status.f_type as u64));
         Ok(MappedStorage { directory: directory.to_owned(), descriptor: Rc::new(descriptor), volatile, sync })
     }
 }
@@ -274,6 +277,10 @@ impl Region for MappedRegion {
         }
         // Durability of the mapping's dirty pages and of the file's extents needs one call on the file.
         self.sync.sync(&self.file)
+    }
+
+    fn file(&self) -> Option<Rc<OwnedFd>> {
+        Some(self.file.clone())
     }
 
     fn is_volatile(&self) -> bool {

@@ -5,6 +5,7 @@
 //! too, unless the peer has hung up (then only another receive shows the end of the stream).
 
 use crate::Reactor;
+use crate::window::{StampedRegion, Window};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -43,6 +44,8 @@ pub struct Readiness {
     readable: Cell<bool>,
     writable: Cell<bool>,
     hung_up: Cell<bool>,
+    /// Whether nothing is expected to come now.
+    quiet: Cell<bool>,
     reader: Interest,
     writer: Interest,
 }
@@ -79,6 +82,16 @@ impl Readiness {
         self.hung_up.get()
     }
 
+    /// Has whoever waits for bytes ask for them, though nobody said that there are any. False if nobody waits, or bytes are
+    /// not expected.
+    pub(crate) fn look(&self) -> bool {
+        let waits = self.reader.armed.get() && !self.quiet.get() && !self.readable.get();
+        if waits {
+            self.set_readable();
+        }
+        waits
+    }
+
     fn poll_readable(&self, context: &Context<'_>) -> Poll<()> {
         if self.readable.get() {
             return Poll::Ready(());
@@ -110,6 +123,12 @@ pub trait Socket {
     fn local_address(&self) -> io::Result<SocketAddr>;
     /// How connecting ended: `WouldBlock` while it has not.
     fn take_error(&self) -> io::Result<()>;
+    /// As [`Stream::lend`].
+    fn lend(&self, _region: &Rc<StampedRegion>) {}
+    /// As [`Stream::window`].
+    fn window(&self) -> Option<Rc<Window>> {
+        None
+    }
     /// As [`Stream::set_buffer_sizes`].
     fn set_buffer_sizes(&self, receive: usize, send: usize) -> io::Result<()>;
 }
@@ -212,11 +231,26 @@ impl Stream {
         Ok(())
     }
 
+    /// Says whether bytes are expected to come soon. They may come in any case.
+    pub(crate) fn expect(&self, expected: bool) {
+        self.0.readiness.quiet.set(!expected);
+    }
+
     /// Ends both directions now, for all clones; the peer sees the end of the stream.
     pub fn shutdown(&self) {
         self.0.socket.shutdown();
         self.0.readiness.set_hung_up();
         self.0.readiness.set_writable();
+    }
+
+    /// Lends the peer a region to read from, where that is possible: to the same user on the same machine.
+    pub fn lend(&self, region: &Rc<StampedRegion>) {
+        self.0.socket.lend(region);
+    }
+
+    /// What the peer has lent, once it is here.
+    pub fn window(&self) -> Option<Rc<Window>> {
+        self.0.socket.window()
     }
 
     /// Address of the other end.

@@ -1,6 +1,7 @@
 //! The system calls behind the real drivers: clocks, randomness, sockets.
 
 use crate::Nanos;
+use crate::busy_poll::{BusyPoll, BusySocket, KernelWatch};
 use crate::stream::{ListenSocket, Listener, Readiness, Socket, Stream};
 use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -165,11 +166,13 @@ fn new_socket(address: SocketAddr) -> io::Result<OwnedFd> {
 }
 
 /// The part of a driver that watches descriptors.
-pub(crate) trait Watch: 'static {
+pub(crate) trait Watch: KernelWatch + 'static {
     /// Reports these events of the descriptor to the readiness from now on, beginning with what is true already.
     fn watch(&self, descriptor: &OwnedFd, readiness: &Rc<Readiness>, events: u32) -> io::Result<u64>;
     /// Stops that; the descriptor is about to be closed.
     fn unwatch(&self, descriptor: &OwnedFd, token: u64);
+    /// The sockets that it does not watch for now.
+    fn busy_poll(&self) -> &BusyPoll;
 }
 
 /// The readiness of each watched descriptor, by slot and generation.
@@ -256,12 +259,26 @@ pub(crate) fn report(readiness: &Readiness, events: u32) {
 struct WatchedSocket<W: Watch> {
     descriptor: OwnedFd,
     driver: Rc<W>,
-    token: u64,
+    socket: Rc<BusySocket>,
+}
+
+impl<W: Watch> WatchedSocket<W> {
+    fn new(
+        driver: &Rc<W>,
+        descriptor: OwnedFd,
+        readiness: &Rc<Readiness>,
+        events: u32,
+    ) -> io::Result<WatchedSocket<W>> {
+        let token = driver.watch(&descriptor, readiness, events)?;
+        let socket = BusySocket::new(descriptor.as_raw_fd(), token, events, readiness.clone());
+        Ok(WatchedSocket { descriptor, driver: driver.clone(), socket })
+    }
 }
 
 impl<W: Watch> Drop for WatchedSocket<W> {
     fn drop(&mut self) {
-        self.driver.unwatch(&self.descriptor, self.token);
+        self.driver.busy_poll().forget(&self.socket);
+        self.driver.unwatch(&self.descriptor, self.socket.token);
     }
 }
 
@@ -269,10 +286,18 @@ impl<W: Watch> Drop for WatchedSocket<W> {
 /// processor's caches is only slower: left to itself, the kernel takes up to 32 MiB.
 const LOCAL_BUFFER_SIZE: i32 = 1 << 20;
 
-/// Sets what all connections want: no delay, and between processes of one machine no model of a network. There, BBR takes
+/// Longest pause between two attempts of TCP to send what was not acknowledged, in milliseconds. By itself it doubles the
+/// pauses, up to two minutes, so that after a cut of 20 seconds the next attempt may come 20 seconds later.
+const RETRANSMIT_PAUSE_MS_MAX: libc::c_int = 1_000;
+/// `TCP_RTO_MAX_MS`, of Linux 6.15.
+const TCP_RTO_MAX_MS: libc::c_int = 44;
+
+/// Sets what all connections want: no delay, no long silence after a cut, and between processes of one machine no model of a network. There, BBR takes
 /// scheduling delays for a slow path and halves the throughput; Reno is always there and always allowed.
 pub fn tune(descriptor: &OwnedFd, peer: SocketAddr) -> io::Result<()> {
     set_option(descriptor, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+    // Older kernels refuse it: then cuts last longer than they have to.
+    let _ = set_option(descriptor, libc::IPPROTO_TCP, TCP_RTO_MAX_MS, RETRANSMIT_PAUSE_MS_MAX);
     if address_of(descriptor, libc::getsockname)?.ip() == peer.ip() {
         set_option(descriptor, libc::SOL_SOCKET, libc::SO_RCVBUF, LOCAL_BUFFER_SIZE)?;
         set_option(descriptor, libc::SOL_SOCKET, libc::SO_SNDBUF, LOCAL_BUFFER_SIZE)?;
@@ -293,8 +318,8 @@ fn watch_stream<W: Watch>(driver: &Rc<W>, descriptor: OwnedFd, connected: bool) 
     if connected {
         readiness.set_writable();
     }
-    let token = driver.watch(&descriptor, &readiness, BOTH_DIRECTIONS)?;
-    Ok(Stream::new(WatchedSocket { descriptor, driver: driver.clone(), token }, readiness))
+    let socket = WatchedSocket::new(driver, descriptor, &readiness, BOTH_DIRECTIONS)?;
+    Ok(Stream::new(socket, readiness))
 }
 
 /// Watches a connected socket that was made elsewhere, and makes it non-blocking.
@@ -332,8 +357,8 @@ pub(crate) fn listen<W: Watch>(driver: &Rc<W>, address: SocketAddr) -> io::Resul
     // SAFETY: no pointers.
     check(unsafe { libc::listen(descriptor.as_raw_fd(), 4096) })?;
     let readiness = Readiness::new();
-    let token = driver.watch(&descriptor, &readiness, INCOMING)?;
-    Ok(Listener::new(WatchedSocket { descriptor, driver: driver.clone(), token }, readiness))
+    let socket = WatchedSocket::new(driver, descriptor, &readiness, INCOMING)?;
+    Ok(Listener::new(socket, readiness))
 }
 
 impl<W: Watch> ListenSocket for WatchedSocket<W> {
@@ -376,9 +401,13 @@ impl<W: Watch> Socket for WatchedSocket<W> {
                 }
             };
             if received >= 0 {
+                self.driver.busy_poll().note_received(&self.socket, &*self.driver);
                 return Ok(received as usize);
             }
             let error = io::Error::last_os_error();
+            if error.kind() == ErrorKind::WouldBlock {
+                self.driver.busy_poll().note_vain(&self.socket, &*self.driver);
+            }
             if error.kind() != ErrorKind::Interrupted {
                 return Err(error);
             }
@@ -406,6 +435,10 @@ impl<W: Watch> Socket for WatchedSocket<W> {
                 return Ok(sent as usize);
             }
             let error = io::Error::last_os_error();
+            if error.kind() == ErrorKind::WouldBlock {
+                // Only the kernel tells when there is room.
+                self.driver.busy_poll().end(&self.socket, &*self.driver);
+            }
             if error.kind() != ErrorKind::Interrupted {
                 return Err(error);
             }

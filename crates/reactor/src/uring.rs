@@ -10,6 +10,7 @@
 //!    when nobody waits for it any more.
 
 use crate::Nanos;
+use crate::busy_poll::{BusyPoll, BusySocket, KernelWatch};
 use crate::driver::Driver;
 use crate::local::{self, HasPorts, Ports};
 use crate::region::{LocalFuture, Storage};
@@ -56,6 +57,7 @@ struct Core {
     poke: OwnedFd,
     table: WatchTable,
     ports: Ports,
+    busy: BusyPoll,
     operations: RefCell<Vec<Option<FileOperation>>>,
     operations_free: RefCell<Vec<u32>>,
     prepared: Cell<bool>,
@@ -86,6 +88,7 @@ impl UringDriver {
             poke: system::event_descriptor()?,
             table: WatchTable::default(),
             ports: Ports::default(),
+            busy: BusyPoll::default(),
             operations: RefCell::default(),
             operations_free: RefCell::default(),
             prepared: Cell::new(false),
@@ -186,6 +189,10 @@ impl Core {
     fn complete_poll(&self, token: u64, result: i32, more: bool) {
         // The socket may be closed by now: a late completion finds nothing.
         let Some(watched) = self.table.find(token) else { return };
+        if result == -libc::ECANCELED {
+            // We ended it, to ask the socket ourselves.
+            return;
+        }
         if result < 0 {
             // The kernel gave up on this poll (memory): look again, whatever there is will be reported at once.
             self.arm_socket(watched.descriptor, token, watched.events);
@@ -238,6 +245,21 @@ impl Watch for Core {
         let remove = opcode::PollRemove::new(token | KIND_POLL << KIND_SHIFT).build();
         self.push(&remove.user_data(KIND_IGNORED << KIND_SHIFT));
         self.submit();
+    }
+
+    fn busy_poll(&self) -> &BusyPoll {
+        &self.busy
+    }
+}
+
+impl KernelWatch for Core {
+    fn suspend(&self, socket: &BusySocket) {
+        let cancel = opcode::AsyncCancel::new(socket.token | KIND_POLL << KIND_SHIFT).build();
+        self.push(&cancel.user_data(KIND_IGNORED << KIND_SHIFT));
+    }
+
+    fn resume(&self, socket: &BusySocket) {
+        self.arm_socket(socket.descriptor, socket.token, socket.events);
     }
 }
 
@@ -295,6 +317,24 @@ impl Driver for UringDriver {
     fn poll(&self) -> bool {
         let news = self.core.ports.poll();
         self.core.reap() | news
+    }
+
+    fn look(&self) -> usize {
+        self.core.busy.look()
+    }
+
+    fn received(&self) -> u64 {
+        self.core.busy.received()
+    }
+
+    fn has_busy(&self) -> bool {
+        !self.core.busy.is_empty()
+    }
+
+    fn end_looks(&self) -> bool {
+        let busy = !self.core.busy.is_empty();
+        self.core.busy.end_all(&*self.core);
+        busy
     }
 
     fn submit(&self) {

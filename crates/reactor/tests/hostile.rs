@@ -68,6 +68,7 @@ fn fixture(is_local: bool) -> Fixture {
         server: 0,
         connections_max: 8,
         incarnation: 1,
+        lent: None,
         working_interval: SECOND,
     };
     let handle = serve(&reactor, listener, options, Rc::new(Keep::default()));

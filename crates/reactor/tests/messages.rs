@@ -80,8 +80,14 @@ fn fixture(kind: DriverKind, working_interval: u64) -> Fixture {
     let cluster = Rc::new(cluster_at(listener.local_address().unwrap(), 9));
     let service = Rc::new(Echo::default());
     *service.reactor.borrow_mut() = Some(reactor.clone());
-    let options =
-        ServeOptions { cluster: cluster.clone(), server: 0, connections_max: 4, incarnation: 1, working_interval };
+    let options = ServeOptions {
+        cluster: cluster.clone(),
+        server: 0,
+        connections_max: 4,
+        incarnation: 1,
+        lent: None,
+        working_interval,
+    };
     let handle = serve(&reactor, listener, options, service.clone());
     Fixture { reactor, cluster, handle, service }
 }

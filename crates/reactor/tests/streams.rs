@@ -1,5 +1,6 @@
 //! Streams over the real drivers: bytes arrive whole and in order, ends and errors are told, nothing hangs.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::disallowed_methods, reason = "two ends in two threads")]
 
 use reactor::{Class, DriverKind, Reactor, Stream};
 use std::cell::Cell;
@@ -157,5 +158,73 @@ fn overflowing_completions() {
                 server.recv_exact(&mut [0; 1]).await.unwrap();
             }
         });
+    }
+}
+
+/// Goal: no message is missed where a socket goes to and fro between busy polling and being watched.
+/// Method: two threads with a reactor each send a number to and fro. Bursts without a pause make their sockets busy; pauses
+/// of 0 to 3 ms, chosen by the number, put either side to sleep at all kinds of moments. One message in 64 is larger
+/// than what the sockets' buffers hold, so that sending waits for room too. A minute without an end is a hang.
+#[test]
+fn bursts_and_pauses() {
+    const COUNT: u64 = 2_000;
+    const LARGE: usize = 200_000;
+    fn message(number: u64) -> Vec<u8> {
+        let size = if number.is_multiple_of(64) { LARGE } else { 8 };
+        let mut bytes = vec![number as u8; size];
+        bytes[..8].copy_from_slice(&number.to_le_bytes());
+        bytes
+    }
+    async fn expect(stream: &Stream, number: u64) {
+        let expected = message(number);
+        let mut bytes = vec![0; expected.len()];
+        stream.recv_exact(&mut bytes).await.unwrap();
+        assert!(bytes == expected, "message {number}");
+    }
+    async fn pause(reactor: &Reactor, number: u64, side: u64) {
+        let burst = number / 100;
+        let random = (burst * 2 + side).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+        if number % 100 < 10 {
+            reactor.sleep(random % 3_000_000).await;
+        }
+    }
+    for kind in KINDS {
+        let (tell, told) = std::sync::mpsc::channel();
+        let server = std::thread::spawn(move || {
+            let reactor = Reactor::open(kind).unwrap();
+            reactor.block_on(async {
+                let listener = reactor.listen(loopback()).unwrap();
+                tell.send(listener.local_address().unwrap()).unwrap();
+                let (stream, _) = listener.accept().await.unwrap();
+                stream.set_buffer_sizes(16 << 10, 16 << 10).unwrap();
+                for number in 0..COUNT {
+                    expect(&stream, number).await;
+                    pause(&reactor, number, 0).await;
+                    stream.send_all(&message(number)).await.unwrap();
+                }
+            });
+            reactor.shutdown();
+        });
+        let reactor = Reactor::open(kind).unwrap();
+        let address = told.recv().unwrap();
+        reactor.block_on(async {
+            let stream = reactor.connect(address).await.unwrap();
+            let limit = reactor.now() + 60_000_000_000;
+            let talk = async {
+                for number in 0..COUNT {
+                    pause(&reactor, number, 1).await;
+                    stream.send_all(&message(number)).await.unwrap();
+                    expect(&stream, number).await;
+                }
+            };
+            let (mut talk, mut end) = (std::pin::pin!(talk), std::pin::pin!(reactor.sleep_until(limit)));
+            std::future::poll_fn(|context| {
+                assert!(end.as_mut().poll(context).is_pending(), "a message was missed");
+                talk.as_mut().poll(context)
+            })
+            .await;
+        });
+        server.join().unwrap();
+        reactor.shutdown();
     }
 }

@@ -2,14 +2,17 @@
 //! in the journal after the checkpoint's begin, and entries are after-images, so the two fit together.
 
 use crate::core::Core;
+use crate::file_locks::Key;
 use crate::names::{NO_TIME, WalkPosition};
 use crate::records::Record;
 use crate::store::{Checkpoint, StoreError};
 use crate::tree::Tree;
 use crate::waiting::Notice;
 use reactor::Class;
+use reactor::log::{self, Level};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use wire::messages::LockOwner;
 
 /// Entries of one step.
 const STEP_COUNT: usize = 256;
@@ -44,7 +47,12 @@ pub fn start(core: &Rc<Core>) {
         // A failure shows in the statistics; the journal keeps everything, and the next commit tries again.
         match run(&core).await {
             Ok(()) => core.checkpoints.count.set(core.checkpoints.count.get() + 1),
-            Err(_) => core.checkpoints.failed.set(core.checkpoints.failed.get() + 1),
+            Err(error) => {
+                core.checkpoints.failed.set(core.checkpoints.failed.get() + 1);
+                let words =
+                    "a checkpoint could not be written; the journal has everything, and the next one tries again";
+                log::event(Level::Error, "checkpoint-failed", words, &[("reason", &error)]);
+            }
         }
         core.checkpoints.running.set(false);
         let finished = core.checkpoints.finished.replace(Notice::new());
@@ -94,6 +102,7 @@ async fn run(core: &Rc<Core>) -> Result<(), StoreError> {
         core.reactor.yield_now().await;
     }
     directory_steps(core, &mut writer).await?;
+    lock_steps(core, &mut writer).await?;
     while writer.checkpoint.store_step()? {
         core.reactor.yield_now().await;
     }
@@ -128,6 +137,32 @@ async fn directory_steps(core: &Rc<Core>, writer: &mut Writer) -> Result<(), Sto
     Ok(())
 }
 
+/// Locks of files, range by range. Each entry is about its range alone, so changes between two steps do no harm.
+async fn lock_steps(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> {
+    let owners: Vec<_> = core.tables.borrow().file_locks.iter().map(|(key, owner, _)| (key, *owner)).collect();
+    for (key, owner) in owners {
+        let mut from = Some(0);
+        while let Some(place) = from {
+            from = lock_step(core, writer, key, &owner, place);
+            writer.check()?;
+            core.reactor.yield_now().await;
+        }
+    }
+    Ok(())
+}
+
+/// Some ranges of an owner from a place on; the next place to go on at.
+fn lock_step(core: &Core, writer: &mut Writer, key: Key, owner: &LockOwner, place: u64) -> Option<u64> {
+    let tables = core.tables.borrow();
+    let mut next = None;
+    for range in tables.file_locks.held(key, owner)?.iter_from(place).take(STEP_COUNT) {
+        let (file, space) = key;
+        writer.put(&Record::LockSet { file, space, owner: *owner, range, held: true });
+        next = Some(range.end);
+    }
+    next
+}
+
 fn small_tables(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> {
     let tables = core.tables.borrow();
     writer.put(&Record::Numbers { number_limit: tables.number_limit, generation_limit: tables.generation_limit });
@@ -144,9 +179,6 @@ fn small_tables(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> 
     }
     for file in tables.open.linkable() {
         writer.put(&Record::LinkablePut(file));
-    }
-    for ((file, space), owner, held) in tables.file_locks.iter() {
-        writer.put(&Record::LocksPut { file, space, owner: *owner, held: held.to_vec() });
     }
     let mut changed: Vec<u64> = tables.changes.keys().copied().collect();
     changed.sort_unstable();

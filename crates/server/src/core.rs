@@ -15,6 +15,7 @@ use crate::inodes::Inode;
 use crate::intents::Origin;
 use crate::names::NO_TIME;
 use crate::options::ServerOptions;
+use crate::patience::Patience;
 use crate::peers::Peers;
 use crate::records::Record;
 use crate::service::Parked;
@@ -24,7 +25,7 @@ use crate::store::{Store, Transaction};
 use crate::tables::{NUMBER_BLOCK, Tables};
 use crate::tree::Trails;
 use crate::waiting::{Notice, Turns, until};
-use reactor::{Nanos, Peer, Reactor, ServerHandle};
+use reactor::{Nanos, Peer, Reactor, ServerHandle, StampedRegion};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
@@ -73,6 +74,8 @@ pub struct Core {
     pub shutdown_asked: Notice<()>,
     /// Bytes of listings that are on their way to clients.
     pub listing_bytes: Rc<Cell<u64>>,
+    /// Requests of clients that wait while others are at work.
+    pub patience: Patience,
     /// Whether the task that ends idle sessions is at work.
     pub expiring: Cell<bool>,
     /// The serving side, once it serves.
@@ -103,6 +106,11 @@ impl Caller {
 }
 
 impl Core {
+    /// What clients of this machine may read from by themselves.
+    pub fn lent(&self) -> Option<Rc<StampedRegion>> {
+        if self.options.short_circuit { self.store.lent() } else { None }
+    }
+
     pub fn new(reactor: &Reactor, options: ServerOptions, store: Store, tables: Tables) -> Core {
         let syncs = Syncs::new(reactor, &store);
         let peers = Peers::new(reactor, &options, &syncs);
@@ -132,6 +140,7 @@ impl Core {
             stopping: Cell::new(false),
             shutdown_asked: Notice::new(),
             listing_bytes: Rc::default(),
+            patience: Patience::default(),
             expiring: Cell::new(false),
             handle: RefCell::default(),
             started: reactor.now(),

@@ -55,13 +55,31 @@ impl AnnouncedDirectories {
     }
 }
 
+/// What is done about servers with a share of a directory that do not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// They are waited for as long as the caller waits, and it is an error when they do not.
+    Whole,
+    /// The directory is told without them, with 1 for the link count. Whoever is first waits `PATIENCE`, and as long as they do not answer
+    /// nobody else does.
+    Short,
+}
+
+/// So long a server may be busy before it is held to be gone.
+const PATIENCE: Nanos = 2_000_000_000;
+/// Directories that are remembered for being incomplete.
+const INCOMPLETE_COUNT_MAX: usize = 4096;
+
 /// See `Core::directories`.
 #[derive(Default)]
 pub struct DirectoryWork {
     announcing: RefCell<FastMap<u64, Notice<Result<(), Failure>>>>,
     /// Gathers that have not started yet: who comes now may share them.
-    gathers: RefCell<FastMap<u64, Notice<GatheredShares>>>,
+    /// First those of which nothing is kept, then those that are remembered.
+    gathers: [RefCell<FastMap<u64, Notice<GatheredShares>>>; 2],
     turns: Turns,
+    /// Of these the last gather failed, or takes long.
+    incomplete: RefCell<FastMap<u64, ()>>,
 }
 
 impl Tables {
@@ -158,12 +176,36 @@ impl Core {
         notice
     }
 
-    /// What the other servers with a share of a directory say. One gather serves all who wait for it.
-    pub async fn gather_directory(self: &Rc<Self>, directory: FileId, deadline: Nanos) -> GatheredShares {
-        let waiting = self.directories.gathers.borrow().get(&directory.0).cloned();
-        let notice = waiting.unwrap_or_else(|| self.start_directory_gather(directory));
+    /// What the other servers with a share of a directory say. One gather serves all who wait for it. `kept`: something of it
+    /// will be journalled here.
+    pub async fn gather_directory(self: &Rc<Self>, directory: FileId, kept: bool, deadline: Nanos) -> GatheredShares {
+        let waiting = self.directories.gathers[usize::from(kept)].borrow().get(&directory.0).cloned();
+        let notice = waiting.unwrap_or_else(|| self.start_directory_gather(directory, kept));
         let words = "servers with entries of the directory did not tell its times in time";
         self.wait_until(deadline, words, notice.wait()).await?
+    }
+
+    /// The same for who is not patient; nothing when there are servers that do not answer.
+    pub async fn gather_directory_soon(
+        self: &Rc<Self>,
+        directory: FileId,
+        deadline: Nanos,
+    ) -> Result<Option<Rc<Shares>>, Failure> {
+        let now = self.reactor.now();
+        let is_incomplete = self.directories.incomplete.borrow().contains_key(&directory.0);
+        let limit = if is_incomplete { now } else { now.saturating_add(PATIENCE) };
+        match self.gather_directory(directory, false, limit.min(deadline)).await {
+            Ok(shares) => Ok(Some(shares)),
+            Err(failure) if matches!(failure.status, Status::Unreachable | Status::TimedOut) => {
+                let mut incomplete = self.directories.incomplete.borrow_mut();
+                if incomplete.len() >= INCOMPLETE_COUNT_MAX {
+                    incomplete.clear();
+                }
+                incomplete.insert(directory.0, ());
+                Ok(None)
+            }
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Waits until those changes of names in a directory are done that are under way here now (invariant 4).
@@ -174,15 +216,18 @@ impl Core {
         }
     }
 
-    fn start_directory_gather(self: &Rc<Self>, directory: FileId) -> Notice<GatheredShares> {
+    fn start_directory_gather(self: &Rc<Self>, directory: FileId, kept: bool) -> Notice<GatheredShares> {
         let notice = Notice::new();
-        self.directories.gathers.borrow_mut().insert(directory.0, notice.clone());
+        self.directories.gathers[usize::from(kept)].borrow_mut().insert(directory.0, notice.clone());
         let (core, told) = (self.clone(), notice.clone());
         self.reactor.spawn(Class::Metadata, async move {
             let turn = core.directories.turns.take(directory.0).await;
             // Invariant 3: from here on the next stat needs a gather of its own.
-            core.directories.gathers.borrow_mut().remove(&directory.0);
-            let result = gather(&core, directory).await;
+            core.directories.gathers[usize::from(kept)].borrow_mut().remove(&directory.0);
+            let result = gather(&core, directory, kept).await;
+            if result.is_ok() {
+                core.directories.incomplete.borrow_mut().remove(&directory.0);
+            }
             drop(turn);
             told.tell(result.map(Rc::new));
         });
@@ -203,14 +248,14 @@ async fn announce(core: &Rc<Core>, directory: FileId) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn gather(core: &Rc<Core>, directory: FileId) -> Result<Shares, Failure> {
+async fn gather(core: &Rc<Core>, directory: FileId, kept: bool) -> Result<Shares, Failure> {
     let servers = core.tables.borrow().other_shares(directory, core.index);
     let mut asked: Vec<LocalFuture<Told>> = servers
         .into_iter()
         .map(|server| {
             let core = core.clone();
             let future = async move {
-                let request = GatherDirectoryRequest { directory, time: core.time() };
+                let request = GatherDirectoryRequest { directory, time: core.time(), kept };
                 let reply: GatherDirectoryReply =
                     core.peers.call(server, Operation::GatherDirectory, &request, None).await?;
                 core.note_time(reply.time);

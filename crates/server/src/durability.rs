@@ -18,7 +18,7 @@ use reactor::{Class, Reactor};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use wire::identity::SEQUENCE_MAX;
-use wire::messages::GatherRequest;
+use wire::messages::{GatherDirectoryRequest, GatherRequest};
 use wire::operation::LEVEL_CLIENT;
 use wire::{Decode, FileId, Operation};
 
@@ -157,13 +157,16 @@ impl Syncs {
 /// Whether another server may be asked this only when what we know is durable (invariant 1). An announcement tells of
 /// nothing that we did, nor does asking for room, and questions change nothing.
 pub fn is_consequence(operation: Operation) -> bool {
-    !matches!(operation, Operation::Announce | Operation::Gather | Operation::AskDecision | Operation::ReserveChunks)
+    let question = matches!(operation, Operation::Gather | Operation::GatherDirectory | Operation::AskDecision);
+    !question && !matches!(operation, Operation::Announce | Operation::ReserveChunks)
 }
 
 /// Whether the answer to another server is a promise, to be given only when it is durable (invariant 1).
 pub fn is_promise(operation: Operation, params: &[u8]) -> bool {
     match operation {
         Operation::Gather => GatherRequest::from_bytes(params).is_ok_and(|request| request.retract),
+        // The times of the own share, which only a utimens at the home keeps: changes to come must be later than that.
+        Operation::GatherDirectory => GatherDirectoryRequest::from_bytes(params).is_ok_and(|request| request.kept),
         _ => operation.level() > LEVEL_CLIENT,
     }
 }

@@ -1,6 +1,7 @@
 //! Why a request failed, on its way to the reply.
 
 use crate::store::StoreError;
+use reactor::log::{self, Level};
 use std::borrow::Cow;
 use wire::messages::ErrorDetail;
 use wire::{Encode, FileId, Malformed, Status};
@@ -52,9 +53,20 @@ impl From<StoreError> for Failure {
             StoreError::Gone { file } => return Failure::new(Status::StaleFile, FileId(*file)),
             StoreError::Damaged(_) | StoreError::Incompatible(_) | StoreError::Medium(..) => Status::Io,
         };
+        match status {
+            Status::NoSpace => log::event(Level::Warning, "no-space", NO_SPACE_WORDS, &[("reason", &error)]),
+            Status::Corrupt => log::event(Level::Error, "data-corrupt", CORRUPT_WORDS, &[("reason", &error)]),
+            Status::Io => log::event(Level::Error, "medium-failed", MEDIUM_WORDS, &[("reason", &error)]),
+            _ => {}
+        }
         Failure::with_text(status, error.to_string())
     }
 }
+
+const NO_SPACE_WORDS: &str = "the store is full; remove files, or start a cluster with larger stores";
+const CORRUPT_WORDS: &str =
+    "stored bytes are not those that were written; copy the file in again and look at the medium";
+const MEDIUM_WORDS: &str = "the medium failed; look at what the kernel says of it";
 
 impl From<reactor::Failure> for Failure {
     /// A failure of a call to another server; the words name it.

@@ -58,6 +58,9 @@ fn encode_origin(origin: &Option<Origin>, out: &mut Vec<u8>) {
 fn decode_origin(input: &mut Decoder<'_>) -> Result<Option<Origin>, Malformed> {
     let is_there = bool::decode(input)?;
     let origin = (u64::decode(input)?, u64::decode(input)?);
+    if !is_there && origin != Origin::default() {
+        return Err(Malformed("a request that there is not has a session or a sequence"));
+    }
     Ok(is_there.then_some(origin))
 }
 
@@ -110,10 +113,7 @@ impl Encode for Intent {
             Intent::Rights { directory, origin, reply } => {
                 out.push(17);
                 directory.encode(out);
-                origin.is_some().encode(out);
-                let (session, sequence) = origin.unwrap_or_default();
-                session.encode(out);
-                sequence.encode(out);
+                encode_origin(origin, out);
                 reply.as_slice().encode(out);
             }
         }
@@ -162,10 +162,9 @@ impl<'a> Decode<'a> for Intent {
             16 => Ok(Intent::Tree { phase: RemovalPhase::decode(input)?, entries: Decode::decode(input)? }),
             17 => {
                 let directory = Decode::decode(input)?;
-                let has_origin = bool::decode(input)?;
-                let origin = (u64::decode(input)?, u64::decode(input)?);
+                let origin = decode_origin(input)?;
                 let reply = <&[u8]>::decode(input)?.to_vec();
-                Ok(Intent::Rights { directory, origin: has_origin.then_some(origin), reply })
+                Ok(Intent::Rights { directory, origin, reply })
             }
             5 => Ok(Intent::Append {
                 file: Decode::decode(input)?,

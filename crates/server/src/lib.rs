@@ -23,6 +23,7 @@ mod metrics;
 pub mod names;
 pub mod open_files;
 mod options;
+mod patience;
 mod peers;
 mod prepared;
 pub mod records;

@@ -26,6 +26,8 @@ pub struct ServerOptions {
     pub connections_max: usize,
     /// Whether processes of this machine may connect through shared memory.
     pub local: bool,
+    /// Whether processes of this machine and user may read from the store's mapping by themselves.
+    pub short_circuit: bool,
     /// Silence of another server after which it counts as unreachable.
     pub timeout: Nanos,
     /// How long a session without a connection is remembered.
@@ -65,7 +67,15 @@ impl std::fmt::Display for StartError {
                 "directory {} is in use by another server; stop that one or choose another directory",
                 path.display()
             ),
-            StartError::Store(path, error) => write!(f, "store in {}: {error}", path.display()),
+            StartError::Store(path, error) => {
+                write!(f, "store in {}: {error}", path.display())?;
+                match error {
+                    StoreError::Medium(_, error) if error.kind() == io::ErrorKind::StorageFull => {
+                        write!(f, "; make room there or choose another directory with --dir")
+                    }
+                    _ => Ok(()),
+                }
+            }
             StartError::Listen(address, error) => write!(
                 f,
                 "address {address} can't be listened on: {error}; stop what uses the port or choose another one"

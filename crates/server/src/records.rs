@@ -23,6 +23,7 @@ pub mod kind {
     pub const INTENT_PUT: u8 = 71;
     pub const INTENT_DELETE: u8 = 72;
     pub const TOMBSTONE: u8 = 73;
+    pub const TOMBSTONE_DELETE: u8 = 77;
     pub const MARK_PUT: u8 = 74;
     pub const MARK_DELETE: u8 = 75;
     pub const NUMBERS: u8 = 76;
@@ -30,7 +31,7 @@ pub mod kind {
     pub const PREPARED_DELETE: u8 = 81;
     pub const EXTENDED_PUT: u8 = 88;
     pub const EXTENDED_DELETE: u8 = 89;
-    pub const LOCKS_PUT: u8 = 96;
+    pub const LOCK_SET: u8 = 97;
     pub const ANNOUNCED_PUT: u8 = 112;
     pub const SHARE: u8 = 113;
     pub const CHANGE_PUT: u8 = 116;
@@ -72,6 +73,8 @@ pub enum Record<'a> {
     },
     IntentDelete(u64),
     Tombstone(FileId),
+    /// The directory was not removed after all: for repairs alone.
+    TombstoneDelete(FileId),
     MarkPut {
         directory: FileId,
         coordinator: u32,
@@ -100,12 +103,13 @@ pub enum Record<'a> {
         file: FileId,
         name: &'a [u8],
     },
-    /// All that an owner holds of a file; nothing when it is empty.
-    LocksPut {
+    /// An owner holds a range of a file, all of it in its mode, or nothing of it. What it holds beside the range stays.
+    LockSet {
         file: FileId,
         space: LockSpace,
         owner: LockOwner,
-        held: Vec<Range>,
+        range: Range,
+        held: bool,
     },
     /// Servers with a share of a directory whose home is here, each with the time through which its changes count no more,
     /// because a utimens came after them.
@@ -156,6 +160,7 @@ impl Record<'_> {
             Record::IntentPut { .. } => kind::INTENT_PUT,
             Record::IntentDelete(_) => kind::INTENT_DELETE,
             Record::Tombstone(_) => kind::TOMBSTONE,
+            Record::TombstoneDelete(_) => kind::TOMBSTONE_DELETE,
             Record::MarkPut { .. } => kind::MARK_PUT,
             Record::MarkDelete(_) => kind::MARK_DELETE,
             Record::PreparedPut { .. } => kind::PREPARED_PUT,
@@ -163,7 +168,7 @@ impl Record<'_> {
             Record::LinkablePut(_) => kind::LINKABLE_PUT,
             Record::ExtendedPut { .. } => kind::EXTENDED_PUT,
             Record::ExtendedDelete { .. } => kind::EXTENDED_DELETE,
-            Record::LocksPut { .. } => kind::LOCKS_PUT,
+            Record::LockSet { .. } => kind::LOCK_SET,
             Record::AnnouncedPut { .. } => kind::ANNOUNCED_PUT,
             Record::Share { .. } => kind::SHARE,
             Record::ChangePut { .. } => kind::CHANGE_PUT,
@@ -199,7 +204,9 @@ impl Record<'_> {
                 out.extend_from_slice(name);
             }
             Record::InodePut(inode) => inode.encode(out),
-            Record::InodeDelete(id) | Record::Tombstone(id) | Record::MarkDelete(id) => id.encode(out),
+            Record::InodeDelete(id) | Record::Tombstone(id) | Record::TombstoneDelete(id) | Record::MarkDelete(id) => {
+                id.encode(out)
+            }
             Record::LinkablePut(id) | Record::ChangeDelete(id) => id.encode(out),
             Record::ChangePut { file, number } => {
                 file.encode(out);
@@ -239,10 +246,11 @@ impl Record<'_> {
                 file.encode(out);
                 out.extend_from_slice(name);
             }
-            Record::LocksPut { file, space, owner, held } => {
+            Record::LockSet { file, space, owner, range, held } => {
                 file.encode(out);
                 space.encode(out);
                 owner.encode(out);
+                range.encode(out);
                 held.encode(out);
             }
             Record::AnnouncedPut { directory, shares } => {
@@ -301,6 +309,7 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Malformed>
         }
         kind::INTENT_DELETE => Record::IntentDelete(Decode::decode(&mut input)?),
         kind::TOMBSTONE => Record::Tombstone(Decode::decode(&mut input)?),
+        kind::TOMBSTONE_DELETE => Record::TombstoneDelete(Decode::decode(&mut input)?),
         kind::MARK_PUT => Record::MarkPut {
             directory: Decode::decode(&mut input)?,
             coordinator: Decode::decode(&mut input)?,
@@ -315,10 +324,11 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Malformed>
             Record::PreparedDelete { coordinator: Decode::decode(&mut input)?, number: Decode::decode(&mut input)? }
         }
         kind::LINKABLE_PUT => Record::LinkablePut(Decode::decode(&mut input)?),
-        kind::LOCKS_PUT => Record::LocksPut {
+        kind::LOCK_SET => Record::LockSet {
             file: Decode::decode(&mut input)?,
             space: Decode::decode(&mut input)?,
             owner: Decode::decode(&mut input)?,
+            range: Decode::decode(&mut input)?,
             held: Decode::decode(&mut input)?,
         },
         kind::EXTENDED_PUT => Record::ExtendedPut {
@@ -361,14 +371,14 @@ fn rest<'a>(input: &mut Decoder<'a>) -> Result<&'a [u8], Malformed> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::intents::RemovalPhase;
     use wire::messages::OwnerKind;
     use wire::messages::tree_kinds;
     use wire::{Attributes, Layout, LayoutPolicy};
 
-    fn samples() -> Vec<Record<'static>> {
+    pub fn samples() -> Vec<Record<'static>> {
         let layout = Layout::default_for(LayoutPolicy::Ring, 9, 1024, 47_008);
         let file = FileId::new(8, 9);
         let attributes = Attributes {
@@ -411,6 +421,7 @@ mod tests {
             Record::IntentPut { number: 3, intent: removal },
             Record::IntentDelete(9),
             Record::Tombstone(file),
+            Record::TombstoneDelete(file),
             Record::MarkPut { directory: file, coordinator: 4, attempt: 5 },
             Record::MarkDelete(file),
             Record::IntentPut { number: 4, intent: Intent::Names { parts: vec![(1, 2), (3, 4)] } },
@@ -424,11 +435,12 @@ mod tests {
             Record::LinkablePut(FileId(5)),
             Record::ExtendedPut { file, name: b"user.name", value: b"value" },
             Record::ExtendedDelete { file, name: b"user.name" },
-            Record::LocksPut {
+            Record::LockSet {
                 file,
                 space: LockSpace::Ranges,
                 owner: LockOwner { session: 1, kind: OwnerKind::Description, id: 2 },
-                held: vec![Range { start: 3, end: 4, exclusive: true }],
+                range: Range { start: 3, end: 4, exclusive: true },
+                held: true,
             },
             Record::ChangePut { file, number: 1 << 40 },
             Record::ChangeDelete(file),

@@ -205,7 +205,14 @@ fn put_peers(core: &Core, object: &mut Object<'_>) {
     ]);
     object.list("peers", handle.peers().iter().take(PEER_COUNT_MAX), |object, (peer, received, sent)| {
         object.text("session", &format!("{:016x}", peer.session));
-        object.text("role", if peer.role == Role::Server { "server" } else { "client" });
+        object.text(
+            "role",
+            match peer.role {
+                Role::Server => "server",
+                Role::Client => "client",
+                Role::Patient => "patient client",
+            },
+        );
         if peer.role == Role::Server {
             object.number("server", u64::from(peer.from_server));
         }

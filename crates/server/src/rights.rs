@@ -29,7 +29,7 @@ impl Caller {
 pub fn inherit_group(attributes: &mut Attributes, group: Option<u32>, who: &Credentials) {
     let Some(group) = group else { return };
     attributes.gid = group;
-    let runs_as_group = attributes.mode & GROUP_EXECUTE != 0 && attributes.kind == Kind::File;
+    let runs_as_group = attributes.mode & GROUP_EXECUTE != 0 && attributes.kind != Kind::Directory;
     if runs_as_group && !who.is_root() && !who.is_in_group(group) {
         attributes.mode &= !SETGID;
     }
@@ -44,7 +44,7 @@ pub fn chosen_mode(mode: u32, group: u32, who: &Credentials) -> u32 {
 /// What chown leaves of a mode: the rights of programs that were given in the name of the former owner end.
 pub fn drop_for_owner(attributes: &mut Attributes, who: &Credentials) {
     let keeps_setgid = attributes.mode & GROUP_EXECUTE == 0 && (who.is_root() || who.is_in_group(attributes.gid));
-    if attributes.kind == Kind::File {
+    if attributes.kind != Kind::Directory {
         attributes.mode &= if keeps_setgid { !SETUID } else { !(SETUID | SETGID) };
     }
 }

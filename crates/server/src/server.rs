@@ -14,6 +14,7 @@ use crate::statistics::Statistics;
 use crate::store::{Store, StoreError, StoreIdentity, StoreOptions, SyncError};
 use crate::tables::Tables;
 use crate::{checkpoint, durability, metrics, open_files, report};
+use reactor::log::{self, Level};
 use reactor::{Class, Listener, Nanos, Reactor, ServeOptions, Storage};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -61,13 +62,17 @@ impl Server {
         make_durable(&store, &options).await?;
         let core = Rc::new(Core::new(reactor, options, store, tables));
         if core.store.power_was_lost() {
+            let words = "the machine lost its power; what was not synced may be gone";
+            log::event(Level::Warning, "power-was-lost", words, &[]);
             let failed = |error| StartError::Store(core.options.directory.clone(), error);
             durability::forget_after_power_loss(&core).map_err(failed)?;
         }
         make_root(&core)?;
         make_durable(&core.store, &core.options).await?;
         resume(&core);
+        let lent = core.lent();
         let serve_options = ServeOptions {
+            lent,
             cluster: core.cluster.clone(),
             server: core.index,
             connections_max: core.options.connections_max,
@@ -212,6 +217,9 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
     }
     if let Some(handle) = core.handle.borrow().as_ref() {
         terms.push(("buffers of connections", handle.memory_max()));
+    }
+    if core.lent().is_some() {
+        terms.push(("stamps of what clients of this machine read along", reactor::STAMPS_SIZE));
     }
     if options.local {
         let connections = (options.connections_max + reactor::service::STRANGERS_MAX) as u64;

@@ -13,9 +13,11 @@ use crate::failure::Failure;
 use crate::handlers::WriteEnd;
 use crate::handlers::{self, Step};
 use crate::intents::Origin;
+use crate::patience;
 use crate::records::Record;
 use crate::sessions::Begin;
 use crate::waiting::{Notice, until};
+use reactor::log::{self, Level};
 use reactor::{BodyPiece, Class, Incoming, Nanos, Peer, ReplyBody, Service};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -47,6 +49,10 @@ struct Waiting {
 }
 
 impl Front {
+    pub fn core(&self) -> &Rc<Core> {
+        &self.core
+    }
+
     pub fn new(core: &Rc<Core>) -> Front {
         Front {
             core: core.clone(),
@@ -84,7 +90,7 @@ impl Service for Front {
     }
 
     fn disconnected(&self, peer: &Peer) {
-        if peer.role == Role::Client {
+        if peer.role.is_client() {
             let now = self.core.reactor.now();
             let idle = self.core.tables.borrow_mut().sessions.disconnected(peer.session, now);
             if idle {
@@ -108,14 +114,14 @@ impl Service for Front {
         }
         let sequence = incoming.header.session_sequence;
         if sequence == 0 {
-            return self.start(incoming, None);
+            return self.begin(incoming, None);
         }
         let origin = (incoming.peer.session, sequence);
         let mut tables = core.tables.borrow_mut();
         match tables.sessions.begin(origin, incoming.header.session_acknowledged) {
             Begin::New => {
                 drop(tables);
-                self.start(incoming, Some(origin));
+                self.begin(incoming, Some(origin));
             }
             Begin::Repeated(outcome) => {
                 let (status, bytes) = (outcome.status, outcome.bytes.clone());
@@ -149,7 +155,17 @@ impl Front {
         Ok(())
     }
 
-    fn start(self: Rc<Self>, incoming: Incoming, origin: Option<Origin>) {
+    /// Starts a request, of a patient client when it is its turn.
+    fn begin(self: Rc<Self>, incoming: Incoming, origin: Option<Origin>) {
+        match incoming.peer.role {
+            Role::Patient => return patience::start(self, incoming, origin),
+            Role::Client => self.core.patience.note_other(incoming.arrived),
+            Role::Server => {}
+        }
+        self.start(incoming, origin);
+    }
+
+    pub fn start(self: Rc<Self>, incoming: Incoming, origin: Option<Origin>) {
         let core = &self.core;
         let caller = Caller { peer: incoming.peer.clone(), origin, deadline: incoming.deadline() };
         let started = core.reactor.now();
@@ -161,6 +177,10 @@ impl Front {
             }
             Operation::Read | Operation::FetchChunks => {
                 let result = handlers::read(core, &incoming.params);
+                self.answer_with_body(incoming, result, started);
+            }
+            Operation::Locate => {
+                let result = handlers::locate_bytes(core, &incoming.params);
                 self.answer_with_body(incoming, result, started);
             }
             Operation::ReadDirectory | Operation::Find if !core.tables.borrow().locks.is_empty() => {
@@ -353,6 +373,7 @@ impl Front {
     fn abandon(self: Rc<Self>, incoming: Incoming, caller: &Caller, started: Nanos) {
         let took = self.core.reactor.now().saturating_sub(started);
         self.core.statistics.finished(incoming.operation, took, true, 0, 0);
+        note_end(&self.core, &incoming);
         drop(incoming);
         let Some(origin) = caller.origin else { return };
         let mut copies = self.core.tables.borrow_mut().sessions.abandon(origin);
@@ -379,6 +400,7 @@ impl Front {
     fn answer_with_body<R: Encode>(&self, incoming: Incoming, result: Result<(R, ReplyBody), Failure>, started: Nanos) {
         let core = &self.core;
         let took = core.reactor.now().saturating_sub(started);
+        note_end(core, &incoming);
         match result {
             Ok((reply, body)) => {
                 let bytes_out = body.pieces.iter().map(piece_size).sum();
@@ -409,9 +431,17 @@ pub fn finish(core: &Core, parked: Parked, result: Result<&[u8], &Failure>) {
     end(core, parked.incoming, &parked.caller, result, parked.started);
 }
 
+/// A request has ended, which others of patient clients may wait for.
+fn note_end(core: &Core, incoming: &Incoming) {
+    if incoming.peer.role == Role::Patient {
+        core.patience.note_end();
+    }
+}
+
 fn end(core: &Core, incoming: Incoming, caller: &Caller, result: Result<&[u8], &Failure>, started: Nanos) {
     let took = core.reactor.now().saturating_sub(started);
     let bytes_in = if result.is_ok() { incoming.body_size() as u64 } else { 0 };
+    note_end(core, &incoming);
     core.statistics.finished(incoming.operation, took, result.is_err(), bytes_in, 0);
     match result {
         Ok(reply) => {
@@ -482,6 +512,8 @@ pub fn start_expiry(core: &Rc<Core>) {
                 None => (Vec::new(), Some(0)),
             };
             for session in gone {
+                let words = "a client did not come back in time; its locks and open files are given up";
+                log::event(Level::Info, "session-forgotten", words, &[("session", &format_args!("{session:016x}"))]);
                 // Journalled or not, a session that can't be forgotten now is tried again with the next one.
                 if core.change([Record::SessionDelete(session)]).is_err() {
                     break;

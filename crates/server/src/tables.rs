@@ -141,6 +141,7 @@ impl Tables {
                 self.tombstones.insert(directory.0, ());
                 self.names.forget(directory);
             }
+            Record::TombstoneDelete(directory) => drop(self.tombstones.remove(&directory.0)),
             Record::MarkPut { directory, coordinator, attempt } => self.mark(directory, coordinator, attempt),
             Record::MarkDelete(directory) => {
                 if let Some(mark) = self.marks.remove(&directory.0) {
@@ -158,7 +159,9 @@ impl Tables {
                     change.unlock(&mut self.locks);
                 }
             }
-            Record::LocksPut { file, space, owner, held } => self.file_locks.put((file, space), owner, held),
+            Record::LockSet { file, space, owner, range, held } => {
+                self.file_locks.set((file, space), owner, &range, held);
+            }
             Record::ExtendedPut { file, name, value } => self.extended.put(file, name, value),
             Record::ExtendedDelete { file, name } => self.extended.remove(file, name),
             Record::TreeMark { number, entries } => self.tree.put_mark(number, entries),

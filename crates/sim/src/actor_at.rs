@@ -43,7 +43,11 @@ impl Client {
                 let made = file_system.make_node_at(ROOT, name, Kind::Fifo, *mode, 0).await;
                 made.map(|attributes| seen(&attributes))
             }
-            Action::Stat { .. } => file_system.lookup_at(ROOT, name).await.map(|attributes| seen(&attributes)),
+            // A directory that a server has not told its share of says so by this count: then nothing follows from it.
+            Action::Stat { .. } => file_system.lookup_at(ROOT, name).await.map(|attributes| {
+                let is_whole = attributes.kind != Kind::Directory || attributes.link_count != 1;
+                if is_whole { seen(&attributes) } else { Outcome::Unknown(None) }
+            }),
             Action::List { by_server: false, directory: None } => list(file_system).await,
             _ => return None,
         })

@@ -1,7 +1,7 @@
 //! A cluster in a simulated world: server nodes with their stores, and client nodes.
 
 use crate::actor::{Client, Recorder};
-use crate::profile::Profile;
+use crate::profile::{Profile, Sabotage};
 use crate::random::Random;
 use client::{Credentials, FileSystem, Options};
 use reactor::sim::{CrashKind, NodeId, World};
@@ -79,6 +79,9 @@ impl Harness {
         for server in &servers {
             world.set_volatile(server.node, !profile.stable_media);
         }
+        if profile.sabotage == Sabotage::TrustMemory {
+            world.trust_memory();
+        }
         let (least, most) = profile.latency;
         world.set_latency(None, least, most);
         world.set_socket_buffer(*random.choose(&[3_000, 16 << 10, 256 << 10]));
@@ -131,6 +134,7 @@ impl Harness {
             timeout: self.profile.server_timeout,
             session_grace: self.profile.session_grace,
             local: false,
+            short_circuit: self.profile.short_circuit,
             metrics_port: None,
         };
         self.let_go(index);
@@ -287,12 +291,17 @@ impl Harness {
 
     /// A new client of some user.
     pub fn add_client_as(&self, user: Credentials) -> SimClient {
+        self.add_client_with(Options { user, ..Options::default() })
+    }
+
+    /// A new client with options of its own; time-out and umask are the profile's.
+    pub fn add_client_with(&self, options: Options) -> SimClient {
         let number = self.client_count.get();
         self.client_count.set(number + 1);
         let address = IpAddr::V4(Ipv4Addr::new(10, 1, (number >> 8) as u8, number as u8));
         let node = self.world.add_node(&format!("client{number}"), address);
         let timeout_ms = self.profile.client_timeout / 1_000_000;
-        let options = Options { timeout_ms, user, umask: 0, ..Options::default() };
+        let options = Options { timeout_ms, umask: 0, ..options };
         let file_system = FileSystem::new(&self.world.reactor(node), self.cluster.clone(), options);
         let (recorder, sabotage) = (self.recorder.clone(), self.profile.sabotage);
         SimClient {

@@ -44,6 +44,8 @@ pub enum Sabotage {
     HideNames,
     /// Syncs are acknowledged and never made.
     SkipSyncs,
+    /// Who reads along with a server's memory does not look whether it has changed.
+    TrustMemory,
 }
 
 /// Which faults a run may have.
@@ -102,6 +104,8 @@ pub struct Profile {
     pub checksums: bool,
     /// Whether the servers' media keep what was synced when power is lost (a disk), or nothing (tmpfs).
     pub stable_media: bool,
+    /// Whether servers with their store in memory lend it to some of their clients, to read from.
+    pub short_circuit: bool,
     pub store_size: u64,
     pub journal_size: u64,
     /// Silence after which a client gives up, and a server on another.
@@ -167,6 +171,7 @@ impl Profile {
             crowded: random.percent(60),
             latency: (latency_min, latency_min * random.between(1, 20)),
             stable_media,
+            short_circuit: Random::new(seed ^ 0x006c_656e_7400).percent(60),
             sabotage: Sabotage::None,
         }
     }

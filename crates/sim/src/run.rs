@@ -117,9 +117,16 @@ impl Run {
         Ok(healed)
     }
 
+    /// Some clients step back while others are at work.
+    fn options_of_client(&self) -> client::Options {
+        let profile = &self.harness.profile;
+        let is_patient = (profile.seed + self.clients.len() as u64).is_multiple_of(4);
+        client::Options { is_patient, ..client::Options::default() }
+    }
+
     fn set_up(&mut self) -> Result<(), String> {
         for _ in 0..self.harness.profile.clients {
-            let client = self.harness.add_client();
+            let client = self.harness.add_client_with(self.options_of_client());
             self.clients.push(client);
         }
         let (client, plan) = (self.clients[0].client.clone(), self.plan.clone());
@@ -184,7 +191,7 @@ impl Run {
         self.harness.recorder.note(&format!("client {} crashes", old.client.number));
         self.gone.insert(old.client.number);
         self.harness.world.crash(old.node, CrashKind::Kill);
-        self.clients[position] = self.harness.add_client();
+        self.clients[position] = self.harness.add_client_with(self.options_of_client());
         self.put_to_work(position);
     }
 

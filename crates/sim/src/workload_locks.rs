@@ -1,4 +1,4 @@
-//! Locks of files: of files that are never removed, few and wide ranges, held for a moment.
+//! Locks of files: of files that are never removed, few and wide ranges that split and join, held for a moment.
 
 use crate::actor::Handle;
 use crate::history::{Action, Path};
@@ -11,7 +11,7 @@ const SPAN: u64 = 20;
 const RELEASE_COUNT_MAX: u64 = 100;
 
 impl Worker {
-    /// Locks something, perhaps a second range of the same file while it has the first, and releases all of it.
+    /// Locks something, perhaps more ranges of the same file while it has the first, and releases all of it.
     pub async fn on_locks(&mut self) {
         let log = LOGS[0];
         let path = Path::top(log);
@@ -20,7 +20,7 @@ impl Worker {
         let file = handle.file.id;
         let (owner, whole) = (u64::from(self.plan.tag()), self.random.percent(20));
         let reactor = self.client.file_system.reactor().clone();
-        for _ in 0..=self.random.below(2) {
+        for _ in 0..=self.random.below(5) {
             let start = if whole { 0 } else { self.random.below(SPAN) };
             let end = if whole { SPAN } else { start + 1 + self.random.below(SPAN - start) };
             let (exclusive, wait) = (self.random.percent(50), self.random.percent(60));

@@ -111,6 +111,25 @@ fn home(harness: &Harness, id: FileId) -> u32 {
     harness.cluster.home_of(id).expect("it has a home")
 }
 
+/// Goal: a directory that is there and that a server takes for removed is found; afterwards it can be used again.
+/// Method: tombstones on the directory's home and on another server.
+#[test]
+fn stale_tombstones() {
+    for servers in [1, 3] {
+        let (harness, client) = find_and_repair(servers, &["stale-tombstone"], |harness, client| {
+            let id = id_at(harness, client, "/d/e/f");
+            damage(harness, home(harness, id), Record::Tombstone(id));
+            damage(harness, (home(harness, id) + 1) % servers, Record::Tombstone(id));
+        });
+        run(&harness, &client, async |files| {
+            for number in 0..20 {
+                let path = format!("/d/e/f/new{number}");
+                files.open(path.as_bytes(), &creating()).await.expect("it is a directory");
+            }
+        });
+    }
+}
+
 /// Goal: a name that leads nowhere is found and removed, on one server and on several.
 #[test]
 fn name_without_inode() {

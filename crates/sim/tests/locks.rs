@@ -170,6 +170,39 @@ fn deadlock() {
     wait(&harness, &waits).expect("it is free");
 }
 
+/// Goal: what undoes a lock of unknown outcome takes no lock away that its owner was granted afterwards.
+/// Method: one asks for a lock again and again while the server is down, for various times; soon after it was granted at
+/// last, and long after, nobody else gets it.
+#[test]
+fn undoing_ends_before_the_next_lock() {
+    for seconds in [21, 33, 41, 47, 62, 70, 85] {
+        for locker in [Locker::Whole, Locker::Process(7)] {
+            let harness = cluster(6);
+            let (holder, other) = (harness.add_client(), harness.add_client());
+            let file = run(&harness, &holder, async |fs| open(&fs).await);
+            let server = home(&harness, &file);
+            harness.kill(server);
+            let granted = start(&harness, &holder, async move |fs| {
+                while let Err(error) = fs.try_lock(&file, locker, LockRange::WHOLE, true).await {
+                    assert!(matches!(error.status, Status::Unreachable | Status::TimedOut), "{error}");
+                }
+                file
+            });
+            harness.world.run_for(seconds * SECOND);
+            harness.restart(server);
+            let _held = wait(&harness, &granted);
+            for _ in 0..20 {
+                let refused = run(&harness, &other, async move |fs| {
+                    let file = open(&fs).await;
+                    fs.try_lock(&file, locker, LockRange::WHOLE, false).await.map_err(|error| error.status)
+                });
+                assert_eq!(refused, Err(Status::WouldBlock), "{locker:?}, down for {seconds} s");
+                harness.world.run_for(100 * MILLISECOND);
+            }
+        }
+    }
+}
+
 /// Goal: a lock that nobody wants any more is neither waited for nor kept.
 /// Method: the future of a waiting lock is dropped, before it is granted, at each of many moments around the grant.
 #[test]
@@ -291,5 +324,103 @@ fn many_waiters_of_one_client() {
     for (index, story) in waiting.iter().enumerate() {
         let file = wait(&harness, story).expect("its turn");
         run(&harness, &client, async move |fs| fs.close_as(&file, index as u64 + 1).await);
+    }
+}
+
+/// Goal: an owner may hold thousands of ranges, which survive the end of their server in any form; what is released is free.
+/// Method: 5,000 ranges apart; the server is killed (its journal is replayed) or stopped (it writes a checkpoint) and started again;
+/// every second range is released, and the server killed once more.
+#[test]
+fn thousands_of_ranges() {
+    const COUNT: u64 = 5_000;
+    for stopped in [false, true] {
+        let harness = cluster(8);
+        let (holder, other) = (harness.add_client(), harness.add_client());
+        let file = run(&harness, &holder, async |fs| {
+            let file = open(&fs).await;
+            for number in 0..COUNT {
+                let wanted = range(number * 10, number * 10 + 5);
+                fs.lock(&file, Locker::Process(1), wanted, number % 3 > 0).await.expect("nobody has it");
+            }
+            file
+        });
+        let server = home(&harness, &file);
+        let again = |stop: bool| {
+            if stop {
+                harness.stop(server);
+                assert!(harness.world.run_until(|| harness.has_stopped(server), 60 * SECOND), "it does not stop");
+            }
+            harness.kill(server);
+            harness.restart(server);
+            harness.wait_for_servers(60 * SECOND).expect("the server comes back");
+        };
+        let expect = |held: fn(u64) -> bool| {
+            run(&harness, &other, async move |fs| {
+                let file = open(&fs).await;
+                for number in (0..COUNT).step_by(7) {
+                    let asked = range(number * 10, number * 10 + 10);
+                    let found = fs.test_lock(&file, Locker::Process(2), asked, true).await.expect("asked");
+                    let wanted = held(number).then_some((range(number * 10, number * 10 + 5), number % 3 > 0));
+                    assert_eq!(found.map(|found| (found.range, found.exclusive)), wanted, "range {number}");
+                }
+                fs.close(&file).await;
+            });
+        };
+        again(stopped);
+        expect(|_| true);
+        let file = run(&harness, &holder, async move |fs| {
+            for number in (1..COUNT).step_by(2) {
+                let wanted = range(number * 10, number * 10 + 5);
+                fs.unlock(&file, Locker::Process(1), wanted).await.expect("unlocked");
+            }
+            file
+        });
+        again(false);
+        expect(|number| number % 2 == 0);
+        let locked = |harness: &Harness| harness.audits().iter().map(|(_, audit)| audit.locked).sum::<u64>();
+        assert_eq!(locked(&harness), COUNT / 2);
+        run(&harness, &holder, async move |fs| fs.close_as(&file, 1).await);
+        assert_eq!(locked(&harness), 0);
+    }
+}
+
+/// Goal: a range that is split, joined or changes its mode is either as before or as after, whatever happens to the server.
+/// Method: one lock is split by an unlock, the hole locked in the other mode, then all of it joined; the server is killed at each of
+/// many moments. The request is sent again by itself; after each step the other client sees exactly what it should.
+#[test]
+fn splits_at_every_step() {
+    for step in 0..25u64 {
+        let harness = cluster(9);
+        let (holder, other) = (harness.add_client(), harness.add_client());
+        let file = run(&harness, &holder, async |fs| {
+            let file = open(&fs).await;
+            fs.lock(&file, Locker::Process(1), range(0, 100), true).await.expect("nobody has it");
+            file
+        });
+        let server = home(&harness, &file);
+        let changes = start(&harness, &holder, async move |fs| {
+            fs.unlock(&file, Locker::Process(1), range(40, 60)).await.expect("split");
+            fs.lock(&file, Locker::Process(1), range(45, 55), false).await.expect("in the hole");
+            fs.lock(&file, Locker::Process(1), range(55, 60), true).await.expect("joins what is behind it");
+        });
+        harness.world.run_for(50_000 + step * 40_000);
+        harness.kill(server);
+        harness.restart(server);
+        harness.wait_for_servers(60 * SECOND).expect("the server comes back");
+        wait(&harness, &changes);
+        run(&harness, &other, async move |fs| {
+            let file = open(&fs).await;
+            let seen = [(0, 40, true), (45, 55, false), (55, 100, true)];
+            for (asked, wanted) in [
+                (range(0, 45), Some(seen[0])),
+                (range(40, 45), None),
+                (range(41, 55), Some(seen[1])),
+                (range(56, 300), Some(seen[2])),
+            ] {
+                let found = fs.test_lock(&file, Locker::Process(2), asked, true).await.expect("asked");
+                let found = found.map(|found| (found.range.start, found.range.end, found.exclusive));
+                assert_eq!(found, wanted, "step {step}: {asked:?}");
+            }
+        });
     }
 }

@@ -1,6 +1,6 @@
 //! A tree of very many directories is removed while others work.
 
-use client::{FileSystem, OpenHow};
+use client::{FileSystem, OpenHow, Options};
 use reactor::Nanos;
 use sim::harness::Harness;
 use sim::profile::{Profile, SECOND, Wishes};
@@ -20,8 +20,10 @@ const JOBS: usize = 4;
 const LATENCY: Nanos = 25_000;
 const POLL_TIME: Nanos = 3_000;
 const LIMIT: Nanos = 3600 * SECOND;
-/// How much slower others may be.
-const RATIO_MAX: f64 = 1.2;
+/// How much slower others may be, with some room to what is promised.
+const RATIO_MAX: f64 = 1.1;
+/// How long the removal may take while others are at work all the time.
+const REMOVAL_NS_MAX: Nanos = 30 * SECOND;
 
 /// What a client's rounds took.
 #[derive(Debug, Clone, Copy, Default)]
@@ -79,7 +81,7 @@ fn path_of(number: u32) -> Vec<u8> {
 /// Goal: removing 10,000 directories costs other clients' warm operations no request more, and no more than 1.2 times the
 /// time.
 /// Method: 4 servers whose processors take a time for everything; a client works on files, first alone and then while
-/// another one removes a tree as `tabane rm -r` does.
+/// another one removes a tree as `tabane rm -r` does, which gets on nevertheless.
 #[test]
 fn others_go_on() {
     let wishes = Wishes { no_faults: true, servers: Some(SERVERS), ..Wishes::default() };
@@ -90,7 +92,8 @@ fn others_go_on() {
     let harness = Harness::new(&profile, false);
     harness.world.set_socket_buffer(256 << 10);
     harness.wait_for_servers(LIMIT).expect("servers start");
-    let (worker, remover) = (harness.add_client(), harness.add_client());
+    let patient = Options { is_patient: true, ..Options::default() };
+    let (worker, remover) = (harness.add_client(), harness.add_client_with(patient));
     let (files, others) = (remover.client.file_system.clone(), worker.client.file_system.clone());
     let set_up = files.clone();
     let made = harness.world.run(
@@ -163,4 +166,5 @@ fn others_go_on() {
     );
     assert!(requests_beside <= requests * 1.001, "{requests_beside} requests a round instead of {requests}");
     assert!(time_beside <= time * RATIO_MAX, "{} times as slow", time_beside / time);
+    assert!(beside.time <= REMOVAL_NS_MAX, "the removal took {} s", beside.time as f64 / 1e9);
 }

@@ -79,3 +79,14 @@ fn skipped_syncs() {
     });
     assert_noticed(&names, &["no order explains"]);
 }
+
+/// Goal: bytes that were read along with a server's memory while they changed, or after, are noticed.
+#[test]
+fn trusted_memory() {
+    let problems = problems(Sabotage::TrustMemory, |profile| {
+        profile.stable_media = false;
+        profile.checksums = false;
+        profile.short_circuit = true;
+    });
+    assert_noticed(&problems, &["torn or mixed", "no order of the writes explains"]);
+}

@@ -24,6 +24,15 @@ pub const HELLO_MAGIC: u64 = u64::from_le_bytes(*b"TABANEhi");
 pub enum Role {
     Client = 1,
     Server = 2,
+    /// A client whose requests wait while other clients are at work.
+    Patient = 3,
+}
+
+impl Role {
+    /// Whether it is a client of either kind.
+    pub fn is_client(self) -> bool {
+        matches!(self, Role::Client | Role::Patient)
+    }
 }
 
 impl Encode for Role {
@@ -37,6 +46,7 @@ impl<'a> Decode<'a> for Role {
         match u8::decode(input)? {
             1 => Ok(Role::Client),
             2 => Ok(Role::Server),
+            3 => Ok(Role::Patient),
             _ => Err(Malformed("role is unknown")),
         }
     }

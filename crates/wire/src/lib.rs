@@ -20,6 +20,7 @@ mod messages_extended;
 mod messages_locks;
 mod messages_open;
 mod messages_rights;
+mod messages_space;
 mod messages_synchronise;
 mod messages_tree;
 pub mod names;

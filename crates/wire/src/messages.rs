@@ -16,6 +16,7 @@ use crate::names::Name;
 pub use crate::messages_data::*;
 pub use crate::messages_open::*;
 pub use crate::messages_rights::{CheckCallerRequest, RemoveRequest};
+pub use crate::messages_space::*;
 pub use crate::messages_synchronise::{SynchroniseReply, SynchroniseRequest};
 pub use crate::messages_tree::*;
 
@@ -494,6 +495,15 @@ message! {
         pub number: u64,
         pub file: FileId,
         pub up: bool,
+    }
+}
+
+message! {
+    /// `NoteRenamed`, to the home of what gets another name on other servers: it changes now, and not before this time. Reply: `Empty`.
+    /// One that comes twice moves the time twice, and nothing else.
+    pub struct NoteRenamedRequest {
+        pub file: FileId,
+        pub time: i64,
     }
 }
 

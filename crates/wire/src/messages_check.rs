@@ -29,6 +29,8 @@ pub enum CheckTable {
     Watched = 6,
     /// `CheckDamage`: chunks whose checksums do not fit. Reads all data.
     Data = 7,
+    /// `CheckId`: those of the ids that the server takes for directories that were removed.
+    Removed = 8,
 }
 
 impl Encode for CheckTable {
@@ -47,6 +49,7 @@ impl<'a> Decode<'a> for CheckTable {
             5 => Ok(CheckTable::Watch),
             6 => Ok(CheckTable::Watched),
             7 => Ok(CheckTable::Data),
+            8 => Ok(CheckTable::Removed),
             _ => Err(Malformed("table of a check is unknown")),
         }
     }
@@ -225,6 +228,8 @@ pub enum RepairStep<'a> {
     AddHolder { file: FileId, server: u32, announced: Option<u32> },
     /// Sets the directory that a directory is in.
     SetParent { directory: FileId, parent: FileId },
+    /// Has a server forget that a directory was removed.
+    LiftTombstone { directory: FileId },
 }
 
 impl Encode for RepairStep<'_> {
@@ -270,6 +275,10 @@ impl Encode for RepairStep<'_> {
                 directory.encode(out);
                 parent.encode(out);
             }
+            RepairStep::LiftTombstone { directory } => {
+                out.push(8);
+                directory.encode(out);
+            }
         }
     }
 }
@@ -305,6 +314,7 @@ impl<'a> Decode<'a> for RepairStep<'a> {
                 announced: Decode::decode(input)?,
             },
             7 => RepairStep::SetParent { directory: Decode::decode(input)?, parent: Decode::decode(input)? },
+            8 => RepairStep::LiftTombstone { directory: Decode::decode(input)? },
             _ => return Err(Malformed("kind of repair is unknown")),
         })
     }

@@ -1,5 +1,6 @@
 //! Parameters of operations on the contents of files beside reading and writing them.
 
+use crate::codec::{Decode, Decoder, Encode, Malformed};
 use crate::identity::FileId;
 use crate::layout::{ChunkRange, Layout};
 use crate::message;
@@ -95,5 +96,45 @@ message! {
         pub layout: Layout,
         pub number: u64,
         pub pieces: Pieces,
+    }
+}
+
+/// Where some bytes of a chunk lie in the region that a server lends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BytePlace {
+    pub chunk: u64,
+    /// First byte within the chunk.
+    pub offset: u32,
+    pub size: u32,
+    /// First byte within the region.
+    pub at: u64,
+}
+
+impl Encode for BytePlace {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.chunk.encode(out);
+        self.offset.encode(out);
+        self.size.encode(out);
+        self.at.encode(out);
+    }
+}
+
+impl<'a> Decode<'a> for BytePlace {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        let (chunk, offset) = (Decode::decode(input)?, Decode::decode(input)?);
+        Ok(BytePlace { chunk, offset, size: Decode::decode(input)?, at: Decode::decode(input)? })
+    }
+}
+
+/// Most places in one reply.
+pub const PLACE_COUNT_MAX: usize = 512;
+
+message! {
+    /// Reply of `Locate`, which asks as `Read` does, for the places of all bytes of the chunks that its pieces are in. They are
+    /// the chunks' as long as no stamp of theirs is above `number`.
+    pub struct LocateReply {
+        pub number: u64,
+        /// Sorted by chunk and offset, at most `PLACE_COUNT_MAX`, of whole chunks; empty when the server lends nothing.
+        pub places: Vec<BytePlace>,
     }
 }

@@ -30,6 +30,8 @@ message! {
         pub directory: FileId,
         /// The home's clock.
         pub time: i64,
+        /// Whether the home will remember the answer, which has to survive power loss then.
+        pub kept: bool,
     }
 }
 

@@ -62,6 +62,8 @@ operations! {
     Open = 3, LEVEL_CLIENT, Metadata, true;
     Stat = 4, LEVEL_CLIENT, Metadata, false;
     StatId = 5, LEVEL_CLIENT, Metadata, false;
+    Look = 57, LEVEL_CLIENT, Metadata, false;
+    LookId = 58, LEVEL_CLIENT, Metadata, false;
     SetAttributes = 6, LEVEL_CLIENT, Metadata, true;
     MakeDirectory = 7, LEVEL_CLIENT, Metadata, true;
     MakeSymlink = 8, LEVEL_CLIENT, Metadata, true;
@@ -71,6 +73,7 @@ operations! {
     ReadDirectory = 11, LEVEL_CLIENT, Metadata, false;
     StatFileSystem = 12, LEVEL_CLIENT, Metadata, false;
     Read = 13, LEVEL_CLIENT, Data, false;
+    Locate = 61, LEVEL_CLIENT, Data, false;
     Write = 14, LEVEL_CLIENT, Data, true;
     Close = 15, LEVEL_CLIENT, Metadata, false;
     Truncate = 16, LEVEL_CLIENT, Metadata, true;
@@ -100,6 +103,7 @@ operations! {
     TreeLog = 53, LEVEL_CLIENT, Metadata, false;
     Check = 51, LEVEL_CLIENT, Metadata, false;
     Repair = 52, LEVEL_CLIENT, Metadata, true;
+    Allocated = 55, LEVEL_CLIENT, Metadata, false;
     Allocate = 40, LEVEL_CLIENT, Data, true;
     Seek = 41, LEVEL_CLIENT, Data, false;
     CopyRange = 42, LEVEL_CLIENT, Data, true;
@@ -113,6 +117,7 @@ operations! {
     ResolvePrepared = 71, LEVEL_PARTICIPANT, Metadata, false;
     AnnounceDirectory = 80, LEVEL_GATHER, Metadata, false;
     CheckCaller = 95, LEVEL_PARTICIPANT, Metadata, false;
+    NoteRenamed = 77, LEVEL_PARTICIPANT, Metadata, false;
     PrepareTree = 72, LEVEL_COORDINATION, Metadata, false;
     ChangeRights = 73, LEVEL_COORDINATION, Metadata, false;
     MarkTree = 74, LEVEL_PARTICIPANT, Metadata, false;

@@ -93,9 +93,11 @@ fn seeds() -> Vec<Vec<u8>> {
         SynchroniseRequest { file: FileId(6), seen: 7, opened_at: -8 }.to_bytes(),
         SynchroniseReply { trouble: 9, holders: vec![1, 2] }.to_bytes(),
         CheckCallerRequest { file: FileId(6), user: Credentials::new(7, 8), owned: true, moved: false }.to_bytes(),
+        NoteRenamedRequest { file: FileId(6), time: -7 }.to_bytes(),
         MakeSymlinkRequest { entry, target: Target(b"there"), group: None }.to_bytes(),
         DataRequest { file: FileId(77), layout: layout(), pieces: Pieces(vec![range; 3]) }.to_bytes(),
         ReadReply { complete: true, size: Some(9) }.to_bytes(),
+        LocateReply { number: 3, places: vec![BytePlace { chunk: 1, offset: 2, size: 3, at: 4 }; 2] }.to_bytes(),
         ListingEntry {
             next_cursor: 1,
             id: FileId(2),
@@ -217,6 +219,17 @@ fn seeds() -> Vec<Vec<u8>> {
         ReserveChunksRequest { file: FileId(77), layout: layout(), pieces: Pieces(vec![range; 2]) }.to_bytes(),
         WriteChunksRequest { file: FileId(77), layout: layout(), number: 8, pieces: Pieces(vec![range; 2]) }.to_bytes(),
         node.to_bytes(),
+        GatherDirectoryRequest { directory: FileId(7), time: -1, kept: true }.to_bytes(),
+        CheckRequest {
+            table: CheckTable::Removed,
+            position: 0,
+            position_within: 0,
+            wanted: CheckWanted::Ids(vec![FileId(1)]),
+        }
+        .to_bytes(),
+        RepairRequest { step: RepairStep::LiftTombstone { directory: FileId(1) } }.to_bytes(),
+        AllocatedRequest { files: vec![FileId(1), FileId(2)], from_chunk: 3 }.to_bytes(),
+        AllocatedReply { bytes: vec![4096, 0], next_chunk: 1 << 40 }.to_bytes(),
     ]
 }
 

@@ -83,9 +83,9 @@ impl Summing {
 
 /// `tabane checksum`.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let operands: Vec<Sided> = arguments.operand_bytes().iter().map(|path| sided(path)).collect();
-    let inside = operands.iter().any(|path| matches!(path, Sided::Inside(_)));
+    let inside = arguments.operand_bytes().iter().any(|path| matches!(sided(path), Sided::Inside(_)));
     let session = inside.then(|| Session::open(arguments)).transpose()?;
+    let operands: Vec<Sided> = arguments.operand_bytes().iter().map(|path| sided(path)).collect();
     let reactor = match &session {
         Some(session) => session.reactor.clone(),
         None => open_reactor()?,

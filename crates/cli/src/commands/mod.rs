@@ -8,9 +8,11 @@ mod extended;
 mod find;
 mod flock;
 mod list;
+mod logs;
 mod ranges;
 mod remove;
 mod rights;
+mod settings;
 mod space;
 mod stat;
 mod stream;
@@ -20,7 +22,7 @@ mod usage;
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
 use crate::options::OptionRow;
-use crate::{copy, down, help, mount, run, server, status, up};
+use crate::{completion, copy, doctor, down, help, hosts, manual, mount, run, server, status, top, up};
 use std::ffi::{OsStr, OsString};
 
 /// One command.
@@ -45,9 +47,28 @@ pub struct Command {
     pub run: fn(&Arguments) -> Outcome,
 }
 
+/// What operands stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OperandKind {
+    None,
+    /// Paths of this machine.
+    Local,
+    /// Paths inside the cluster.
+    Inside,
+    /// Paths of this machine, and behind a colon those inside the cluster.
+    BothSides,
+    /// A program with its arguments.
+    Program,
+    /// A command of ours.
+    Command,
+    /// One of these, with bars between them.
+    Words(&'static str),
+}
+
 const MANY: usize = usize::MAX;
 const CLUSTERS: &str = "Clusters";
 const FILES: &str = "Files (paths are inside the cluster)";
+const PROGRAM: &str = "This program";
 
 /// Says how paths of `cp` and `checksum` are written.
 const TWO_SIDES: &str = "A path inside the cluster is written with a colon in front, as :/path or tabane:/path; any other \
@@ -58,7 +79,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "up",
         group: CLUSTERS,
-        summary: "start a cluster on this machine, or start it again",
+        summary: "start a cluster on this machine or on several hosts, or start it again",
         operands: "",
         operand_count: (0, 0),
         details: &[
@@ -67,16 +88,25 @@ pub static COMMANDS: &[Command] = &[
              and the reasons are printed.",
             "On a run directory whose servers have died, or were stopped with 'down --keep', the servers that are \
              missing start again over their stores, and the data is there as before.",
+            "With --hosts the servers start on other hosts, all at once, through the launcher; either all of it is up \
+             then, or nothing is left and the message says what went wrong where (docs/hosts.md).",
         ],
-        example: "tabane up --servers 4\ntabane up --mount /mnt/job\ntabane up --servers 2 --store memory:/dev/shm/me,size=4G --chunk-size 64K",
+        example: "tabane up --servers 4\ntabane up --hosts 'node[01-04]' --per-host 2\ntabane up --mount /mnt/job\ntabane up --servers 2 --store memory:/dev/shm/me,size=4G --chunk-size 64K",
         options: &[
             "servers",
+            "hosts",
+            "per-host",
+            "launcher",
+            "interface",
+            "binary",
+            "launch-timeout-ms",
             "run-directory",
             "dir",
             "store",
             "chunk-size",
             "placement",
             "transport",
+            "short-circuit",
             "port",
             "connections-max",
             "checksums",
@@ -103,12 +133,46 @@ pub static COMMANDS: &[Command] = &[
         details: &[
             "Asks all servers to stop, waits for them, and removes the stores and the run directory. A server that does \
              not stop in time gets SIGTERM, then SIGKILL.",
+            "Of several hosts those that can't be reached are listed with the reason, exit status 3; then the run directory \
+             stays, so that 'down' again finishes when they are back, unless --forget gives them up.",
         ],
         example: "tabane down\ntabane down --keep && tabane up",
-        options: &["keep", "run-directory", "cluster", "stop-timeout-ms"],
+        options: &["keep", "forget", "run-directory", "cluster", "stop-timeout-ms", "launch-timeout-ms"],
         single_dash: false,
         takes_command_line: false,
         run: down::run,
+    },
+    Command {
+        name: "restart",
+        group: CLUSTERS,
+        summary: "stop one server, if it runs, and start it again over its store",
+        operands: "SERVER",
+        operand_count: (1, 1),
+        details: &[
+            "The server is on whichever host 'up' started it. Clients go on by themselves when it is back; its data is there \
+             as before, as far as its store keeps it.",
+        ],
+        example: "tabane restart 3",
+        options: &["run-directory", "cluster", "stop-timeout-ms", "start-timeout-ms", "launch-timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: hosts::run_restart,
+    },
+    Command {
+        name: "host",
+        group: CLUSTERS,
+        summary: "do one host's part of 'up --hosts', 'down' and 'restart', which start it there",
+        operands: "",
+        operand_count: (0, 0),
+        details: &[
+            "Reads orders from standard input, the key of the cluster among them, and reports on standard output. When the \
+             orders end before all hosts have agreed, it takes back what it made.",
+        ],
+        example: "tabane host --number=0 < orders",
+        options: &["host-number", "host-numbers", "host-orders"],
+        single_dash: false,
+        takes_command_line: false,
+        run: hosts::run_agent,
     },
     Command {
         name: "status",
@@ -120,12 +184,56 @@ pub static COMMANDS: &[Command] = &[
             "For each server: whether it is up, its process, space, requests so far, requests waiting (qdepth) and being \
              worked on (active), their mean time from arrival to start (wait), and memory now beside what it may use at most.",
             "Exit status 1 if a server does not answer.",
+            "With --lost it lists instead what can't be had without the servers that are down, as the others know it: names \
+             whose inode is there, files with chunks there, what had its name there, and what is left of files that were \
+             there. With --json one object a line, the last one with the sums.",
         ],
-        example: "tabane status\ntabane status --json",
-        options: &["json", "cluster", "run-directory", "timeout-ms"],
+        example: "tabane status\ntabane status --json\ntabane status --lost",
+        options: &["json", "lost", "cluster", "run-directory", "timeout-ms"],
         single_dash: false,
         takes_command_line: false,
         run: status::run,
+    },
+    Command {
+        name: "top",
+        group: CLUSTERS,
+        summary: "show what the servers do, live",
+        operands: "",
+        operand_count: (0, 0),
+        details: &[
+            "For each server and the whole cluster: operations, bytes read and written each second, requests that wait (queue), \
+             their mean time from arrival to start (wait), those being worked on (active), the share of the time in which the \
+             server works (busy), the share of its space that is used, and operations over the last minute; below, the \
+             operations that are asked for most. A server that does not answer is shown as silent, one whose process has \
+             ended as down.",
+            "Keys: q quits, s sorts by the next column, r turns the order, space pauses, + and - change the interval, the arrows \
+             select a server whose operations are shown, escape shows those of all. No colours with NO_COLOR in the environment.",
+            "With --once one table over one interval is printed, with --json a line of JSON each interval, or one with both. \
+             Exit status with --once: 1 if a server does not answer.",
+        ],
+        example: "tabane top\ntabane top --sort busy\ntabane top --once --json",
+        options: &["once", "json", "sort", "reverse", "interval-ms", "color", "cluster"],
+        single_dash: false,
+        takes_command_line: false,
+        run: top::run,
+    },
+    Command {
+        name: "logs",
+        group: CLUSTERS,
+        summary: "print what the servers have logged",
+        operands: "[SERVER]",
+        operand_count: (0, 1),
+        details: &[
+            "The logs of all servers of a run directory in order of time, or that of one server: a line for each event that an \
+             operator would act on, with time (UTC), level, server, the name of the event, facts and a message. Of one event \
+             a server writes at most 10 lines a minute; held_back tells how many more there were.",
+            "Each server keeps at most 8 MiB of log in the run directory.",
+        ],
+        example: "tabane logs --level warning\ntabane logs 2 -f\ntabane logs --json -n 100",
+        options: &["follow", "level", "lines", "json", "color", "cluster"],
+        single_dash: false,
+        takes_command_line: false,
+        run: logs::run,
     },
     Command {
         name: "check",
@@ -168,6 +276,7 @@ pub static COMMANDS: &[Command] = &[
             "chunk-size",
             "placement",
             "transport",
+            "short-circuit",
             "port",
             "connections-max",
             "checksums",
@@ -240,10 +349,12 @@ pub static COMMANDS: &[Command] = &[
             "journal-size",
             "checksums",
             "transport",
+            "short-circuit",
             "connections-max",
             "metrics-port",
             "timeout-ms",
             "session-grace-ms",
+            "log",
         ],
         single_dash: false,
         takes_command_line: false,
@@ -255,8 +366,13 @@ pub static COMMANDS: &[Command] = &[
         summary: "list directories",
         operands: "[PATH...]",
         operand_count: (0, MANY),
-        details: &["One name a line, sorted. Without a path the root is listed."],
-        example: "tabane ls -l /share",
+        details: &[
+            "One name a line, sorted. Without a path the root is listed.",
+            "Here and in other commands that take paths inside the cluster, a path may be a pattern: *, ? and [...] match within a \
+             name, \\ takes their meaning away. Quote it, or the shell will look among the files of this machine. What exists \
+             as it is written stands for itself.",
+        ],
+        example: "tabane ls -l /share\ntabane ls ':/results/*.dat'",
         options: &["long", "all", "recursive", "human", "cluster", "timeout-ms", "jobs"],
         single_dash: false,
         takes_command_line: false,
@@ -273,7 +389,8 @@ pub static COMMANDS: &[Command] = &[
             "Times and modes are kept, for the superuser also owners. As with cp(1), a target that is a directory gets the \
              sources into it. Many files are under way at once, large ones in several pieces. With -r, symbolic links are \
              copied as such; without, what they lead to.",
-            "On Ctrl-C it says how far it came and which files are incomplete.",
+            "On Ctrl-C small files under way are completed, large ones that are not whole are removed, and it says how far it \
+             came; a second Ctrl-C ends it at once.",
         ],
         example: "tabane cp -r /usr/share :/\ntabane cp :/share/doc/README README",
         options: &["recursive", "preserve", "quiet", "jobs", "cluster", "timeout-ms", "chunk-size"],
@@ -426,13 +543,13 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "du",
         group: FILES,
-        summary: "say how many bytes the files of a tree have",
+        summary: "say what the files of a tree take on the servers",
         operands: "[PATH...]",
         operand_count: (0, MANY),
         details: &[
-            "One line for each directory, in units of 1,024 bytes. Sizes are apparent, as with du --apparent-size: \
-             what servers hold of a file is not known for each, so holes count and directories do not. A file with several \
-             names is counted once.",
+            "One line for each directory, in units of 1,024 bytes: whole pages of what was written, and what was \
+             reserved; holes, directories and links take nothing. With --apparent-size or -b, sizes count instead. A file with \
+             several names is counted once.",
         ],
         example: "tabane du -sh /results\ntabane du -d 1 -b /",
         options: &["summarize", "human", "du-all", "max-depth", "du-bytes", "apparent-size", "cluster", "timeout-ms"],
@@ -446,9 +563,12 @@ pub static COMMANDS: &[Command] = &[
         summary: "remove files, and trees with -r",
         operands: "PATH...",
         operand_count: (1, MANY),
-        details: &["Symbolic links are removed, not followed."],
-        example: "tabane rm -r /share",
-        options: &["recursive", "force", "cluster", "timeout-ms", "jobs"],
+        details: &[
+            "Symbolic links are removed, not followed. On Ctrl-C it ends what it has begun, says how many entries are gone, and \
+             leaves the others as they are.",
+        ],
+        example: "tabane rm -r /share\ntabane rm '/results/*.tmp'",
+        options: &["recursive", "force", "progress", "cluster", "timeout-ms", "jobs"],
         single_dash: false,
         takes_command_line: false,
         run: remove::run,
@@ -635,6 +755,110 @@ pub static COMMANDS: &[Command] = &[
         takes_command_line: false,
         run: checksum::run,
     },
+    Command {
+        name: "doctor",
+        group: PROGRAM,
+        summary: "say what this machine lacks and how to mend it",
+        operands: "",
+        operand_count: (0, 0),
+        details: &[
+            "Looks at the kernel, io_uring, limits, shared memory, huge pages, control groups, FUSE, the network, the clock and \
+             the scheduler. Each line says ok, warning (it works, but worse than it could, or something that not everybody \
+             needs is not there) or missing (nothing works without it), and then what to do.",
+            "Exit status: 1 if something is missing.",
+        ],
+        example: "tabane doctor\ntabane doctor --json",
+        options: &["json", "color"],
+        single_dash: false,
+        takes_command_line: false,
+        run: doctor::run,
+    },
+    Command {
+        name: "config",
+        group: PROGRAM,
+        summary: "print the settings and where they come from",
+        operands: "[COMMAND]",
+        operand_count: (0, 1),
+        details: &[
+            "A setting is looked for on the command line, in the environment, in the config file and in the defaults, in this \
+             order. The config file is TOML: the one that TABANE_CONFIG names, else tabane/config.toml in $XDG_CONFIG_HOME or \
+             ~/.config. Its keys are the settings below without the dashes; those in a table named after a command, such as \
+             [cp], hold for that command alone. Unknown keys are refused.",
+            "Prints a config file that says what holds now, with the defaults as comments; with --explain a table with the \
+             source of each value. With COMMAND, the settings of that command, its own table of the file counted in. Flags \
+             behind it count as those of the command would.",
+        ],
+        example: "tabane config --explain\ntabane config --explain cp --jobs 64\ntabane config > ~/.config/tabane/config.toml",
+        options: &[
+            "explain",
+            "json",
+            "cluster",
+            "run-directory",
+            "timeout-ms",
+            "servers",
+            "hosts",
+            "per-host",
+            "launcher",
+            "interface",
+            "binary",
+            "launch-timeout-ms",
+            "dir",
+            "store",
+            "chunk-size",
+            "placement",
+            "transport",
+            "short-circuit",
+            "port",
+            "connections-max",
+            "checksums",
+            "journal-size",
+            "metrics-port",
+            "session-grace-ms",
+            "start-timeout-ms",
+            "stop-timeout-ms",
+            "jobs",
+            "threads",
+            "interval-ms",
+            "color",
+        ],
+        single_dash: false,
+        takes_command_line: false,
+        run: settings::run,
+    },
+    Command {
+        name: "completions",
+        group: PROGRAM,
+        summary: "print what a shell needs to complete command lines",
+        operands: "bash|zsh|fish",
+        operand_count: (1, 1),
+        details: &[
+            "Completes commands, options, their values, and paths inside the cluster, which are asked from the servers. \
+             'make install' puts them where the shells look.",
+        ],
+        example: "tabane completions bash > ~/.local/share/bash-completion/completions/tabane\n\
+                  tabane completions zsh > ~/.zfunc/_tabane\n\
+                  tabane completions fish > ~/.config/fish/completions/tabane.fish",
+        options: &[],
+        single_dash: false,
+        takes_command_line: false,
+        run: completion::run,
+    },
+    Command {
+        name: "man",
+        group: PROGRAM,
+        summary: "write the manual pages",
+        operands: "DIR",
+        operand_count: (1, 1),
+        details: &[
+            "Writes man1/tabane.1, man1/tabane-COMMAND.1 for each command and man5/tabane-config.5 below DIR. 'make install' \
+             puts them where man(1) looks.",
+        ],
+        example: "tabane man ~/.local/share/man && man tabane-cp",
+        options: &[],
+        single_dash: false,
+        takes_command_line: false,
+        run: manual::run,
+    },
 ];
 
 /// The command of a name.
@@ -665,6 +889,31 @@ impl Command {
         match name.filter(is_option) {
             Some(name) => OsString::from(format!("--{name}")),
             None => word.to_owned(),
+        }
+    }
+
+    /// What the shell may complete as an operand.
+    pub fn operand_kind(&self) -> OperandKind {
+        match self.operands {
+            "DIR" => OperandKind::Local,
+            _ if self.details.contains(&TWO_SIDES) => OperandKind::BothSides,
+            _ if self.group == FILES && self.operands.contains("PATH") => OperandKind::Inside,
+            _ if self.takes_command_line => OperandKind::Program,
+            "[COMMAND]" => OperandKind::Command,
+            operands if operands.contains('|') => OperandKind::Words(operands),
+            _ => OperandKind::None,
+        }
+    }
+
+    /// From which operand on patterns are replaced by what they match, and whether only behind a colon. Not for commands that
+    /// make what they are told.
+    pub fn expands(&self) -> Option<(usize, bool)> {
+        let makes = matches!(self.name, "mkdir" | "put" | "ln" | "fallocate") || self.takes_command_line;
+        match self.operand_kind() {
+            _ if makes => None,
+            OperandKind::Inside => Some((usize::from(matches!(self.name, "chmod" | "chown" | "chgrp")), false)),
+            OperandKind::BothSides => Some((0, true)),
+            _ => None,
         }
     }
 
@@ -701,6 +950,15 @@ mod tests {
                 }
             }
             assert!(command.example.starts_with("tabane "), "{}", command.name);
+        }
+    }
+
+    /// Goal: 'tabane config' knows every setting, so that none is missing in what it explains.
+    #[test]
+    fn config_has_all_settings() {
+        let config = find("config").unwrap();
+        for row in crate::options::TABLE.iter().filter(|row| row.variable) {
+            assert!(config.options.contains(&row.key), "add \"{}\" to the options of config", row.key);
         }
     }
 }

@@ -1,14 +1,21 @@
 //! `tabane rm`.
 
+use crate::activity::Activity;
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, about_path};
+use crate::launch::stop_asked;
 use crate::paths::{base_name, inside, join};
 use crate::session::Session;
+use crate::text::count_words;
+use crate::together::{Either, race};
+use crate::up::catch_signals;
 use crate::work::{Urgency, Work, run_all};
 use client::{FileSystem, Kind, Status};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+/// Longest wait for what is under way when a signal asks to stop.
+const STOP_NS_MAX: reactor::Nanos = 5_000_000_000;
 const ENTRIES_MAX: usize = 1 << 18;
 /// Directories that are listed or removed at once. Each concerns all servers, and the operations of others are not to queue
 /// behind them.
@@ -39,6 +46,7 @@ struct Removal {
     under_way: Cell<usize>,
     force: bool,
     failed: Cell<bool>,
+    activity: Activity,
 }
 
 impl Removal {
@@ -59,7 +67,9 @@ impl Removal {
             return;
         }
         self.under_way.set(self.under_way.get() + 1);
-        while let Some(item) = self.next_waiting() {
+        while !self.work.is_stopped()
+            && let Some(item) = self.next_waiting()
+        {
             self.handle_one(item).await;
         }
         self.under_way.set(self.under_way.get() - 1);
@@ -78,14 +88,16 @@ impl Removal {
                 self.one_less(Some(folder));
             }
             Item::Entry(path, folder) => {
-                if let Err(error) = self.files.unlink(&path).await {
-                    self.say_failed(&path, &error);
+                match self.files.unlink(&path).await {
+                    Ok(_) => self.activity.add_done(),
+                    Err(error) => self.say_failed(&path, &error),
                 }
                 self.one_less(folder);
             }
             Item::Empty(folder) => {
-                if let Err(error) = self.files.rmdir(&folder.path).await {
-                    self.say_failed(&folder.path, &error);
+                match self.files.rmdir(&folder.path).await {
+                    Ok(_) => self.activity.add_done(),
+                    Err(error) => self.say_failed(&folder.path, &error),
                 }
                 self.one_less(folder.parent.clone());
             }
@@ -102,7 +114,7 @@ impl Removal {
 
     async fn list(&self, folder: &Rc<Folder>) -> client::Result<()> {
         let mut stream = self.files.open_directory(&folder.path, false).await?;
-        while !stream.is_at_end() {
+        while !stream.is_at_end() && !self.work.is_stopped() {
             for entry in self.files.next_page(&mut stream).await? {
                 let path = join(&folder.path, &entry.name);
                 folder.left.set(folder.left.get() + 1);
@@ -113,6 +125,7 @@ impl Removal {
     }
 
     fn begin(&self, path: Vec<u8>, kind: Kind, parent: Option<Rc<Folder>>) {
+        self.activity.add_found();
         if kind == Kind::Directory {
             self.work.push(Urgency::First, Item::Folder(Rc::new(Folder { path, parent, left: Cell::new(1) })));
         } else {
@@ -121,10 +134,14 @@ impl Removal {
     }
 }
 
+fn plural_entries(count: u64) -> String {
+    if count == 1 { "1 entry is".to_owned() } else { format!("{} entries are", count_words(count)) }
+}
+
 /// `tabane rm`.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let session = Session::open(arguments)?;
     let recursive = arguments.flag("recursive");
+    let session = Session::open_as(arguments, recursive)?;
     let removal = Rc::new(Removal {
         files: session.files.clone(),
         work: Work::new(ENTRIES_MAX),
@@ -132,7 +149,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
         under_way: Cell::new(0),
         force: arguments.flag("force"),
         failed: Cell::new(false),
+        activity: Activity::new("removed"),
     });
+    let signals = catch_signals(&session.reactor)?;
     let paths: Vec<Vec<u8>> = arguments.operand_bytes().iter().map(|path| inside(path)).collect();
     if let Some(path) = paths.iter().find(|path| base_name(path).is_none()) {
         return Err(Failure::usage(format!(
@@ -156,7 +175,20 @@ pub fn run(arguments: &Arguments) -> Outcome {
         }
         let (work, jobs) = (removal.work.clone(), arguments.number("jobs") as usize);
         let removing = removal.clone();
-        run_all(&session.reactor, jobs, &work, async move |item| removing.handle(item).await).await;
-    });
+        let mut removed =
+            Box::pin(run_all(&session.reactor, jobs, &work, async move |item| removing.handle(item).await));
+        let shown = race(removed.as_mut(), removal.activity.show(&session.reactor, arguments));
+        match race(shown, stop_asked(&signals)).await {
+            Either::First(_) => Ok(()),
+            Either::Second(signal) => {
+                removal.work.stop();
+                // What is under way ends by itself, soon, for nothing is begun any more.
+                race(removed, race(session.reactor.sleep(STOP_NS_MAX), stop_asked(&signals))).await;
+                let count = removal.activity.done.get();
+                eprintln!("tabane: rm: interrupted: {} removed, all else is as it was", plural_entries(count));
+                Err(Failure::Said(signal.exit_code()))
+            }
+        }
+    })?;
     if removal.failed.get() { Err(Failure::Said(1)) } else { Ok(()) }
 }

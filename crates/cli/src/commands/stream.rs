@@ -22,17 +22,10 @@ pub fn run_cat(arguments: &Arguments) -> Outcome {
         // would seem silent.
         let file = session.block_on(session.files.open(&path, &OpenHow::reading()));
         let file = file.map_err(|error| path_failure(&path, &error))?;
-        let mut offset = 0;
-        loop {
-            let read = session.block_on(session.files.read_at(&file, &mut buffer, offset));
-            let count = read.map_err(|error| path_failure(&path, &error))?;
-            if count == 0 {
-                break;
-            }
-            output.write_all(&buffer[..count]).map_err(Failure::of_output)?;
-            offset += count as u64;
-        }
+        let outcome = pour_out(&session, &file, &path, &mut buffer, &mut output);
+        // Also after a failure: what is open keeps its space when its name is removed.
         session.block_on(session.files.close(&file));
+        outcome?;
     }
     output.flush().map_err(Failure::of_output)
 }
@@ -45,6 +38,37 @@ pub fn run_put(arguments: &Arguments) -> Outcome {
     let chunk_size = arguments.number_given("chunk-size").unwrap_or(0) as u32;
     let how = OpenHow { chunk_size, ..OpenHow::creating(mode) };
     let file = session.block_on(session.files.open(&path, &how)).map_err(|error| path_failure(&path, &error))?;
+    let outcome = pour_in(&session, &file, &path);
+    session.block_on(session.files.close(&file));
+    outcome?;
+    session.block_on(session.files.stat_file(&file)).map(drop).map_err(|error| path_failure(&path, &error))
+}
+
+/// A file to standard output.
+fn pour_out(
+    session: &Session,
+    file: &client::File,
+    path: &[u8],
+    buffer: &mut [u8],
+    output: &mut impl Write,
+) -> Outcome {
+    let mut offset = 0;
+    // The first chunk alone: a small file needs no other server than its own, which matters when others are down.
+    let mut size = (file.layout.chunk_size as usize).min(buffer.len());
+    loop {
+        let read = session.block_on(session.files.read_at(file, &mut buffer[..size], offset));
+        let count = read.map_err(|error| path_failure(path, &error))?;
+        output.write_all(&buffer[..count]).map_err(Failure::of_output)?;
+        if count < size {
+            return Ok(());
+        }
+        offset += count as u64;
+        size = buffer.len();
+    }
+}
+
+/// Standard input to a file.
+fn pour_in(session: &Session, file: &client::File, path: &[u8]) -> Outcome {
     let mut input = io::stdin().lock();
     let mut buffer = vec![0; PIECE_SIZE];
     let mut offset = 0;
@@ -53,14 +77,12 @@ pub fn run_put(arguments: &Arguments) -> Outcome {
         let count = fill(&mut input, &mut buffer)
             .map_err(|error| unfinished(format!("standard input: {}", io_words(&error))))?;
         if count == 0 {
-            break;
+            return Ok(());
         }
-        let written = session.block_on(write_all(&session.files, &file, &buffer[..count], offset));
-        written.map_err(|error| unfinished(crate::failure::about_path(&path, &error)))?;
+        let written = session.block_on(write_all(&session.files, file, &buffer[..count], offset));
+        written.map_err(|error| unfinished(crate::failure::about_path(path, &error)))?;
         offset += count as u64;
     }
-    session.block_on(session.files.close(&file));
-    session.block_on(session.files.stat_file(&file)).map(drop).map_err(|error| path_failure(&path, &error))
 }
 
 async fn write_all(files: &FileSystem, file: &client::File, bytes: &[u8], offset: u64) -> client::Result<()> {

@@ -1,4 +1,4 @@
-//! `tabane du`: how many bytes the files of a tree have.
+//! `tabane du`: what the files of a tree take, or how many bytes they have.
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, about_path};
@@ -17,6 +17,8 @@ struct Sum {
     depth_max: u64,
     all: bool,
     bytes: bool,
+    /// Sizes of files instead of what they take.
+    is_apparent: bool,
     human: bool,
     for_people: bool,
     /// Files with several names that were counted.
@@ -36,11 +38,23 @@ impl Sum {
         written.and_then(|()| self.output.write_all(b"\n")).map_err(Failure::of_output)
     }
 
-    /// Bytes of one inode; nothing when another of its names was counted.
-    fn size_of(&mut self, attributes: &Attributes) -> u64 {
-        let is_new =
-            attributes.kind == Kind::Directory || attributes.link_count < 2 || self.counted.insert(attributes.id);
-        if is_new { attributes.size } else { 0 }
+    /// Bytes of each inode; nothing where another of its names was counted.
+    async fn sizes_of(&mut self, inodes: &[&Attributes]) -> client::Result<Vec<u64>> {
+        let is_new = |attributes: &&Attributes| {
+            attributes.kind == Kind::Directory || attributes.link_count < 2 || self.counted.insert(attributes.id)
+        };
+        let are_new: Vec<bool> = inodes.iter().map(is_new).collect();
+        let counts = |(attributes, is_new): (&&Attributes, &bool)| {
+            let takes_room = self.is_apparent || attributes.kind == Kind::File;
+            (*is_new && takes_room).then_some((attributes.id, attributes.size))
+        };
+        let counted: Vec<Option<(FileId, u64)>> = inodes.iter().zip(&are_new).map(counts).collect();
+        if self.is_apparent {
+            return Ok(counted.into_iter().map(|inode| inode.map_or(0, |(_, size)| size)).collect());
+        }
+        let files: Vec<FileId> = counted.iter().flatten().map(|(id, _)| *id).collect();
+        let mut told = self.files.allocated(&files).await?.into_iter();
+        Ok(counted.into_iter().map(|inode| inode.and_then(|_| told.next()).unwrap_or(0)).collect())
     }
 
     fn say_failed(&mut self, path: &[u8], error: &client::Error) {
@@ -58,8 +72,15 @@ impl Sum {
                 Err(error) if error.status == Status::NotFound => return Ok(0),
                 Err(error) => self.say_failed(&path, &error),
             }
-            for (path, attributes) in below {
-                let size = self.size_of(&attributes);
+            let inodes: Vec<&Attributes> = below.iter().map(|(_, attributes)| attributes).collect();
+            let sizes = match self.sizes_of(&inodes).await {
+                Ok(sizes) => sizes,
+                Err(error) => {
+                    self.say_failed(&path, &error);
+                    vec![0; inodes.len()]
+                }
+            };
+            for ((path, attributes), size) in below.into_iter().zip(sizes) {
                 if attributes.kind == Kind::Directory {
                     total += size + self.directory(path, depth + 1).await?;
                 } else {
@@ -102,6 +123,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         depth_max: if summarize { 0 } else { depth_max.unwrap_or(u64::MAX) },
         all,
         bytes: arguments.flag("du-bytes"),
+        is_apparent: arguments.flag("du-bytes") || arguments.flag("apparent-size"),
         human: arguments.flag("human"),
         for_people: std::io::stdout().is_terminal(),
         counted: HashSet::new(),
@@ -116,10 +138,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
         for path in paths {
             match sum.files.lstat(&path).await {
                 Ok(attributes) if attributes.kind == Kind::Directory => drop(sum.directory(path, 0).await?),
-                Ok(attributes) => {
-                    let size = sum.size_of(&attributes);
-                    sum.print(size, &path)?;
-                }
+                Ok(attributes) => match sum.sizes_of(&[&attributes]).await {
+                    Ok(sizes) => sum.print(sizes[0], &path)?,
+                    Err(error) => sum.say_failed(&path, &error),
+                },
                 Err(error) => sum.say_failed(&path, &error),
             }
         }

@@ -23,6 +23,8 @@ use wire::FileId;
 const PIECE_SIZE: u64 = 4 << 20;
 /// Files that wait at most before directories are listed no further.
 const ENTRIES_MAX: usize = 1 << 18;
+/// Longest wait for what is under way when a signal asks to stop.
+const STOP_NS_MAX: reactor::Nanos = 5_000_000_000;
 /// Incomplete files that are named after an interruption.
 const NAMED_MAX: usize = 20;
 
@@ -255,7 +257,12 @@ impl Copy {
         let mut buffer = vec![0; PIECE_SIZE as usize];
         loop {
             let offset = transfer.next_offset.get();
-            if offset >= size || transfer.failed.get() || self.work.is_stopped() {
+            if offset >= size || transfer.failed.get() {
+                return Ok(());
+            }
+            if self.work.is_stopped() {
+                // The file will not be whole: nobody may finish it.
+                transfer.failed.set(true);
                 return Ok(());
             }
             transfer.next_offset.set(offset + PIECE_SIZE);
@@ -316,12 +323,22 @@ impl Copy {
         Ok(())
     }
 
+    /// Removes the files that were begun and are not whole.
+    async fn remove_incomplete(&self) {
+        for path in self.incomplete.take() {
+            if let Err(reason) = self.target.remove_file(&path).await {
+                eprintln!("tabane: cp: {reason}");
+                self.incomplete.borrow_mut().insert(path);
+            }
+        }
+    }
+
     fn say_interrupted(&self) {
         let (done, found) = (self.progress.files_done.get(), self.progress.files_found.get());
         eprintln!("tabane: cp: interrupted: {done} of {found} files found so far are copied");
         let incomplete = self.incomplete.borrow();
         if !incomplete.is_empty() {
-            eprintln!("tabane: cp: incomplete:");
+            eprintln!("tabane: cp: incomplete, remove them or copy them again:");
             incomplete.iter().take(NAMED_MAX).for_each(|path| eprintln!("  {}", self.target.show(path)));
             if incomplete.len() > NAMED_MAX {
                 eprintln!("  and {} more", incomplete.len() - NAMED_MAX);
@@ -335,14 +352,14 @@ impl Copy {
 
 /// `tabane cp`.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let mut operands: Vec<Sided> = arguments.operand_bytes().iter().map(|path| sided(path)).collect();
-    let target = operands.pop().expect("the table of commands asks for two operands");
-    if operands.iter().chain([&target]).all(|path| matches!(path, Sided::Local(_))) {
+    if arguments.operand_bytes().iter().all(|path| matches!(sided(path), Sided::Local(_))) {
         return Err(Failure::usage(
             "both sides are on this machine; a path inside the cluster is written with a colon, as :/path",
         ));
     }
     let session = Session::open(arguments)?;
+    let mut operands: Vec<Sided> = arguments.operand_bytes().iter().map(|path| sided(path)).collect();
+    let target = operands.pop().expect("the table of commands asks for two operands");
     let signals = catch_signals(&session.reactor)?;
     let place = |path: Sided| match path {
         Sided::Local(path) => (Place::Local, path),
@@ -367,11 +384,16 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let started = session.reactor.now();
     session.block_on(async {
         begin(&copy, sources, target_path).await?;
-        let whole = copy_all(&session, &copy, arguments.flag("quiet"));
-        match race(whole, stop_asked(&signals)).await {
+        let mut whole = Box::pin(copy_all(&session, &copy, arguments.flag("quiet")));
+        match race(whole.as_mut(), stop_asked(&signals)).await {
             Either::First(()) => Ok(()),
             Either::Second(signal) => {
                 copy.work.stop();
+                // What is under way ends by itself, soon, for nothing is begun any more.
+                let ended = race(whole, race(session.reactor.sleep(STOP_NS_MAX), stop_asked(&signals))).await;
+                if ended == Either::First(()) {
+                    copy.remove_incomplete().await;
+                }
                 copy.say_interrupted();
                 Err(Failure::Said(signal.exit_code()))
             }

@@ -259,6 +259,20 @@ impl Place {
         self.set_facts(path, facts).await
     }
 
+    /// Removes a file that was begun here. What is no plain file, such as a device, stays.
+    pub async fn remove_file(&self, path: &[u8]) -> Step {
+        match self {
+            Place::Local => match fs::symlink_metadata(local(path)) {
+                Ok(facts) if facts.is_file() => fs::remove_file(local(path)).explain(path),
+                _ => Ok(()),
+            },
+            Place::Cluster(files) => match files.lstat(path).await {
+                Ok(attributes) if attributes.kind == Kind::File => files.unlink(path).await.explain(path),
+                _ => Ok(()),
+            },
+        }
+    }
+
     /// The target of a symbolic link.
     pub async fn read_symlink(&self, path: &[u8]) -> Step<Vec<u8>> {
         match self {

@@ -39,6 +39,8 @@ pub enum Fault {
     DirectoryWithNames { id: FileId, names: Vec<FoundName> },
     /// A directory's inode says that it is in another one than its name is.
     WrongParent { id: FileId, told: Option<FileId>, parent: FileId },
+    /// A server takes a directory for removed that is there: nothing can be made in it or found through it.
+    StaleTombstone { server: u32, id: FileId },
     /// Directories that are below each other and not below the root; the name of one of them.
     Circle { ids: Vec<FileId>, name: FoundName },
     /// An inode is on another server than its home.
@@ -65,6 +67,7 @@ impl Fault {
             Fault::WrongLinkCount { .. } => "wrong-link-count",
             Fault::DirectoryWithNames { .. } => "directory-with-names",
             Fault::WrongParent { .. } => "wrong-parent",
+            Fault::StaleTombstone { .. } => "stale-tombstone",
             Fault::Circle { .. } => "circle",
             Fault::MisplacedInode { .. } => "misplaced-inode",
             Fault::ChunksWithoutFile { .. } => "chunks-without-file",
@@ -84,6 +87,7 @@ impl Fault {
             | Fault::WrongLinkCount { id, .. }
             | Fault::WrongParent { id, .. }
             | Fault::DirectoryWithNames { id, .. }
+            | Fault::StaleTombstone { id, .. }
             | Fault::MisplacedInode { id, .. } => *id,
             Fault::ChunksWithoutFile { file, .. }
             | Fault::UnknownHolder { file, .. }
@@ -108,6 +112,7 @@ impl Fault {
             Fault::DirectoryWithNames { id, .. } if *id == FileId::ROOT => "remove the names".to_owned(),
             Fault::DirectoryWithNames { names, .. } => format!("keep {}", names[0]),
             Fault::WrongParent { parent, .. } => format!("note directory {parent}"),
+            Fault::StaleTombstone { .. } => "tell the server that it is there".to_owned(),
             Fault::Circle { name, .. } => format!("remove {name}"),
             Fault::ChunksWithoutFile { .. } => "free them".to_owned(),
             Fault::UnknownHolder { .. } => "tell the file's home".to_owned(),
@@ -158,6 +163,9 @@ impl fmt::Display for Fault {
             }
             Fault::WrongParent { id, told: Some(told), parent } => {
                 write!(f, "directory {id} is in directory {parent}, but its inode says directory {told}")
+            }
+            Fault::StaleTombstone { server, id } => {
+                write!(f, "server {server} takes directory {id} for removed, but it is there")
             }
             Fault::Circle { ids, .. } => {
                 let ids: Vec<String> = ids.iter().map(FileId::to_string).collect();

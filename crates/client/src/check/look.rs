@@ -6,7 +6,7 @@ use super::of_all;
 use crate::error::{Result, Trouble};
 use crate::filesystem::{FileSystem, about_server};
 use std::collections::{BTreeMap, BTreeSet};
-use wire::messages::{CheckInode, CheckName, CheckPromise, CheckShare, CheckTable, CheckWanted};
+use wire::messages::{CheckId, CheckInode, CheckName, CheckPromise, CheckShare, CheckTable, CheckWanted};
 use wire::{Decode, Decoder, FileId, Kind, Operation};
 
 /// Names in directories that do not exist, of which no more are reported at once.
@@ -27,6 +27,8 @@ struct Evidence {
     /// With the server that has it.
     inodes: BTreeMap<FileId, Vec<(u32, CheckInode)>>,
     shares: BTreeMap<FileId, Vec<(u32, CheckShare)>>,
+    /// Servers that take a directory for removed.
+    removed: BTreeMap<FileId, Vec<u32>>,
     /// Names in directories without an inode.
     inside: BTreeMap<FileId, Vec<FoundName>>,
 }
@@ -94,7 +96,7 @@ async fn gather(files: &FileSystem, ids: &[FileId], wanted: &CheckWanted) -> Res
     let mut evidence = Evidence::default();
     evidence.read_names(files, wanted).await?;
     for server in 0..files.server_count() {
-        let Evidence { inodes, shares, .. } = &mut evidence;
+        let Evidence { inodes, shares, removed, .. } = &mut evidence;
         files
             .check_table(server, CheckTable::Inodes, wanted, &mut |_, rows| {
                 while rows.remaining() > 0 {
@@ -109,6 +111,14 @@ async fn gather(files: &FileSystem, ids: &[FileId], wanted: &CheckWanted) -> Res
                 while rows.remaining() > 0 {
                     let share = CheckShare::decode(rows)?;
                     shares.entry(share.file).or_default().push((server, share));
+                }
+                Ok(())
+            })
+            .await?;
+        files
+            .check_table(server, CheckTable::Removed, wanted, &mut |_, rows| {
+                while rows.remaining() > 0 {
+                    removed.entry(CheckId::decode(rows)?.id).or_default().push(server);
                 }
                 Ok(())
             })
@@ -170,6 +180,10 @@ impl Evidence {
             }));
             return;
         };
+        if inode.kind == Kind::Directory {
+            let servers = self.removed.get(&id).into_iter().flatten();
+            faults.extend(servers.map(|server| Fault::StaleTombstone { server: *server, id }));
+        }
         judge_names(inode, names, faults);
         judge_shares(inode, home, shares, faults);
     }

@@ -10,10 +10,12 @@
 
 mod fault;
 mod look;
+mod lost;
 mod repair;
 mod survey;
 
 pub use fault::{Fault, FoundName};
+pub use lost::{Lost, LostCounts, LostPart};
 
 use crate::error::{Result, Trouble};
 use crate::filesystem::{FileSystem, about_server};

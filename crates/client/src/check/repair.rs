@@ -21,6 +21,9 @@ impl FileSystem {
             Fault::WrongParent { id, parent, .. } => {
                 self.repair_step(self.home_of(*id)?, RepairStep::SetParent { directory: *id, parent: *parent }).await?;
             }
+            Fault::StaleTombstone { server, id } => {
+                self.repair_step(*server, RepairStep::LiftTombstone { directory: *id }).await?;
+            }
             Fault::Circle { name, .. } => self.remove_name(name).await?,
             Fault::WrongKind { name, kind } => {
                 self.remove_name(name).await?;

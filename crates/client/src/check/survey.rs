@@ -6,7 +6,8 @@ use crate::error::Result;
 use crate::filesystem::FileSystem;
 use std::collections::{BTreeSet, HashMap};
 use wire::messages::{
-    CHECK_PART_COUNT, CheckId, CheckInode, CheckName, CheckShare, CheckTable, CheckWanted, check_part, check_term,
+    CHECK_ID_COUNT_MAX, CHECK_PART_COUNT, CheckId, CheckInode, CheckName, CheckShare, CheckTable, CheckWanted,
+    check_part, check_term,
 };
 use wire::{Decode, FileId, Kind};
 
@@ -68,8 +69,14 @@ pub async fn survey(files: &FileSystem, counts: &mut CheckCounts, progress: Prog
     for parts in unequal.chunks(parts_at_once as usize) {
         full_look(files, parts, &mut survey).await?;
     }
-    for parents in of_all(files, |server| read_parents(files, server)).await? {
+    let all = all_parts(false);
+    for parents in of_all(files, |server| read_ids(files, server, CheckTable::Parents, &all)).await? {
         directories.parents.extend(parents);
+    }
+    for ids in directories.inodes.chunks(CHECK_ID_COUNT_MAX) {
+        let wanted = CheckWanted::Ids(ids.iter().map(|(id, _)| FileId(*id)).collect());
+        let removed = of_all(files, |server| read_ids(files, server, CheckTable::Removed, &wanted)).await?;
+        survey.suspects.extend(removed.into_iter().flatten().map(FileId));
     }
     directories.judge(&mut survey);
     Ok(survey)
@@ -126,17 +133,17 @@ async fn full_look(files: &FileSystem, parts: &[usize], survey: &mut Survey) -> 
     Ok(())
 }
 
-async fn read_parents(files: &FileSystem, server: u32) -> Result<Vec<u64>> {
-    let mut parents = Vec::new();
+async fn read_ids(files: &FileSystem, server: u32, table: CheckTable, wanted: &CheckWanted) -> Result<Vec<u64>> {
+    let mut ids = Vec::new();
     files
-        .check_table(server, CheckTable::Parents, &all_parts(false), &mut |_, rows| {
+        .check_table(server, table, wanted, &mut |_, rows| {
             while rows.remaining() > 0 {
-                parents.push(CheckId::decode(rows)?.id.0);
+                ids.push(CheckId::decode(rows)?.id.0);
             }
             Ok(())
         })
         .await?;
-    Ok(parents)
+    Ok(ids)
 }
 
 impl Part {

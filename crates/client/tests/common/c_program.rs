@@ -39,7 +39,13 @@ impl Program<'_> {
         compiler.args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&binary);
         compiler.arg("-I").arg(self.crate_root.join("include")).arg(self.crate_root.join("tests/c").join(self.source));
         compiler.arg("-L").arg(&libraries).arg(format!("-l{}", self.library));
-        compiler.arg(format!("-Wl,-rpath,{}", libraries.display()));
+        // The program asks for the library by its soname, which only an installed one has as a file name.
+        let soname = self.place.join(format!("lib{}.so.0", self.library));
+        let library = libraries.join(format!("lib{}.so", self.library));
+        match std::os::unix::fs::symlink(library, soname) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => panic!("linking the library: {error}"),
+            _ => compiler.arg(format!("-Wl,-rpath,{}", self.place.display())),
+        };
         check(compiler, "compiling");
         let mut program = Command::new(&binary);
         for name in ["TABANE_CLUSTER", "CHFS_SERVER", "CHFS_CHUNK_SIZE", "CHFS_ASYNC_ACCESS", "CHFS_BUF_SIZE"] {

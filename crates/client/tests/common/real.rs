@@ -7,6 +7,7 @@ use server::{Server, ServerOptions};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use wire::{Placement, ServerAddress};
@@ -22,8 +23,19 @@ pub struct Real {
 
 impl Real {
     /// A running cluster. `name` tells it from those of other tests.
+    #[allow(dead_code, reason = "most tests")]
     pub fn start(name: &str, server_count: usize, chunk_size: u32) -> Real {
-        let directory = std::env::temp_dir().join(format!("tabane-test-{name}-{}", std::process::id()));
+        Real::start_in(&std::env::temp_dir(), name, server_count, chunk_size)
+    }
+
+    /// A cluster whose stores are in memory.
+    #[allow(dead_code, reason = "some tests only")]
+    pub fn in_memory(name: &str, server_count: usize, chunk_size: u32) -> Real {
+        Real::start_in(Path::new("/dev/shm"), name, server_count, chunk_size)
+    }
+
+    fn start_in(parent: &Path, name: &str, server_count: usize, chunk_size: u32) -> Real {
+        let directory = parent.join(format!("tabane-test-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory for the test can be made");
         // Ports that were free a moment ago; all are held until all are known, so that they differ.
         let held: Vec<TcpListener> =
@@ -32,7 +44,8 @@ impl Real {
             held.iter().map(|listener| listener.local_addr().expect("it is bound")).collect();
         drop(held);
         let servers = addresses.into_iter().map(|address| ServerAddress { address }).collect();
-        let id = u128::from(std::process::id()) << 64 | directory.as_os_str().len() as u128;
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let id = u128::from(std::process::id()) << 64 | u128::from(STARTED.fetch_add(1, Ordering::Relaxed));
         let cluster = Cluster::new(id, [42; 32], Placement::Modular, chunk_size, servers);
         std::fs::write(directory.join(CLUSTER_FILE_NAME), cluster.to_text()).expect("the cluster file can be written");
         let (report, started) = mpsc::channel();
@@ -68,6 +81,7 @@ fn serve(cluster: Cluster, directory: &Path, report: &mpsc::Sender<()>) {
                 timeout: 10 * SECOND,
                 session_grace: 60 * SECOND,
                 local: true,
+                short_circuit: true,
                 metrics_port: None,
             };
             servers.push(Server::start(&reactor, options).await.expect("the server starts"));

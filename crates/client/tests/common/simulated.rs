@@ -52,6 +52,7 @@ impl Stage {
             timeout: 10 * SECOND,
             session_grace: 600 * SECOND,
             local: false,
+            short_circuit: true,
             metrics_port: None,
         };
         let reactor = self.world.reactor(node);

@@ -5,12 +5,13 @@ use super::{Failure, Inner, Turnabout};
 use crate::handshake::{HandshakeError, Introduction, introduce};
 use crate::link::{Link, LinkError, RawSlice};
 use crate::local::local_name;
+use crate::log::{self, Level};
 use crate::service::within;
 use crate::{Class, Nanos, Stream};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
-use wire::handshake::Welcome;
+use wire::handshake::{Role, Welcome};
 use wire::{FileId, FrameKind, Header, Operation, Status};
 
 const FRAMES_PER_TURN: usize = 32;
@@ -94,12 +95,13 @@ impl Inner {
     pub(super) fn send(&self, state: &mut State, slot: usize) {
         let now = self.reactor.now();
         let acknowledged = state.acknowledged;
-        let Connection::Open { link, .. } = &mut state.connection else {
+        let Connection::Open { link, stream, .. } = &mut state.connection else {
             return;
         };
         let Some(outstanding) = &mut state.calls[slot] else {
             return;
         };
+        stream.expect(true);
         let mut header = Header::new(FrameKind::Request, outstanding.operation as u16);
         header.level = self.options.level;
         header.status = outstanding.user_size;
@@ -218,6 +220,14 @@ impl Inner {
         introduce(&self.reactor, stream, &self.options.cluster, &self.introduction(resume)).await
     }
 
+    /// Tells of an event of this channel, if it is one between servers.
+    fn log(&self, level: Level, name: &'static str, words: &str) {
+        if self.options.role == Role::Server {
+            let reason = &self.state.borrow().last_error;
+            log::event(level, name, words, &[("peer", &self.options.server), ("reason", reason)]);
+        }
+    }
+
     fn tell(&self, turnabout: Turnabout) {
         let observer = self.observer.borrow().clone();
         if let Some(observer) = observer {
@@ -276,7 +286,12 @@ pub(super) async fn connect(inner: Rc<Inner>) {
         let limit = inner.reactor.now() + inner.options.timeout;
         let attempt = std::pin::pin!(inner.try_connect());
         match within(&inner.reactor, limit, attempt).await {
-            Some(Ok((stream, welcome))) => return inner.open(stream, &welcome),
+            Some(Ok((stream, welcome))) => {
+                if pause > PAUSE_NS_FIRST {
+                    inner.log(Level::Info, "server-reached", "another server can be reached again");
+                }
+                return inner.open(stream, &welcome);
+            }
             Some(Err(HandshakeError::Refused(status, words))) if !is_passing(status) => {
                 let mut state = inner.state.borrow_mut();
                 state.connection = Connection::None;
@@ -286,6 +301,9 @@ pub(super) async fn connect(inner: Rc<Inner>) {
             Some(Err(HandshakeError::Refused(status, _))) => inner.state.borrow_mut().last_error = status.to_string(),
             Some(Err(HandshakeError::Broken(error))) => inner.state.borrow_mut().last_error = error.to_string(),
             None => inner.state.borrow_mut().last_error = "no answer to the handshake".to_string(),
+        }
+        if pause == PAUSE_NS_FIRST {
+            inner.log(Level::Warning, "server-unreachable", "another server can't be reached; it is tried again");
         }
         inner.reactor.sleep(pause + inner.reactor.random() % pause).await;
         pause = (pause * 2).min(PAUSE_NS_MAX);

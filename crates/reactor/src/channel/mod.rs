@@ -21,7 +21,7 @@ mod table;
 pub use call::{Call, ChannelOptions, ChannelStatistics, Failure, Reply};
 
 use crate::link::RawSlice;
-use crate::{Nanos, Reactor};
+use crate::{Nanos, Reactor, Window};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -99,6 +99,14 @@ impl Channel {
     /// The last tree change that the server knew when it last replied, if only to refuse.
     pub fn tree_number(&self) -> u64 {
         self.0.state.borrow().tree_number
+    }
+
+    /// What the server lends us to read from, if we run on its machine.
+    pub fn window(&self) -> Option<Rc<Window>> {
+        match &self.0.state.borrow().connection {
+            Connection::Open { stream, .. } => stream.window(),
+            _ => None,
+        }
     }
 
     /// Calls without a reply so far, those that nobody waits for included.

@@ -142,6 +142,11 @@ impl State {
         let outstanding = self.calls[slot].take()?;
         self.outstanding -= 1;
         self.bytes_outstanding -= body_size(&outstanding.body);
+        if self.outstanding == 0
+            && let Connection::Open { stream, .. } = &self.connection
+        {
+            stream.expect(false);
+        }
         // Several may fit now, and a waker that waits in vain queues again.
         for waker in self.room.drain(..) {
             waker.wake();

@@ -14,6 +14,7 @@ mod segment;
 
 use crate::stream::{ListenSocket, Listener, Readiness, Socket, Stream};
 use crate::system::{INCOMING, Watch, check};
+use crate::window::{StampedRegion, Window};
 use segment::{SEGMENT_SIZE, Segment, WANTS_BYTES, WANTS_ROOM};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -41,6 +42,10 @@ struct Port {
     wants_room: Cell<bool>,
     /// The driver has announced its sleep to the peer.
     announced: Cell<bool>,
+    /// At a caller: what the server has lent.
+    window: OnceCell<Rc<Window>>,
+    /// Looks for what it lends that are left; it sends it before its first reply, or never.
+    looks_for_window: Cell<u32>,
 }
 
 impl Port {
@@ -53,11 +58,31 @@ impl Port {
         }
     }
 
-    /// Takes the bytes that woke us.
+    /// Takes the bytes that woke us. At a caller, files may be with them.
     fn drain(&self) {
+        if self.looks_for_window.get() > 0 {
+            self.look_for_window();
+            return;
+        }
         let mut bytes = [0u8; 64];
         // SAFETY: receives into a local. The end of the stream is reported by the driver.
         unsafe { libc::recv(self.socket.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) };
+    }
+
+    /// Takes what the server has lent, if it is here.
+    fn look_for_window(&self) {
+        let left = self.looks_for_window.get();
+        if left == 0 {
+            return;
+        }
+        self.looks_for_window.set(left - 1);
+        let Ok(files) = receive_files(&self.socket) else { return };
+        if let [region, table] = &files[..] {
+            self.looks_for_window.set(0);
+            if let Ok(window) = Window::map(region, table) {
+                self.window.get_or_init(|| Rc::new(window));
+            }
+        }
     }
 
     /// Tells the readiness what is new. True if anything is.
@@ -164,6 +189,8 @@ impl<W: HasPorts> LocalSocket<W> {
             segment: OnceCell::new(),
             wants_room: Cell::new(false),
             announced: Cell::new(false),
+            window: OnceCell::new(),
+            looks_for_window: Cell::new(if segment.is_some() { WINDOW_LOOKS } else { 0 }),
         });
         if let Some(segment) = segment {
             let fresh = port.segment.set(segment).is_ok();
@@ -233,8 +260,38 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
         Ok(())
     }
 
+    fn lend(&self, region: &Rc<StampedRegion>) {
+        let Some([region, table]) = region.files() else { return };
+        if is_our_user(&self.port.socket) {
+            // A caller that can't take them reads as all others do.
+            let _ = send_files(&self.port.socket, &[&region, &table]);
+        }
+    }
+
+    fn window(&self) -> Option<Rc<Window>> {
+        if self.port.window.get().is_none() {
+            self.port.look_for_window();
+        }
+        self.port.window.get().cloned()
+    }
+
     fn set_buffer_sizes(&self, _receive: usize, _send: usize) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// Looks for what a server lends, at each of which a byte or more of its wake-ups may be in the way.
+const WINDOW_LOOKS: u32 = 1_000;
+
+/// Whether the process at the other end runs as our own user, who could read our files anyway.
+fn is_our_user(socket: &OwnedFd) -> bool {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    // SAFETY: writes a local of that size; the other call has no arguments.
+    unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut peer).cast(), &mut size) == 0
+            && peer.uid == libc::geteuid()
     }
 }
 
@@ -248,7 +305,7 @@ pub(crate) fn connect<W: HasPorts>(driver: &Rc<W>, name: &[u8]) -> io::Result<St
     // SAFETY: the address is a local of at least that size.
     check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), size) })?;
     let (segment, file) = Segment::create()?;
-    send_file(&socket, &file)?;
+    send_files(&socket, &[&file])?;
     LocalSocket::stream(driver, socket, Some(segment))
 }
 
@@ -309,7 +366,10 @@ fn abstract_address(name: &[u8]) -> io::Result<(libc::sockaddr_un, libc::socklen
     Ok((address, (offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len()) as libc::socklen_t))
 }
 
-/// Room for the control message that carries one descriptor, aligned as it has to be.
+/// Most descriptors sent at once.
+const FILES_MAX: usize = 2;
+
+/// Room for the control message that carries descriptors, aligned as it has to be.
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
@@ -326,18 +386,24 @@ fn with_message<R>(control: &mut Control, control_size: usize, with: impl FnOnce
     with(&mut message)
 }
 
-fn send_file(socket: &OwnedFd, file: &OwnedFd) -> io::Result<()> {
+/// Sends at most `FILES_MAX` descriptors with one byte.
+fn send_files(socket: &OwnedFd, files: &[&OwnedFd]) -> io::Result<()> {
+    assert!(files.len() <= FILES_MAX);
     let mut control = Control([0; 64]);
+    let files_size = size_of_val(&[0 as libc::c_int; FILES_MAX][..files.len()]) as u32;
     // SAFETY: computes a size.
-    let size = unsafe { libc::CMSG_SPACE(size_of::<libc::c_int>() as u32) } as usize;
+    let size = unsafe { libc::CMSG_SPACE(files_size) } as usize;
     with_message(&mut control, size, |message| {
-        // SAFETY: the message has room for one control message with one descriptor, and all it points to is alive.
+        // SAFETY: the message has room for one control message with these descriptors, and all it points to is alive.
         let sent = unsafe {
             let head = libc::CMSG_FIRSTHDR(message);
             (*head).cmsg_level = libc::SOL_SOCKET;
             (*head).cmsg_type = libc::SCM_RIGHTS;
-            (*head).cmsg_len = libc::CMSG_LEN(size_of::<libc::c_int>() as u32) as _;
-            libc::CMSG_DATA(head).cast::<libc::c_int>().write_unaligned(file.as_raw_fd());
+            (*head).cmsg_len = libc::CMSG_LEN(files_size) as _;
+            let data = libc::CMSG_DATA(head).cast::<libc::c_int>();
+            for (index, file) in files.iter().enumerate() {
+                data.add(index).write_unaligned(file.as_raw_fd());
+            }
             libc::sendmsg(socket.as_raw_fd(), message, libc::MSG_NOSIGNAL)
         };
         if sent == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -346,6 +412,15 @@ fn send_file(socket: &OwnedFd, file: &OwnedFd) -> io::Result<()> {
 
 /// The descriptor that the caller has sent. Errors: `WouldBlock`, `UnexpectedEof`, `InvalidData`.
 fn receive_file(socket: &OwnedFd) -> io::Result<OwnedFd> {
+    let mut files = receive_files(socket)?;
+    match files.pop() {
+        Some(file) if files.is_empty() => Ok(file),
+        _ => Err(io::Error::new(ErrorKind::InvalidData, "the caller sent no shared memory")),
+    }
+}
+
+/// The descriptors that came with one byte, if any. Errors: `WouldBlock`, `UnexpectedEof`.
+fn receive_files(socket: &OwnedFd) -> io::Result<Vec<OwnedFd>> {
     let mut control = Control([0; 64]);
     with_message(&mut control, 64, |message| {
         // SAFETY: all that the message points to is alive and as large as it says.
@@ -368,10 +443,6 @@ fn receive_file(socket: &OwnedFd) -> io::Result<OwnedFd> {
                 head = libc::CMSG_NXTHDR(message, head);
             }
         }
-        match (received, files.pop()) {
-            (0, _) => Err(ErrorKind::UnexpectedEof.into()),
-            (_, Some(file)) if files.is_empty() => Ok(file),
-            _ => Err(io::Error::new(ErrorKind::InvalidData, "the caller sent no shared memory")),
-        }
+        if received == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(files) }
     })
 }

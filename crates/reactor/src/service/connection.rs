@@ -8,7 +8,6 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use wire::credentials::Credentials;
-use wire::handshake::Role;
 use wire::limits::REQUEST_WINDOW;
 use wire::messages::ErrorDetail;
 use wire::{Decode, Encode, FileId, FrameKind, Header, Malformed, Operation, Status};
@@ -241,7 +240,7 @@ impl Connection {
     #[cold]
     fn acting_peer(&self, params: &mut Vec<u8>, user_size: usize) -> Result<Rc<Peer>, LinkError> {
         let user = match params.get(..user_size) {
-            Some(bytes) if self.peer.role == Role::Client => Credentials::from_bytes(bytes),
+            Some(bytes) if self.peer.role.is_client() => Credentials::from_bytes(bytes),
             _ => Err(Malformed("only clients act for users, whom they name")),
         };
         let user = user.map_err(|malformed| LinkError::Protocol(Status::BadMessage, malformed.0))?;

@@ -52,6 +52,9 @@ impl Incoming {
             return Ok(());
         }
         let connection = self.connection.clone();
+        for place in places {
+            place.region.announce(place.offset, place.size);
+        }
         {
             let mut state = connection.state.borrow_mut();
             match state.receiving {

@@ -15,7 +15,8 @@ pub use incoming::Incoming;
 
 use crate::handshake::{HandshakeError, examine, refusal, send_welcome};
 use crate::link::RECEIVE_BUFFER_SIZE_MAX;
-use crate::{Class, Listener, Nanos, Reactor, Stream};
+use crate::log::{self, Level};
+use crate::{Class, Listener, Nanos, Reactor, StampedRegion, Stream};
 use connection::{Connection, PARAMS_HELD_MAX, REPLIES_HELD_MAX};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -65,6 +66,8 @@ pub struct ServeOptions {
     pub incarnation: u64,
     /// Time within which a request that is still held shows a sign of life.
     pub working_interval: Nanos,
+    /// What clients of this machine may read from by themselves.
+    pub lent: Option<Rc<StampedRegion>>,
 }
 
 /// The connection ended before the body was there.
@@ -193,7 +196,11 @@ async fn accept_all(serving: Rc<Serving>, listener: Listener) {
             }
             Ok(_) => serving.refused.set(serving.refused.get() + 1),
             // Out of descriptors, most likely: others will be closed.
-            Err(_) => serving.reactor.sleep(100_000_000).await,
+            Err(error) => {
+                let words = "a connection can't be accepted; allow more open files (ulimit -n)";
+                log::event(Level::Error, "accept-failed", words, &[("reason", &error)]);
+                serving.reactor.sleep(100_000_000).await;
+            }
         }
     }
 }
@@ -211,7 +218,8 @@ async fn welcome(serving: Rc<Serving>, stream: Stream) {
             connection.run(&serving).await;
             serving.forget(&connection);
         }
-        Some(Err(HandshakeError::Refused(..))) => {
+        Some(Err(HandshakeError::Refused(status, words))) => {
+            log::event(Level::Warning, "connection-refused", words, &[("status", &status)]);
             serving.refused.set(serving.refused.get() + 1);
             hang_up(&serving.reactor, &stream).await;
         }
@@ -286,6 +294,11 @@ impl Serving {
             incarnation: options.incarnation,
             working_interval_ms: (options.working_interval / 1_000_000) as u32,
         };
+        if hello.role == Role::Client
+            && let Some(region) = &options.lent
+        {
+            stream.lend(region);
+        }
         if let Err(error) = send_welcome(stream, &welcome).await {
             connection.close();
             self.forget(&connection);

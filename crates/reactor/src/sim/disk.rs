@@ -497,6 +497,7 @@ impl SimRegion {
             self.file.copy_in(offset + kept, &whole);
         } else {
             write();
+            self.node.spend(|costs| costs.store_ns(size));
             self.file.note_dirty(offset, size);
         }
     }
@@ -587,6 +588,7 @@ impl Region for SimRegion {
         if self.node.incarnation.get() != self.incarnation {
             return;
         }
+        self.node.spend(|costs| costs.store_ns(size));
         self.file.note_dirty(offset, size);
         // The bytes are there already, so this can be a node's last write but not a torn one.
         if self.is_last_write().is_some() {
@@ -634,7 +636,7 @@ impl Future for SimSync {
         }
         if self.universe.time.get() < self.due {
             // Every poll asks for a wake, for it may come from another task than the last one; early wakes do no harm.
-            self.universe.network.borrow_mut().wake_at(self.due, context.waker().clone());
+            self.universe.network.borrow_mut().wake_at(self.due, self.node.id, context.waker().clone());
             return Poll::Pending;
         }
         let pages = std::mem::take(&mut self.pages);

@@ -33,7 +33,7 @@ impl Driver for SimDriver {
     }
 
     fn now(&self) -> Nanos {
-        self.node.local_time(self.universe.time.get())
+        self.node.local_time(self.node.moment(&self.universe))
     }
 
     fn wall_clock(&self) -> i64 {
@@ -60,6 +60,10 @@ impl Driver for SimDriver {
 
     fn storage(&self, directory: &Path) -> io::Result<Rc<dyn Storage>> {
         Ok(Rc::new(SimStorage::new(self.universe.clone(), self.id, &directory.to_string_lossy())))
+    }
+
+    fn note_entries(&self, count: u64) {
+        self.node.spend(|costs| count * costs.entry_ns);
     }
 
     /// The world wakes tasks itself, between turns.

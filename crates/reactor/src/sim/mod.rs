@@ -7,9 +7,11 @@
 
 mod disk;
 mod driver;
+mod model;
 mod moments;
 mod network;
 mod socket;
 mod world;
 
+pub use model::{CostModel, ProcessorCosts};
 pub use world::{CrashKind, NodeId, World};

@@ -6,10 +6,12 @@
 //!    and was not read it never exceeds the buffer size.
 //! 3. A partition delays what is on its way, and what is sent meanwhile; nothing is lost unless the connection breaks.
 
+use super::model::CostModel;
 use super::socket::{SimListener, SimSocket};
 use super::world::{CrashKind, NodeId, Universe, World};
 use crate::Nanos;
 use crate::stream::{Listener, Readiness, Stream};
+use crate::window::StampedRegion;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -30,7 +32,7 @@ pub(super) enum Arrival {
 enum Event {
     Connect { connection: u64 },
     Arrive { connection: u64, end: usize, arrival: Arrival },
-    Wake(Waker),
+    Wake(NodeId, Waker),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -94,13 +96,15 @@ pub(super) struct Connection {
     pub(super) ends: [End; 2],
     /// The first bytes that the caller sent, for somebody who listens in.
     pub(super) overheard: Vec<u8>,
+    /// What the called end lends the caller.
+    pub(super) lent: Option<Rc<StampedRegion>>,
     /// Nobody holds the caller's end: it is a connection that is repeated, and sends what it was overheard to say.
     is_repeated: bool,
 }
 
 impl Connection {
     fn new(ends: [End; 2]) -> Connection {
-        Connection { ends, overheard: Vec::new(), is_repeated: false }
+        Connection { ends, overheard: Vec::new(), lent: None, is_repeated: false }
     }
 
     /// Notes what the caller sends.
@@ -145,6 +149,8 @@ pub(crate) struct Network {
     pub(super) buffer_size: usize,
     /// Pieces of bytes that were sent, and that arrived (moments.rs).
     pub(super) traffic: u64,
+    /// What the way from card to card takes, instead of latencies at random.
+    pub(super) model: Option<CostModel>,
 }
 
 fn link_key(one: NodeId, other: NodeId) -> (NodeId, NodeId) {
@@ -164,6 +170,7 @@ impl Network {
             latency: (3_000, 60_000),
             buffer_size: 256 << 10,
             traffic: 0,
+            model: None,
         }
     }
 
@@ -177,9 +184,9 @@ impl Network {
         self.events.insert((at, self.sequence), event);
     }
 
-    /// Wakes somebody at a world time.
-    pub fn wake_at(&mut self, at: Nanos, waker: Waker) {
-        self.schedule(at, Event::Wake(waker));
+    /// Wakes somebody on a node at a world time.
+    pub fn wake_at(&mut self, at: Nanos, node: NodeId, waker: Waker) {
+        self.schedule(at, Event::Wake(node, waker));
     }
 
     fn link(&self, one: Option<NodeId>, other: Option<NodeId>) -> Link {
@@ -189,8 +196,15 @@ impl Network {
 
     /// Sends something to an end of a connection; it arrives after the link's latency, in order.
     pub(super) fn send_to(&mut self, universe: &Universe, id: u64, end: usize, arrival: Arrival) {
-        let Some(connection) = self.connections.get(&id) else { return };
-        let link = self.link(connection.ends[0].node, connection.ends[1].node);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if let Some(model) = &self.model {
+            self.traffic += u64::from(matches!(arrival, Arrival::Bytes(_)));
+            let at = model.arrival_time(universe, connection, end, &arrival);
+            self.schedule(at, Event::Arrive { connection: id, end, arrival });
+            return;
+        }
+        let ends = [connection.ends[0].node, connection.ends[1].node];
+        let link = self.link(ends[0], ends[1]);
         let (least, most) = link.latency.unwrap_or(self.latency);
         // Mostly near the least, with a long tail: the smallest of three draws.
         let extra = (0..3).map(|_| universe.below(most - least + 1)).min().unwrap_or(0);
@@ -218,7 +232,10 @@ impl Network {
 
     fn handle(&mut self, universe: &Universe, event: Event) {
         match event {
-            Event::Wake(waker) => waker.wake(),
+            Event::Wake(node, waker) => {
+                universe.touch(Some(node));
+                waker.wake();
+            }
             Event::Connect { connection } => self.connect_arrives(universe, connection),
             Event::Arrive { connection: id, end, arrival } => {
                 let Some(connection) = self.connections.get(&id) else { return };
@@ -237,6 +254,7 @@ impl Network {
     fn arrives(&mut self, universe: &Universe, id: u64, end: usize, arrival: Arrival) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let target = &mut connection.ends[end];
+        universe.touch(target.node);
         universe.trace(0x10 + end as u64, id);
         match target.state {
             EndState::Connecting | EndState::Open => {}
@@ -307,6 +325,7 @@ impl Network {
             self.schedule(universe.time.get() + CONNECT_AGAIN_NS, Event::Connect { connection: id });
             return;
         }
+        universe.touch(Some(listening.node));
         listening.queue.push_back(id);
         listening.readiness.set_readable();
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -331,7 +350,7 @@ impl Network {
         let ends =
             [End::new(node, address, EndState::Connecting), End::new(called.node, called.address, EndState::Unborn)];
         let again = self.new_id();
-        self.connections.insert(again, Connection { ends, overheard, is_repeated: true });
+        self.connections.insert(again, Connection { ends, overheard, lent: None, is_repeated: true });
         let at = universe.time.get() + universe.between(self.latency.0, self.latency.1);
         self.schedule(at, Event::Connect { connection: again });
     }
@@ -348,7 +367,10 @@ impl Network {
         network.connections.insert(id, Connection::new([caller, End::new(called, to, EndState::Unborn)]));
         if !node.frozen.get() {
             let (least, most) = network.link(Some(from), called).latency.unwrap_or(network.latency);
-            let at = universe.time.get() + universe.between(least, most);
+            let at = match &network.model {
+                Some(model) => node.moment(universe) + model.latency_ns,
+                None => universe.time.get() + universe.between(least, most),
+            };
             network.schedule(at, Event::Connect { connection: id });
         }
         drop(network);

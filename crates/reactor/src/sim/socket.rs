@@ -5,6 +5,7 @@
 use super::network::{Arrival, Connection, End, EndState};
 use super::world::{NodeId, Universe};
 use crate::stream::{ListenSocket, Socket, Stream};
+use crate::window::{StampedRegion, Window};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -53,6 +54,8 @@ impl Socket for SimSocket {
             mine.received.drain(..size);
             received += size;
         }
+        let node = self.universe.node(self.node);
+        node.spend(|costs| costs.message_ns + costs.bytes_ns(received));
         if std::mem::take(&mut other.wants_room) {
             network.send_to(&self.universe, self.connection, 1 - self.end, Arrival::Room);
         }
@@ -66,7 +69,7 @@ impl Socket for SimSocket {
         }
         let universe = &*self.universe;
         let mut network = universe.network.borrow_mut();
-        let buffer_size = network.buffer_size;
+        let (buffer_size, in_pieces) = (network.buffer_size, network.model.is_none());
         let Some(connection) = network.connections.get_mut(&self.connection) else {
             return Err(ErrorKind::NotConnected.into());
         };
@@ -83,7 +86,9 @@ impl Socket for SimSocket {
             return Err(ErrorKind::WouldBlock.into());
         }
         let mut sent = offered.min(room);
-        if sent > 1 && universe.below(4) == 0 {
+        let node = universe.node(self.node);
+        node.spend(|costs| costs.message_ns + costs.bytes_ns(sent));
+        if in_pieces && sent > 1 && universe.below(4) == 0 {
             sent = universe.between(1, sent as u64) as usize;
         }
         other.in_flight += sent;
@@ -91,11 +96,11 @@ impl Socket for SimSocket {
         for piece in pieces {
             bytes.extend_from_slice(&piece[..piece.len().min(sent - bytes.len())]);
         }
-        if self.end == 0 {
+        if self.end == 0 && in_pieces {
             connection.overhear(&bytes);
         }
         // It may arrive in pieces.
-        while bytes.len() > 1 && universe.below(3) == 0 {
+        while in_pieces && bytes.len() > 1 && universe.below(3) == 0 {
             let rest = bytes.split_off(universe.between(1, bytes.len() as u64 - 1) as usize);
             let first = std::mem::replace(&mut bytes, rest);
             network.send_to(universe, self.connection, 1 - self.end, Arrival::Bytes(first));
@@ -143,6 +148,22 @@ impl Socket for SimSocket {
             (None, EndState::Connecting) => Err(ErrorKind::WouldBlock.into()),
             (None, _) => Err(ErrorKind::NotConnected.into()),
         }
+    }
+
+    /// Every other connection is one within a machine.
+    fn lend(&self, region: &Rc<StampedRegion>) {
+        if self.is_frozen() || self.universe.below(2) == 0 {
+            return;
+        }
+        if let Some(connection) = self.universe.network.borrow_mut().connections.get_mut(&self.connection) {
+            connection.lent = Some(region.clone());
+        }
+    }
+
+    fn window(&self) -> Option<Rc<Window>> {
+        let network = self.universe.network.borrow();
+        let connection = network.connections.get(&self.connection)?;
+        connection.lent.as_ref().map(|region| region.window(self.universe.trusts_memory.get()))
     }
 
     fn set_buffer_sizes(&self, _receive: usize, _send: usize) -> io::Result<()> {

@@ -7,6 +7,7 @@
 
 use super::disk::Disk;
 use super::driver::SimDriver;
+use super::model::{Agenda, ProcessorCosts};
 use super::network::Network;
 use crate::system::{FastRandom, mix};
 use crate::{Class, Nanos, Reactor};
@@ -36,6 +37,7 @@ const TURN_NS_SPREAD: u64 = 3_000;
 
 /// A node as its driver and the network see it.
 pub(crate) struct Node {
+    pub id: NodeId,
     pub name: String,
     pub ip: IpAddr,
     /// Grows with every crash, so that what an earlier life left behind is recognised.
@@ -57,7 +59,13 @@ pub(crate) struct Node {
     slowness: Cell<(Nanos, Nanos)>,
     /// Time that each poll of a task takes, beyond that of the turn.
     poll_time: Cell<Nanos>,
-    not_before: Cell<Nanos>,
+    pub(super) not_before: Cell<Nanos>,
+    /// What its processor takes for what it does, in worlds with a model of costs.
+    pub(super) costs: Cell<Option<ProcessorCosts>>,
+    /// Time that the turn under way has taken so far.
+    pub(super) spent: Cell<Nanos>,
+    /// When its network card has sent, and received, all that it was given.
+    pub(super) card_free: [Cell<Nanos>; 2],
     pub disk: RefCell<Disk>,
 }
 
@@ -70,7 +78,7 @@ impl Node {
     }
 
     /// The first world time at which the node's clock shows at least `local`.
-    fn world_time(&self, local: Nanos) -> Nanos {
+    pub(super) fn world_time(&self, local: Nanos) -> Nanos {
         let (base, world) = self.clock_base.get();
         let rate = 1_000_000 + i128::from(self.drift_ppm.get());
         let passed = (i128::from(local.saturating_sub(base)) * 1_000_000 + rate - 1) / rate;
@@ -85,6 +93,10 @@ pub(crate) struct Universe {
     trace: Cell<u64>,
     pub network: RefCell<Network>,
     pub nodes: RefCell<Vec<Rc<Node>>>,
+    /// Who is next, in worlds with a model of costs.
+    pub(super) agenda: RefCell<Option<Agenda>>,
+    /// See `World::trust_memory`.
+    pub trusts_memory: Cell<bool>,
 }
 
 impl Universe {
@@ -118,7 +130,7 @@ impl Universe {
 pub struct World {
     seed: u64,
     pub(crate) universe: Rc<Universe>,
-    reactors: RefCell<Vec<Option<Reactor>>>,
+    pub(super) reactors: RefCell<Vec<Option<Reactor>>>,
 }
 
 impl World {
@@ -132,6 +144,8 @@ impl World {
                 trace: Cell::new(0),
                 network: RefCell::new(Network::new()),
                 nodes: RefCell::default(),
+                agenda: RefCell::default(),
+                trusts_memory: Cell::new(false),
             }),
             reactors: RefCell::default(),
         }
@@ -140,6 +154,11 @@ impl World {
     /// The seed that it was made from; tests print it when they fail.
     pub fn seed(&self) -> u64 {
         self.seed
+    }
+
+    /// From now on nobody who reads along with lent memory looks whether it has changed: a fault that tests must notice.
+    pub fn trust_memory(&self) {
+        self.universe.trusts_memory.set(true);
     }
 
     /// A number that folds everything that has happened: equal for runs of the same seed and program.
@@ -164,6 +183,7 @@ impl World {
         let id = NodeId(nodes.len());
         let seed = name.bytes().fold(mix(self.seed ^ 0x6e6f_6465), |state, byte| mix(state ^ u64::from(byte)));
         nodes.push(Rc::new(Node {
+            id,
             name: name.to_owned(),
             ip,
             incarnation: Cell::new(0),
@@ -178,6 +198,9 @@ impl World {
             slowness: Cell::new((0, 0)),
             poll_time: Cell::new(0),
             not_before: Cell::new(0),
+            costs: Cell::new(None),
+            spent: Cell::new(0),
+            card_free: Default::default(),
             disk: RefCell::default(),
         }));
         drop(nodes);
@@ -207,6 +230,9 @@ impl World {
     }
 
     fn step_until(&self, limit: Nanos) -> bool {
+        if self.universe.agenda.borrow().is_some() {
+            return self.step_by_model(limit);
+        }
         let universe = &*self.universe;
         let now = universe.time.get();
         let mut runnable = Vec::new();
@@ -231,7 +257,7 @@ impl World {
     }
 
     /// When the node wants its next turn.
-    fn runs_at(&self, id: NodeId, reactor: &Reactor) -> Option<Nanos> {
+    pub(super) fn runs_at(&self, id: NodeId, reactor: &Reactor) -> Option<Nanos> {
         let node = self.universe.node(id);
         let at = if reactor.has_ready() { self.now() } else { node.world_time(reactor.next_deadline()?) };
         Some(at.max(node.not_before.get()))
@@ -258,7 +284,7 @@ impl World {
     }
 
     /// Moves time on and lets the network do what is due.
-    fn advance(&self, time: Nanos) {
+    pub(super) fn advance(&self, time: Nanos) {
         assert!(time >= self.now(), "time never goes back");
         self.universe.time.set(time);
         Network::deliver_due(&self.universe);
@@ -267,6 +293,7 @@ impl World {
     /// Steps until the condition holds. False if it does not within `limit` nanoseconds of virtual time, or never will.
     pub fn run_until(&self, mut condition: impl FnMut() -> bool, limit: Nanos) -> bool {
         let end = self.now().saturating_add(limit);
+        self.review_agenda();
         loop {
             if condition() {
                 return true;

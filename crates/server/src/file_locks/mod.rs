@@ -8,15 +8,15 @@
 pub mod queue;
 pub mod ranges;
 
-use ranges::{Range, RangeTable};
+use ranges::{Held, Range, RangeTable};
 use std::collections::BTreeMap;
 use wire::FileId;
 use wire::messages::{LockOwner, LockSpace};
 
-/// Most ranges of one owner in one file, of one session, and of all on a server.
-pub const RANGES_OF_OWNER_MAX: usize = 256;
-pub const RANGES_OF_SESSION_MAX: usize = 4096;
-pub const RANGES_MAX: usize = 65_536;
+/// Most ranges of one file, of one session, and of all on a server.
+pub const RANGES_OF_FILE_MAX: usize = 32_768;
+pub const RANGES_OF_SESSION_MAX: usize = 65_536;
+pub const RANGES_MAX: usize = 131_072;
 
 /// The locks of a file in a space.
 pub type Key = (FileId, LockSpace);
@@ -50,28 +50,49 @@ impl FileLocks {
     }
 
     /// What an owner holds.
-    pub fn held(&self, key: Key, owner: &LockOwner) -> &[Range] {
-        self.table(key).map_or(&[], |table| table.of_owner(owner))
+    pub fn held(&self, key: Key, owner: &LockOwner) -> Option<&Held> {
+        self.table(key).map(|table| table.of_owner(owner))
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (Key, &LockOwner, &[Range])> {
+    pub fn iter(&self) -> impl Iterator<Item = (Key, &LockOwner, &Held)> {
         self.tables.iter().flat_map(|((file, space), table)| {
             table.iter().map(move |(owner, held)| ((FileId(*file), *space), owner, held))
         })
     }
 
-    /// Replaces all that an owner holds of a file.
-    pub fn put(&mut self, (file, space): Key, owner: LockOwner, held: Vec<Range>) {
+    /// Whether the bounds let an owner lock a range, or unlock it, which may split one.
+    pub fn has_room(&self, key: Key, owner: &LockOwner, range: &Range, lock: bool) -> bool {
+        let (of_file, before, after) = match self.table(key) {
+            None => (0, 0, usize::from(lock)),
+            Some(table) => {
+                let held = table.of_owner(owner);
+                (table.count(), held.count(), held.count_after(range, lock))
+            }
+        };
+        let more = after.saturating_sub(before);
+        more == 0
+            || (of_file + more <= RANGES_OF_FILE_MAX
+                && self.count_of_session(owner.session) + more <= RANGES_OF_SESSION_MAX
+                && self.count + more <= RANGES_MAX)
+    }
+
+    /// Has an owner hold a range in its mode, or nothing of it.
+    pub fn set(&mut self, key: Key, owner: LockOwner, range: &Range, lock: bool) {
+        self.change(key, owner, |table| table.set(owner, range, lock));
+    }
+
+    fn change(&mut self, (file, space): Key, owner: LockOwner, change: impl FnOnce(&mut RangeTable)) {
         let key = (file.0, space);
         let table = self.tables.entry(key).or_default();
-        let (before, after) = (table.of_owner(&owner).len(), held.len());
-        table.put(owner, held);
+        let before = table.count();
+        change(table);
+        let after = table.count();
         if table.is_empty() {
             self.tables.remove(&key);
         }
-        self.count = self.count - before + after;
+        self.count = self.count + after - before;
         let of_session = self.by_session.entry(owner.session).or_default();
-        *of_session = *of_session - before + after;
+        *of_session = *of_session + after - before;
         if *of_session == 0 {
             self.by_session.remove(&owner.session);
         }
@@ -82,8 +103,9 @@ impl FileLocks {
         let mut found = Vec::new();
         for ((file, _), table) in &self.tables {
             for (owner, held) in table.iter() {
-                let conflict = held.iter().find_map(|range| table.conflicts(owner, range).next());
-                if let Some((other, _)) = conflict {
+                let conflict =
+                    held.iter().find_map(|range| table.conflicts(owner, &range).next().map(|(other, _)| *other));
+                if let Some(other) = conflict {
                     found.push(format!("file {}: {owner:?} and {other:?} hold conflicting locks", FileId(*file)));
                 }
             }
@@ -112,7 +134,7 @@ impl FileLocks {
             self.iter().filter(|(key, owner, _)| gone(*key, owner)).map(|(key, owner, _)| (key, *owner)).collect();
         self.released |= !found.is_empty();
         for (key, owner) in found {
-            self.put(key, owner, Vec::new());
+            self.change(key, owner, |table| table.remove(&owner));
         }
     }
 
@@ -139,9 +161,10 @@ mod tests {
         let (one, two) = ((FileId(1), LockSpace::Ranges), (FileId(2), LockSpace::Ranges));
         let mut locks = FileLocks::default();
         for _ in 0..2 {
-            locks.put(one, owner(7), vec![range(0), range(10)]);
-            locks.put(two, owner(7), vec![range(0)]);
-            locks.put(one, owner(8), vec![range(0)]);
+            locks.set(one, owner(7), &range(0), true);
+            locks.set(one, owner(7), &range(10), true);
+            locks.set(two, owner(7), &range(0), true);
+            locks.set(one, owner(8), &range(0), true);
         }
         assert_eq!((locks.count(), locks.count_of_session(7), locks.take_released()), (4, 3, false));
         locks.remove_session(7);
@@ -151,5 +174,25 @@ mod tests {
         assert!(!locks.take_released());
         locks.remove_file(FileId(1));
         assert!(locks.is_empty() && locks.count() == 0);
+    }
+
+    /// Goal: the bound of a file holds for all its owners together, an unlock that would split a range included; what makes nothing
+    /// more always gets through.
+    #[test]
+    fn bound_of_a_file() {
+        let owner = |id| LockOwner { session: 1, kind: OwnerKind::Process, id };
+        let range = |start, end| Range { start, end, exclusive: true };
+        let key = (FileId(1), LockSpace::Ranges);
+        let mut locks = FileLocks::default();
+        for number in 0..RANGES_OF_FILE_MAX as u64 {
+            let wanted = range(number * 10, number * 10 + 5);
+            assert!(locks.has_room(key, &owner(number % 2), &wanted, true), "{number}");
+            locks.set(key, owner(number % 2), &wanted, true);
+        }
+        assert!(!locks.has_room(key, &owner(0), &range(7, 8), true));
+        assert!(!locks.has_room(key, &owner(0), &range(1, 2), false), "it splits a range");
+        assert!(locks.has_room(key, &owner(0), &range(5, 6), true), "it joins one");
+        assert!(locks.has_room(key, &owner(1), &range(10, 12), false));
+        assert!(locks.has_room((FileId(2), LockSpace::Ranges), &owner(0), &range(7, 8), true));
     }
 }

@@ -173,7 +173,6 @@ impl<L> Queues<L> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ranges::changed;
     use super::*;
 
     const KEY: Key = (FileId(1), LockSpace::Ranges);
@@ -196,8 +195,7 @@ mod tests {
 
     impl Bench {
         fn set(&mut self, key: Key, id: u64, range: Range, lock: bool) {
-            let held = changed(self.locks.held(key, &owner(id)), &range, lock);
-            self.locks.put(key, owner(id), held);
+            self.locks.set(key, owner(id), &range, lock);
         }
 
         /// Whether it is granted at once.

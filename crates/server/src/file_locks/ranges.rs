@@ -45,8 +45,8 @@ impl<'a> Decode<'a> for Range {
     }
 }
 
-/// The ranges of one owner once `range` is locked in its mode, or unlocked.
-pub fn changed(held: &[Range], range: &Range, lock: bool) -> Vec<Range> {
+/// These ranges once `range` is locked in its mode, or unlocked; sorted, as they are.
+fn changed(held: &[Range], range: &Range, lock: bool) -> Vec<Range> {
     let mut parts = Vec::with_capacity(held.len() + 2);
     for other in held {
         if !other.overlaps(range) {
@@ -74,52 +74,117 @@ pub fn changed(held: &[Range], range: &Range, lock: bool) -> Vec<Range> {
     joined
 }
 
+/// What one owner holds of a file: end and mode of each range by its start. A change costs what it touches, not what is held.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Held(BTreeMap<u64, (u64, bool)>);
+
+impl Held {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Range> {
+        self.iter_from(0)
+    }
+
+    /// Those that begin at a place or behind it.
+    pub fn iter_from(&self, start: u64) -> impl Iterator<Item = Range> {
+        self.0.range(start..).map(|(start, (end, exclusive))| Range { start: *start, end: *end, exclusive: *exclusive })
+    }
+
+    /// Those that overlap a range or touch it, sorted.
+    fn around(&self, range: &Range) -> impl Iterator<Item = Range> {
+        // Of those that begin before it only the last can reach it, since they are apart (invariant 1).
+        let before = self.0.range(..range.start).next_back();
+        let from = self.0.range(range.start..=range.end);
+        let all = before.filter(|(_, (end, _))| *end >= range.start).into_iter().chain(from);
+        all.map(|(start, (end, exclusive))| Range { start: *start, end: *end, exclusive: *exclusive })
+    }
+
+    pub fn overlapping(&self, range: &Range) -> impl Iterator<Item = Range> {
+        self.around(range).filter(|held| held.overlaps(range))
+    }
+
+    /// How many ranges there are once `range` is locked in its mode, or unlocked.
+    pub fn count_after(&self, range: &Range, lock: bool) -> usize {
+        let around: Vec<Range> = self.around(range).collect();
+        self.count() - around.len() + changed(&around, range, lock).len()
+    }
+
+    /// Locks a range in its mode, or unlocks it.
+    fn set(&mut self, range: &Range, lock: bool) {
+        let around: Vec<Range> = self.around(range).collect();
+        for held in &around {
+            self.0.remove(&held.start);
+        }
+        self.0.extend(changed(&around, range, lock).iter().map(|held| (held.start, (held.end, held.exclusive))));
+    }
+}
+
 /// The locks of one file in one space.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RangeTable {
-    owners: BTreeMap<LockOwner, Vec<Range>>,
+    owners: BTreeMap<LockOwner, Held>,
+    count: usize,
 }
+
+/// Of an owner that holds nothing.
+static NOTHING: Held = Held(BTreeMap::new());
 
 impl RangeTable {
     pub fn is_empty(&self) -> bool {
         self.owners.is_empty()
     }
 
-    pub fn of_owner(&self, owner: &LockOwner) -> &[Range] {
-        self.owners.get(owner).map_or(&[], Vec::as_slice)
+    pub fn of_owner(&self, owner: &LockOwner) -> &Held {
+        self.owners.get(owner).unwrap_or(&NOTHING)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&LockOwner, &[Range])> {
-        self.owners.iter().map(|(owner, held)| (owner, held.as_slice()))
+    pub fn iter(&self) -> impl Iterator<Item = (&LockOwner, &Held)> {
+        self.owners.iter()
     }
 
+    /// Ranges of all owners.
     pub fn count(&self) -> usize {
-        self.owners.values().map(Vec::len).sum()
+        self.count
     }
 
-    /// Replaces all that an owner holds.
-    pub fn put(&mut self, owner: LockOwner, held: Vec<Range>) {
+    /// Has an owner hold a range in its mode, or nothing of it.
+    pub fn set(&mut self, owner: LockOwner, range: &Range, lock: bool) {
+        let held = self.owners.entry(owner).or_default();
+        self.count -= held.count();
+        held.set(range, lock);
+        self.count += held.count();
         if held.is_empty() {
             self.owners.remove(&owner);
-        } else {
-            self.owners.insert(owner, held);
         }
     }
 
-    /// What others hold that conflicts with `range`, in the order of the owners.
+    /// Has an owner hold nothing any more.
+    pub fn remove(&mut self, owner: &LockOwner) {
+        self.count -= self.owners.remove(owner).map_or(0, |held| held.count());
+    }
+
+    /// What others hold that conflicts with `range`, the first of each, in the order of the owners.
     pub fn conflicts<'a>(
         &'a self,
         owner: &'a LockOwner,
         range: &'a Range,
-    ) -> impl Iterator<Item = (&'a LockOwner, &'a Range)> {
+    ) -> impl Iterator<Item = (&'a LockOwner, Range)> {
         let others = self.owners.iter().filter(move |(other, _)| *other != owner);
-        others.filter_map(move |(other, held)| Some((other, first_conflict(held, range)?)))
+        others.filter_map(move |(other, held)| {
+            Some((other, held.overlapping(range).find(|other| other.conflicts(range))?))
+        })
     }
 
     /// Whether the owner holds all of a range in its mode or a stronger one.
     pub fn covers(&self, owner: &LockOwner, range: &Range) -> bool {
         let mut next = range.start;
-        for held in self.of_owner(owner).iter().filter(|held| held.overlaps(range)) {
+        for held in self.of_owner(owner).overlapping(range) {
             if held.start > next || (range.exclusive && !held.exclusive) {
                 return false;
             }
@@ -127,12 +192,6 @@ impl RangeTable {
         }
         next >= range.end
     }
-}
-
-/// The first of an owner's ranges that conflicts with another's. They are sorted, so those before are skipped.
-fn first_conflict<'a>(held: &'a [Range], range: &Range) -> Option<&'a Range> {
-    let from = held.partition_point(|other| other.end <= range.start);
-    held[from..].iter().take_while(|other| other.start < range.end).find(|other| other.conflicts(range))
 }
 
 #[cfg(test)]
@@ -167,15 +226,16 @@ mod tests {
     /// What each owner holds of each byte: 0 nothing, 1 shared, 2 exclusive.
     type Model = [[u8; BYTES]; OWNERS as usize];
 
-    fn as_bytes(held: &[Range]) -> [u8; BYTES] {
+    fn as_bytes(held: &Held) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
-        for range in held {
+        for range in held.iter() {
             bytes[range.start as usize..range.end as usize].fill(1 + u8::from(range.exclusive));
         }
         bytes
     }
 
-    fn check_shape(held: &[Range]) {
+    fn check_shape(held: &Held) {
+        let held: Vec<Range> = held.iter().collect();
         assert!(held.iter().all(|range| range.start < range.end), "{held:?}");
         for pair in held.windows(2) {
             assert!(pair[0].end <= pair[1].start, "{held:?}");
@@ -214,12 +274,51 @@ mod tests {
                 if lock && !conflicting.is_empty() {
                     continue;
                 }
-                let held = changed(table.of_owner(&owner(who)), &range, lock);
-                check_shape(&held);
-                table.put(owner(who), held);
+                let count = table.of_owner(&owner(who)).count_after(&range, lock);
+                table.set(owner(who), &range, lock);
+                check_shape(table.of_owner(&owner(who)));
+                assert_eq!(table.of_owner(&owner(who)).count(), count, "{words}");
+                assert_eq!(table.count(), table.iter().map(|(_, held)| held.count()).sum::<usize>(), "{words}");
                 model[who as usize][bytes].fill(if lock { mode } else { 0 });
                 for id in 0..OWNERS {
                     assert_eq!(as_bytes(table.of_owner(&owner(id))), model[id as usize], "{words}");
+                }
+            }
+        }
+    }
+
+    /// Goal: changes are after-images of what they touch: applied again from any of them on, over a state that already holds
+    /// any number of the later ones, they lead to the same end. That is what replay over a fuzzy checkpoint needs.
+    /// Method: a random list of changes; the state after the first `seen` of them is what a checkpoint wrote, one range at a time in
+    /// an order of its own, and all changes from `from` on are applied to it.
+    #[test]
+    fn replay() {
+        for seed in 0..20 {
+            let mut random = Random(seed);
+            let changes: Vec<(Range, bool)> = (0..60)
+                .map(|_| {
+                    let start = random.below(BYTES as u64);
+                    let end = start + 1 + random.below(BYTES as u64 - start);
+                    (Range { start, end, exclusive: random.below(2) == 0 }, random.below(3) > 0)
+                })
+                .collect();
+            let after = |count: usize| {
+                let mut table = RangeTable::default();
+                changes[..count].iter().for_each(|(range, lock)| table.set(owner(0), range, *lock));
+                table
+            };
+            for from in [0, 10, 30, 59] {
+                for seen in from..=changes.len() {
+                    let mut written: Vec<Range> = after(seen).of_owner(&owner(0)).iter().collect();
+                    let turn = seed as usize % written.len().max(1);
+                    written.rotate_left(turn);
+                    let mut table = RangeTable::default();
+                    written.iter().for_each(|range| table.set(owner(0), range, true));
+                    assert_eq!(table, after(seen), "seed {seed}");
+                    for _ in 0..2 {
+                        changes[from..].iter().for_each(|(range, lock)| table.set(owner(0), range, *lock));
+                    }
+                    assert_eq!(table, after(changes.len()), "seed {seed} from {from} seen {seen}");
                 }
             }
         }

@@ -6,6 +6,7 @@
 //! nobody: a hole or room in some of the chunks.
 
 use super::data::check_layout_of;
+use super::holders::Rounds;
 use super::{Step, later};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
@@ -38,20 +39,16 @@ pub fn allocate(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec
     }
     let (core, caller) = (core.clone(), caller.clone());
     later(async move {
-        let announce = async || match is_home || !touches {
-            true => Ok(()),
-            false => core.announce_until_stands(request.file, caller.deadline).await,
-        };
-        announce().await?;
-        let done = match perform(&core, &caller, &request, &parts, is_home, touches) {
-            Err(failure) if core.may_gain_room(&failure) => {
-                core.syncs.sync().await?;
-                announce().await?;
-                perform(&core, &caller, &request, &parts, is_home, touches)
+        let mut rounds = Rounds::default();
+        loop {
+            if !is_home && touches {
+                core.announce_until_stands(request.file, caller.deadline).await?;
             }
-            result => result,
-        };
-        Ok(super::Encoded(done?))
+            match perform(&core, &caller, &request, &parts, is_home, touches) {
+                Err(failure) => rounds.next(&core, failure).await?,
+                Ok(reply) => return Ok(super::Encoded(reply)),
+            }
+        }
     })
 }
 

@@ -13,14 +13,14 @@
 //! The holders are announced since step 3, so whoever asks for the size waits for the turn until step 6.
 
 use super::data::WriteEnd;
-use super::holders::{by_server, fill, own_writes, own_writes_soon};
+use super::holders::{Rounds, by_server, fill, own_writes, own_writes_soon};
 use crate::coordination::{PAUSE_NS_FIRST, PAUSE_NS_MAX, Trouble};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
 use crate::intents::{Intent, Origin};
 use crate::records::Record;
-use crate::store::ChunkWrite;
+use crate::store::{ChunkWrite, Transaction};
 use crate::waiting::{Notice, Turn, all, until};
 use reactor::{Class, Disconnected, Incoming, LocalFuture};
 use std::io::IoSlice;
@@ -60,7 +60,7 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
         return Err(Failure::with_text(Status::BadMessage, "an append has 1 to 65536 bytes").into());
     }
     let stage = FileId::new(core.next_number()?, file.home());
-    let body = core.store.reserve_write(stage.0, 0, STAGE_SIZE, 0, size as u32)?;
+    let body = core.with_room(|| core.store.reserve_write(stage.0, 0, STAGE_SIZE, 0, size as u32)).await?;
     incoming.receive_body(&body.places).await.map_err(|Disconnected| WriteEnd::Disconnected)?;
     if core.is_journal_low() {
         let finished = core.checkpoints.finished();
@@ -70,28 +70,27 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
     let turn = core.wait_until(caller.deadline, "another change of the file's size or times takes long", turn).await?;
     let number = core.next_number()?;
     let mut offset = end_of(core, file, &turn).await?;
-    let mut synced = false;
+    let mut rounds = Rounds::default();
     loop {
         let layout = core.inode(file)?.attributes.layout;
         if offset.checked_add(size as u64).is_none_or(|end| end > FILE_SIZE_MAX) {
             return Err(Failure::from(Status::TooLarge).into());
         }
         let append = Append { number, file, stage, layout, offset, size: size as u32, origin: caller.origin };
-        if append.others(core).is_empty() {
-            match append_here(core, caller, &append, &body) {
-                Err(failure) if core.may_gain_room(&failure) && !synced => synced = true,
-                result => return Ok(result?),
+        let is_spread = !append.others(core).is_empty();
+        if is_spread {
+            append.reserve(core, caller).await?;
+        }
+        // A write to one of the home's own chunks may move the end during each wait.
+        let end = core.inode(file)?.attributes.size;
+        if end <= offset {
+            match append.own_writes(core) {
+                Ok(own) if is_spread => return Ok(append_spread(core, caller, append, body, own, turn).await?),
+                Ok(own) => return Ok(append_here(core, caller, &append, &body, own)?),
+                Err(failure) => rounds.next(core, failure).await?,
             }
-            core.syncs.sync().await?;
-            offset = core.inode(file)?.attributes.size.max(offset);
-            continue;
         }
-        append.reserve(core, caller).await?;
-        // A write to one of the home's own chunks may have moved the end meanwhile.
-        match core.inode(file)?.attributes.size {
-            size if size > offset => offset = size,
-            _ => return Ok(append_spread(core, caller, append, body, turn).await?),
-        }
+        offset = core.inode(file)?.attributes.size.max(offset);
     }
 }
 
@@ -125,29 +124,33 @@ fn grown(core: &Core, mut inode: Inode, end: u64) -> Inode {
     inode
 }
 
-fn append_here(core: &Rc<Core>, caller: &Caller, append: &Append, body: &ChunkWrite) -> AppendResult {
-    let bytes = bytes_of(body);
+fn append_here(
+    core: &Rc<Core>,
+    caller: &Caller,
+    append: &Append,
+    body: &ChunkWrite,
+    own: Vec<ChunkWrite>,
+) -> AppendResult {
     let mut transaction = core.store.begin();
-    for (piece, part) in append.parts_of(core, core.index, &bytes) {
-        let write = own_writes(core, append.file, &append.layout, &[piece])?.remove(0);
-        fill(&write, part);
-        core.store.commit_write(write, &mut transaction, core.time())?;
-    }
+    append.fill_own(core, &bytes_of(body), own, &mut transaction)?;
     let inode = grown(core, core.inode(append.file)?, append.end());
     let reply = append.reply();
     core.commit(transaction, [Record::InodePut(inode), caller.outcome(&reply)])?;
     Ok(reply)
 }
 
-async fn append_spread(core: &Rc<Core>, caller: &Caller, append: Append, body: ChunkWrite, turn: Turn) -> AppendResult {
+async fn append_spread(
+    core: &Rc<Core>,
+    caller: &Caller,
+    append: Append,
+    body: ChunkWrite,
+    own: Vec<ChunkWrite>,
+    turn: Turn,
+) -> AppendResult {
     let bytes = bytes_of(&body);
     let mut transaction = core.store.begin();
     core.store.commit_write(body, &mut transaction, 0)?;
-    for (piece, part) in append.parts_of(core, core.index, &bytes) {
-        let write = own_writes(core, append.file, &append.layout, &[piece])?.remove(0);
-        fill(&write, part);
-        core.store.commit_write(write, &mut transaction, core.time())?;
-    }
+    append.fill_own(core, &bytes, own, &mut transaction)?;
     core.commit(transaction, [Record::IntentPut { number: append.number, intent: append.intent() }])?;
     let (done, trouble) = (Notice::new(), Trouble::default());
     drive(core, append, bytes, turn, done.clone(), trouble.clone());
@@ -188,6 +191,29 @@ impl Append {
             }
         }
         parts
+    }
+
+    /// Room for the home's own bytes.
+    fn own_writes(&self, core: &Core) -> Result<Vec<ChunkWrite>, Failure> {
+        let is_own =
+            |piece: &ChunkRange| core.cluster.chunk_server(self.file, &self.layout, piece.chunk_index) == core.index;
+        let pieces: Vec<ChunkRange> = self.pieces().into_iter().filter(is_own).collect();
+        own_writes(core, self.file, &self.layout, &pieces)
+    }
+
+    /// Puts the home's own bytes where `own_writes` found room, and that into the transaction.
+    fn fill_own(
+        &self,
+        core: &Core,
+        bytes: &[u8],
+        own: Vec<ChunkWrite>,
+        transaction: &mut Transaction,
+    ) -> Result<(), Failure> {
+        for ((_, part), write) in self.parts_of(core, core.index, bytes).into_iter().zip(own) {
+            fill(&write, part);
+            core.store.commit_write(write, transaction, core.time())?;
+        }
+        Ok(())
     }
 
     fn reply(&self) -> Vec<u8> {
@@ -310,11 +336,11 @@ pub async fn write_chunks(core: &Rc<Core>, caller: &Caller, incoming: &mut Incom
     if core.is_change_done(file, number) {
         return Ok(done);
     }
-    let writes = own_writes_soon(core, file, &layout, &pieces.0).await?;
+    let mut writes = own_writes_soon(core, file, &layout, &pieces.0).await?;
     let places: Vec<_> = writes.iter().flat_map(|write| write.places.iter().cloned()).collect();
     incoming.receive_body(&places).await.map_err(|Disconnected| WriteEnd::Disconnected)?;
     drop(places);
-    core.announce_until_stands(file, caller.deadline).await?;
+    core.until_writes_stand(file, &mut writes, caller.deadline).await?;
     // From here to the commit nothing is awaited.
     if core.is_change_done(file, number) {
         return Ok(done);

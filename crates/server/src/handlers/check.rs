@@ -50,7 +50,8 @@ pub fn check(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<(CheckRe
         (CheckTable::Watched, CheckWanted::Ids(_)) => {}
         (CheckTable::Watch | CheckTable::Watched, _) => return Err(refused("a watch needs ids")),
         (CheckTable::Names, _) | (_, CheckWanted::Parts { .. }) => {}
-        (CheckTable::Inodes | CheckTable::Shares, CheckWanted::Ids(_)) => {}
+        (CheckTable::Inodes | CheckTable::Shares | CheckTable::Removed, CheckWanted::Ids(_)) => {}
+        (CheckTable::Removed, _) => return Err(refused("removed directories are asked for by their ids")),
         _ => return Err(refused("this table can't be looked at so")),
     }
     let changed = match request.table {
@@ -72,6 +73,7 @@ pub fn check(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<(CheckRe
         CheckTable::Inodes => page.inodes(from.0),
         CheckTable::Shares => page.shares(from.0),
         CheckTable::Parents => page.parents(from.0),
+        CheckTable::Removed => page.removed(),
         CheckTable::Watch | CheckTable::Watched => page.promises(changed),
         CheckTable::Data => page.data(from)?,
     };
@@ -265,6 +267,14 @@ impl Page<'_> {
         next.map(|next| (u64::from(next), 0))
     }
 
+    fn removed(&mut self) -> Next {
+        let CheckWanted::Ids(ids) = self.wanted else { return None };
+        for id in ids.iter().filter(|id| self.tables.tombstones.contains_key(&id.0)) {
+            CheckId { id: *id }.encode(&mut self.rows);
+        }
+        None
+    }
+
     /// What is under way for the ids; also those that changed, or all of them if nobody knows.
     fn promises(&mut self, changed: Option<Vec<FileId>>) -> Next {
         let CheckWanted::Ids(ids) = self.wanted else { return None };
@@ -366,6 +376,13 @@ pub fn repair(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, F
             inode.set_parent(parent);
             is_directory
         }),
+        RepairStep::LiftTombstone { directory } => {
+            if !core.tables.borrow().tombstones.contains_key(&directory.0) {
+                return Err(changed_meanwhile(directory));
+            }
+            core.change([Record::TombstoneDelete(directory), caller.outcome(&[])])?;
+            Ok(Step::Done)
+        }
         RepairStep::FreeChunks { file } => {
             if core.tables.borrow().inodes.get(file).is_some() {
                 return Err(changed_meanwhile(file));

@@ -30,11 +30,9 @@ pub fn copy_range(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Ste
             let tables = core.tables.borrow();
             check_layout_of(tables.inodes.get(request.target), request.target, &request.target_layout)?;
         }
-        let writes = own_writes_soon(&core, request.target, &request.target_layout, &[request.to]).await?;
+        let mut writes = own_writes_soon(&core, request.target, &request.target_layout, &[request.to]).await?;
         fill(&writes[0], &bytes);
-        if !is_home {
-            core.announce_until_stands(request.target, caller.deadline).await?;
-        }
+        core.until_writes_stand(request.target, &mut writes, caller.deadline).await?;
         Ok(Encoded(write_pieces(&core, &caller, &target, writes, is_home)?))
     })
 }

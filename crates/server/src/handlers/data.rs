@@ -10,7 +10,7 @@ use reactor::{BodyPiece, Disconnected, Incoming, ReplyBody, Span};
 use std::rc::Rc;
 use wire::layout::ChunkRange;
 use wire::limits::{BODY_SIZE_MAX, FILE_SIZE_MAX};
-use wire::messages::{DataRequest, ReadReply, WriteReply};
+use wire::messages::{BytePlace, DataRequest, LocateReply, PLACE_COUNT_MAX, ReadReply, WriteReply};
 use wire::{Decode, Encode, FileId, Kind, Layout, Status};
 
 /// Why a write has no reply.
@@ -112,6 +112,36 @@ pub fn read(core: &Core, params: &[u8]) -> Result<(ReadReply, ReplyBody), Failur
     Ok((reply, ReplyBody { pieces, guard: Some(Box::new(reads)) }))
 }
 
+/// Where all bytes of the chunks are that the pieces asked for are in, for a client that reads along.
+pub fn locate_bytes(core: &Core, params: &[u8]) -> Result<(LocateReply, ReplyBody), Failure> {
+    let request = DataRequest::from_bytes(params)?;
+    check(core, &request)?;
+    if core.cluster.home_of(request.file) == Some(core.index) {
+        check_inode(core.tables.borrow().inodes.get(request.file), &request)?;
+    }
+    let mut reply = LocateReply { number: 0, places: Vec::new() };
+    let Some(lent) = core.lent() else { return Ok((reply, ReplyBody::default())) };
+    reply.number = lent.number();
+    let mut chunks: Vec<u64> = request.pieces.0.iter().map(|piece| piece.chunk_index).collect();
+    chunks.sort_unstable();
+    chunks.dedup();
+    let mut of_chunk = Vec::new();
+    for chunk in chunks {
+        of_chunk.clear();
+        core.store.places(request.file.0, chunk, &mut of_chunk);
+        if reply.places.len() + of_chunk.len() > PLACE_COUNT_MAX {
+            break;
+        }
+        reply.places.extend(of_chunk.iter().map(|place| BytePlace {
+            chunk,
+            offset: place.offset,
+            size: place.size,
+            at: place.at,
+        }));
+    }
+    Ok((reply, ReplyBody::default()))
+}
+
 /// Receives a body into fresh space and makes it live in one step.
 pub async fn write(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -> Result<Vec<u8>, WriteEnd> {
     let request = DataRequest::from_bytes(&incoming.params).map_err(Failure::from)?;
@@ -125,13 +155,7 @@ pub async fn write(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) ->
         // The announcement travels while the body arrives.
         core.start_announce(request.file)?;
     }
-    let writes = match reserve(core, &request) {
-        Err(StoreError::Resting) => {
-            core.syncs.sync().await?;
-            reserve(core, &request)
-        }
-        result => result,
-    }?;
+    let mut writes = core.with_room(|| reserve(core, &request)).await?;
     let places: Vec<Span> = writes.iter().flat_map(|write| write.places.iter().cloned()).collect();
     incoming.receive_body(&places).await.map_err(|Disconnected| WriteEnd::Disconnected)?;
     drop(places);
@@ -140,9 +164,7 @@ pub async fn write(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) ->
         core.wait_until(caller.deadline, "the journal is full", finished.wait()).await?;
     }
     // From the last look at the announcement to the commit nothing is awaited.
-    if !is_home {
-        core.announce_until_stands(request.file, caller.deadline).await?;
-    }
+    core.until_writes_stand(request.file, &mut writes, caller.deadline).await?;
     Ok(write_pieces(core, caller, &request, writes, is_home)?)
 }
 

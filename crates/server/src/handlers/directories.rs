@@ -5,6 +5,7 @@
 use super::attributes::{changed, check, restricts};
 use super::{Encoded, Step, change_rights, later};
 use crate::core::{Caller, Core};
+use crate::directories::Patience;
 use crate::directories::Shares;
 use crate::failure::Failure;
 use crate::inodes::Inode;
@@ -26,6 +27,7 @@ pub fn stat(
     tables: &Tables,
     caller: &Caller,
     inode: &Inode,
+    patience: Patience,
     reply: &mut Vec<u8>,
 ) -> Result<Step, Failure> {
     let directory = inode.attributes.id;
@@ -35,10 +37,18 @@ pub fn stat(
     }
     let (core, deadline) = (core.clone(), caller.deadline);
     later(async move {
-        let shares = core.gather_directory(directory, deadline).await?;
+        let shares = match patience {
+            Patience::Whole => Some(core.gather_directory(directory, false, deadline).await?),
+            Patience::Short => core.gather_directory_soon(directory, deadline).await?,
+        };
         let tables = core.tables.borrow();
         let inode = tables.inodes.get(directory).ok_or_else(|| Failure::new(Status::StaleFile, directory))?;
-        let attributes = tables.shown_directory(&inode.attributes, core.index, &shares);
+        let known = shares.as_ref().map_or(&[][..], |shares| &shares[..]);
+        let mut attributes = tables.shown_directory(&inode.attributes, core.index, known);
+        if shares.is_none() {
+            // As file systems say that do not count: not to be taken for the number of directories within.
+            attributes.link_count = 1;
+        }
         Ok(Encoded(EntryReply { attributes, target: b"" }.to_bytes()))
     })
 }
@@ -61,7 +71,8 @@ pub fn set_attributes(
     }
     let (core, caller) = (core.clone(), caller.clone());
     later(async move {
-        let shares = core.gather_directory(request.file, caller.deadline).await?;
+        let kept = request.mask & MTIME != 0;
+        let shares = core.gather_directory(request.file, kept, caller.deadline).await?;
         let mut bytes = Vec::new();
         let mut records = plan(&core, &caller, &request, &shares, &mut bytes)?;
         if restricts {
@@ -128,7 +139,7 @@ pub fn announce_directory(
 }
 
 pub fn gather_directory(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
-    let GatherDirectoryRequest { directory, time } = GatherDirectoryRequest::from_bytes(params)?;
+    let GatherDirectoryRequest { directory, time, kept: _ } = GatherDirectoryRequest::from_bytes(params)?;
     match core.cluster.home_of(directory) {
         Some(home) if home != core.index => {}
         _ => return Err(Failure::with_text(Status::BadMessage, "id is not that of a directory of another server")),

@@ -4,16 +4,16 @@
 //! sequences nor one of the places for requests under way; AwaitLock, which changes nothing, is answered when it is granted.
 //!
 //! Invariants
-//! 1. What is granted is journalled, all of an owner's ranges in the file at once, before anybody is told.
+//! 1. What is granted is journalled, as an after-image of the range that it is about, before anybody is told.
 //! 2. After each change of what is held or who waits, nobody waits whose turn it is (`grant_turns`), except while the
 //!    journal is full.
 
 use super::Step;
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
+use crate::file_locks::Key;
 use crate::file_locks::queue::{WAITERS_MAX, WAITERS_OF_SESSION_MAX, Waiter};
-use crate::file_locks::ranges::{Range, changed};
-use crate::file_locks::{Key, RANGES_MAX, RANGES_OF_OWNER_MAX, RANGES_OF_SESSION_MAX};
+use crate::file_locks::ranges::Range;
 use crate::records::Record;
 use crate::service::{Parked, finish};
 use reactor::Class;
@@ -55,17 +55,18 @@ fn check_file(core: &Core, wanted: &Wanted) -> Result<(), Failure> {
     }
 }
 
-/// What the owner holds once the wish is granted, or undone. Errors: `NoLocks` beyond the bounds.
-fn after(core: &Core, wanted: &Wanted, lock: bool) -> Result<Vec<Range>, Status> {
+/// The entry by which the wish is granted, or undone. Errors: `NoLocks` beyond the bounds.
+fn change(core: &Core, wanted: &Wanted, lock: bool) -> Result<Record<'static>, Status> {
     let tables = core.tables.borrow();
-    let locks = &tables.file_locks;
-    let held = locks.held(wanted.key, &wanted.owner);
-    let after = changed(held, &wanted.range, lock);
-    let more = after.len().saturating_sub(held.len());
-    let fits = after.len() <= RANGES_OF_OWNER_MAX
-        && locks.count_of_session(wanted.owner.session) + more <= RANGES_OF_SESSION_MAX
-        && locks.count() + more <= RANGES_MAX;
-    if more == 0 || fits { Ok(after) } else { Err(Status::NoLocks) }
+    match tables.file_locks.has_room(wanted.key, &wanted.owner, &wanted.range, lock) {
+        true => Ok(entry(wanted, lock)),
+        false => Err(Status::NoLocks),
+    }
+}
+
+fn entry(wanted: &Wanted, held: bool) -> Record<'static> {
+    let (file, space) = wanted.key;
+    Record::LockSet { file, space, owner: wanted.owner, range: wanted.range, held }
 }
 
 fn must_wait(core: &Core, wanted: &Wanted, before: usize) -> bool {
@@ -85,9 +86,9 @@ pub fn lock(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>
     // Who does not wait looks at what is held alone.
     let queued_before = if request.wait { usize::MAX } else { 0 };
     if !must_wait(core, &wanted, queued_before) {
-        let held = after(core, &wanted, true)?;
+        let granted = change(core, &wanted, true)?;
         LockReply { state: LockState::Granted }.encode(reply);
-        core.change([put(&wanted, held), caller.outcome(reply)])?;
+        core.change([granted, caller.outcome(reply)])?;
         grant_turns(core);
         return Ok(Step::Done);
     }
@@ -97,11 +98,6 @@ pub fn lock(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>
     let state = wait_in_queue(core, caller, &wanted)?;
     LockReply { state }.encode(reply);
     Ok(Step::Done)
-}
-
-fn put(wanted: &Wanted, held: Vec<Range>) -> Record<'static> {
-    let (file, space) = wanted.key;
-    Record::LocksPut { file, space, owner: wanted.owner, held }
 }
 
 /// Puts a request into the queue, unless it may be granted after all once it is there.
@@ -116,10 +112,11 @@ fn wait_in_queue(core: &Rc<Core>, caller: &Caller, wanted: &Wanted) -> Result<Lo
             return Err(Failure::with_text(Status::NoLocks, "too many requests wait for locks already"));
         }
     }
-    let has_other_mode = !core.tables.borrow().file_locks.held(wanted.key, &wanted.owner).is_empty();
+    let has_other_mode =
+        core.tables.borrow().file_locks.held(wanted.key, &wanted.owner).is_some_and(|held| !held.is_empty());
     if wanted.key.1 == LockSpace::Whole && has_other_mode {
         // As flock(2): a change of mode that has to wait lets go first, or two that share would wait for each other.
-        core.change([put(wanted, Vec::new()), caller.outcome(&LockReply { state: LockState::Waiting }.to_bytes())])?;
+        core.change([entry(wanted, false), caller.outcome(&LockReply { state: LockState::Waiting }.to_bytes())])?;
     }
     let waiter = Waiter { owner: wanted.owner, range: wanted.range, ticket: wanted.ticket, listener: None };
     core.lock_queues.borrow_mut().push(wanted.key, waiter);
@@ -202,11 +199,12 @@ pub fn unlock(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, F
     }
     let is_held = {
         let tables = core.tables.borrow();
-        tables.file_locks.held(wanted.key, &wanted.owner).iter().any(|held| held.overlaps(&wanted.range))
+        let held = tables.file_locks.held(wanted.key, &wanted.owner);
+        held.is_some_and(|held| held.overlapping(&wanted.range).next().is_some())
     };
     if is_held {
-        let held = after(core, &wanted, false)?;
-        core.change([put(&wanted, held), caller.outcome(&[])])?;
+        let released = change(core, &wanted, false)?;
+        core.change([released, caller.outcome(&[])])?;
         grant_turns(core);
     }
     Ok(Step::Done)
@@ -226,8 +224,8 @@ fn grant_turns(core: &Rc<Core>) {
         let waiter = core.lock_queues.borrow_mut().remove(key, session, ticket);
         let Some(waiter) = waiter else { unreachable!("whose turn it is waits") };
         let wanted = Wanted { key, owner: waiter.owner, range: waiter.range, ticket };
-        let granted = check_file(core, &wanted).and_then(|()| Ok(after(core, &wanted, true)?));
-        let granted = granted.and_then(|held| core.change([put(&wanted, held)]));
+        let granted = check_file(core, &wanted).and_then(|()| Ok(change(core, &wanted, true)?));
+        let granted = granted.and_then(|granted| core.change([granted]));
         if let Some(listener) = waiter.listener {
             let reply = granted.map(|()| LockReply { state: LockState::Granted }.to_bytes());
             finish(core, listener, reply.as_ref().map(Vec::as_slice));

@@ -48,8 +48,8 @@ pub fn find(core: &Core, params: &[u8]) -> Result<(FindReply, ReplyBody), Failur
         }
         true
     });
-    let body = own_page(core, page);
-    Ok((reply, body))
+    core.reactor.note_entries(examined as u64);
+    Ok((reply, own_page(core, page)))
 }
 
 fn judge(core: &Core, tables: &Tables, entry: &Dentry<'_>, tests: &Tests) -> Verdict {

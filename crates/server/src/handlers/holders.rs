@@ -44,13 +44,7 @@ pub async fn own_writes_soon(
     layout: &Layout,
     pieces: &[ChunkRange],
 ) -> Result<Vec<ChunkWrite>, Failure> {
-    match own_writes(core, file, layout, pieces) {
-        Err(failure) if core.may_gain_room(&failure) => {
-            core.syncs.sync().await?;
-            own_writes(core, file, layout, pieces)
-        }
-        writes => writes,
-    }
+    core.with_room(|| own_writes(core, file, layout, pieces)).await
 }
 
 /// Puts bytes into the places of a write, which are as many.
@@ -122,23 +116,70 @@ pub fn reserve_chunks(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result
             }
             core.commit(transaction, [])
         };
-        core.announce_until_stands(file, deadline).await?;
-        if let Err(failure) = take() {
-            if !core.may_gain_room(&failure) {
-                return Err(failure);
-            }
-            core.syncs.sync().await?;
+        let mut rounds = Rounds::default();
+        loop {
             core.announce_until_stands(file, deadline).await?;
-            take()?;
+            match take() {
+                Err(failure) => rounds.next(&core, failure).await?,
+                Ok(()) => return Ok(Encoded(Empty {}.to_bytes())),
+            }
         }
-        Ok(Encoded(Empty {}.to_bytes()))
     })
+}
+
+/// Syncs after which what lacks room is given up: others may have taken what each of them freed.
+const ROUNDS_MAX: u32 = 16;
+
+/// Attempts at something for which room was lacking.
+#[derive(Default)]
+pub struct Rounds(u32);
+
+impl Rounds {
+    /// Returns when it may be tried again, or with the failure when that is of no use.
+    pub async fn next(&mut self, core: &Core, failure: Failure) -> Result<(), Failure> {
+        if self.0 == ROUNDS_MAX || !core.may_gain_room(&failure) {
+            return Err(failure);
+        }
+        self.0 += 1;
+        core.syncs.sync().await
+    }
 }
 
 impl Core {
     /// Whether a sync may give the room for which something failed: freed space rests until one.
     pub fn may_gain_room(&self, failure: &Failure) -> bool {
-        failure.status == Status::NoSpace && !self.store.is_volatile()
+        failure.status == Status::NoSpace && self.store.gains_by_sync()
+    }
+
+    /// What `take` gives, tried again after a sync for as long as it only lacks room that rests until one.
+    pub async fn with_room<T, E: Into<Failure>>(&self, mut take: impl FnMut() -> Result<T, E>) -> Result<T, Failure> {
+        let mut rounds = Rounds::default();
+        loop {
+            match take() {
+                Err(error) => rounds.next(self, error.into()).await?,
+                Ok(taken) => return Ok(taken),
+            }
+        }
+    }
+
+    /// Returns when the commit of writes whose bytes are there takes no room, and their file is announced if its home is
+    /// elsewhere. What is committed before the next await is covered.
+    pub async fn until_writes_stand(
+        self: &Rc<Self>,
+        file: FileId,
+        writes: &mut [ChunkWrite],
+        deadline: Nanos,
+    ) -> Result<(), Failure> {
+        let mut rounds = Rounds::default();
+        loop {
+            if self.cluster.home_of(file) != Some(self.index) {
+                self.announce_until_stands(file, deadline).await?;
+            }
+            match self.store.settle_writes(writes) {
+                Err(error) => rounds.next(self, error.into()).await?,
+                Ok(()) => return Ok(()),
+            }
+        }
     }
 
     /// Announces a file whose home is elsewhere to it, unless that stands. What is committed before the next await is

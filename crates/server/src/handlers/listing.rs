@@ -80,11 +80,13 @@ pub fn read_directory(core: &Core, params: &[u8]) -> Result<(ListingReply, Reply
     let mut reply = ListingReply { next_cursor: request.cursor, end: true };
     // Where the entries of the last hash begin: a page is cut there.
     let mut group = (request.cursor, 0);
+    let mut listed = 0;
     tables.names.walk(request.directory, request.cursor, &mut |entry| {
         if entry.cursor != group.0 {
             group = (entry.cursor, page.len());
         }
         encode(core, &tables, entry, request.with_attributes, &mut page);
+        listed += 1;
         if page.len() > size_max && group.1 > 0 {
             page.truncate(group.1);
             reply = ListingReply { next_cursor: group.0, end: false };
@@ -93,6 +95,7 @@ pub fn read_directory(core: &Core, params: &[u8]) -> Result<(ListingReply, Reply
         reply.next_cursor = entry.cursor + 1;
         true
     });
+    core.reactor.note_entries(listed);
     Ok((reply, own_page(core, page)))
 }
 

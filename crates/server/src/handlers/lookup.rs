@@ -1,7 +1,9 @@
-//! Looking: Ping, Lookup, Stat, StatId, StatFileSystem; and Shutdown.
+//! Looking: Ping, Lookup, Stat, StatId, StatFileSystem; and Shutdown. Look and LookId are Stat and StatId for who would rather have a
+//! directory without the times that a server does not tell than wait for that server (`directories::Patience`).
 
 use super::{Step, absent, check_lock, later, locate};
 use crate::core::{Caller, Core};
+use crate::directories::Patience;
 use crate::failure::Failure;
 use crate::inodes::Inode;
 use crate::tables::Tables;
@@ -65,22 +67,34 @@ pub fn lookup(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Ste
     Ok(Step::Done)
 }
 
-pub fn stat(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn stat(
+    core: &Rc<Core>,
+    caller: &Caller,
+    params: &[u8],
+    patience: Patience,
+    reply: &mut Vec<u8>,
+) -> Result<Step, Failure> {
     let request = EntryRequest::from_bytes(params)?;
     let tables = core.tables.borrow();
     let inode = match find(core, &tables, &request)? {
         Found::Inode(inode) => inode,
         Found::Other(step) => return step,
     };
-    stat_inode(core, &tables, caller, inode, reply)
+    stat_inode(core, &tables, caller, inode, patience, reply)
 }
 
-pub fn stat_id(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn stat_id(
+    core: &Rc<Core>,
+    caller: &Caller,
+    params: &[u8],
+    patience: Patience,
+    reply: &mut Vec<u8>,
+) -> Result<Step, Failure> {
     let file = FileRequest::from_bytes(params)?.file;
     core.check_home(file)?;
     let tables = core.tables.borrow();
     let inode = tables.inodes.get(file).ok_or_else(|| Failure::new(Status::StaleFile, file))?;
-    stat_inode(core, &tables, caller, inode, reply)
+    stat_inode(core, &tables, caller, inode, patience, reply)
 }
 
 /// While the number of an inode's names is being changed, it is not told.
@@ -89,13 +103,18 @@ fn stat_inode(
     tables: &Tables,
     caller: &Caller,
     inode: &Inode,
+    patience: Patience,
     reply: &mut Vec<u8>,
 ) -> Result<Step, Failure> {
     if let Some(lock) = tables.locks.of_inode(inode.attributes.id) {
         return Ok(Step::Blocked(lock));
     }
     if inode.attributes.kind == Kind::Directory {
-        return super::directories::stat(core, tables, caller, inode, reply);
+        // One that moves has its new times here only when that has ended.
+        if let Some(moving) = tables.tree.wait_for(0, std::iter::once(inode.attributes.id)) {
+            return Ok(Step::Blocked(moving));
+        }
+        return super::directories::stat(core, tables, caller, inode, patience, reply);
     }
     if inode.is_announced() {
         return stat_gathered(core, caller, inode.attributes.id);

@@ -26,6 +26,7 @@ mod rights;
 mod rmdir;
 mod seek;
 mod sequencer;
+mod space;
 mod synchronise;
 mod temporary;
 mod tree;
@@ -37,7 +38,7 @@ pub use append::{append, resume_append, write_chunks};
 pub use check::check;
 pub use close::reopened;
 pub use copy::COPY_COUNT_MAX;
-pub use data::{WriteEnd, read, write};
+pub use data::{WriteEnd, locate_bytes, read, write};
 pub use extended::{get_extended, list_extended, set_extended};
 pub use file_locks::{after_release, await_lock, forget_listeners};
 pub use find::find;
@@ -51,6 +52,7 @@ pub use truncate::resume_truncate;
 pub use unlink::{drive_reap, reap_orphan};
 
 use crate::core::{Caller, Core};
+use crate::directories::Patience;
 use crate::failure::Failure;
 use crate::names::cursor_of_hash;
 use crate::tables::Tables;
@@ -84,8 +86,10 @@ pub fn handle(
     match operation {
         Operation::Ping => lookup::ping(params),
         Operation::Lookup => lookup::lookup(core, params, reply),
-        Operation::Stat => lookup::stat(core, caller, params, reply),
-        Operation::StatId => lookup::stat_id(core, caller, params, reply),
+        Operation::Stat => lookup::stat(core, caller, params, Patience::Whole, reply),
+        Operation::StatId => lookup::stat_id(core, caller, params, Patience::Whole, reply),
+        Operation::Look => lookup::stat(core, caller, params, Patience::Short, reply),
+        Operation::LookId => lookup::stat_id(core, caller, params, Patience::Short, reply),
         Operation::StatFileSystem => lookup::stat_file_system(core, params, reply),
         Operation::Open | Operation::OpenExisting => open::open(core, caller, operation, params, reply),
         Operation::OpenId | Operation::OpenIdExisting => open::open_id(core, caller, operation, params, reply),
@@ -108,6 +112,7 @@ pub fn handle(
         Operation::Check => unreachable!("its reply has a body"),
         Operation::Allocate => allocate::allocate(core, caller, params, reply),
         Operation::Seek => seek::seek(core, params, reply),
+        Operation::Allocated => space::allocated(core, params, reply),
         Operation::CopyRange => copy::copy_range(core, caller, params),
         Operation::ReserveChunks => holders::reserve_chunks(core, caller, params),
         Operation::Shutdown => lookup::shutdown(core, caller, params),
@@ -121,6 +126,7 @@ pub fn handle(
         Operation::ResolveDirectory => participant::resolve_directory(core, caller, params),
         Operation::PrepareDentry => prepare::prepare_dentry(core, caller, params, reply),
         Operation::PrepareLink => prepare::prepare_link(core, caller, params, reply),
+        Operation::NoteRenamed => rename::times::note_renamed(core, params),
         Operation::CheckCaller => rights::check_caller(core, params, reply),
         Operation::ResolvePrepared => prepare::resolve_prepared(core, caller, params),
         Operation::Synchronise => synchronise::synchronise(core, params, reply),
@@ -140,6 +146,7 @@ pub fn handle(
         Operation::ResolveTree => tree::resolve_tree(core, caller, params),
         Operation::AskParents => tree::ask_parents(core, params, reply),
         Operation::Read
+        | Operation::Locate
         | Operation::Write
         | Operation::Append
         | Operation::FetchChunks

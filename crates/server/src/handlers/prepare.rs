@@ -6,6 +6,7 @@
 //! 2. What is prepared ends only by the coordinator's word. One that knows nothing of a number has given it up, or all
 //!    of it is done: it keeps the decision until every participant has heard it.
 
+use super::rename::times::renamed;
 use super::unlink::drop_link;
 use super::{Step, check_directory, sequencer};
 use crate::core::{Caller, Core};
@@ -151,7 +152,12 @@ pub fn resolve(core: &Rc<Core>, coordinator: u32, number: u64, commit: bool) -> 
         }
         Some(_) if !commit => core.change([done]),
         Some(Change::Dentry { parent, name, id, kind }) => {
-            core.change([Record::DentryPut { parent, name: &name, id, kind }, done])
+            // Both change, as far as they live here: what gets the name, and what had it, which loses it or gets another one.
+            let cursor = cursor_of_hash(dentry_hash(parent, &name));
+            let before = core.tables.borrow().names.get(parent, &name, cursor).map(|(id, _)| id);
+            let mut records = vec![Record::DentryPut { parent, name: &name, id, kind }, done];
+            records.extend([Some(id), before].into_iter().flatten().filter_map(|file| renamed(core, file)));
+            core.change(records)
         }
         Some(Change::Link { file, up: true }) => {
             let inode = super::rename::linked(core, file)?;

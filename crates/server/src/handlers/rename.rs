@@ -14,6 +14,7 @@
 //! 3. A part's number is in `Core::undecided` from before the part is asked for until it is given up or in an intent.
 
 mod directories;
+pub mod times;
 
 use super::lookup::{is_elsewhere, missing_inode};
 use super::prepare::{check_link, check_rule, resolve};
@@ -478,6 +479,7 @@ impl Change {
         to_elsewhere
             || !self.asked.elsewhere.is_empty()
             || self.moves_directories()
+            || self.has_distant_home()
             || self.up.iter().chain(&self.down).any(|file| is_elsewhere(&self.core, *file))
     }
 
@@ -529,6 +531,7 @@ impl Change {
             (true, false) => return Err(Obstacle::Turn),
             (false, _) => {}
         }
+        self.note_times(deadline).await?;
         Ok(true)
     }
 
@@ -538,7 +541,7 @@ impl Change {
         let parts = self.parts.list.clone();
         let number = if parts.is_empty() { None } else { Some(core.next_number()?) };
         let mut transaction = core.store.begin();
-        let mut records = Vec::with_capacity(6);
+        let mut records = Vec::with_capacity(8);
         if let Some(Place { parent, name, .. }) = &self.from {
             match (self.wish, self.destination) {
                 (Wish::Link, _) => {}
@@ -555,6 +558,7 @@ impl Change {
         if let Some(file) = self.up.filter(|file| !is_elsewhere(&core, *file)) {
             records.push(Record::InodePut(linked(&core, file)?));
         }
+        records.extend(self.times());
         let mut reap = None;
         if let Some(file) = self.down.filter(|file| !is_elsewhere(&core, *file)) {
             reap = Some(drop_link(&core, file, &mut transaction, &mut records)?);

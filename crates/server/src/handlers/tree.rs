@@ -128,6 +128,7 @@ pub fn resolution(core: &Core, number: u64, commit: bool, entries: &[TreeEntry])
         {
             let mut inode = inode.clone();
             inode.set_parent(parent);
+            super::rename::times::note_change(core, &mut inode.attributes);
             records.push(Record::InodePut(inode));
         }
     }

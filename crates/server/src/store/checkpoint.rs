@@ -88,14 +88,8 @@ impl Writer {
             Some(segment) => segment,
             None => self.new_segment(storage, size)?,
         };
-        let block = &mut self.buffer;
-        block[0..4].copy_from_slice(&MAGIC.to_le_bytes());
-        block[4..8].copy_from_slice(&((size - BLOCK_HEADER_SIZE as u64) as u32).to_le_bytes());
-        block[8..16].copy_from_slice(&self.sequence.to_le_bytes());
-        block[16..24].copy_from_slice(&self.blocks.to_le_bytes());
-        let crc = block_crc(block);
-        block[24..28].copy_from_slice(&crc.to_le_bytes());
-        segment.write(self.offset, block);
+        seal(&mut self.buffer, self.sequence, self.blocks);
+        segment.write(self.offset, &self.buffer);
         self.offset = (self.offset + size).next_multiple_of(8);
         self.blocks += 1;
         Ok(())
@@ -287,6 +281,25 @@ fn read_block(segment: &dyn Region, offset: u64, sequence: u64, number: u64) -> 
     block.resize(whole_size as usize, 0);
     segment.read(offset, &mut block);
     (block_crc(&block) == crc).then_some(block)
+}
+
+/// A block with these entries.
+pub fn block(entries: &[u8], sequence: u64, number: u64) -> Vec<u8> {
+    let mut block = vec![0; BLOCK_HEADER_SIZE];
+    block.extend_from_slice(entries);
+    seal(&mut block, sequence, number);
+    block
+}
+
+/// Fills in the header of a block.
+fn seal(block: &mut [u8], sequence: u64, number: u64) {
+    let size = (block.len() - BLOCK_HEADER_SIZE) as u32;
+    block[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+    block[4..8].copy_from_slice(&size.to_le_bytes());
+    block[8..16].copy_from_slice(&sequence.to_le_bytes());
+    block[16..24].copy_from_slice(&number.to_le_bytes());
+    let crc = block_crc(block);
+    block[24..28].copy_from_slice(&crc.to_le_bytes());
 }
 
 fn block_crc(block: &[u8]) -> u32 {

@@ -323,6 +323,9 @@ impl State {
         }
         let is_gone = change.chunk.is_empty();
         let before = self.files.entry(change.key.0).put(change.key.1, change.chunk);
+        if let Some(before) = &before {
+            self.announce_change(change.key, before);
+        }
         self.chunk_count = self.chunk_count + u64::from(!is_gone) - u64::from(before.is_some());
         self.let_go(change.key, &change.gone);
     }

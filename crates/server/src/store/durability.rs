@@ -307,6 +307,12 @@ impl Store {
         (state.durability.durable, state.journal.tail().lsn)
     }
 
+    /// Whether a sync gives room: pages that rest are free then, and so is the journal before a checkpoint that is done.
+    pub fn gains_by_sync(&self) -> bool {
+        let durability = &self.state.borrow().durability;
+        durability.resting_pages > 0 || durability.finished.is_some()
+    }
+
     /// Whether so much waits for the next sync that one should begin although nobody asks for it.
     pub fn is_sync_due(&self) -> bool {
         let state = self.state.borrow();

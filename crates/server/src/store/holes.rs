@@ -192,6 +192,21 @@ impl State {
         (Some(from.saturating_mul(chunk_size)), false)
     }
 
+    /// See [`super::Store::allocated`].
+    pub fn allocated(&self, id: u64, from: u64, left: &mut usize) -> (u64, Option<u64>) {
+        let Some(file) = self.files.get(id) else { return (0, None) };
+        let (mut pages, mut index) = (0, from);
+        while let Some((found, chunk)) = file.chunks.next(index) {
+            if *left == 0 {
+                return (pages * PAGE_SIZE, Some(found));
+            }
+            *left -= 1;
+            pages += chunk.extents.iter().map(|extent| u64::from(extent.pages)).sum::<u64>();
+            index = found + 1;
+        }
+        (pages * PAGE_SIZE, None)
+    }
+
     /// See [`super::Store::next_hole`].
     pub fn next_hole(&self, (id, index): Key, chunk_size: u32, from: u32) -> Option<u32> {
         let mut byte = from;

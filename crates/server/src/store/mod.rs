@@ -5,6 +5,7 @@
 
 mod active;
 mod allocator;
+mod along;
 mod checkpoint;
 mod chunk;
 mod commit;
@@ -13,6 +14,7 @@ mod entries;
 mod error;
 mod few;
 mod files;
+pub mod fuzz;
 mod hash;
 mod holes;
 mod journal;
@@ -28,6 +30,7 @@ mod testing;
 mod tests;
 
 pub use allocator::PAGE_SIZE;
+pub use along::PlaceOf;
 pub use durability::SyncError;
 pub use error::{Corrupt, StoreError};
 
@@ -36,7 +39,7 @@ pub use holes::{Hole, LOOK_COUNT_MAX};
 pub use recovery::{JOURNAL_SIZE_MIN, Replay};
 
 use commit::{Operation, Parts};
-use reactor::{Span, Storage};
+use reactor::{Span, StampedRegion, Storage};
 use state::{Key, State};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -330,6 +333,17 @@ impl Store {
         Ok(ChunkWrite { places, reservation: Reservation { store: self.clone(), ticket: Some(ticket) } })
     }
 
+    /// Has the commit of writes whose bytes are there take no room, also where others changed the chunks meanwhile; where
+    /// nothing rests until a sync, there is nothing to do. What is committed at once stays so. Errors: `Full`, `Resting`.
+    pub fn settle_writes(&self, writes: &mut [ChunkWrite]) -> Result<(), StoreError> {
+        let mut state = self.state.borrow_mut();
+        if state.durability.is_volatile {
+            return Ok(());
+        }
+        let mut tickets = writes.iter_mut().filter_map(|write| write.reservation.ticket.as_mut());
+        tickets.try_for_each(|ticket| state.settle(ticket))
+    }
+
     /// Adds a write, whose bytes are all in its places, to a transaction; it happens when that is committed.
     /// `mtime` is in nanoseconds since the epoch and becomes the file's. A write of no bytes changes nothing.
     /// Errors: `TouchedTwice` when the transaction writes to that chunk already, `ChunkSizeMismatch`.
@@ -367,6 +381,17 @@ impl Store {
         Ok(ChunkRead { pieces: found.pieces, valid_end: found.valid_end, pin })
     }
 
+    /// What clients of this machine may read from by themselves: nothing where bytes have checksums, or on a disk.
+    pub fn lent(&self) -> Option<Rc<StampedRegion>> {
+        self.state.borrow().lent().cloned()
+    }
+
+    /// Appends where all written bytes of a chunk are, in their order. They stay there, and stay as they are, for as long
+    /// as they have no younger stamp.
+    pub fn places(&self, file: u64, index: u64, into: &mut Vec<PlaceOf>) {
+        self.state.borrow().places((file, index), into);
+    }
+
     /// Cuts this server's share of the file at `size` bytes of the file and remembers the truncate generation.
     /// It is the only operation on the file in its transaction.
     pub fn truncate_file(&self, file: u64, size: u64, generation: u32, transaction: &mut Transaction) {
@@ -398,6 +423,12 @@ impl Store {
     /// when the look was given up after many chunks without any: then there is none before the offset that is returned.
     pub fn next_data(&self, file: u64, offset: u64) -> (Option<u64>, bool) {
         self.state.borrow().next_data(file, offset)
+    }
+
+    /// Bytes of the pages that the file's chunks here have, from chunk `from` on; looks at `left` chunks at most, and tells where
+    /// to go on if that was too few.
+    pub fn allocated(&self, file: u64, from: u64, left: &mut usize) -> (u64, Option<u64>) {
+        self.state.borrow().allocated(file, from, left)
     }
 
     /// The first byte of a chunk from `from` on that is not written; nothing if all are.

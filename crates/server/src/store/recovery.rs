@@ -9,12 +9,14 @@ use super::journal::{self, Journal, Position};
 use super::state::State;
 use super::superblock::{Head, SUPER_SIZE, Super};
 use super::{Corrupt, KIND_FOREIGN_FIRST, StoreError, StoreIdentity, StoreOptions};
-use reactor::{OpenMode, Region, Storage};
+use reactor::{OpenMode, Region, STAMPS_SIZE, StampedRegion, Storage};
 use std::rc::Rc;
 
 const NAME_SUPER: &str = "super";
 const NAME_JOURNAL: &str = "journal";
 const NAME_DATA: &str = "data";
+/// When which part of the data space changed, for those who read along.
+const NAME_STAMPS: &str = "stamps";
 /// Bytes by which the data space that was taken from the medium grows at a time; each step faults its pages in at once,
 /// which holds the loop up for milliseconds.
 const GROWTH_SIZE: u64 = 4 * 1024 * 1024;
@@ -64,7 +66,8 @@ pub fn create(storage: Rc<dyn Storage>, options: &StoreOptions, identity: StoreI
         return Err(StoreError::Incompatible(format!("its journal must have at least {JOURNAL_SIZE_MIN} bytes")));
     }
     for name in storage.list() {
-        if [NAME_SUPER, NAME_JOURNAL, NAME_DATA].contains(&name.as_str()) || name.starts_with(NAME_PREFIX) {
+        if [NAME_SUPER, NAME_JOURNAL, NAME_DATA, NAME_STAMPS].contains(&name.as_str()) || name.starts_with(NAME_PREFIX)
+        {
             storage
                 .remove(&name)
                 .map_err(|error| StoreError::Medium("remove what an interrupted creation left", error))?;
@@ -79,7 +82,9 @@ pub fn create(storage: Rc<dyn Storage>, options: &StoreOptions, identity: StoreI
     let superblock = Super::create(superblock, options, identity, head);
     let allocator = new_allocator(options.size, Vec::new())?;
     let durability = Durability::new(storage.is_volatile(), power_cycle);
-    Ok(State::new(storage, superblock, data, Journal::new(journal, start), Files::default(), allocator, durability))
+    let stamped = stamped(storage.as_ref(), &data)?;
+    let journal = Journal::new(journal, start);
+    Ok(State::new(storage, superblock, (data, stamped), journal, Files::default(), allocator, durability))
 }
 
 fn make(storage: &dyn Storage, name: &str, size: u64, allocate: bool) -> Result<Rc<dyn Region>, StoreError> {
@@ -90,6 +95,28 @@ fn make(storage: &dyn Storage, name: &str, size: u64, allocate: bool) -> Result<
         region.allocate(0, size).map_err(|error| StoreError::Medium("allocate a file of the store", error))?;
     }
     Ok(region)
+}
+
+/// The data space with its stamps, where others can read along: in memory only, for a table of stamps is written to all the
+/// time.
+fn stamped(storage: &dyn Storage, data: &Rc<dyn Region>) -> Result<Option<Rc<StampedRegion>>, StoreError> {
+    if !storage.is_volatile() {
+        return Ok(None);
+    }
+    let present = storage.exists(NAME_STAMPS).then(|| storage.open(NAME_STAMPS, 0, OpenMode::Existing));
+    let table = match present {
+        Some(Ok(table)) if table.size() == STAMPS_SIZE => table,
+        // A store from before there were stamps, or one whose creation was interrupted: nobody reads along with it.
+        Some(_) => {
+            storage
+                .remove(NAME_STAMPS)
+                .map_err(|error| StoreError::Medium("remove a broken table of stamps", error))?;
+            make(storage, NAME_STAMPS, STAMPS_SIZE, false)?
+        }
+        None => make(storage, NAME_STAMPS, STAMPS_SIZE, false)?,
+    };
+    table.allocate(0, STAMPS_SIZE).map_err(|error| StoreError::Medium("allocate a file of the store", error))?;
+    Ok(Some(StampedRegion::new(data.clone(), table)))
 }
 
 fn lock(storage: &dyn Storage) -> Result<(), StoreError> {
@@ -139,7 +166,9 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
     }
     let Tables { files, copies, .. } = tables;
     let allocator = new_allocator(options.size, used_runs(&files, options.size)?)?;
-    let mut state = State::new(storage, superblock, data, journal, files, allocator, durability);
+    // Whoever still reads along with the life before sees all of it change now.
+    let stamped = stamped(storage.as_ref(), &data)?;
+    let mut state = State::new(storage, superblock, (data, stamped), journal, files, allocator, durability);
     state.durability.is_refused = state.storage.exists(NAME_REFUSED);
     if state.durability.is_refused && !state.durability.power_was_lost {
         state.suspect_everything();

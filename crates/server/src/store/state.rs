@@ -16,7 +16,7 @@ use super::hash::FastMap;
 use super::journal::{Journal, RECORD_HEADER_SIZE};
 use super::superblock::Super;
 use super::{StoreError, Usage};
-use reactor::{Region, Storage};
+use reactor::{Region, StampedRegion, Storage};
 use std::collections::{VecDeque, btree_map};
 use std::io;
 use std::rc::Rc;
@@ -43,6 +43,8 @@ pub struct State {
     pub storage: Rc<dyn Storage>,
     pub superblock: Super,
     pub data: Rc<dyn Region>,
+    /// The data space again, where others may read along.
+    pub stamped: Option<Rc<StampedRegion>>,
     pub journal: Journal,
     pub files: Files,
     pub active: FastMap<Key, Active>,
@@ -65,17 +67,19 @@ impl State {
     pub fn new(
         storage: Rc<dyn Storage>,
         superblock: Super,
-        data: Rc<dyn Region>,
+        (data, stamped): (Rc<dyn Region>, Option<Rc<StampedRegion>>),
         journal: Journal,
         files: Files,
         allocator: Allocator,
         durability: Durability,
     ) -> State {
+        let data = stamped.clone().map_or(data, |stamped| stamped as Rc<dyn Region>);
         let chunk_count = files.iter().map(|file| file.chunks.count()).sum();
         State {
             storage,
             superblock,
             data,
+            stamped,
             journal,
             files,
             active: FastMap::default(),
@@ -201,6 +205,7 @@ impl State {
     /// Chunks leave the tables; their space follows, in steps if they are many.
     pub fn bury(&mut self, file: u64, chunks: Chunks) {
         self.chunk_count -= chunks.count();
+        self.announce_gone(&chunks);
         let many = chunks.count() > BURY_AT_ONCE;
         match chunks {
             Chunks::None => {}

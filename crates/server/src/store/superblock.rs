@@ -92,16 +92,7 @@ impl Super {
     /// Writes another head beside the one that counts.
     pub fn prepare(&mut self, head: Head) {
         self.version += 1;
-        let mut bytes = Vec::with_capacity(HEAD_SIZE + 4);
-        bytes.extend_from_slice(&self.version.to_le_bytes());
-        bytes.extend_from_slice(&head.sequence.to_le_bytes());
-        bytes.extend_from_slice(&head.start.at.to_le_bytes());
-        bytes.extend_from_slice(&head.start.lsn.to_le_bytes());
-        bytes.extend_from_slice(&head.start.previous.to_le_bytes());
-        bytes.extend_from_slice(&head.segments.to_le_bytes());
-        bytes.extend_from_slice(&head.blocks.to_le_bytes());
-        bytes.extend_from_slice(&head.durable.to_le_bytes());
-        bytes.extend_from_slice(&head.power_cycle.to_le_bytes());
+        let mut bytes = encode_head(self.version, &head);
         let crc = crc32c::crc32c(&bytes);
         bytes.extend_from_slice(&crc.to_le_bytes());
         self.region.write(HEAD_OFFSET + (1 - self.place) * HEAD_STEP, &bytes);
@@ -120,6 +111,21 @@ impl Super {
     pub fn region(&self) -> &Rc<dyn Region> {
         &self.region
     }
+}
+
+/// A head without its checksum.
+pub fn encode_head(version: u64, head: &Head) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEAD_SIZE + 4);
+    bytes.extend_from_slice(&version.to_le_bytes());
+    bytes.extend_from_slice(&head.sequence.to_le_bytes());
+    bytes.extend_from_slice(&head.start.at.to_le_bytes());
+    bytes.extend_from_slice(&head.start.lsn.to_le_bytes());
+    bytes.extend_from_slice(&head.start.previous.to_le_bytes());
+    bytes.extend_from_slice(&head.segments.to_le_bytes());
+    bytes.extend_from_slice(&head.blocks.to_le_bytes());
+    bytes.extend_from_slice(&head.durable.to_le_bytes());
+    bytes.extend_from_slice(&head.power_cycle.to_le_bytes());
+    bytes
 }
 
 fn encode_identity(options: &StoreOptions, identity: StoreIdentity) -> Vec<u8> {

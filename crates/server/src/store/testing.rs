@@ -287,7 +287,7 @@ impl Region for TestRegion {
     }
 
     fn base(&self) -> *mut u8 {
-        std::ptr::null_mut()
+        self.bytes.borrow_mut().as_mut_ptr()
     }
 
     fn note_received(&self, _offset: u64, _size: u64) {}

@@ -186,6 +186,26 @@ impl State {
         self.allocate_extents(first, needed)
     }
 
+    /// Gives a write in place that was overtaken pages of its own, so that its commit takes none, where that may fail for
+    /// want of a sync. Errors: `Full`, `Resting`.
+    pub fn settle(&mut self, ticket: &mut Ticket) -> Result<(), StoreError> {
+        let is_settled = self.durability.is_volatile || ticket.staged || ticket.start == ticket.end;
+        let Some(active) = self.active.get(&ticket.key).filter(|active| !is_settled && !active.reaped) else {
+            return Ok(());
+        };
+        let current = self.files.get(ticket.key.0).and_then(|file| file.chunks.get(ticket.key.1));
+        let extents = current.map_or(&[][..], |chunk| &chunk.extents);
+        let base = chunk::replace_pages(extents, &active.capacity, &mut Vec::new());
+        let (first, last) = (ticket.start / PAGE, chunk::page_end(ticket.end));
+        if chunk::is_same_place(&base, &ticket.landing, first, last) {
+            return Ok(());
+        }
+        let pages = self.own_pages(ticket, &mut Vec::new())?;
+        self.staged_pages += u64::from(last - first);
+        (ticket.landing, ticket.staged) = (Few::from_slice(&pages), true);
+        Ok(())
+    }
+
     /// Works out what committing a write does. Bytes are moved already where nobody can see them; new pages that this
     /// takes are appended to `fresh`, for the caller to give back if the commit comes to nothing.
     pub fn plan_write(&mut self, ticket: &Ticket, fresh: &mut Vec<Run>) -> Result<ChunkChange, StoreError> {

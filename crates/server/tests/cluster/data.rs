@@ -12,7 +12,7 @@ use wire::{Attributes, Decode, FileId, Layout, Operation, Status};
 const ROOT: FileId = FileId::ROOT;
 const CHUNK: u64 = 4096;
 
-async fn append(caller: &Caller, file: FileId, bytes: &[u8]) -> Answer<u64> {
+pub async fn append(caller: &Caller, file: FileId, bytes: &[u8]) -> Answer<u64> {
     let slices = [IoSlice::new(bytes)];
     let call = Call { body: &slices, ..Call::new(Operation::Append, &AppendRequest { file }) };
     let reply = caller.send(caller.home(file), call).await?;
@@ -33,7 +33,7 @@ async fn contents(caller: &Caller, file: FileId, layout: Layout, size: u64) -> V
 }
 
 /// Asks all servers for their part, and the home for the growth.
-async fn allocate(caller: &Caller, at: &Attributes, mode: u8, grow: bool, range: (u64, u64)) -> Answer<()> {
+pub async fn allocate(caller: &Caller, at: &Attributes, mode: u8, grow: bool, range: (u64, u64)) -> Answer<()> {
     let (offset, size) = range;
     let mut request = AllocateRequest { file: at.id, layout: at.layout, offset, size, mode, grow: false };
     for server in 0..caller.cluster.server_count() {

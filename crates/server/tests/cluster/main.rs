@@ -11,6 +11,7 @@ mod open_files;
 mod power;
 mod recovery;
 mod reports;
+mod room;
 mod shares;
 mod sizes;
 mod support;

@@ -1,8 +1,8 @@
 //! What power loss takes and what it leaves, on media that keep what was synced.
 
 use crate::support::*;
-use wire::messages::open_flags;
-use wire::{FileId, Status};
+use wire::messages::{SynchroniseReply, SynchroniseRequest, open_flags};
+use wire::{Decode, FileId, Operation, Status};
 
 const ROOT: FileId = FileId::ROOT;
 const CHUNK: u64 = 4096;
@@ -125,4 +125,98 @@ fn ids_are_never_given_out_twice() {
         });
         test.settle();
     }
+}
+
+/// fsync of a file that was open all the time; what its caller is told of errors of earlier writes.
+async fn fsync(caller: &Caller, file: FileId, seen: u64) -> Answer<u64> {
+    let request = SynchroniseRequest { file, seen, opened_at: 0 };
+    let reply = caller.call(caller.home(file), Operation::Synchronise, &request).await?;
+    Ok(SynchroniseReply::from_bytes(&reply.params).expect("the reply is well-formed").trouble)
+}
+
+/// Goal: data that a medium refused is told of once to a descriptor; a server that is started anew has forgotten that, but
+/// not the data: the fsync that it confirms holds through power loss.
+/// Method: a sync of data fails; fsync is called before the restart of the server or only after it; then power is lost.
+#[test]
+fn a_restart_forgets_errors_and_no_data() {
+    for asks_before in [false, true] {
+        let test = TestCluster::new(9, 1);
+        let caller = test.caller(0, 1);
+        let own = caller.clone();
+        let node = test.servers[0];
+        let file = test.run(0, async move {
+            let made = own.create(ROOT, "file").await.expect("created");
+            own.synchronise().await.expect("synced");
+            own.write(made.id, made.layout, 0, &[5; 3000]).await.expect("written");
+            made
+        });
+        test.world.fail_sync(node, 1);
+        let own = caller.clone();
+        let seen = test.run(0, async move {
+            assert_eq!(status(&own.synchronise().await), Status::Io, "the medium refuses");
+            if !asks_before {
+                return 0;
+            }
+            let seen = fsync(&own, file.id, 0).await.expect("the second sync is taken");
+            assert!(seen > 0, "the error is told");
+            assert_eq!(fsync(&own, file.id, seen).await.expect("nothing is refused"), 0, "and once");
+            seen
+        });
+        test.restart(0);
+        let own = caller.clone();
+        test.run(0, async move {
+            assert_eq!(
+                fsync(&own, file.id, seen).await.expect("all is written anew"),
+                0,
+                "asked before: {asks_before}"
+            );
+        });
+        test.lose_power(0);
+        test.world.restart(node);
+        test.start(0);
+        test.run(0, async move {
+            let (_, bytes) = caller.read(file.id, file.layout, 0, 3000).await.expect("read");
+            assert!(bytes == [5; 3000], "asked before: {asks_before}");
+        });
+        test.settle();
+    }
+}
+
+/// Goal: stores on tmpfs keep everything that was acknowledged when servers are killed, and nothing when power is lost;
+/// servers start either way.
+/// Method: files are made and no sync is asked for; all servers are killed, later all lose power.
+#[test]
+fn tmpfs_keeps_all_or_nothing() {
+    let test = TestCluster::new(11, SERVERS);
+    let lose_power = || {
+        for server in 0..SERVERS {
+            test.lose_power(server);
+            test.world.set_volatile(test.servers[server as usize], true);
+        }
+        for server in 0..SERVERS {
+            test.world.restart(test.servers[server as usize]);
+            test.start(server);
+        }
+    };
+    lose_power();
+    let caller = test.caller(0, 1);
+    let own = caller.clone();
+    test.run(0, async move {
+        for number in 0..12 {
+            make(&own, number).await.expect("made");
+        }
+    });
+    (0..SERVERS).for_each(|server| test.restart(server));
+    test.run(0, async move {
+        for number in 0..12 {
+            assert!(is_whole(&caller, &name(number), number).await, "file {number} was acknowledged");
+        }
+    });
+    lose_power();
+    let caller = test.caller(1, 2);
+    test.run(1, async move {
+        assert_eq!(caller.list(ROOT).await.expect("listed"), Vec::<String>::new());
+        make(&caller, 0).await.expect("the cluster works");
+    });
+    test.settle();
 }

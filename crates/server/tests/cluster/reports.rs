@@ -108,6 +108,7 @@ fn start_somewhere(reactor: &reactor::Reactor, directory: &std::path::Path) -> (
             timeout: 2 * SECOND,
             session_grace: 2 * SECOND,
             local: false,
+            short_circuit: true,
             metrics_port: Some(page.port()),
         };
         match reactor.block_on(server::Server::start(reactor, options)) {

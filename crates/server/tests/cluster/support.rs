@@ -69,6 +69,7 @@ impl TestCluster {
             timeout: 2 * SECOND,
             session_grace: self.session_grace,
             local: false,
+            short_circuit: true,
             metrics_port: None,
         };
         let slot = self.running[index as usize].clone();

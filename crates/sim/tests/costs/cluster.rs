@@ -2,8 +2,8 @@
 
 use crate::stage::{Measured, Stage};
 use crate::table::{About, Row};
-use client::OpenHow;
 use client::check::CheckOptions;
+use client::{FileId, OpenHow};
 
 const OTHERS: Row = Row {
     about: About::Others,
@@ -25,11 +25,12 @@ pub fn rows() -> Vec<Row> {
         },
         Row {
             what: "check of a cluster with few names and nothing wrong",
-            requests: "4 N",
-            waits: "3 N + 1",
+            requests: "5 N",
+            waits: "3 N + 2",
             cases: &[check],
             ..OTHERS
         },
+        Row { what: "what up to 512 files take (du)", requests: "N", cases: &[allocated], ..OTHERS },
         Row { what: "ping", requests: "1", cases: &[ping], ..OTHERS },
     ]
 }
@@ -69,6 +70,10 @@ fn check(stage: &Stage) -> Measured {
         let report = fs.check(&CheckOptions::default(), &|_| {}).await.expect("checked");
         assert_eq!((report.faults, report.undecided), (vec![], vec![]));
     })
+}
+
+fn allocated(stage: &Stage) -> Measured {
+    stage.measure(|fs| async move { assert_eq!(fs.allocated(&[FileId::ROOT]).await, Ok(vec![0])) })
 }
 
 fn ping(stage: &Stage) -> Measured {

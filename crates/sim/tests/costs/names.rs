@@ -29,6 +29,8 @@ fn single_names() -> Vec<Row> {
                 stat,
                 lstat,
                 access,
+                look,
+                look_id,
             ],
             ..FILES
         },
@@ -37,7 +39,7 @@ fn single_names() -> Vec<Row> {
             requests: "2",
             waits: "2",
             servers_min: 2,
-            cases: &[open_parted, open_to_cut_parted, stat_parted, lstat_parted, readlink_parted],
+            cases: &[open_parted, open_to_cut_parted, stat_parted, lstat_parted, readlink_parted, look_parted],
             ..FILES
         },
         Row {
@@ -89,6 +91,22 @@ fn several_names() -> Vec<Row> {
             messages: "2",
             servers_min: 2,
             cases: &[exchange],
+            ..FILES
+        },
+        Row {
+            what: "rename by a name that was parted from its inode, whose home has no other part in it, on one server",
+            waits: "2",
+            messages: "1",
+            servers_min: 2,
+            cases: &[rename_parted_beside],
+            ..FILES
+        },
+        Row {
+            what: "the same to a name on another server",
+            waits: "3",
+            messages: "3",
+            servers_min: 3,
+            cases: &[rename_parted],
             ..FILES
         },
         Row {
@@ -319,6 +337,29 @@ fn truncate_parted(stage: &Stage) -> Measured {
     stage.measure(|fs| async move { fs.truncate(path.as_bytes(), 77).await.expect("truncate") })
 }
 
+fn look_at(stage: &Stage, directory: String, path: String) -> Measured {
+    let parent = stage.stat(&directory).id;
+    let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+    stage.measure(move |fs| async move { fs.lookup_at(parent, name.as_bytes()).await.expect("look") })
+}
+
+fn look(stage: &Stage) -> Measured {
+    let directory = stage.directory();
+    let path = stage.file(&directory, 0, "file").0;
+    look_at(stage, directory, path)
+}
+
+fn look_parted(stage: &Stage) -> Measured {
+    let directory = stage.directory();
+    let path = stage.parted_file(&directory, 0, "file");
+    look_at(stage, directory, path)
+}
+
+fn look_id(stage: &Stage) -> Measured {
+    let (_, file) = stage.file(&stage.directory(), 0, "file");
+    stage.measure(move |fs| async move { fs.look_id(file.id).await.expect("look") })
+}
+
 fn stat_file(stage: &Stage) -> Measured {
     let (_, file) = stage.file(&stage.directory(), 0, "file");
     stage.measure(|fs| async move { fs.stat_file(&file).await.expect("stat") })
@@ -401,6 +442,21 @@ fn rename_over_parted(stage: &Stage) -> Measured {
     let old = stage.file(&directory, 0, "old").0;
     let new = stage.parted_file(&directory, 1, "new");
     stage.measure(|fs| async move { fs.rename(old.as_bytes(), new.as_bytes(), 0).await.expect("rename") })
+}
+
+/// Of a file with its inode on the server after that of its name.
+fn rename_parted_to(stage: &Stage, server: u32) -> Measured {
+    let directory = stage.directory();
+    let (old, new) = (stage.parted_file(&directory, 0, "old"), stage.name(&directory, server, "new"));
+    stage.measure(|fs| async move { fs.rename(old.as_bytes(), new.as_bytes(), 0).await.expect("rename") })
+}
+
+fn rename_parted_beside(stage: &Stage) -> Measured {
+    rename_parted_to(stage, 0)
+}
+
+fn rename_parted(stage: &Stage) -> Measured {
+    rename_parted_to(stage, 2)
 }
 
 fn exchange(stage: &Stage) -> Measured {

@@ -48,7 +48,7 @@ impl Stage {
         let mut profile = Profile::new(7, &wishes);
         (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK_SIZE as u32]);
         profile.latency = (LATENCY, LATENCY);
-        (profile.checksums, profile.stable_media) = (false, false);
+        (profile.checksums, profile.stable_media, profile.short_circuit) = (false, false, false);
         (profile.journal_size, profile.session_grace) = (8 << 20, 3600 * SECOND);
         let harness = Harness::new(&profile, false);
         harness.world.set_socket_buffer(SOCKET_BUFFER);

@@ -1,5 +1,6 @@
 //! Tests of the store as a whole.
 
+mod along;
 mod damage;
 mod model;
 mod power;

@@ -1,0 +1,211 @@
+//! Experiments with real processes: a cluster of its own (or the one that TABANE_CLUSTER names), and workers that get their
+//! steps one by one over a socket and begin each at a barrier.
+
+use crate::cluster::Cluster;
+use crate::engine::{Engine, Outcome, Served, Setting};
+use crate::options::{self, Bench, Options, TargetName, Worker};
+use crate::step::{Actor, Done, Step};
+use client::{Client, FileSystem};
+use reactor::barrier::{Board, monotonic_now};
+use reactor::workers::HeldSignals;
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How often a leader that waits for a worker looks whether all are alive.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Connections that a server takes unless told otherwise, and those that are neither of workers nor of other servers.
+const CONNECTIONS_DEFAULT: u32 = 256;
+const CONNECTIONS_SPARE: u32 = 8;
+
+pub struct Real {
+    cluster: Option<Cluster>,
+    signals: Rc<HeldSignals>,
+    client: Client,
+    workers: Vec<Process>,
+    board: Board,
+}
+
+struct Process {
+    child: Child,
+    lines: BufReader<UnixStream>,
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        for worker in &mut self.workers {
+            // It may have ended meanwhile; then both calls have nothing to do.
+            let _ = worker.child.kill();
+            let _ = worker.child.wait();
+        }
+        if let Some(cluster) = self.cluster.take()
+            && let Err(message) = cluster.stop(&self.signals)
+        {
+            eprintln!("tabane-bench: {message}");
+        }
+    }
+}
+
+impl Real {
+    pub fn start(options: &Options, setting: &Setting, signals: &Rc<HeldSignals>) -> Result<Real, String> {
+        let mut options = options.clone();
+        options.servers = setting.servers;
+        options.placement = setting.placement.clone().or(options.placement);
+        options.chunk_size = setting.chunk_size;
+        let connections = setting.procs + 4 * setting.servers + CONNECTIONS_SPARE;
+        options.connections = (connections > CONNECTIONS_DEFAULT).then_some(connections);
+        let failed = |error: std::io::Error| format!("start of the processes: {error}");
+        let board = Board::create(setting.procs, 0).map_err(failed)?;
+        let cluster = Cluster::find_or_start(&options, signals)?;
+        let words = |error: client::Error| error.message;
+        let (path, own) = (cluster.path.clone(), client::Options::of_this_process().map_err(words)?);
+        let client = client::load_cluster(&path).and_then(|map| Client::connect(map, own)).map_err(words)?;
+        let mut real = Real { cluster: Some(cluster), signals: signals.clone(), client, workers: Vec::new(), board };
+        options.set_procs(setting.procs);
+        for rank in 0..setting.procs {
+            let worker = Worker { rank, board: real.board.path(), directory: "/".to_owned() };
+            let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+            command.args(options.worker_arguments(Bench::Steps, &TargetName::Tabane, &worker));
+            for variable in options::variables() {
+                command.env_remove(variable);
+            }
+            command.env("TABANE_CLUSTER", &path);
+            let (own, other) = UnixStream::pair().map_err(failed)?;
+            let input = OwnedFd::from(other.try_clone().map_err(failed)?);
+            command.stdin(Stdio::from(input)).stdout(Stdio::from(OwnedFd::from(other)));
+            own.set_read_timeout(Some(LOOK_INTERVAL)).map_err(failed)?;
+            signals.release_in_worker(&mut command);
+            let child = command.spawn().map_err(failed)?;
+            real.workers.push(Process { child, lines: BufReader::new(own) });
+        }
+        Ok(real)
+    }
+
+    /// Process numbers of the workers.
+    pub fn worker_numbers(&self) -> Vec<u32> {
+        self.workers.iter().map(|worker| worker.child.id()).collect()
+    }
+
+    /// Process numbers of the servers. Errors: a cluster whose run directory is not here.
+    pub fn server_numbers(&self) -> Result<Vec<u32>, String> {
+        let path = self.cluster.as_ref().map(|cluster| cluster.path.clone()).unwrap_or_default();
+        let number = |server: u32| {
+            let file = path.join(format!("server-{server}.pid"));
+            let text = std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
+            let word = text.split_whitespace().next().and_then(|word| word.parse().ok());
+            word.ok_or_else(|| format!("{}: holds no process number", file.display()))
+        };
+        (0..self.client.server_count()).map(number).collect()
+    }
+
+    /// The next line of a worker. Errors: a worker that has ended, or somebody who wants us to.
+    fn line_of(&mut self, rank: usize) -> Result<String, String> {
+        let mut line = String::new();
+        loop {
+            match self.workers[rank].lines.read_line(&mut line) {
+                Ok(0) => return Err(format!("process {rank} has ended")),
+                Ok(_) => return Ok(line),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    if let Some(signal) = self.signals.take_interruption() {
+                        return Err(format!("stopped by signal {signal}"));
+                    }
+                    for (rank, worker) in self.workers.iter_mut().enumerate() {
+                        if let Ok(Some(status)) = worker.child.try_wait() {
+                            self.board.abort();
+                            return Err(format!("process {rank} has ended: {status}"));
+                        }
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(format!("process {rank}: {error}")),
+            }
+        }
+    }
+}
+
+impl Engine for Real {
+    fn act(&mut self, step: &Step, procs: Range<u32>) -> Result<Outcome, String> {
+        if let Some(signal) = self.signals.take_interruption() {
+            return Err(format!("stopped by signal {signal}"));
+        }
+        let (own, rest) = (step.to_line() + "\n", Step::Rest.to_line() + "\n");
+        for (rank, worker) in self.workers.iter_mut().enumerate() {
+            let line = if procs.contains(&(rank as u32)) { &own } else { &rest };
+            worker.lines.get_mut().write_all(line.as_bytes()).map_err(|error| format!("process {rank}: {error}"))?;
+        }
+        let (mut start, mut end, mut all) = (u64::MAX, 0, Vec::new());
+        for rank in 0..self.workers.len() {
+            let line = self.line_of(rank)?;
+            let wrong = || format!("process {rank}: {}", line.trim());
+            let mut parts = line.splitn(3, ' ');
+            let mut time = || parts.next().and_then(|word| word.parse::<u64>().ok());
+            let (Some(from), Some(to)) = (time(), time()) else { return Err(wrong()) };
+            if procs.contains(&(rank as u32)) {
+                (start, end) = (start.min(from), end.max(to));
+                all.push(parts.next().and_then(Done::from_line).ok_or_else(wrong)?);
+            }
+        }
+        Ok(Outcome { done: all, seconds: end.saturating_sub(start).max(1) as f64 / 1e9 })
+    }
+
+    fn served(&mut self) -> Result<Vec<Served>, String> {
+        let text = |server| self.client.server_statistics(server, 0).map_err(|error| error.message);
+        (0..self.client.server_count()).map(|server| Served::read(&text(server)?)).collect()
+    }
+
+    fn procs(&self) -> u32 {
+        self.workers.len() as u32
+    }
+
+    fn end(mut self: Box<Self>) -> Result<(), String> {
+        // At the end of their input they go by themselves.
+        for worker in self.workers.drain(..) {
+            let Process { mut child, lines } = worker;
+            drop(lines);
+            child.wait().map_err(|error| format!("wait for the processes: {error}"))?;
+        }
+        match self.cluster.take() {
+            Some(cluster) => cluster.stop(&self.signals),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The life of a worker: a step a line of input, what came of it a line of output. The status to exit with.
+pub fn work(options: &Options, worker: &Worker) -> u8 {
+    match try_work(options, worker) {
+        Ok(()) => 0,
+        Err(message) => {
+            // To whoever waits for what comes of the step.
+            println!("{message}");
+            1
+        }
+    }
+}
+
+fn try_work(options: &Options, worker: &Worker) -> Result<(), String> {
+    let board = Board::open(&worker.board).map_err(|error| format!("{}: {error}", worker.board.display()))?;
+    let client = Client::from_environment().map_err(|error| error.message)?;
+    let mut actor = Actor::new(worker.rank, options.procs);
+    let mut output = std::io::stdout().lock();
+    for line in std::io::stdin().lock().lines() {
+        let line = line.map_err(|error| format!("input: {error}"))?;
+        let step = Step::from_line(&line).ok_or_else(|| format!("a step that is not known: {line}"))?;
+        if board.wait().is_err() {
+            return Err("another process has failed".to_owned());
+        }
+        let start = monotonic_now();
+        let done = client.run(async |_, files: &FileSystem| actor.act(files, &step).await);
+        let end = monotonic_now();
+        let done = done.inspect_err(|_| board.abort())?;
+        writeln!(output, "{start} {end} {}", done.to_line())
+            .and_then(|()| output.flush())
+            .map_err(|error| format!("output: {error}"))?;
+    }
+    Ok(())
+}

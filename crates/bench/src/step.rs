@@ -1,0 +1,543 @@
+//! What the processes of an experiment do, one step after the other: async work over the client, the same whether the cluster
+//! is real or simulated. The leader (`experiment_*.rs`) says which step comes next; an engine (`engine_*.rs`) has all
+//! processes do it at once and tells how long it took.
+
+use crate::workload_mdtest::{HARD_FILE_SIZE, Tree};
+use client::tests::{Clock, Order, Test, Tests};
+use client::{Error, File, FileId, FileSystem, Kind, OpenHow, Search};
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
+/// Names that one process makes at a time, where making them is not what is measured.
+const AT_ONCE_COUNT: u64 = 32;
+/// What names have to hold, in IO500's question.
+pub const NEEDLE: &str = "01";
+
+/// A directory of the tree that is searched: its id, and its path for those who search by path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub id: u64,
+    pub path: String,
+}
+
+/// How IO500's question is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Each process has its servers test what they hold.
+    Servers,
+    /// Each process lists what its servers hold, and asks for the attributes of the files whose names fit.
+    Index,
+    /// One process lists everything, and asks for the attributes of the files whose names fit, by path.
+    Stat,
+}
+
+/// One step. Counts and sizes are of each process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing, beside those who do something.
+    Rest,
+    MakeDirectory {
+        path: String,
+    },
+    /// Files as mdtest makes them; `at_once` of them under way at a time.
+    MakeFiles {
+        path: String,
+        hard: bool,
+        count: u64,
+        at_once: bool,
+    },
+    StatFiles {
+        path: String,
+        hard: bool,
+        count: u64,
+    },
+    RemoveFiles {
+        path: String,
+        hard: bool,
+        count: u64,
+    },
+    /// Opens a file of one's own, or one that all share.
+    OpenFile {
+        path: String,
+        shared: bool,
+        chunk_size: u32,
+        write: bool,
+    },
+    /// Writes or reads `count` pieces; those of several processes lie interleaved in a shared file. `Rotate` reads the next
+    /// process's file.
+    MovePieces {
+        shared: bool,
+        size: u64,
+        count: u64,
+        write: bool,
+    },
+    /// Writes a volume front to back into the file that is open, so many bytes a call; `serial`: the chunks of a call one
+    /// after the other.
+    WriteBlocks {
+        block: u64,
+        volume: u64,
+        chunk: u64,
+        serial: bool,
+    },
+    CloseFile,
+    /// Removes what `OpenFile` opened for writing; of a shared file the first process does.
+    RemoveFile {
+        path: String,
+        shared: bool,
+    },
+    Find {
+        way: Way,
+        newer_than: i64,
+        places: Vec<Place>,
+    },
+    /// The id and the time of a path.
+    Look {
+        path: String,
+    },
+}
+
+/// What one process did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Bytes or operations.
+    pub work: u64,
+    /// Files found; the time of what was looked at.
+    pub number: i64,
+    /// Directories met, or what was looked at.
+    pub places: Vec<Place>,
+}
+
+impl Done {
+    fn work(work: u64) -> Done {
+        Done { work, ..Done::default() }
+    }
+}
+
+/// One process.
+pub struct Actor {
+    pub rank: u32,
+    pub procs: u32,
+    buffer: Vec<u8>,
+    file: Option<File>,
+}
+
+fn words(error: Error) -> String {
+    error.message
+}
+
+impl Actor {
+    pub fn new(rank: u32, procs: u32) -> Actor {
+        Actor { rank, procs, buffer: Vec::new(), file: None }
+    }
+
+    fn neighbour(&self) -> u32 {
+        (self.rank + 1) % self.procs
+    }
+
+    /// Does a step. Errors: words.
+    pub async fn act(&mut self, files: &FileSystem, step: &Step) -> Result<Done, String> {
+        match step {
+            Step::Rest => Ok(Done::default()),
+            Step::MakeDirectory { path } => {
+                files.create_all(path.as_bytes(), 0o777).await.map_err(words)?;
+                Ok(Done::work(1))
+            }
+            Step::MakeFiles { path, hard, count, at_once } => {
+                let at_once = if *at_once { AT_ONCE_COUNT } else { 1 };
+                make_files(files, &Tree::new(path, *hard), self.rank, *count, at_once).await
+            }
+            Step::StatFiles { path, hard, count } => {
+                let (tree, owner, mut path) = (Tree::new(path, *hard), self.neighbour(), String::new());
+                for index in 0..*count {
+                    tree.set_path(&mut path, owner, index);
+                    let found = files.stat(path.as_bytes()).await.map_err(words)?;
+                    if found.size != tree.file_size as u64 {
+                        return Err(format!("{path}: size is {} instead of {}", found.size, tree.file_size));
+                    }
+                }
+                Ok(Done::work(*count))
+            }
+            Step::RemoveFiles { path, hard, count } => {
+                let (tree, owner, mut path) = (Tree::new(path, *hard), self.neighbour(), String::new());
+                for index in 0..*count {
+                    tree.set_path(&mut path, owner, index);
+                    files.unlink(path.as_bytes()).await.map_err(words)?;
+                }
+                Ok(Done::work(*count))
+            }
+            Step::OpenFile { path, shared, chunk_size, write } => {
+                let owner = if *write { self.rank } else { self.neighbour() };
+                let path = if *shared { path.clone() } else { format!("{path}.{owner}") };
+                let chunk_size = *chunk_size;
+                let how = OpenHow { read: !write, write: *write, create: *write, chunk_size, ..OpenHow::default() };
+                self.file = Some(files.open(path.as_bytes(), &how).await.map_err(words)?);
+                Ok(Done::work(1))
+            }
+            Step::MovePieces { shared, size, count, write } => {
+                self.move_pieces(files, *shared, *size, *count, *write).await
+            }
+            Step::WriteBlocks { block, volume, chunk, serial } => {
+                self.write_blocks(files, *block, *volume, if *serial { *chunk } else { *block }).await
+            }
+            Step::CloseFile => {
+                if let Some(file) = self.file.take() {
+                    files.close(&file).await;
+                }
+                Ok(Done::work(1))
+            }
+            Step::RemoveFile { path, shared } => {
+                let path = if *shared { path.clone() } else { format!("{path}.{}", self.rank) };
+                if !shared || self.rank == 0 {
+                    files.unlink(path.as_bytes()).await.map_err(words)?;
+                }
+                Ok(Done::work(1))
+            }
+            Step::Find { way, newer_than, places } => self.find(files, *way, *newer_than, places).await,
+            Step::Look { path } => {
+                let found = files.stat(path.as_bytes()).await.map_err(words)?;
+                let place = Place { id: found.id.0, path: path.clone() };
+                Ok(Done { work: 1, number: found.mtime, places: vec![place] })
+            }
+        }
+    }
+
+    fn take_buffer(&mut self, size: u64) -> Vec<u8> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(size as usize, 0x5a);
+        buffer
+    }
+
+    fn open_file(&self) -> Result<&File, String> {
+        self.file.as_ref().ok_or_else(|| "no file is open".to_owned())
+    }
+
+    async fn move_pieces(
+        &mut self,
+        files: &FileSystem,
+        shared: bool,
+        size: u64,
+        count: u64,
+        write: bool,
+    ) -> Result<Done, String> {
+        let mut buffer = self.take_buffer(size);
+        let owner = if write { self.rank } else { self.neighbour() };
+        let file = self.open_file()?;
+        for index in 0..count {
+            let piece = if shared { index * u64::from(self.procs) + u64::from(owner) } else { index };
+            let moved = match write {
+                true => files.write_at(file, &buffer, piece * size).await,
+                false => files.read_at(file, &mut buffer, piece * size).await,
+            };
+            let moved = moved.map_err(words)?;
+            if moved as u64 != size {
+                return Err(format!("{moved} instead of {size} bytes moved at {}", piece * size));
+            }
+        }
+        self.buffer = buffer;
+        Ok(Done::work(count * size))
+    }
+
+    async fn write_blocks(&mut self, files: &FileSystem, block: u64, volume: u64, call: u64) -> Result<Done, String> {
+        let buffer = self.take_buffer(block);
+        let file = self.open_file()?;
+        let mut done = 0;
+        while done < volume {
+            for at in (0..block).step_by(call as usize) {
+                let bytes = &buffer[at as usize..(at + call).min(block) as usize];
+                let written = files.write_at(file, bytes, done + at).await.map_err(words)?;
+                if written != bytes.len() {
+                    return Err(format!("{written} instead of {} bytes written", bytes.len()));
+                }
+            }
+            done += block;
+        }
+        self.buffer = buffer;
+        Ok(Done::work(done))
+    }
+
+    async fn find(&self, files: &FileSystem, way: Way, newer_than: i64, places: &[Place]) -> Result<Done, String> {
+        let wanted = Wanted { newer_than };
+        let mut done = Done::default();
+        if way == Way::Stat {
+            if self.rank == 0 {
+                for place in places {
+                    wanted.list(files, place, &mut done).await?;
+                }
+            }
+            return Ok(done);
+        }
+        let servers: Vec<u32> = (self.rank..files.server_count()).step_by(self.procs as usize).collect();
+        for place in places {
+            for server in &servers {
+                let tests = if way == Way::Servers { wanted.tests() } else { Tests::default() };
+                let search = Search { tests, count_only: way == Way::Servers, server: Some(*server) };
+                wanted.search(files, place, &search, &mut done).await?;
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// IO500's question: newer than a file, a name that holds "01", of 3,901 bytes.
+struct Wanted {
+    newer_than: i64,
+}
+
+impl Wanted {
+    fn tests(&self) -> Tests {
+        Tests(vec![
+            Test::Name { pattern: format!("*{NEEDLE}*").into_bytes(), any_case: false },
+            Test::Kind(Kind::File),
+            Test::Size { order: Order::Equal, unit: 1, count: HARD_FILE_SIZE as u64 },
+            Test::Time { clock: Clock::Modification, after: self.newer_than, until: i64::MAX },
+        ])
+    }
+
+    fn name_fits(name: &[u8]) -> bool {
+        name.windows(NEEDLE.len()).any(|window| window == NEEDLE.as_bytes())
+    }
+
+    fn fits(&self, found: &client::Attributes) -> bool {
+        found.size == HARD_FILE_SIZE as u64 && found.mtime > self.newer_than
+    }
+
+    /// One server's share of a directory. What it does not test is tested here.
+    async fn search(&self, files: &FileSystem, place: &Place, search: &Search, done: &mut Done) -> Result<(), String> {
+        let mut stream = files.open_search_id(FileId(place.id), search).await.map_err(words)?;
+        while !stream.is_at_end() {
+            let page = files.next_found(&mut stream).await.map_err(words)?;
+            done.number += page.counted as i64;
+            for entry in page.entries {
+                done.work += 1;
+                if entry.kind == Kind::Directory {
+                    done.places.push(inside(place, entry.id, &entry.name));
+                } else if !search.count_only && Wanted::name_fits(&entry.name) {
+                    let found = files.stat_id(entry.id).await.map_err(words)?;
+                    done.number += i64::from(self.fits(&found));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A whole directory, by readdir and stat.
+    async fn list(&self, files: &FileSystem, place: &Place, done: &mut Done) -> Result<(), String> {
+        let mut stream = files.open_directory(place.path.as_bytes(), false).await.map_err(words)?;
+        let mut path = Vec::new();
+        while !stream.is_at_end() {
+            for entry in files.next_page(&mut stream).await.map_err(words)? {
+                done.work += 1;
+                if entry.kind == Kind::Directory {
+                    done.places.push(inside(place, entry.id, &entry.name));
+                } else if Wanted::name_fits(&entry.name) {
+                    path.clear();
+                    path.extend_from_slice(place.path.as_bytes());
+                    path.push(b'/');
+                    path.extend_from_slice(&entry.name);
+                    let found = files.lstat(&path).await.map_err(words)?;
+                    done.number += i64::from(self.fits(&found));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn inside(place: &Place, id: FileId, name: &[u8]) -> Place {
+    Place { id: id.0, path: format!("{}/{}", place.path, String::from_utf8_lossy(name)) }
+}
+
+async fn make_files(files: &FileSystem, tree: &Tree, rank: u32, count: u64, at_once: u64) -> Result<Done, String> {
+    let contents = vec![1; tree.file_size];
+    let next = RefCell::new(0..count);
+    let make = async || -> Result<(), String> {
+        let how = OpenHow { write: true, create: true, exclusive: true, ..OpenHow::default() };
+        let mut path = String::new();
+        loop {
+            let Some(index) = next.borrow_mut().next() else { return Ok(()) };
+            tree.set_path(&mut path, rank, index);
+            let file = files.open(path.as_bytes(), &how).await.map_err(words)?;
+            if !contents.is_empty() {
+                files.write_at(&file, &contents, 0).await.map_err(words)?;
+            }
+            files.close(&file).await;
+        }
+    };
+    let all = (0..at_once).map(|_| Box::pin(make()) as Work<'_>).collect();
+    together(all).await?;
+    Ok(Done::work(count))
+}
+
+type Work<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + 'a>>;
+
+/// Runs all to their ends; the first error, if any.
+async fn together(mut all: Vec<Work<'_>>) -> Result<(), String> {
+    let mut outcome = Ok(());
+    poll_fn(|context| {
+        all.retain_mut(|one| match one.as_mut().poll(context) {
+            Poll::Pending => true,
+            Poll::Ready(result) => {
+                if outcome.is_ok() {
+                    outcome = result;
+                }
+                false
+            }
+        });
+        if all.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    outcome
+}
+
+// A step and what came of it travel between the leader and its processes as one line of words. Paths are our own and have
+// neither spaces nor commas.
+
+fn put_places(text: &mut String, places: &[Place]) {
+    for place in places {
+        // Writing to a string does not fail.
+        let _ = write!(text, " {}={}", place.id, place.path);
+    }
+}
+
+fn take_places<'a>(words: impl Iterator<Item = &'a str>) -> Option<Vec<Place>> {
+    words
+        .map(|word| {
+            let (id, path) = word.split_once('=')?;
+            Some(Place { id: id.parse().ok()?, path: path.to_owned() })
+        })
+        .collect()
+}
+
+impl Way {
+    pub const ALL: [Way; 3] = [Way::Servers, Way::Index, Way::Stat];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Servers => "servers",
+            Way::Index => "index",
+            Way::Stat => "stat",
+        }
+    }
+}
+
+impl Step {
+    pub fn to_line(&self) -> String {
+        match self {
+            Step::Rest => "rest".to_owned(),
+            Step::MakeDirectory { path } => format!("mkdir {path}"),
+            Step::MakeFiles { path, hard, count, at_once } => format!("make {path} {hard} {count} {at_once}"),
+            Step::StatFiles { path, hard, count } => format!("stat {path} {hard} {count}"),
+            Step::RemoveFiles { path, hard, count } => format!("remove {path} {hard} {count}"),
+            Step::OpenFile { path, shared, chunk_size, write } => format!("open {path} {shared} {chunk_size} {write}"),
+            Step::MovePieces { shared, size, count, write } => format!("move {shared} {size} {count} {write}"),
+            Step::WriteBlocks { block, volume, chunk, serial } => format!("blocks {block} {volume} {chunk} {serial}"),
+            Step::CloseFile => "close".to_owned(),
+            Step::RemoveFile { path, shared } => format!("unlink {path} {shared}"),
+            Step::Look { path } => format!("look {path}"),
+            Step::Find { way, newer_than, places } => {
+                let mut text = format!("find {} {newer_than}", way.name());
+                put_places(&mut text, places);
+                text
+            }
+        }
+    }
+
+    /// `None` for what `to_line` never says.
+    pub fn from_line(line: &str) -> Option<Step> {
+        let mut words = line.split_whitespace();
+        let kind = words.next()?;
+        let mut path = || words.next().map(str::to_owned);
+        Some(match kind {
+            "rest" => Step::Rest,
+            "mkdir" => Step::MakeDirectory { path: path()? },
+            "make" => Step::MakeFiles {
+                path: path()?,
+                hard: read(&mut words)?,
+                count: read(&mut words)?,
+                at_once: read(&mut words)?,
+            },
+            "stat" => Step::StatFiles { path: path()?, hard: read(&mut words)?, count: read(&mut words)? },
+            "remove" => Step::RemoveFiles { path: path()?, hard: read(&mut words)?, count: read(&mut words)? },
+            "open" => Step::OpenFile {
+                path: path()?,
+                shared: read(&mut words)?,
+                chunk_size: read(&mut words)?,
+                write: read(&mut words)?,
+            },
+            "move" => Step::MovePieces {
+                shared: read(&mut words)?,
+                size: read(&mut words)?,
+                count: read(&mut words)?,
+                write: read(&mut words)?,
+            },
+            "blocks" => Step::WriteBlocks {
+                block: read(&mut words)?,
+                volume: read(&mut words)?,
+                chunk: read(&mut words)?,
+                serial: read(&mut words)?,
+            },
+            "close" => Step::CloseFile,
+            "unlink" => Step::RemoveFile { path: path()?, shared: read(&mut words)? },
+            "look" => Step::Look { path: path()? },
+            "find" => {
+                let name = words.next()?;
+                let way = Way::ALL.into_iter().find(|way| way.name() == name)?;
+                Step::Find { way, newer_than: read(&mut words)?, places: take_places(words)? }
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn read<'a, T: std::str::FromStr>(words: &mut impl Iterator<Item = &'a str>) -> Option<T> {
+    words.next()?.parse().ok()
+}
+
+impl Done {
+    pub fn to_line(&self) -> String {
+        let mut text = format!("{} {}", self.work, self.number);
+        put_places(&mut text, &self.places);
+        text
+    }
+
+    /// `None` for what `to_line` never says.
+    pub fn from_line(line: &str) -> Option<Done> {
+        let mut words = line.split_whitespace();
+        Some(Done { work: read(&mut words)?, number: read(&mut words)?, places: take_places(words)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: every step, and what came of it, is read as it was written.
+    #[test]
+    fn lines() {
+        let path = || "/bench-1/x".to_owned();
+        let places = vec![Place { id: 7, path: path() }, Place { id: u64::MAX, path: "/".to_owned() }];
+        let steps = [
+            Step::Rest,
+            Step::MakeDirectory { path: path() },
+            Step::MakeFiles { path: path(), hard: true, count: 3, at_once: false },
+            Step::StatFiles { path: path(), hard: false, count: 9 },
+            Step::RemoveFiles { path: path(), hard: true, count: 1 },
+            Step::OpenFile { path: path(), shared: true, chunk_size: 47_008, write: false },
+            Step::MovePieces { shared: false, size: 1 << 20, count: 8, write: true },
+            Step::WriteBlocks { block: 8192, volume: 1 << 30, chunk: 4096, serial: true },
+            Step::CloseFile,
+            Step::RemoveFile { path: path(), shared: true },
+            Step::Look { path: path() },
+            Step::Find { way: Way::Index, newer_than: -5, places: places.clone() },
+        ];
+        for step in steps {
+            assert_eq!(Step::from_line(&step.to_line()), Some(step));
+        }
+        let done = Done { work: 12, number: -3, places };
+        assert_eq!(Done::from_line(&done.to_line()), Some(done));
+        assert_eq!((Step::from_line("make /x maybe"), Done::from_line("1")), (None, None));
+    }
+}

@@ -1,0 +1,224 @@
+//! Experiments, simulated and with real processes: what their lines say, the shapes that the simulator promises (in virtual
+//! time, so the same on any machine), and that pictures are pictures.
+
+#![allow(clippy::unwrap_used)] // Tests, including their helpers.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Store of each server; small, so that the tests fit on small machines.
+const STORE: &str = "memory,size=64M";
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tabane-bench"));
+    command.args(arguments).stdin(Stdio::null()).env_remove("TABANE_CLUSTER");
+    command
+}
+
+fn lines(arguments: &[&str]) -> Vec<Value> {
+    let output = command(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn number(line: &Value, key: &str) -> f64 {
+    line[key].as_f64().unwrap_or_else(|| panic!("{key} is missing in {line}"))
+}
+
+/// The value of a key in the one line that fits.
+fn one(lines: &[Value], wanted: &[(&str, Value)], key: &str) -> f64 {
+    let fits = |line: &&Value| wanted.iter().all(|(key, value)| line[*key] == *value);
+    let found: Vec<&Value> = lines.iter().filter(fits).collect();
+    assert_eq!(found.len(), 1, "{wanted:?} in {lines:?}");
+    number(found[0], key)
+}
+
+/// A file that goes with the test.
+struct Picture(PathBuf);
+
+impl Picture {
+    fn new(name: &str) -> Picture {
+        Picture(std::env::temp_dir().join(format!("tabane-bench-{name}-{}.svg", std::process::id())))
+    }
+
+    fn argument(&self) -> String {
+        format!("--plot={}", self.0.display())
+    }
+
+    /// It parses as XML, and all of these stand in it.
+    fn assert_says(&self, wanted: &[&str]) {
+        let text = std::fs::read_to_string(&self.0).unwrap();
+        let document = roxmltree::Document::parse(&text).unwrap();
+        assert_eq!(document.root_element().tag_name().name(), "svg");
+        let texts: Vec<String> = document
+            .descendants()
+            .filter(|node| node.has_tag_name("text"))
+            .map(|node| node.text().unwrap_or_default().trim().to_owned())
+            .collect();
+        for words in wanted {
+            assert!(texts.iter().any(|text| text.contains(words)), "{words} in {texts:?}");
+        }
+    }
+}
+
+impl Drop for Picture {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Goal: in the simulator's model a search by one process a server grows with the servers: at least 0.8 of it from 16 to 256;
+/// tested on the servers it is at least 5 times as fast as readdir and stat.
+/// Method: 120 files of each kind a server, in virtual time.
+#[test]
+fn simulated_find_is_near_linear() {
+    let picture = Picture::new("find");
+    let lines = lines(&["find", "--simulate", "--servers=16,256", "--files=120", &picture.argument()]);
+    assert_eq!(lines.len(), 6);
+    assert!(lines.iter().all(|line| line["engine"] == "simulated" && number(line, "found") > 0.0));
+    let rate = |way: &str, servers: u32| one(&lines, &[("way", way.into()), ("servers", servers.into())], "ops_per_s");
+    let growth = rate("servers", 256) / rate("servers", 16);
+    assert!((0.8 * 16.0..1.2 * 16.0).contains(&growth), "{growth}");
+    // A few files fit on each server, on some more than on others, and each is asked for.
+    assert!(rate("index", 256) > 0.3 * 16.0 * rate("index", 16), "{lines:?}");
+    for servers in [16, 256] {
+        assert!(rate("servers", servers) > 5.0 * rate("stat", servers), "{lines:?}");
+    }
+    picture.assert_says(&["simulated", "Model:", "servers", "entries per second", "readdir and stat"]);
+}
+
+/// Goal: modular placement gives all servers the same bytes within 2 per cent, a ring does not, and is slower for it.
+#[test]
+fn simulated_placement_is_even() {
+    let picture = Picture::new("placement");
+    let sizes = ["--block-size=6MiB", "--files=20", "--chunk-size=16KiB"];
+    let lines = lines(&[&["placement", "--simulate", "--servers=8,12"], &sizes[..], &[&picture.argument()]].concat());
+    // Ten phases for each of two placements and two counts of servers.
+    assert_eq!(lines.len(), 40);
+    for servers in [8, 12] {
+        for bench in ["ior-easy", "ior-hard"] {
+            let value = |placement: &str, key: &str| {
+                let phase: [(&str, Value); 4] = [
+                    ("placement", placement.into()),
+                    ("servers", servers.into()),
+                    ("bench", bench.into()),
+                    ("phase", "write".into()),
+                ];
+                one(&lines, &phase, key)
+            };
+            assert!(value("modular", "bytes_spread") <= 0.02, "{lines:?}");
+            assert!(value("ring", "bytes_spread") > 0.05, "{lines:?}");
+            assert!(value("modular", "mib_per_s") > value("ring", "mib_per_s"), "{lines:?}");
+        }
+    }
+    for line in &lines {
+        let shares = line["bytes_per_server"].as_array().unwrap();
+        assert_eq!(shares.len() as f64, number(line, "servers"));
+    }
+    picture.assert_says(&["simulated", "MiB per second", "files per second", "per cent", "ring"]);
+}
+
+/// Goal: with all requests of a call at once, a process's bandwidth grows with the call at every chunk size, at least
+/// fivefold from 1 to 64 chunks of 4 KiB; with one request after the other it does not.
+#[test]
+fn simulated_async_grows_and_serial_is_flat() {
+    let picture = Picture::new("async");
+    let arguments = ["async", "--simulate", "--chunk-counts=1,8,64", "--chunk-sizes=4KiB,64KiB,512KiB"];
+    let volume = "--block-size=33554432";
+    let at_once = lines(&[&arguments[..], &[volume, &picture.argument()]].concat());
+    let serial = lines(&[&arguments[..], &[volume, "--serial"]].concat());
+    let rate = |lines: &[Value], size: u32, count: u32| {
+        one(lines, &[("chunk_size", size.into()), ("chunks_per_call", count.into())], "mib_per_s")
+    };
+    for size in [4 << 10, 64 << 10, 512 << 10] {
+        assert!(rate(&at_once, size, 1) < rate(&at_once, size, 8), "{at_once:?}");
+        assert!(rate(&at_once, size, 8) < 1.1 * rate(&at_once, size, 64), "{at_once:?}");
+        let flat = rate(&serial, size, 64) / rate(&serial, size, 1);
+        assert!((0.8..1.25).contains(&flat), "{size}: {flat}");
+    }
+    assert!(rate(&at_once, 4 << 10, 64) > 5.0 * rate(&at_once, 4 << 10, 1), "{at_once:?}");
+    picture.assert_says(&["simulated", "chunks written in one call", "MiB per second", "chunks of 4 KiB"]);
+}
+
+/// Goal: without a cache the home of a file answers every open, so that requests and time grow with the clients.
+#[test]
+fn simulated_open_storm_loads_the_home() {
+    let picture = Picture::new("storm");
+    let arguments = ["open-storm", "--simulate", "--clients=32,128"];
+    let found = lines(&[&arguments[..], &[&picture.argument()]].concat());
+    // A simulation comes out the same each time.
+    assert_eq!(lines(&arguments), found);
+    let lines = found;
+    let value = |clients: u32, key: &str| one(&lines, &[("clients", clients.into())], key);
+    assert!((32.0..64.0).contains(&value(32, "home_requests")), "{lines:?}");
+    assert!((128.0..256.0).contains(&value(128, "home_requests")), "{lines:?}");
+    assert!(value(128, "seconds") > 2.0 * value(32, "seconds"), "{lines:?}");
+    picture.assert_says(&["simulated", "clients", "milliseconds", "requests"]);
+}
+
+/// The `tabane` program of the same build, made if it is not there or not current.
+fn tabane() -> PathBuf {
+    let bench = Path::new(env!("CARGO_BIN_EXE_tabane-bench"));
+    let profile = bench.parent().unwrap();
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["build", "--quiet", "--package", "tabane-cli", "--manifest-path"]);
+    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml"));
+    command.arg("--target-dir").arg(profile.parent().unwrap());
+    if profile.ends_with("release") {
+        command.arg("--release");
+    }
+    assert!(command.status().unwrap().success());
+    profile.join("tabane")
+}
+
+/// Goal: every experiment runs with real processes, counts what it ought to, and draws what it says it draws.
+/// Method: small volumes; nothing about speed.
+#[test]
+fn real_experiments() {
+    let program = tabane();
+    let own = ["--store", STORE, "--tabane", program.to_str().unwrap()];
+    let run = |name: &str, arguments: &[&str], wanted: &[&str]| {
+        let picture = Picture::new(&format!("real-{name}"));
+        let found = lines(&[&[name], arguments, &own[..], &[&picture.argument()]].concat());
+        assert!(found.iter().all(|line| line["engine"] == "real" && number(line, "seconds") > 0.0), "{found:?}");
+        picture.assert_says(&[&["measured", "1 host", "cores"], wanted].concat());
+        found
+    };
+    let find = run("find", &["--servers=1..3", "--files=110"], &["servers", "entries per second (log)"]);
+    assert_eq!(find.len(), 9);
+    for line in &find {
+        // Of each rank's numbers below 110 one holds 01: 101.
+        assert_eq!(number(line, "found"), number(line, "servers"), "{line}");
+        assert!(number(line, "entries") >= 220.0 * number(line, "servers"), "{line}");
+    }
+    let sizes = ["--servers=2,3", "--files=30", "--block-size=3MiB", "--chunk-size=16KiB"];
+    let placement = run("placement", &sizes, &["MiB per second", "modular", "ring"]);
+    assert_eq!(placement.len(), 40);
+    let volume = ["--servers=2", "--chunk-sizes=4KiB,47008", "--chunk-counts=1,4", "--block-size=1MiB"];
+    assert_eq!(run("async", &volume, &["chunks of 47008 B", "chunks written in one call"]).len(), 4);
+    let profile = run("profile", &["--servers=2", "--files=50", "--block-size=2MiB"], &["microseconds per operation"]);
+    assert_eq!(profile.len(), 10);
+    for line in &profile {
+        assert!(number(line, "client_us") >= 0.0 && number(line, "kernel_us") >= 0.0, "{line}");
+        assert!(line["bytes_copied_per_byte"].is_null() && line.get("client_system_calls").is_some(), "{line}");
+    }
+    let storm = run("open-storm", &["--servers=2", "--clients=2,5"], &["clients", "milliseconds (log)"]);
+    for line in &storm {
+        assert!(number(line, "home_requests") >= number(line, "clients"), "{line}");
+    }
+}
+
+/// Goal: what is wrong is refused before anything is started, and what fails says why.
+#[test]
+fn refusals() {
+    let said = |arguments: &[&str], status: i32| {
+        let output = command(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(said(&["mdtest-easy", "--simulate"], 2).contains("--simulate is for an experiment"));
+    assert!(said(&["find", "--servers=4..2"], 2).contains("1..8"));
+    assert!(said(&["async", "--simulate", "--plot=/nonexistent/x.svg"], 1).contains("/nonexistent/x.svg"));
+    assert!(said(&["async", "--tabane=/nonexistent/tabane"], 1).contains("/nonexistent/tabane"));
+}

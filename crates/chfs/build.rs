@@ -1,0 +1,6 @@
+//! Gives the library its name for the dynamic linker: programs that were linked with one `libchfs.so.0` run with any.
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libchfs.so.0");
+}

@@ -1,0 +1,167 @@
+//! What somebody sees who looks after a cluster: top, logs, doctor; and what is left when a command is interrupted. Real servers.
+
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
+
+mod common;
+
+use common::{Ground, TABANE};
+use reactor::process::{ProcessId, SIGTERM};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+
+const SIGSTOP: i32 = 19;
+const SIGCONT: i32 = 18;
+
+fn signal(pid: u32, number: i32) {
+    assert!(ProcessId::of(pid).unwrap().signal(number).unwrap());
+}
+
+/// Goal: `top --once` has a row for each server and one for the cluster; of two servers that stopped answering it tells at once
+/// which is silent and which is dead, never hangs, and the exit status says that not all is well.
+#[test]
+fn top_tells_who_does_not_answer() {
+    let ground = Ground::new("top-once");
+    ground.run(&["up", "--servers", "3"]);
+    let table = ground.run(&["top", "--once", "--interval-ms", "200"]);
+    assert!(table.lines().next().unwrap().contains("3 of 3 servers up"), "{table}");
+    assert!(table.lines().last().unwrap().trim_start().starts_with("cluster"), "{table}");
+    assert_eq!(table.lines().count(), 6, "{table}");
+    signal(ground.pid(1), SIGSTOP);
+    ground.kill(2);
+    let output = ground.try_run(&["top", "--once", "--json", "--interval-ms", "200"]);
+    signal(ground.pid(1), SIGCONT);
+    assert_eq!(output.status.code(), Some(1));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let states: Vec<&str> =
+        json["servers"].as_array().unwrap().iter().map(|server| server["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["up", "silent", "down"]);
+    assert!(json["servers"][1]["operations_per_second"].is_null() && json["all"]["space_used"].is_number());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("2 of 3 servers do not answer"));
+}
+
+/// `tabane top` on a terminal of 80 by 24, its process number in a file.
+fn top_on_terminal(ground: &Ground, more: &str) -> Child {
+    let line = format!("stty cols 80 rows 24; echo $$ > top.pid; exec {TABANE} top {more}");
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).env_clear().env("PATH", "/usr/bin:/bin").env("TERM", "xterm-256color");
+    command.env("TABANE_CLUSTER", ground.run_directory()).env("SHELL", "/bin/sh").current_dir(&ground.path);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap()
+}
+
+/// Reads what a terminal gets until the wanted words are in it.
+fn read_until(child: &mut Child, seen: &mut String, wanted: &str) {
+    let output = child.stdout.as_mut().unwrap();
+    let mut bytes = [0; 4096];
+    while !seen.contains(wanted) {
+        let count = output.read(&mut bytes).unwrap();
+        assert!(count > 0, "{wanted} never came: {seen:?}");
+        seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
+    }
+}
+
+const LEAVE_SCREEN: &str = "\x1b[?1049l";
+
+/// Goal: on a terminal the screen is drawn and redrawn, keys work, and the terminal is given back at the end.
+/// Method: a pseudo terminal made by script(1).
+#[test]
+fn top_on_a_terminal() {
+    let ground = Ground::new("top-terminal");
+    ground.run(&["up", "--servers", "2"]);
+    let mut child = top_on_terminal(&ground, "--interval-ms 200");
+    let mut seen = String::new();
+    read_until(&mut child, &mut seen, "busiest operations");
+    child.stdin.as_mut().unwrap().write_all(b"p").unwrap();
+    read_until(&mut child, &mut seen, "paused");
+    child.stdin.as_mut().unwrap().write_all(b"q").unwrap();
+    read_until(&mut child, &mut seen, LEAVE_SCREEN);
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    assert!(seen.contains("\x1b[?1049h") && seen.contains("\x1b[?25h"), "{seen:?}");
+}
+
+/// Goal: a signal ends it as it ends other programs, with the terminal given back; NO_COLOR and --color never are heeded.
+#[test]
+fn top_gives_the_terminal_back() {
+    let ground = Ground::new("top-signal");
+    ground.run(&["up", "--servers", "1"]);
+    let mut child = top_on_terminal(&ground, "--color never");
+    let mut seen = String::new();
+    read_until(&mut child, &mut seen, "busiest operations");
+    let pid = std::fs::read_to_string(ground.path.join("top.pid")).unwrap().trim().parse().unwrap();
+    signal(pid, SIGTERM);
+    read_until(&mut child, &mut seen, LEAVE_SCREEN);
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(128 + SIGTERM));
+    assert!(!seen.contains("\x1b[31m") && !seen.contains("\x1b[38;5;"), "{seen:?}");
+}
+
+/// Goal: without a terminal it says what to do instead.
+#[test]
+fn top_without_a_terminal() {
+    let ground = Ground::new("top-none");
+    let complaint = ground.fail(2, &["top"]);
+    assert!(complaint.contains("--once") && complaint.contains("--json"), "{complaint}");
+}
+
+/// Goal: the log has the life of a server and what happened to others, as text and as JSON, by level and by server; a refused
+/// stranger is told of, and a flood of them is held back.
+#[test]
+fn logs() {
+    let ground = Ground::new("logs");
+    ground.run(&["up", "--servers", "2"]);
+    let text = ground.run(&["logs"]);
+    for server in ["0", "1"] {
+        assert!(text.contains(&format!("info server={server} event=server-started address=127.0.0.1:")), "{text}");
+    }
+    assert_eq!(ground.run(&["logs", "--level", "warning"]), "");
+    let cluster = std::fs::read_to_string(ground.run_directory().join("cluster")).unwrap();
+    let status: Value = serde_json::from_str(&ground.run(&["status", "--json"])).unwrap();
+    let address = status["servers"][0]["address"].as_str().unwrap().to_owned();
+    for _ in 0..25 {
+        let mut stranger = std::net::TcpStream::connect(&address).unwrap();
+        // The longest that a first message may be is far less: it is refused at once, and the connection ends.
+        let sent = stranger.write_all(&[0xff; 64]);
+        let mut rest = Vec::new();
+        let _ = sent.and_then(|()| stranger.read_to_end(&mut rest));
+    }
+    let text = ground.run(&["logs", "0", "--level", "warning"]);
+    assert_eq!(text.matches("event=connection-refused").count(), 10, "{cluster}{text}");
+    assert_eq!(ground.run(&["logs", "1", "--level", "warning"]), "");
+    let json = ground.run(&["logs", "--json", "-n", "1"]);
+    let line: Value = serde_json::from_str(json.trim()).unwrap();
+    assert_eq!((line["event"].as_str(), line["level"].as_str()), (Some("connection-refused"), Some("warning")));
+    let complaint = ground.fail(2, &["logs", "7"]);
+    assert!(complaint.contains("they are 0 to 1"), "{complaint}");
+}
+
+/// Goal: a log that is followed shows what is written later, and a signal ends that.
+#[test]
+fn logs_followed() {
+    let ground = Ground::new("logs-follow");
+    ground.run(&["up", "--servers", "1"]);
+    let mut command = ground.command(&["logs", "-f"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut seen = String::new();
+    read_until(&mut child, &mut seen, "event=server-started");
+    ground.run(&["down", "--keep"]);
+    read_until(&mut child, &mut seen, "event=server-stopped");
+    signal(child.id(), SIGTERM);
+    assert_eq!(child.wait().unwrap().code(), Some(128 + SIGTERM));
+    ground.run(&["up"]);
+}
+
+/// Goal: doctor tells of every subject, for people and for programs, and its exit status agrees with what it says.
+#[test]
+fn doctor() {
+    let ground = Ground::new("doctor");
+    let output = ground.try_run(&["doctor", "--json"]);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let checks = json["checks"].as_array().unwrap();
+    let healthy = checks.iter().all(|check| check["state"] != "missing");
+    assert_eq!((json["healthy"].as_bool(), output.status.success()), (Some(healthy), healthy));
+    assert!(checks.len() >= 15 && checks.iter().all(|check| (check["state"] == "ok") == check["advice"].is_null()));
+    let text = String::from_utf8(ground.try_run(&["doctor"]).stdout).unwrap();
+    assert!(checks.iter().all(|check| text.contains(check["subject"].as_str().unwrap())), "{text}");
+    assert!(!text.contains('\x1b'), "colours are for terminals");
+}

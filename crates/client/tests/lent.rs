@@ -1,0 +1,130 @@
+//! Reading from the region that a server of this machine lends, against real servers with their stores in memory.
+
+#[path = "common/real.rs"]
+mod real;
+
+use client::{OpenHow, Status};
+use real::Real;
+
+const CHUNK: u32 = 1 << 16;
+
+/// Bytes that name their version and their place.
+fn version(number: u64, size: usize) -> Vec<u8> {
+    (0..size).map(|at| (number * 101 + at as u64 / 7) as u8).collect()
+}
+
+/// Goal: what was read once is read again without a message, and what others change is seen at once nevertheless, however
+/// they change it.
+/// Method: one client reads a file of five chunks on two servers again and again and counts its round trips; another
+/// one overwrites, cuts, punches, extends and removes it in between, and each read has to see it.
+#[test]
+fn changes_are_seen_without_messages() {
+    const SIZE: usize = 5 * CHUNK as usize - 1_000;
+    let cluster = Real::in_memory("lent", 2, CHUNK);
+    let (reader, writer) = (cluster.client(), cluster.client());
+    let to_write = writer.open(b"/f", &OpenHow::creating(0o644)).expect("made");
+    let to_read = reader.open(b"/f", &OpenHow::reading()).expect("is there");
+    let mut bytes = version(1, SIZE);
+    assert_eq!(writer.write_at(&to_write, &bytes, 0), Ok(SIZE));
+    let read = |offset: usize, size: usize| {
+        let mut place = vec![0xEE; size];
+        let count = reader.read_at(&to_read, &mut place, offset as u64).expect("read");
+        place.truncate(count);
+        place
+    };
+    // The first one connects, the second one asks for places.
+    assert!(read(0, SIZE) == bytes);
+    assert!(read(0, SIZE) == bytes);
+    let before = reader.round_trips();
+    for step in 0..100 {
+        let offset = step * 2_711;
+        assert!(read(offset, 5_000) == bytes[offset..offset + 5_000]);
+        assert!(read(offset, 3) == bytes[offset..offset + 3]);
+    }
+    assert_eq!(reader.round_trips(), before, "nobody was asked");
+
+    for number in 2..60u64 {
+        let offset = (number as usize * 7_919) % (SIZE - 20_000);
+        let size = 1 + (number as usize * 3_001) % 20_000;
+        let fresh = version(number, size);
+        assert_eq!(writer.write_at(&to_write, &fresh, offset as u64), Ok(size));
+        bytes[offset..offset + size].copy_from_slice(&fresh);
+        assert!(read(0, SIZE) == bytes, "after write {number}");
+        assert!(read(offset, size) == fresh, "after write {number}");
+    }
+
+    writer.truncate_file(&to_write, 100_000).expect("cut");
+    assert!(read(90_000, 20_000) == bytes[90_000..100_000]);
+    writer.truncate_file(&to_write, 130_000).expect("extended");
+    assert!(read(99_000, 2_000) == [&bytes[99_000..100_000], &[0; 1_000]].concat());
+    assert_eq!(writer.write_at(&to_write, &bytes[100_000..110_000], 100_000), Ok(10_000));
+    assert!(read(95_000, 12_000) == bytes[95_000..107_000], "written where others were before the cut");
+    writer.close(&to_write);
+}
+
+/// Goal: nobody ever sees a mixture of two versions of a chunk, nor an older one than it saw before.
+/// Method: a thread rewrites chunks of a file as a whole, with its version's number in every byte, also by unlinking the file
+/// and making another one in its freed pages; three threads with a client each read whole chunks as fast as they can.
+#[test]
+fn no_mixture_is_seen() {
+    const CHUNKS: usize = 6;
+    const VERSIONS: u8 = 250;
+    let cluster = Real::in_memory("mixture", 2, CHUNK);
+    let writer = cluster.client();
+    let file = writer.open(b"/f", &OpenHow::creating(0o644)).expect("made");
+    let size = CHUNK as usize;
+    for chunk in 0..CHUNKS {
+        assert_eq!(writer.write_at(&file, &vec![1; size], (chunk * size) as u64), Ok(size));
+    }
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..3usize {
+            let (client, done) = (cluster.client(), &done);
+            scope.spawn(move || {
+                let file = client.open(b"/f", &OpenHow::reading()).expect("is there");
+                let (mut seen, mut place, mut count) = ([0u8; CHUNKS], vec![0; size], 0u64);
+                while !done.load(std::sync::atomic::Ordering::Relaxed) || count < 10 {
+                    let chunk = (count as usize * 5 + thread) % CHUNKS;
+                    assert_eq!(client.read_at(&file, &mut place, (chunk * size) as u64), Ok(size));
+                    let first = place[0];
+                    assert!(place.iter().all(|byte| *byte == first), "chunk {chunk} is a mixture");
+                    assert!(first >= seen[chunk], "chunk {chunk} went back from {} to {first}", seen[chunk]);
+                    seen[chunk] = first;
+                    count += 1;
+                }
+            });
+        }
+        for number in 2..VERSIONS {
+            for chunk in 0..CHUNKS {
+                assert_eq!(writer.write_at(&file, &vec![number; size], (chunk * size) as u64), Ok(size));
+            }
+            // Others use the pages that the overwritten bytes leave.
+            let other = writer.open(b"/other", &OpenHow::creating(0o644)).expect("made");
+            assert_eq!(writer.write_at(&other, &vec![0xFF; 2 * size], 0), Ok(2 * size));
+            writer.close(&other);
+            writer.unlink(b"/other").expect("removed");
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+/// Goal: a file that is gone is not read from its freed pages by who has no right to it any more.
+/// Method: read an open file whole, remove it while it is open (it stays readable), close it, and read by the stale handle.
+#[test]
+fn removed_files_are_gone() {
+    let cluster = Real::in_memory("removed", 1, CHUNK);
+    let client = cluster.client();
+    let file = client.open(b"/f", &OpenHow { read: true, ..OpenHow::creating(0o644) }).expect("made");
+    let bytes = version(3, 50_000);
+    assert_eq!(client.write_at(&file, &bytes, 0), Ok(bytes.len()));
+    let mut place = vec![0; bytes.len()];
+    assert_eq!(client.read_at(&file, &mut place, 0), Ok(bytes.len()));
+    client.unlink(b"/f").expect("removed");
+    assert_eq!(client.read_at(&file, &mut place, 0), Ok(bytes.len()));
+    assert!(place == bytes);
+    client.close(&file);
+    let other = client.open(b"/g", &OpenHow::creating(0o644)).expect("made");
+    assert_eq!(client.write_at(&other, &version(4, 50_000), 0), Ok(50_000));
+    let error = client.read_at(&file, &mut place, 0).expect_err("it is gone");
+    assert_eq!(error.status, Status::StaleFile);
+}

@@ -1,0 +1,248 @@
+//! Reading another process's region: a server lends its store's mapping to clients of its machine, which copy bytes straight
+//! out of it, under a version check.
+//!
+//! Beside the region lies a table of stamps, one for each 64 KiB (several share one where the region is large). Before any
+//! byte of a region changes, or what its bytes stand for, the server raises a number and writes it as the stamp of all
+//! that is concerned. Who was told at number `n` where some bytes are, copies them and then looks at their stamps: none
+//! above `n` means that the copy is what the bytes were all the time since then; else the copy is worth nothing.
+//!
+//! Invariants
+//! 1. A stamp is written before the first byte changes (release fence between), and read after the last byte was copied
+//!    (acquire fence between). So a copy that holds a changed byte is followed by a look that sees its stamp.
+//! 2. The number only grows, also from one life of a server to the next: the table is a region of the store, and a new life
+//!    begins by stamping everything.
+//! 3. What is copied is used only after the check; until then it is bytes without any meaning.
+//! 4. The borrower maps both read-only: it can damage nothing.
+
+use crate::region::{LocalFuture, Region};
+use crate::system::check;
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// Size of a table of stamps in bytes.
+pub const STAMPS_SIZE: u64 = STAMP_COUNT * 8;
+const STAMP_COUNT: u64 = 1 << 16;
+/// Bytes of a region that have one stamp.
+const GRANULE: u64 = 64 << 10;
+
+/// The table, in whoever's mapping.
+#[derive(Clone, Copy)]
+struct Stamps(*const AtomicU64);
+
+impl Stamps {
+    fn of_range(self, offset: u64, size: u64) -> impl Iterator<Item = &'static AtomicU64> {
+        let (first, last) = (offset / GRANULE, (offset + size).div_ceil(GRANULE));
+        let count = (last - first).min(STAMP_COUNT);
+        (first..first + count).map(move |granule| {
+            // SAFETY: the table has that many entries; whoever holds a `Stamps` holds its mapping for as long.
+            unsafe { &*self.0.add((granule % STAMP_COUNT) as usize) }
+        })
+    }
+}
+
+/// A region whose changes are stamped, to be lent.
+pub struct StampedRegion {
+    region: Rc<dyn Region>,
+    table: Rc<dyn Region>,
+    number: Cell<u64>,
+}
+
+impl StampedRegion {
+    /// Stamps a region. `table` has [`STAMPS_SIZE`] bytes, all of them allocated; it begins with zeros and is kept with the
+    /// region. Panics when it is smaller.
+    pub fn new(region: Rc<dyn Region>, table: Rc<dyn Region>) -> Rc<StampedRegion> {
+        assert!(table.size() >= STAMPS_SIZE, "a table of stamps is whole");
+        let stamped = StampedRegion { region, table, number: Cell::new(0) };
+        let everything = STAMP_COUNT * GRANULE;
+        let newest = stamped.stamps().of_range(0, everything).map(|stamp| stamp.load(Ordering::Relaxed)).max();
+        stamped.number.set(newest.unwrap_or(0));
+        stamped.stamp(0, everything);
+        Rc::new(stamped)
+    }
+
+    fn stamps(&self) -> Stamps {
+        Stamps(self.table.base().cast_const().cast())
+    }
+
+    fn stamp(&self, offset: u64, size: u64) {
+        if size == 0 {
+            return;
+        }
+        let number = self.number.get() + 1;
+        self.number.set(number);
+        for stamp in self.stamps().of_range(offset, size) {
+            stamp.store(number, Ordering::Relaxed);
+        }
+        fence(Ordering::Release);
+    }
+
+    /// What a borrower is told together with the places of bytes.
+    pub fn number(&self) -> u64 {
+        self.number.get()
+    }
+
+    /// The files behind both, where there are any.
+    pub(crate) fn files(&self) -> Option<[Rc<OwnedFd>; 2]> {
+        Some([self.region.file()?, self.table.file()?])
+    }
+
+    /// Read access within one process: for simulations. `trusting`: it finds nothing changed ever, as a broken one might.
+    pub(crate) fn window(self: &Rc<Self>, trusting: bool) -> Rc<Window> {
+        let (bytes, size) = (self.region.base().cast_const(), self.region.size());
+        Rc::new(Window { bytes, size, stamps: self.stamps(), trusting, _source: Source::Lent(self.clone()) })
+    }
+}
+
+impl Region for StampedRegion {
+    fn size(&self) -> u64 {
+        self.region.size()
+    }
+
+    fn allocate(&self, offset: u64, size: u64) -> io::Result<()> {
+        self.region.allocate(offset, size)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) {
+        self.region.read(offset, into);
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) {
+        self.stamp(offset, from.len() as u64);
+        self.region.write(offset, from);
+    }
+
+    fn copy_within(&self, from: u64, to: u64, size: u64) {
+        self.stamp(to, size);
+        self.region.copy_within(from, to, size);
+    }
+
+    fn fill_zero(&self, offset: u64, size: u64) {
+        self.stamp(offset, size);
+        self.region.fill_zero(offset, size);
+    }
+
+    fn crc32c(&self, offset: u64, size: u64) -> u32 {
+        self.region.crc32c(offset, size)
+    }
+
+    fn base(&self) -> *mut u8 {
+        self.region.base()
+    }
+
+    fn announce(&self, offset: u64, size: u64) {
+        self.stamp(offset, size);
+    }
+
+    fn note_received(&self, offset: u64, size: u64) {
+        self.region.note_received(offset, size);
+    }
+
+    fn sync(&self, offset: u64, size: u64) -> LocalFuture<io::Result<()>> {
+        self.region.sync(offset, size)
+    }
+
+    fn is_volatile(&self) -> bool {
+        self.region.is_volatile()
+    }
+
+    fn file(&self) -> Option<Rc<OwnedFd>> {
+        self.region.file()
+    }
+}
+
+/// What keeps a window's memory.
+enum Source {
+    Mapped(#[allow(dead_code)] Mapping, #[allow(dead_code)] Mapping),
+    Lent(#[allow(dead_code)] Rc<StampedRegion>),
+}
+
+/// Somebody else's region, to read from.
+pub struct Window {
+    bytes: *const u8,
+    size: u64,
+    stamps: Stamps,
+    trusting: bool,
+    _source: Source,
+}
+
+impl Window {
+    /// Maps what was lent. Errors: `InvalidData` where the files are not what is lent, and those of `mmap`.
+    pub(crate) fn map(region: &OwnedFd, table: &OwnedFd) -> io::Result<Window> {
+        let region = Mapping::new(region)?;
+        let table = Mapping::new(table)?;
+        if table.size < STAMPS_SIZE {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the table of stamps is too small"));
+        }
+        let stamps = Stamps(table.address.cast_const().cast());
+        Ok(Window {
+            bytes: region.address.cast_const().cast(),
+            size: region.size,
+            stamps,
+            trusting: false,
+            _source: Source::Mapped(region, table),
+        })
+    }
+
+    /// Copies bytes out. False, and nothing copied, if they do not lie within the region.
+    pub fn copy(&self, offset: u64, into: &mut [u8]) -> bool {
+        let size = into.len() as u64;
+        if offset > self.size || size > self.size - offset {
+            return false;
+        }
+        // SAFETY: just checked. The owner may change the bytes meanwhile; `is_unchanged` tells, and nobody uses them before.
+        unsafe { std::ptr::copy_nonoverlapping(self.bytes.add(offset as usize), into.as_mut_ptr(), into.len()) };
+        true
+    }
+
+    /// Whether nothing in the range has changed since the owner was at `number`. No stamp at all is a medium that has
+    /// lost everything.
+    pub fn is_unchanged(&self, offset: u64, size: u64, number: u64) -> bool {
+        fence(Ordering::Acquire);
+        self.trusting
+            || self.stamps.of_range(offset, size).all(|stamp| (1..=number).contains(&stamp.load(Ordering::Relaxed)))
+    }
+
+    /// Whether the owner is a part of the same simulation, which does nothing while we copy.
+    pub fn is_simulated(&self) -> bool {
+        matches!(self._source, Source::Lent(_))
+    }
+}
+
+/// A read-only mapping of a whole file.
+struct Mapping {
+    address: *mut libc::c_void,
+    size: u64,
+}
+
+impl Mapping {
+    fn new(file: &OwnedFd) -> io::Result<Mapping> {
+        let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
+        // SAFETY: writes the status, which is a valid value even where it stays zeroed.
+        let status = unsafe {
+            check(libc::fstat(file.as_raw_fd(), status.as_mut_ptr()))?;
+            status.assume_init()
+        };
+        if status.st_mode & libc::S_IFMT != libc::S_IFREG || status.st_size <= 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "what is lent is a file that is not empty"));
+        }
+        let (size, descriptor) = (status.st_size as u64, file.as_raw_fd());
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let address = unsafe {
+            libc::mmap(std::ptr::null_mut(), size as usize, libc::PROT_READ, libc::MAP_SHARED, descriptor, 0)
+        };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Mapping { address, size })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; the window that points into it goes at the same time.
+        unsafe { libc::munmap(self.address, self.size as usize) };
+    }
+}

@@ -1,0 +1,42 @@
+#!/bin/sh
+# Builds what packages hold, so that two builds of one commit give the same bytes wherever they are made: no path of this
+# machine gets into a file. Usage: build.sh DIRECTORY [static]. With `static` also the programs that need no library at all.
+set -eu
+sources=$(cd "$(dirname "$0")/.." && pwd)
+mkdir -p "$1"
+directory=$(cd "$1" && pwd)
+cd "$sources"
+
+machine=$(rustc -vV | sed -n 's/^host: \([^-]*\)-.*/\1/p')
+registry=${CARGO_HOME:-$HOME/.cargo}/registry/src
+RUSTFLAGS="--remap-path-prefix=$sources=/tabane --remap-path-prefix=$registry=/crates --remap-path-prefix=$directory=/target"
+export RUSTFLAGS
+export CARGO_TARGET_DIR="$directory"
+export CARGO_PROFILE_RELEASE_STRIP=symbols
+TABANE_REVISION=$(sh scripts/revision.sh)
+export TABANE_REVISION
+
+# Usage: build TARGET PACKAGE...
+build() {
+    target=$1
+    shift
+    packages=
+    for package in "$@"; do
+        packages="$packages -p $package"
+    done
+    # shellcheck disable=SC2086
+    "${CARGO:-cargo}" build --release --locked --target "$target" $packages
+}
+
+build "$machine-unknown-linux-gnu" tabane-cli tabane-bench tabane-capi chfs-capi
+[ "${2:-}" = static ] || exit 0
+
+# musl libc links into the program as a whole, and resolves names without modules to be loaded.
+static=$machine-unknown-linux-musl
+if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$static" ]; then
+    command -v rustup >/dev/null 2>&1 && rustup target add "$static" || {
+        echo "tarball: Rust's standard library for $static is missing; install it: rustup target add $static" >&2
+        exit 1
+    }
+fi
+build "$static" tabane-cli tabane-bench

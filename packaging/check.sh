@@ -1,0 +1,101 @@
+#!/bin/sh
+# Makes the packages and tries them: the Debian package is installed, used and removed on this machine (as root), the tarball is
+# unpacked and used at two places. With TWICE=1 all is built once more, of an archive and in another directory, and has to come
+# out the same. Usage: check.sh WORK-DIRECTORY
+set -eu
+sources=$(cd "$(dirname "$0")/.." && pwd)
+mkdir -p "$1"
+work=$(cd "$1" && pwd)
+cd "$sources"
+unset TABANE_CLUSTER CHFS_SERVER
+
+say() {
+    printf 'packages: %s\n' "$*"
+}
+
+fail() {
+    printf 'packages: %s\n' "$*" >&2
+    exit 1
+}
+
+# What every installation has to be able to do. Usage: use DIRECTORY-OF-PROGRAMS
+use() {
+    "$1/tabane" --version | grep -q "^tabane $(sh scripts/version.sh) ($(sh scripts/revision.sh))\$" ||
+        fail "$1/tabane --version says $("$1/tabane" --version)"
+    "$1/tabane" run --servers 2 --store memory:size=64M --run-directory "$work/run" -- sh -ec '
+        "$0/tabane" cp -q -r crates/wire :/
+        "$0/tabane" checksum -r :/wire >"$1/inside"
+        "$0/tabane" checksum -r crates/wire >"$1/outside"
+        sed "s| crates/| /|" "$1/outside" | cmp - "$1/inside" || { sed "s| crates/| |" "$1/outside" | cmp - "$1/inside"; }' \
+        "$1" "$work" >/dev/null
+    "$1/tabane-bench" --version | grep -q '^tabane-bench '
+}
+
+# Compiles both examples as a user would, and runs them. Usage: use_libraries PKG-CONFIG-DIRECTORY LIBRARY-DIRECTORY PROGRAMS
+use_libraries() {
+    PKG_CONFIG_PATH=$1
+    export PKG_CONFIG_PATH
+    # shellcheck disable=SC2046
+    cc examples/checkpoint.c -o "$work/checkpoint" $(pkg-config --cflags --libs tabane)
+    # shellcheck disable=SC2046
+    cc examples/listing.c -o "$work/listing" $(pkg-config --cflags --libs chfs)
+    LD_LIBRARY_PATH=$2 "$3/tabane" run --servers 2 --store memory:size=64M --run-directory "$work/run" -- \
+        sh -ec '"$0/checkpoint" 2 && "$0/listing" 20' "$work" >/dev/null
+    unset PKG_CONFIG_PATH
+}
+
+say "building"
+sh packaging/build.sh "$work/package" static
+mkdir -p "$work/one"
+deb=$(sh packaging/deb.sh "$work/package" "$work/one")
+tarball=$(sh packaging/tarball.sh "$work/package" "$work/one")
+say "$(basename "$deb") $(stat -c %s "$deb") bytes, $(basename "$tarball") $(stat -c %s "$tarball") bytes"
+
+say "the tarball, at two places"
+for place in first second; do
+    rm -rf "${work:?}/$place"
+    mkdir "$work/$place"
+    tar xzf "$tarball" -C "$work/$place"
+    root=$(echo "$work/$place"/tabane-*)
+    use "$root/bin"
+    use_libraries "$root/lib/pkgconfig" "$root/lib" "$root/bin"
+done
+
+say "the Debian package"
+if command -v lintian >/dev/null 2>&1; then
+    lintian --allow-root --no-cfg --profile debian --fail-on error,warning "$deb" || fail "lintian complains"
+else
+    say "lintian is not here: not asked"
+fi
+[ "$(id -u)" -eq 0 ] || fail "installing the Debian package takes root"
+! dpkg -s tabane >/dev/null 2>&1 || fail "a package tabane is installed here already; remove it first: dpkg -r tabane"
+dpkg -i "$deb" >/dev/null
+trap 'dpkg -P tabane >/dev/null 2>&1 || true' EXIT
+use /usr/bin
+use_libraries "" "" /usr/bin
+files=$(dpkg -L tabane)
+dpkg -P tabane >/dev/null
+trap - EXIT
+for file in $files; do
+    [ -d "$file" ] || [ ! -e "$file" ] || fail "$file is left behind"
+done
+
+[ "${TWICE:-0}" = 1 ] || exit 0
+if [ -n "$(git status --porcelain)" ]; then
+    say "the sources differ from their commit: two builds are not compared"
+    exit 0
+fi
+say "building again, of an archive and elsewhere"
+rm -rf "$work/elsewhere" "$work/again"
+mkdir -p "$work/two" "$work/elsewhere"
+git archive HEAD | tar x -C "$work/elsewhere"
+(
+    cd "$work/elsewhere"
+    sh packaging/build.sh "$work/again" static
+    sh packaging/deb.sh "$work/again" "$work/two" >/dev/null
+    sh packaging/tarball.sh "$work/again" "$work/two" >/dev/null
+)
+for file in "$work"/one/*; do
+    cmp "$file" "$work/two/$(basename "$file")" || fail "two builds of $(basename "$file") differ"
+done
+say "two builds in two directories are the same"

@@ -1,0 +1,34 @@
+#!/bin/sh
+# Draws the pictures of docs/experiments.md: sh scripts/experiments.sh PROGRAMS [simulated|real] [OUTPUT]
+# PROGRAMS holds tabane and tabane-bench. Nothing else should run beside the real ones, which take some three minutes on two
+# cores; the simulated ones take as long, and come out the same on any machine. JSON lines go to
+# standard output.
+set -eu
+programs=$1
+which=${2:-both}
+output=${3:-docs/pictures}
+mkdir -p "$output"
+
+# draw NAME ARGUMENTS...
+draw() {
+    name=$1
+    shift
+    echo "$name: tabane-bench $*" >&2
+    "$programs/tabane-bench" "$@" --plot "$output/$name.svg"
+}
+
+if [ "$which" != real ]; then
+    draw find-simulated find --simulate --servers 16..1024
+    draw async-simulated async --simulate
+    draw placement-simulated placement --simulate --servers 16,24,32
+    draw open-storm-simulated open-storm --simulate --clients 8..1024
+fi
+if [ "$which" != simulated ]; then
+    export TABANE_BENCH_STORE=memory,size=512M
+    draw find find --servers 1..8 --files 10000 --repeat 3
+    draw async async --repeat 3
+    draw async-serial async --serial --block-size 16MiB
+    draw placement placement --servers 2,4,8 --block-size 64MiB --files 2000 --repeat 3
+    draw open-storm open-storm --servers 8 --clients 8..512 --repeat 3
+    draw profile profile --servers 2 --procs 2 --files 50000 --block-size 256MiB --store memory,size=1G
+fi

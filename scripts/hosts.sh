@@ -1,0 +1,183 @@
+#!/bin/sh
+# Four hosts in network namespaces, each with files of its own: up, load, one host killed and restarted, one cut off for 20 s, a slow
+# cable, down. Each step has a deadline, `status` has to be true after each, and nothing that was acknowledged may be lost.
+# Usage: hosts.sh DIRECTORY-WITH-PROGRAMS (as root). Without namespaces it fails, unless TABANE_CI_NO_NETNS=1.
+set -eu
+
+programs=$(cd "$1" && pwd)
+tabane=$programs/tabane
+name=tbh$$
+work=$(mktemp -d "${TMPDIR:-/tmp}/tabane-hosts-XXXXXX")
+place=$work/place
+started=$(date +%s)
+
+say() {
+    printf '%4d s  %s\n' $(($(date +%s) - started)) "$*"
+}
+
+fail() {
+    echo "hosts.sh: $*" >&2
+    exit 1
+}
+
+clean_up() {
+    touch "$work/enough" 2>/dev/null || true
+    for host in 1 2 3 4; do
+        for process in $(ip netns pids $name-$host 2>/dev/null); do kill -9 "$process" 2>/dev/null || true; done
+    done
+    wait 2>/dev/null || true
+    for host in 1 2 3 4 s; do ip netns del $name-$host 2>/dev/null || true; done
+    rm -rf "$work"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+if ! { ip netns add $name-s && ip -n $name-s link add br0 type bridge forward_delay 0 && ip -n $name-s link set br0 up; } 2>/dev/null; then
+    [ "${TABANE_CI_NO_NETNS:-}" = 1 ] || fail "no network namespaces here (root and ip are needed); TABANE_CI_NO_NETNS=1 leaves this test out"
+    say "left out: no network namespaces here"
+    exit 0
+fi
+mkdir "$place"
+for host in 1 2 3 4; do
+    mkdir -p "$work/roots/$name-$host"
+    ip netns add $name-$host
+    ip link add net0 netns $name-$host type veth peer name p$host netns $name-s
+    ip -n $name-s link set p$host master br0 up
+    ip -n $name-$host link set lo up
+    ip -n $name-$host addr add 10.78.0.$host/24 dev net0
+    ip -n $name-$host link set net0 up
+done
+
+# Runs a command on a host, where $place is the host's own.
+cat >"$work/enter" <<END
+#!/bin/sh
+host=\$1
+shift
+exec ip netns exec "\$host" unshare -m sh -c 'mount --bind "\$0" "\$1" && shift && exec "\$@"' $work/roots/\$host $place "\$@"
+END
+chmod +x "$work/enter"
+
+export TABANE_RUN_DIRECTORY="$place/run" TABANE_CLUSTER="$place/run" TABANE_STORE="memory:$place/stores,size=256M"
+export TABANE_LAUNCHER="$work/enter {host} {command}"
+
+on() {
+    host=$1
+    shift
+    "$work/enter" "$name-$host" "$@"
+}
+
+# The same, within so many seconds.
+within() {
+    limit=$1
+    shift
+    timeout --foreground "$limit" "$@" || fail "failed or took more than $limit s: $*"
+}
+
+# What a host sees: how many servers are up, and whether that is said by the exit status too.
+expect_up() {
+    host=$1
+    count=$2
+    status=0
+    timeout 60 "$work/enter" "$name-$host" "$tabane" status --json --timeout-ms 3000 >"$work/status" 2>/dev/null || status=$?
+    seen=$(grep -c '"state": "up"' "$work/status" || true)
+    [ "$seen" = "$count" ] || fail "host $host sees $seen servers up, not $count"
+    [ "$status" = $((count < 4)) ] || fail "exit status $status of status with $count servers up"
+}
+
+say "up on four hosts"
+within 60 "$work/enter" $name-1 "$tabane" up --hosts "$name-[1-4]"
+for host in 1 2 3 4; do expect_up $host 4; done
+
+# Files that were acknowledged are written down; the same numbers make the same contents.
+content() {
+    seq "$1" $(($1 + 3000 + $1 % 7 * 30000))
+}
+acknowledge() {
+    number=0
+    until [ -e "$work/enough" ]; do
+        number=$((number + 1))
+        content $number >"$work/file"
+        if on 1 "$tabane" cp -q "$work/file" ":/kept/$number" 2>>"$work/refused"; then echo $number >>"$work/kept"; fi
+    done
+}
+load() {
+    until [ -e "$work/enough" ]; do
+        on 2 "$programs/tabane-bench" --procs 2 --block-size 16MiB --files 200 --no-warm --verify ior-easy ior-hard mdtest-easy >>"$work/bench" 2>"$work/bench-errors" ||
+            { touch "$work/load-failed"; return; }
+        echo round >>"$work/rounds"
+    done
+}
+on 1 "$tabane" mkdir /kept
+acknowledge &
+load &
+kept() { wc -l 2>/dev/null <"$work/kept" || echo 0; }
+# Waits until this many more files were acknowledged.
+until_more() {
+    goal=$(($(kept) + $1))
+    limit=$(($(date +%s) + 120))
+    until [ "$(kept)" -ge $goal ]; do
+        [ "$(date +%s)" -lt $limit ] || fail "no file was acknowledged for too long"
+        sleep 0.2
+    done
+}
+until_more 3
+
+say "host 3 dies with everything on it, and its cable with it"
+ip -n $name-s link set p3 down
+for process in $(ip netns pids $name-3); do kill -9 "$process"; done
+expect_up 1 3
+expect_up 4 3
+on 1 "$tabane" status --lost --json --timeout-ms 5000 >"$work/lost" 2>"$work/lost-errors" && fail "status --lost says that all is well"
+tail -n 1 "$work/lost" | grep -q '"down":\[2\]' || { cat "$work/lost-errors" >&2; fail "status --lost did not come to its end"; }
+say "$(($(wc -l <"$work/lost") - 1)) names and files are out of reach"
+ip -n $name-s link set p3 up
+within 60 "$work/enter" $name-1 "$tabane" restart 2
+say "host 3 is back"
+expect_up 1 4
+until_more 3
+
+say "host 4 is cut off for 20 s, under load"
+ip -n $name-s link set p4 down
+cut=$(date +%s)
+expect_up 1 3
+expect_up 4 1
+rest=$((20 - $(date +%s) + cut))
+[ $rest -le 0 ] || sleep $rest
+ip -n $name-s link set p4 up
+say "host 4 is connected again"
+limit=$(($(date +%s) + 60))
+until [ "$(on 1 "$tabane" status --json --timeout-ms 3000 2>/dev/null | grep -c '"state": "up"')" = 4 ]; do
+    [ "$(date +%s)" -lt $limit ] || fail "host 4 is not seen again"
+done
+expect_up 4 4
+until_more 3
+
+if ip netns exec $name-s tc qdisc add dev p2 root tbf rate 40mbit burst 32kb latency 200ms 2>/dev/null; then
+    say "the cable of host 2 is slow"
+    until_more 5
+    expect_up 2 4
+    ip netns exec $name-s tc qdisc del dev p2 root
+fi
+
+touch "$work/enough"
+wait
+[ ! -e "$work/load-failed" ] || { tail "$work/bench-errors" >&2; fail "the load did not live through it"; }
+say "$(wc -l <"$work/rounds") rounds of load went through, all contents verified"
+[ ! -s "$work/refused" ] || say "refused in between: $(sort <"$work/refused" | uniq -c | head -3)"
+
+say "$(kept) files were acknowledged; all of them have to be there"
+mkdir "$work/back"
+within 120 "$work/enter" $name-3 "$tabane" cp -q -r :/kept "$work/back"
+while read -r number; do
+    content "$number" | cmp -s - "$work/back/kept/$number" || fail "file $number was acknowledged, and is not what was written"
+done <"$work/kept"
+within 60 "$work/enter" $name-1 "$tabane" check
+
+say "down"
+within 60 "$work/enter" $name-1 "$tabane" down
+for host in 1 2 3 4; do
+    [ -z "$(ip netns pids $name-$host)" ] || fail "processes are left on host $host"
+    [ -z "$(ls -A "$work/roots/$name-$host")" ] || fail "files are left on host $host"
+done
+say "passed"

@@ -1,0 +1,78 @@
+#!/bin/sh
+# A cluster through Slurm: three nodes that are this machine, in a job: up with --hosts auto and srun, a restart, down.
+# Usage: slurm.sh DIRECTORY-WITH-PROGRAMS (as root; Debian: slurmctld slurmd slurm-client munge). Not part of .ci/run.
+set -eu
+
+tabane=$(cd "$1" && pwd)/tabane
+for program in munged slurmctld slurmd salloc srun; do
+    command -v $program >/dev/null 2>&1 || [ -x /usr/sbin/$program ] || { echo "slurm.sh: $program is missing" >&2; exit 1; }
+done
+work=$(mktemp -d "${TMPDIR:-/tmp}/tabane-slurm-XXXXXX")
+chmod 755 "$work"
+
+clean_up() {
+    processes=$(cat "$work"/*.pid)
+    for process in $processes; do kill "$process" 2>/dev/null || true; done
+    for process in $processes; do timeout 20 tail --pid="$process" -f /dev/null || true; done
+    # What Slurm left of the job's steps, which go on trying to report to a controller that has gone.
+    for environment in /proc/[0-9]*/environ; do
+        process=${environment#/proc/}
+        process=${process%/environ}
+        [ "$process" = $$ ] || ! grep -qs "$work" "$environment" || kill -9 "$process" 2>/dev/null || true
+    done
+    rm -rf "$work"
+}
+trap clean_up EXIT
+
+head -c 64 /dev/urandom >"$work/key"
+chmod 400 "$work/key"
+host=$(hostname)
+cat >"$work/slurm.conf" <<END
+ClusterName=tabane
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=26817
+AuthType=auth/munge
+AuthInfo=socket=$work/munge.sock
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation=$work/state
+SlurmdSpoolDir=$work/spool-%n
+SlurmctldPidFile=$work/ctld.pid
+SlurmdPidFile=$work/d-%n.pid
+SlurmctldLogFile=$work/ctld.log
+SlurmdLogFile=$work/d-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+ReturnToService=2
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=26818 CPUs=1
+NodeName=n2 NodeHostname=$host NodeAddr=127.0.0.1 Port=26819 CPUs=1
+NodeName=n3 NodeHostname=$host NodeAddr=127.0.0.1 Port=26820 CPUs=1
+PartitionName=all Nodes=ALL Default=YES State=UP OverSubscribe=FORCE
+END
+export SLURM_CONF="$work/slurm.conf"
+/usr/sbin/munged --force --key-file="$work/key" --socket="$work/munge.sock" --pid-file="$work/munge.pid" \
+    --log-file="$work/munge.log" --seed-file="$work/seed" 2>/dev/null
+mkdir "$work/state" "$work/spool-n1" "$work/spool-n2" "$work/spool-n3"
+/usr/sbin/slurmctld -f "$work/slurm.conf"
+for node in n1 n2 n3; do /usr/sbin/slurmd -f "$work/slurm.conf" -N $node; done
+until [ "$(sinfo -h -t idle -o %D)" = 3 ]; do sleep 0.2; done
+
+export TABANE_CLUSTER="$work/run" TABANE_RUN_DIRECTORY="$work/run" TABANE_STORE="memory:$work/stores,size=64M"
+cat >"$work/job" <<'END'
+set -eux
+"$0" up --hosts auto --launcher srun
+"$0" status
+"$0" mkdir /there
+"$0" restart 1
+[ "$("$0" ls)" = there ]
+# Servers live as long as the launcher that started them, which is in the background.
+ps ax | grep -q "[s]run .*tabane.* host "
+"$0" down
+[ ! -e "$TABANE_CLUSTER" ]
+END
+timeout 120 salloc -Q -N3 sh -c "$(cat "$work/job")" "$tabane" || { tail -n 20 "$work/ctld.log" >&2; exit 1; }
+until [ "$(sinfo -h -t idle -o %D)" = 3 ]; do sleep 0.2; done
+echo "passed"
