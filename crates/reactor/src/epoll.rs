@@ -218,7 +218,8 @@ impl EpollDriver {
         }
     }
 
-    fn take_events(&self, timeout: Option<Nanos>) -> bool {
+    /// Waits for events and tells the sockets. True if there were any.
+    pub fn take_events(&self, timeout: Option<Nanos>) -> bool {
         let mut events = self.events.borrow_mut();
         events.wait(self.descriptor(), timeout);
         if !self.core.shared {

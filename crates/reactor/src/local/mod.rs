@@ -8,7 +8,9 @@
 //! Invariants
 //! 1. Every open port is in its driver's list; the driver looks at all of them in each turn, and announces and ends its
 //!    sleep to all of them.
-//! 2. Whoever sends the byte never waits: a hostile peer that does not read its bytes only misses its own.
+//! 2. Whoever sends the byte never waits: a hostile peer that does not read its bytes only misses its own. So each side
+//!    takes its bytes whenever it learns that it was woken; left to pile up they would fill the socket and the next one be
+//!    lost.
 
 mod segment;
 
@@ -58,21 +60,13 @@ impl Port {
         }
     }
 
-    /// Takes the bytes that woke us. At a caller, files may be with them.
+    /// Takes the bytes that woke us, and with them what the server has lent, if it is here.
     fn drain(&self) {
-        if self.looks_for_window.get() > 0 {
-            self.look_for_window();
-            return;
-        }
-        let mut bytes = [0u8; 64];
-        // SAFETY: receives into a local. The end of the stream is reported by the driver.
-        unsafe { libc::recv(self.socket.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) };
-    }
-
-    /// Takes what the server has lent, if it is here.
-    fn look_for_window(&self) {
         let left = self.looks_for_window.get();
         if left == 0 {
+            let mut bytes = [0u8; BYTES_AT_ONCE];
+            // SAFETY: receives into a local. The end of the stream is reported by the driver.
+            unsafe { libc::recv(self.socket.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) };
             return;
         }
         self.looks_for_window.set(left - 1);
@@ -126,8 +120,13 @@ impl Ports {
             // Bytes that nobody here wants to read yet are no reason to be woken.
             let bytes = if port.readiness.is_readable() { 0 } else { WANTS_BYTES };
             let room = if port.wants_room.get() { WANTS_ROOM } else { 0 };
+            // With `Shared` one thread may announce anew what another one sleeps for already and was woken for.
+            let rung = port.announced.get() && segment.end_sleep();
             segment.announce_sleep(bytes | room);
             port.announced.set(bytes | room != 0);
+            if rung {
+                port.drain();
+            }
         }
         fence(Ordering::SeqCst);
         drop(list);
@@ -269,8 +268,8 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
     }
 
     fn window(&self) -> Option<Rc<Window>> {
-        if self.port.window.get().is_none() {
-            self.port.look_for_window();
+        if self.port.window.get().is_none() && self.port.looks_for_window.get() > 0 {
+            self.port.drain();
         }
         self.port.window.get().cloned()
     }
@@ -280,7 +279,9 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
     }
 }
 
-/// Looks for what a server lends, at each of which a byte or more of its wake-ups may be in the way.
+/// Bytes of wake-ups taken at once. More than one is rare: whoever sends one waits for the next announcement.
+const BYTES_AT_ONCE: usize = 64;
+/// Looks for what a server lends; see `Port::looks_for_window`.
 const WINDOW_LOOKS: u32 = 1_000;
 
 /// Whether the process at the other end runs as our own user, who could read our files anyway.
@@ -373,10 +374,15 @@ const FILES_MAX: usize = 2;
 #[repr(C, align(8))]
 struct Control([u8; 64]);
 
-/// Calls `with` with a message of one byte and room for control data.
-fn with_message<R>(control: &mut Control, control_size: usize, with: impl FnOnce(&mut libc::msghdr) -> R) -> R {
-    let mut byte = [0u8; 1];
-    let mut piece = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+/// Calls `with` with a message of some bytes and room for control data.
+fn with_message<R>(
+    size: usize,
+    control: &mut Control,
+    control_size: usize,
+    with: impl FnOnce(&mut libc::msghdr) -> R,
+) -> R {
+    let mut bytes = [0u8; BYTES_AT_ONCE];
+    let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: size.min(BYTES_AT_ONCE) };
     // SAFETY: zeroed, it is a valid message without anything.
     let mut message = unsafe { std::mem::zeroed::<libc::msghdr>() };
     message.msg_iov = &mut piece;
@@ -393,7 +399,7 @@ fn send_files(socket: &OwnedFd, files: &[&OwnedFd]) -> io::Result<()> {
     let files_size = size_of_val(&[0 as libc::c_int; FILES_MAX][..files.len()]) as u32;
     // SAFETY: computes a size.
     let size = unsafe { libc::CMSG_SPACE(files_size) } as usize;
-    with_message(&mut control, size, |message| {
+    with_message(1, &mut control, size, |message| {
         // SAFETY: the message has room for one control message with these descriptors, and all it points to is alive.
         let sent = unsafe {
             let head = libc::CMSG_FIRSTHDR(message);
@@ -419,10 +425,11 @@ fn receive_file(socket: &OwnedFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// The descriptors that came with one byte, if any. Errors: `WouldBlock`, `UnexpectedEof`.
+/// The descriptors that came with the next bytes, if any; the kernel gives no byte beyond those that carry some. Errors:
+/// `WouldBlock`, `UnexpectedEof`.
 fn receive_files(socket: &OwnedFd) -> io::Result<Vec<OwnedFd>> {
     let mut control = Control([0; 64]);
-    with_message(&mut control, 64, |message| {
+    with_message(BYTES_AT_ONCE, &mut control, 64, |message| {
         // SAFETY: all that the message points to is alive and as large as it says.
         let received = unsafe { libc::recvmsg(socket.as_raw_fd(), message, libc::MSG_CMSG_CLOEXEC) };
         if received < 0 {
@@ -445,4 +452,42 @@ fn receive_files(socket: &OwnedFd) -> io::Result<Vec<OwnedFd>> {
         }
         if received == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(files) }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::driver::Driver;
+    use crate::epoll::EpollDriver;
+    use std::future::Future;
+    use std::io::{IoSlice, IoSliceMut};
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    const SECOND: crate::Nanos = 1_000_000_000;
+
+    /// Goal: a sleeper is woken however often it was woken before, also where somebody else found what it was woken for.
+    /// Method: what threads that share a driver do: one sleeps, the peer wakes it, another one takes the bytes first and
+    /// announces the sleep anew. Far more often than the socket has room for wake-ups that nobody takes.
+    #[test]
+    fn wakeups_do_not_pile_up() {
+        let name = format!("tabane-test/pile/{}", std::process::id()).into_bytes();
+        let (server, client) = (EpollDriver::new().expect("driver"), EpollDriver::new().expect("driver"));
+        let listener = server.listen_local(&name).expect("the name is ours");
+        let caller = client.connect_local(&name).expect("somebody listens");
+        assert!(server.take_events(Some(SECOND)));
+        let accepted = pin!(listener.accept()).poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(Ok((answerer, _))) = accepted else { panic!("somebody called") };
+        assert!(answerer.try_recv(&mut [IoSliceMut::new(&mut [0])]).is_err(), "the segment has come, but no bytes");
+        for round in 0..3_000 {
+            assert!(client.ports().begin_sleep(), "round {round}: nothing has come yet");
+            answerer.try_send(&[IoSlice::new(b"x")]).expect("there is room");
+            assert!(client.take_events(Some(SECOND)), "round {round}: the sleeper is woken");
+            client.ports().poll();
+            let taken = caller.try_recv(&mut [IoSliceMut::new(&mut [0])]);
+            assert_eq!(taken.expect("it has come"), 1);
+            assert!(caller.try_recv(&mut [IoSliceMut::new(&mut [0])]).is_err());
+            assert!(client.ports().begin_sleep(), "round {round}: nothing else has come");
+            client.ports().end_sleep();
+        }
+    }
 }
