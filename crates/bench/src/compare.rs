@@ -70,7 +70,7 @@ impl Leader<'_> {
         for _ in 0..self.options.repeat {
             for bench in &self.options.benches {
                 // Bare sockets are no target's; their figures stand in the first one's column.
-                let targets = if *bench == Bench::Exchange { &targets[..1] } else { targets };
+                let targets = if bench.is_bare() { &targets[..1] } else { targets };
                 for target in targets {
                     if let Some(signal) = self.signals.take_interruption() {
                         return Err(Stop::Interrupted(signal));
@@ -102,7 +102,7 @@ impl Leader<'_> {
         let cluster = self.cluster.as_ref().filter(|_| *target == TargetName::Tabane);
         let place = Place { target, cluster: cluster.map(|c| c.path.as_path()), directory: &self.directory };
         let mut group = options.clone();
-        if bench == Bench::Exchange {
+        if bench.is_bare() {
             group.set_procs(options.procs + options.servers);
         }
         let phases = run_group(&group, bench, &place, &self.signals)?;
@@ -115,7 +115,7 @@ impl Leader<'_> {
             transport: cluster.map_or("none".to_string(), |cluster| cluster.transport.clone()),
             measured,
             // A ping has no contents to check. A search that met or found anything but what was made is an error in any case.
-            verified: bench == Bench::Find || (options.verify && !matches!(bench, Bench::Ping | Bench::Exchange)),
+            verified: bench == Bench::Find || (options.verify && bench != Bench::Ping && !bench.is_bare()),
         };
         Ok(bench.phases().iter().copied().zip(phases).map(record).collect())
     }

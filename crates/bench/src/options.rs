@@ -102,8 +102,9 @@ Benches:
   find         search what mdtest made by name, size and age
   ping         round trips to each server (--target tabane only)
   exchange     messages of a stat's size over bare sockets, without Tabane: the most that round trips over TCP allow
+  exchange-data  messages with pieces of ior-hard's size over bare sockets: the most that its calls over TCP allow
   names        very many empty files and directories, which are left there
-  all          all of them but ping, exchange and names
+  all          all of them but ping, the exchanges and names
 
 Experiments, each alone; --plot draws them, --simulate runs them at up to 1,024 servers (see docs/experiments.md):
   placement    modular against ring placement: bandwidth, names a second, and how even the servers' shares are
@@ -128,6 +129,7 @@ pub enum Bench {
     Find,
     Ping,
     Exchange,
+    ExchangeData,
     Names,
     /// Internal: removes what an interrupted run left.
     Clean,
@@ -146,7 +148,7 @@ pub enum Unit {
     Operations,
 }
 
-const EVERY_BENCH: [(Bench, &str); 14] = [
+const EVERY_BENCH: [(Bench, &str); 15] = [
     (Bench::IorEasy, "ior-easy"),
     (Bench::IorHard, "ior-hard"),
     (Bench::MdtestEasy, "mdtest-easy"),
@@ -154,6 +156,7 @@ const EVERY_BENCH: [(Bench, &str); 14] = [
     (Bench::Find, "find"),
     (Bench::Ping, "ping"),
     (Bench::Exchange, "exchange"),
+    (Bench::ExchangeData, "exchange-data"),
     (Bench::Names, "names"),
     (Bench::Placement, "placement"),
     (Bench::Async, "async"),
@@ -168,10 +171,15 @@ impl Bench {
         EVERY_BENCH.iter().find(|(bench, _)| *bench == self).map_or("", |(_, name)| name)
     }
 
+    /// Whether it needs no target: bare sockets, and as many processes again that serve.
+    pub fn is_bare(self) -> bool {
+        matches!(self, Bench::Exchange | Bench::ExchangeData)
+    }
+
     /// Its phases in order.
     pub fn phases(self) -> &'static [&'static str] {
         match self {
-            Bench::IorEasy | Bench::IorHard => &["write", "read"],
+            Bench::IorEasy | Bench::IorHard | Bench::ExchangeData => &["write", "read"],
             Bench::MdtestEasy | Bench::MdtestHard => &["create", "stat", "read", "remove"],
             Bench::Find => &["find"],
             Bench::Ping => &["ping"],
@@ -183,7 +191,7 @@ impl Bench {
 
     pub fn unit(self) -> Unit {
         match self {
-            Bench::IorEasy | Bench::IorHard => Unit::Bytes,
+            Bench::IorEasy | Bench::IorHard | Bench::ExchangeData => Unit::Bytes,
             _ => Unit::Operations,
         }
     }

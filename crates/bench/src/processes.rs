@@ -131,7 +131,7 @@ pub fn work(options: &Options, worker: &Worker) -> u8 {
     let bench = options.benches[0];
     let mut group = Group::new(options, &board, bench, worker.rank, &worker.directory);
     let result = match &options.target {
-        _ if bench == Bench::Exchange => workload_exchange::run(&group, options.procs - options.servers),
+        _ if bench.is_bare() => workload_exchange::run(&group, options.procs - options.servers),
         TargetName::Tabane => Tabane::open(options).map_err(Failure::from).and_then(|t| all_passes(&t, &mut group)),
         TargetName::Posix(root) => Posix::open(root).map_err(Failure::from).and_then(|t| all_passes(&t, &mut group)),
     };
@@ -166,8 +166,8 @@ fn all_passes<T: Target>(target: &T, group: &mut Group) -> Result<(), Failure> {
             Bench::Find => workload_find::run(target, group)?,
             Bench::Ping => workload_ping::run(target, group)?,
             Bench::Names => workload_names::run(target, group)?,
-            // Neither comes here: the one needs no target, the other has no passes.
-            Bench::Exchange | Bench::Clean => {}
+            // None comes here: the exchanges need no target, the other has no passes.
+            Bench::Exchange | Bench::ExchangeData | Bench::Clean => {}
             // Experiments go their own way (experiment.rs).
             Bench::Steps | Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => {}
         }

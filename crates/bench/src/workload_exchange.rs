@@ -1,17 +1,38 @@
-//! `exchange`: what the sockets alone allow. Clients and servers do nothing but send and receive messages as large as those of
-//! a stat over TCP, each without blocking, giving the core away while there is nothing: no framing, no sessions, no names.
-//! Beside mdtest in one run it says which part of a figure is the kernel's.
+//! `exchange` and `exchange-data`: what the sockets alone allow. Clients and servers do nothing but send and receive messages
+//! as large as those of a stat, or of ior-hard's writes and reads, over TCP, each without blocking, giving the core away while
+//! there is nothing: no framing, no sessions, no names. Beside mdtest and ior-hard in one run they say which part of a figure
+//! is the kernel's.
+//!
+//! Bytes go from the client's buffer of one piece through the socket into a server's memory of `--block-size` bytes, or the
+//! other way, each place in turn, so that a server's side meets memory that no cache holds, as a store does.
 
 use crate::group::{Failure, Group, Pass};
+use crate::options::Bench;
 use crate::target::mix;
-use std::io::{self, ErrorKind, Read, Write};
+use crate::workload_ior::HARD_TRANSFER_SIZE;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 
-const EXCHANGE: usize = 0;
 /// Bytes of a stat's request and reply over TCP, headers included (names as mdtest makes them).
 const REQUEST_SIZE: usize = 124;
 const REPLY_SIZE: usize = 163;
+
+/// The bytes of a piece that go with each request or reply of a phase.
+#[derive(Clone, Copy)]
+struct Shape {
+    with_request: usize,
+    with_reply: usize,
+}
+
+/// The phases of the bench, in order.
+fn shapes(group: &Group) -> Vec<Shape> {
+    if group.bench == Bench::Exchange {
+        return vec![Shape { with_request: 0, with_reply: 0 }];
+    }
+    let piece = group.options.transfer_size.unwrap_or(HARD_TRANSFER_SIZE);
+    vec![Shape { with_request: piece, with_reply: 0 }, Shape { with_request: 0, with_reply: piece }]
+}
 
 /// The ranks below `clients` ask, the others answer.
 pub fn run(group: &Group, clients: u32) -> Result<(), Failure> {
@@ -37,88 +58,138 @@ fn tuned(stream: TcpStream) -> io::Result<TcpStream> {
 
 fn ask(group: &Group, clients: u32) -> Result<(), Failure> {
     group.barrier()?;
-    let mut servers = Vec::new();
-    for rank in clients..group.procs {
-        let text = group.published(rank);
-        let address: SocketAddr =
-            String::from_utf8_lossy(&text).parse().map_err(|_| "a server told no address".to_string())?;
-        servers.push(TcpStream::connect(address).and_then(tuned).map_err(words)?);
-    }
-    let (request, mut reply) = ([1; REQUEST_SIZE], [0; REPLY_SIZE]);
-    let server_count = servers.len() as u64;
-    group.phase(EXCHANGE, |limit| {
-        let mut done = 0;
-        while done < group.options.files && !limit.reached() {
-            let stream = &mut servers[(mix(done << 8 | u64::from(group.rank)) % server_count) as usize];
-            send(stream, &request).map_err(words)?;
-            let mut received = 0;
-            while received < REPLY_SIZE {
-                received +=
-                    receive(stream, &mut reply[received..]).map_err(words)?.ok_or("a server has gone".to_string())?;
-                if received < REPLY_SIZE {
-                    std::thread::yield_now();
-                }
-            }
-            done += 1;
+    for (phase, shape) in shapes(group).into_iter().enumerate() {
+        let mut servers = Vec::new();
+        for rank in clients..group.procs {
+            let text = group.published(rank);
+            let address: SocketAddr =
+                String::from_utf8_lossy(&text).parse().map_err(|_| "a server told no address".to_string())?;
+            servers.push(TcpStream::connect(address).and_then(tuned).map_err(words)?);
         }
-        servers.clear();
-        Ok(done)
-    })
+        let server_count = servers.len() as u64;
+        let piece_size = shape.with_request + shape.with_reply;
+        let (count, work) = match piece_size {
+            0 => (group.options.files, 1),
+            size => (group.options.block_size.div_ceil(size as u64), size as u64),
+        };
+        let (request, mut reply, mut piece) = ([1; REQUEST_SIZE], [0; REPLY_SIZE], vec![3; piece_size]);
+        group.phase(phase, |limit| {
+            let mut done = 0;
+            while done < count && !limit.reached() {
+                let server = (mix(done << 8 | u64::from(group.rank)) % server_count) as usize;
+                send(&servers[server], &request, &piece[..shape.with_request])?;
+                receive_whole(&servers[server], &mut reply, &mut piece[..shape.with_reply])?;
+                done += 1;
+            }
+            servers.clear();
+            Ok(done * work)
+        })?;
+    }
+    Ok(())
+}
+
+/// A connection at a server, and what of the request under way has arrived.
+struct Peer {
+    stream: TcpStream,
+    received: usize,
+    /// Where in the server's memory its next piece lies.
+    place: usize,
 }
 
 fn answer(group: &Group, clients: u32) -> Result<(), Failure> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(words)?;
     group.publish(listener.local_addr().map_err(words)?.to_string().as_bytes())?;
+    let shapes = shapes(group);
+    let most = shapes.iter().map(|shape| shape.with_request.max(shape.with_reply)).max().unwrap_or(0);
+    let mut memory = vec![2; if most == 0 { 0 } else { most.max(group.options.block_size as usize) }];
     group.barrier()?;
-    // What has arrived of the request under way, for each client.
-    let mut peers: Vec<(TcpStream, usize)> = Vec::new();
-    for _ in 0..clients {
-        peers.push((listener.accept().and_then(|(stream, _)| tuned(stream)).map_err(words)?, 0));
-    }
-    group.attend(EXCHANGE, || {
-        let (mut request, reply) = ([0; REQUEST_SIZE], [2; REPLY_SIZE]);
-        while !peers.is_empty() {
-            let mut idle = true;
-            let mut ended = None;
-            for (index, (stream, pending)) in peers.iter_mut().enumerate() {
-                match receive(stream, &mut request[*pending..]).map_err(words)? {
-                    None => ended = Some(index),
-                    Some(0) => continue,
-                    Some(received) => {
-                        *pending += received;
-                        if *pending == REQUEST_SIZE {
-                            *pending = 0;
-                            send(stream, &reply).map_err(words)?;
-                        }
-                    }
-                }
-                idle = false;
-            }
-            if let Some(index) = ended {
-                peers.swap_remove(index);
-            }
-            if idle {
-                std::thread::yield_now();
-            }
+    for (phase, shape) in shapes.into_iter().enumerate() {
+        let mut peers = Vec::new();
+        for number in 0..clients as usize {
+            let stream = listener.accept().and_then(|(stream, _)| tuned(stream)).map_err(words)?;
+            peers.push(Peer { stream, received: 0, place: memory.len() / clients as usize * number });
         }
-        Ok(())
-    })
+        group.attend(phase, || {
+            while !peers.is_empty() {
+                let mut idle = true;
+                let mut ended = None;
+                for (index, peer) in peers.iter_mut().enumerate() {
+                    match serve(peer, shape, &mut memory)? {
+                        None => ended = Some(index),
+                        Some(0) => continue,
+                        Some(_) => {}
+                    }
+                    idle = false;
+                }
+                if let Some(index) = ended {
+                    peers.swap_remove(index);
+                }
+                if idle {
+                    std::thread::yield_now();
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
 }
 
-/// Bytes that were there, 0 if there were none; `None` at the end of the stream.
-fn receive(stream: &mut TcpStream, place: &mut [u8]) -> io::Result<Option<usize>> {
-    match stream.read(place) {
+/// Receives what is there, and answers what is whole. Bytes received; `None` at the end of the stream.
+fn serve(peer: &mut Peer, shape: Shape, memory: &mut [u8]) -> Result<Option<usize>, Failure> {
+    let piece_size = shape.with_request.max(shape.with_reply);
+    if peer.place + piece_size > memory.len() {
+        peer.place = 0;
+    }
+    let place = peer.place..peer.place + piece_size;
+    let mut request = [0; REQUEST_SIZE];
+    let body = &mut memory[place.clone()][..shape.with_request];
+    let Some(received) = receive(&peer.stream, &mut request, body, peer.received)? else { return Ok(None) };
+    peer.received += received;
+    if peer.received == REQUEST_SIZE + shape.with_request {
+        peer.received = 0;
+        peer.place += piece_size;
+        send(&peer.stream, &[2; REPLY_SIZE], &memory[place][..shape.with_reply])?;
+    }
+    Ok(Some(received))
+}
+
+/// Receives a message of a head and a body, of which `begun` bytes have come before. Bytes that were there, 0 if there were
+/// none; `None` at the end of the stream.
+fn receive(mut stream: &TcpStream, head: &mut [u8], body: &mut [u8], begun: usize) -> Result<Option<usize>, Failure> {
+    let head_begun = begun.min(head.len());
+    let body_begun = begun - head_begun;
+    let mut places = [IoSliceMut::new(&mut head[head_begun..]), IoSliceMut::new(&mut body[body_begun..])];
+    match stream.read_vectored(&mut places) {
         Ok(0) => Ok(None),
         Ok(received) => Ok(Some(received)),
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Some(0)),
-        Err(error) => Err(error),
+        Err(error) => Err(words(error)),
     }
 }
 
-/// Messages this small always fit: one is under way in each direction of a connection.
-fn send(stream: &mut TcpStream, message: &[u8]) -> io::Result<()> {
-    match stream.write(message)? {
-        sent if sent == message.len() => Ok(()),
-        _ => Err(ErrorKind::WriteZero.into()),
+fn receive_whole(stream: &TcpStream, head: &mut [u8], body: &mut [u8]) -> Result<(), Failure> {
+    let mut received = 0;
+    while received < head.len() + body.len() {
+        match receive(stream, head, body, received)? {
+            None => return Err("a server has gone".to_string().into()),
+            Some(0) => std::thread::yield_now(),
+            Some(more) => received += more,
+        }
     }
+    Ok(())
+}
+
+/// Sends a message of a head and a body. Small ones always fit: one is under way in each direction of a connection.
+fn send(mut stream: &TcpStream, head: &[u8], body: &[u8]) -> Result<(), Failure> {
+    let mut sent = 0;
+    while sent < head.len() + body.len() {
+        let head_sent = sent.min(head.len());
+        let pieces = [IoSlice::new(&head[head_sent..]), IoSlice::new(&body[sent - head_sent..])];
+        match stream.write_vectored(&pieces) {
+            Ok(more) => sent += more,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
+            Err(error) => return Err(words(error)),
+        }
+    }
+    Ok(())
 }

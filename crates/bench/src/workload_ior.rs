@@ -6,7 +6,7 @@ use crate::target::{How, Target, fill_pattern, find_difference};
 
 const EASY_TRANSFER_SIZE: usize = 1 << 20;
 /// The odd size that IO500 chose for its hard case.
-const HARD_TRANSFER_SIZE: usize = 47_008;
+pub const HARD_TRANSFER_SIZE: usize = 47_008;
 
 const WRITE: usize = 0;
 const READ: usize = 1;
