@@ -6,6 +6,7 @@
 pub mod barrier;
 mod busy_poll;
 pub mod channel;
+mod copying;
 pub mod driver;
 mod epoll;
 mod executor;

@@ -7,13 +7,14 @@
 //! above `n` means that the copy is what the bytes were all the time since then; else the copy is worth nothing.
 //!
 //! Invariants
-//! 1. A stamp is written before the first byte changes (release fence between), and read after the last byte was copied
-//!    (acquire fence between). So a copy that holds a changed byte is followed by a look that sees its stamp.
+//! 1. A stamp is written before the first byte changes (release fence between, which holds for non-temporal stores too), and
+//!    read after the last byte was copied (acquire fence between). So a copy that holds a changed byte is followed by a look that sees its stamp.
 //! 2. The number only grows, also from one life of a server to the next: the table is a region of the store, and a new life
 //!    begins by stamping everything.
 //! 3. What is copied is used only after the check; until then it is bytes without any meaning.
 //! 4. The borrower maps both read-only: it can damage nothing.
 
+use crate::copying::before_streaming;
 use crate::region::{LocalFuture, Region};
 use crate::system::check;
 use std::cell::Cell;
@@ -76,7 +77,7 @@ impl StampedRegion {
         for stamp in self.stamps().of_range(offset, size) {
             stamp.store(number, Ordering::Relaxed);
         }
-        fence(Ordering::Release);
+        before_streaming();
     }
 
     /// What a borrower is told together with the places of bytes.

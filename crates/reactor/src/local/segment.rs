@@ -14,6 +14,7 @@
 //! 3. Before a side sleeps it says what for and looks once more; a side that has put or taken bytes looks after that whether
 //!    the other one sleeps. A full fence lies between the two steps on both sides, so at least one of them sees the other.
 
+use crate::copying::copy_streaming;
 use crate::system::check;
 use std::cell::Cell;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -206,8 +207,13 @@ impl Segment {
                 // SAFETY: the target is a live slice; the source lies within the ring. A hostile peer may change it
                 // meanwhile: then we get other bytes, which are as untrusted as those that it put there first.
                 unsafe {
-                    std::ptr::copy_nonoverlapping(self.base.as_ptr().add(ring + position), rest.as_mut_ptr(), size)
-                };
+                    let source = self.base.as_ptr().add(ring + position).cast_const();
+                    match self.side {
+                        // What a caller receives it reads next; a server puts it into its store.
+                        Side::Caller => std::ptr::copy_nonoverlapping(source, rest.as_mut_ptr(), size),
+                        Side::Server => copy_streaming(source, rest.as_mut_ptr(), size),
+                    }
+                }
                 rest = &mut rest[size..];
                 waiting -= size;
                 taken += size as u64;

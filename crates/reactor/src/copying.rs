@@ -1,0 +1,90 @@
+//! Copies of bytes that nobody will read soon.
+//!
+//! An ordinary copy first reads the memory that it is going to overwrite into the cache, and pushes out what was there; both
+//! are in vain where the target is a store's memory. Non-temporal stores go past the cache, a line at a time.
+
+use std::sync::atomic::{Ordering, fence};
+
+/// A release fence that orders what was stored before it with non-temporal stores after it too, which on x86 pass earlier
+/// stores otherwise. The C library's copies of much memory may use them as well.
+pub(crate) fn before_streaming() {
+    fence(Ordering::Release);
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: only orders memory accesses.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+/// Copies smaller than this gain nothing.
+#[cfg(target_arch = "x86_64")]
+const STREAMED_SIZE_MIN: usize = 4 << 10;
+
+/// Copies bytes past the cache where that pays. What was stored before may be seen after what is copied, unless
+/// [`before_streaming`] lies between. What is copied is visible to other processors once whoever publishes it does
+/// so by a release store or a lock, as with an ordinary copy.
+///
+/// # Safety
+/// As for [`std::ptr::copy_nonoverlapping`]: both ranges are valid for `size` bytes and do not overlap. The source may change
+/// meanwhile; then any mixture of bytes arrives.
+pub(crate) unsafe fn copy_streaming(source: *const u8, target: *mut u8, size: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if size >= STREAMED_SIZE_MIN {
+        // SAFETY: as the caller says.
+        unsafe { stream(source, target, size) };
+        return;
+    }
+    // SAFETY: as the caller says.
+    unsafe { std::ptr::copy_nonoverlapping(source, target, size) };
+}
+
+/// Bytes of a cache line, filled by one turn of the loop.
+#[cfg(target_arch = "x86_64")]
+const LINE_SIZE: usize = 64;
+
+/// # Safety
+/// As for `copy_streaming`; at least two lines.
+#[cfg(target_arch = "x86_64")]
+unsafe fn stream(source: *const u8, target: *mut u8, size: usize) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    let head = target.align_offset(LINE_SIZE).min(size);
+    let lines = (size - head) / LINE_SIZE;
+    let tail = head + lines * LINE_SIZE;
+    // SAFETY: all accesses lie within the ranges; the stores are aligned because `head` ends at a line.
+    unsafe {
+        std::ptr::copy_nonoverlapping(source, target, head);
+        for line in 0..lines {
+            let from = source.add(head + line * LINE_SIZE).cast::<__m128i>();
+            let to = target.add(head + line * LINE_SIZE).cast::<__m128i>();
+            let (a, b) = (_mm_loadu_si128(from), _mm_loadu_si128(from.add(1)));
+            let (c, d) = (_mm_loadu_si128(from.add(2)), _mm_loadu_si128(from.add(3)));
+            _mm_stream_si128(to, a);
+            _mm_stream_si128(to.add(1), b);
+            _mm_stream_si128(to.add(2), c);
+            _mm_stream_si128(to.add(3), d);
+        }
+        // Non-temporal stores are ordered by nothing else.
+        _mm_sfence();
+        std::ptr::copy_nonoverlapping(source.add(tail), target.add(tail), size - tail);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: every byte arrives and none beside them is touched, whatever the sizes and alignments.
+    #[test]
+    fn bytes_arrive() {
+        let source: Vec<u8> = (0..20_000u32).map(|number| (number * 7 % 251) as u8).collect();
+        for size in [0, 1, 63, 4_095, 4_096, 4_097, 9_000, 16_384] {
+            for (from, to) in [(0, 0), (1, 0), (0, 1), (13, 63), (64, 17)] {
+                let mut target = vec![255; 17_000];
+                // SAFETY: both ranges lie within the vectors.
+                unsafe { copy_streaming(source.as_ptr().add(from), target.as_mut_ptr().add(to), size) };
+                assert_eq!(&target[to..to + size], &source[from..from + size]);
+                assert!(target[..to].iter().chain(&target[to + size..]).all(|byte| *byte == 255));
+            }
+        }
+    }
+}
