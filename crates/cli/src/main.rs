@@ -26,6 +26,7 @@ mod mount;
 mod mounts;
 mod options;
 mod paths;
+mod pin;
 mod run;
 mod run_directory;
 mod server;

@@ -220,6 +220,13 @@ pub static TABLE: &[OptionRow] = &[
         "whether clients of a server's machine read from the mapping of a store in memory by themselves",
     ),
     setting(
+        "pin",
+        Value::Text,
+        "off",
+        "off|cores|LIST",
+        "cores that servers stay on: none, each server one of those allowed in turn, or in turn those of a list such as 0,4-7",
+    ),
+    setting(
         "port",
         Value::Number { least: 0, most: 65_535 },
         "0",

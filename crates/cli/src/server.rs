@@ -4,6 +4,7 @@ use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
 use crate::launch::stop_asked;
 use crate::log::tell;
+use crate::pin::Pin;
 use crate::session::find_cluster;
 use crate::text::size_words;
 use crate::together::{Either, race};
@@ -23,6 +24,7 @@ const REMAINS_INTERVAL: Nanos = 20 * NANOS_PER_MS;
 /// `tabane server`.
 pub fn run(arguments: &Arguments) -> Outcome {
     let options = server_options(arguments)?;
+    Pin::wanted(arguments)?.apply(options.index)?;
     let reactor = Reactor::open(DriverKind::Auto).map_err(|error| Failure::failed(format!("event loop: {error}")))?;
     let signals = catch_signals(&reactor)?;
     crate::log::begin(&reactor, options.index, arguments.path("log"));

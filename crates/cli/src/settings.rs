@@ -3,6 +3,7 @@
 use crate::arguments::{Arguments, number_of};
 use crate::failure::{Failure, Outcome};
 use crate::options::{OptionRow, STORE_SIZE_MAX, STORE_SIZE_MIN};
+use crate::pin::Pin;
 use crate::text::{parse_size, size_words};
 use client::Cluster;
 use std::fmt::Write as _;
@@ -25,6 +26,7 @@ pub struct Settings {
     /// Whether processes of this machine may connect through shared memory.
     pub local: bool,
     pub short_circuit: bool,
+    pub pin: Pin,
     pub connections_max: u64,
     /// First of the ports for Prometheus; 0 means none.
     pub metrics_port: u64,
@@ -118,6 +120,7 @@ impl Settings {
             checksums: arguments.flag("checksums"),
             local: arguments.text_or_default("transport") != "tcp",
             short_circuit: arguments.text_or_default("short-circuit") != "off",
+            pin: Pin::wanted(arguments)?,
             connections_max: arguments.number("connections-max"),
             metrics_port: arguments.number("metrics-port"),
             timeout_ms: arguments.number("timeout-ms"),
@@ -158,6 +161,9 @@ impl Settings {
         if arguments.is_on_command_line("short-circuit") {
             compare("short-circuit", self.short_circuit().to_owned(), arguments.text("short-circuit"));
         }
+        if arguments.is_on_command_line("pin") {
+            compare("pin", self.pin.to_string(), Some(Pin::wanted(arguments)?.to_string()));
+        }
         if arguments.is_on_command_line("checksums") && !self.checksums {
             compare("checksums", "off".to_owned(), Some("on".to_owned()));
         }
@@ -183,6 +189,7 @@ impl Settings {
     pub fn to_text(&self) -> String {
         let mut text = format!("{FORMAT}\n");
         let _ = writeln!(text, "stores = {}", self.stores.display());
+        let _ = writeln!(text, "pin = {}", self.pin);
         let numbers = [
             ("made-stores", u64::from(self.made_stores)),
             ("store-size", self.store_size),
@@ -224,6 +231,7 @@ impl Settings {
             checksums: plain("checksums")? == 1,
             local: plain("local")? == 1,
             short_circuit: plain("short_circuit")? == 1,
+            pin: Pin::parse(field("pin")?)?,
             connections_max: checked("connections-max")?,
             metrics_port: checked("metrics-port")?,
             timeout_ms: checked("timeout-ms")?,
@@ -271,6 +279,7 @@ mod tests {
             checksums: false,
             local: false,
             short_circuit: true,
+            pin: Pin::Listed(vec![0, 4, 5, 6]),
             connections_max: 10,
             metrics_port: 0,
             timeout_ms: 5,

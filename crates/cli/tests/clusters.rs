@@ -314,3 +314,38 @@ fn check_of_a_real_cluster() {
     ground.run(&["down"]);
     ground.fail(8, &["check"]);
 }
+
+/// Goal: --pin keeps each server on a core, also after a restart, and says which cores there are when it can't.
+#[test]
+fn servers_stay_on_their_cores() {
+    let ground = Ground::new("pin");
+    let cores = |ground: &Ground| -> Vec<String> {
+        let of = |index: u32| {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", ground.pid(index))).unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
+            line.trim().to_owned()
+        };
+        (0..3).map(of).collect()
+    };
+    let allowed = reactor::process::allowed_cores().unwrap();
+    let expected: Vec<String> = (0..3).map(|index| allowed[index % allowed.len()].to_string()).collect();
+    let output = ground.try_run(&["up", "--servers", "3", "--pin", "1000"]);
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && words.contains("core 1000 can't be used") && words.contains("these can: "),
+        "{words}"
+    );
+    let output = ground.try_run(&["up", "--servers", "3", "--pin", "some"]);
+    assert_eq!(output.status.code(), Some(2));
+    ground.run(&["up", "--servers", "3", "--pin", "cores"]);
+    assert_eq!(cores(&ground), expected);
+    ground.kill(1);
+    let output = ground.try_run(&["up", "--pin", "off"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--pin is cores, not off"));
+    ground.run(&["up"]);
+    assert_eq!(cores(&ground), expected);
+    ground.run(&["down"]);
+    let last = allowed[allowed.len() - 1].to_string();
+    ground.run(&["up", "--servers", "3", "--pin", &last]);
+    assert_eq!(cores(&ground), vec![last; 3]);
+}

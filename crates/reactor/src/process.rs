@@ -1,7 +1,7 @@
 //! What a program's front end asks of the operating system: signals as events, detached processes, processes known by
 //! number and start time, names of users, and the local time of day.
 
-use crate::{Nanos, Reactor, Stream};
+use crate::{Nanos, Reactor, Stream, system};
 use std::ffi::{CStr, CString};
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSliceMut};
@@ -18,6 +18,31 @@ pub use libc::{SIGCHLD, SIGHUP, SIGINT, SIGKILL, SIGTERM};
 
 /// The socket that the signal handler writes to; -1 while nobody listens.
 static SIGNAL_SOCKET: AtomicI32 = AtomicI32::new(-1);
+
+/// Cores have numbers below this.
+pub const CORE_COUNT_MAX: usize = libc::CPU_SETSIZE as usize;
+
+/// The cores that this thread may run on, in order.
+pub fn allowed_cores() -> io::Result<Vec<usize>> {
+    // SAFETY: a zeroed set is an empty one; the call writes at most its size.
+    unsafe {
+        let mut set = std::mem::zeroed::<libc::cpu_set_t>();
+        system::check(libc::sched_getaffinity(0, size_of_val(&set), &mut set))?;
+        Ok((0..CORE_COUNT_MAX).filter(|core| libc::CPU_ISSET(*core, &set)).collect())
+    }
+}
+
+/// Has this thread, and those that it starts from now on, run on one core. Errors: `InvalidInput` when there is no such core,
+/// or it is not for us.
+pub fn stay_on(core: usize) -> io::Result<()> {
+    assert!(core < CORE_COUNT_MAX);
+    // SAFETY: as above; the call reads the set.
+    unsafe {
+        let mut set = std::mem::zeroed::<libc::cpu_set_t>();
+        libc::CPU_SET(core, &mut set);
+        system::check(libc::sched_setaffinity(0, size_of_val(&set), &set)).map(drop)
+    }
+}
 
 /// A signal that has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
