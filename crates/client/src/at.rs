@@ -62,7 +62,8 @@ impl FileSystem {
         let home = self.servers.home_of(file)?;
         let flags = if how.truncate { open_flags::TRUNCATE } else { 0 };
         let operation = if how.truncate { Operation::OpenId } else { Operation::OpenIdExisting };
-        let flags = flags | open_flags::NO_FOLLOW | open_flags::NAMELESS;
+        let wish = self.servers.wish_for_places(home, how);
+        let flags = flags | open_flags::NO_FOLLOW | open_flags::NAMELESS | wish.flag();
         let request = OpenIdRequest { file, flags, access };
         let reply = self.servers.ask(home, operation, &request).await?;
         let malformed = |malformed| Trouble::malformed(operation, home, malformed);
@@ -73,6 +74,7 @@ impl FileSystem {
         if reply.open_number != 0 {
             self.servers.note_open(file, reply.open_number, reply.attributes.link_count == 0);
         }
+        self.servers.note_places(file, wish, reply.places);
         Ok(reply.attributes)
     }
 

@@ -236,8 +236,9 @@ async fn ask_to_open(
     let operation = if how.create || how.truncate { Operation::Open } else { Operation::OpenExisting };
     let mode = how.mode & MODE_BITS & !servers.umask();
     let group = if how.create { servers.inherited_group(&entry.parent).await? } else { None };
-    let request = OpenRequest { entry: entry.entry()?, flags, access, mode, chunk_size, group };
     let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
+    let mut wish = servers.wish_for_places(server, how);
+    let request = OpenRequest { entry: entry.entry()?, flags: flags | wish.flag(), access, mode, chunk_size, group };
     let (server, operation, reply) = match servers.ask(server, operation, &request).await {
         // The name is parted from its inode: the open goes on at the inode's home.
         Err(trouble) if trouble.status() == Status::Elsewhere => {
@@ -245,7 +246,8 @@ async fn ask_to_open(
             let home = servers.home_of(file)?;
             name_server.set(Some(server));
             let operation = if how.truncate { Operation::OpenId } else { Operation::OpenIdExisting };
-            let request = OpenIdRequest { file, flags, access };
+            wish = servers.wish_for_places(home, how);
+            let request = OpenIdRequest { file, flags: flags | wish.flag(), access };
             (home, operation, servers.ask(home, operation, &request).await?)
         }
         other => (server, operation, other?),
@@ -260,6 +262,7 @@ async fn ask_to_open(
     if reply.open_number != 0 {
         servers.note_open(reply.attributes.id, reply.open_number, false);
     }
+    servers.note_places(reply.attributes.id, wish, reply.places);
     Ok(reply.attributes)
 }
 

@@ -5,7 +5,7 @@
 //! stamped first ([`reactor::Window`]). So a read copies, looks at the stamps, and is done, without a message; if a stamp
 //! has moved on, it asks anew, and in the end reads as everybody else does.
 
-use crate::file::File;
+use crate::file::{File, OpenHow};
 use crate::servers::{Common, Servers};
 use crate::stripe::Share;
 use reactor::Window;
@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::IoSliceMut;
 use std::rc::Rc;
-use wire::messages::{BytePlace, DataRequest, LocateReply, Pieces};
+use wire::messages::{BytePlace, DataRequest, LocateReply, Pieces, open_flags};
 use wire::{Decode, Encode, FileId, Operation};
 
 /// Chunks remembered at most.
@@ -120,12 +120,40 @@ impl Servers {
         }
         !reply.places.is_empty()
     }
+
+    /// Takes in what an open was told of the start of a file, so that the first read needs no question. `wish` is what was
+    /// there to read from when the open was sent.
+    pub(crate) fn note_places(&self, file: FileId, wish: PlacesWish, told: Option<LocateReply>) {
+        let (Some(window), Some(told)) = (wish.window, told) else { return };
+        if told.places.iter().all(|place| place.chunk == 0) {
+            self.places.put(file, 0, ChunkPlaces { window, number: told.number, places: told.places });
+        }
+    }
+}
+
+/// What an open that may be told places asks with.
+pub(crate) struct PlacesWish {
+    window: Option<Rc<Window>>,
+}
+
+impl PlacesWish {
+    /// The flag of the request.
+    pub(crate) fn flag(&self) -> u32 {
+        if self.window.is_some() { open_flags::PLACES } else { 0 }
+    }
 }
 
 impl Common {
     /// Whether a server lends us what it has in memory.
     pub(crate) fn may_be_lent(&self, server: u32) -> bool {
         self.window(server).is_some()
+    }
+
+    /// Whether an open wants to be told where the file's first bytes are: to read them, with something to read them from,
+    /// and in a request whose reply is not kept.
+    pub(crate) fn wish_for_places(&self, server: u32, how: &OpenHow) -> PlacesWish {
+        let is_for_reading = how.read && !how.create && !how.truncate;
+        PlacesWish { window: if is_for_reading { self.window(server) } else { None } }
     }
 
     /// What a server lends us, if anything.

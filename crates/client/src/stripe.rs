@@ -98,6 +98,14 @@ pub(crate) fn deal<M: Memory>(
     size: usize,
     mut memory: M,
 ) -> Vec<Share<M::Slice>> {
+    let mut all = layout.pieces(offset, size as u64);
+    if let (Some(piece), None) = (all.next(), all.next()) {
+        // Within one chunk: there is nothing to deal out.
+        let mut slices = Vec::with_capacity(1);
+        memory.take(size, &mut slices);
+        let server = cluster.chunk_server(file, layout, piece.chunk_index);
+        return vec![Share { server, first_offset: offset, pieces: vec![piece], slices, size }];
+    }
     let mut shares: Vec<Share<M::Slice>> = Vec::new();
     let mut open_shares: HashMap<u32, usize> = HashMap::new();
     // The share of the piece before, and its bytes whose memory was not taken yet.

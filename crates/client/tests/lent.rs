@@ -62,6 +62,62 @@ fn changes_are_seen_without_messages() {
     writer.close(&to_write);
 }
 
+/// Goal: small files are read with the one message that opens them, and what others change after the open, or between opens, is
+/// seen: bytes, length, and another file in the freed pages.
+/// Method: one client opens and reads files again and again and counts its round trips; another one overwrites, cuts, extends and
+/// replaces them before the open and between open and read.
+#[test]
+fn small_files_come_with_their_open() {
+    const SIZE: usize = 3_901;
+    let cluster = Real::in_memory("small", 2, CHUNK);
+    let (reader, writer) = (cluster.client(), cluster.client());
+    let write = |path: &[u8], bytes: &[u8]| {
+        let file = writer.open(path, &OpenHow::creating(0o644)).expect("made");
+        assert_eq!(writer.write_at(&file, bytes, 0), Ok(bytes.len()));
+        writer.close(&file);
+    };
+    let read = |path: &[u8], between: &dyn Fn()| {
+        let file = reader.open(path, &OpenHow::reading()).expect("is there");
+        between();
+        let mut place = vec![0xEE; SIZE];
+        let count = reader.read_at(&file, &mut place, 0).expect("read");
+        reader.close(&file);
+        place.truncate(count);
+        place
+    };
+    let path = |number: usize| format!("/f{number}").into_bytes();
+    for number in 0..40 {
+        write(&path(number), &version(number as u64, SIZE));
+        // The first ones connect.
+        assert!(read(&path(number), &|| ()) == version(number as u64, SIZE));
+    }
+    let before = reader.round_trips();
+    for number in 0..40 {
+        assert!(read(&path(number), &|| ()) == version(number as u64, SIZE));
+    }
+    assert_eq!(reader.round_trips() - before, 40, "one for each file");
+
+    for number in 0..40 {
+        let (path, next) = (path(number), version(100 + number as u64, SIZE));
+        let overwrite = || {
+            let file = writer.open(&path, &OpenHow::reading_and_writing()).expect("is there");
+            assert_eq!(writer.write_at(&file, &next, 0), Ok(SIZE));
+            writer.close(&file);
+        };
+        assert!(read(&path, &overwrite) == next, "file {number}");
+        let shorter = || {
+            writer.truncate(&path, 1_000).expect("cut");
+        };
+        assert!(read(&path, &shorter) == next[..1_000], "file {number}");
+        let replace = || {
+            writer.unlink(&path).expect("removed");
+            write(&path, &version(200 + number as u64, SIZE));
+        };
+        assert!(read(&path, &replace) == next[..1_000], "file {number}: the open one stays what it was");
+        assert!(read(&path, &|| ()) == version(200 + number as u64, SIZE), "file {number}");
+    }
+}
+
 /// Goal: nobody ever sees a mixture of two versions of a chunk, nor an older one than it saw before.
 /// Method: a thread rewrites chunks of a file as a whole, with its version's number in every byte, also by unlinking the file
 /// and making another one in its freed pages; three threads with a client each read whole chunks as fast as they can.

@@ -127,6 +127,8 @@ struct Inner {
     wait: Cell<Option<Wait>>,
     /// Turns until busy sockets are asked again.
     look_in: Cell<u32>,
+    /// The time, if the clock was read just before the next turn.
+    just_now: Cell<Option<Nanos>>,
     counters: Counters,
     started: Nanos,
     background_debt: Cell<u32>,
@@ -165,6 +167,7 @@ impl Reactor {
             waiting: RefCell::new(Waiting::new()),
             wait: Cell::new(None),
             look_in: Cell::new(0),
+            just_now: Cell::new(None),
             counters: Counters::default(),
             started: driver.now(),
             background_debt: Cell::new(0),
@@ -332,9 +335,10 @@ impl Reactor {
         }
     }
 
-    /// Has busy sockets asked in the next turn.
-    pub(crate) fn look_soon(&self) {
+    /// Has busy sockets asked in the next turn, which comes at once, at a time that is known already.
+    pub(crate) fn look_soon(&self, now: Nanos) {
         self.0.look_in.set(0);
+        self.0.just_now.set(Some(now));
     }
 
     /// When the next timer is due.
@@ -364,10 +368,11 @@ impl Inner {
     }
 
     fn fire_timers(&self) -> bool {
+        let just_now = self.just_now.take();
         if self.timers.borrow().count() == 0 {
             return false;
         }
-        let now = self.driver.now();
+        let now = just_now.unwrap_or_else(|| self.driver.now());
         let mut fired = false;
         loop {
             let due = self.timers.borrow_mut().pop_due(now);
@@ -455,6 +460,7 @@ impl Inner {
             before = now;
             if found || looks {
                 self.wait.set(Some(wait));
+                self.just_now.set(Some(yielded));
                 return;
             }
         }

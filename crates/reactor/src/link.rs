@@ -10,8 +10,10 @@
 
 use crate::{Span, Stream};
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::rc::Rc;
 use std::task::{Context, Waker};
 use wire::header::HEADER_SIZE;
 use wire::limits::PARAMS_SIZE_MAX;
@@ -105,7 +107,28 @@ struct Outgoing {
     sent: usize,
     /// The call that owns the body's memory, or 0.
     call_id: u64,
-    _keep: Option<Box<dyn Any>>,
+    _keep: Option<ReplyHeld>,
+}
+
+/// A reply while it is queued: its bytes are counted, and the memory of its body is kept.
+pub(crate) struct ReplyHeld {
+    counted_in: Rc<Cell<usize>>,
+    size: usize,
+    _body: ReplyBody,
+}
+
+impl ReplyHeld {
+    /// Adds `size` bytes to a count until this is dropped.
+    pub(crate) fn new(counted_in: &Rc<Cell<usize>>, size: usize, body: ReplyBody) -> ReplyHeld {
+        counted_in.set(counted_in.get() + size);
+        ReplyHeld { counted_in: counted_in.clone(), size, _body: body }
+    }
+}
+
+impl Drop for ReplyHeld {
+    fn drop(&mut self) {
+        self.counted_in.set(self.counted_in.get() - self.size);
+    }
 }
 
 /// One connection's framing state.
@@ -166,7 +189,7 @@ impl Link {
         params: &[u8],
         body: Vec<RawSlice>,
         call_id: u64,
-        keep: Option<Box<dyn Any>>,
+        keep: Option<ReplyHeld>,
     ) {
         assert!(params.len() <= PARAMS_SIZE_MAX);
         let body_size: usize = body.iter().map(|slice| slice.size).sum();
@@ -195,15 +218,21 @@ impl Link {
     /// when there is room again.
     pub(crate) fn flush(&mut self) -> Result<bool, LinkError> {
         while !self.queue.is_empty() {
-            let sent = {
-                let mut slices = Vec::with_capacity(8);
-                for frame in &self.queue {
-                    push_unsent(frame, &mut slices);
-                    if slices.len() >= SLICE_COUNT_MAX {
-                        break;
-                    }
+            let sent = match self.queue.front() {
+                // Most often a lone frame without a body: no list is needed for it.
+                Some(frame) if self.queue.len() == 1 && frame.body.is_empty() => {
+                    self.stream.try_send(&[IoSlice::new(&frame.head[frame.sent..])])
                 }
-                self.stream.try_send(&slices)
+                _ => {
+                    let mut slices = Vec::with_capacity(8);
+                    for frame in &self.queue {
+                        push_unsent(frame, &mut slices);
+                        if slices.len() >= SLICE_COUNT_MAX {
+                            break;
+                        }
+                    }
+                    self.stream.try_send(&slices)
+                }
             };
             match sent {
                 Ok(count) => self.note_sent(count),
@@ -311,7 +340,9 @@ impl Link {
             if self.stream.poll_readable(&mut Context::from_waker(&waker)).is_pending() {
                 return Ok(None);
             }
-            let received = {
+            let received = if places.is_empty() {
+                self.stream.try_recv(&mut [IoSliceMut::new(&mut self.buffer[self.end..buffer_limit])])
+            } else {
                 let mut slices: Vec<IoSliceMut> = Vec::with_capacity(places.len() + 1);
                 for place in places {
                     // SAFETY: invariant 4: the owner of the place keeps it alive and unaliased while it is registered,

@@ -57,9 +57,13 @@ impl Parker {
         }
     }
 
+    fn is_set(&self, flag: u32) -> bool {
+        self.flags.load(Ordering::Acquire) & flag != 0
+    }
+
     /// Takes a flag. True if it was set.
     fn take(&self, flag: u32) -> bool {
-        self.flags.load(Ordering::Acquire) & flag != 0 && self.flags.fetch_and(!flag, Ordering::SeqCst) & flag != 0
+        self.is_set(flag) && self.flags.fetch_and(!flag, Ordering::SeqCst) & flag != 0
     }
 
     /// Says that this thread will sleep as the leader. False, and no sleep, if it has been woken already.
@@ -287,9 +291,10 @@ impl<T: 'static> Instance<T> {
             system::yield_core();
             let yielded = reactor.now();
             let held = self.lock();
-            reactor.look_soon();
+            reactor.look_soon(yielded);
             reactor.turn(false);
-            let now = reactor.now();
+            // What was waited for has come: the rest of the round was work.
+            let now = if parker.is_set(WOKEN) { yielded } else { reactor.now() };
             held.crew(|crew| crew.waiting.note_yield(&mut wait.patience, yielded - wait.last, now - wait.last, now));
             wait.last = now;
             return held;

@@ -60,7 +60,8 @@ impl Patience {
 pub fn start(front: Rc<Front>, incoming: Incoming, origin: Option<Origin>) {
     let patience = &front.core().patience;
     if !patience.is_starting.get() && !patience.is_busy(incoming.arrived) {
-        return front.start(incoming, origin);
+        let started = incoming.arrived;
+        return front.start(incoming, origin, started);
     }
     patience.held.borrow_mut().push_back((incoming, origin));
     if !patience.is_starting.replace(true) {
@@ -77,12 +78,12 @@ async fn start_held(front: Rc<Front>) {
         let Some((incoming, origin)) = next else { break };
         let began = reactor.now();
         if core.stopping.get() || !patience.is_busy(began) {
-            front.clone().start(incoming, origin);
+            front.clone().start(incoming, origin, began);
             continue;
         }
         let ended = Notice::new();
         patience.ended.replace(Some(ended.clone()));
-        front.clone().start(incoming, origin);
+        front.clone().start(incoming, origin, began);
         until(reactor, began + TURN_NS_MAX, ended.wait()).await;
         let now = reactor.now();
         let rest = now.saturating_sub(began).saturating_mul(REST_FACTOR).min(REST_NS_MAX);

@@ -162,13 +162,15 @@ impl Front {
             Role::Client => self.core.patience.note_other(incoming.arrived),
             Role::Server => {}
         }
-        self.start(incoming, origin);
+        // It has just arrived.
+        let started = incoming.arrived;
+        self.start(incoming, origin, started);
     }
 
-    pub fn start(self: Rc<Self>, incoming: Incoming, origin: Option<Origin>) {
+    /// Starts a request now, at `started`.
+    pub fn start(self: Rc<Self>, incoming: Incoming, origin: Option<Origin>, started: Nanos) {
         let core = &self.core;
         let caller = Caller { peer: incoming.peer.clone(), origin, deadline: incoming.deadline() };
-        let started = core.reactor.now();
         core.statistics.started(incoming.operation, started.saturating_sub(incoming.arrived));
         match incoming.operation {
             Operation::Write | Operation::Append | Operation::WriteChunks => {
@@ -384,7 +386,8 @@ impl Front {
             let acknowledged = copy.header.session_acknowledged;
             let is_new = matches!(self.core.tables.borrow_mut().sessions.begin(origin, acknowledged), Begin::New);
             if is_new {
-                self.start(copy, Some(origin));
+                let now = self.core.reactor.now();
+                self.start(copy, Some(origin), now);
             } else {
                 self.core.statistics.not_started(copy.operation);
                 copy.fail(Status::OutcomeUnknown, FileId::default(), b"the request was answered before");

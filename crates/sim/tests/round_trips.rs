@@ -13,9 +13,18 @@ const SERVERS: u32 = 4;
 
 /// Runs `work` on a client of a quiet cluster whose directory `/d` the client knows.
 fn on_cluster<F: Future<Output = ()> + 'static>(work: impl FnOnce(Rc<FileSystem>) -> F) {
+    on_cluster_that(|_| {}, work);
+}
+
+/// The same, of a cluster that is set up otherwise.
+fn on_cluster_that<F: Future<Output = ()> + 'static>(
+    set_up: impl FnOnce(&mut Profile),
+    work: impl FnOnce(Rc<FileSystem>) -> F,
+) {
     let wishes = Wishes { no_faults: true, servers: Some(SERVERS), ..Wishes::default() };
     let mut profile = Profile::new(7, &wishes);
     (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK_SIZE]);
+    set_up(&mut profile);
     let harness = Harness::new(&profile, false);
     harness.wait_for_servers(60 * SECOND).expect("servers start");
     let client = harness.add_client();
@@ -93,6 +102,43 @@ fn end_of_small_file() {
         let opened = fs.open(b"/d/small", &OpenHow::reading()).await.expect("open");
         let mut place = vec![0; 4096];
         assert_eq!(cost(&fs, fs.read_at(&opened, &mut place, 0)).await, (1, 1000));
+    });
+}
+
+/// Goal: where servers lend their memory, opening a small file, reading it and closing it costs one round trip, and what
+/// was written meanwhile is read nevertheless.
+#[test]
+fn lent_small_files() {
+    let lent = |profile: &mut Profile| {
+        (profile.stable_media, profile.checksums, profile.short_circuit) = (false, false, true);
+    };
+    on_cluster_that(lent, |fs| async move {
+        let mut place = vec![0; 3901];
+        // In the simulation some servers are on the client's machine, and lend, and others are not.
+        let mut lenders = [None; SERVERS as usize];
+        for index in 0..24 {
+            let path = format!("/d/small{index}").into_bytes();
+            let written = make(&fs, &path).await;
+            fs.write_at(&written, &[1; 3901], 0).await.expect("write");
+            let (opening, file) = cost(&fs, fs.open(&path, &OpenHow::reading())).await;
+            assert_eq!(opening, 1, "open");
+            let (reading, count) = cost(&fs, fs.read_at(&file, &mut place, 0)).await;
+            let home = fs.cluster().home_of(file.id).expect("it has a home") as usize;
+            assert!(reading <= 1 && count == 3901, "read after open");
+            assert_eq!(*lenders[home].get_or_insert(reading == 0), reading == 0, "server {home} lends or not");
+            assert!(place.iter().all(|byte| *byte == 1));
+            let before = fs.round_trips();
+            fs.close(&file).await;
+            assert_eq!(fs.round_trips(), before, "close");
+
+            let file = fs.open(&path, &OpenHow::reading()).await.expect("open");
+            fs.write_at(&written, &[2; 1000], 500).await.expect("write");
+            assert_eq!(fs.read_at(&file, &mut place, 0).await, Ok(3901));
+            assert!(place[500..1500].iter().all(|byte| *byte == 2), "an older version was read");
+            fs.close(&file).await;
+            fs.close(&written).await;
+        }
+        assert!(lenders.contains(&Some(true)) && lenders.contains(&Some(false)), "one of each: {lenders:?}");
     });
 }
 

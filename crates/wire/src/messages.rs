@@ -92,10 +92,13 @@ pub mod open_flags {
     pub const TRUNCATE: u32 = 4;
     /// A symbolic link at the end is an error instead of an answer to follow.
     pub const NO_FOLLOW: u32 = 8;
-    /// What is opened by name.
-    pub const ALL: u32 = 15;
     /// By id: also a file that has lost its last name, while somebody has it open.
     pub const NAMELESS: u32 = 16;
+    /// The caller reads along, and would read from the start of what is there: where its first bytes are saves it a question.
+    /// Without CREATE and TRUNCATE, whose replies are kept.
+    pub const PLACES: u32 = 32;
+    /// What is opened by name.
+    pub const ALL: u32 = CREATE | EXCLUSIVE | TRUNCATE | NO_FOLLOW | PLACES;
 }
 
 message! {
@@ -161,6 +164,8 @@ message! {
         pub created: bool,
         /// The number of this open, which its close names; 0 for a directory.
         pub open_number: u64,
+        /// To PLACES: where the bytes of chunk 0 are, if the file's home has it, lends it and finds it in few pieces.
+        pub places: Option<LocateReply>,
     }
 }
 

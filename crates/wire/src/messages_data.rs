@@ -128,10 +128,12 @@ impl<'a> Decode<'a> for BytePlace {
 
 /// Most places in one reply.
 pub const PLACE_COUNT_MAX: usize = 512;
+/// Most places in the reply of an open.
+pub const OPEN_PLACE_COUNT_MAX: usize = 4;
 
 message! {
     /// Reply of `Locate`, which asks as `Read` does, for the places of all bytes of the chunks that its pieces are in. They are
-    /// the chunks' as long as no stamp of theirs is above `number`.
+    /// the chunks' as long as no stamp of theirs is above `number`. An open may be answered so for the file's first chunk.
     pub struct LocateReply {
         pub number: u64,
         /// Sorted by chunk and offset, at most `PLACE_COUNT_MAX`, of whole chunks; empty when the server lends nothing.

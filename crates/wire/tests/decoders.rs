@@ -97,6 +97,17 @@ fn seeds() -> Vec<Vec<u8>> {
         MakeSymlinkRequest { entry, target: Target(b"there"), group: None }.to_bytes(),
         DataRequest { file: FileId(77), layout: layout(), pieces: Pieces(vec![range; 3]) }.to_bytes(),
         ReadReply { complete: true, size: Some(9) }.to_bytes(),
+        OpenReply { attributes: attributes(), created: false, open_number: 5, places: None }.to_bytes(),
+        OpenReply {
+            attributes: attributes(),
+            created: false,
+            open_number: 5,
+            places: Some(LocateReply {
+                number: 3,
+                places: vec![BytePlace { chunk: 0, offset: 0, size: 3901, at: 8192 }],
+            }),
+        }
+        .to_bytes(),
         LocateReply { number: 3, places: vec![BytePlace { chunk: 1, offset: 2, size: 3, at: 4 }; 2] }.to_bytes(),
         ListingEntry {
             next_cursor: 1,

@@ -59,7 +59,7 @@ impl Inner {
         state.bytes_outstanding += body_size(&body);
         state.outstanding += 1;
         state.statistics.calls += 1;
-        state.calls[slot] = Some(Box::new(Outstanding {
+        let outstanding = Outstanding {
             call_id: state.next_call,
             operation,
             params,
@@ -76,7 +76,14 @@ impl Inner {
             answered: false,
             outcome: None,
             waker: None,
-        }));
+        };
+        state.calls[slot] = Some(match state.spare.take() {
+            Some(mut memory) => {
+                *memory = outstanding;
+                memory
+            }
+            None => Box::new(outstanding),
+        });
         state.next_call += 1;
         if matches!(state.connection, Connection::None) {
             self.start_connecting(state);
@@ -93,7 +100,6 @@ impl Inner {
 
     /// Queues a call's frame on the open connection, if there is one.
     pub(super) fn send(&self, state: &mut State, slot: usize) {
-        let now = self.reactor.now();
         let acknowledged = state.acknowledged;
         let Connection::Open { link, stream, .. } = &mut state.connection else {
             return;
@@ -108,7 +114,8 @@ impl Inner {
         header.call_id = outstanding.call_id;
         header.session_sequence = outstanding.session_sequence;
         header.session_acknowledged = if outstanding.session_sequence == 0 { 0 } else { acknowledged };
-        let remaining = outstanding.deadline.map_or(self.options.timeout, |deadline| deadline.saturating_sub(now));
+        let until = |deadline: Nanos| deadline.saturating_sub(self.reactor.now());
+        let remaining = outstanding.deadline.map_or(self.options.timeout, until);
         header.remaining_ms = u32::try_from(remaining / 1_000_000).unwrap_or(u32::MAX);
         outstanding.was_sent = true;
         outstanding.sent_on = state.statistics.connects;

@@ -103,8 +103,12 @@ impl Inner {
                 *target = BodyTarget::Discard(header.body_size as usize - *received);
             }
         }
-        if !is_expected && let Some(outstanding) = state.release(slot) {
+        if !is_expected && let Some(mut outstanding) = state.release(slot) {
             state.acknowledge(outstanding.session_sequence);
+            outstanding.params = Vec::new();
+            outstanding.body = Vec::new();
+            outstanding.outcome = None;
+            state.spare = Some(outstanding);
         }
         if is_sending {
             self.disconnect(state, "a call was given up while its body was being sent");

@@ -60,11 +60,11 @@ impl Inner {
         else {
             unreachable!("the call's slot was just found on an open connection");
         };
-        outstanding.last_life = self.reactor.now();
         let size = header.body_size as usize;
         if size == 0 {
             return self.take_reply(state, slot, header, params, Vec::new());
         }
+        outstanding.last_life = self.reactor.now();
         let room: usize = outstanding.place.iter().map(|place| place.size).sum();
         let target = if outstanding.abandoned {
             BodyTarget::Discard(size)

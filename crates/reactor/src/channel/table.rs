@@ -64,6 +64,8 @@ pub(super) struct Outstanding {
 pub(super) struct State {
     pub(super) connection: Connection,
     pub(super) calls: Vec<Option<Box<Outstanding>>>,
+    /// Memory of a call that has ended, for the next one.
+    pub(super) spare: Option<Box<Outstanding>>,
     pub(super) outstanding: usize,
     pub(super) bytes_outstanding: u64,
     pub(super) next_call: u64,
@@ -93,6 +95,7 @@ impl State {
         State {
             connection: Connection::None,
             calls: (0..WINDOW).map(|_| None).collect(),
+            spare: None,
             outstanding: 0,
             bytes_outstanding: 0,
             next_call: 1,

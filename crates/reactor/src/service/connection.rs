@@ -1,7 +1,7 @@
 //! One connection of the serving side: what of its stream was read, which requests it holds, and what goes out.
 
 use super::{Disconnected, Incoming, Peer, Serving, hang_up};
-use crate::link::{BodyPiece, Link, LinkError, RawSlice, ReplyBody};
+use crate::link::{BodyPiece, Link, LinkError, RawSlice, ReplyBody, ReplyHeld};
 use crate::{Nanos, Span, Stream};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -69,15 +69,6 @@ pub(super) struct Connection {
     pub(super) stream: Stream,
     pub(super) link: RefCell<Link>,
     pub(super) state: RefCell<ConnectionState>,
-}
-
-/// Counts a reply's bytes while it is queued.
-pub(super) struct ReplyHeld(Rc<Cell<usize>>, usize, #[allow(dead_code)] ReplyBody);
-
-impl Drop for ReplyHeld {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - self.1);
-    }
 }
 
 pub(super) enum Step {
@@ -275,10 +266,9 @@ impl Connection {
         header.level = self.peer.level;
         let slices = body.slices();
         let owned = owned_size(&body) + params.len();
-        state.replies_held.set(state.replies_held.get() + owned);
-        let keep = ReplyHeld(state.replies_held.clone(), owned, body);
+        let keep = ReplyHeld::new(&state.replies_held, owned, body);
         let mut link = self.link.borrow_mut();
-        link.enqueue(header, params, slices, 0, Some(Box::new(keep)));
+        link.enqueue(header, params, slices, 0, Some(keep));
         if state.corked {
             return;
         }

@@ -10,8 +10,10 @@ use reactor::{BodyPiece, Disconnected, Incoming, ReplyBody, Span};
 use std::rc::Rc;
 use wire::layout::ChunkRange;
 use wire::limits::{BODY_SIZE_MAX, FILE_SIZE_MAX};
-use wire::messages::{BytePlace, DataRequest, LocateReply, PLACE_COUNT_MAX, ReadReply, WriteReply};
-use wire::{Decode, Encode, FileId, Kind, Layout, Status};
+use wire::messages::{
+    BytePlace, DataRequest, LocateReply, OPEN_PLACE_COUNT_MAX, PLACE_COUNT_MAX, ReadReply, WriteReply,
+};
+use wire::{Attributes, Decode, Encode, FileId, Kind, Layout, Status};
 
 /// Why a write has no reply.
 pub enum WriteEnd {
@@ -125,21 +127,33 @@ pub fn locate_bytes(core: &Core, params: &[u8]) -> Result<(LocateReply, ReplyBod
     let mut chunks: Vec<u64> = request.pieces.0.iter().map(|piece| piece.chunk_index).collect();
     chunks.sort_unstable();
     chunks.dedup();
-    let mut of_chunk = Vec::new();
     for chunk in chunks {
-        of_chunk.clear();
-        core.store.places(request.file.0, chunk, &mut of_chunk);
+        let of_chunk = places_of(core, request.file, chunk);
         if reply.places.len() + of_chunk.len() > PLACE_COUNT_MAX {
             break;
         }
-        reply.places.extend(of_chunk.iter().map(|place| BytePlace {
-            chunk,
-            offset: place.offset,
-            size: place.size,
-            at: place.at,
-        }));
+        reply.places.extend(of_chunk);
     }
     Ok((reply, ReplyBody::default()))
+}
+
+/// Where the bytes of a file's first chunk are, for a client that opens it here, at its home, and reads along.
+pub fn locate_start(core: &Core, attributes: &Attributes) -> Option<LocateReply> {
+    let lent = core.lent()?;
+    if core.cluster.chunk_server(attributes.id, &attributes.layout, 0) != core.index {
+        return None;
+    }
+    let places = places_of(core, attributes.id, 0);
+    let is_handy = (1..=OPEN_PLACE_COUNT_MAX).contains(&places.len());
+    is_handy.then(|| LocateReply { number: lent.number(), places })
+}
+
+fn places_of(core: &Core, file: FileId, chunk: u64) -> Vec<BytePlace> {
+    let mut places = Vec::new();
+    core.store.places(file.0, chunk, |place| {
+        places.push(BytePlace { chunk, offset: place.offset, size: place.size, at: place.at });
+    });
+    places
 }
 
 /// Receives a body into fresh space and makes it live in one step.

@@ -1,5 +1,6 @@
 //! Open and OpenExisting: by name, creating and cutting as asked, as POSIX has it.
 
+use super::data::locate_start;
 use super::lookup::missing_inode;
 use super::{Place, Step, absent, check_lock, check_mark, locate, truncate};
 use crate::core::{Caller, Core};
@@ -40,8 +41,7 @@ pub fn open(
             }
             let inode = tables.inodes.get(id).ok_or_else(|| missing_inode(core, id))?;
             check_existing(caller, request.flags, request.access, inode)?;
-            let cutting = request.flags & open_flags::TRUNCATE != 0;
-            finish(core, caller, tables, id, cutting, reply)
+            finish(core, caller, tables, id, request.flags, reply)
         }
         None if request.flags & open_flags::CREATE == 0 => absent(&tables, request.entry.parent),
         None => create(core, caller, tables, &request, place, reply),
@@ -60,7 +60,8 @@ pub fn open_id(
     core.check_home(file)?;
     let cutting = flags & open_flags::TRUNCATE != 0;
     let allowed = open_flags::ALL & !open_flags::EXCLUSIVE | open_flags::NAMELESS;
-    if flags & !allowed != 0 || access > 7 || cutting != (operation == Operation::OpenId) {
+    let wrong_places = cutting && flags & open_flags::PLACES != 0;
+    if flags & !allowed != 0 || access > 7 || wrong_places || cutting != (operation == Operation::OpenId) {
         return Err(Failure::with_text(Status::Invalid, "open flags or rights do not fit an open by id"));
     }
     let tables = core.tables.borrow();
@@ -70,7 +71,7 @@ pub fn open_id(
         return Err(Failure::new(Status::StaleFile, file));
     }
     check_existing(caller, flags, access, inode)?;
-    finish(core, caller, tables, file, cutting, reply)
+    finish(core, caller, tables, file, flags, reply)
 }
 
 /// Opens what is there and may be opened, cutting it first where that is wanted.
@@ -79,16 +80,19 @@ fn finish(
     caller: &Caller,
     tables: Ref<'_, Tables>,
     file: FileId,
-    cutting: bool,
+    flags: u32,
     reply: &mut Vec<u8>,
 ) -> Result<Step, Failure> {
     let Some(inode) = tables.inodes.get(file) else { unreachable!("the caller has just seen the inode") };
-    if !cutting {
+    if flags & open_flags::TRUNCATE == 0 {
         let kind = inode.attributes.kind;
+        let wants_places = flags & open_flags::PLACES != 0 && kind == Kind::File;
+        let places = if wants_places { locate_start(core, &inode.attributes) } else { None };
         tables.shown(inode, core.index).encode(reply);
         false.encode(reply);
         drop(tables);
         core.opened(caller, file, kind)?.encode(reply);
+        places.encode(reply);
         return Ok(Step::Done);
     }
     drop(tables);
@@ -120,6 +124,9 @@ fn finish(
 
 fn check(request: &OpenRequest<'_>, operation: Operation) -> Result<(), Failure> {
     let changing = open_flags::CREATE | open_flags::TRUNCATE | open_flags::EXCLUSIVE;
+    if operation == Operation::Open && request.flags & open_flags::PLACES != 0 {
+        return Err(Failure::with_text(Status::Invalid, "an open that may create or cut is not told places"));
+    }
     if request.flags & !open_flags::ALL != 0 || request.access > 7 {
         return Err(Failure::with_text(Status::Invalid, "open flags or rights are unknown"));
     }
@@ -178,7 +185,7 @@ fn create(
     let mut attributes = core.new_attributes(id, Kind::File, request.mode, caller, request.chunk_size);
     inherit_group(&mut attributes, request.group, caller.credentials());
     let open_number = core.open_number(caller)?;
-    OpenReply { attributes: attributes.clone(), created: true, open_number }.encode(reply);
+    OpenReply { attributes: attributes.clone(), created: true, open_number, places: None }.encode(reply);
     core.change([
         Record::DentryPut { parent: request.entry.parent, name: request.entry.name.as_bytes(), id, kind: Kind::File },
         Record::InodePut(Inode::new(attributes)),

@@ -24,12 +24,12 @@ impl State {
     }
 
     /// Where all written bytes of a chunk are.
-    pub fn places(&self, key: Key, into: &mut Vec<PlaceOf>) {
+    pub fn places(&self, key: Key, mut told: impl FnMut(PlaceOf)) {
         let Some(chunk) = self.files.get(key.0).and_then(|file| file.chunks.get(key.1)) else { return };
         for range in chunk.ranges.iter() {
             let mut offset = range.start;
             chunk::for_each_piece(&chunk.extents, range.start, range.end, |at, _, size| {
-                into.push(PlaceOf { offset, size, at });
+                told(PlaceOf { offset, size, at });
                 offset += size;
             });
         }

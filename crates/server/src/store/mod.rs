@@ -386,10 +386,10 @@ impl Store {
         self.state.borrow().lent().cloned()
     }
 
-    /// Appends where all written bytes of a chunk are, in their order. They stay there, and stay as they are, for as long
+    /// Tells where all written bytes of a chunk are, in their order. They stay there, and stay as they are, for as long
     /// as they have no younger stamp.
-    pub fn places(&self, file: u64, index: u64, into: &mut Vec<PlaceOf>) {
-        self.state.borrow().places((file, index), into);
+    pub fn places(&self, file: u64, index: u64, told: impl FnMut(PlaceOf)) {
+        self.state.borrow().places((file, index), told);
     }
 
     /// Cuts this server's share of the file at `size` bytes of the file and remembers the truncate generation.

@@ -13,7 +13,7 @@ struct Told {
 
 fn ask(store: &Store, file: u64, index: u64) -> Told {
     let mut places = Vec::new();
-    store.places(file, index, &mut places);
+    store.places(file, index, |place| places.push(place));
     let lent = store.lent().expect("this store is lent");
     let mut told = Told { number: lent.number(), places, bytes: Vec::new() };
     told.bytes = told.read(store);
