@@ -76,6 +76,8 @@ class Mounts(Directories):
 
     kind = "mounts"
     servers = 3
+    # What is judged is what programs see, not how fast a machine that others use too starts a server again.
+    patience = ["--timeout-ms", 300_000]
 
     def __init__(self, programs, store):
         self.tabane = pathlib.Path(programs).resolve() / "tabane"
@@ -86,10 +88,10 @@ class Mounts(Directories):
         self.run = self.work / "run"
         self.first, self.second = self.work / "first", self.work / "second"
         try:
-            self.command("up", "--servers", self.servers, "--store", self.store)
+            self.command("up", "--servers", self.servers, "--store", self.store, *self.patience)
             for mount in (self.first, self.second):
                 mount.mkdir()
-                self.command("mount", mount)
+                self.command("mount", mount, *self.patience)
         except BaseException:
             self.__exit__()
             raise
@@ -120,7 +122,7 @@ class Mounts(Directories):
             while not ended.wait(3):
                 try:
                     self.kill(self.kills % self.servers)
-                    self.command("up")
+                    self.command("up", "--start-timeout-ms", 600_000)
                     self.kills += 1
                 except Exception as error:
                     failures.append(error)

@@ -31,7 +31,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def own_tests(module, run):
     """Each test in a process of its own with a limit of time, in an empty directory."""
-    scale, limit = ("8", 3600) if run.form == "full" else ("1", 180)
+    scale, limit = ("8", 6 * 3600) if run.form == "full" else ("1", 180)
     place, report = run.place, run.report
     for test in module.TESTS:
         if not run.wants(test.__name__):

@@ -25,7 +25,7 @@ use crate::store::{Store, Transaction};
 use crate::tables::{NUMBER_BLOCK, Tables};
 use crate::tree::Trails;
 use crate::waiting::{Notice, Turns, until};
-use reactor::{Nanos, Peer, Reactor, ServerHandle, StampedRegion};
+use reactor::{Incoming, Nanos, Peer, Reactor, ServerHandle, StampedRegion};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
@@ -71,6 +71,8 @@ pub struct Core {
     pub statistics: Statistics,
     pub checkpoints: Checkpoints,
     pub stopping: Cell<bool>,
+    /// Requests of clients that came since this server stops: nobody answers them.
+    pub left_to_the_next: RefCell<Vec<Incoming>>,
     pub shutdown_asked: Notice<()>,
     /// Bytes of listings that are on their way to clients.
     pub listing_bytes: Rc<Cell<u64>>,
@@ -138,6 +140,7 @@ impl Core {
             statistics: Statistics::new(),
             checkpoints: Checkpoints::default(),
             stopping: Cell::new(false),
+            left_to_the_next: RefCell::default(),
             shutdown_asked: Notice::new(),
             listing_bytes: Rc::default(),
             patience: Patience::default(),

@@ -74,7 +74,7 @@ impl From<reactor::Failure> for Failure {
         // What only says that we and the other server disagree is no business of the client.
         let status = match failure.status {
             Status::StaleFile | Status::StaleDirectory | Status::NoSpace | Status::Busy => failure.status,
-            Status::Unreachable | Status::TimedOut | Status::NotEmpty | Status::Draining => failure.status,
+            Status::Unreachable | Status::TimedOut | Status::NotEmpty => failure.status,
             Status::NotDirectory => failure.status,
             _ => Status::Io,
         };

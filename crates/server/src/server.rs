@@ -98,8 +98,9 @@ impl Server {
         memory_terms(&self.core)
     }
 
-    /// Stops cleanly: takes no more requests, lets those under way end (for two seconds at most), closes all
-    /// connections and writes a checkpoint.
+    /// Stops cleanly: starts no more requests of clients, lets those under way end (for two seconds at most), closes all
+    /// connections and writes a checkpoint. Clients send what was not answered to the next server of this place, as after
+    /// a kill.
     pub async fn stop(&self) {
         let core = &self.core;
         if core.stopping.replace(true) {
@@ -115,6 +116,7 @@ impl Server {
             handle.close();
         }
         drop(core.lock_queues.take());
+        drop(core.left_to_the_next.take());
         core.peers.close();
         // Without a checkpoint the journal has everything as well; recovery only takes longer.
         let _: Result<(), StoreError> = checkpoint::complete(core).await;
@@ -129,7 +131,7 @@ impl Server {
     pub fn abandon(&self) {
         let handle = self.core.handle.borrow_mut().take();
         drop(handle);
-        let waiting = self.core.lock_queues.take();
+        let waiting = (self.core.lock_queues.take(), self.core.left_to_the_next.take());
         drop(waiting);
     }
 

@@ -107,9 +107,11 @@ impl Service for Front {
         if !core.statistics.sampling.get() {
             crate::report::start_sampling(core);
         }
-        if core.stopping.get() {
+        if core.stopping.get() && operation.level() == LEVEL_CLIENT && operation != Operation::Shutdown {
+            // It ends with its connection, and the client asks the next server of this place. What other servers ask is done,
+            // for what is under way here or there may wait for it.
             core.statistics.not_started(operation);
-            incoming.fail(Status::Draining, FileId::default(), b"the server is shutting down");
+            core.left_to_the_next.borrow_mut().push(incoming);
             return;
         }
         let sequence = incoming.header.session_sequence;

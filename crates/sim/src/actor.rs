@@ -123,9 +123,7 @@ pub struct Client {
 fn refusal(status: Status) -> Outcome {
     match status {
         Status::Unreachable | Status::TimedOut | Status::OutcomeUnknown | Status::Io => Outcome::Unknown(Some(status)),
-        Status::Draining | Status::Busy | Status::NoSpace | Status::TooManyConnections => {
-            Outcome::Unknown(Some(status))
-        }
+        Status::Busy | Status::NoSpace | Status::TooManyConnections => Outcome::Unknown(Some(status)),
         _ => Outcome::Failed(status),
     }
 }

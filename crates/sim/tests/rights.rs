@@ -70,7 +70,7 @@ async fn use_it(fs: FileSystem, notes: Rc<Notes>, directory: &'static str, mut r
                 notes.attempts.borrow_mut().push(Attempt { start, end, wanted: SEARCH, allowed: true });
                 continue;
             }
-            Err(Status::TimedOut | Status::Unreachable | Status::OutcomeUnknown | Status::Draining) => continue,
+            Err(Status::TimedOut | Status::Unreachable | Status::OutcomeUnknown) => continue,
             Err(status) => panic!("{status:?} is nothing that {directory} can be a reason for"),
         };
         let end = notes.moment();

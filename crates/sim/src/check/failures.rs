@@ -47,7 +47,7 @@ fn check_one(operation: &Operation, expected: Expected, excused: Excused<'_>) ->
         _ => return None,
     };
     match status {
-        Status::Unreachable | Status::TimedOut | Status::OutcomeUnknown | Status::Draining => {
+        Status::Unreachable | Status::TimedOut | Status::OutcomeUnknown => {
             let words = format!("{status}, though nothing was wrong with the servers any more");
             (operation.start >= expected.healed).then_some(words)
         }
