@@ -12,6 +12,8 @@ use wire::Placement;
 
 const CHUNK_SIZE_DEFAULT: u32 = 1 << 20;
 const SEED: u64 = 1;
+/// Bytes of the journal of each server: the least that `tabane up` takes.
+const JOURNAL_SIZE: u64 = 4 << 20;
 
 /// The numbers of the model. docs/simulation.md has the table with their sources.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -97,6 +99,7 @@ impl Simulated {
             placement,
             chunk_size: if setting.chunk_size == 0 { CHUNK_SIZE_DEFAULT } else { setting.chunk_size },
             store_size: setting.store_size,
+            journal_size: JOURNAL_SIZE,
             network: model.network(),
             server_processor: model.processor(),
             client_processor: model.processor(),

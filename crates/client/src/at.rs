@@ -185,7 +185,7 @@ impl FileSystem {
 
     /// Errors unless the user has all rights of `wanted` (4 read, 2 write, 1 execute) to what has an id.
     pub async fn access_id(&self, id: FileId, wanted: u8) -> Result<()> {
-        let attributes = self.stat_id(id).await?;
+        let attributes = self.look_id(id).await?;
         if self.servers.user().may(&attributes, wanted) {
             return Ok(());
         }

@@ -158,6 +158,8 @@ blocking! {
     fn stat(path: &[u8]) -> Result<Attributes>;
     /// See `FileSystem::lstat`.
     fn lstat(path: &[u8]) -> Result<Attributes>;
+    /// See `FileSystem::stat_whole`.
+    fn stat_whole(path: &[u8], follow: bool) -> Result<Attributes>;
     /// See `FileSystem::access`.
     fn access(path: &[u8], wanted: u8, user: Option<&Credentials>) -> Result<()>;
     /// See `FileSystem::stat_file`.

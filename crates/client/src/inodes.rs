@@ -63,17 +63,27 @@ impl AttributeChanges {
 
 impl FileSystem {
     /// Attributes of what a path leads to, symbolic links followed; sizes are gathered from all servers.
+    ///
+    /// A directory is told without the share of a server that does not answer: its times are then those that the others know
+    /// of, and its link count is 1, as file systems say that do not count.
     pub async fn stat(&self, path: &[u8]) -> Result<Attributes> {
-        self.stat_path(path, true).await
+        self.stat_path(path, Operation::Look, true).await
     }
 
-    /// Attributes of what a path names; of a symbolic link, its own.
+    /// Attributes of what a path names; of a symbolic link, its own. Directories as with `stat`.
     pub async fn lstat(&self, path: &[u8]) -> Result<Attributes> {
-        self.stat_path(path, false).await
+        self.stat_path(path, Operation::Look, false).await
     }
 
-    async fn stat_path(&self, path: &[u8], follow: bool) -> Result<Attributes> {
-        self.servers.on_path(path, async |target| inspect(&self.servers, target, Operation::Stat, follow).await).await
+    /// As `stat`, or `lstat` without `follow`, for who goes by the times or link counts of directories.
+    ///
+    /// Errors: `Unreachable` or `TimedOut` while a server does not answer that has a share of the directory.
+    pub async fn stat_whole(&self, path: &[u8], follow: bool) -> Result<Attributes> {
+        self.stat_path(path, Operation::Stat, follow).await
+    }
+
+    async fn stat_path(&self, path: &[u8], operation: Operation, follow: bool) -> Result<Attributes> {
+        self.servers.on_path(path, async |target| inspect(&self.servers, target, operation, follow).await).await
     }
 
     /// Errors unless a user has all rights of `wanted` (4 read, 2 write, 1 execute; 0 only asks whether it is there) to
@@ -91,10 +101,11 @@ impl FileSystem {
         self.servers.on_path_as(user, path, look).await
     }
 
-    /// Attributes of an open file. A directory that was removed meanwhile has no links and is as it was last seen.
+    /// Attributes of an open file, directories as with `stat`. One that was removed meanwhile has no links and is as it was
+    /// last seen.
     pub async fn stat_file(&self, file: &File) -> Result<Attributes> {
         self.servers.adopt(file).await;
-        let attributes = match self.servers.stat_id(file.id).await {
+        let attributes = match self.servers.look_id(file.id).await {
             Ok(attributes) => attributes,
             Err(trouble) => {
                 let removed = file.removed_directory().filter(|_| trouble.status() == Status::StaleFile);
@@ -106,7 +117,7 @@ impl FileSystem {
         Ok(attributes)
     }
 
-    /// Attributes by id, such as those of a listed entry.
+    /// Attributes by id, such as those of a listed entry; of directories with the shares of all servers.
     pub async fn stat_id(&self, id: FileId) -> Result<Attributes> {
         self.servers.stat_id(id).await.map_err(|trouble| trouble.about_file(id))
     }
@@ -114,8 +125,7 @@ impl FileSystem {
     /// The same for who asks on the way to something else: of a directory without the times that a server does not tell which is not
     /// there, with a link count of 1 then.
     pub async fn look_id(&self, id: FileId) -> Result<Attributes> {
-        let looked = ask_home(&self.servers, id, Operation::LookId, &FileRequest { file: id }).await;
-        looked.map_err(|trouble| trouble.about_file(id))
+        self.servers.look_id(id).await.map_err(|trouble| trouble.about_file(id))
     }
 
     /// Changes attributes of what a path names, or leads to with `follow`. Returns them as they are then.
@@ -200,6 +210,10 @@ impl Servers {
         ask_home(self, id, Operation::StatId, &FileRequest { file: id }).await
     }
 
+    pub(crate) async fn look_id(&self, id: FileId) -> Attempt<Attributes> {
+        ask_home(self, id, Operation::LookId, &FileRequest { file: id }).await
+    }
+
     /// Changes an inode; its size first, for which the right to write is asked for with `check_size`.
     pub(crate) async fn change(&self, id: FileId, changes: &AttributeChanges, check_size: bool) -> Attempt<Attributes> {
         let mut request = changes.request(id);
@@ -230,7 +244,7 @@ async fn truncate_id(servers: &Servers, id: FileId, size: u64, check: bool) -> A
     ask_home(servers, id, Operation::Truncate, &TruncateRequest { file: id, size, check }).await
 }
 
-/// `Stat` or `Lookup` of a target, with the rules for symbolic links and trailing slashes.
+/// `Stat`, `Look` or `Lookup` of a target, with the rules for symbolic links and trailing slashes.
 pub(crate) async fn inspect(
     servers: &Servers,
     target: &Target,
@@ -238,7 +252,7 @@ pub(crate) async fn inspect(
     follow: bool,
 ) -> Attempt<Step<Attributes>> {
     let entry = match target {
-        Target::Itself(directory) => return servers.stat_directory(directory).await.map(Step::Done),
+        Target::Itself(directory) => return servers.stat_directory(directory, operation).await.map(Step::Done),
         Target::Entry(entry) => entry,
     };
     let (attributes, link) = servers.look_up(entry, operation).await?;
@@ -256,7 +270,8 @@ pub(crate) async fn inspect(
 /// Id and kind of a target, for operations that go to the inode's home next.
 pub(crate) async fn inspect_id(servers: &Servers, target: &Target, follow: bool) -> Attempt<Step<(FileId, Kind)>> {
     if let Target::Itself(directory) = target {
-        return servers.stat_directory(directory).await.map(|found| Step::Done((found.id, Kind::Directory)));
+        let looked = servers.stat_directory(directory, Operation::Lookup).await;
+        return looked.map(|found| Step::Done((found.id, Kind::Directory)));
     }
     Ok(match inspect(servers, target, Operation::Lookup, follow).await? {
         Step::Done(attributes) => Step::Done((attributes.id, attributes.kind)),

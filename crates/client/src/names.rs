@@ -163,7 +163,7 @@ pub(crate) async fn open_target(
         }
         Target::Itself(directory) => {
             servers.permit(directory, access).await?;
-            return servers.stat_directory(directory).await.map(Step::Done);
+            return servers.stat_directory(directory, Operation::Look).await.map(Step::Done);
         }
         Target::Entry(entry) => entry,
     };

@@ -269,7 +269,7 @@ impl Servers {
         }
     }
 
-    /// `Lookup` or `Stat` of an entry: its attributes, and its target when it is a symbolic link. A second round trip
+    /// `Lookup`, `Look` or `Stat` of an entry: its attributes, and its target when it is a symbolic link. A second round trip
     /// when its inode lives on another server than the name.
     pub(crate) async fn look_up(
         &self,
@@ -333,12 +333,21 @@ impl Servers {
         }
     }
 
-    /// `Stat` of a directory that a path ended at: by its name, so that the path is known to hold.
-    pub(crate) async fn stat_directory(&self, directory: &Directory) -> std::result::Result<Attributes, Trouble> {
-        let Some(parent) = directory.parent.clone() else { return self.stat_id(directory.id).await };
+    /// `Stat` or `Look` of a directory that a path ended at: by its name, so that the path is known to hold.
+    pub(crate) async fn stat_directory(
+        &self,
+        directory: &Directory,
+        operation: Operation,
+    ) -> std::result::Result<Attributes, Trouble> {
+        let Some(parent) = directory.parent.clone() else {
+            return match operation {
+                Operation::Stat => self.stat_id(directory.id).await,
+                _ => self.look_id(directory.id).await,
+            };
+        };
         let name = directory.name().to_vec();
         let entry = EntryTarget { parent, name, must_be_directory: true, known: directory.known.get() };
-        let (attributes, _) = self.look_up(&entry, Operation::Stat).await?;
+        let (attributes, _) = self.look_up(&entry, operation).await?;
         match attributes.id == directory.id {
             true => Ok(attributes),
             false => Err(Trouble::local(Status::StaleDirectory)),

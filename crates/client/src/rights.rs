@@ -116,7 +116,7 @@ impl Servers {
     /// What a directory's home says now.
     async fn look_at(&self, directory: &Directory) -> Attempt<Rights> {
         let known = self.tree_known();
-        let attributes = match self.stat_id(directory.id).await {
+        let attributes = match self.look_id(directory.id).await {
             Err(trouble) if matches!(trouble.status(), Status::StaleFile | Status::StaleDirectory) => {
                 self.cache.borrow_mut().forget(directory.id);
                 return Err(trouble);

@@ -204,7 +204,7 @@ impl FileSystem {
             (false, _) => told?,
             // What was found is gone, and there is nothing to look it up again by.
             (true, None) => return Ok(false),
-            (true, Some(path)) => match self.lstat(path).await {
+            (true, Some(path)) => match self.stat_whole(path, false).await {
                 Err(error) if goes(&error) => return Ok(false),
                 other => other?,
             },

@@ -43,6 +43,14 @@ impl AnnouncedDirectories {
         self.0.insert(directory.0, shares);
     }
 
+    /// Notes one more server; of one that is known already nothing changes.
+    pub fn add(&mut self, directory: FileId, server: u32) {
+        let shares = self.0.entry(directory.0).or_default();
+        if !shares.iter().any(|(known, _)| *known == server) {
+            shares.push((server, NO_TIME));
+        }
+    }
+
     pub fn forget(&mut self, directory: FileId) {
         self.0.remove(&directory.0);
     }

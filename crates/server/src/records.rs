@@ -34,6 +34,8 @@ pub mod kind {
     pub const LOCK_SET: u8 = 97;
     pub const ANNOUNCED_PUT: u8 = 112;
     pub const SHARE: u8 = 113;
+    pub const SHARE_ANNOUNCED: u8 = 114;
+    pub const FILE_ANNOUNCED: u8 = 115;
     pub const CHANGE_PUT: u8 = 116;
     pub const CHANGE_DELETE: u8 = 117;
     pub const LINKABLE_PUT: u8 = 100;
@@ -117,6 +119,17 @@ pub enum Record<'a> {
         directory: FileId,
         shares: Vec<(u32, i64)>,
     },
+    /// One more server has a share of a directory whose home is here.
+    ShareAnnounced {
+        directory: FileId,
+        server: u32,
+    },
+    /// One more server may know of bytes of a file whose home is here.
+    FileAnnounced {
+        file: FileId,
+        server: u32,
+        generation: u32,
+    },
     /// When entries of a directory changed here last, told for itself: in checkpoints, where entries do not tell.
     Share {
         directory: FileId,
@@ -170,6 +183,8 @@ impl Record<'_> {
             Record::ExtendedDelete { .. } => kind::EXTENDED_DELETE,
             Record::LockSet { .. } => kind::LOCK_SET,
             Record::AnnouncedPut { .. } => kind::ANNOUNCED_PUT,
+            Record::ShareAnnounced { .. } => kind::SHARE_ANNOUNCED,
+            Record::FileAnnounced { .. } => kind::FILE_ANNOUNCED,
             Record::Share { .. } => kind::SHARE,
             Record::ChangePut { .. } => kind::CHANGE_PUT,
             Record::ChangeDelete(_) => kind::CHANGE_DELETE,
@@ -259,6 +274,15 @@ impl Record<'_> {
                     server.encode(out);
                     time.encode(out);
                 }
+            }
+            Record::ShareAnnounced { directory, server } => {
+                directory.encode(out);
+                server.encode(out);
+            }
+            Record::FileAnnounced { file, server, generation } => {
+                file.encode(out);
+                server.encode(out);
+                generation.encode(out);
             }
             Record::Share { directory, time } => {
                 directory.encode(out);
@@ -350,6 +374,14 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Malformed>
             }
             Record::AnnouncedPut { directory, shares }
         }
+        kind::SHARE_ANNOUNCED => {
+            Record::ShareAnnounced { directory: Decode::decode(&mut input)?, server: Decode::decode(&mut input)? }
+        }
+        kind::FILE_ANNOUNCED => Record::FileAnnounced {
+            file: Decode::decode(&mut input)?,
+            server: Decode::decode(&mut input)?,
+            generation: Decode::decode(&mut input)?,
+        },
         kind::SHARE => Record::Share { directory: Decode::decode(&mut input)?, time: Decode::decode(&mut input)? },
         kind::NUMBERS => {
             Record::Numbers { number_limit: Decode::decode(&mut input)?, generation_limit: Decode::decode(&mut input)? }
@@ -471,6 +503,8 @@ pub mod tests {
             Record::TreeFloor(8),
             Record::AnnouncedPut { directory: file, shares: vec![(1, NO_TIME), (2, 77)] },
             Record::Share { directory: file, time: 5 },
+            Record::ShareAnnounced { directory: file, server: 3 },
+            Record::FileAnnounced { file, server: 3, generation: 7 },
         ]
     }
 

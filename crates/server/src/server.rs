@@ -185,6 +185,11 @@ impl Server {
         store.commit(transaction).map(|_| ()).map_err(|error| error.to_string())
     }
 
+    /// Requests of an operation that came in.
+    pub fn arrivals(&self, operation: wire::Operation) -> u64 {
+        self.core.statistics.arrivals_of(operation)
+    }
+
     /// An inode as this server has it, for tests of the checker.
     pub fn inode(&self, id: wire::FileId) -> Option<Inode> {
         self.core.tables.borrow().inodes.get(id).cloned()

@@ -173,6 +173,11 @@ impl Statistics {
         counters.qdepth += 1;
     }
 
+    /// Requests of an operation that came in.
+    pub fn arrivals_of(&self, operation: Operation) -> u64 {
+        self.operations.borrow()[operation.index()].arrivals
+    }
+
     /// A copy of a request that was answered, refused or set aside without being executed.
     pub fn not_started(&self, operation: Operation) {
         self.repeated.set(self.repeated.get() + 1);

@@ -106,6 +106,14 @@ impl Tables {
                 self.names.remove(parent, name, time);
             }
             Record::AnnouncedPut { directory, shares } => self.announced.put(directory, shares),
+            Record::ShareAnnounced { directory, server } => self.announced.add(directory, server),
+            // One that is gone was removed after a checkpoint began that came too late to see it.
+            Record::FileAnnounced { file, server, generation } => {
+                if let Some(mut inode) = self.inodes.get(file).cloned() {
+                    inode.announce(server, generation);
+                    self.inodes.put(inode);
+                }
+            }
             Record::Share { directory, time } => self.names.note_time(directory, time),
             Record::InodePut(inode) => {
                 self.open.note_inode(inode.attributes.id, inode.attributes.link_count);

@@ -73,6 +73,7 @@ pub fn note(tables: &mut Tables, record: &Record<'_>) {
         Record::DentryPut { parent, name, id, .. } => [Some(*id), there(*parent, name), Some(*parent)],
         Record::DentryDelete { parent, name } => [there(*parent, name), Some(*parent), None],
         Record::InodePut(inode) => [Some(inode.attributes.id), None, None],
+        Record::FileAnnounced { file, .. } => [Some(*file), None, None],
         Record::InodeDelete(id) | Record::Tombstone(id) | Record::TombstoneDelete(id) => [Some(*id), None, None],
         _ => return,
     };

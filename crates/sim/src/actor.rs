@@ -88,6 +88,11 @@ impl Recorder {
         }
     }
 
+    /// Notes whether servers may be silent from now on.
+    pub fn note_unrest(&self, is_restless: bool) {
+        self.history.borrow_mut().note_unrest(is_restless, (self.clock)());
+    }
+
     /// Prints a line of the trace, if one is wanted.
     pub fn note(&self, words: &str) {
         if self.trace {
@@ -116,6 +121,8 @@ pub struct Client {
     pub searching: Cell<bool>,
     /// Whether the next operation is by identity, and on whose behalf.
     pub by_identity: Cell<bool>,
+    /// Whether the next stat by path takes nothing less than the shares of all servers.
+    pub whole: Cell<bool>,
     pub acting: Cell<bool>,
 }
 
@@ -137,15 +144,27 @@ fn file_refusal(status: Status) -> Outcome {
     }
 }
 
-pub fn seen(attributes: &Attributes) -> Outcome {
-    Outcome::Seen(Seen {
+fn facts(attributes: &Attributes) -> Seen {
+    Seen {
         id: attributes.id,
         kind: attributes.kind,
         mode: attributes.mode,
         links: attributes.link_count,
         size: attributes.size,
         mtime: attributes.mtime,
-    })
+    }
+}
+
+pub fn seen(attributes: &Attributes) -> Outcome {
+    Outcome::Seen(facts(attributes))
+}
+
+/// What a look tells: a directory may lack the share of a server that does not answer, which its link count says.
+pub fn looked(attributes: &Attributes) -> Outcome {
+    match (attributes.kind, attributes.link_count) {
+        (Kind::Directory, 1) => Outcome::SeenInPart(facts(attributes)),
+        _ => seen(attributes),
+    }
 }
 
 fn wish(owner: u64, whole: bool, range: LockRange) -> (Locker, LockRange) {
@@ -214,7 +233,18 @@ impl Client {
             Action::MakeSymlink { target, .. } => Ok(seen(&file_system.symlink(target.as_bytes(), path).await?)),
             Action::MakeNode { mode, .. } => Ok(seen(&file_system.make_node(path, Kind::Fifo, *mode, 0).await?)),
             Action::ReadLink { .. } => file_system.readlink(path).await.map(Outcome::Target),
-            Action::Stat { .. } => Ok(seen(&file_system.lstat(path).await?)),
+            Action::Stat { .. } if self.sabotage == Sabotage::HideShares => {
+                let attributes = file_system.lstat(path).await?;
+                let is_directory = attributes.kind == Kind::Directory;
+                Ok(looked(&Attributes {
+                    link_count: if is_directory { 1 } else { attributes.link_count },
+                    ..attributes
+                }))
+            }
+            Action::Stat { .. } if self.whole.replace(!self.whole.get()) => {
+                Ok(seen(&file_system.stat_whole(path, false).await?))
+            }
+            Action::Stat { .. } => Ok(looked(&file_system.lstat(path).await?)),
             Action::ChangeMode { mode, .. } => file_system.chmod(path, *mode).await.map(|_| Outcome::Done),
             Action::SetTime { mtime, .. } => {
                 file_system.utimens(path, Timestamp::Keep, Timestamp::At(*mtime)).await.map(|_| Outcome::Done)

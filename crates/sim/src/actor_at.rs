@@ -1,7 +1,7 @@
 //! The same operations by identity, as a mount makes them, on names directly in the root, whose id nothing changes: now on
 //! behalf of the client's own user, now of another one who may just as much.
 
-use crate::actor::{Client, listed, seen};
+use crate::actor::{Client, listed, looked, seen};
 use crate::history::{Action, Outcome};
 use client::{Credentials, FileId, FileSystem, Groups, Kind};
 use wire::messages::rename_flags;
@@ -43,11 +43,7 @@ impl Client {
                 let made = file_system.make_node_at(ROOT, name, Kind::Fifo, *mode, 0).await;
                 made.map(|attributes| seen(&attributes))
             }
-            // A directory that a server has not told its share of says so by this count: then nothing follows from it.
-            Action::Stat { .. } => file_system.lookup_at(ROOT, name).await.map(|attributes| {
-                let is_whole = attributes.kind != Kind::Directory || attributes.link_count != 1;
-                if is_whole { seen(&attributes) } else { Outcome::Unknown(None) }
-            }),
+            Action::Stat { .. } => file_system.lookup_at(ROOT, name).await.map(|attributes| looked(&attributes)),
             Action::List { by_server: false, directory: None } => list(file_system).await,
             _ => return None,
         })

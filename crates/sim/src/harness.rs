@@ -255,6 +255,14 @@ impl Harness {
         }
     }
 
+    /// Whether all servers are up, and none of them is about to go.
+    pub fn is_calm(&self) -> bool {
+        let is_calm = |server: &SimServer| {
+            matches!(&*server.started.borrow(), Some(Ok(_))) && !server.may_fail.get() && !server.stopped.get()
+        };
+        self.servers.iter().all(is_calm)
+    }
+
     /// Runs until all servers are up. Errors: one that could not start, or did not in time.
     pub fn wait_for_servers(&self, limit: Nanos) -> Result<(), String> {
         let settled = || self.servers.iter().all(|server| server.started.borrow().is_some());
@@ -313,6 +321,7 @@ impl Harness {
                 sabotage,
                 searching: Default::default(),
                 by_identity: Default::default(),
+                whole: Default::default(),
                 acting: Default::default(),
             }),
         }

@@ -270,6 +270,8 @@ pub enum Outcome {
     Done,
     Opened(FileId),
     Seen(Seen),
+    /// A directory without the shares of servers that did not answer: its link count says nothing, and its time is one that it had.
+    SeenInPart(Seen),
     Target(Vec<u8>),
     Entries(Vec<Listed>),
     Bytes(Vec<u8>),
@@ -286,7 +288,7 @@ impl Outcome {
     pub fn id(&self) -> Option<FileId> {
         match self {
             Outcome::Opened(id) => Some(*id),
-            Outcome::Seen(seen) => Some(seen.id),
+            Outcome::Seen(seen) | Outcome::SeenInPart(seen) => Some(seen.id),
             _ => None,
         }
     }
@@ -384,6 +386,8 @@ pub struct History {
     /// Clients that lost a file which they had open, after a server had forgotten their session.
     pub forgotten: BTreeSet<u32>,
     pub losses: Vec<Loss>,
+    /// From when until when servers may have been silent to each other, in order; the last one may still last.
+    pub unrest: Vec<(Nanos, Nanos)>,
     /// Of each server since it lost power last.
     progress: BTreeMap<u32, Vec<Progress>>,
 }
@@ -404,6 +408,15 @@ impl History {
         });
         self.losses.push(Loss { server, moment: self.moments + 1, at, likely });
         self.moments += 3;
+    }
+
+    /// Notes whether servers may be silent from now on.
+    pub fn note_unrest(&mut self, is_restless: bool, now: Nanos) {
+        match self.unrest.last_mut().filter(|(_, until)| *until == Nanos::MAX) {
+            Some((_, until)) if !is_restless => *until = now,
+            None if is_restless => self.unrest.push((now, Nanos::MAX)),
+            _ => {}
+        }
     }
 
     /// Notes how far a server's journal is: which record power loss would take first, and which is still to be written.

@@ -12,6 +12,7 @@
 
 use crate::history::{Action, History, Loss, Moment, NEVER, Operation};
 use crate::linearize::{self, Done, Object, Span, Verdict};
+use reactor::Nanos;
 use std::borrow::Cow;
 use wire::{Cluster, FileId};
 
@@ -22,6 +23,8 @@ const MOMENT_COUNT: Moment = 2;
 pub struct Losses<'a> {
     pub operations: &'a [Operation],
     pub losses: &'a [Loss],
+    /// See `History::unrest`.
+    pub unrest: &'a [(Nanos, Nanos)],
     pub cluster: &'a Cluster,
 }
 
@@ -58,7 +61,7 @@ impl Setback {
 
 impl<'a> Losses<'a> {
     pub fn new(history: &'a History, cluster: &'a Cluster) -> Losses<'a> {
-        Losses { operations: &history.operations, losses: &history.losses, cluster }
+        Losses { operations: &history.operations, losses: &history.losses, unrest: &history.unrest, cluster }
     }
 
     /// Losses of a server, as far as they concern a file (or all that it has).

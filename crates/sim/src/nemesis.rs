@@ -45,6 +45,17 @@ pub enum Strike {
     CrashClient(usize),
 }
 
+impl Fault {
+    /// Whether servers may be silent for it, if only for as long as connecting takes.
+    fn silences(self) -> bool {
+        match self {
+            Fault::Kill | Fault::TornKill | Fault::Stop | Fault::FailedSync | Fault::PowerLoss => true,
+            Fault::Cut | Fault::Partition | Fault::Slow => true,
+            Fault::ClientCrash | Fault::Refusal | Fault::ClockJump | Fault::Rot => false,
+        }
+    }
+}
+
 /// Whether a server that was asked to stop has, or has died meanwhile.
 fn is_down(harness: &Harness, server: u32) -> bool {
     harness.has_stopped(server) || !harness.is_running(server)
@@ -148,6 +159,11 @@ impl Nemesis {
         Strike::Nothing
     }
 
+    /// Whether servers may be silent now, to clients or to each other.
+    pub fn is_restless(&self, harness: &Harness) -> bool {
+        !(self.remedies.is_empty() && self.doomed.is_empty() && self.stopping.is_empty() && harness.is_calm())
+    }
+
     fn apply(&mut self, harness: &Harness, remedy: Remedy) {
         harness.recorder.note(&format!("remedy: {remedy:?}"));
         match remedy {
@@ -190,6 +206,9 @@ impl Nemesis {
         let fault = *self.random.choose(&self.kinds);
         let server = self.random.below(harness.profile.servers.into()) as u32;
         harness.recorder.note(&format!("fault: {fault:?}, server {server}"));
+        if fault.silences() {
+            harness.recorder.note_unrest(true);
+        }
         match fault {
             Fault::Kill if harness.is_running(server) => {
                 harness.kill(server);

@@ -42,6 +42,8 @@ pub enum Sabotage {
     LeaveBehind,
     /// Listings tell one name less than there is.
     HideNames,
+    /// Directories are shown as if a server with a share of them did not answer.
+    HideShares,
     /// Syncs are acknowledged and never made.
     SkipSyncs,
     /// Who reads along with a server's memory does not look whether it has changed.

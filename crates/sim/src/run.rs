@@ -1,6 +1,7 @@
 //! One seed from start to verdict: set up, work under faults, mend, look at everything, delete everything, look for leaks.
 
 use crate::actor::Client;
+use crate::check::directories::GATHER_TIME_MAX;
 use crate::check::{self, failures};
 use crate::harness::{Harness, SimClient};
 use crate::history::{Action, Finding, Moment, Outcome, Path};
@@ -173,16 +174,21 @@ impl Run {
             let (working, harness) = (self.working.clone(), &self.harness);
             harness.world.run_until(|| working.get() == 0 || nemesis.is_due(harness), until - now);
             self.harness.start_error()?;
-            if let Strike::CrashClient(position) = nemesis.act(&self.harness, &self.nodes()) {
+            let strike = nemesis.act(&self.harness, &self.nodes());
+            self.harness.recorder.note_unrest(nemesis.is_restless(&self.harness));
+            if let Strike::CrashClient(position) = strike {
                 self.crash_client(position);
             }
         }
+        self.harness.recorder.note_unrest(self.harness.profile.faults.any());
         nemesis.end(&self.harness);
         if let Some(client) = self.checking.take() {
             self.harness.world.crash(client.node, CrashKind::Kill);
         }
         self.problems.append(&mut self.problems_under_load.borrow_mut());
-        self.harness.wait_for_servers(START_LIMIT)
+        self.harness.wait_for_servers(START_LIMIT)?;
+        self.harness.recorder.note_unrest(false);
+        Ok(())
     }
 
     /// Takes a client down; another one, who knows nothing of it, goes on with its work.
@@ -207,6 +213,7 @@ impl Run {
             if self.random.percent(30) {
                 self.synchronise()?;
             }
+            self.harness.recorder.note_unrest(true);
             let powerless = self.harness.profile.faults.power_losses && self.random.percent(60);
             for server in self.harness.server_indexes() {
                 match powerless {
@@ -218,6 +225,7 @@ impl Run {
                 self.harness.restart(server);
             }
             self.harness.wait_for_servers(START_LIMIT)?;
+            self.harness.recorder.note_unrest(false);
         }
         match self.harness.profile.sabotage {
             Sabotage::LoseStore => self.harness.sabotage(0, CrashKind::PowerLoss),
@@ -454,6 +462,9 @@ pub fn is_clean(audit: &Audit, has_root: bool) -> bool {
 }
 
 async fn inspect_all(client: &Client, touched: &BTreeMap<FileId, BTreeSet<u64>>) {
+    // Everything is looked at twice, with time before each for what was begun while servers were silent: the first look has all shares
+    // of directories gathered, the second one has to tell them.
+    client.file_system.reactor().sleep(GATHER_TIME_MAX + SECOND).await;
     let mut files = Vec::new();
     let mut directories: Vec<Option<Path>> = vec![None];
     while let Some(directory) = directories.pop() {
@@ -472,6 +483,7 @@ async fn inspect_all(client: &Client, touched: &BTreeMap<FileId, BTreeSet<u64>>)
             }
         }
     }
+    client.file_system.reactor().sleep(GATHER_TIME_MAX + SECOND).await;
     // Names that nobody listed must not be there either.
     for path in workload::all_paths() {
         client.perform(Action::Stat { path: path.clone() }, &path.to_string()).await;

@@ -20,9 +20,6 @@ const STEP_NS_MAX: Nanos = 3_600_000_000_000;
 const TIMEOUT_NS: Nanos = 600_000_000_000;
 /// What every server may have beyond the connections of clients and of other servers.
 const CONNECTIONS_SPARE: usize = 64;
-/// Bytes of the journal of each server: a thousand servers that announce themselves at one directory fill a small one faster
-/// than a checkpoint frees it.
-const JOURNAL_SIZE: u64 = 32 << 20;
 /// Bytes that one direction of a connection takes, as real ones are set.
 const SOCKET_BUFFER_SIZE: usize = 1 << 20;
 /// Clients have addresses from this number on, servers below.
@@ -37,6 +34,8 @@ pub struct ScaleOptions {
     pub chunk_size: u32,
     /// Bytes of the store of each server.
     pub store_size: u64,
+    /// Bytes of the journal of each server.
+    pub journal_size: u64,
     pub network: CostModel,
     pub server_processor: ProcessorCosts,
     pub client_processor: ProcessorCosts,
@@ -157,7 +156,7 @@ fn start_server(world: &World, cluster: &Rc<Cluster>, options: &ScaleOptions, in
         index,
         directory: PathBuf::from("store"),
         store_size: options.store_size,
-        journal_size: JOURNAL_SIZE,
+        journal_size: options.journal_size,
         checksums: false,
         connections_max: options.clients as usize + options.servers as usize * 3 + CONNECTIONS_SPARE,
         timeout: TIMEOUT_NS,

@@ -10,7 +10,7 @@ use sim::profile::{MILLISECOND, Profile, SECOND, Wishes};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use wire::Placement;
+use wire::{FileId, Placement};
 
 const CHUNK: u64 = 4096;
 const LIMIT: Nanos = 600 * SECOND;
@@ -319,6 +319,76 @@ fn link_against_unlink_of_the_last_name() {
         outcomes.insert(told.0 == Status::Ok);
     }
     assert_eq!(outcomes.len(), 2, "only one order came up");
+}
+
+/// Goal: open, create and truncate through a name whose inode lives on another server, against what takes the name or its last link away
+/// between the two steps: the name is looked up again, so that nobody is told of a stale file, and where another file comes in its
+/// place nobody is told that there is none.
+#[test]
+fn open_through_a_parted_name_against_its_removal() {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    enum How {
+        Reading,
+        Creating,
+        Truncating,
+    }
+    let mut outcomes = BTreeSet::new();
+    for seed in 0..2 * SEEDS {
+        for (how, replaced) in
+            [How::Reading, How::Creating, How::Truncating].into_iter().flat_map(|how| [(how, false), (how, true)])
+        {
+            let harness = cluster(seed, 2 + seed as u32 % 3);
+            let path = run(&harness, &harness.add_client(), async |files| {
+                for (path, byte) in [("/f", 1), ("/g", 2)] {
+                    let file = make_file(&files, path, byte, 10).await;
+                    files.close(&file).await;
+                }
+                let home = files.cluster().home_of(files.stat(b"/f").await.expect("there").id).expect("a home");
+                let at = |name: &String| files.cluster().dentry_server(FileId::ROOT, name.as_bytes());
+                let name = (0..).map(|number| format!("n{number}")).find(|name| at(name) != home).expect("endless");
+                let path = format!("/{name}");
+                assert_eq!(rename(files.clone(), "/f", &path).await, Status::Ok);
+                files.finish().await;
+                path
+            });
+            let (opened, removed) = (path.clone(), path.clone());
+            let told = race(
+                &harness,
+                &["/g"],
+                async move |files| {
+                    let create = how == How::Creating;
+                    let how = OpenHow { create, truncate: how == How::Truncating, ..OpenHow::reading_and_writing() };
+                    let file = files.open(opened.as_bytes(), &how).await.map_err(|error| error.status)?;
+                    let size = files.stat_file(&file).await.map_err(|error| error.status)?.size;
+                    files.close(&file).await;
+                    Ok::<u64, Status>(size)
+                },
+                async move |files| match replaced {
+                    true => rename(files, "/g", &removed).await,
+                    false => status(files.unlink(removed.as_bytes()).await),
+                },
+            );
+            check(&harness);
+            let left = names(&harness, "/").contains(&path[1..]);
+            let fits = match told {
+                (Ok(size), Status::Ok) => {
+                    let size_fits = match how {
+                        How::Reading => size == 10,
+                        How::Creating => size == 10 || (size == 0 && !replaced && left),
+                        How::Truncating => size == 0,
+                    };
+                    size_fits && (left || !replaced)
+                }
+                (Err(Status::NotFound), Status::Ok) => !replaced && how != How::Creating && !left,
+                _ => false,
+            };
+            assert!(fits, "seed {seed}, {how:?}, replaced {replaced}: {told:?}, left {left}");
+            outcomes.insert((how, replaced, told.0.ok()));
+        }
+    }
+    // Both orders of each came up, as far as they can be told apart.
+    let count = |how| outcomes.iter().filter(|(other, replaced, _)| *other == how && !replaced).count();
+    assert_eq!((count(How::Reading), count(How::Creating), count(How::Truncating)), (2, 2, 2), "{outcomes:?}");
 }
 
 /// Goal: truncate to 0 against a writer's late close: what the writer's close tells does not bring the old size back.

@@ -1,7 +1,7 @@
 //! The time of change of what is renamed, wherever its names and its inode are; and directories that are looked at while a server with
 //! a share of them is gone.
 
-use client::{FileSystem, OpenHow, Status};
+use client::{Credentials, FileSystem, Kind, OpenHow, Status};
 use reactor::Class;
 use sim::harness::{Harness, SimClient};
 use sim::profile::{Profile, SECOND, Wishes};
@@ -169,7 +169,8 @@ fn renamed_at_every_step() {
 }
 
 /// Goal: who looks at a directory on the way to something else waits for a server that is gone once and not long; what is told then says
-/// that it is not whole. stat still tells all or nothing. When the server is back both tell the same.
+/// that it is not whole: by identity, by path, and of what is open. Opening it, rights on it and files beneath it need no share. Who goes
+/// by times is told all or nothing. When the server is back all tell the same.
 #[test]
 fn directories_without_a_server() {
     let harness = cluster(4);
@@ -177,6 +178,7 @@ fn directories_without_a_server() {
     let root = harness.cluster.home_of(FileId::ROOT).expect("a home");
     let gone = (root + 1) % SERVERS;
     let living = name_at(&harness, (root + 2) % SERVERS, 0);
+    let living_file = living.clone();
     let names: Vec<String> = (0..SERVERS).map(|server| name_at(&harness, server, 0)).collect();
     run(&harness, &client, async move |fs| {
         for name in &names {
@@ -195,11 +197,31 @@ fn directories_without_a_server() {
             assert!(fs.lookup_at(FileId::ROOT, &living.as_bytes()[1..]).await.is_ok());
         }
         assert!(fs.stat_id(FileId::ROOT).await.is_err(), "nobody knows its times");
+        assert!(fs.stat_whole(b"/", true).await.is_err(), "nobody knows its times");
+    });
+    // Another client knows nothing yet, and is not root.
+    let other = harness.add_client_as(Credentials::new(7, 7));
+    let file = living_file.clone();
+    run(&harness, &other, async move |fs| {
+        let reactor = fs.reactor().clone();
+        let begun = reactor.now();
+        let opened = fs.open(b"/", &OpenHow::reading()).await.expect("opened");
+        assert_eq!((fs.stat(b"/").await.expect("told").link_count, opened.kind), (1, Kind::Directory));
+        assert_eq!(fs.lstat(b"/.").await.expect("told").link_count, 1);
+        assert_eq!(fs.stat_file(&opened).await.expect("told").link_count, 1);
+        fs.access(b"/", 4, None).await.expect("it may be listed");
+        fs.access_id(FileId::ROOT, 5).await.expect("it may be listed");
+        fs.lstat(file.as_bytes()).await.expect("its server is there");
+        let denied = fs.open(b"/", &OpenHow::reading_and_writing()).await.expect_err("it is a directory");
+        assert_eq!(denied.status, Status::IsDirectory);
+        let denied = fs.mkdir(file.as_bytes(), 0o700).await.expect_err("it is there");
+        assert_eq!(denied.status, Status::Exists);
+        assert!(reactor.now() - begun < SECOND, "all of it took {} ns", reactor.now() - begun);
     });
     harness.restart(gone);
     harness.wait_for_servers(60 * SECOND).expect("the server comes back");
     run(&harness, &client, async move |fs| {
-        let whole = fs.stat_id(FileId::ROOT).await.expect("all are there");
+        let whole = fs.stat_whole(b"/", true).await.expect("all are there");
         let mut looked = fs.look_id(FileId::ROOT).await.expect("told");
         for _ in 0..100 {
             if looked.link_count != 1 {

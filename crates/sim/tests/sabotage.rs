@@ -1,6 +1,6 @@
 //! Whether the checkers would notice: rules are broken on purpose, and the run has to say so.
 
-use sim::profile::{Flavour, Profile, Sabotage, Wishes};
+use sim::profile::{Faults, Flavour, Profile, Sabotage, Wishes};
 use sim::run::run_profile;
 
 /// Runs some seeds without other faults, which pass when nothing is sabotaged.
@@ -65,6 +65,28 @@ fn left_behind() {
 #[test]
 fn hidden_names() {
     assert_noticed(&problems(Sabotage::HideNames, |_| {}), &["the listing misses"]);
+}
+
+/// Goal: a directory that is shown as if a server did not answer is noticed when all do.
+#[test]
+fn hidden_shares() {
+    let words = "shown without the share of a server, though none was silent";
+    assert_noticed(&problems(Sabotage::HideShares, |_| {}), &[words]);
+}
+
+/// Goal: the same where servers were silent again and again from early on, once they are back: in runs that end with directories.
+#[test]
+fn hidden_shares_after_faults() {
+    let mut noticed = 0;
+    for seed in 0..8 {
+        let mut profile = Profile::new(seed, &Wishes::default());
+        profile.sabotage = Sabotage::HideShares;
+        profile.faults = Faults { kills: true, ..Faults::default() };
+        (profile.fault_count, profile.flavour) = (16, Flavour::Names);
+        let problems = run_profile(&profile, false).problems;
+        noticed += usize::from(problems.iter().any(|problem| problem.contains("though none was silent")));
+    }
+    assert!(noticed >= 2, "noticed in {noticed} of 8 runs");
 }
 
 /// Goal: what was told to be synced and is gone after a loss of power is noticed.

@@ -16,6 +16,7 @@ fn options(servers: u32, clients: u32) -> ScaleOptions {
         placement: Placement::Modular,
         chunk_size: 64 << 10,
         store_size: 64 << 20,
+        journal_size: 4 << 20,
         network: CostModel { latency_ns: 10_000, bandwidth: 1_000_000_000 },
         server_processor: ProcessorCosts::default(),
         client_processor: ProcessorCosts::default(),
@@ -96,6 +97,44 @@ fn runs_repeat() {
         (took, cluster.trace_hash())
     };
     assert_eq!(run(), run());
+}
+
+/// Goal: many servers that announce themselves at once, to a directory's home and to a file's, do not fill a small journal: nobody is
+/// told that there is no space.
+/// Method: a journal of 256 KiB, 300 servers; 64 clients make entries in one directory, and write chunks of one file.
+#[test]
+fn announcements_at_scale() {
+    const SERVERS: u32 = 300;
+    const CLIENTS: usize = 64;
+    let mut options = options(SERVERS, CLIENTS as u32);
+    (options.journal_size, options.chunk_size, options.store_size) = (256 << 10, 4096, 4 << 20);
+    let cluster = ScaleCluster::start(&options).unwrap();
+    run_one(&cluster, async |files| {
+        files.mkdir(b"/directory", 0o777).await.unwrap();
+        let how = OpenHow { write: true, create: true, ..OpenHow::default() };
+        let file = files.open(b"/file", &how).await.unwrap();
+        files.close(&file).await;
+    });
+    let work = |number: usize| -> (usize, NodeFuture<Result<(), String>>) {
+        let files = cluster.files(number).clone();
+        let future = async move {
+            let words = |error: client::Error| error.to_string();
+            let how = OpenHow { write: true, ..OpenHow::default() };
+            let file = files.open(b"/file", &how).await.map_err(words)?;
+            for own in (number..4 * SERVERS as usize).step_by(CLIENTS) {
+                let path = format!("/directory/{own}");
+                let made = files.open(path.as_bytes(), &OpenHow { create: true, ..how }).await.map_err(words)?;
+                files.close(&made).await;
+                files.write_at(&file, &[7; 4096], own as u64 * 4096).await.map_err(words)?;
+            }
+            files.close(&file).await;
+            Ok(())
+        };
+        (number, Box::pin(future))
+    };
+    let together = cluster.run((0..CLIENTS).map(work).collect()).unwrap();
+    let failed: Vec<&String> = together.results.iter().filter_map(|result| result.as_ref().err()).collect();
+    assert!(failed.is_empty(), "{} clients failed: {}", failed.len(), failed[0]);
 }
 
 /// Goal: a directory is searched by its id as by its path, each server's share alone; one that is gone is empty, and a

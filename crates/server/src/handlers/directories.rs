@@ -9,7 +9,7 @@ use crate::directories::Patience;
 use crate::directories::Shares;
 use crate::failure::Failure;
 use crate::inodes::Inode;
-use crate::names::{NO_TIME, Share};
+use crate::names::Share;
 use crate::records::Record;
 use crate::tables::Tables;
 use std::rc::Rc;
@@ -122,17 +122,17 @@ pub fn announce_directory(
     if server != caller.peer.from_server || server == core.index {
         return Err(Failure::with_text(Status::BadMessage, "a server announces itself only"));
     }
-    let mut shares = {
+    let is_known = {
         let tables = core.tables.borrow();
         match tables.inodes.get(directory).map(|inode| inode.attributes.kind) {
             None => return Err(Failure::new(Status::StaleDirectory, directory)),
-            Some(Kind::Directory) => tables.announced.get(directory).to_vec(),
+            Some(Kind::Directory) => tables.announced.get(directory).iter().any(|(known, _)| *known == server),
             Some(_) => return Err(Status::NotDirectory.into()),
         }
     };
-    if !shares.iter().any(|(known, _)| *known == server) {
-        shares.push((server, NO_TIME));
-        core.change([Record::AnnouncedPut { directory, shares }])?;
+    if !is_known {
+        // Not the list so far: all servers together would journal what grows with their number squared.
+        core.change([Record::ShareAnnounced { directory, server }])?;
     }
     AnnounceDirectoryReply { time: core.time() }.encode(reply);
     Ok(Step::Done)

@@ -30,8 +30,15 @@ pub fn announce(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec
     }
     .encode(reply);
     if inode.announce(request.server, request.generation) {
+        let mode = inode.attributes.mode;
         drop_for_announced(&mut inode.attributes);
-        core.change([Record::InodePut(inode)])?;
+        let AnnounceRequest { file, server, generation } = request;
+        // Not the inode with all that are announced, unless more of it changes: a thousand servers would fill the journal.
+        let record = match inode.attributes.mode == mode {
+            true => Record::FileAnnounced { file, server, generation },
+            false => Record::InodePut(inode),
+        };
+        core.change([record])?;
     }
     Ok(Step::Done)
 }

@@ -1,5 +1,5 @@
 use crate::support::*;
-use wire::messages::{SetAttributesRequest, open_flags, set_mask};
+use wire::messages::{RepairRequest, RepairStep, SetAttributesRequest, open_flags, set_mask};
 use wire::{FileId, Operation, Status};
 
 const ROOT: FileId = FileId::ROOT;
@@ -19,6 +19,46 @@ fn exclusive_create_has_one_winner() {
         let outcomes: Vec<Status> = slots.iter().map(|slot| test.wait(slot)).collect();
         assert_eq!(outcomes.iter().filter(|status| **status == Status::Ok).count(), 1, "seed {seed}");
         assert_eq!(outcomes.iter().filter(|status| **status == Status::Exists).count(), 8, "seed {seed}");
+        test.settle();
+    }
+}
+
+/// Goal: a file may have 65,000 names and no more (EMLINK), wherever its names are and by whatever request it gets them; once one is
+/// removed there is room for another. A refused link leaves nothing.
+/// Method: the count is set so that two names are left, as no test has the time to make them all.
+#[test]
+fn links_have_a_limit() {
+    for apart in [false, true] {
+        let test = TestCluster::new(8, 2);
+        let caller = test.caller(0, 1);
+        test.run(0, async move {
+            let file = caller.create(ROOT, "f").await.expect("created").id;
+            let home = caller.home(file);
+            let server = if apart { 1 - home } else { home };
+            let names: Vec<String> = (0..)
+                .map(|number| format!("n{number}"))
+                .filter(|name| caller.cluster.dentry_server(ROOT, name.as_bytes()) == server)
+                .take(4)
+                .collect();
+            let set_links = async |from: u32, to: u32| {
+                let request = RepairRequest { step: RepairStep::SetLinks { file, from, to } };
+                caller.call(home, Operation::Repair, &request).await.expect("set")
+            };
+            set_links(1, 64_998).await;
+            caller.link(ROOT, "f", &names[0]).await.expect("linked");
+            caller.link_open(file, ROOT, &names[1]).await.expect("linked");
+            assert_eq!(status(&caller.link(ROOT, "f", &names[2]).await), Status::TooManyLinks);
+            assert_eq!(status(&caller.link(ROOT, &names[0], &names[2]).await), Status::TooManyLinks);
+            assert_eq!(status(&caller.link_open(file, ROOT, &names[2]).await), Status::TooManyLinks);
+            assert_eq!(status(&caller.look(ROOT, &names[2]).await), Status::NotFound);
+            assert_eq!(caller.stat(file).await.expect("there").link_count, 65_000);
+            // Names change places and come instead of others as before.
+            caller.rename(ROOT, &names[0], &names[2], 0).await.expect("renamed");
+            caller.unlink(ROOT, &names[2]).await.expect("unlinked");
+            caller.link(ROOT, "f", &names[3]).await.expect("linked");
+            assert_eq!(status(&caller.link(ROOT, "f", &names[0]).await), Status::TooManyLinks);
+            set_links(65_000, 3).await;
+        });
         test.settle();
     }
 }

@@ -1,8 +1,8 @@
 //! Times and link counts of directories, which all servers with entries have a share of.
 
 use crate::support::*;
-use wire::messages::{SetAttributesRequest, set_mask};
-use wire::{Cluster, FileId, Status};
+use wire::messages::{Empty, FileSystemReply, SetAttributesRequest, set_mask};
+use wire::{Cluster, Decode, FileId, Operation, Status};
 
 const ROOT: FileId = FileId::ROOT;
 
@@ -106,6 +106,55 @@ fn shares_survive_checkpoints() {
     });
     assert_eq!((after.mtime, after.link_count), (before.mtime, before.link_count));
     assert!(after.mtime > 5);
+}
+
+/// Goal: what servers journal when another one announces itself does not grow with the number of those that have: with the whole list in each
+/// record, a thousand servers filled a journal at once, and their clients met ENOSPC. The lists survive restarts.
+/// Method: each of 30 servers makes an entry in a directory, and gets a chunk of a file; what the home's journal grows by.
+#[test]
+fn announcements_are_journalled_one_by_one() {
+    const SERVERS: u32 = 30;
+    let test = TestCluster::new(3, SERVERS);
+    let caller = test.caller(0, 1);
+    let (directory, file) = test.run(0, async move {
+        let journal = async |server: u32| {
+            let reply = caller.call(server, Operation::StatFileSystem, &Empty {}).await.expect("told");
+            FileSystemReply::from_bytes(&reply.params).expect("the reply is well-formed").journal_bytes
+        };
+        let directory = caller.make_directory(ROOT, "d").await.expect("made");
+        let home = caller.home(directory);
+        let mut grown = Vec::new();
+        for server in (0..SERVERS).filter(|server| *server != home) {
+            let name = subdirectory(&caller.cluster, directory, server);
+            let before = journal(home).await;
+            caller.make_directory(directory, &name).await.expect("made");
+            grown.push(journal(home).await - before);
+        }
+        assert!(grown.iter().all(|bytes| *bytes == grown[0] && *bytes > 0), "of the directory: {grown:?}");
+
+        let file = caller.create(ROOT, "f").await.expect("created");
+        let home = caller.home(file.id);
+        let mut grown = Vec::new();
+        for chunk in 0..u64::from(SERVERS) {
+            if caller.cluster.chunk_server(file.id, &file.layout, chunk) == home {
+                continue;
+            }
+            let before = journal(home).await;
+            caller.write(file.id, file.layout, chunk * 4096, &[7; 4096]).await.expect("written");
+            grown.push(journal(home).await - before);
+        }
+        assert_eq!(grown.len() as u32, SERVERS - 1);
+        assert!(grown.iter().all(|bytes| *bytes == grown[0] && *bytes > 0), "of the file: {grown:?}");
+        (directory, file.id)
+    });
+    let homes = [test.cluster.home_of(directory), test.cluster.home_of(file)];
+    homes.into_iter().flatten().for_each(|home| test.restart(home));
+    let caller = test.caller(1, 2);
+    test.run(1, async move {
+        assert_eq!(caller.stat(directory).await.expect("there").link_count, 2 + SERVERS - 1);
+        assert_eq!(caller.stat(file).await.expect("there").size, u64::from(SERVERS) * 4096);
+    });
+    test.settle();
 }
 
 /// Goal: a change is acknowledged only when the directory's home knows who made it, wherever a crash strikes.

@@ -4,11 +4,19 @@
 //! Entries are spread over the servers and a stat asks all of them, so that it is no single step: what surely happened
 //! before it began counts, what surely began after it ended does not, and what lies between may. The workload's utimens
 //! values are all different and below `CLOCK_MIN`; what lies above is some server's clock.
+//!
+//! Who looks in passing may be told of a directory without the share of a server that is silent: only while one may be, and
+//! until somebody's look has found all of them back.
 
 use super::times::CLOCK_MIN;
 use crate::history::{Action, Finding, Moment, NEVER, Operation, Outcome, Path, Seen};
+use crate::profile::SECOND;
+use reactor::Nanos;
 use std::collections::BTreeMap;
 use wire::{Kind, Status};
+
+/// Once no server is silent any more, all shares are gathered within this time of the first look.
+pub const GATHER_TIME_MAX: Nanos = 15 * SECOND;
 
 /// What may have moved a directory's time.
 struct Cause {
@@ -44,8 +52,8 @@ struct Directories<'a> {
     moved: Vec<(&'a Path, Moment)>,
 }
 
-/// Checks all directories that were seen.
-pub fn check(operations: &[Operation]) -> Vec<Finding> {
+/// Checks all directories that were seen. `unrest`: see `History`.
+pub fn check(operations: &[Operation], unrest: &[(Nanos, Nanos)]) -> Vec<Finding> {
     let parents: Vec<Option<Path>> =
         operations.iter().map(|operation| operation.path().and_then(Path::parent)).collect();
     let new_parents: Vec<[Option<Path>; 2]> = operations
@@ -61,13 +69,19 @@ pub fn check(operations: &[Operation]) -> Vec<Finding> {
     }
     let mut findings = Vec::new();
     for (number, operation) in operations.iter().enumerate() {
-        let (Some(path), Outcome::Seen(seen)) = (operation.path(), &operation.outcome) else { continue };
+        let (Some(path), Outcome::Seen(seen) | Outcome::SeenInPart(seen)) = (operation.path(), &operation.outcome)
+        else {
+            continue;
+        };
         if operation.lost || seen.kind != Kind::Directory || directories.is_moved(path, operation.end) {
             continue;
         }
         let words = match operation.action {
             Action::MakeDirectory { .. } if seen.links == 2 => continue,
             Action::MakeDirectory { .. } => Some(format!("a new directory has {} links", seen.links)),
+            _ if matches!(operation.outcome, Outcome::SeenInPart(_)) => {
+                directories.judge_part(path, operation, seen, operations, unrest)
+            }
             _ => directories.judge(path, operation, seen),
         };
         findings.extend(words.map(|words| Finding::new(format!("{path}: {words}"), vec![number])));
@@ -147,7 +161,9 @@ impl<'a> Directories<'a> {
                     life.removed.push(span);
                 }
             }
-            (_, Outcome::Seen(seen)) if seen.kind == Kind::Directory => life.note_directory(span, operation.lost),
+            (_, Outcome::Seen(seen) | Outcome::SeenInPart(seen)) if seen.kind == Kind::Directory => {
+                life.note_directory(span, operation.lost);
+            }
             (_, Outcome::Failed(Status::NotFound)) if !operation.lost => life.removed.push(span),
             _ => {}
         }
@@ -175,14 +191,47 @@ impl<'a> Directories<'a> {
         }
         Some(format!("it has {} links, but must have {least} to {most}", seen.links))
     }
+
+    /// What is wrong with a look that told of no links. Its time is one that the directory had.
+    fn judge_part(
+        &self,
+        path: &Path,
+        operation: &Operation,
+        seen: &Seen,
+        operations: &[Operation],
+        unrest: &[(Nanos, Nanos)],
+    ) -> Option<String> {
+        if !may_miss_shares(operation, operations, unrest) {
+            return Some("it was shown without the share of a server, though none was silent".to_owned());
+        }
+        let causes = self.causes.get(path).map_or(&[][..], Vec::as_slice);
+        let had_time = causes.iter().any(|cause| explains(cause, operation, seen.mtime));
+        (!had_time).then(|| format!("the modification time {} was never true", seen.mtime))
+    }
+}
+
+/// Whether a look may have missed the share of a server: one was silent, and nobody else has looked since in vain.
+fn may_miss_shares(look: &Operation, operations: &[Operation], unrest: &[(Nanos, Nanos)]) -> bool {
+    let Some((_, calm)) = unrest.iter().rfind(|(from, _)| *from <= look.ended_at) else { return false };
+    let renews = |other: &Operation| {
+        matches!(other.action, Action::Stat { .. })
+            && other.outcome.id() == look.outcome.id()
+            && other.started_at >= calm.saturating_add(GATHER_TIME_MAX)
+            && other.ended_at.saturating_add(GATHER_TIME_MAX) <= look.started_at
+    };
+    !operations.iter().any(renews)
+}
+
+/// Whether a change before the end of `seen` moved the time to this one, or may have.
+fn explains(cause: &Cause, seen: &Operation, mtime: i64) -> bool {
+    cause.set.map_or(mtime >= CLOCK_MIN, |set| set == mtime) && cause.start < seen.end
 }
 
 /// Whether something can have been the last to move the time, and to this one.
 fn time_is_right(causes: &[Cause], seen: &Operation, mtime: i64) -> bool {
     let from_clock = mtime >= CLOCK_MIN;
-    let explains = |cause: &&Cause| cause.set.map_or(from_clock, |set| set == mtime) && cause.start < seen.end;
     let overtakes = |cause: &Cause| cause.sure && (cause.set.is_some() || !from_clock);
-    causes.iter().filter(explains).any(|cause| {
+    causes.iter().filter(|cause| explains(cause, seen, mtime)).any(|cause| {
         cause.end == NEVER
             || !causes.iter().any(|later| overtakes(later) && later.start > cause.end && later.end < seen.start)
     })
@@ -221,7 +270,7 @@ mod tests {
             let index = history.start(0, action, 0);
             history.finish(index, outcome, 0);
         }
-        check(&history.operations).len()
+        check(&history.operations, &history.unrest).len()
     }
 
     fn top() -> Path {
@@ -270,5 +319,38 @@ mod tests {
         assert_eq!(run(vec![make(top()), stat(3, CLOCK_MIN)]), 1);
         assert_eq!(run(vec![make(top()), make(child()), remove, stat(3, CLOCK_MIN)]), 1);
         assert_eq!(run(vec![make(top()), make(child()), maybe, stat(3, CLOCK_MIN), stat(2, CLOCK_MIN)]), 0);
+    }
+
+    /// Goal: a directory is shown without a share only while a server may be silent and until a look has found it back; of its
+    /// time, only what was true once.
+    /// Method: looks at some times, with unrest from 100 s to 200 s.
+    #[test]
+    fn shares_that_are_missing() {
+        let look = |at: Nanos, mtime: i64| {
+            let Outcome::Seen(seen) = seen(1, mtime) else { unreachable!("it is one") };
+            (at * SECOND, Action::Stat { path: top() }, Outcome::SeenInPart(seen))
+        };
+        let run = |looks: Vec<(Nanos, Action, Outcome)>| {
+            let mut history = History::default();
+            history.note_unrest(true, 100 * SECOND);
+            history.note_unrest(true, 150 * SECOND);
+            history.note_unrest(false, 200 * SECOND);
+            let (action, outcome) = make(top());
+            let (action_of_set, outcome_of_set) = set(7);
+            let made = [(1, action, outcome), (2, action_of_set, outcome_of_set)];
+            for (at, action, outcome) in made.into_iter().chain(looks) {
+                let index = history.start(0, action, at);
+                history.finish(index, outcome, at);
+            }
+            check(&history.operations, &history.unrest).len()
+        };
+        assert_eq!(run(vec![look(99, 7)]), 1);
+        assert_eq!(run(vec![look(100, 7), look(150, 7), look(201, 7), look(500, 7)]), 0);
+        assert_eq!(run(vec![look(210, 7), look(250, 7)]), 0);
+        assert_eq!(run(vec![look(250, 7), look(270, 7)]), 1);
+        assert_eq!(run(vec![look(150, CLOCK_MIN)]), 0);
+        assert_eq!(run(vec![look(150, 8)]), 1);
+        let (action, outcome) = stat(1, 7);
+        assert_eq!(run(vec![(150 * SECOND, action, outcome)]), 1);
     }
 }

@@ -34,7 +34,7 @@ pub fn check(losses: &Losses) -> Vec<Finding> {
             findings.extend(times::check(file));
         }
         findings.extend(listings::check(&view));
-        findings.extend(directories::check(&view));
+        findings.extend(directories::check(&view, losses.unrest));
     }
     findings
 }

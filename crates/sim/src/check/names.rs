@@ -384,6 +384,9 @@ impl Tree {
                 let right = node.kind == seen.kind && mode_right && size_right && links_right;
                 right && node.identify(seen.id)
             }
+            Outcome::SeenInPart(seen) => {
+                node.kind == Kind::Directory && node.mode == seen.mode && node.identify(seen.id)
+            }
             Outcome::Target(target) => node.target.as_ref().map(|text| text.as_bytes()) == Some(target.as_slice()),
             _ => true,
         }
@@ -597,7 +600,7 @@ pub fn check(losses: &Losses) -> Vec<Finding> {
         let own: Vec<Span> =
             operations.iter().map(|(_, operation, _)| Span { start: operation.start, end: operation.end }).collect();
         let modes = operations.iter().filter_map(|(_, operation, _)| match &operation.outcome {
-            Outcome::Seen(seen) => Some(seen.mode),
+            Outcome::Seen(seen) | Outcome::SeenInPart(seen) => Some(seen.mode),
             _ => None,
         });
         let mut mentions: BTreeMap<FileId, Vec<usize>> = BTreeMap::new();
@@ -668,6 +671,23 @@ mod tests {
         assert_eq!(run(vec![(make(&path), Outcome::Opened(FileId(1))), (stat.clone(), seen(1, 0o600))]).len(), 1);
         let lost = Outcome::Failed(Status::NotFound);
         assert_eq!(run(vec![(make(&path), Outcome::Opened(FileId(1))), (stat, lost)]).len(), 1);
+    }
+
+    /// Goal: a look that tells of a directory without a server's share counts for its id, kind and mode.
+    #[test]
+    fn directories_seen_in_part() {
+        let path = Path::top("d");
+        let part = |id: u64, mode: u32| {
+            let seen = Seen { id: FileId(id), kind: Kind::Directory, mode, links: 1, size: 0, mtime: 0 };
+            (Action::Stat { path: path.clone() }, Outcome::SeenInPart(seen))
+        };
+        let made = (Action::MakeDirectory { path: path.clone(), mode: 0o755 }, Outcome::Done);
+        assert_eq!(run(vec![made.clone(), part(1, 0o755), part(1, 0o755)]).len(), 0);
+        assert_eq!(run(vec![made.clone(), part(1, 0o700)]).len(), 1);
+        assert_eq!(run(vec![made.clone(), part(1, 0o755), part(2, 0o755)]).len(), 1);
+        let removed = (Action::RemoveDirectory { path: path.clone() }, Outcome::Done);
+        assert_eq!(run(vec![made, removed, part(1, 0o755)]).len(), 1);
+        assert_eq!(run(vec![(make(&path), Outcome::Opened(FileId(1))), part(1, 0o644)]).len(), 1);
     }
 
     /// Goal: a create or removal of unknown outcome explains both what follows when it happened and when it did not.

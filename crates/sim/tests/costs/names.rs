@@ -145,7 +145,7 @@ fn directories() -> Vec<Row> {
             waits: "2",
             messages: "N - 1",
             servers_min: 2,
-            cases: &[stat_directory],
+            cases: &[stat_directory, stat_whole_directory],
             ..OTHERS
         },
         Row {
@@ -502,6 +502,11 @@ fn rmdir(stage: &Stage) -> Measured {
 fn stat_directory(stage: &Stage) -> Measured {
     let path = stage.directory();
     stage.measure(|fs| async move { fs.stat(path.as_bytes()).await.expect("stat") })
+}
+
+fn stat_whole_directory(stage: &Stage) -> Measured {
+    let path = stage.directory();
+    stage.measure(|fs| async move { fs.stat_whole(path.as_bytes(), true).await.expect("stat") })
 }
 
 fn utimens_directory(stage: &Stage) -> Measured {

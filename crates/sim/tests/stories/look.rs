@@ -44,7 +44,8 @@ pub async fn look_around(files: &FileSystem) -> View {
     let mut view = View::new();
     let mut identities: BTreeMap<FileId, usize> = BTreeMap::new();
     for path in all_paths(files).await {
-        let attributes = files.lstat(&path).await.unwrap_or_else(|error| panic!("stat: {error}"));
+        // With the shares of all servers, also of those that have just come back.
+        let attributes = files.stat_whole(&path, false).await.unwrap_or_else(|error| panic!("stat: {error}"));
         let count = identities.len();
         let identity = *identities.entry(attributes.id).or_insert(count);
         let mut words = format!("{} is {identity}, {}", String::from_utf8_lossy(&path), describe(&attributes));
