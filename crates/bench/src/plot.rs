@@ -4,8 +4,9 @@
 //! in an order of falling lightness; each series has a mark of its own besides, so that a grey print says the same.
 
 use plotters::coord::Shift;
-use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
+use plotters::coord::ranged1d::{AsRangedCoord, DefaultFormatting, KeyPointHint, Ranged, ValueFormatter};
 use plotters::prelude::*;
+use std::ops::Range;
 use std::path::Path;
 
 const PANEL_SIZE: (u32, u32) = (580, 420);
@@ -30,6 +31,8 @@ const LEGEND_LINE: i32 = 18;
 const LEGEND_LEFT: i32 = 84;
 const TITLE_HEIGHT: i32 = 32;
 const CATEGORY_NAMES_MAX: usize = 16;
+/// More lines than this over a logarithmic axis would crowd.
+const LOG_LINES_MAX: usize = 10;
 const FONT: &str = "sans-serif";
 
 /// Named points; x is the index of a category.
@@ -121,7 +124,7 @@ impl Panel {
         if self.look == Look::LogLines {
             let least = self.values().filter(|value| *value > 0.0).fold(f64::MAX, f64::min);
             if least < most {
-                return self.draw_over(area, (least / 1.6..most * 2.0).log_scale());
+                return self.draw_over(area, LogAxis(least / 1.6..most * 2.0));
             }
         }
         self.draw_over(area, 0.0..if most > 0.0 { most * 1.15 } else { 1.0 })
@@ -155,9 +158,9 @@ impl Panel {
             .label_style((FONT, 13).into_font().color(&INK))
             .axis_desc_style((FONT, 14).into_font().color(&INK))
             .x_labels(self.categories.len())
-            .y_labels(if self.look == Look::LogLines { 24 } else { 8 })
+            .y_labels(8)
             .x_label_formatter(&|at| self.category_at(*at))
-            .y_label_formatter(&|value| self.value_at(*value))
+            .y_label_formatter(&|value| short(*value))
             .x_desc(&self.x_label)
             .y_desc(&self.y_label)
             .draw()
@@ -248,12 +251,47 @@ impl Panel {
             _ => String::new(),
         }
     }
+}
 
-    /// On a logarithmic axis 1, 2 and 5 of each power of ten have a name; the lines between tell the rest.
-    fn value_at(&self, value: f64) -> String {
-        let digit = (value / 10f64.powf(value.log10().floor())).round();
-        let is_named = self.look != Look::LogLines || [1.0, 2.0, 5.0, 10.0].contains(&digit);
-        if is_named { short(value) } else { String::new() }
+/// A logarithmic axis whose lines are at 1, 2 and 5 of each power of ten, or, where these would crowd, at the powers alone: each
+/// has its name beside it, and equal distances are equal factors.
+struct LogAxis(Range<f64>);
+
+impl LogAxis {
+    fn lines(&self) -> Vec<f64> {
+        let exponents = self.0.start.log10().floor() as i32..=self.0.end.log10().ceil() as i32;
+        let of = |digits: &'static [f64]| {
+            let all = exponents
+                .clone()
+                .flat_map(move |exponent| digits.iter().map(move |digit| digit * 10f64.powi(exponent)));
+            all.filter(|value| self.0.contains(value)).collect::<Vec<f64>>()
+        };
+        let fine = of(&[1.0, 2.0, 5.0]);
+        if fine.len() > LOG_LINES_MAX { of(&[1.0]) } else { fine }
+    }
+}
+
+impl Ranged for LogAxis {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        let share = (value / self.0.start).ln() / (self.0.end / self.0.start).ln();
+        limit.0 + (f64::from(limit.1 - limit.0) * share).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.lines()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.0.clone()
+    }
+}
+
+impl From<LogAxis> for Range<f64> {
+    fn from(axis: LogAxis) -> Range<f64> {
+        axis.0
     }
 }
 
@@ -309,6 +347,15 @@ fn short(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: a logarithmic axis has lines over its whole length, evenly, none twice, and not too many; and it is one.
+    #[test]
+    fn logarithmic_axes() {
+        assert_eq!(LogAxis(130.0..5_500.0).lines(), [200.0, 500.0, 1_000.0, 2_000.0, 5_000.0]);
+        assert_eq!(LogAxis(0.5e6..2e9).lines(), [1e6, 1e7, 1e8, 1e9]);
+        let axis = LogAxis(1.0..100.0);
+        assert_eq!([1.0, 10.0, 100.0].map(|value| axis.map(&value, (200, 0))), [200, 100, 0]);
+    }
 
     /// Goal: numbers on axes are short and exact.
     #[test]

@@ -3,12 +3,12 @@
 
 #![allow(clippy::unwrap_used)] // Tests, including their helpers.
 
-use serde_json::Value;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+mod common;
 
-/// Store of each server; small, so that the tests fit on small machines.
-const STORE: &str = "memory,size=64M";
+use common::{STORE, tabane};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tabane-bench"));
@@ -155,21 +155,6 @@ fn simulated_open_storm_loads_the_home() {
     assert!((128.0..256.0).contains(&value(128, "home_requests")), "{lines:?}");
     assert!(value(128, "seconds") > 2.0 * value(32, "seconds"), "{lines:?}");
     picture.assert_says(&["simulated", "clients", "milliseconds", "requests"]);
-}
-
-/// The `tabane` program of the same build, made if it is not there or not current.
-fn tabane() -> PathBuf {
-    let bench = Path::new(env!("CARGO_BIN_EXE_tabane-bench"));
-    let profile = bench.parent().unwrap();
-    let mut command = Command::new(env!("CARGO"));
-    command.args(["build", "--quiet", "--package", "tabane-cli", "--manifest-path"]);
-    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml"));
-    command.arg("--target-dir").arg(profile.parent().unwrap());
-    if profile.ends_with("release") {
-        command.arg("--release");
-    }
-    assert!(command.status().unwrap().success());
-    profile.join("tabane")
 }
 
 /// Goal: every experiment runs with real processes, counts what it ought to, and draws what it says it draws.

@@ -2,26 +2,11 @@
 
 #![allow(clippy::unwrap_used)] // Tests, including their helpers.
 
-use std::path::{Path, PathBuf};
+mod common;
+
+use common::{STORE, tabane};
+use std::path::Path;
 use std::process::{Command, Output};
-
-/// Store of each server; small, so that the tests fit on small machines.
-const STORE: &str = "memory,size=64M";
-
-/// The `tabane` program of the same build, made if it is not there or not current.
-fn tabane() -> PathBuf {
-    let bench = Path::new(env!("CARGO_BIN_EXE_tabane-bench"));
-    let profile = bench.parent().unwrap();
-    let mut command = Command::new(env!("CARGO"));
-    command.args(["build", "--quiet", "--package", "tabane-cli", "--manifest-path"]);
-    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml"));
-    command.arg("--target-dir").arg(profile.parent().unwrap());
-    if profile.ends_with("release") {
-        command.arg("--release");
-    }
-    assert!(command.status().unwrap().success());
-    profile.join("tabane")
-}
 
 fn run(program: &Path, cluster: Option<&Path>, arguments: &[&str]) -> String {
     let mut command = Command::new(program);

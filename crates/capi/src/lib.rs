@@ -8,6 +8,7 @@
 
 mod convert;
 mod directories;
+mod ending;
 mod extended;
 mod files;
 mod find;
@@ -22,26 +23,13 @@ mod synchronise;
 use client::descriptors::{Mounted, Process};
 use client::{Client, Options, Result, load_cluster};
 use convert::*;
+use ending::end_with_process;
 use libc::{c_char, c_int};
 use std::path::Path;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 static PROCESS: Process = Process::new();
 static VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
-
-/// Has what is open told to the servers when the program ends without `tabane_term`.
-fn end_with_process() {
-    extern "C" fn end() {
-        // Nobody is there any more to be told of a panic.
-        let _ = std::panic::catch_unwind(|| PROCESS.end());
-    }
-    static REGISTERED: Once = Once::new();
-    REGISTERED.call_once(|| {
-        // SAFETY: the handler is a function of this library, which runs it before it goes. Where there is no room for one, the
-        // servers find out when the session's grace time is over.
-        unsafe { libc::atexit(end) };
-    });
-}
 
 fn mounted() -> Result<Arc<Mounted>> {
     PROCESS.get()

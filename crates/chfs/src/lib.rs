@@ -9,6 +9,8 @@
 #[path = "../../capi/src/convert.rs"]
 #[allow(dead_code)] // libtabane uses the rest.
 mod convert;
+#[path = "../../capi/src/ending.rs"]
+mod ending;
 mod files;
 #[path = "../../capi/src/listing.rs"]
 mod listing;
@@ -18,26 +20,13 @@ mod settings;
 use client::descriptors::{Mounted, Process};
 use client::{Client, Error, Options, Result, Status, load_cluster, take_variables};
 use convert::*;
+use ending::end_with_process;
 use libc::{c_char, c_int};
 use std::path::Path;
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 static PROCESS: Process = Process::new();
 static VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
-
-/// Has what is open told to the servers when the program ends without `chfs_term`.
-fn end_with_process() {
-    extern "C" fn end() {
-        // Nobody is there any more to be told of a panic.
-        let _ = std::panic::catch_unwind(|| PROCESS.end());
-    }
-    static REGISTERED: Once = Once::new();
-    REGISTERED.call_once(|| {
-        // SAFETY: the handler is a function of this library, which runs it before it goes. Where there is no room for one, the
-        // servers find out when the session's grace time is over.
-        unsafe { libc::atexit(end) };
-    });
-}
 
 fn mounted() -> Result<Arc<Mounted>> {
     PROCESS.get()

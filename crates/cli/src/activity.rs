@@ -1,8 +1,12 @@
 //! What a command has done so far, on one line that is written again and again: only when it takes longer than a second, and on a
 //! terminal or where --progress asks for it.
+//!
+//! Invariant: a line of progress is gone before anything else is written to the terminal; see `Prints` and `clear`.
 
 use crate::arguments::Arguments;
+use crate::session::Session;
 use crate::text::{count_short, count_words, duration_words};
+use crate::together::{Either, join_all, race};
 use reactor::{Nanos, Reactor};
 use std::cell::Cell;
 use std::io::{IsTerminal, Write};
@@ -13,24 +17,53 @@ const QUIET_TIME: Nanos = 1_000 * NANOS_PER_MS;
 const INTERVAL_OF_TERMINAL: Nanos = 200 * NANOS_PER_MS;
 const INTERVAL_OF_LINES: Nanos = 5_000 * NANOS_PER_MS;
 
+/// When a command prints what it was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prints {
+    /// As it goes: lines on a terminal would mix with those of progress, and show that it goes on by themselves.
+    Meanwhile,
+    /// At the end, or after `clear`.
+    AtTheEnd,
+}
+
+impl Prints {
+    /// Whether progress is wanted.
+    fn leave_room(self, arguments: &Arguments) -> bool {
+        let stays_apart = self == Prints::AtTheEnd || !std::io::stdout().is_terminal();
+        arguments.flag("progress") || (std::io::stderr().is_terminal() && stays_apart)
+    }
+}
+
 /// Counters of a command.
 pub struct Activity {
-    /// `removed`, `read`.
+    /// `removed`, `directories searched`.
     verb: &'static str,
     pub done: Cell<u64>,
     /// As far as it is known.
     pub found: Cell<u64>,
     /// Whether more may be found.
     pub growing: Cell<bool>,
+    /// Whether there is a line of progress on the terminal now.
+    shown: Cell<bool>,
 }
 
 impl Activity {
     pub fn new(verb: &'static str) -> Activity {
-        Activity { verb, done: Cell::new(0), found: Cell::new(0), growing: Cell::new(true) }
+        Activity { verb, done: Cell::new(0), found: Cell::new(0), growing: Cell::new(true), shown: Cell::new(false) }
     }
 
     pub fn add_done(&self) {
-        self.done.set(self.done.get() + 1);
+        self.add(1);
+    }
+
+    pub fn add(&self, count: u64) {
+        self.done.set(self.done.get() + count);
+    }
+
+    /// How much there is, which does not grow any more.
+    pub fn set_total(&self, total: u64) {
+        self.found.set(total);
+        self.growing.set(false);
     }
 
     pub fn add_found(&self) {
@@ -38,24 +71,51 @@ impl Activity {
     }
 
     /// Shows how it goes until it is dropped; never, where nobody wants to see it.
-    pub async fn show(&self, reactor: &Reactor, arguments: &Arguments) {
-        let terminal = std::io::stderr().is_terminal();
-        // Where the output is a terminal too, lines of both would mix.
-        let wanted = arguments.flag("progress") || (terminal && !std::io::stdout().is_terminal());
-        if !wanted {
+    pub async fn show(&self, reactor: &Reactor, arguments: &Arguments, prints: Prints) {
+        self.show_beside(reactor, arguments, prints, std::future::ready(())).await;
+    }
+
+    /// The same; `total` finds out meanwhile how much there is, which nobody needs to know before.
+    pub async fn show_beside(
+        &self,
+        reactor: &Reactor,
+        arguments: &Arguments,
+        prints: Prints,
+        total: impl Future<Output = ()>,
+    ) {
+        if !prints.leave_room(arguments) {
             return std::future::pending().await;
         }
+        let terminal = std::io::stderr().is_terminal();
         let started = reactor.now();
         reactor.sleep(QUIET_TIME).await;
-        let _cleared = terminal.then_some(ClearedLine);
-        loop {
-            let words = self.words(reactor.now() - started);
-            let mut output = std::io::stderr().lock();
-            // Progress that can't be shown is no failure of the command.
-            let _ = if terminal { write!(output, "\r\x1b[K{words}") } else { writeln!(output, "{words}") };
-            let _ = output.flush();
-            drop(output);
-            reactor.sleep(if terminal { INTERVAL_OF_TERMINAL } else { INTERVAL_OF_LINES }).await;
+        let _cleared = ClearedLine(self);
+        let lines = async {
+            loop {
+                self.show_once(reactor.now() - started, terminal);
+                reactor.sleep(if terminal { INTERVAL_OF_TERMINAL } else { INTERVAL_OF_LINES }).await;
+            }
+        };
+        let total = async {
+            total.await;
+            std::future::pending::<()>().await;
+        };
+        let _: Either<(), ()> = race(lines, total).await;
+    }
+
+    fn show_once(&self, elapsed: Nanos, terminal: bool) {
+        let words = self.words(elapsed);
+        let mut output = std::io::stderr().lock();
+        // Progress that can't be shown is no failure of the command.
+        let _ = if terminal { write!(output, "\r\x1b[K{words}") } else { writeln!(output, "{words}") };
+        let _ = output.flush();
+        self.shown.set(terminal);
+    }
+
+    /// Takes the line of progress away, so that others can be written.
+    pub fn clear(&self) {
+        if self.shown.replace(false) {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
 
@@ -77,12 +137,21 @@ impl Activity {
 }
 
 /// Takes the line away when it is dropped.
-struct ClearedLine;
+struct ClearedLine<'a>(&'a Activity);
 
-impl Drop for ClearedLine {
+impl Drop for ClearedLine<'_> {
     fn drop(&mut self) {
-        let _ = write!(std::io::stderr(), "\r\x1b[K");
+        self.0.clear();
     }
+}
+
+/// Inodes and chunks that all servers hold, as far as they answer: the most that there is to look at.
+pub async fn held(session: &Session) -> (u64, u64) {
+    let servers = 0..session.files.server_count();
+    let replies = join_all(servers.map(|server| session.files.stat_server(server))).await;
+    let known: Vec<_> = replies.into_iter().flatten().collect();
+    let total = client::total(&known);
+    (total.inodes, total.chunks)
 }
 
 #[cfg(test)]

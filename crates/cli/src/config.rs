@@ -5,7 +5,7 @@
 //! flag like `-f` asks for is asked for by the one who types it.
 
 use crate::arguments::{Environment, check, number_of};
-use crate::commands::{self, COMMANDS, Command};
+use crate::commands::{self, Command};
 use crate::failure::{Failure, Outcome, io_words};
 use crate::help::nearest;
 use crate::options::{OptionRow, TABLE, Value};
@@ -124,7 +124,7 @@ impl Reader<'_> {
 
     fn take_command(&mut self, offset: usize, name: &str, table: &DeTable<'_>) -> Result<(), Mistake> {
         let Some(command) = commands::find(name) else {
-            let near = nearest(name, COMMANDS.iter().map(|command| command.name));
+            let near = nearest(name, commands::all().map(|command| command.name));
             let hint = near.map(|near| format!("; did you mean [{near}]?")).unwrap_or_default();
             return Err((offset, format!("[{name}] is not the name of a command{hint}")));
         };

@@ -18,7 +18,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let directory = RunDirectory::open(&run_directory(arguments)?)?;
     if let Some(record) = Record::of(&directory.path) {
         let (reactor, known) = (open_reactor()?, directory.cluster()?);
-        return crate::hosts::take_down(arguments, &reactor, directory, &record, known);
+        return crate::hosts::take_down(crate::hosts::Ending::wanted(arguments), &reactor, directory, &record, known);
     }
     let Some((cluster, settings)) = directory.cluster()? else {
         let path = directory.path.display().to_string();

@@ -1,6 +1,6 @@
 //! Help texts, made from the tables.
 
-use crate::commands::{COMMANDS, Command};
+use crate::commands::{self, Command};
 use crate::failure::Failure;
 use crate::options::{OptionRow, TABLE, Value};
 use crate::text::wrapped;
@@ -14,7 +14,7 @@ pub fn overview() -> String {
          Usage: tabane COMMAND [OPTIONS] ...\n"
         .to_owned();
     let mut group = "";
-    for command in COMMANDS {
+    for command in commands::all() {
         if command.group != group {
             group = command.group;
             let _ = write!(text, "\n{group}\n");
@@ -100,7 +100,7 @@ pub fn reference() -> String {
             );
         }
     }
-    for command in COMMANDS {
+    for command in commands::all() {
         let _ = write!(text, "\n## tabane {}\n\n```text\n{}```\n", command.name, of_command(command));
     }
     text
@@ -108,7 +108,7 @@ pub fn reference() -> String {
 
 /// The failure of a name that no command has.
 pub fn unknown_command(name: &str) -> Failure {
-    let near = nearest(name, COMMANDS.iter().map(|command| command.name));
+    let near = nearest(name, commands::all().map(|command| command.name));
     let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
     Failure::usage(format!("there is no command \"{name}\"{hint}"))
 }
@@ -157,7 +157,7 @@ mod tests {
     /// Goal: every command's help is complete and fits the width.
     #[test]
     fn help_of_all_commands() {
-        for command in COMMANDS {
+        for command in commands::all() {
             let text = of_command(command);
             assert!(text.contains("Example:\n  tabane"), "{text}");
             assert!(text.lines().all(|line| line.chars().count() <= WIDTH + 20), "{text}");

@@ -3,6 +3,7 @@
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, show};
 use crate::hosts::Record;
+use crate::json::{Fields, put_name};
 use crate::session::Session;
 use crate::text::{count_words, plural};
 use client::Kind;
@@ -88,13 +89,16 @@ fn lost_line(lost: &Lost) -> String {
 }
 
 fn lost_json(lost: &Lost) -> Value {
-    json!({
-        "lost": lost.part.word(),
-        "servers": lost.servers,
-        "kind": kind_word(lost.kind),
-        "id": lost.id.to_string(),
-        "path": lost.path.as_ref().map(|path| String::from_utf8_lossy(path)),
-    })
+    let mut fields = Fields::new();
+    fields.insert("lost".to_owned(), json!(lost.part.word()));
+    fields.insert("servers".to_owned(), json!(lost.servers));
+    fields.insert("kind".to_owned(), json!(kind_word(lost.kind)));
+    fields.insert("id".to_owned(), json!(lost.id.to_string()));
+    match &lost.path {
+        Some(path) => put_name(&mut fields, "path", path),
+        None => drop(fields.insert("path".to_owned(), Value::Null)),
+    }
+    Value::Object(fields)
 }
 
 fn summary_json(counts: &LostCounts, servers: &[u32]) -> String {

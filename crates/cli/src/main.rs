@@ -1,11 +1,12 @@
 //! `tabane`: one program that starts clusters, takes them down, and works on what they hold.
 //!
-//! `options.rs` and `commands/mod.rs` are the tables that all texts come from (`help.rs`, `manual.rs`, `completion.rs`), and what the
+//! `options.rs` and `commands/table/` are the tables that all texts come from (`help.rs`, `manual.rs`, `completion/`), and what the
 //! config file may say (`config.rs`); `up.rs`, `launch.rs` and `run_directory.rs`
 //! are about processes; `copy/` and `commands/` work through the client.
 
 mod activity;
 mod arguments;
+mod base64;
 mod colours;
 mod commands;
 mod completion;
@@ -17,6 +18,7 @@ mod failure;
 mod globbing;
 mod help;
 mod hosts;
+mod json;
 mod launch;
 mod log;
 mod lost;

@@ -1,7 +1,7 @@
 //! `tabane man`: the manual pages, made from the tables of options and commands, in the macros of man(7).
 
 use crate::arguments::Arguments;
-use crate::commands::{COMMANDS, Command};
+use crate::commands::{self, Command};
 use crate::failure::{Failure, Outcome, io_words};
 use crate::options::{OptionRow, TABLE, Value};
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
 fn pages() -> Vec<(PathBuf, String)> {
     let mut pages =
         vec![(PathBuf::from("man1/tabane.1"), overview()), (PathBuf::from("man5/tabane-config.5"), config_page())];
-    for command in COMMANDS {
+    for command in commands::all() {
         pages.push((PathBuf::from(format!("man1/tabane-{}.1", command.name)), page(command)));
     }
     pages
@@ -46,7 +46,7 @@ fn overview() -> String {
         "The cluster is found by --cluster, else by TABANE_CLUSTER, else by the config file, else in the default run directory.",
     );
     let mut group = "";
-    for command in COMMANDS {
+    for command in commands::all() {
         if command.group != group {
             group = command.group;
             let _ = writeln!(text, ".SS \"{}\"", escaped(group));

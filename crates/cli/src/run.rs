@@ -3,9 +3,11 @@
 use crate::arguments::Arguments;
 use crate::down::take_down;
 use crate::failure::{Failure, Outcome, io_words};
+use crate::hosts;
+use crate::run_directory::RunDirectory;
 use crate::session::{default_run_directory, open_reactor};
 use crate::together::{Either, race};
-use crate::up::{catch_signals, raise};
+use crate::up::{catch_signals, check_no_hosts, raise};
 use reactor::process::{ProcessId, SIGCHLD, SIGKILL, Signal, Signals};
 use reactor::{Nanos, Reactor};
 use std::os::unix::process::ExitStatusExt;
@@ -23,30 +25,63 @@ const EXIT_NOT_THERE: u8 = 127;
 pub fn run(arguments: &Arguments) -> Outcome {
     let reactor = open_reactor()?;
     let signals = catch_signals(&reactor)?;
-    let path = arguments.path("run-directory").unwrap_or_else(own_run_directory);
     let mount = crate::mount::wanted(arguments)?;
+    if arguments.is_given("hosts") {
+        return on_hosts(arguments, &reactor, &signals, mount);
+    }
+    check_no_hosts(arguments)?;
+    let path = arguments.path("run-directory").unwrap_or_else(|| own_name(default_run_directory()));
     let raised = raise(arguments, &path, &reactor, &signals, true)?;
     let run_directory = &raised.directory.path;
-    let mounted = mount.map_or(Ok(()), |mount| crate::mount::start(arguments, run_directory, &mount).map(drop));
-    let ended = mounted.and_then(|()| run_command(&reactor, &signals, arguments, run_directory));
+    let ended = run_mounted(&reactor, &signals, arguments, run_directory, mount);
     let stop_timeout = arguments.number("stop-timeout-ms") * NANOS_PER_MS;
     let down = take_down(&reactor, raised.directory, &raised.cluster, &raised.settings, stop_timeout, false);
-    match ended? {
-        0 => down,
-        code => {
+    exit_with(ended, down)
+}
+
+/// The same with the servers on other hosts.
+fn on_hosts(arguments: &Arguments, reactor: &Reactor, signals: &Signals, mount: Option<PathBuf>) -> Outcome {
+    let path = arguments.path("run-directory").unwrap_or_else(|| own_name(hosts::default_run_directory()));
+    let path = hosts::up_for_a_while(arguments, reactor, signals, &path)?;
+    let ended = run_mounted(reactor, signals, arguments, &path, mount);
+    let down = RunDirectory::open(&path).and_then(|directory| {
+        let record = hosts::Record::of(&path).ok_or_else(|| Failure::failed("its list of hosts can't be read"))?;
+        let known = directory.cluster()?;
+        hosts::take_down(hosts::Ending::at_once(arguments), reactor, directory, &record, known)
+    });
+    exit_with(ended, down)
+}
+
+/// What the command came to, and then the end of its cluster.
+fn exit_with(ended: Outcome<u8>, down: Outcome) -> Outcome {
+    match ended {
+        Ok(0) => down,
+        ended => {
             if let Err(Failure::Failed(words)) = down {
                 eprintln!("tabane: run: {words}");
             }
-            Err(Failure::Said(code))
+            ended.and_then(|code| Err(Failure::Said(code)))
         }
     }
 }
 
-/// A run directory that no other cluster uses.
-fn own_run_directory() -> PathBuf {
-    let mut name = default_run_directory().into_os_string();
+/// The name of a run directory that no other cluster uses.
+fn own_name(default: PathBuf) -> PathBuf {
+    let mut name = default.into_os_string();
     name.push(format!("-run-{}", std::process::id()));
     PathBuf::from(name)
+}
+
+/// Runs the command beside a mount, if one is wanted.
+fn run_mounted(
+    reactor: &Reactor,
+    signals: &Signals,
+    arguments: &Arguments,
+    run_directory: &Path,
+    mount: Option<PathBuf>,
+) -> Outcome<u8> {
+    mount.map_or(Ok(()), |mount| crate::mount::start(arguments, run_directory, &mount).map(drop))?;
+    run_command(reactor, signals, arguments, run_directory)
 }
 
 /// Runs the command in the cluster and gives its exit status.

@@ -48,13 +48,15 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let run_directory = crate::hosts::up(arguments, &reactor, &signals)?;
         if let Some(directory) = mount {
             crate::mount::start(arguments, &run_directory, &directory)?;
-            println!("mounted on {}, of this machine alone", directory.display());
+            println!(
+                "mounted on {0}, of this machine alone; on each other host: tabane mount --cluster {1} {0}",
+                directory.display(),
+                run_directory.display()
+            );
         }
         return Ok(());
     }
-    if let Some(key) = HOSTS_KEYS.iter().find(|key| arguments.is_on_command_line(key)) {
-        return Err(Failure::usage(format!("--{key} is about several hosts, which --hosts names; it is missing")));
-    }
+    check_no_hosts(arguments)?;
     let raised = raise(arguments, &path, &reactor, &signals, false)?;
     report(&raised);
     if let Some(directory) = mount {
@@ -62,6 +64,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
         println!("mounted on {}", directory.display());
     }
     Ok(())
+}
+
+/// Refuses what means nothing without --hosts.
+pub fn check_no_hosts(arguments: &Arguments) -> Outcome {
+    match HOSTS_KEYS.iter().find(|key| arguments.is_on_command_line(key)) {
+        Some(key) => Err(Failure::usage(format!("--{key} is about several hosts, which --hosts names; it is missing"))),
+        None => Ok(()),
+    }
 }
 
 fn report(raised: &Raised) {

@@ -491,3 +491,54 @@ fn lost_files_are_listed() {
     hosts.run(1, &["down"]);
     hosts.assert_empty();
 }
+
+/// Goal: `run --hosts` gives a command a cluster over several hosts and takes it down whatever the command comes to; nothing is printed
+/// but what the command prints.
+#[test]
+fn run_on_hosts() {
+    let Some(hosts) = Hosts::new(2) else { return };
+    let list = hosts.list();
+    let script = format!(
+        "{TABANE} status --json | grep -c '\"state\": \"up\"'; echo two | {TABANE} put /f; {TABANE} cat /f; exit 7"
+    );
+    let output = hosts.try_run(1, &["run", "--hosts", &list, "--per-host", "2", "--", "sh", "-c", &script]);
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).as_ref()),
+        (Some(7), "4\ntwo\n"),
+        "{complaint}"
+    );
+    hosts.assert_empty();
+    let complaint = hosts.fail(127, 1, &["run", "--hosts", &list, "--", "nothing-of-that-name"]);
+    assert!(complaint.contains("nothing-of-that-name"), "{complaint}");
+    hosts.assert_empty();
+    hosts.mark("gone", 2, true);
+    let complaint = hosts.fail(1, 1, &["run", "--hosts", &list, "--", "true"]);
+    assert!(complaint.contains("the cluster was not started") && complaint.contains("no route to host"), "{complaint}");
+    hosts.mark("gone", 2, false);
+    hosts.assert_empty();
+}
+
+/// Goal: a host that has only link-local addresses is refused with words that say so, and so is who asks for such an address; where there
+/// are others, these are taken though a link-local one stands beside them.
+#[test]
+fn link_local_addresses() {
+    let Some(hosts) = Hosts::new(2) else { return };
+    let complaint = hosts.fail(2, 1, &["up", "--hosts", &hosts.list(), "--interface", "fe80::/10"]);
+    assert!(complaint.contains("link-local"), "{complaint}");
+    hosts.assert_empty();
+    hosts.up(&["--interface", "fd77::/64"]);
+    assert_eq!(up_count(&hosts, 2), 2);
+    hosts.run(1, &["down"]);
+    hosts.assert_empty();
+    let name = hosts.name(2);
+    assert!(sh(&format!(
+        "ip -n {name} addr flush dev net0 scope global; ip -n {name} -6 addr show dev net0 scope link | grep -q fe80"
+    )));
+    let list = hosts.list();
+    hosts.fail_up(
+        &["--hosts", &list, "--interface", "net0"],
+        &[&format!("host {name}"), "no address that holds for other hosts, only fe80:"],
+    );
+    hosts.fail_up(&["--hosts", &list], &[&format!("host {name}"), "has no address beside loopback"]);
+}

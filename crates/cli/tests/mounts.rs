@@ -13,18 +13,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Whether there is FUSE here. Where there is none and nobody said so, the test fails.
-#[allow(clippy::disallowed_methods)] // The one switch of these tests.
-fn fuse_is_here() -> bool {
-    if Path::new("/dev/fuse").exists() {
-        return true;
-    }
-    let excused = std::env::var("TABANE_CI_NO_FUSE").is_ok_and(|value| value == "1");
-    assert!(excused, "there is no /dev/fuse here: nothing of the mount is tested; TABANE_CI_NO_FUSE=1 accepts that");
-    eprintln!("there is no /dev/fuse here: the mount is not tested");
-    false
-}
-
 /// A new directory to mount on.
 fn mount_point(ground: &Ground, name: &str) -> PathBuf {
     let path = ground.path.join(name);

@@ -4,18 +4,14 @@
 
 mod common;
 
-use common::{Ground, TABANE};
-use reactor::process::{ProcessId, SIGTERM};
+use common::{Ground, TABANE, read_until, send_signal};
+use reactor::process::SIGTERM;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
 const SIGSTOP: i32 = 19;
 const SIGCONT: i32 = 18;
-
-fn signal(pid: u32, number: i32) {
-    assert!(ProcessId::of(pid).unwrap().signal(number).unwrap());
-}
 
 /// Goal: `top --once` has a row for each server and one for the cluster; of two servers that stopped answering it tells at once
 /// which is silent and which is dead, never hangs, and the exit status says that not all is well.
@@ -27,10 +23,10 @@ fn top_tells_who_does_not_answer() {
     assert!(table.lines().next().unwrap().contains("3 of 3 servers up"), "{table}");
     assert!(table.lines().last().unwrap().trim_start().starts_with("cluster"), "{table}");
     assert_eq!(table.lines().count(), 6, "{table}");
-    signal(ground.pid(1), SIGSTOP);
+    send_signal(ground.pid(1), SIGSTOP);
     ground.kill(2);
     let output = ground.try_run(&["top", "--once", "--json", "--interval-ms", "200"]);
-    signal(ground.pid(1), SIGCONT);
+    send_signal(ground.pid(1), SIGCONT);
     assert_eq!(output.status.code(), Some(1));
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     let states: Vec<&str> =
@@ -47,17 +43,6 @@ fn top_on_terminal(ground: &Ground, more: &str) -> Child {
     command.args(["-qec", &line, "/dev/null"]).env_clear().env("PATH", "/usr/bin:/bin").env("TERM", "xterm-256color");
     command.env("TABANE_CLUSTER", ground.run_directory()).env("SHELL", "/bin/sh").current_dir(&ground.path);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap()
-}
-
-/// Reads what a terminal gets until the wanted words are in it.
-fn read_until(child: &mut Child, seen: &mut String, wanted: &str) {
-    let output = child.stdout.as_mut().unwrap();
-    let mut bytes = [0; 4096];
-    while !seen.contains(wanted) {
-        let count = output.read(&mut bytes).unwrap();
-        assert!(count > 0, "{wanted} never came: {seen:?}");
-        seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
-    }
 }
 
 const LEAVE_SCREEN: &str = "\x1b[?1049l";
@@ -89,7 +74,7 @@ fn top_gives_the_terminal_back() {
     let mut seen = String::new();
     read_until(&mut child, &mut seen, "busiest operations");
     let pid = std::fs::read_to_string(ground.path.join("top.pid")).unwrap().trim().parse().unwrap();
-    signal(pid, SIGTERM);
+    send_signal(pid, SIGTERM);
     read_until(&mut child, &mut seen, LEAVE_SCREEN);
     drop(child.stdin.take());
     assert_eq!(child.wait().unwrap().code(), Some(128 + SIGTERM));
@@ -146,9 +131,27 @@ fn logs_followed() {
     read_until(&mut child, &mut seen, "event=server-started");
     ground.run(&["down", "--keep"]);
     read_until(&mut child, &mut seen, "event=server-stopped");
-    signal(child.id(), SIGTERM);
+    send_signal(child.id(), SIGTERM);
     assert_eq!(child.wait().unwrap().code(), Some(128 + SIGTERM));
     ground.run(&["up"]);
+}
+
+/// Goal: beside a cluster doctor compares the clocks, and a server that does not answer is counted; without one it says nothing of that.
+#[test]
+fn doctor_compares_clocks() {
+    let ground = Ground::new("doctor-clocks");
+    let look = |words: &[&str]| -> Option<Value> {
+        let json: Value = serde_json::from_slice(&ground.try_run(words).stdout).unwrap();
+        json["checks"].as_array().unwrap().iter().find(|check| check["subject"] == "clocks of servers").cloned()
+    };
+    assert_eq!(look(&["doctor", "--json"]), None);
+    ground.run(&["up", "--servers", "2"]);
+    let clocks = look(&["doctor", "--json"]).unwrap();
+    let found = clocks["found"].as_str().unwrap();
+    assert!(clocks["state"] == "ok" && found.contains(" ms of this machine's"), "{clocks}");
+    ground.kill(1);
+    let clocks = look(&["doctor", "--json", "--timeout-ms", "300"]).unwrap();
+    assert!(clocks["found"].as_str().unwrap().contains("1 of 2 servers did not answer"), "{clocks}");
 }
 
 /// Goal: doctor tells of every subject, for people and for programs, and its exit status agrees with what it says.

@@ -111,6 +111,8 @@ pub fn json(core: &Core, sample_count: usize) -> String {
     object.text("address", &core.cluster.servers[core.index as usize].address.to_string());
     object.text("driver", core.reactor.driver_name());
     object.number("uptime_ns", core.reactor.now().saturating_sub(core.started));
+    // Since 1970, which clocks may disagree about.
+    object.number("wall_clock_ns", core.reactor.wall_clock().max(0) as u64);
     object.number("memory_max", crate::server::memory_terms(core).iter().map(|(_, bytes)| bytes).sum());
     let turns = core.reactor.statistics();
     object.object("loop", |object| {

@@ -1,21 +1,20 @@
 //! `tabane check`.
 
+use crate::activity::{Activity, Prints, held};
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
 use crate::text::{count_words, plural};
+use crate::together::{Either, race};
 use client::check::{CheckCounts, CheckOptions, CheckReport, Fault};
-use reactor::Nanos;
-use std::cell::Cell;
+use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write as _};
+use std::io::Write as _;
 
 /// Exit statuses, as those of fsck(8).
 const EXIT_REPAIRED: u8 = 1;
 const EXIT_LEFT: u8 = 4;
 const EXIT_TROUBLE: u8 = 8;
-
-const PROGRESS_PAUSE: Nanos = 200_000_000;
 
 /// A fault and what became of it.
 struct Line {
@@ -31,30 +30,43 @@ pub fn run(arguments: &Arguments) -> Outcome {
         other => other,
     })?;
     let (repair, dry_run) = (arguments.flag("repair"), arguments.flag("dry-run"));
-    let json = arguments.flag("json");
+    let as_json = arguments.flag("json");
     let options = CheckOptions { data: arguments.flag("data") };
-    let progress = Display::new(&session, arguments.flag("quiet"));
+    let activity = Activity::new("records checked");
     let mut lines = Vec::new();
     let mut said = Ok(());
     let mut on_repair = |fault: &Fault, outcome: &client::Result<String>| {
-        progress.clear();
+        activity.clear();
         let remedy = outcome.clone().map_err(|error| error.message.clone());
         let line = Line { fault: fault.clone(), remedy };
-        if !json && said.is_ok() {
+        if !as_json && said.is_ok() {
             let text = format!("{}\n", line.words(repair, dry_run));
             said = std::io::stdout().write_all(text.as_bytes()).map_err(Failure::of_output);
         }
         lines.push(line);
     };
     let only_look = dry_run || !repair;
-    let show = |counts: &CheckCounts| progress.show(counts);
+    let show = |counts: &CheckCounts| activity.done.set(counts.names + counts.inodes + counts.chunks);
     let check = session.files.check_and_repair(&options, only_look, &show, &mut on_repair);
-    let report = session.block_on(check);
-    progress.clear();
+    let total = async {
+        let (inodes, chunks) = held(&session).await;
+        // Each inode has a name, but for a few; those with several do not change the time by much.
+        activity.set_total(2 * inodes + if options.data { chunks } else { 0 });
+    };
+    let progress = async {
+        match arguments.flag("quiet") {
+            true => std::future::pending().await,
+            false => activity.show_beside(&session.reactor, arguments, Prints::AtTheEnd, total).await,
+        }
+    };
+    let report = match session.block_on(race(check, progress)) {
+        Either::First(report) => report.map_err(|error| trouble(&error.message)),
+        Either::Second(()) => unreachable!("progress is shown until the check is made"),
+    };
     said?;
-    let report = report.map_err(|error| trouble(&error.message))?;
-    let text = if json {
-        to_json(&report, &lines, !only_look)
+    let report = report?;
+    let text = if as_json {
+        format!("{:#}\n", to_json(&report, &lines, !only_look))
     } else if arguments.flag("quiet") {
         String::new()
     } else {
@@ -112,80 +124,26 @@ fn summary(report: &CheckReport, lines: &[Line], repairing: bool) -> String {
     text
 }
 
-fn to_json(report: &CheckReport, lines: &[Line], repairing: bool) -> String {
+fn to_json(report: &CheckReport, lines: &[Line], repairing: bool) -> Value {
     let CheckCounts { names, inodes, directories, shares, chunks, suspects } = report.counts;
-    let mut text = format!(
-        "{{\"names\":{names},\"inodes\":{inodes},\"directories\":{directories},\"shares\":{shares},\"chunks\":{chunks},\
-         \"suspects\":{suspects},\"undecided\":{},\"left\":{},\"faults\":[",
-        report.undecided.len(),
-        report.faults.len()
-    );
-    for (index, line) in lines.iter().enumerate() {
-        let separator = if index == 0 { "" } else { "," };
-        let _ = write!(
-            text,
-            "{separator}{{\"fault\":\"{}\",\"inode\":\"{}\",\"words\":{},\"remedy\":{},\"repaired\":{}}}",
-            line.fault.code(),
-            line.fault.id(),
-            json_text(&line.fault.to_string()),
-            json_text(line.remedy.as_ref().unwrap_or_else(|reason| reason)),
-            repairing && line.remedy.is_ok()
-        );
-    }
-    text.push_str("]}\n");
-    text
-}
-
-fn json_text(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => quoted.extend(['\\', letter]),
-            letter if letter < ' ' => drop(write!(quoted, "\\u{:04x}", u32::from(letter))),
-            letter => quoted.push(letter),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
-
-/// How far the check is, on a terminal.
-struct Display<'a> {
-    session: &'a Session,
-    wanted: bool,
-    shown: Cell<Option<Nanos>>,
-}
-
-impl<'a> Display<'a> {
-    fn new(session: &'a Session, quiet: bool) -> Display<'a> {
-        let wanted = !quiet && std::io::stderr().is_terminal();
-        Display { session, wanted, shown: Cell::new(None) }
-    }
-
-    fn show(&self, counts: &CheckCounts) {
-        let now = self.session.reactor.now();
-        if !self.wanted || self.shown.get().is_some_and(|shown| now < shown + PROGRESS_PAUSE) {
-            return;
-        }
-        self.shown.set(Some(now));
-        let (names, inodes) = (count_words(counts.names), count_words(counts.inodes));
-        eprint!("\r\x1b[Kchecked {names} names, {inodes} inodes, {} chunks", count_words(counts.chunks));
-    }
-
-    fn clear(&self) {
-        if self.shown.take().is_some() {
-            eprint!("\r\x1b[K");
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Goal: names of any bytes do not break the JSON.
-    #[test]
-    fn json_is_escaped() {
-        assert_eq!(json_text("a\"b\\c\nd"), "\"a\\\"b\\\\c\\u000ad\"");
-    }
+    let faults = lines.iter().map(|line| {
+        json!({
+            "fault": line.fault.code(),
+            "inode": line.fault.id().to_string(),
+            "words": line.fault.to_string(),
+            "remedy": line.remedy.as_ref().unwrap_or_else(|reason| reason),
+            "repaired": repairing && line.remedy.is_ok(),
+        })
+    });
+    json!({
+        "names": names,
+        "inodes": inodes,
+        "directories": directories,
+        "shares": shares,
+        "chunks": chunks,
+        "suspects": suspects,
+        "undecided": report.undecided.len(),
+        "left": report.faults.len(),
+        "faults": faults.collect::<Vec<Value>>(),
+    })
 }

@@ -2,13 +2,18 @@
 
 use crate::arguments::Arguments;
 use crate::copy::place::{EntryKind, Facts, Place, Source};
-use crate::failure::{Failure, Outcome};
+use crate::copy::progress::{Progress, add};
+use crate::failure::{Failure, Outcome, show};
+use crate::json::{Fields, put_name};
 use crate::paths::{Sided, join, sided};
 use crate::session::{Session, open_reactor};
+use crate::together::{Either, race};
 use crate::work::{Urgency, Work, run_all};
+use reactor::Reactor;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::cell::{Cell, RefCell};
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::rc::Rc;
 
 const FILES_MAX: usize = 1 << 20;
@@ -23,9 +28,11 @@ struct Item {
 }
 
 struct Summing {
+    reactor: Reactor,
     work: Rc<Work<Item>>,
     sums: RefCell<Vec<(Vec<u8>, [u8; 32])>>,
     failed: Cell<bool>,
+    progress: Progress,
 }
 
 impl Summing {
@@ -36,7 +43,11 @@ impl Summing {
 
     async fn handle(&self, item: Item) {
         let outcome = match item.facts.kind {
-            EntryKind::Directory => self.list(&item).await,
+            EntryKind::Directory => {
+                let outcome = self.list(&item).await;
+                self.progress.directories_left.set(self.progress.directories_left.get() - 1);
+                outcome
+            }
             EntryKind::File => self.sum(&item).await,
             EntryKind::Symlink | EntryKind::Other(_) => Ok(()),
         };
@@ -45,18 +56,32 @@ impl Summing {
         }
     }
 
+    fn push(&self, item: Item) {
+        let urgency = match item.facts.kind {
+            EntryKind::Directory => {
+                add(&self.progress.directories_left, 1);
+                Urgency::First
+            }
+            EntryKind::File => {
+                add(&self.progress.files_found, 1);
+                add(&self.progress.bytes_found, item.facts.size);
+                Urgency::Later
+            }
+            EntryKind::Symlink | EntryKind::Other(_) => return,
+        };
+        self.work.push(urgency, item);
+    }
+
     async fn list(&self, item: &Item) -> Result<(), String> {
         let mut listing = item.place.list(&item.path).await?;
         while let Some(page) = listing.next().await? {
             for (name, facts) in page {
-                let urgency = if facts.kind == EntryKind::Directory { Urgency::First } else { Urgency::Later };
-                let item = Item {
+                self.push(Item {
                     place: item.place.clone(),
                     path: join(&item.path, &name),
                     name: join(&item.name, &name),
                     facts,
-                };
-                self.work.push(urgency, item);
+                });
             }
         }
         Ok(())
@@ -71,14 +96,40 @@ impl Summing {
         loop {
             let count = source.read_at(&mut buffer, offset).await?;
             hasher.update(&buffer[..count]);
+            add(&self.progress.bytes_done, count as u64);
             offset += count as u64;
             if count < buffer.len() {
                 break;
             }
+            // Of local files nothing is waited for: progress gets its turn here.
+            self.reactor.yield_now().await;
         }
+        add(&self.progress.files_done, 1);
         self.sums.borrow_mut().push((item.name.clone(), hasher.finalize().into()));
         Ok(())
     }
+}
+
+/// Takes the sums of all that the command line names.
+async fn sum_all(summing: &Rc<Summing>, operands: Vec<Sided>, cluster: Option<&Place>, recursive: bool, jobs: usize) {
+    for path in operands {
+        let (place, path) = match (path, cluster) {
+            (Sided::Inside(path), Some(cluster)) => (cluster.clone(), path),
+            (Sided::Local(path) | Sided::Inside(path), _) => (Place::Local, path),
+        };
+        match place.facts(&path, true).await {
+            Err(reason) => summing.say_failed(&reason),
+            Ok(facts) if facts.kind == EntryKind::Directory && !recursive => {
+                summing.say_failed(&format!("{}: is a directory; -r takes all files below it", show(&path)));
+            }
+            Ok(facts) => {
+                let name = if facts.kind == EntryKind::Directory { Vec::new() } else { path.clone() };
+                summing.push(Item { place, path, name, facts });
+            }
+        }
+    }
+    let handler = summing.clone();
+    run_all(&summing.reactor, jobs, &summing.work, async move |item| handler.handle(item).await).await;
 }
 
 /// `tabane checksum`.
@@ -91,31 +142,22 @@ pub fn run(arguments: &Arguments) -> Outcome {
         None => open_reactor()?,
     };
     let cluster = session.as_ref().map(|session| Place::Cluster(session.files.clone()));
-    let summing = Rc::new(Summing { work: Work::new(FILES_MAX), sums: RefCell::default(), failed: Cell::new(false) });
-    let recursive = arguments.flag("recursive");
+    let summing = Rc::new(Summing {
+        reactor: reactor.clone(),
+        work: Work::new(FILES_MAX),
+        sums: RefCell::default(),
+        failed: Cell::new(false),
+        progress: Progress::default(),
+    });
     reactor.block_on(async {
-        for path in operands {
-            let (place, path) = match (path, &cluster) {
-                (Sided::Inside(path), Some(cluster)) => (cluster.clone(), path),
-                (Sided::Local(path) | Sided::Inside(path), _) => (Place::Local, path),
-            };
-            match place.facts(&path, true).await {
-                Err(reason) => summing.say_failed(&reason),
-                Ok(facts) if facts.kind == EntryKind::Directory && !recursive => {
-                    summing.say_failed(&format!(
-                        "{}: is a directory; -r takes all files below it",
-                        String::from_utf8_lossy(&path)
-                    ));
-                }
-                Ok(facts) => {
-                    let name = if facts.kind == EntryKind::Directory { Vec::new() } else { path.clone() };
-                    summing.work.push(Urgency::First, Item { place, path, name, facts });
-                }
+        let jobs = arguments.number("jobs") as usize;
+        let summed = sum_all(&summing, operands, cluster.as_ref(), arguments.flag("recursive"), jobs);
+        match arguments.flag("progress") || std::io::stderr().is_terminal() {
+            true => {
+                let _: Either<(), ()> = race(summed, summing.progress.show(&reactor)).await;
             }
+            false => summed.await,
         }
-        let (work, jobs) = (summing.work.clone(), arguments.number("jobs") as usize);
-        let handler = summing.clone();
-        run_all(&reactor, jobs, &work, async move |item| handler.handle(item).await).await;
     });
     if let Some(session) = &session {
         // What was read is closed now; the servers shall know before this process ends.
@@ -125,10 +167,26 @@ pub fn run(arguments: &Arguments) -> Outcome {
     sums.sort_unstable();
     let mut text = Vec::with_capacity(sums.len() * 100);
     for (name, sum) in &sums {
-        put_line(&mut text, name, sum);
+        match arguments.flag("json") {
+            true => put_json(&mut text, name, sum),
+            false => put_line(&mut text, name, sum),
+        }
     }
     std::io::stdout().write_all(&text).map_err(Failure::of_output)?;
     if summing.failed.get() { Err(Failure::Said(1)) } else { Ok(()) }
+}
+
+fn hexadecimal(sum: &[u8; 32]) -> String {
+    sum.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A line for programs; the name is the one of the other form, relative to the operand.
+fn put_json(text: &mut Vec<u8>, name: &[u8], sum: &[u8; 32]) {
+    let mut fields = Fields::new();
+    put_name(&mut fields, "path", name);
+    fields.insert("sha256".to_owned(), Value::from(hexadecimal(sum)));
+    text.extend_from_slice(Value::Object(fields).to_string().as_bytes());
+    text.push(b'\n');
 }
 
 /// A line as sha256sum(1) writes it: with a backslash in front if the name has to be escaped.
@@ -137,9 +195,7 @@ fn put_line(text: &mut Vec<u8>, name: &[u8], sum: &[u8; 32]) {
     if escaped {
         text.push(b'\\');
     }
-    for byte in sum {
-        text.extend_from_slice(format!("{byte:02x}").as_bytes());
-    }
+    text.extend_from_slice(hexadecimal(sum).as_bytes());
     text.extend_from_slice(b"  ");
     for byte in name {
         match byte {

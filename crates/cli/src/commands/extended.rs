@@ -1,16 +1,17 @@
 //! `tabane getfattr` and `setfattr`: extended attributes, in the forms of the commands of the same names.
 
 use crate::arguments::Arguments;
+use crate::base64;
 use crate::failure::{Failure, Outcome, about_path};
+use crate::json::{self, Fields, put_name};
 use crate::paths::{inside, shown};
 use crate::session::Session;
 use client::{FileSystem, Result};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::io::Write as _;
 
 /// Names that are shown without --match.
 const MATCH_DEFAULT: &str = "^user.";
-const BASE64_LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// `tabane setfattr`.
 pub fn run_setfattr(arguments: &Arguments) -> Outcome {
@@ -75,8 +76,7 @@ pub fn run_getfattr(arguments: &Arguments) -> Outcome {
         }
     }
     if as_json {
-        let text = format!("{:#}\n", Value::Array(files));
-        std::io::stdout().write_all(text.as_bytes()).map_err(Failure::of_output)?;
+        json::print(&Value::Array(files))?;
     }
     if failed { Err(Failure::Said(1)) } else { Ok(()) }
 }
@@ -141,22 +141,24 @@ fn words(path: &[u8], found: &[Found]) -> Vec<u8> {
 
 fn file_json(path: &[u8], found: &[Found]) -> Value {
     let one = |(name, value): &Found| {
-        let name = String::from_utf8_lossy(name);
+        let mut fields = Fields::new();
+        put_name(&mut fields, "name", name);
         match value.as_ref().map(|value| (std::str::from_utf8(value), value)) {
-            None => json!({ "name": name }),
-            Some((Ok(text), _)) => json!({ "name": name, "text": text }),
-            Some((Err(_), value)) => json!({ "name": name, "base64": base64(value) }),
-        }
+            None => None,
+            Some((Ok(text), _)) => fields.insert("text".to_owned(), Value::from(text)),
+            Some((Err(_), value)) => fields.insert("base64".to_owned(), Value::from(base64::encode(value))),
+        };
+        Value::Object(fields)
     };
-    json!({
-        "file": String::from_utf8_lossy(&shown(path)),
-        "attributes": found.iter().map(one).collect::<Vec<Value>>(),
-    })
+    let mut fields = Fields::new();
+    put_name(&mut fields, "path", &shown(path));
+    fields.insert("attributes".to_owned(), found.iter().map(one).collect());
+    Value::Object(fields)
 }
 
 /// A value as text in quotes, or 0s and base64 when it is no text.
 fn encode(value: &[u8]) -> String {
-    let Ok(text) = std::str::from_utf8(value) else { return format!("0s{}", base64(value)) };
+    let Ok(text) = std::str::from_utf8(value) else { return format!("0s{}", base64::encode(value)) };
     let mut quoted = String::from("\"");
     for letter in text.chars() {
         match letter {
@@ -177,7 +179,7 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
         return Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect());
     }
     if let Some(letters) = text.strip_prefix(b"0s").or(text.strip_prefix(b"0S")) {
-        return from_base64(letters);
+        return base64::decode(letters);
     }
     let inner = text.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\""));
     let Some(inner) = inner else { return Some(text.to_vec()) };
@@ -198,37 +200,6 @@ fn decode(text: &[u8]) -> Option<Vec<u8>> {
 fn with(mut bytes: Vec<u8>, byte: u8) -> Vec<u8> {
     bytes.push(byte);
     bytes
-}
-
-fn base64(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for group in bytes.chunks(3) {
-        let bits = (0..3).fold(0u32, |bits, index| bits << 8 | u32::from(group.get(index).copied().unwrap_or(0)));
-        for index in 0..4 {
-            let letter = BASE64_LETTERS[(bits >> (18 - 6 * index) & 63) as usize];
-            text.push(if index <= group.len() { letter as char } else { '=' });
-        }
-    }
-    text
-}
-
-fn from_base64(letters: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let end = letters.iter().position(|letter| *letter == b'=').unwrap_or(letters.len());
-    if letters.len() - end > 2 || letters[end..].iter().any(|letter| *letter != b'=') {
-        return None;
-    }
-    let (mut bits, mut count) = (0u32, 0);
-    for letter in &letters[..end] {
-        let value = BASE64_LETTERS.iter().position(|known| known == letter)? as u32;
-        (bits, count) = (bits << 6 | value, count + 6);
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-            bits &= (1 << count) - 1;
-        }
-    }
-    (bits == 0).then_some(bytes)
 }
 
 #[cfg(test)]

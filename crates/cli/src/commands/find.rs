@@ -2,10 +2,13 @@
 //! send what matches; this side walks the tree.
 
 use super::conditions::Conditions;
+use crate::activity::{Activity, Prints};
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, about_path};
+use crate::json::{kind_word, write_path_line};
 use crate::paths::{base_name, inside, join, shown, visible};
 use crate::session::Session;
+use crate::together::{Either, race};
 use crate::work::{Urgency, Work, run_all};
 use client::tests::{Test, Tests, Verdict};
 use client::{FileSystem, Kind, Search, Status};
@@ -42,6 +45,7 @@ struct Walk {
     output: RefCell<BufWriter<Stdout>>,
     form: Form,
     found: Cell<u64>,
+    activity: Activity,
     failed: Cell<bool>,
     broken: RefCell<Option<Failure>>,
 }
@@ -49,6 +53,7 @@ struct Walk {
 impl Walk {
     fn say_failed(&self, path: &[u8], error: &client::Error) {
         self.failed.set(true);
+        self.activity.clear();
         eprintln!("tabane: find: {}", about_path(path, error));
     }
 
@@ -62,17 +67,7 @@ impl Walk {
                 let path = if for_people { visible(path) } else { path.into() };
                 output.write_all(&path).and_then(|()| output.write_all(b"\n"))
             }
-            Form::Json => {
-                let kind = match kind {
-                    Kind::File => "file",
-                    Kind::Directory => "directory",
-                    Kind::Symlink => "symlink",
-                    Kind::Fifo => "pipe",
-                    Kind::Socket => "socket",
-                    Kind::CharacterDevice | Kind::BlockDevice => "device",
-                };
-                writeln!(output, "{}", json!({ "path": String::from_utf8_lossy(path), "type": kind }))
-            }
+            Form::Json => write_path_line(&mut *output, path, json!({ "type": kind_word(kind) })),
         };
         if let Err(error) = written {
             self.broken.replace(Some(Failure::of_output(error)));
@@ -100,8 +95,13 @@ impl Walk {
             }
         }
         if attributes.kind == Kind::Directory && self.depth_max > 0 {
-            self.work.push(Urgency::First, Place { path, depth: 0 });
+            self.push(Place { path, depth: 0 });
         }
+    }
+
+    fn push(&self, place: Place) {
+        self.activity.add_found();
+        self.work.push(Urgency::First, place);
     }
 
     async fn list(&self, place: &Place) -> client::Result<()> {
@@ -125,7 +125,7 @@ impl Walk {
                     self.report(&path, entry.kind);
                 }
                 if entry.kind == Kind::Directory && depth < self.depth_max {
-                    self.work.push(Urgency::First, Place { path, depth });
+                    self.push(Place { path, depth });
                 }
             }
         }
@@ -139,6 +139,7 @@ impl Walk {
             Err(error) => self.say_failed(&place.path, &error),
             Ok(()) => {}
         }
+        self.activity.add_done();
     }
 }
 
@@ -172,6 +173,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         output: RefCell::new(BufWriter::with_capacity(1 << 16, std::io::stdout())),
         form: form(arguments),
         found: Cell::new(0),
+        activity: Activity::new("directories searched"),
         failed: Cell::new(false),
         broken: RefCell::default(),
     });
@@ -181,12 +183,15 @@ pub fn run(arguments: &Arguments) -> Outcome {
         starts.push(b"/".to_vec());
     }
     session.block_on(async {
-        for path in starts {
-            walk.start_at(path).await;
-        }
-        let (work, jobs) = (walk.work.clone(), arguments.number("jobs") as usize);
-        let searching = walk.clone();
-        run_all(&session.reactor, jobs, &work, async move |place| searching.search(place).await).await;
+        let search = async {
+            for path in starts {
+                walk.start_at(path).await;
+            }
+            let (searching, jobs) = (walk.clone(), arguments.number("jobs") as usize);
+            run_all(&session.reactor, jobs, &walk.work, async move |place| searching.search(place).await).await;
+        };
+        let prints = if walk.form == Form::Count { Prints::AtTheEnd } else { Prints::Meanwhile };
+        let _: Either<(), ()> = race(search, walk.activity.show(&session.reactor, arguments, prints)).await;
     });
     if let Some(failure) = walk.broken.take() {
         return Err(failure);

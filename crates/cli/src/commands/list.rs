@@ -2,13 +2,13 @@
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, about_path};
+use crate::json::{Owners, entry};
 use crate::paths::{inside, join, shown, visible};
 use crate::session::Session;
 use crate::text::{mode_words, size_short, time_short};
 use client::{Attributes, FileSystem, Kind};
-use reactor::process::{group_name, user_name};
+use serde_json::Value;
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::io::{BufWriter, IsTerminal, Stdout, Write};
 
 struct Listing {
@@ -18,8 +18,8 @@ struct Listing {
     all: bool,
     recursive: bool,
     human: bool,
-    users: HashMap<u32, String>,
-    groups: HashMap<u32, String>,
+    json: bool,
+    owners: Owners,
     /// The output is a terminal.
     for_people: bool,
     failed: bool,
@@ -42,8 +42,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
         all: arguments.flag("all"),
         recursive: arguments.flag("recursive"),
         human: arguments.flag("human"),
-        users: HashMap::new(),
-        groups: HashMap::new(),
+        json: arguments.flag("json"),
+        owners: Owners::default(),
         for_people: std::io::stdout().is_terminal(),
         failed: false,
     };
@@ -68,8 +68,8 @@ impl Listing {
                 Err(error) => self.say_failed(&path, &error),
             }
         }
-        let with_heads = self.recursive || directories.len() + lines.len() > 1;
-        self.print(&lines).map_err(Failure::of_output)?;
+        let with_heads = !self.json && (self.recursive || directories.len() + lines.len() > 1);
+        self.print(b"", &lines).map_err(Failure::of_output)?;
         let mut first = lines.is_empty();
         // Depth first, in order: the next directory is the last one.
         directories.reverse();
@@ -83,7 +83,7 @@ impl Listing {
             first = false;
             match self.lines_of(&directory).await {
                 Ok(lines) => {
-                    self.print(&lines).map_err(Failure::of_output)?;
+                    self.print(&directory, &lines).map_err(Failure::of_output)?;
                     let below =
                         lines.iter().rev().filter(|line| self.recursive && line.attributes.kind == Kind::Directory);
                     directories.extend(below.map(|line| join(&directory, &line.name)));
@@ -120,13 +120,21 @@ impl Listing {
 
     async fn line(&self, name: Vec<u8>, path: &[u8], attributes: Attributes) -> Line {
         let target = match attributes.kind {
-            Kind::Symlink if self.long => self.files.readlink(path).await.ok(),
+            Kind::Symlink if self.long || self.json => self.files.readlink(path).await.ok(),
             _ => None,
         };
         Line { name, attributes, target }
     }
 
-    fn print(&mut self, lines: &[Line]) -> std::io::Result<()> {
+    /// `directory` is where they are.
+    fn print(&mut self, directory: &[u8], lines: &[Line]) -> std::io::Result<()> {
+        if self.json {
+            for Line { name, attributes, target } in lines {
+                let fields = entry(&join(directory, name), attributes, target.as_deref(), &mut self.owners);
+                writeln!(self.output, "{}", Value::Object(fields))?;
+            }
+            return Ok(());
+        }
         if !self.long {
             for line in lines {
                 self.write_name(&line.name)?;
@@ -164,13 +172,13 @@ impl Listing {
 
     fn columns(&mut self, attributes: &Attributes) -> [String; 6] {
         let (uid, gid) = (attributes.uid, attributes.gid);
-        let user = self.users.entry(uid).or_insert_with(|| user_name(uid).unwrap_or_else(|| uid.to_string()));
-        let group = self.groups.entry(gid).or_insert_with(|| group_name(gid).unwrap_or_else(|| gid.to_string()));
+        let user = self.owners.user(uid).map_or_else(|| uid.to_string(), str::to_owned);
+        let group = self.owners.group(gid).map_or_else(|| gid.to_string(), str::to_owned);
         [
             mode_words(attributes.kind, attributes.mode),
             attributes.link_count.to_string(),
-            user.clone(),
-            group.clone(),
+            user,
+            group,
             if self.human { size_short(attributes.size) } else { attributes.size.to_string() },
             time_short(attributes.mtime),
         ]

@@ -1,8 +1,9 @@
 //! `tabane rm`.
 
-use crate::activity::Activity;
+use crate::activity::{Activity, Prints};
 use crate::arguments::Arguments;
-use crate::failure::{Failure, Outcome, about_path};
+use crate::failure::{Failure, Outcome, about_path, show};
+use crate::json;
 use crate::launch::stop_asked;
 use crate::paths::{base_name, inside, join};
 use crate::session::Session;
@@ -11,6 +12,8 @@ use crate::together::{Either, race};
 use crate::up::catch_signals;
 use crate::work::{Urgency, Work, run_all};
 use client::{FileSystem, Kind, Status};
+use reactor::{Nanos, Reactor};
+use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -45,7 +48,7 @@ struct Removal {
     waiting: RefCell<Vec<Item>>,
     under_way: Cell<usize>,
     force: bool,
-    failed: Cell<bool>,
+    failures: Cell<u64>,
     activity: Activity,
 }
 
@@ -54,8 +57,23 @@ impl Removal {
         if self.force && error.status == Status::NotFound {
             return;
         }
-        self.failed.set(true);
+        self.add_failure();
         eprintln!("tabane: rm: {}", about_path(path, error));
+    }
+
+    fn add_failure(&self) {
+        self.failures.set(self.failures.get() + 1);
+        self.activity.clear();
+    }
+
+    /// What became of it, for programs.
+    fn print_summary(&self, elapsed: Nanos, interrupted: bool) -> Outcome {
+        json::print(&json!({
+            "removed": self.activity.done.get(),
+            "failures": self.failures.get(),
+            "seconds": json::seconds(elapsed),
+            "interrupted": interrupted,
+        }))
     }
 
     async fn handle(&self, item: Item) {
@@ -138,6 +156,22 @@ fn plural_entries(count: u64) -> String {
     if count == 1 { "1 entry is".to_owned() } else { format!("{} entries are", count_words(count)) }
 }
 
+/// Removes what the command line names.
+async fn remove_all(reactor: &Reactor, removal: &Rc<Removal>, paths: Vec<Vec<u8>>, recursive: bool, jobs: usize) {
+    for path in paths {
+        match removal.files.lstat(&path).await {
+            Ok(attributes) if attributes.kind == Kind::Directory && !recursive => {
+                removal.add_failure();
+                eprintln!("tabane: rm: {}: is a directory; -r removes it with all that is in it", show(&path));
+            }
+            Ok(attributes) => removal.begin(path, attributes.kind, None),
+            Err(error) => removal.say_failed(&path, &error),
+        }
+    }
+    let removing = removal.clone();
+    run_all(reactor, jobs, &removal.work, async move |item| removing.handle(item).await).await;
+}
+
 /// `tabane rm`.
 pub fn run(arguments: &Arguments) -> Outcome {
     let recursive = arguments.flag("recursive");
@@ -148,7 +182,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         waiting: RefCell::default(),
         under_way: Cell::new(0),
         force: arguments.flag("force"),
-        failed: Cell::new(false),
+        failures: Cell::new(0),
         activity: Activity::new("removed"),
     });
     let signals = catch_signals(&session.reactor)?;
@@ -156,39 +190,32 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if let Some(path) = paths.iter().find(|path| base_name(path).is_none()) {
         return Err(Failure::usage(format!(
             "{} can't be removed: name what is in it, or take the cluster down with 'tabane down'",
-            crate::failure::show(path)
+            show(path)
         )));
     }
-    session.block_on(async {
-        for path in paths {
-            match removal.files.lstat(&path).await {
-                Ok(attributes) if attributes.kind == Kind::Directory && !recursive => {
-                    removal.failed.set(true);
-                    eprintln!(
-                        "tabane: rm: {}: is a directory; -r removes it with all that is in it",
-                        crate::failure::show(&path)
-                    );
-                }
-                Ok(attributes) => removal.begin(path, attributes.kind, None),
-                Err(error) => removal.say_failed(&path, &error),
-            }
-        }
-        let (work, jobs) = (removal.work.clone(), arguments.number("jobs") as usize);
-        let removing = removal.clone();
-        let mut removed =
-            Box::pin(run_all(&session.reactor, jobs, &work, async move |item| removing.handle(item).await));
-        let shown = race(removed.as_mut(), removal.activity.show(&session.reactor, arguments));
+    let started = session.reactor.now();
+    let interrupted = session.block_on(async {
+        let jobs = arguments.number("jobs") as usize;
+        let mut removed = Box::pin(remove_all(&session.reactor, &removal, paths, recursive, jobs));
+        let shown = race(removed.as_mut(), removal.activity.show(&session.reactor, arguments, Prints::AtTheEnd));
         match race(shown, stop_asked(&signals)).await {
-            Either::First(_) => Ok(()),
+            Either::First(_) => None,
             Either::Second(signal) => {
                 removal.work.stop();
                 // What is under way ends by itself, soon, for nothing is begun any more.
                 race(removed, race(session.reactor.sleep(STOP_NS_MAX), stop_asked(&signals))).await;
                 let count = removal.activity.done.get();
                 eprintln!("tabane: rm: interrupted: {} removed, all else is as it was", plural_entries(count));
-                Err(Failure::Said(signal.exit_code()))
+                Some(signal)
             }
         }
-    })?;
-    if removal.failed.get() { Err(Failure::Said(1)) } else { Ok(()) }
+    });
+    if arguments.flag("json") {
+        removal.print_summary(session.reactor.now() - started, interrupted.is_some())?;
+    }
+    match interrupted {
+        Some(signal) => Err(Failure::Said(signal.exit_code())),
+        None if removal.failures.get() > 0 => Err(Failure::Said(1)),
+        None => Ok(()),
+    }
 }

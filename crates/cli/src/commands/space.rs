@@ -2,10 +2,12 @@
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
+use crate::json;
 use crate::session::Session;
 use crate::text::size_short;
 use crate::together::join_all;
 use client::total;
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use wire::messages::FileSystemReply;
@@ -15,6 +17,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let session = Session::open(arguments)?;
     let count = session.files.server_count();
     let replies = session.block_on(join_all((0..count).map(|server| session.files.stat_server(server))));
+    if arguments.flag("json") {
+        return print_json(&replies);
+    }
     let human = arguments.flag("human");
     let unit = if human { "size" } else { "KiB" };
     let mut text = format!(
@@ -40,6 +45,31 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     std::io::stdout().write_all(text.as_bytes()).map_err(Failure::of_output)?;
     if failed { Err(Failure::Said(1)) } else { Ok(()) }
+}
+
+/// A server that does not answer has a reason instead of figures.
+fn print_json(replies: &[client::Result<FileSystemReply>]) -> Outcome {
+    let servers = replies.iter().enumerate().map(|(server, reply)| match reply {
+        Ok(space) => {
+            let mut fields = figures(space);
+            fields["server"] = json!(server);
+            fields
+        }
+        Err(error) => json!({ "server": server, "reason": error.to_string() }),
+    });
+    let known: Vec<FileSystemReply> = replies.iter().flatten().cloned().collect();
+    json::print(&json!({ "servers": servers.collect::<Vec<Value>>(), "all": figures(&total(&known)) }))?;
+    if known.len() == replies.len() { Ok(()) } else { Err(Failure::Said(1)) }
+}
+
+fn figures(space: &FileSystemReply) -> Value {
+    json!({
+        "bytes_total": space.bytes_total,
+        "bytes_used": space.bytes_total.saturating_sub(space.bytes_free),
+        "bytes_free": space.bytes_free,
+        "inodes": space.inodes,
+        "chunks": space.chunks,
+    })
 }
 
 fn row(text: &mut String, name: &str, space: &FileSystemReply, human: bool) {

@@ -2,11 +2,13 @@
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, about_path};
+use crate::json::{Owners, entry};
 use crate::paths::{inside, shown, visible};
 use crate::session::Session;
 use crate::text::{kind_words, mode_words, time_full};
 use client::{Attributes, Cluster, FileSystem, Kind};
 use reactor::process::{group_name, user_name};
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 
@@ -14,9 +16,10 @@ use std::io::{IsTerminal, Write as _};
 pub fn run(arguments: &Arguments) -> Outcome {
     let session = Session::open(arguments)?;
     let mut failed = false;
+    let mut owners = arguments.flag("json").then(Owners::default);
     for path in arguments.operand_bytes() {
         let path = inside(&path);
-        match session.block_on(describe(&session.files, &path)) {
+        match session.block_on(describe(&session.files, &path, owners.as_mut())) {
             Ok(text) => std::io::stdout().write_all(text.as_bytes()).map_err(Failure::of_output)?,
             Err(error) => {
                 failed = true;
@@ -33,14 +36,48 @@ fn on_output(name: &[u8]) -> String {
     String::from_utf8_lossy(&name).into_owned()
 }
 
-async fn describe(files: &FileSystem, path: &[u8]) -> client::Result<String> {
+/// For programs where there are `owners`, else for people.
+async fn describe(files: &FileSystem, path: &[u8], owners: Option<&mut Owners>) -> client::Result<String> {
     let attributes = files.lstat(path).await?;
+    let target = match attributes.kind {
+        Kind::Symlink => Some(files.readlink(path).await?),
+        _ => None,
+    };
+    if let Some(owners) = owners {
+        return Ok(format!("{}\n", line(files.cluster(), path, &attributes, target.as_deref(), owners)));
+    }
     let mut name = on_output(&shown(path));
-    if attributes.kind == Kind::Symlink {
-        let target = files.readlink(path).await?;
+    if let Some(target) = target {
         let _ = write!(name, " -> {}", on_output(&target));
     }
     Ok(words(files.cluster(), &name, &attributes))
+}
+
+/// Major and minor number of a device.
+fn device_numbers(attributes: &Attributes) -> (u64, u64) {
+    let number = u64::from(attributes.device());
+    (number >> 8 & 0xfff, number & 0xff | number >> 12 & 0xfff00)
+}
+
+fn chunk_count(attributes: &Attributes) -> u64 {
+    attributes.size.div_ceil(u64::from(attributes.layout.chunk_size.max(1)))
+}
+
+/// What `ls` tells, and where the inode and its chunks are.
+fn line(cluster: &Cluster, path: &[u8], attributes: &Attributes, target: Option<&[u8]>, owners: &mut Owners) -> Value {
+    let mut fields = entry(path, attributes, target, owners);
+    let Attributes { id, kind, layout, .. } = attributes;
+    fields.insert("home".to_owned(), json!({ "server": cluster.home_of(*id), "slot": id.home() }));
+    if *kind == Kind::File {
+        let chunks = chunk_count(attributes);
+        let layout = json!({ "chunks": chunks, "chunk_size": layout.chunk_size, "width": layout.width, "first_slot": layout.first });
+        fields.insert("layout".to_owned(), layout);
+    }
+    if kind.is_device() {
+        let (major, minor) = device_numbers(attributes);
+        fields.insert("device".to_owned(), json!({ "major": major, "minor": minor }));
+    }
+    Value::Object(fields)
 }
 
 fn words(cluster: &Cluster, name: &str, attributes: &Attributes) -> String {
@@ -53,8 +90,8 @@ fn words(cluster: &Cluster, name: &str, attributes: &Attributes) -> String {
     let _ = writeln!(text, "  kind: {}", kind_words(attributes));
     let _ = writeln!(text, "  size: {} bytes", attributes.size);
     if kind.is_device() {
-        let number = attributes.device();
-        let _ = writeln!(text, "device: {}, {}", number >> 8 & 0xfff, number & 0xff | number >> 12 & 0xfff00);
+        let (major, minor) = device_numbers(attributes);
+        let _ = writeln!(text, "device: {major}, {minor}");
     }
     let _ = writeln!(text, "  mode: {mode:04o} ({})", mode_words(*kind, *mode));
     let _ = writeln!(text, " owner: {uid}{user}, group {gid}{group}");
@@ -65,7 +102,7 @@ fn words(cluster: &Cluster, name: &str, attributes: &Attributes) -> String {
     let _ = writeln!(text, "    id: {id}, home {home}");
     if *kind == Kind::File {
         let layout = &attributes.layout;
-        let chunks = attributes.size.div_ceil(u64::from(layout.chunk_size.max(1)));
+        let chunks = chunk_count(attributes);
         let _ = writeln!(
             text,
             "layout: {chunks} chunks of {} bytes over {} slots from slot {}",

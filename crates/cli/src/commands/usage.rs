@@ -1,14 +1,19 @@
 //! `tabane du`: what the files of a tree take, or how many bytes they have.
 
+use crate::activity::{Activity, Prints, held};
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, about_path};
+use crate::json::write_path_line;
 use crate::paths::{inside, join, shown, visible};
 use crate::session::Session;
 use crate::text::size_short;
+use crate::together::{Either, race};
 use client::{Attributes, FileId, FileSystem, Kind, Status};
+use serde_json::json;
 use std::collections::HashSet;
 use std::io::{BufWriter, IsTerminal, Stdout, Write};
 use std::pin::Pin;
+use std::rc::Rc;
 
 struct Sum {
     files: FileSystem,
@@ -20,14 +25,19 @@ struct Sum {
     /// Sizes of files instead of what they take.
     is_apparent: bool,
     human: bool,
+    json: bool,
     for_people: bool,
     /// Files with several names that were counted.
     counted: HashSet<FileId>,
     failed: bool,
+    activity: Rc<Activity>,
 }
 
 impl Sum {
     fn print(&mut self, size: u64, path: &[u8]) -> Outcome {
+        if self.json {
+            return write_path_line(&mut self.output, path, json!({ "bytes": size })).map_err(Failure::of_output);
+        }
         let size = match (self.bytes, self.human) {
             (_, true) => size_short(size),
             (true, _) => size.to_string(),
@@ -59,6 +69,7 @@ impl Sum {
 
     fn say_failed(&mut self, path: &[u8], error: &client::Error) {
         self.failed = true;
+        self.activity.clear();
         eprintln!("tabane: du: {}", about_path(path, error));
     }
 
@@ -103,7 +114,9 @@ impl Sum {
             let mut page = self.files.next_page(&mut stream).await?;
             self.files.complete_entries(&mut page).await?;
             let entries = page.into_iter().filter_map(|entry| Some((join(path, &entry.name), entry.attributes?)));
+            let before = below.len();
             below.extend(entries);
+            self.activity.add((below.len() - before) as u64);
         }
         Ok(())
     }
@@ -128,13 +141,24 @@ pub fn run(arguments: &Arguments) -> Outcome {
         for_people: std::io::stdout().is_terminal(),
         counted: HashSet::new(),
         failed: false,
+        json: arguments.flag("json"),
+        activity: Rc::new(Activity::new("entries counted")),
     };
     let mut paths: Vec<Vec<u8>> =
         arguments.operand_bytes().iter().map(|path| shown(&inside(path)).into_owned()).collect();
     if paths.is_empty() {
         paths.push(b"/".to_vec());
     }
-    session.block_on(async {
+    let activity = sum.activity.clone();
+    let is_whole = paths == [b"/"];
+    let prints = if summarize { Prints::AtTheEnd } else { Prints::Meanwhile };
+    let total = async {
+        if is_whole {
+            activity.set_total(held(&session).await.0);
+        }
+    };
+    let progress = activity.show_beside(&session.reactor, arguments, prints, total);
+    let summing = async {
         for path in paths {
             match sum.files.lstat(&path).await {
                 Ok(attributes) if attributes.kind == Kind::Directory => drop(sum.directory(path, 0).await?),
@@ -146,7 +170,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
             }
         }
         Ok::<(), Failure>(())
-    })?;
+    };
+    match session.block_on(race(summing, progress)) {
+        Either::First(outcome) => outcome?,
+        Either::Second(()) => unreachable!("progress is shown until the sum is there"),
+    }
     sum.output.flush().map_err(Failure::of_output)?;
     if sum.failed { Err(Failure::Said(1)) } else { Ok(()) }
 }

@@ -1,7 +1,7 @@
 //! The script for bash. It needs nothing but bash 4.
 
 use super::{option_word, values_of};
-use crate::commands::{COMMANDS, Command, OperandKind};
+use crate::commands::{self, Command, OperandKind};
 use crate::options::{OptionRow, Value};
 use std::fmt::Write as _;
 
@@ -46,12 +46,12 @@ complete -F _tabane tabane
 /// The script.
 pub fn script() -> String {
     let mut text = START.to_owned();
-    let mut names: Vec<&str> = COMMANDS.iter().map(|command| command.name).collect();
+    let mut names: Vec<&str> = commands::all().map(|command| command.name).collect();
     names.push("help");
     let names = names.join(" ");
     let _ = writeln!(text, "  if ((${{#words[@]}} < 2)); then\n    kind=words values=\"{names} --help --version\"");
     text.push_str("  else case ${words[1]} in\n");
-    for command in COMMANDS {
+    for command in commands::all() {
         put_command(&mut text, command, &names);
     }
     let _ = writeln!(text, "    help) kind=words values=\"{names}\" ;;");

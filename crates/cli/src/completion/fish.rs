@@ -1,7 +1,7 @@
 //! The script for fish.
 
 use super::values_of;
-use crate::commands::{COMMANDS, Command, OperandKind};
+use crate::commands::{self, Command, OperandKind};
 use crate::options::{OptionRow, Value};
 use std::fmt::Write as _;
 
@@ -16,14 +16,14 @@ const INSIDE: &str = "-a '(tabane complete-paths (commandline -ct) 2>/dev/null)'
 /// The script.
 pub fn script() -> String {
     let mut text = START.to_owned();
-    let names: Vec<&str> = COMMANDS.iter().map(|command| command.name).collect();
+    let names: Vec<&str> = commands::all().map(|command| command.name).collect();
     let names = names.join(" ");
-    for command in COMMANDS {
+    for command in commands::all() {
         let summary = quoted(command.summary);
         let _ = writeln!(text, "complete -c tabane -n __fish_use_subcommand -a {} -d {summary}", command.name);
     }
     let _ = writeln!(text, "complete -c tabane -n '__fish_seen_subcommand_from help' -a '{names}'");
-    for command in COMMANDS {
+    for command in commands::all() {
         put_command(&mut text, command, &names);
     }
     text

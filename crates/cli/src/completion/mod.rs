@@ -114,7 +114,6 @@ async fn names(files: &FileSystem, directory: &[u8], start: &[u8]) -> Vec<(Vec<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::COMMANDS;
     use std::process::{Command as Program, Stdio};
 
     fn scripts() -> [(&'static str, String); 3] {
@@ -125,7 +124,7 @@ mod tests {
     #[test]
     fn scripts_are_complete() {
         for (shell, script) in scripts() {
-            for command in COMMANDS {
+            for command in commands::all() {
                 assert!(script.contains(command.name), "{shell}: {}", command.name);
                 for key in command.options {
                     assert!(script.contains(OptionRow::of(key).name), "{shell}: {} {key}", command.name);

@@ -1,7 +1,7 @@
 //! The script for zsh.
 
 use super::{option_word, values_of};
-use crate::commands::{COMMANDS, Command, OperandKind};
+use crate::commands::{self, Command, OperandKind};
 use crate::options::{OptionRow, Value};
 use std::fmt::Write as _;
 
@@ -29,13 +29,13 @@ _tabane_commands() {
 /// The script.
 pub fn script() -> String {
     let mut text = START.to_owned();
-    for command in COMMANDS {
+    for command in commands::all() {
         let _ = writeln!(text, "    {}", quoted(&format!("{}:{}", command.name, command.summary)));
     }
     text.push_str("    'help:explain a command'\n  )\n  _describe 'command' commands\n}\n\n_tabane() {\n");
     text.push_str("  if ((CURRENT == 2)); then _tabane_commands; return; fi\n");
     text.push_str("  local name=$words[2]\n  words=(${words[2,-1]}); ((CURRENT -= 1))\n  case $name in\n");
-    for command in COMMANDS {
+    for command in commands::all() {
         put_command(&mut text, command);
     }
     text.push_str("    help) _tabane_commands ;;\n  esac\n}\n\n_tabane \"$@\"\n");

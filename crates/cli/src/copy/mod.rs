@@ -1,10 +1,11 @@
 //! `tabane cp`: trees in and out, many files at once, large files in several pieces.
 
 pub mod place;
-mod progress;
+pub mod progress;
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
+use crate::json;
 use crate::launch::stop_asked;
 use crate::paths::{Sided, base_name, join, sided};
 use crate::session::Session;
@@ -13,7 +14,8 @@ use crate::up::catch_signals;
 use crate::work::{Urgency, Work, run_all};
 use place::{EntryKind, Facts, Moved, Place, Source, Step, Target};
 use progress::{Progress, add};
-use reactor::Reactor;
+use reactor::{Nanos, Reactor};
+use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -333,6 +335,17 @@ impl Copy {
         }
     }
 
+    /// What became of it, for programs.
+    fn print_summary(&self, elapsed: Nanos, interrupted: bool) -> Outcome {
+        json::print(&json!({
+            "files": self.progress.files_done.get(),
+            "bytes": self.progress.bytes_done.get(),
+            "failures": self.failures.get(),
+            "seconds": json::seconds(elapsed),
+            "interrupted": interrupted,
+        }))
+    }
+
     fn say_interrupted(&self) {
         let (done, found) = (self.progress.files_done.get(), self.progress.files_found.get());
         eprintln!("tabane: cp: interrupted: {done} of {found} files found so far are copied");
@@ -382,25 +395,45 @@ pub fn run(arguments: &Arguments) -> Outcome {
     });
     let sources = operands.into_iter().map(place).collect();
     let started = session.reactor.now();
-    session.block_on(async {
-        begin(&copy, sources, target_path).await?;
-        let mut whole = Box::pin(copy_all(&session, &copy, arguments.flag("quiet")));
+    let interrupted = session.block_on(async {
+        let copying = async {
+            begin(&copy, sources, target_path).await?;
+            copy_all(&session, &copy).await;
+            Ok(())
+        };
+        let quiet = arguments.flag("quiet");
+        let mut whole = Box::pin(async {
+            match quiet {
+                true => copying.await,
+                false => match race(copying, copy.progress.show(&session.reactor)).await {
+                    Either::First(outcome) => outcome,
+                    Either::Second(()) => unreachable!("progress is shown until all is copied"),
+                },
+            }
+        });
         match race(whole.as_mut(), stop_asked(&signals)).await {
-            Either::First(()) => Ok(()),
+            Either::First(outcome) => outcome.map(|()| None),
             Either::Second(signal) => {
                 copy.work.stop();
                 // What is under way ends by itself, soon, for nothing is begun any more.
                 let ended = race(whole, race(session.reactor.sleep(STOP_NS_MAX), stop_asked(&signals))).await;
-                if ended == Either::First(()) {
+                if matches!(ended, Either::First(_)) {
                     copy.remove_incomplete().await;
                 }
                 copy.say_interrupted();
-                Err(Failure::Said(signal.exit_code()))
+                Ok(Some(signal))
             }
         }
     })?;
-    if !arguments.flag("quiet") {
-        eprintln!("{}", copy.progress.summary(session.reactor.now() - started));
+    let elapsed = session.reactor.now() - started;
+    if arguments.flag("json") {
+        copy.print_summary(elapsed, interrupted.is_some())?;
+    }
+    if let Some(signal) = interrupted {
+        return Err(Failure::Said(signal.exit_code()));
+    }
+    if !arguments.flag("quiet") && !arguments.flag("json") {
+        eprintln!("{}", copy.progress.summary(elapsed));
     }
     match copy.failures.get() {
         0 => Ok(()),
@@ -446,15 +479,10 @@ async fn operand(copy: &Copy, place: Place, source: Vec<u8>, target: Vec<u8>) ->
 }
 
 /// Copies everything, then completes the directories.
-async fn copy_all(session: &Session, copy: &Rc<Copy>, quiet: bool) {
+async fn copy_all(session: &Session, copy: &Rc<Copy>) {
     let handler = copy.clone();
     let jobs = copy.jobs as usize;
-    let copying = run_all(&session.reactor, jobs, &copy.work, async move |item| handler.handle(item).await);
-    if quiet {
-        copying.await;
-    } else {
-        let _: Either<(), ()> = race(copying, copy.progress.show(&session.reactor)).await;
-    }
+    run_all(&session.reactor, jobs, &copy.work, async move |item| handler.handle(item).await).await;
     let folders = copy.folders.take();
     folders.into_iter().for_each(|folder| copy.work.push(Urgency::Later, Item::Finish(folder)));
     let handler = copy.clone();

@@ -38,15 +38,16 @@ impl Progress {
         }
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
         // The template is ours; should it not be understood, the plain bar does.
-        if let Ok(style) = ProgressStyle::with_template("{wide_bar} {binary_bytes}/{binary_total_bytes} {msg}") {
+        if let Ok(style) = ProgressStyle::with_template("{wide_bar} {msg}") {
             bar.set_style(style);
         }
         let bar = ClearedBar(bar);
         loop {
             reactor.sleep(BAR_INTERVAL).await;
-            bar.0.set_length(self.bytes_found.get());
+            // Of nothing known the bar is empty, not full.
+            bar.0.set_length(self.bytes_found.get().max(1));
             bar.0.set_position(self.bytes_done.get());
-            bar.0.set_message(self.message(reactor.now() - started));
+            bar.0.set_message(self.line(reactor.now() - started));
         }
     }
 
@@ -81,7 +82,8 @@ impl Progress {
         let files = share(self.files_done.get(), self.files_found.get());
         let bytes = share(self.bytes_done.get(), self.bytes_found.get());
         let done = files.min(bytes);
-        (self.directories_left.get() == 0 && done > 0.0).then(|| (elapsed as f64 * (1.0 - done) / done) as Nanos)
+        let known = self.directories_left.get() == 0 && self.files_found.get() > 0;
+        (known && done > 0.0).then(|| (elapsed as f64 * (1.0 - done) / done) as Nanos)
     }
 
     /// The closing line.
@@ -120,8 +122,10 @@ mod tests {
         let second = 1_000_000_000;
         assert_eq!(progress.remaining(second), Some(3 * second));
         assert_eq!(progress.rate(second), 250);
+        assert_eq!(progress.line(second), "250 B of 1000 B, 5/10 files 250 B/s, 3.0 s left");
         add(&progress.directories_left, 1);
         assert_eq!(progress.remaining(second), None);
+        assert_eq!(Progress::default().remaining(second), None);
         assert_eq!(progress.summary(second), "copied 5 files, 250 B in 1.0 s (250 B/s)");
     }
 }

@@ -39,11 +39,11 @@ const LOCKED_GOOD: u64 = MEBIBYTE;
 /// 2025-01-01: no machine that runs this has an earlier day.
 const TIME_MIN: i64 = 1_735_689_600;
 
-fn ok(subject: &'static str, found: impl Into<String>) -> Finding {
+pub fn ok(subject: &'static str, found: impl Into<String>) -> Finding {
     Finding { subject, health: Health::Ok, found: found.into(), advice: String::new() }
 }
 
-fn warning(subject: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
+pub fn warning(subject: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Finding {
     Finding { subject, health: Health::Warning, found: found.into(), advice: advice.into() }
 }
 

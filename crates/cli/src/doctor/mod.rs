@@ -1,6 +1,8 @@
-//! `tabane doctor`: whether this machine has what Tabane needs, and what to do where it has not.
+//! `tabane doctor`: whether this machine has what Tabane needs, and what to do where it has not; and, beside a cluster, whether its clock agrees
+//! with the servers'.
 
 mod checks;
+mod clocks;
 mod machine;
 
 use crate::arguments::Arguments;
@@ -17,7 +19,8 @@ const ADVICE_WIDTH: usize = 100;
 
 /// `tabane doctor`.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let findings = checks::all(&ThisMachine);
+    let mut findings = checks::all(&ThisMachine);
+    findings.extend(clocks::look(arguments));
     let text = if arguments.flag("json") {
         format!("{:#}\n", json_of(&findings))
     } else {

@@ -15,6 +15,13 @@ pub enum Choice {
 impl Choice {
     /// Reads the value of --interface; nothing stands for `Any`. The error says what is wanted.
     pub fn parse(text: &str) -> Result<Choice, String> {
+        let address = text.split(['/', '%']).next().unwrap_or_default().parse();
+        if address.is_ok_and(is_link_local) {
+            return Err(format!(
+                "\"{text}\" is link-local: such addresses hold on one cable only, and that of a server has to mean the same on all \
+                 hosts; name an interface or a network with other addresses (fd00::/8 is free for private ones)"
+            ));
+        }
         let Some((address, bits)) = text.split_once('/') else {
             return Ok(match text.parse() {
                 _ if text.is_empty() => Choice::Any,
@@ -36,6 +43,13 @@ impl Choice {
             Choice::Name(name) => name.clone(),
             Choice::Network(address, bits) => format!("{address}/{bits}"),
         }
+    }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
     }
 }
 
@@ -176,7 +190,9 @@ mod tests {
         assert!(chosen("eth7", &[], None).unwrap_err().contains("ib0 10.1.2.3"));
         assert!(chosen("10.9.0.0/16", &[], None).unwrap_err().contains("10.9.0.0/16"));
         assert!(chosen("ib1", &[], None).unwrap_err().contains("fe80::6"));
-        assert!(chosen("fe80::/10", &[], None).is_err());
+        for text in ["fe80::/10", "fe80::5", "fe80::5%eth0", "169.254.0.0/16"] {
+            assert!(chosen(text, &[], None).unwrap_err().contains("link-local"), "{text}");
+        }
         assert!(Choice::parse("10.1.0.0/33").is_err() && Choice::parse("x/8").is_err());
         let none = choose(&Choice::Any, &host()[..2], &Vec::new, &|| None);
         assert!(none.unwrap_err().contains("loopback"));

@@ -17,25 +17,47 @@ use std::path::Path;
 /// Exit status when hosts were not reached, or did not do all.
 const EXIT_INCOMPLETE: u8 = 3;
 
+/// How a cluster is taken down.
+pub struct Ending {
+    /// What is stored stays.
+    pub keep: bool,
+    /// Hosts that can't be reached are given up.
+    pub forget: bool,
+    pub stop_timeout: Nanos,
+    pub launch_timeout: Nanos,
+}
+
+impl Ending {
+    /// As the command line wants it.
+    pub fn wanted(arguments: &Arguments) -> Ending {
+        Ending { keep: arguments.flag("keep"), forget: arguments.flag("forget"), ..Ending::at_once(arguments) }
+    }
+
+    /// With all that is stored, and nobody given up.
+    pub fn at_once(arguments: &Arguments) -> Ending {
+        let stop_timeout = arguments.number("stop-timeout-ms") * NANOS_PER_MS;
+        Ending { keep: false, forget: false, stop_timeout, launch_timeout: launch_timeout(arguments) }
+    }
+}
+
 /// Takes a cluster down on all its hosts at once. Errors: hosts that were not reached; then the run directory stays, unless
 /// they are given up.
 pub fn take_down(
-    arguments: &Arguments,
+    ending: Ending,
     reactor: &Reactor,
     directory: RunDirectory,
     record: &Record,
     known: Option<(Cluster, Settings)>,
 ) -> Outcome {
     check_origin(record, &directory.path)?;
-    let keep = arguments.flag("keep");
+    let Ending { keep, forget, stop_timeout, launch_timeout } = ending;
     let Some((cluster, settings)) = known else {
         // An `up` was killed before any host was told to start.
         return directory.remove(0);
     };
     crate::mount::take_all_out(reactor, &directory.path)?;
-    let stop_timeout = arguments.number("stop-timeout-ms") * NANOS_PER_MS;
     // Beyond the time in which servers stop by themselves: SIGTERM, SIGKILL.
-    let timeout = launch_timeout(arguments) + stop_timeout + 2 * MARGIN;
+    let timeout = launch_timeout + stop_timeout + 2 * MARGIN;
     let told = stop_order(record, &directory.path, &cluster, &settings, None, keep, stop_timeout);
     let all: Vec<usize> = (0..record.hosts.len()).collect();
     let mut answers = order_all(reactor, record, &directory.path, &all, &told, timeout, false)?;
@@ -51,7 +73,7 @@ pub fn take_down(
     if missed == 0 {
         return if keep { Ok(()) } else { directory.remove(cluster.server_count()) };
     }
-    if arguments.flag("forget") {
+    if forget {
         eprintln!("tabane: down: these hosts are given up; what is left there has to be removed by hand");
         directory.remove(cluster.server_count())?;
     } else {

@@ -15,10 +15,10 @@ mod restart;
 mod up;
 
 pub use agent::run as run_agent;
-pub use down::take_down;
+pub use down::{Ending, take_down};
 pub use record::{HOSTS_FILE, Record};
 pub use restart::run as run_restart;
-pub use up::run as up;
+pub use up::{default_run_directory, run as up, run_for_a_while as up_for_a_while};
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};

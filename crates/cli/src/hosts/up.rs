@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use wire::{Placement, ServerAddress};
 
 /// The run directory where none was named. One of a login session would vanish from the hosts with it.
-fn default_run_directory() -> PathBuf {
+pub fn default_run_directory() -> PathBuf {
     PathBuf::from(format!("/tmp/tabane-{}", user()))
 }
 
@@ -29,9 +29,21 @@ fn default_run_directory() -> PathBuf {
 pub fn run(arguments: &Arguments, reactor: &Reactor, signals: &Signals) -> Outcome<PathBuf> {
     let path = arguments.path("run-directory").unwrap_or_else(default_run_directory);
     if arguments.is_given("hosts") && Record::of(&absolute(&path)?).is_none() {
-        return New::prepare(arguments, reactor, signals, &path)?.start();
+        return New::prepare(arguments, reactor, signals, &path, false)?.start();
     }
     again(arguments, reactor, signals, &path)
+}
+
+/// A new cluster for one who takes it down himself. Nothing is printed, and nothing that is there already is used.
+pub fn run_for_a_while(arguments: &Arguments, reactor: &Reactor, signals: &Signals, path: &Path) -> Outcome<PathBuf> {
+    if Record::of(&absolute(path)?).is_some() {
+        return Err(Failure::failed(format!(
+            "a cluster over several hosts is in {0} already; take it down with 'tabane down --run-directory {0}', or name another \
+             --run-directory",
+            path.display()
+        )));
+    }
+    New::prepare(arguments, reactor, signals, path, true)?.start()
 }
 
 /// A new cluster in the making.
@@ -43,11 +55,18 @@ struct New<'a> {
     record: Record,
     settings: Settings,
     interface: Choice,
+    quiet: bool,
 }
 
 impl<'a> New<'a> {
     /// Reads what is wanted. Nothing is made but the run directory, and that only if all is understood.
-    fn prepare(arguments: &'a Arguments, reactor: &'a Reactor, signals: &'a Signals, path: &Path) -> Outcome<New<'a>> {
+    fn prepare(
+        arguments: &'a Arguments,
+        reactor: &'a Reactor,
+        signals: &'a Signals,
+        path: &Path,
+        quiet: bool,
+    ) -> Outcome<New<'a>> {
         let named = list::wanted(arguments)?;
         let per_host = arguments.number_given("per-host").map(|count| count as u32);
         let servers = arguments.number_given("servers").map(|count| count as u32);
@@ -76,7 +95,7 @@ impl<'a> New<'a> {
                 directory.path.display()
             )));
         }
-        Ok(New { arguments, reactor, signals, directory, record, settings, interface })
+        Ok(New { arguments, reactor, signals, directory, record, settings, interface, quiet })
     }
 
     fn start(mut self) -> Outcome<PathBuf> {
@@ -197,6 +216,9 @@ impl<'a> New<'a> {
     }
 
     fn report(&self, cluster: &Cluster) {
+        if self.quiet {
+            return;
+        }
         let (count, hosts) = (cluster.server_count(), self.record.hosts.len() as u64);
         println!(
             "{} up on {}, {} each, stores in {}",

@@ -25,6 +25,8 @@ const WIDTH_OF_BARS: u16 = 104;
 const BAR_WIDTH: usize = 8;
 /// Widest bar of a kind of operation.
 const KIND_BAR_WIDTH: usize = 40;
+/// Of what did not happen.
+const NONE: &str = "none for a minute";
 
 /// Colours, or none of them.
 #[derive(Debug, Clone, Copy)]
@@ -190,6 +192,13 @@ fn draw_charts(buffer: &mut Buffer, area: Rect, view: &View, palette: Palette) {
         }
         let inner = block.inner(area);
         block.render(area, buffer);
+        if most == 0.0 {
+            if usize::from(inner.width) >= NONE.len() {
+                let middle = Rect { y: inner.y + inner.height / 2, height: inner.height.min(1), ..inner };
+                Line::styled(NONE, palette.dim()).centered().render(middle, buffer);
+            }
+            continue;
+        }
         let top = top.unwrap_or(most).max(f64::MIN_POSITIVE);
         let heights: Vec<u64> = resampled(&history, usize::from(inner.width))
             .into_iter()
@@ -252,7 +261,15 @@ fn draw_table(buffer: &mut Buffer, area: Rect, view: &View, palette: Palette) {
     for (position, server) in rows.iter().enumerate().skip(first).take(room) {
         let row = Row::of(server);
         let selected = view.selected == Some(server.index);
-        draw_row(buffer, &places, y, &row, palette, if selected { Modifier::REVERSED } else { Modifier::empty() });
+        if selected {
+            // One bar from edge to edge, in which colours would be holes.
+            draw_row(buffer, &places, y, &row, Palette { colours: false }, Modifier::REVERSED);
+            let width = places.last().map_or(0, |(x, width)| x + width + 1 - area.x);
+            let bar = Rect { y, width: width.min(area.width), height: 1, ..area };
+            buffer.set_style(bar, Style::new().remove_modifier(Modifier::DIM).add_modifier(Modifier::REVERSED));
+        } else {
+            draw_row(buffer, &places, y, &row, palette, Modifier::empty());
+        }
         let history: Vec<f64> = server.track.history.iter().map(|rates| rates.operations).collect();
         put_spark(buffer, chart, y, &history, top, palette.colour(Color::Cyan));
         let more = position + 1 == first + room && position + 1 < rows.len();
@@ -276,7 +293,7 @@ fn draw_row(buffer: &mut Buffer, places: &[(u16, u16)], y: u16, row: &Row, palet
             Column::Busy => row.busy.map_or(Style::new(), |share| palette.share(share)),
             Column::Space => row.space.map_or(Style::new(), |share| palette.share(share)),
             Column::Queued if row.queued.is_some_and(|queued| queued > 0) => palette.colour(Color::Yellow),
-            _ if text == "-" || text == "0" => palette.dim(),
+            _ if text == "-" || (text == "0" && *column != Column::Server) => palette.dim(),
             _ => Style::new(),
         };
         put_right(buffer, *x, y, *width, &text, style.add_modifier(modifier));

@@ -6,7 +6,8 @@ use super::table::Column;
 use super::view::{ServerView, State, View, Wish};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-use ratatui::style::Color;
+use ratatui::buffer::Cell;
+use ratatui::style::{Color, Modifier};
 use std::collections::BTreeMap;
 
 const SECOND: u64 = 1_000_000_000;
@@ -123,6 +124,32 @@ fn colours() {
     assert_eq!(coloured.count(), 0);
     let bright = drawn(&view(), 100, 30, true);
     assert!(bright.backend().buffer().content.iter().any(|cell| cell.fg == Color::Red));
+}
+
+/// Goal: the selected row is one bar from edge to edge, without holes of other colours; the others are none.
+#[test]
+fn selection_is_a_bar() {
+    let mut view = view();
+    view.wish(Wish::Down);
+    let terminal = drawn(&view, 120, 40, true);
+    let rows: Vec<_> = terminal.backend().buffer().content.chunks(120).skip(1).collect();
+    let reversed = |row: &[Cell]| row.iter().take_while(|cell| cell.modifier.contains(Modifier::REVERSED)).count();
+    let bars: Vec<_> = rows.iter().filter(|row| reversed(row) > 0).collect();
+    assert_eq!(bars.len(), 1);
+    let width = reversed(bars[0]);
+    assert!(width > 90, "{width}");
+    assert!(bars[0][..width].iter().all(|cell| cell.fg == Color::Reset && !cell.modifier.contains(Modifier::DIM)));
+}
+
+/// Goal: what did not happen says so in the middle of its chart.
+#[test]
+fn empty_charts() {
+    let mut view = view();
+    for server in &mut view.servers {
+        server.track.history.iter_mut().for_each(|rates| rates.bytes_read = 0.0);
+    }
+    let words = |width| lines(&view, width, 40).join("\n").matches("none for a minute").count();
+    assert_eq!((words(120), words(60)), (1, 0));
 }
 
 /// Goal: keys do what the foot of the screen says.

@@ -3,6 +3,7 @@
 #![allow(dead_code)] // Each test program uses its own part of this.
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -145,4 +146,32 @@ pub fn describe(tree: &Path) -> String {
         .collect();
     lines.sort();
     lines.join("\n")
+}
+
+/// Sends a signal to a process.
+pub fn send_signal(pid: u32, number: i32) {
+    assert!(reactor::process::ProcessId::of(pid).unwrap().signal(number).unwrap());
+}
+
+/// Reads what a terminal gets until the wanted words are in it.
+pub fn read_until(child: &mut Child, seen: &mut String, wanted: &str) {
+    let output = child.stdout.as_mut().unwrap();
+    let mut bytes = [0; 4096];
+    while !seen.contains(wanted) {
+        let count = output.read(&mut bytes).unwrap();
+        assert!(count > 0, "{wanted} never came: {seen:?}");
+        seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
+    }
+}
+
+/// Whether there is FUSE here. Where there is none and nobody said so, the test fails.
+#[allow(clippy::disallowed_methods)] // The one switch of these tests.
+pub fn fuse_is_here() -> bool {
+    if Path::new("/dev/fuse").exists() {
+        return true;
+    }
+    let excused = std::env::var("TABANE_CI_NO_FUSE").is_ok_and(|value| value == "1");
+    assert!(excused, "there is no /dev/fuse here: nothing of the mount is tested; TABANE_CI_NO_FUSE=1 accepts that");
+    eprintln!("there is no /dev/fuse here: the mount is not tested");
+    false
 }

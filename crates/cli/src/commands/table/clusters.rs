@@ -1,0 +1,303 @@
+//! Rows of the commands that start, stop, watch and serve clusters.
+
+use super::{CLUSTERS, Command, MANY};
+use crate::commands::{check, logs};
+use crate::{down, hosts, mount, run, server, status, top, up};
+
+/// In the order of the overview.
+pub static ROWS: &[Command] = &[
+    Command {
+        name: "up",
+        group: CLUSTERS,
+        summary: "start a cluster on this machine or on several hosts, or start it again",
+        operands: "",
+        operand_count: (0, 0),
+        details: &[
+            "Makes a run directory that only you can read (cluster file with key, logs, process numbers), starts the \
+             servers in the background and waits until all of them answer. If one fails, all are taken down again \
+             and the reasons are printed.",
+            "On a run directory whose servers have died, or were stopped with 'down --keep', the servers that are \
+             missing start again over their stores, and the data is there as before.",
+            "With --hosts the servers start on other hosts, all at once, through the launcher; either all of it is up \
+             then, or nothing is left and the message says what went wrong where (docs/hosts.md).",
+        ],
+        example: "tabane up --servers 4\ntabane up --hosts 'node[01-04]' --per-host 2\ntabane up --mount /mnt/job\ntabane up --servers 2 --store memory:/dev/shm/me,size=4G --chunk-size 64K",
+        options: &[
+            "servers",
+            "hosts",
+            "per-host",
+            "launcher",
+            "interface",
+            "binary",
+            "launch-timeout-ms",
+            "run-directory",
+            "dir",
+            "store",
+            "chunk-size",
+            "placement",
+            "transport",
+            "short-circuit",
+            "pin",
+            "port",
+            "connections-max",
+            "checksums",
+            "journal-size",
+            "metrics-port",
+            "timeout-ms",
+            "session-grace-ms",
+            "start-timeout-ms",
+            "mount",
+            "threads",
+            "allow-other",
+            "cache",
+        ],
+        single_dash: false,
+        takes_command_line: false,
+        run: up::run,
+    },
+    Command {
+        name: "down",
+        group: CLUSTERS,
+        summary: "stop a cluster and remove what it stored",
+        operands: "",
+        operand_count: (0, 0),
+        details: &[
+            "Asks all servers to stop, waits for them, and removes the stores and the run directory. A server that does \
+             not stop in time gets SIGTERM, then SIGKILL.",
+            "Of several hosts those that can't be reached are listed with the reason, exit status 3; then the run directory \
+             stays, so that 'down' again finishes when they are back, unless --forget gives them up.",
+        ],
+        example: "tabane down\ntabane down --keep && tabane up",
+        options: &["keep", "forget", "run-directory", "cluster", "stop-timeout-ms", "launch-timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: down::run,
+    },
+    Command {
+        name: "restart",
+        group: CLUSTERS,
+        summary: "stop one server, if it runs, and start it again over its store",
+        operands: "SERVER",
+        operand_count: (1, 1),
+        details: &[
+            "The server is on whichever host 'up' started it. Clients go on by themselves when it is back; its data is there \
+             as before, as far as its store keeps it.",
+        ],
+        example: "tabane restart 3",
+        options: &["run-directory", "cluster", "stop-timeout-ms", "start-timeout-ms", "launch-timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: hosts::run_restart,
+    },
+    Command {
+        name: "host",
+        group: CLUSTERS,
+        summary: "do one host's part of 'up --hosts', 'down' and 'restart', which start it there",
+        operands: "",
+        operand_count: (0, 0),
+        details: &[
+            "Reads orders from standard input, the key of the cluster among them, and reports on standard output. When the \
+             orders end before all hosts have agreed, it takes back what it made.",
+        ],
+        example: "tabane host --number=0 < orders",
+        options: &["host-number", "host-numbers", "host-orders"],
+        single_dash: false,
+        takes_command_line: false,
+        run: hosts::run_agent,
+    },
+    Command {
+        name: "status",
+        group: CLUSTERS,
+        summary: "say how the servers are",
+        operands: "",
+        operand_count: (0, 0),
+        details: &[
+            "For each server: whether it is up, its process, space, requests so far, requests waiting (qdepth) and being \
+             worked on (active), their mean time from arrival to start (wait), and memory now beside what it may use at most.",
+            "Exit status 1 if a server does not answer.",
+            "With --lost it lists instead what can't be had without the servers that are down, as the others know it: names \
+             whose inode is there, files with chunks there, what had its name there, and what is left of files that were \
+             there. With --json one object a line, the last one with the sums.",
+        ],
+        example: "tabane status\ntabane status --json\ntabane status --lost",
+        options: &["json", "lost", "cluster", "run-directory", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: status::run,
+    },
+    Command {
+        name: "top",
+        group: CLUSTERS,
+        summary: "show what the servers do, live",
+        operands: "",
+        operand_count: (0, 0),
+        details: &[
+            "For each server and the whole cluster: operations, bytes read and written each second, requests that wait (queue), \
+             their mean time from arrival to start (wait), those being worked on (active), the share of the time in which the \
+             server works (busy), the share of its space that is used, and operations over the last minute; below, the \
+             operations that are asked for most. A server that does not answer is shown as silent, one whose process has \
+             ended as down.",
+            "Keys: q quits, s sorts by the next column, r turns the order, space pauses, + and - change the interval, the arrows \
+             select a server whose operations are shown, escape shows those of all. No colours with NO_COLOR in the environment.",
+            "With --once one table over one interval is printed, with --json a line of JSON each interval, or one with both. \
+             Exit status with --once: 1 if a server does not answer.",
+        ],
+        example: "tabane top\ntabane top --sort busy\ntabane top --once --json",
+        options: &["once", "json", "sort", "reverse", "interval-ms", "color", "cluster"],
+        single_dash: false,
+        takes_command_line: false,
+        run: top::run,
+    },
+    Command {
+        name: "logs",
+        group: CLUSTERS,
+        summary: "print what the servers have logged",
+        operands: "[SERVER]",
+        operand_count: (0, 1),
+        details: &[
+            "The logs of all servers of a run directory in order of time, or that of one server: a line for each event that an \
+             operator would act on, with time (UTC), level, server, the name of the event, facts and a message. Of one event \
+             a server writes at most 10 lines a minute; held_back tells how many more there were.",
+            "Each server keeps at most 8 MiB of log in the run directory.",
+        ],
+        example: "tabane logs --level warning\ntabane logs 2 -f\ntabane logs --json -n 100",
+        options: &["follow", "level", "lines", "json", "color", "cluster"],
+        single_dash: false,
+        takes_command_line: false,
+        run: logs::run,
+    },
+    Command {
+        name: "check",
+        group: CLUSTERS,
+        summary: "say whether what the servers hold fits together, and repair it",
+        operands: "",
+        operand_count: (0, 0),
+        details: &[
+            "Puts the tables of all servers side by side: each name leads to an inode of its kind, each inode has as many \
+             names as it says, each directory one below the root, each chunk a file that knows of it, and no file ends \
+             before its last byte. It may run while others work; what changes meanwhile is looked at again, and only what \
+             is wrong and stands still is reported.",
+            "With --repair, inodes without a name are moved to /lost+found under their numbers, names of nothing are \
+             removed, link counts and sizes set, chunks of nothing freed. With --dry-run it only says what it would do.",
+            "Exit status: 0 all is well, 1 faults were repaired, 4 faults are left, 8 the check could not be made.",
+        ],
+        example: "tabane check\ntabane check --repair --dry-run",
+        options: &["repair", "dry-run", "data", "json", "progress", "quiet", "cluster", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: check::run,
+    },
+    Command {
+        name: "run",
+        group: CLUSTERS,
+        summary: "run a program with a cluster of its own",
+        operands: "-- COMMAND...",
+        operand_count: (1, MANY),
+        details: &[
+            "Starts a cluster as 'up' does, runs the command with TABANE_CLUSTER and CHFS_SERVER in its environment, and \
+             takes the cluster down again when the command has ended or a signal asks to stop. Exit status: that of the \
+             command; 128 and the number of the signal if one ended it.",
+            "With --hosts the servers are on other hosts, as those of 'up'; the command runs here, and --mount mounts here.",
+        ],
+        example: "tabane run --servers 4 -- sh -c 'tabane cp -r input :/ && ./simulate'\ntabane run --hosts auto -- srun ./simulate",
+        options: &[
+            "servers",
+            "hosts",
+            "per-host",
+            "launcher",
+            "interface",
+            "binary",
+            "launch-timeout-ms",
+            "run-directory",
+            "dir",
+            "store",
+            "chunk-size",
+            "placement",
+            "transport",
+            "short-circuit",
+            "pin",
+            "port",
+            "connections-max",
+            "checksums",
+            "journal-size",
+            "metrics-port",
+            "timeout-ms",
+            "session-grace-ms",
+            "start-timeout-ms",
+            "stop-timeout-ms",
+            "mount",
+            "threads",
+            "allow-other",
+            "cache",
+        ],
+        single_dash: false,
+        takes_command_line: true,
+        run: run::run,
+    },
+    Command {
+        name: "mount",
+        group: CLUSTERS,
+        summary: "make a cluster part of the tree of this machine",
+        operands: "DIR",
+        operand_count: (1, 1),
+        details: &[
+            "Every program finds the cluster's files below DIR then. Works without root where fusermount3 (package fuse3) is \
+             installed; then only you may use the mount, unless --allow-other. What one mount, command or library changes \
+             all others see at once. Returns when the mount is there; a process in the background serves it, and writes what \
+             goes wrong to a log in the run directory.",
+        ],
+        example: "tabane mount /mnt/job\nls -l /mnt/job\ntabane umount /mnt/job",
+        options: &["cluster", "foreground", "threads", "allow-other", "cache", "timeout-ms"],
+        single_dash: false,
+        takes_command_line: false,
+        run: mount::run,
+    },
+    Command {
+        name: "umount",
+        group: CLUSTERS,
+        summary: "take a mount out of the tree",
+        operands: "DIR",
+        operand_count: (1, 1),
+        details: &[
+            "Also clears a mount whose process was killed. One that is in use stays, unless --force: then it goes from the \
+             tree, and programs that have files of it open keep these until they end.",
+        ],
+        example: "tabane umount /mnt/job",
+        options: &["umount-force", "cluster"],
+        single_dash: false,
+        takes_command_line: false,
+        run: mount::unmount,
+    },
+    Command {
+        name: "server",
+        group: CLUSTERS,
+        summary: "be one server, in the foreground",
+        operands: "",
+        operand_count: (0, 0),
+        details: &[
+            "What 'up' starts, for those who start servers by other means. The store in the directory is created, or \
+             recovered if there is one. Prints the most memory that it may use, with the reason of each part. \
+             SIGTERM and SIGINT stop it cleanly.",
+        ],
+        example: "tabane server --cluster run/cluster --index 0 --directory /dev/shm/store-0 --size 2G",
+        options: &[
+            "cluster",
+            "index",
+            "directory",
+            "store-size",
+            "journal-size",
+            "checksums",
+            "transport",
+            "short-circuit",
+            "pin",
+            "connections-max",
+            "metrics-port",
+            "timeout-ms",
+            "session-grace-ms",
+            "log",
+        ],
+        single_dash: false,
+        takes_command_line: false,
+        run: server::run,
+    },
+];
