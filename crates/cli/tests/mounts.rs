@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Ground, TABANE, describe};
+use common::{Ground, TABANE, describe, fuse_is_here};
 use reactor::process::{ProcessId, SIGCHLD, SIGKILL, SIGTERM};
 use std::fs;
 use std::io::{ErrorKind, Write};
