@@ -230,6 +230,35 @@ fn down_of_a_stopped_server() {
     Command::new("kill").args(["-9", &first.to_string()]).status().unwrap();
 }
 
+/// Goal: while a server is silent, a directory with entries on it can be looked at and opened, and says that its links and times are not
+/// known; files of other servers are as ever. Once the server is back, all is told again.
+/// Method: SIGSTOP to a server that is not the root's home.
+#[test]
+fn directories_beside_a_silent_server() {
+    let ground = Ground::new("silent");
+    ground.run(&["up", "--servers", "3"]);
+    let home = |path: &str| {
+        let words = ground.run(&["stat", path]);
+        let number = words.split("home server ").nth(1).unwrap();
+        number[..number.find(',').unwrap()].parse::<u32>().unwrap()
+    };
+    let silent = (home("/") + 1) % 3;
+    let files: Vec<String> = (0..40).map(|number| format!("/f{number}")).collect();
+    ground.run(&files.iter().fold(vec!["truncate", "-s", "5"], |words, path| [&words[..], &[path.as_str()]].concat()));
+    let there = files.iter().find(|path| home(path) != silent).unwrap();
+    assert!(ground.run(&["stat", "/"]).contains("links: 2\n"));
+    let process = reactor::process::ProcessId::of(ground.pid(silent)).unwrap();
+    assert!(process.signal(libc::SIGSTOP).unwrap());
+    assert!(ground.run(&["stat", "/"]).contains("links: 1 (not known"));
+    assert!(ground.run(&["ls", "-l", there]).contains(&there[1..]));
+    assert!(ground.fail(1, &["cat", "/"]).contains("is a directory"));
+    assert_eq!(ground.run(&["cat", there]), "\0\0\0\0\0");
+    assert!(ground.fail(1, &["find", "/", "-newer", "/", "--timeout-ms", "3000"]).contains("silent past the deadline"));
+    assert!(process.signal(libc::SIGCONT).unwrap());
+    while !ground.run(&["stat", "/"]).contains("links: 2\n") {}
+    ground.run(&["down"]);
+}
+
 /// Goal: of two clusters that want the same stores at once, at most one comes up, and the loser leaves the winner's data alone.
 /// Method: several rounds of two `up` at the same time; the winner holds a file through a crash and a restart.
 #[test]

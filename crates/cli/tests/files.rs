@@ -313,6 +313,55 @@ fn interrupted_copies_say_so() {
     assert_eq!(ground.run(&["ls"]), "");
 }
 
+/// Goal: directories that an interrupted copy made have the modes of their sources, in both directions; one that was there before
+/// keeps its own.
+/// Method: a tree whose deepest directory holds a file so large that it is under way when the signal comes.
+#[test]
+fn interrupted_copies_leave_directories_usable() {
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+    let ground = Ground::new("interrupted-tree");
+    ground.run(&["up", "--servers", "2"]);
+    let modes =
+        [("tree", 0o755), ("tree/there", 0o711), ("tree/there/group", 0o750), ("tree/there/group/deep", 0o1777)];
+    for (name, mode) in modes {
+        std::fs::DirBuilder::new().create(ground.path.join(name)).unwrap();
+        std::fs::set_permissions(ground.path.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let deep = "tree/there/group/deep";
+    std::fs::File::create(ground.path.join(deep).join("large")).unwrap().set_len(1 << 42).unwrap();
+    let interrupt = |words: &[&str], has_begun: &dyn Fn() -> bool| {
+        let copy = ground.start(words);
+        while !has_begun() {}
+        std::process::Command::new("kill").args(["-INT", &copy.id().to_string()]).status().unwrap();
+        let output = copy.wait_with_output().unwrap();
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(130), "{complaint}");
+        assert!(complaint.contains("interrupted: 0 of 1 files") && !complaint.contains("700"), "{complaint}");
+    };
+    // Inwards, into a directory that is there.
+    ground.run(&["mkdir", ":/in"]);
+    ground.run(&["mkdir", "-m", "0701", ":/in/tree"]);
+    let inside = format!(":/in/{deep}");
+    interrupt(&["cp", "-r", "tree", ":/in"], &|| ground.try_run(&["ls", &inside]).stdout == b"large\n");
+    assert!(ground.run(&["stat", ":/in/tree"]).contains("mode: 0701"));
+    for (name, mode) in &modes[1..] {
+        let stat = ground.run(&["stat", &format!(":/in/{name}")]);
+        assert!(stat.contains(&format!("mode: {mode:04o}")), "{name}: {stat}");
+    }
+    assert_eq!(ground.run(&["ls", &inside]), "");
+
+    // Outwards.
+    ground.run(&["truncate", "-s", "4T", &format!("/in/{deep}/large")]);
+    std::fs::DirBuilder::new().mode(0o700).create(ground.path.join("out")).unwrap();
+    let outside = ground.path.join("out").join(deep).join("large");
+    interrupt(&["cp", "-r", ":/in/tree", "out"], &|| outside.exists());
+    for (name, mode) in [&[("tree", 0o701)][..], &modes[1..]].concat() {
+        let found = std::fs::metadata(ground.path.join("out").join(name)).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(found, mode, "{name}");
+    }
+    ground.run(&["down"]);
+}
+
 /// Goal: truncate and fallocate do what their namesakes do, and a copy within the cluster keeps bytes, holes and size.
 #[test]
 fn sizes_and_ranges() {

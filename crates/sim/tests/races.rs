@@ -363,9 +363,12 @@ fn open_through_a_parted_name_against_its_removal() {
                     files.close(&file).await;
                     Ok::<u64, Status>(size)
                 },
-                async move |files| match replaced {
-                    true => rename(files, "/g", &removed).await,
-                    false => status(files.unlink(removed.as_bytes()).await),
+                async move |files| {
+                    files.reactor().sleep(seed % 8 * 100_000).await;
+                    match replaced {
+                        true => rename(files, "/g", &removed).await,
+                        false => status(files.unlink(removed.as_bytes()).await),
+                    }
                 },
             );
             check(&harness);

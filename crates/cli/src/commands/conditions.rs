@@ -142,7 +142,7 @@ impl Conditions {
         if let Some(path) = arguments.bytes("newer") {
             let path = inside(&path);
             let attributes =
-                session.block_on(session.files.stat(&path)).map_err(|error| path_failure(&path, &error))?;
+                session.block_on(session.files.stat_whole(&path, true)).map_err(|error| path_failure(&path, &error))?;
             tests.push(Test::Time { clock: Clock::Modification, after: attributes.mtime, until: i64::MAX });
         }
         if arguments.flag("empty") {

@@ -77,7 +77,7 @@ impl Walk {
 
     /// The starting point itself, then what is below it.
     async fn start_at(&self, path: Vec<u8>) {
-        let attributes = match self.files.lstat(&path).await {
+        let attributes = match self.files.stat_whole(&path, false).await {
             Ok(attributes) => attributes,
             Err(error) => return self.say_failed(&path, &error),
         };

@@ -95,7 +95,11 @@ fn words(cluster: &Cluster, name: &str, attributes: &Attributes) -> String {
     }
     let _ = writeln!(text, "  mode: {mode:04o} ({})", mode_words(*kind, *mode));
     let _ = writeln!(text, " owner: {uid}{user}, group {gid}{group}");
-    let _ = writeln!(text, " links: {}", attributes.link_count);
+    let note = match (kind, attributes.link_count) {
+        (Kind::Directory, 1) => " (not known, nor are the times: a server with entries of it does not answer)",
+        _ => "",
+    };
+    let _ = writeln!(text, " links: {}{note}", attributes.link_count);
     let _ = writeln!(text, "access: {}", time_full(attributes.atime));
     let _ = writeln!(text, "modify: {}", time_full(attributes.mtime));
     let _ = writeln!(text, "change: {}", time_full(attributes.ctime));

@@ -34,8 +34,8 @@ const NAMED_MAX: usize = 20;
 enum Item {
     Entry(Entry),
     Piece(Rc<Transfer>),
-    /// Everything below is there: owner, mode and times.
-    Finish(Rc<Entry>),
+    /// Everything is there: owner, mode and times of the directory that was found last among those left.
+    Finish,
 }
 
 /// An entry to be copied.
@@ -46,6 +46,13 @@ struct Entry {
     facts: Facts,
     /// The directory that is copied with all that is in it, where both sides are the cluster: nothing is put into it.
     whole: Option<FileId>,
+}
+
+/// A directory whose contents are being copied.
+struct Folder {
+    entry: Entry,
+    /// Whether it was not there before, so that only its owner may use it yet.
+    is_new: bool,
 }
 
 /// A large file under way.
@@ -71,7 +78,8 @@ struct Copy {
     recursive: bool,
     /// Extended attributes are kept as well.
     preserve: bool,
-    folders: RefCell<Vec<Rc<Entry>>>,
+    /// Those that are not finished, in the order in which they were found: what is in a directory comes behind it.
+    folders: RefCell<Vec<Rc<Folder>>>,
     incomplete: RefCell<BTreeSet<Vec<u8>>>,
     failures: Cell<u64>,
 }
@@ -97,7 +105,7 @@ impl Copy {
                 }
             },
             Item::Piece(transfer) => self.copy_pieces(transfer).await,
-            Item::Finish(entry) => self.finish_directory(&entry).await,
+            Item::Finish => self.finish_last_directory().await,
         };
         if let Err(reason) = outcome {
             self.say_failed(&reason);
@@ -132,7 +140,10 @@ impl Copy {
         {
             self.check_not_within(&entry.place, &entry.source, &entry.target, whole).await?;
         }
-        self.target.make_directory(&entry.target).await?;
+        let is_new = self.target.make_directory(&entry.target).await?;
+        let folder = Rc::new(Folder { entry, is_new });
+        let entry = &folder.entry;
+        self.folders.borrow_mut().push(folder.clone());
         let mut listing = entry.place.list(&entry.source).await?;
         while let Some(page) = listing.next().await? {
             for (name, facts) in page {
@@ -140,7 +151,6 @@ impl Copy {
                 self.add_entry(Entry { place: entry.place.clone(), source, target, facts, whole: entry.whole });
             }
         }
-        self.folders.borrow_mut().push(Rc::new(entry));
         Ok(())
     }
 
@@ -312,7 +322,9 @@ impl Copy {
         Ok(())
     }
 
-    async fn finish_directory(&self, entry: &Entry) -> Step {
+    async fn finish_last_directory(&self) -> Step {
+        let last = self.folders.borrow_mut().pop();
+        let Some(Folder { entry, .. }) = last.as_deref() else { return Ok(()) };
         let extended = self.copy_extended(entry).await;
         self.target.set_facts(&entry.target, &entry.facts).await.and(extended)
     }
@@ -346,6 +358,20 @@ impl Copy {
         }))
     }
 
+    /// Gives the directories that were made their owners and modes, which nobody else could use until now. Their times stay
+    /// new, for not all is there.
+    async fn open_folders(&self) {
+        loop {
+            // What is in a directory comes before it: its mode may shut us out.
+            let Some(folder) = self.folders.borrow_mut().pop() else { return };
+            if folder.is_new
+                && let Err(reason) = self.target.set_rights(&folder.entry.target, &folder.entry.facts).await
+            {
+                self.say_failed(&reason);
+            }
+        }
+    }
+
     fn say_interrupted(&self) {
         let (done, found) = (self.progress.files_done.get(), self.progress.files_found.get());
         eprintln!("tabane: cp: interrupted: {done} of {found} files found so far are copied");
@@ -357,8 +383,9 @@ impl Copy {
                 eprintln!("  and {} more", incomplete.len() - NAMED_MAX);
             }
         }
-        if self.recursive {
-            eprintln!("tabane: cp: directories have mode 700 and new times still");
+        let shut = self.folders.borrow().iter().filter(|folder| folder.is_new).count();
+        if shut > 0 {
+            eprintln!("tabane: cp: {shut} directories have mode 700 still");
         }
     }
 }
@@ -417,9 +444,15 @@ pub fn run(arguments: &Arguments) -> Outcome {
                 copy.work.stop();
                 // What is under way ends by itself, soon, for nothing is begun any more.
                 let ended = race(whole, race(session.reactor.sleep(STOP_NS_MAX), stop_asked(&signals))).await;
-                if matches!(ended, Either::First(_)) {
-                    copy.remove_incomplete().await;
-                }
+                let completing = async {
+                    if matches!(ended, Either::First(_)) {
+                        copy.remove_incomplete().await;
+                    }
+                    copy.open_folders().await;
+                };
+                // A server that is silent holds nobody up for long, nor who asks once more.
+                let _: Either<(), _> =
+                    race(completing, race(session.reactor.sleep(STOP_NS_MAX), stop_asked(&signals))).await;
                 copy.say_interrupted();
                 Ok(Some(signal))
             }
@@ -467,7 +500,7 @@ async fn begin(copy: &Copy, sources: Vec<(Place, Vec<u8>)>, target: Vec<u8>) -> 
 /// The entry that a source of the command line is. Errors: there is none, or it would be copied into itself.
 async fn operand(copy: &Copy, place: Place, source: Vec<u8>, target: Vec<u8>) -> Step<Entry> {
     // Without -r a symbolic link stands for what it leads to.
-    let facts = place.facts(&source, !copy.recursive).await?;
+    let facts = place.source_facts(&source, !copy.recursive).await?;
     let mut whole = None;
     if copy.recursive && facts.kind == EntryKind::Directory && copy.is_within_cluster(&place) {
         whole = place.identity(&source, true).await?;
@@ -483,8 +516,8 @@ async fn copy_all(session: &Session, copy: &Rc<Copy>) {
     let handler = copy.clone();
     let jobs = copy.jobs as usize;
     run_all(&session.reactor, jobs, &copy.work, async move |item| handler.handle(item).await).await;
-    let folders = copy.folders.take();
-    folders.into_iter().for_each(|folder| copy.work.push(Urgency::Later, Item::Finish(folder)));
+    let count = copy.folders.borrow().len();
+    (0..count).for_each(|_| copy.work.push(Urgency::Later, Item::Finish));
     let handler = copy.clone();
     run_all(&session.reactor, jobs, &copy.work, async move |item| handler.handle(item).await).await;
 }

@@ -155,6 +155,16 @@ impl Place {
         }
     }
 
+    /// The same for what is to be copied: the times of a directory are those that all servers tell.
+    pub async fn source_facts(&self, path: &[u8], follow: bool) -> Step<Facts> {
+        match self {
+            Place::Local => self.facts(path, follow).await,
+            Place::Cluster(files) => {
+                files.stat_whole(path, follow).await.explain(path).map(|found| Facts::of_attributes(&found))
+            }
+        }
+    }
+
     /// Which file of the cluster a path names, or leads to with `follow`; `None` for local paths, and where there is
     /// nothing.
     pub async fn identity(&self, path: &[u8], follow: bool) -> Step<Option<FileId>> {
@@ -214,20 +224,20 @@ impl Place {
         }
     }
 
-    /// Makes a directory that only we can use yet; one that exists is taken.
-    pub async fn make_directory(&self, path: &[u8]) -> Step {
+    /// Makes a directory that only we can use yet; one that exists is taken. Whether it was made.
+    pub async fn make_directory(&self, path: &[u8]) -> Step<bool> {
         let exists = match self {
             Place::Local => match DirBuilder::new().mode(DIRECTORY_MODE_MEANWHILE).create(local(path)) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => true,
-                made => return made.explain(path),
+                made => return made.map(|()| true).explain(path),
             },
             Place::Cluster(files) => match files.mkdir(path, DIRECTORY_MODE_MEANWHILE).await {
                 Err(error) if error.status == Status::Exists => true,
-                made => return made.map(drop).explain(path),
+                made => return made.map(|_| true).explain(path),
             },
         };
         match exists && self.is_directory(path).await {
-            true => Ok(()),
+            true => Ok(false),
             false => Err(format!("{}: exists and is not a directory", self.show(path))),
         }
     }
@@ -330,6 +340,17 @@ impl Place {
         }
     }
 
+    /// Gives owner and mode to a directory.
+    pub async fn set_rights(&self, path: &[u8], facts: &Facts) -> Step {
+        match self {
+            Place::Local => set_local_rights(path, facts).explain(path),
+            Place::Cluster(files) => {
+                let changes = AttributeChanges { atime: Timestamp::Keep, mtime: Timestamp::Keep, ..facts.changes() };
+                files.set_attributes(path, false, &changes).await.map(drop).explain(path)
+            }
+        }
+    }
+
     /// A path as it is written on the command line.
     pub fn show(&self, path: &[u8]) -> String {
         match self {
@@ -340,14 +361,18 @@ impl Place {
 }
 
 fn set_local_facts(path: &[u8], facts: &Facts) -> io::Result<()> {
+    reactor::process::set_times(local(path), facts.atime, facts.mtime)?;
+    set_local_rights(path, facts)
+}
+
+fn set_local_rights(path: &[u8], facts: &Facts) -> io::Result<()> {
     if let Some((uid, gid)) = facts.kept_owner() {
         std::os::unix::fs::lchown(local(path), Some(uid), Some(gid))?;
     }
-    reactor::process::set_times(local(path), facts.atime, facts.mtime)?;
-    if facts.kind != EntryKind::Symlink {
-        fs::set_permissions(local(path), Permissions::from_mode(facts.kept_mode()))?;
+    match facts.kind {
+        EntryKind::Symlink => Ok(()),
+        _ => fs::set_permissions(local(path), Permissions::from_mode(facts.kept_mode())),
     }
-    Ok(())
 }
 
 /// A path inside the cluster without its last component.
