@@ -205,7 +205,7 @@ fn draw_charts(buffer: &mut Buffer, area: Rect, view: &View, palette: Palette) {
             // What is little is still to be seen; nothing is nothing.
             .map(|value| {
                 if value > 0.0 {
-                    ((value / top * 1000.0) as u64).max(1000 / (8 * u64::from(inner.height.max(1))))
+                    ((value / top * 1000.0) as u64).max(1000u64.div_ceil(8 * u64::from(inner.height.max(1))))
                 } else {
                     0
                 }

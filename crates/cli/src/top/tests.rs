@@ -152,6 +152,20 @@ fn empty_charts() {
     assert_eq!((words(120), words(60)), (1, 0));
 }
 
+/// Goal: what is little is still to be seen in its chart.
+#[test]
+fn little_is_seen() {
+    let mut view = view();
+    for server in &mut view.servers {
+        server.track.history.iter_mut().for_each(|rates| rates.busy = 0.001);
+    }
+    for (height, chart_height) in [(24, 6), (40, 10)] {
+        let lines = lines(&view, 120, height);
+        let mut chart = lines[1..=chart_height].iter().flat_map(|line| line.chars().skip(91));
+        assert!(chart.any(|letter| letter == '▁'), "{lines:#?}");
+    }
+}
+
 /// Goal: keys do what the foot of the screen says.
 #[test]
 fn keys() {
