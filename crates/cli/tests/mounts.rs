@@ -12,6 +12,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether there is FUSE here. Where there is none and nobody said so, the test fails.
 #[allow(clippy::disallowed_methods)] // The one switch of these tests.
@@ -234,6 +235,50 @@ fn servers_go_and_come_back() {
     ground.kill(0);
     ground.kill(1);
     ground.run(&["umount", text(&directory)]);
+}
+
+/// Goal: programs on a mount are told nothing of servers that stop in good order and start again: all that they do is done.
+/// Method: threads make, write, read, rename and remove files of all servers, while each server in turn is restarted.
+#[test]
+fn restarts_are_told_to_nobody() {
+    if !fuse_is_here() {
+        return;
+    }
+    let ground = Ground::new("mount-restarts");
+    let directory = mount_point(&ground, "mnt");
+    ground.run(&["up", "--servers", "3", "--chunk-size", "4K"]);
+    ground.run(&["mount", text(&directory)]);
+    let ended = AtomicBool::new(false);
+    let (ended, directory) = (&ended, &directory);
+    let work = move |number: usize| {
+        let mut count = 0;
+        while !ended.load(Ordering::Relaxed) {
+            let (path, renamed) =
+                (directory.join(format!("{number}-{count}")), directory.join(format!("{number}-{count}-renamed")));
+            let bytes = [number as u8 + 1; 20_000];
+            fs::write(&path, bytes).unwrap();
+            fs::rename(&path, &renamed).unwrap();
+            assert_eq!(fs::read(&renamed).unwrap(), bytes);
+            fs::remove_file(&renamed).unwrap();
+            count += 1;
+        }
+        count
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4).map(|number| scope.spawn(move || work(number))).collect();
+        let end = scope.spawn(|| {
+            for server in [0, 1, 2, 0] {
+                ground.run(&["restart", &server.to_string()]);
+            }
+        });
+        let restarted = end.join();
+        ended.store(true, Ordering::Relaxed);
+        for worker in workers {
+            assert!(worker.join().unwrap() > 0);
+        }
+        restarted.unwrap();
+    });
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
 }
 
 /// The server that a file's inode, name and first chunk are at, of a cluster as it was made.
