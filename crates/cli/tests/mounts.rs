@@ -12,6 +12,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A new directory to mount on.
 fn mount_point(ground: &Ground, name: &str) -> PathBuf {
@@ -228,6 +229,86 @@ fn servers_go_and_come_back() {
     ground.kill(0);
     ground.kill(1);
     ground.run(&["umount", text(&directory)]);
+}
+
+/// Goal: programs on a mount are told nothing of servers that stop in good order and start again: all that they do is done.
+/// Method: threads make, write, read, rename and remove files of all servers, while each server in turn is restarted.
+#[test]
+fn restarts_are_told_to_nobody() {
+    if !fuse_is_here() {
+        return;
+    }
+    let ground = Ground::new("mount-restarts");
+    let directory = mount_point(&ground, "mnt");
+    ground.run(&["up", "--servers", "3", "--chunk-size", "4K"]);
+    ground.run(&["mount", text(&directory)]);
+    let ended = AtomicBool::new(false);
+    let (ended, directory) = (&ended, &directory);
+    let work = move |number: usize| {
+        let mut count = 0;
+        while !ended.load(Ordering::Relaxed) {
+            let (path, renamed) =
+                (directory.join(format!("{number}-{count}")), directory.join(format!("{number}-{count}-renamed")));
+            let bytes = [number as u8 + 1; 20_000];
+            fs::write(&path, bytes).unwrap();
+            fs::rename(&path, &renamed).unwrap();
+            assert_eq!(fs::read(&renamed).unwrap(), bytes);
+            fs::remove_file(&renamed).unwrap();
+            count += 1;
+        }
+        count
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4).map(|number| scope.spawn(move || work(number))).collect();
+        let end = scope.spawn(|| {
+            for server in [0, 1, 2, 0] {
+                ground.run(&["restart", &server.to_string()]);
+            }
+        });
+        let restarted = end.join();
+        ended.store(true, Ordering::Relaxed);
+        for worker in workers {
+            assert!(worker.join().unwrap() > 0);
+        }
+        restarted.unwrap();
+    });
+    assert_eq!(fs::read_dir(directory).unwrap().count(), 0);
+}
+
+/// Goal: a name that is replaced all the time is always there, for open and stat, and leads to a whole file.
+/// Method: one thread replaces a file by rename through one mount, others read it through another one, without pause.
+#[test]
+fn replaced_files_are_always_there() {
+    if !fuse_is_here() {
+        return;
+    }
+    let ground = Ground::new("mount-replaced");
+    let (writing, reading) = (mount_point(&ground, "writing"), mount_point(&ground, "reading"));
+    ground.run(&["up", "--servers", "2", "--mount", text(&writing)]);
+    ground.run(&["mount", text(&reading)]);
+    fs::write(writing.join("config"), [0; 100]).unwrap();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let read = || {
+            let path = reading.join("config");
+            while !ended.load(Ordering::Relaxed) {
+                let bytes = fs::read(&path).unwrap();
+                assert!(bytes.len() == 100 && bytes.iter().all(|byte| *byte == bytes[0]), "{bytes:?}");
+                assert_eq!(fs::metadata(&path).unwrap().len(), 100);
+            }
+        };
+        let readers: Vec<_> = (0..6).map(|_| scope.spawn(read)).collect();
+        let written = scope.spawn(|| {
+            for version in 0..1000 {
+                fs::write(writing.join("new"), [version as u8; 100]).unwrap();
+                fs::rename(writing.join("new"), writing.join("config")).unwrap();
+            }
+        });
+        let written = written.join();
+        ended.store(true, Ordering::Relaxed);
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        written.unwrap();
+    });
 }
 
 /// The server that a file's inode, name and first chunk are at, of a cluster as it was made.

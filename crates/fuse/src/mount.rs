@@ -8,6 +8,7 @@ use crate::caller::Callers;
 use crate::crew::Crew;
 use crate::device::{Device, TRANSFER_SIZE_MAX};
 use crate::handles::Handles;
+use crate::held::HeldFiles;
 use crate::locks::LockOwners;
 use crate::seen::SeenDirectories;
 use crate::serve::{Mounted, Worker};
@@ -100,6 +101,7 @@ impl Mount {
             files: Handles::default(),
             listings: Handles::default(),
             directories: SeenDirectories::default(),
+            held: HeldFiles::default(),
             owners: LockOwners::default(),
             waiting: WaitingRoom::default(),
             crew: Crew::new(options.thread_count),
@@ -143,6 +145,7 @@ impl Mount {
         self.mounted.waiting.close();
         let left = self.mounted.files.drain();
         self.mounted.listings.drain();
+        self.mounted.close_all(&self.mounted.held.drain());
         self.mounted.run(async |files| {
             for open in &left {
                 files.close(&open.file).await;

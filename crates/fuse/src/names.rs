@@ -6,7 +6,11 @@ use crate::errno::Errno;
 use crate::open_file::{OPEN_FLAGS, OpenFile, how_to_open};
 use crate::protocol::{Create, Header, Input, Link, Mkdir, Mknod, Rename, Rename2};
 use crate::serve::{Answer, Handled, Worker, file_of};
-use client::{Attributes, Error, Kind, Status};
+use client::{Attributes, Error, Kind, OpenHow, Status};
+use wire::FileId;
+
+/// How often a file is looked up that is replaced each time before it can be held.
+const HOLD_COUNT_MAX: usize = 64;
 
 /// What became of a directory matters to no caller that names something in it: nothing is there.
 fn in_directory(error: Error) -> Errno {
@@ -45,7 +49,35 @@ impl Worker<'_> {
         let (parent, name) = (file_of(header.node), input.name()?);
         let found = self.mounted.for_caller(header, async |files| files.lookup_at(parent, name).await);
         let found = found.map_err(in_directory)?;
+        if found.kind == Kind::File && self.mounted.held.take_misled(header.pid) {
+            let held = self.hold(header, (parent, name), found).map_err(in_directory)?;
+            return self.entry(&held);
+        }
         self.entry(&found)
+    }
+
+    /// Opens what was found at a name, so that it stays for whoever was told ESTALE before (`held.rs`). What is gone already is
+    /// looked up again.
+    fn hold(&self, header: &Header, place: (FileId, &[u8]), found: Attributes) -> client::Result<Attributes> {
+        let (mut found, (parent, name)) = (found, place);
+        for _ in 0..HOLD_COUNT_MAX {
+            if found.kind != Kind::File {
+                break;
+            }
+            let id = found.id;
+            // Whoever asks shows his rights when he opens it himself.
+            let opened = self.mounted.run(async |files| files.open_id(id, &OpenHow::reading(), 0).await);
+            match opened {
+                Ok((file, attributes)) => {
+                    self.mounted.close_all(self.mounted.held.hold(file).as_slice());
+                    return Ok(attributes);
+                }
+                Err(error) if error.status == Status::StaleFile => {}
+                Err(error) => return Err(error),
+            }
+            found = self.mounted.for_caller(header, async |files| files.lookup_at(parent, name).await)?;
+        }
+        Ok(found)
     }
 
     pub fn make_directory(&mut self, header: &Header, mut input: Input<'_>) -> Handled {

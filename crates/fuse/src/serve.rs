@@ -10,13 +10,14 @@ use crate::crew::{Crew, Seat};
 use crate::device::{Device, REQUEST_SIZE_MAX};
 use crate::errno::Errno;
 use crate::handles::Handles;
+use crate::held::HeldFiles;
 use crate::listing::Listing;
 use crate::locks::LockOwners;
 use crate::open_file::OpenFile;
 use crate::protocol::{self, Header, Input, Output, opcode};
 use crate::seen::SeenDirectories;
 use crate::waiting::WaitingRoom;
-use client::{Client, Credentials, FileSystem, Status};
+use client::{Client, Credentials, File, FileSystem, Status};
 use std::io;
 use wire::FileId;
 
@@ -30,6 +31,7 @@ pub struct Mounted {
     pub files: Handles<OpenFile>,
     pub listings: Handles<Listing>,
     pub directories: SeenDirectories,
+    pub held: HeldFiles,
     pub owners: LockOwners,
     pub waiting: WaitingRoom,
     pub crew: Crew,
@@ -86,6 +88,17 @@ impl Mounted {
         self.client.run(async |_, files| work(files).await)
     }
 
+    /// Closes files that no program has open.
+    pub fn close_all(&self, left: &[File]) {
+        if !left.is_empty() {
+            self.run(async |files| {
+                for file in left {
+                    files.close(file).await;
+                }
+            });
+        }
+    }
+
     /// Runs a piece of work on behalf of the caller. Where that is refused and the caller has got other groups since they
     /// were looked up, it is tried with these.
     pub fn for_caller<R: Send>(
@@ -130,7 +143,12 @@ impl<'m> Worker<'m> {
                 Ok(Answer::None) => {}
                 Ok(Answer::Output) => device.reply(header.unique, self.output.as_slice()),
                 Ok(Answer::Data(size)) => device.reply(header.unique, &self.data[..size]),
-                Err(Errno(errno)) => device.reply_errno(header.unique, errno),
+                Err(Errno(errno)) => {
+                    if errno == libc::ESTALE {
+                        self.mounted.held.note_misled(header.pid);
+                    }
+                    device.reply_errno(header.unique, errno);
+                }
             }
             if self.mounted.crew.end(seat) {
                 return Ok(());

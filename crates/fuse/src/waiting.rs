@@ -1,5 +1,6 @@
 //! Those who wait for locks. One thread waits for all of them, so that threads that serve others are not used up; a signal
-//! to who waits ends its wait alone. The same thread looks after the client's own work while nobody calls.
+//! to who waits ends its wait alone. The same thread looks after the client's own work while nobody calls, and lets go of files that
+//! are held (`held.rs`).
 
 use crate::errno::Errno;
 use crate::open_file::OpenFile;
@@ -134,6 +135,7 @@ impl WaitingRoom {
                 drop(state);
                 if timeout.timed_out() {
                     mounted.client.run(async |reactor, _| reactor.sleep(TEND_NS).await);
+                    mounted.close_all(&mounted.held.age());
                 }
                 continue;
             }
