@@ -115,6 +115,7 @@ impl Start<'_> {
         command.arg("--transport").arg(settings.transport());
         command.arg("--short-circuit").arg(settings.short_circuit());
         command.arg("--pin").arg(settings.pin.to_string());
+        command.arg("--huge-pages").arg(settings.huge_pages());
     }
 
     async fn wait_for_answers(&self, started: &mut [Started]) -> Outcome {

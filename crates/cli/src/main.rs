@@ -35,6 +35,7 @@ mod server;
 mod session;
 mod settings;
 mod status;
+mod store_memory;
 mod text;
 mod together;
 mod top;

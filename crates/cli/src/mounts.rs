@@ -39,20 +39,29 @@ pub fn mount_on(directory: &Path) -> Option<MountPoint> {
     mount_points().into_iter().rev().find(|mount| mount.directory == directory)
 }
 
-/// One line of mountinfo, as proc(5) has it.
+/// The mount of memory with this source on a directory, if it is the one on top.
+pub fn memory_mount_on(directory: &Path, source: &str) -> Option<MountPoint> {
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let last = text.lines().rev().filter_map(parse_any).find(|(_, mount)| mount.directory == directory);
+    last.filter(|(kind, mount)| *kind == "tmpfs" && mount.source == source).map(|(_, mount)| mount)
+}
+
+/// One line of mountinfo about a mount of Tabane.
 fn parse_line(line: &str) -> Option<MountPoint> {
+    let (kind, mount) = parse_any(line)?;
+    // By mount(2) the type is fuse, by fusermount3 fuse.tabane.
+    (matches!(kind, "fuse" | "fuse.tabane") && mount.source.starts_with(SOURCE_PREFIX)).then_some(mount)
+}
+
+/// One line of mountinfo, as proc(5) has it: the type of the file system, and the mount.
+fn parse_any(line: &str) -> Option<(&str, MountPoint)> {
     let (front, back) = line.split_once(" - ")?;
     let mut back = back.split(' ');
-    // By mount(2) the type is fuse, by fusermount3 fuse.tabane.
-    if !matches!(back.next()?, "fuse" | "fuse.tabane") {
-        return None;
-    }
+    let kind = back.next()?;
     let directory = unescape(front.split(' ').nth(4)?);
     let source = unescape(back.next()?).to_string_lossy().into_owned();
-    if !source.starts_with(SOURCE_PREFIX) {
-        return None;
-    }
-    Some(MountPoint { directory: directory.into(), source, options: back.next().unwrap_or_default().to_owned() })
+    let options = back.next().unwrap_or_default().to_owned();
+    Some((kind, MountPoint { directory: directory.into(), source, options }))
 }
 
 /// Blanks and the like are written as a backslash and three octal digits.

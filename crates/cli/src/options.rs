@@ -227,6 +227,13 @@ pub static TABLE: &[OptionRow] = &[
         "cores that servers stay on: none, each server one of those allowed in turn, or in turn those of a list such as 0,4-7",
     ),
     setting(
+        "huge-pages",
+        Value::Choice(&["auto", "off"]),
+        "auto",
+        "auto|off",
+        "whether stores in memory lie on mounts of their own with huge pages, where the system lets us mount",
+    ),
+    setting(
         "port",
         Value::Number { least: 0, most: 65_535 },
         "0",

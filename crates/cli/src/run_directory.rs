@@ -6,6 +6,7 @@
 use crate::failure::{Failure, Outcome, io_words};
 use crate::hosts::{HOSTS_FILE, ORDERS_FILE};
 use crate::settings::{Settings, absolute};
+use crate::store_memory::remove_store;
 use client::{CLUSTER_FILE_NAME, Cluster, load_cluster};
 use reactor::process::ProcessId;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -192,7 +193,7 @@ fn remove_file(path: &Path) -> Outcome {
 pub fn remove_stores(settings: &Settings, indices: impl IntoIterator<Item = u32>) -> Outcome {
     for index in indices {
         let store = settings.store_of(index);
-        accept_missing(&store, fs::remove_dir_all(&store))?;
+        accept_missing(&store, remove_store(&store))?;
     }
     match settings.made_stores.then(|| fs::remove_dir(&settings.stores)) {
         Some(Err(error)) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),

@@ -6,6 +6,7 @@ use crate::launch::stop_asked;
 use crate::log::tell;
 use crate::pin::Pin;
 use crate::session::find_cluster;
+use crate::store_memory::pages_note;
 use crate::text::size_words;
 use crate::together::{Either, race};
 use crate::up::catch_signals;
@@ -41,6 +42,7 @@ fn server_options(arguments: &Arguments) -> Outcome<ServerOptions> {
     let index = arguments.number_given("index").ok_or_else(|| missing("index"))?;
     let store_size = arguments.number_given("store-size").ok_or_else(|| missing("size"))?;
     let metrics_port = arguments.number("metrics-port") as u16;
+    let pages_note = pages_note(&directory, arguments.text_or_default("huge-pages") != "off");
     Ok(ServerOptions {
         cluster: Rc::new(find_cluster(arguments)?),
         index: index as u32,
@@ -50,6 +52,7 @@ fn server_options(arguments: &Arguments) -> Outcome<ServerOptions> {
         checksums: arguments.flag("checksums"),
         local: arguments.text_or_default("transport") != "tcp",
         short_circuit: arguments.text_or_default("short-circuit") != "off",
+        pages_note,
         connections_max: arguments.number("connections-max") as usize,
         timeout: arguments.number("timeout-ms") * NANOS_PER_MS,
         session_grace: arguments.number("session-grace-ms") * NANOS_PER_MS,

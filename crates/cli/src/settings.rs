@@ -27,6 +27,8 @@ pub struct Settings {
     pub local: bool,
     pub short_circuit: bool,
     pub pin: Pin,
+    /// Whether stores in memory get mounts of their own with huge pages.
+    pub huge_pages: bool,
     pub connections_max: u64,
     /// First of the ports for Prometheus; 0 means none.
     pub metrics_port: u64,
@@ -121,6 +123,7 @@ impl Settings {
             local: arguments.text_or_default("transport") != "tcp",
             short_circuit: arguments.text_or_default("short-circuit") != "off",
             pin: Pin::wanted(arguments)?,
+            huge_pages: arguments.text_or_default("huge-pages") != "off",
             connections_max: arguments.number("connections-max"),
             metrics_port: arguments.number("metrics-port"),
             timeout_ms: arguments.number("timeout-ms"),
@@ -164,6 +167,9 @@ impl Settings {
         if arguments.is_on_command_line("pin") {
             compare("pin", self.pin.to_string(), Some(Pin::wanted(arguments)?.to_string()));
         }
+        if arguments.is_on_command_line("huge-pages") {
+            compare("huge-pages", self.huge_pages().to_owned(), arguments.text("huge-pages"));
+        }
         if arguments.is_on_command_line("checksums") && !self.checksums {
             compare("checksums", "off".to_owned(), Some("on".to_owned()));
         }
@@ -173,6 +179,11 @@ impl Settings {
     /// The value of --short-circuit.
     pub fn short_circuit(&self) -> &'static str {
         if self.short_circuit { "auto" } else { "off" }
+    }
+
+    /// The value of --huge-pages.
+    pub fn huge_pages(&self) -> &'static str {
+        if self.huge_pages { "auto" } else { "off" }
     }
 
     /// The value of --transport.
@@ -197,6 +208,7 @@ impl Settings {
             ("checksums", u64::from(self.checksums)),
             ("local", u64::from(self.local)),
             ("short_circuit", u64::from(self.short_circuit)),
+            ("huge-pages", u64::from(self.huge_pages)),
             ("connections-max", self.connections_max),
             ("metrics-port", self.metrics_port),
             ("timeout-ms", self.timeout_ms),
@@ -232,6 +244,7 @@ impl Settings {
             local: plain("local")? == 1,
             short_circuit: plain("short_circuit")? == 1,
             pin: Pin::parse(field("pin")?)?,
+            huge_pages: plain("huge-pages")? == 1,
             connections_max: checked("connections-max")?,
             metrics_port: checked("metrics-port")?,
             timeout_ms: checked("timeout-ms")?,
@@ -243,7 +256,7 @@ impl Settings {
 /// Three quarters of the free space, shared out. Errors: too little of it.
 fn share_of_free_space(stores: &Path, servers: u32, journal_size: u64) -> Outcome<u64> {
     let existing = stores.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    let (free, _) = reactor::process::file_system_space(existing).map_err(|error| {
+    let free = crate::store_memory::free_space(existing).map_err(|error| {
         Failure::failed(format!("{}: {error}; choose another directory with --dir", existing.display()))
     })?;
     share_of(existing, free, servers, journal_size)
@@ -264,6 +277,26 @@ pub fn share_of(medium: &Path, free: u64, servers: u32, journal_size: u64) -> Ou
     Ok(share.min(STORE_SIZE_MAX))
 }
 
+/// Settings of nothing in particular.
+#[cfg(test)]
+pub fn for_tests() -> Settings {
+    Settings {
+        stores: PathBuf::from("/dev/shm/some where = else"),
+        made_stores: true,
+        store_size: 1 << 30,
+        journal_size: 1 << 26,
+        checksums: false,
+        local: false,
+        short_circuit: true,
+        pin: Pin::Listed(vec![0, 4, 5, 6]),
+        huge_pages: true,
+        connections_max: 10,
+        metrics_port: 0,
+        timeout_ms: 5,
+        session_grace_ms: 6,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,20 +304,7 @@ mod tests {
     /// Goal: settings read back are those that were written.
     #[test]
     fn text_round_trip() {
-        let settings = Settings {
-            stores: PathBuf::from("/dev/shm/some where = else"),
-            made_stores: true,
-            store_size: 1 << 30,
-            journal_size: 1 << 26,
-            checksums: false,
-            local: false,
-            short_circuit: true,
-            pin: Pin::Listed(vec![0, 4, 5, 6]),
-            connections_max: 10,
-            metrics_port: 0,
-            timeout_ms: 5,
-            session_grace_ms: 6,
-        };
+        let settings = for_tests();
         assert_eq!(Settings::parse(&settings.to_text()), Ok(settings.clone()));
         let text = settings.to_text();
         for skipped in 0..text.lines().count() {

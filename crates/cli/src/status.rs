@@ -6,7 +6,8 @@ use crate::hosts::Record;
 use crate::mounts::{self, Record as MountRecord, source_of};
 use crate::run_directory::{of_cluster_path, process_of};
 use crate::session::{Session, cluster_path};
-use crate::text::{count_words, duration_words, size_short};
+use crate::store_memory::OWN_MEMORY;
+use crate::text::{count_words, duration_words, size_short, size_words};
 use crate::together::{Either, join_all, race};
 use client::Cluster;
 use reactor::process::ProcessId;
@@ -17,6 +18,8 @@ use std::path::{Path, PathBuf};
 
 const CLASSES: [&str; 2] = ["metadata", "data"];
 const FORMAT_JSON: u8 = 0;
+/// Bytes of a page that is not huge.
+const PAGE_SIZE_LEAST: u64 = 4096;
 /// Time between looks at whether a server's process is still there.
 const LOOK_NS: reactor::Nanos = 100_000_000;
 
@@ -135,6 +138,8 @@ impl ServerStatus {
             "req_qdepth": of_report(&|report| Some(sum(report, "req_qdepth"))),
             "req_waittime_ns": of_report(&|report| Some(mean_wait(report))),
             "req_active": of_report(&|report| Some(sum(report, "req_active"))),
+            "page_size_bytes": of_report(&|report| report["store"]["page_size"].as_u64()),
+            "pages": report.map(pages_words),
             "memory_bytes": number(self.process.and_then(ProcessId::resident_bytes)),
             "memory_max_bytes": of_report(&memory_bound),
             "report": report.cloned().unwrap_or(Value::Null),
@@ -177,6 +182,33 @@ impl ServerStatus {
 fn memory_bound(report: &Value) -> Option<u64> {
     let store = &report["store"];
     Some(report["memory_max"].as_u64()? + store["bytes_backed"].as_u64()? + store["journal_size"].as_u64()?)
+}
+
+/// Why a store lies on the pages that it lies on; nothing for one on a disk.
+fn pages_words(report: &Value) -> &str {
+    let note = report["store"]["pages_note"].as_str().unwrap_or_default();
+    let is_huge = report["store"]["page_size"].as_u64().is_some_and(|size| size > PAGE_SIZE_LEAST);
+    if is_huge && note != OWN_MEMORY && !note.is_empty() { "those of the file system around them" } else { note }
+}
+
+/// What pages the stores lie on, and why: a line for all servers that have the same, none for those that lie on disks.
+fn pages_lines(statuses: &[ServerStatus]) -> String {
+    let mut kinds: Vec<((u64, &str), Vec<String>)> = Vec::new();
+    for status in statuses {
+        let Ok(report) = &status.report else { continue };
+        let kind = (report["store"]["page_size"].as_u64().unwrap_or(0), pages_words(report));
+        match kinds.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, servers)) => servers.push(status.index.to_string()),
+            None => kinds.push((kind, vec![status.index.to_string()])),
+        }
+    }
+    let mut text = String::new();
+    let alone = kinds.len() == 1;
+    for ((size, words), servers) in kinds.iter().filter(|((_, words), _)| !words.is_empty()) {
+        let whose = if alone { String::new() } else { format!(" of servers {}", servers.join(", ")) };
+        let _ = writeln!(text, "stores{whose}: pages of {} ({words})", size_words(*size));
+    }
+    text
 }
 
 /// A mount of this cluster on this machine.
@@ -277,6 +309,7 @@ fn table(cluster: &Cluster, run_directory: Option<&Path>, statuses: &[ServerStat
         let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
         let _ = writeln!(text, "{}", cells.join("  ").trim_end());
     }
+    text.push_str(&pages_lines(statuses));
     for mount in mounts_of(cluster, run_directory) {
         let _ = writeln!(text, "{}", mount.line());
     }

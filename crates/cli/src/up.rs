@@ -6,6 +6,7 @@ use crate::launch::{Start, Started};
 use crate::run_directory::{RunDirectory, remove_stores};
 use crate::session::{default_run_directory, open_reactor};
 use crate::settings::Settings;
+use crate::store_memory::{free_space, mount_stores, remove_store};
 use crate::text::{plural, size_words};
 use client::Cluster;
 use reactor::process::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, Signals};
@@ -206,8 +207,7 @@ fn prepare(arguments: &Arguments, directory: &RunDirectory, reactor: &Reactor) -
 
 /// Refuses stores that are larger together than what their medium has free.
 pub fn check_room(settings: &Settings, count: u32) -> Outcome {
-    let (free, _) =
-        reactor::process::file_system_space(&settings.stores).map_err(|error| unusable(settings, &error))?;
+    let free = free_space(&settings.stores).map_err(|error| unusable(settings, &error))?;
     let wanted = u64::from(count) * (settings.store_size + settings.journal_size);
     if wanted > free {
         return Err(Failure::failed(format!(
@@ -222,7 +222,8 @@ pub fn check_room(settings: &Settings, count: u32) -> Outcome {
     Ok(())
 }
 
-/// Makes the directory of each store, so that it is ours and nobody else's. On failure none of them is left.
+/// Makes the directory of each store, so that it is ours and nobody else's, with memory of its own where that can be had. On
+/// failure none of them is left.
 pub fn claim_stores(settings: &Settings, indices: &[u32]) -> Outcome {
     for (place, index) in indices.iter().enumerate() {
         let store = settings.store_of(*index);
@@ -240,7 +241,13 @@ pub fn claim_stores(settings: &Settings, indices: &[u32]) -> Outcome {
             store.display()
         )));
     }
-    Ok(())
+    mount_stores(settings, indices).map_err(|error| {
+        for index in indices {
+            // As above.
+            let _ = remove_store(&settings.store_of(*index));
+        }
+        unusable(settings, &error)
+    })
 }
 
 /// Refuses to start servers whose stores are gone: an empty one in their place would pass for lost files.

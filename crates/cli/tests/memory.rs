@@ -5,6 +5,7 @@ mod common;
 
 use common::{Ground, TABANE};
 use serde_json::Value;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 const WRITERS: usize = 64;
@@ -29,19 +30,20 @@ fn memory(ground: &Ground) -> Vec<(u64, u64)> {
 }
 
 /// Goal: resident memory of a server stays under the sum that it printed at its start plus what is stored, over TCP and
-/// through shared memory, whose segments are part of the sum.
+/// through shared memory, whose segments are part of the sum; and on huge pages, where the stores can have them.
 /// Method: 64 clients write at once; all the while each server's resident memory is compared with its bound. Afterwards
 /// everything is there.
 #[test]
 fn bound_holds_under_64_writers() {
-    for transport in ["tcp", "auto"] {
-        bound_holds_over(transport);
+    for (transport, in_memory) in [("tcp", false), ("auto", false), ("auto", true)] {
+        bound_holds_over(transport, in_memory);
     }
 }
 
-fn bound_holds_over(transport: &str) {
-    let ground = Ground::new(&format!("memory-{transport}"));
-    let store = format!("memory:{},size=400M", ground.stores().display());
+fn bound_holds_over(transport: &str, in_memory: bool) {
+    let ground = Ground::new(&format!("memory-{transport}-{in_memory}"));
+    let shelf = PathBuf::from(format!("/dev/shm/tabane-test-memory-{}", std::process::id()));
+    let store = format!("memory:{},size=400M", if in_memory { shelf } else { ground.stores() }.display());
     ground.run(&["up", "--servers", "2", "--store", &store, "--transport", transport]);
     let mut writers: Vec<Child> = (0..WRITERS).map(|index| writer(&ground, index)).collect();
     let mut looks = 0;

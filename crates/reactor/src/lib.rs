@@ -17,6 +17,7 @@ pub mod interfaces;
 mod link;
 mod local;
 pub mod log;
+pub mod pages;
 pub mod pipes;
 pub mod process;
 pub mod region;

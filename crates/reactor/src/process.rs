@@ -376,6 +376,18 @@ pub fn file_system_space(path: &Path) -> io::Result<(u64, u64)> {
     Ok((space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize))
 }
 
+/// Whether a path lies on a file system that is memory alone, and forgets at power loss.
+pub fn is_memory(path: &Path) -> io::Result<bool> {
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
+    let mut status = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: the path ends with NUL and the place is ours; a zeroed status is a valid value.
+    let status = unsafe {
+        crate::system::check(libc::statfs(path.as_ptr(), status.as_mut_ptr()))?;
+        status.assume_init()
+    };
+    Ok(crate::storage::is_volatile(&status))
+}
+
 /// Takes what is mounted at a path out of the tree. What is in use stays (`ResourceBusy`), but for `detach`: then it goes from
 /// the tree, and those who use it keep it. The path's last name is not followed if it is a symbolic link, and nothing behind
 /// it is asked, so that it may be dead.

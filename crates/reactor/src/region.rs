@@ -77,6 +77,10 @@ pub trait Region {
     fn sync(&self, offset: u64, size: u64) -> LocalFuture<io::Result<()>>;
     /// Whether the medium forgets at power loss (tmpfs).
     fn is_volatile(&self) -> bool;
+    /// Bytes of the largest pages that what was allocated lies on. Asking takes milliseconds.
+    fn page_size(&self) -> u64 {
+        4096
+    }
     /// The file behind it, if there is one that another process could map.
     fn file(&self) -> Option<Rc<OwnedFd>> {
         None

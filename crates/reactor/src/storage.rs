@@ -35,6 +35,15 @@ fn checked_name(name: &str) -> io::Result<CString> {
     CString::new(name).map_err(|_| invalid("a region's name has no NUL"))
 }
 
+/// Whether a file system forgets at power loss.
+pub(crate) fn is_volatile(status: &libc::statfs) -> bool {
+    // Magic numbers of statfs(2), as the C libraries give them different types.
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    const RAMFS_MAGIC: u64 = 0x8584_58f6;
+    #[allow(clippy::unnecessary_cast)]
+    [TMPFS_MAGIC, RAMFS_MAGIC].contains(&(status.f_type as u64))
+}
+
 impl MappedStorage {
     /// Opens a directory, creating it for its owner alone if it is missing.
     pub fn open(directory: &Path, sync: Rc<dyn FileSync>) -> io::Result<MappedStorage> {
@@ -52,11 +61,7 @@ impl MappedStorage {
             check(libc::fstatfs(descriptor.as_raw_fd(), status.as_mut_ptr()))?;
             status.assume_init()
         };
-        // Magic numbers of statfs(2), as the C libraries give them different types.
-        const TMPFS_MAGIC: u64 = 0x0102_1994;
-        const RAMFS_MAGIC: u64 = 0x8584_58f6;
-        #[allow(clippy::unnecessary_cast)]
-        let volatile = [TMPFS_MAGIC, RAMFS_MAGIC].contains(&(status.f_type as u64));
+        let volatile = is_volatile(&status);
         Ok(MappedStorage { directory: directory.to_owned(), descriptor: Rc::new(descriptor), volatile, sync })
     }
 }
@@ -277,6 +282,10 @@ impl Region for MappedRegion {
         }
         // Durability of the mapping's dirty pages and of the file's extents needs one call on the file.
         self.sync.sync(&self.file)
+    }
+
+    fn page_size(&self) -> u64 {
+        crate::pages::page_size_at(self.base)
     }
 
     fn file(&self) -> Option<Rc<OwnedFd>> {

@@ -149,6 +149,10 @@ impl Region for StampedRegion {
         self.region.is_volatile()
     }
 
+    fn page_size(&self) -> u64 {
+        self.region.page_size()
+    }
+
     fn file(&self) -> Option<Rc<OwnedFd>> {
         self.region.file()
     }

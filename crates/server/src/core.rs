@@ -17,6 +17,7 @@ use crate::names::NO_TIME;
 use crate::options::ServerOptions;
 use crate::patience::Patience;
 use crate::peers::Peers;
+use crate::prefault::Prefaulting;
 use crate::records::Record;
 use crate::service::Parked;
 use crate::statistics::Statistics;
@@ -70,6 +71,7 @@ pub struct Core {
     pub undecided: RefCell<FastMap<u64, ()>>,
     pub statistics: Statistics,
     pub checkpoints: Checkpoints,
+    pub prefaulting: Prefaulting,
     pub stopping: Cell<bool>,
     /// Requests of clients that came since this server stops: nobody answers them.
     pub left_to_the_next: RefCell<Vec<Incoming>>,
@@ -139,6 +141,7 @@ impl Core {
             undecided: RefCell::default(),
             statistics: Statistics::new(),
             checkpoints: Checkpoints::default(),
+            prefaulting: Prefaulting::default(),
             stopping: Cell::new(false),
             left_to_the_next: RefCell::default(),
             shutdown_asked: Notice::new(),
@@ -199,6 +202,7 @@ impl Core {
         if self.store.is_sync_due() {
             self.syncs.start();
         }
+        crate::prefault::start(self);
         Ok(())
     }
 

@@ -25,6 +25,7 @@ pub mod open_files;
 mod options;
 mod patience;
 mod peers;
+mod prefault;
 mod prepared;
 pub mod records;
 mod report;

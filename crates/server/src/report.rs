@@ -125,7 +125,10 @@ pub fn json(core: &Core, sample_count: usize) -> String {
             ("waiting_ns", turns.waiting_ns),
         ]);
     });
-    object.object("store", |object| object.numbers(&store_numbers(core)));
+    object.object("store", |object| {
+        object.numbers(&store_numbers(core));
+        object.text("pages_note", &core.options.pages_note);
+    });
     object.object("tables", |object| object.numbers(&table_numbers(core)));
     object.object("classes", |object| {
         for (name, class) in CLASSES {
@@ -143,12 +146,13 @@ pub fn json(core: &Core, sample_count: usize) -> String {
     text
 }
 
-fn store_numbers(core: &Core) -> [(&'static str, u64); 9] {
+fn store_numbers(core: &Core) -> [(&'static str, u64); 10] {
     let usage = core.store.usage();
     [
         ("bytes_total", usage.size),
         ("bytes_free", usage.free),
         ("bytes_backed", usage.backed),
+        ("page_size", core.store.page_size()),
         ("journal_size", usage.journal_size),
         ("journal_used", usage.journal_used),
         ("chunks", usage.chunks),

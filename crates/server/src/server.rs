@@ -13,7 +13,7 @@ use crate::service::{self, Front};
 use crate::statistics::Statistics;
 use crate::store::{Store, StoreError, StoreIdentity, StoreOptions, SyncError};
 use crate::tables::Tables;
-use crate::{checkpoint, durability, metrics, open_files, report};
+use crate::{checkpoint, durability, metrics, open_files, prefault, report};
 use reactor::log::{self, Level};
 use reactor::{Class, Listener, Nanos, Reactor, ServeOptions, Storage};
 use std::net::SocketAddr;
@@ -70,6 +70,8 @@ impl Server {
         make_root(&core)?;
         make_durable(&core.store, &core.options).await?;
         resume(&core);
+        core.store.measure_pages();
+        prefault::start(&core);
         let lent = core.lent();
         let serve_options = ServeOptions {
             lent,

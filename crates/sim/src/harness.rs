@@ -135,6 +135,7 @@ impl Harness {
             session_grace: self.profile.session_grace,
             local: false,
             short_circuit: self.profile.short_circuit,
+            pages_note: String::new(),
             metrics_port: None,
         };
         self.let_go(index);

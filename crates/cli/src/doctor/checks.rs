@@ -1,6 +1,7 @@
 //! The checks of `tabane doctor`, one function for each subject.
 
 use super::machine::Machine;
+use crate::store_memory::{HUGE_SWITCH, may_mount};
 use crate::text::size_words;
 
 /// How something is.
@@ -168,22 +169,34 @@ fn shared_memory(machine: &dyn Machine) -> Finding {
     }
 }
 
+/// Stores in memory get huge pages on mounts of their own, or where the file system that they lie on has them. `advise` is not
+/// enough: it is for mappings, and space is taken by fallocate(2).
 fn huge_pages(machine: &dyn Machine) -> Finding {
     let subject = "huge pages";
-    let path = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
-    let text = machine.text(path).unwrap_or_default();
-    let chosen = text.split_ascii_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
-    match chosen {
-        Some("never" | "deny") => warning(
-            subject,
-            format!("{} for shared memory", chosen.unwrap_or_default()),
-            format!(
-                "large reads and writes of stores in memory are faster with them; as root: echo advise > {path}, and mount /dev/shm with huge=advise"
-            ),
-        ),
-        Some(word) => ok(subject, format!("{word} for shared memory")),
-        None => ok(subject, "this kernel has none"),
+    let switch = machine.text(HUGE_SWITCH).unwrap_or_default();
+    let chosen = switch.split_ascii_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    let Some(chosen) = chosen else { return ok(subject, "this kernel has none") };
+    let why = "large reads and writes of stores in memory are faster with them; as root:";
+    if chosen == "deny" {
+        return warning(subject, "denied to all memory file systems", format!("{why} echo never > {HUGE_SWITCH}"));
     }
+    if may_mount(&machine.text("/proc/self/status").unwrap_or_default()) {
+        return ok(subject, "stores get mounts of their own that have them");
+    }
+    let mounts = machine.text("/proc/mounts").unwrap_or_default();
+    let options = mounts.lines().rev().find_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        (words.next()? == "/dev/shm").then(|| words.nth(1)).flatten()
+    });
+    let has_them = |options: &str| options.split(',').any(|word| matches!(word, "huge=always" | "huge=within_size"));
+    if chosen == "force" || options.is_some_and(has_them) {
+        return ok(subject, "/dev/shm has them");
+    }
+    warning(
+        subject,
+        "none in /dev/shm, and only root may mount memory that has them",
+        format!("{why} mount -o remount,huge=within_size /dev/shm, or start clusters as root"),
+    )
 }
 
 /// The least limit of the control groups that we are in, version 1 or 2.

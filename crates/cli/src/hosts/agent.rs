@@ -13,6 +13,7 @@ use crate::launch::{Start, Started, push_out, stop_asked, stop_servers};
 use crate::run_directory::{RunDirectory, remove_stores};
 use crate::session::open_reactor;
 use crate::settings::Settings;
+use crate::store_memory::free_space;
 use crate::together::{Either, join_all, race};
 use crate::up::{catch_signals, check_room, check_stores, choose_ports, claim_stores};
 use client::{Cluster, Credentials, FileSystem, Options};
@@ -193,7 +194,7 @@ impl Agent {
         let ports = choose_ports(&self.reactor, address, port, servers.len() as u32)?;
         let stores = PathBuf::from(text(told, "stores")?);
         let existing = stores.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-        let (free, _) = reactor::process::file_system_space(existing)
+        let free = free_space(existing)
             .map_err(|error| Failure::failed(format!("{}: {}", existing.display(), io_words(&error))))?;
         let device = existing.metadata().map_or(0, |facts| facts.dev());
         Ok(json!({

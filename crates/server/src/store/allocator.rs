@@ -26,6 +26,9 @@ pub struct Run {
     pub pages: u32,
 }
 
+/// Pages by which the backed space grows when a request needs more: 4 MiB.
+const GROWTH_PAGES: u32 = 1024;
+
 /// Takes pages `from..to` from the medium; false when the medium refuses.
 pub type Grow<'a> = &'a mut dyn FnMut(u32, u32) -> bool;
 
@@ -34,8 +37,6 @@ pub struct Allocator {
     total: u32,
     frontier: u32,
     backed: u32,
-    /// Pages by which the backed space grows at a time.
-    step: u32,
     stacks: Vec<Vec<u32>>,
     /// Bit n of word n / 64: stack n is not empty.
     occupied: Vec<u64>,
@@ -46,15 +47,14 @@ pub struct Allocator {
 }
 
 impl Allocator {
-    /// An allocator of `total` pages, of which those in `used` are taken; the backed space grows by `step` pages.
+    /// An allocator of `total` pages, of which those in `used` are taken.
     /// Errors: the first pair of runs in `used` that overlap, or a run beyond the end (twice the same run).
-    pub fn new(total: u32, step: u32, mut used: Vec<Run>) -> Result<Allocator, (Run, Run)> {
+    pub fn new(total: u32, mut used: Vec<Run>) -> Result<Allocator, (Run, Run)> {
         used.sort_unstable();
         let mut allocator = Allocator {
             total,
             frontier: 0,
             backed: 0,
-            step: step.max(1),
             stacks: vec![Vec::new(); STACK_PAGES_MAX as usize + 1],
             occupied: vec![0; STACK_PAGES_MAX as usize / 64 + 1],
             stacked: 0,
@@ -96,12 +96,18 @@ impl Allocator {
         self.backed
     }
 
-    /// Takes one more step from the medium ahead of use; nothing is left to take: false. Errors: the medium refuses.
-    pub fn grow_step(&mut self, grow: Grow) -> Result<bool, ()> {
+    /// Pages that are free and were taken from the medium.
+    pub fn ready(&self) -> u64 {
+        self.free - u64::from(self.total - self.backed)
+    }
+
+    /// Takes pages from the medium up to the next multiple of `step`, so that whole huge pages are taken; nothing is left to
+    /// take: false. Errors: the medium refuses.
+    pub fn grow_step(&mut self, step: u32, grow: Grow) -> Result<bool, ()> {
         if self.backed == self.total {
             return Ok(false);
         }
-        let to = self.backed.saturating_add(self.step).min(self.total);
+        let to = (self.backed / step + 1).saturating_mul(step).min(self.total);
         if !grow(self.backed, to) {
             return Err(());
         }
@@ -228,7 +234,7 @@ impl Allocator {
             return None;
         }
         while self.backed < end {
-            self.grow_step(grow).ok()?;
+            self.grow_step(GROWTH_PAGES, grow).ok()?;
         }
         self.advance(pages, self.backed)
     }

@@ -98,7 +98,7 @@ pub struct Usage {
     pub size: u64,
     /// Bytes of it that are free, including what was never used.
     pub free: u64,
-    /// Bytes of data space that were ever taken from the medium.
+    /// Bytes of data space that were ever taken from the medium, in whole pages of the size that it lies on.
     pub backed: u64,
     /// Bytes of the journal.
     pub journal_size: u64,
@@ -305,9 +305,24 @@ impl Store {
         self.state.borrow_mut().check()
     }
 
-    /// Takes one more step (4 MiB) of data space from the medium ahead of its use; false when all of it is taken.
-    /// Errors: `Full` when the medium has no more, `Medium`.
-    pub fn prefault_step(&self) -> Result<bool, StoreError> {
+    /// Looks what kind of pages the data space lies on, and returns their size in bytes. It takes milliseconds.
+    pub fn measure_pages(&self) -> u64 {
+        self.state.borrow_mut().measure_pages()
+    }
+
+    /// Bytes of the pages that the data space was seen to lie on.
+    pub fn page_size(&self) -> u64 {
+        self.state.borrow().page_size
+    }
+
+    /// Whether data space should be taken from the medium ahead of its use.
+    pub fn is_prefault_due(&self) -> bool {
+        self.state.borrow().is_prefault_due()
+    }
+
+    /// Takes a little of the data space from the medium ahead of its use; false when there is enough ahead, or when the medium
+    /// refuses, which is for whoever needs the space to say.
+    pub fn prefault_step(&self) -> bool {
         self.state.borrow_mut().prefault_step()
     }
 

@@ -17,9 +17,6 @@ const NAME_JOURNAL: &str = "journal";
 const NAME_DATA: &str = "data";
 /// When which part of the data space changed, for those who read along.
 const NAME_STAMPS: &str = "stamps";
-/// Bytes by which the data space that was taken from the medium grows at a time; each step faults its pages in at once,
-/// which holds the loop up for milliseconds.
-const GROWTH_SIZE: u64 = 4 * 1024 * 1024;
 /// More bytes than any journal ever has written to it, more records, and more checkpoints.
 const POSITION_MAX: u64 = 1 << 62;
 /// Smallest journal.
@@ -282,7 +279,7 @@ fn used_runs(files: &Files, size: u64) -> Result<Vec<Run>, StoreError> {
 }
 
 fn new_allocator(size: u64, used: Vec<Run>) -> Result<Allocator, StoreError> {
-    Allocator::new((size / PAGE_SIZE) as u32, (GROWTH_SIZE / PAGE_SIZE) as u32, used)
+    Allocator::new((size / PAGE_SIZE) as u32, used)
         .map_err(|(one, other)| StoreError::Damaged(format!("two chunks share space: {one:?} and {other:?}")))
 }
 

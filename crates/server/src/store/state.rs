@@ -25,6 +25,11 @@ use std::rc::Rc;
 const BURY_STEP: usize = 256;
 /// Files of up to this many chunks are freed at once.
 const BURY_AT_ONCE: u64 = 64;
+/// Free pages that are kept faulted in: 32 MiB, but no more than a part of the store.
+const PREFAULT_PAGES: u64 = 8192;
+const PREFAULT_SHARE: u64 = 8;
+/// Pages that are faulted in at a time: 256 KiB, which takes some 0.3 ms; a huge page takes no longer.
+const PREFAULT_STEP_PAGES: u32 = 64;
 
 /// File id and chunk index.
 pub type Key = (u64, u64);
@@ -52,6 +57,10 @@ pub struct State {
     /// Counts pins; see `active`.
     pub clock: u64,
     pub chunk_count: u64,
+    /// Bytes of the pages that the data space was seen to lie on.
+    pub page_size: u64,
+    /// The medium refused to give space ahead of its use; it is not asked for that again.
+    prefault_refused: bool,
     pub deferred: Deferred,
     pub checkpoint: Option<Writer>,
     pub durability: Durability,
@@ -86,6 +95,8 @@ impl State {
             allocator,
             clock: 0,
             chunk_count,
+            page_size: PAGE_SIZE,
+            prefault_refused: false,
             deferred: Deferred::default(),
             checkpoint: None,
             durability,
@@ -156,20 +167,40 @@ impl State {
         runs.into_iter().for_each(|run| self.allocator.release(run));
     }
 
-    /// Takes one more step of data space from the medium.
-    pub fn prefault_step(&mut self) -> Result<bool, StoreError> {
-        let data = &self.data;
-        let mut failure = None;
-        let grown = self
-            .allocator
-            .grow_step(&mut |from, to| back(data.as_ref(), from, to).map_err(|error| failure = Some(error)).is_ok());
-        match (grown, failure) {
-            (Ok(more), _) => Ok(more),
-            (Err(()), Some(error)) if error.kind() != io::ErrorKind::StorageFull => {
-                Err(StoreError::Medium("allocate data space", error))
-            }
-            (Err(()), _) => Err(StoreError::Full),
+    /// See [`super::Store::measure_pages`]. On media other than memory the question makes no sense.
+    pub fn measure_pages(&mut self) -> u64 {
+        // One page has to be there to be seen.
+        if self.durability.is_volatile && self.data.allocate(0, PAGE_SIZE).is_ok() {
+            self.page_size = self.data.page_size();
         }
+        self.page_size
+    }
+
+    /// Pages that are to be free and faulted in. Files that are not in memory get none ahead: their pages would be written out.
+    fn prefault_goal(&self) -> u64 {
+        let total = u64::from(self.allocator.total());
+        if self.durability.is_volatile && !self.prefault_refused {
+            PREFAULT_PAGES.min(total / PREFAULT_SHARE)
+        } else {
+            0
+        }
+    }
+
+    /// See [`super::Store::is_prefault_due`]. Not for every page: half of the goal is used up first.
+    pub fn is_prefault_due(&self) -> bool {
+        self.allocator.ready() < self.prefault_goal() / 2 && self.allocator.backed() < self.allocator.total()
+    }
+
+    /// See [`super::Store::prefault_step`].
+    pub fn prefault_step(&mut self) -> bool {
+        if self.allocator.ready() >= self.prefault_goal() {
+            return false;
+        }
+        let step = PREFAULT_STEP_PAGES.max((self.page_size / PAGE_SIZE) as u32);
+        let data = &self.data;
+        let grown = self.allocator.grow_step(step, &mut |from, to| back(data.as_ref(), from, to).is_ok());
+        self.prefault_refused = grown.is_err();
+        grown.unwrap_or(false)
     }
 
     /// Registers a reader or writer of a chunk and returns its number.
@@ -306,7 +337,9 @@ impl State {
         Usage {
             size: u64::from(self.allocator.total()) * PAGE_SIZE,
             free: (self.allocator.free() + self.durability.resting_pages()) * PAGE_SIZE,
-            backed: u64::from(self.allocator.backed()) * PAGE_SIZE,
+            backed: (u64::from(self.allocator.backed()) * PAGE_SIZE)
+                .next_multiple_of(self.page_size)
+                .min(u64::from(self.allocator.total()) * PAGE_SIZE),
             journal_size: self.journal.size(),
             journal_used: self.journal.used(),
             chunks: self.chunk_count,

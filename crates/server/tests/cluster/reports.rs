@@ -109,6 +109,7 @@ fn start_somewhere(reactor: &reactor::Reactor, directory: &std::path::Path) -> (
             session_grace: 2 * SECOND,
             local: false,
             short_circuit: true,
+            pages_note: String::new(),
             metrics_port: Some(page.port()),
         };
         match reactor.block_on(server::Server::start(reactor, options)) {
@@ -118,6 +119,22 @@ fn start_somewhere(reactor: &reactor::Reactor, directory: &std::path::Path) -> (
         }
     }
     panic!("no port stays free");
+}
+
+/// Goal: a server whose store is in memory faults space in while nobody asks for anything, up to its bound; one whose store is on a
+/// disk does not, for that would be written out.
+/// Method: the same server over both kinds of media, and ten seconds more after it has all.
+#[test]
+fn idle_servers_fault_space_in() {
+    let test = TestCluster::new(5, 1);
+    let backed = || number(&test.server(0).statistics_json(), "store", "bytes_backed");
+    assert!(!test.world.run_until(|| backed() > 0, SECOND));
+    test.lose_power(0);
+    test.world.set_volatile(test.servers[0], true);
+    test.world.restart(test.servers[0]);
+    test.start(0);
+    assert!(test.world.run_until(|| backed() == 2 << 20, SECOND));
+    assert!(!test.world.run_until(|| backed() != 2 << 20, 10 * SECOND));
 }
 
 /// Goal: the owner may shut a server down, others may not; the bounds of its memory are named.

@@ -70,6 +70,7 @@ impl TestCluster {
             session_grace: self.session_grace,
             local: false,
             short_circuit: true,
+            pages_note: String::new(),
             metrics_port: None,
         };
         let slot = self.running[index as usize].clone();

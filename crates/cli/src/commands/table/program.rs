@@ -61,6 +61,7 @@ pub static ROWS: &[Command] = &[
             "placement",
             "transport",
             "short-circuit",
+            "huge-pages",
             "pin",
             "port",
             "connections-max",

@@ -57,7 +57,8 @@ fn good() -> MadeUp {
     let texts = [
         ("/proc/sys/kernel/osrelease", "6.8.0-1-amd64\n"),
         ("/proc/self/limits", LIMITS),
-        ("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "always within_size [advise] never deny force\n"),
+        (HUGE_SWITCH, "always within_size [advise] never deny force\n"),
+        ("/proc/mounts", "tmpfs / tmpfs rw 0 0\ntmpfs /dev/shm tmpfs rw,nosuid,huge=within_size 0 0\n"),
         ("/proc/self/cgroup", "0::/user.slice/session\n"),
         ("/sys/fs/cgroup/user.slice/session/memory.max", "max\n"),
         ("/sys/class/net/lo/operstate", "unknown\n"),
@@ -121,11 +122,12 @@ fn troubles() {
         (MadeUp { space: None, ..good() }, "/dev/shm", Health::Missing, "mount -t tmpfs"),
         (space(MEBIBYTE), "/dev/shm", Health::Missing, "--dir"),
         (space(100 * MEBIBYTE), "/dev/shm", Health::Warning, "remount"),
+        (with("/proc/mounts", "tmpfs /dev/shm tmpfs rw,huge=advise 0 0\n"), "huge pages", Health::Warning, "remount"),
         (
-            with("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "always within_size advise [never] deny force\n"),
+            with(HUGE_SWITCH, "always within_size advise never [deny] force\n"),
             "huge pages",
             Health::Warning,
-            "echo advise >",
+            "echo never >",
         ),
         (
             limited("/sys/fs/cgroup/a", "0::/a/b\n", "memory.max"),

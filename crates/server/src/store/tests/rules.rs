@@ -174,6 +174,48 @@ fn a_full_medium_is_a_full_store() {
     write(&store, written, 0, 1 << 20, 0, &[3; 1 << 20]).unwrap();
 }
 
+/// Goal: space is faulted in ahead of its use up to a bound, an eighth of a small store, in steps that end at whole multiples of
+/// their size; it is due again when half of it is used, and freed pages count as well.
+/// Method: count the steps of a store of 16 MiB, use its space up, and free it.
+#[test]
+fn space_is_faulted_in_ahead() {
+    let (_, store) = new_store(16 << 20, false);
+    let fill = |store: &Store| (0..).take_while(|_| store.prefault_step()).count();
+    assert!(store.is_prefault_due());
+    assert_eq!((fill(&store), store.usage().backed), (8, 2 << 20));
+    assert!(!store.is_prefault_due() && !store.prefault_step());
+    write(&store, 1, 0, 1 << 20, 0, &[1; 1 << 20]).unwrap();
+    assert!(!store.is_prefault_due());
+    write(&store, 2, 0, 4096, 0, &[2; 4096]).unwrap();
+    assert!(store.is_prefault_due());
+    assert_eq!((fill(&store), store.usage().backed), (5, (3 << 20) + (256 << 10)));
+    // A request that needs more takes 4 MiB at a time, and ends at a multiple of it.
+    write(&store, 3, 0, 3 << 20, 0, &[3; 3 << 20]).unwrap();
+    assert_eq!(store.usage().backed, 8 << 20);
+    for file in 1..=3 {
+        let mut transaction = store.begin();
+        store.reap_file(file, &mut transaction);
+        store.commit(transaction).unwrap();
+    }
+    assert!(!store.is_prefault_due() && !store.prefault_step());
+    store.check().unwrap();
+}
+
+/// Goal: a medium that refuses to give space ahead is not asked again and again; whoever needs the space hears of it.
+#[test]
+fn nothing_is_faulted_in_where_there_is_no_room() {
+    let (disk, store) = new_store(16 << 20, false);
+    disk.fail_allocations_after(Some(1));
+    assert!(store.prefault_step() && !store.prefault_step());
+    assert!(!store.is_prefault_due() && store.usage().backed == 256 << 10);
+    assert!(matches!(write(&store, 1, 0, 1 << 20, 0, &[3; 1 << 20]), Err(StoreError::Full)));
+    disk.fail_allocations_after(None);
+    write(&store, 1, 0, 1 << 20, 0, &[3; 1 << 20]).unwrap();
+    let options = StoreOptions { size: 16 << 20, journal_size: 64 * 1024, checksums: false };
+    let stable = Store::create(Rc::new(TestDisk::stable()), &options, IDENTITY).unwrap();
+    assert!(!stable.is_prefault_due() && !stable.prefault_step());
+}
+
 /// Goal: a checkpoint that the medium has no space for is an error; the journal keeps everything and a later one works.
 /// Method: refuse the allocation of the segment.
 #[test]

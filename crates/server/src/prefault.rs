@@ -1,0 +1,44 @@
+//! Space is faulted in while nobody asks for anything: the first touch of a page costs many times what a copy into it does, and
+//! whoever writes would wait for it. Space that files leave is used again first, so a page is paid for once.
+//!
+//! Invariants
+//! 1. A step is taken only when nothing is under way and no request has come since the last look; so nobody waits for more
+//!    than one step, of about 0.3 ms.
+//! 2. What is free and faulted in is bounded (32 MiB, of a small store an eighth), and counted as space that was taken.
+
+use crate::core::Core;
+use reactor::{Class, Nanos};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Time between looks at whether requests still come.
+const QUIET_NS: Nanos = 5_000_000;
+
+/// The state of faulting in.
+#[derive(Default)]
+pub struct Prefaulting {
+    is_running: Cell<bool>,
+}
+
+/// Begins to fault space in, if there is too little and nobody is at it.
+pub fn start(core: &Rc<Core>) {
+    if !core.store.is_prefault_due() || core.prefaulting.is_running.replace(true) {
+        return;
+    }
+    let core = core.clone();
+    core.reactor.clone().spawn(Class::Background, async move {
+        let mut seen = core.statistics.arrivals.get();
+        while !core.stopping.get() {
+            let arrivals = core.statistics.arrivals.get();
+            if arrivals != seen || core.statistics.active() > 0 {
+                seen = arrivals;
+                core.reactor.sleep(QUIET_NS).await;
+            } else if core.store.prefault_step() {
+                core.reactor.yield_now().await;
+            } else {
+                break;
+            }
+        }
+        core.prefaulting.is_running.set(false);
+    });
+}
