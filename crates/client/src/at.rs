@@ -65,6 +65,7 @@ impl FileSystem {
         let wish = self.servers.wish_for_places(home, how);
         let flags = flags | open_flags::NO_FOLLOW | open_flags::NAMELESS | wish.flag();
         let request = OpenIdRequest { file, flags, access };
+        let _under_way = self.servers.begin_open(home);
         let reply = self.servers.ask(home, operation, &request).await?;
         let malformed = |malformed| Trouble::malformed(operation, home, malformed);
         let reply = OpenReply::from_bytes(&reply.params).map_err(malformed)?;

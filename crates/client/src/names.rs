@@ -239,6 +239,8 @@ async fn ask_to_open(
     let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
     let mut wish = servers.wish_for_places(server, how);
     let request = OpenRequest { entry: entry.entry()?, flags: flags | wish.flag(), access, mode, chunk_size, group };
+    let _under_way = servers.begin_open(server);
+    let _at_home;
     let (server, operation, reply) = match servers.ask(server, operation, &request).await {
         // The name is parted from its inode: the open goes on at the inode's home.
         Err(trouble) if trouble.status() == Status::Elsewhere => {
@@ -248,6 +250,7 @@ async fn ask_to_open(
             let operation = if how.truncate { Operation::OpenId } else { Operation::OpenIdExisting };
             wish = servers.wish_for_places(home, how);
             let request = OpenIdRequest { file, flags: flags | wish.flag(), access };
+            _at_home = servers.begin_open(home);
             (home, operation, servers.ask(home, operation, &request).await?)
         }
         other => (server, operation, other?),

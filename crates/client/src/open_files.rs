@@ -6,7 +6,10 @@
 //!
 //! Invariants
 //! 1. `number` of an entry is the latest number that a server gave to an open of the file which this client knows of.
-//! 2. A server that has lost its registrations (by a restart, or with the session) is told all entries of its files anew.
+//! 2. A close names all opens up to its number, also those whose answers this client has not taken in. So a file is closed
+//!    only once all opens are settled that had been sent to its home before its last handle went; until then its entry
+//!    stays, with 0 handles, and whoever opened it takes it over.
+//! 3. A server that has lost its registrations (by a restart, or with the session) is told all entries of its files anew.
 
 use crate::error::Trouble;
 use crate::file::File;
@@ -33,6 +36,7 @@ const PAUSE_MAX: Nanos = 5_000_000_000;
 
 /// A file that is open here.
 struct Opened {
+    /// 0 while the close waits for opens under way.
     handles: u32,
     number: u64,
     /// Whether it has no name as far as we know.
@@ -58,13 +62,78 @@ pub(crate) struct OpenFiles {
     flushing: Cell<bool>,
     /// Servers that were told of closes, or will be.
     homes: RefCell<BTreeSet<u32>>,
+    /// Opens that were sent and are not settled, by server, in the order in which they began.
+    under_way: RefCell<BTreeSet<(u32, u64)>>,
+    opens_begun: Cell<u64>,
+    /// Files whose close waits for the opens to a server that began before a moment, counted in `opens_begun`.
+    waiting: RefCell<BTreeSet<(u32, u64, u64)>>,
     removals: Cell<u64>,
     /// Per server: the life in which it has no registrations but those that it was told of since.
     renewals: RefCell<BTreeMap<u32, u64>>,
     sessions_lost: Cell<u64>,
 }
 
+/// An open that is about to be sent to a server; it is settled when this is dropped: noted, or known to have failed.
+pub(crate) struct OpenUnderWay<'a> {
+    servers: &'a Common,
+    server: u32,
+    order: u64,
+}
+
+impl Drop for OpenUnderWay<'_> {
+    fn drop(&mut self) {
+        self.servers.open_files.under_way.borrow_mut().remove(&(self.server, self.order));
+        self.servers.close_what_waited(self.server);
+    }
+}
+
 impl Common {
+    /// Says that an open goes to a server, or another request that registers one.
+    pub(crate) fn begin_open(&self, server: u32) -> OpenUnderWay<'_> {
+        let order = self.open_files.opens_begun.get();
+        self.open_files.opens_begun.set(order + 1);
+        self.open_files.under_way.borrow_mut().insert((server, order));
+        OpenUnderWay { servers: self, server, order }
+    }
+
+    /// Whether opens are under way to a server that began before a moment.
+    fn is_opening(&self, server: u32, before: u64) -> bool {
+        self.open_files.under_way.borrow().range((server, 0)..(server, before)).next().is_some()
+    }
+
+    /// Closes files at a server that waited for opens which are settled now.
+    fn close_what_waited(&self, server: u32) {
+        loop {
+            let first = {
+                let waiting = self.open_files.waiting.borrow();
+                waiting.range((server, 0, 0)..=(server, u64::MAX, u64::MAX)).next().copied()
+            };
+            let Some((_, before, file)) = first.filter(|(_, before, _)| !self.is_opening(server, *before)) else {
+                return;
+            };
+            self.open_files.waiting.borrow_mut().remove(&(server, before, file));
+            let number = {
+                let mut files = self.open_files.files.borrow_mut();
+                match files.get(&file) {
+                    // It may have been opened anew, or closed once more and wait for others.
+                    Some(opened) if opened.handles == 0 && !self.waits(server, file) => {
+                        files.remove(&file).map(|opened| opened.number)
+                    }
+                    _ => None,
+                }
+            };
+            let (Some(number), Some(servers)) = (number, self.own.upgrade()) else { continue };
+            self.reactor.spawn(Class::Metadata, async move {
+                servers.close_now(server, Closed { file: FileId(file), number }, false).await;
+            });
+        }
+    }
+
+    fn waits(&self, server: u32, file: u64) -> bool {
+        let waiting = self.open_files.waiting.borrow();
+        waiting.range((server, 0, 0)..=(server, u64::MAX, u64::MAX)).any(|(_, _, other)| *other == file)
+    }
+
     /// Takes in that a file was opened, or is used here first after it was opened elsewhere.
     pub(crate) fn note_open(&self, file: FileId, number: u64, nameless: bool) {
         let removals = self.open_files.removals.get();
@@ -108,6 +177,7 @@ impl Common {
             return;
         }
         let request = ReclaimRequest { files: Batch(vec![file.id]), last: false };
+        let _under_way = self.begin_open(home);
         // Where this fails, the operation that needs the file tells why.
         if let Ok(reply) = self.ask(home, Operation::Reclaim, &request).await
             && let Ok(reply) = ReclaimReply::from_bytes(&reply.params)
@@ -122,7 +192,7 @@ impl Common {
         if !self.open_files.homes.borrow().contains(&home) {
             self.open_files.homes.borrow_mut().insert(home);
         }
-        let closed = if first { self.let_go(file) } else { None };
+        let closed = if first { self.let_go(file, home) } else { None };
         let large = file.known_size().size.max(file.written_end()) > u64::from(file.layout.chunk_size);
         match closed {
             Some((number, waited_for)) if waited_for || fold || large => {
@@ -134,8 +204,8 @@ impl Common {
         }
     }
 
-    /// One handle less. With the last one: the number to close, and whether somebody may wait for it.
-    fn let_go(&self, file: &File) -> Option<(u64, bool)> {
+    /// One handle less. With the last one: the number to close, unless that has to wait, and whether somebody may wait for it.
+    fn let_go(&self, file: &File, home: u32) -> Option<(u64, bool)> {
         if !file.is_registered_by(self.session()) {
             return None;
         }
@@ -143,6 +213,11 @@ impl Common {
         let opened = files.get_mut(&file.id.0)?;
         opened.handles -= 1;
         if opened.handles > 0 {
+            return None;
+        }
+        let now = self.open_files.opens_begun.get();
+        if self.is_opening(home, now) {
+            self.open_files.waiting.borrow_mut().insert((home, now, file.id.0));
             return None;
         }
         let waited_for = opened.nameless || opened.removals != self.open_files.removals.get();
