@@ -589,10 +589,11 @@ fn opens_under_way_against_a_close() {
                     for turn in 0..2 {
                         if (turn == 0) == later_first && !done {
                             done = closed.as_mut().poll(context).is_ready();
-                        } else if (turn == 0) != later_first && result.is_none() {
-                            if let std::task::Poll::Ready(file) = kept.as_mut().poll(context) {
-                                result = Some(file);
-                            }
+                        } else if (turn == 0) != later_first
+                            && result.is_none()
+                            && let std::task::Poll::Ready(file) = kept.as_mut().poll(context)
+                        {
+                            result = Some(file);
                         }
                     }
                     if done && result.is_some() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
