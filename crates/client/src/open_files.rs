@@ -45,6 +45,13 @@ struct Opened {
     removals: u64,
 }
 
+impl Opened {
+    /// Whether somebody may wait for its close: for the space of a file that has no name any more.
+    fn is_waited_for(&self, open_files: &OpenFiles) -> bool {
+        self.nameless || self.removals != open_files.removals.get()
+    }
+}
+
 /// Closes that one server has not been told of.
 #[derive(Default)]
 struct Collected {
@@ -112,20 +119,21 @@ impl Common {
                 return;
             };
             self.open_files.waiting.borrow_mut().remove(&(server, before, file));
-            let number = {
+            let ended = {
                 let mut files = self.open_files.files.borrow_mut();
                 match files.get(&file) {
                     // It may have been opened anew, or closed once more and wait for others.
-                    Some(opened) if opened.handles == 0 && !self.waits(server, file) => {
-                        files.remove(&file).map(|opened| opened.number)
-                    }
+                    Some(opened) if opened.handles == 0 && !self.waits(server, file) => files.remove(&file),
                     _ => None,
                 }
             };
-            let (Some(number), Some(servers)) = (number, self.own.upgrade()) else { continue };
-            self.reactor.spawn(Class::Metadata, async move {
-                servers.close_now(server, Closed { file: FileId(file), number }, false).await;
-            });
+            let (Some(ended), Some(servers)) = (ended, self.own.upgrade()) else { continue };
+            let closed = Closed { file: FileId(file), number: ended.number };
+            if ended.is_waited_for(&self.open_files) {
+                self.reactor.spawn(Class::Metadata, async move { servers.close_now(server, closed, false).await });
+            } else if self.put_aside(server, closed) {
+                self.reactor.spawn(Class::Metadata, async move { servers.send_collected(server).await });
+            }
         }
     }
 
@@ -220,7 +228,7 @@ impl Common {
             self.open_files.waiting.borrow_mut().insert((home, now, file.id.0));
             return None;
         }
-        let waited_for = opened.nameless || opened.removals != self.open_files.removals.get();
+        let waited_for = opened.is_waited_for(&self.open_files);
         let number = opened.number;
         files.remove(&file.id.0);
         Some((number, waited_for))
@@ -239,6 +247,13 @@ impl Common {
     }
 
     async fn collect(&self, home: u32, closed: Closed) {
+        if self.put_aside(home, closed) {
+            self.send_collected(home).await;
+        }
+    }
+
+    /// Collects a close. True when so many are collected that they are to be sent.
+    fn put_aside(&self, home: u32, closed: Closed) -> bool {
         let full = {
             let mut collected = self.open_files.collected.borrow_mut();
             let collected = collected.entry(home).or_default();
@@ -249,11 +264,10 @@ impl Common {
             collected.closed.len() >= COLLECTED_COUNT_MAX
         };
         self.open_files.any_collected.set(true);
-        if full {
-            self.send_collected(home).await;
-        } else if !self.open_files.flushing.replace(true) {
+        if !full && !self.open_files.flushing.replace(true) {
             self.start_flushing();
         }
+        full
     }
 
     /// What could not be told is told later, unless there is far too much of it: then it ends with the session.
