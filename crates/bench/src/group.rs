@@ -184,6 +184,23 @@ impl<'a> Group<'a> {
         words.take(size).collect()
     }
 
+    /// Words that each rank can show to the others at once, beside the barriers; the same as those of `publish`.
+    pub fn shared_word_count(&self) -> usize {
+        WORDS_PER_MESSAGE
+    }
+
+    /// Shows one word to all. What was shared before it is seen by who sees it.
+    pub fn share(&self, index: usize, word: u64) {
+        assert!(index < WORDS_PER_MESSAGE);
+        self.board.store(self.message_word(self.rank) + index, word);
+    }
+
+    /// A word that a rank shares, 0 at first.
+    pub fn shared_by(&self, rank: u32, index: usize) -> u64 {
+        assert!(index < WORDS_PER_MESSAGE);
+        self.board.load(self.message_word(rank) + index)
+    }
+
     fn made_word(&self, rank: u32) -> usize {
         assert!(rank < self.procs);
         PHASE_COUNT_MAX * WORDS_PER_PHASE * self.procs as usize + rank as usize

@@ -28,6 +28,7 @@ mod target_tabane;
 #[path = "../../cli/src/version.rs"]
 mod version;
 mod workload_exchange;
+mod workload_exchange_memory;
 mod workload_find;
 mod workload_ior;
 mod workload_mdtest;

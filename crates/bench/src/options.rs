@@ -102,6 +102,7 @@ Benches:
   find         search what mdtest made by name, size and age
   ping         round trips to each server (--target tabane only)
   exchange     messages of a stat's size over bare sockets, without Tabane: the most that round trips over TCP allow
+  exchange-memory  messages of a stat's size in bare shared memory: the most that round trips of processes of one machine allow
   exchange-data  messages with pieces of ior-hard's size over bare sockets: the most that its calls over TCP allow
   names        very many empty files and directories, which are left there
   all          all of them but ping, the exchanges and names
@@ -129,6 +130,7 @@ pub enum Bench {
     Find,
     Ping,
     Exchange,
+    ExchangeMemory,
     ExchangeData,
     Names,
     /// Internal: removes what an interrupted run left.
@@ -148,7 +150,7 @@ pub enum Unit {
     Operations,
 }
 
-const EVERY_BENCH: [(Bench, &str); 15] = [
+const EVERY_BENCH: [(Bench, &str); 16] = [
     (Bench::IorEasy, "ior-easy"),
     (Bench::IorHard, "ior-hard"),
     (Bench::MdtestEasy, "mdtest-easy"),
@@ -156,6 +158,7 @@ const EVERY_BENCH: [(Bench, &str); 15] = [
     (Bench::Find, "find"),
     (Bench::Ping, "ping"),
     (Bench::Exchange, "exchange"),
+    (Bench::ExchangeMemory, "exchange-memory"),
     (Bench::ExchangeData, "exchange-data"),
     (Bench::Names, "names"),
     (Bench::Placement, "placement"),
@@ -171,9 +174,9 @@ impl Bench {
         EVERY_BENCH.iter().find(|(bench, _)| *bench == self).map_or("", |(_, name)| name)
     }
 
-    /// Whether it needs no target: bare sockets, and as many processes again that serve.
+    /// Whether it needs no target: bare sockets or memory, and as many processes again that serve.
     pub fn is_bare(self) -> bool {
-        matches!(self, Bench::Exchange | Bench::ExchangeData)
+        matches!(self, Bench::Exchange | Bench::ExchangeMemory | Bench::ExchangeData)
     }
 
     /// Its phases in order.
@@ -183,7 +186,7 @@ impl Bench {
             Bench::MdtestEasy | Bench::MdtestHard => &["create", "stat", "read", "remove"],
             Bench::Find => &["find"],
             Bench::Ping => &["ping"],
-            Bench::Exchange => &["exchange"],
+            Bench::Exchange | Bench::ExchangeMemory => &["exchange"],
             Bench::Names => &["files", "directories"],
             Bench::Clean | Bench::Steps | Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => &[],
         }

@@ -5,7 +5,10 @@ use crate::options::{self, Bench, Options, TargetName, Worker};
 use crate::target::Target;
 use crate::target_posix::Posix;
 use crate::target_tabane::Tabane;
-use crate::{workload_exchange, workload_find, workload_ior, workload_mdtest, workload_names, workload_ping};
+use crate::{
+    workload_exchange, workload_exchange_memory, workload_find, workload_ior, workload_mdtest, workload_names,
+    workload_ping,
+};
 use reactor::barrier::Board;
 use reactor::workers::{Event, HeldSignals};
 use std::path::Path;
@@ -131,6 +134,7 @@ pub fn work(options: &Options, worker: &Worker) -> u8 {
     let bench = options.benches[0];
     let mut group = Group::new(options, &board, bench, worker.rank, &worker.directory);
     let result = match &options.target {
+        _ if bench == Bench::ExchangeMemory => workload_exchange_memory::run(&group, options.procs - options.servers),
         _ if bench.is_bare() => workload_exchange::run(&group, options.procs - options.servers),
         TargetName::Tabane => Tabane::open(options).map_err(Failure::from).and_then(|t| all_passes(&t, &mut group)),
         TargetName::Posix(root) => Posix::open(root).map_err(Failure::from).and_then(|t| all_passes(&t, &mut group)),
@@ -167,7 +171,7 @@ fn all_passes<T: Target>(target: &T, group: &mut Group) -> Result<(), Failure> {
             Bench::Ping => workload_ping::run(target, group)?,
             Bench::Names => workload_names::run(target, group)?,
             // None comes here: the exchanges need no target, the other has no passes.
-            Bench::Exchange | Bench::ExchangeData | Bench::Clean => {}
+            Bench::Exchange | Bench::ExchangeMemory | Bench::ExchangeData | Bench::Clean => {}
             // Experiments go their own way (experiment.rs).
             Bench::Steps | Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => {}
         }

@@ -15,8 +15,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 
 /// Bytes of a stat's request and reply over TCP, headers included (names as mdtest makes them).
-const REQUEST_SIZE: usize = 124;
-const REPLY_SIZE: usize = 163;
+pub const REQUEST_SIZE: usize = 124;
+pub const REPLY_SIZE: usize = 163;
 
 /// The bytes of a piece that go with each request or reply of a phase.
 #[derive(Clone, Copy)]

@@ -3,6 +3,7 @@
 //! | offset | size | holds |
 //! |---|---|---|
 //! | 0, 512 | 8 each | bytes ever put into the ring: caller to server, server to caller |
+//! | 8, 520 | 8 each | that number when the ring was empty last: the byte that followed lies at the ring's beginning |
 //! | 128, 640 | 8 each | bytes ever taken out of it |
 //! | 1024, 1152 | 4 each | what the caller, the server sleeps for (`WANTS_...`); 0 while it is awake |
 //! | 4096 | `RING_SIZE` each | the bytes: caller to server, server to caller |
@@ -13,6 +14,9 @@
 //! 2. The file behind the mapping can't shrink (it is sealed), so that an access never faults.
 //! 3. Before a side sleeps it says what for and looks once more; a side that has put or taken bytes looks after that whether
 //!    the other one sleeps. A full fence lies between the two steps on both sides, so at least one of them sees the other.
+//! 4. Who puts bytes into an empty ring begins at its beginning, so that messages that come one at a time pass through the
+//!    same few cache lines, however large the ring is. The origin changes only while nothing is in the ring, and is
+//!    stored before the number that makes bytes visible.
 
 use crate::copying::copy_streaming;
 use crate::system::check;
@@ -32,6 +36,7 @@ pub const SEGMENT_SIZE: usize = HEAD_SIZE + 2 * RING_SIZE;
 const STEP_SIZE: usize = 64 << 10;
 
 const PUT_OFFSETS: [usize; 2] = [0, 512];
+const ORIGIN_OFFSETS: [usize; 2] = [8, 520];
 const TAKEN_OFFSETS: [usize; 2] = [128, 640];
 const SLEEP_OFFSETS: [usize; 2] = [1024, 1152];
 
@@ -56,6 +61,8 @@ pub struct Segment {
     /// Bytes that we ever put into the outgoing ring, and took out of the incoming one.
     put: Cell<u64>,
     taken: Cell<u64>,
+    /// Where the outgoing ring begins, as a number of bytes put.
+    origin: Cell<u64>,
 }
 
 impl Drop for Segment {
@@ -113,7 +120,7 @@ impl Segment {
             base
         };
         let Some(base) = NonNull::new(base.cast()) else { unreachable!("mappings are not at address 0") };
-        Ok(Segment { base, side, put: Cell::new(0), taken: Cell::new(0) })
+        Ok(Segment { base, side, put: Cell::new(0), taken: Cell::new(0), origin: Cell::new(0) })
     }
 
     fn number(&self, offset: usize) -> &AtomicU64 {
@@ -167,11 +174,16 @@ impl Segment {
         }
         let ring = HEAD_SIZE + self.outgoing() * RING_SIZE;
         let (mut put, mut told) = (self.put.get(), self.put.get());
+        if room == RING_SIZE {
+            self.origin.set(put);
+            self.number(ORIGIN_OFFSETS[self.outgoing()]).store(put, Ordering::Relaxed);
+        }
+        let origin = self.origin.get();
         let published = self.number(PUT_OFFSETS[self.outgoing()]);
         for piece in pieces {
             let mut rest: &[u8] = piece;
             while !rest.is_empty() && room > 0 {
-                let position = put as usize % RING_SIZE;
+                let position = put.wrapping_sub(origin) as usize % RING_SIZE;
                 let size = rest.len().min(room).min(RING_SIZE - position).min(STEP_SIZE);
                 // SAFETY: the source is a live slice; the target lies within the ring, in bytes that the peer has taken
                 // already and that it does not read before they are published.
@@ -198,11 +210,13 @@ impl Segment {
         }
         let ring = HEAD_SIZE + self.incoming() * RING_SIZE;
         let (mut taken, mut told) = (self.taken.get(), self.taken.get());
+        // Whatever the peer wrote there, the position lies within the ring.
+        let origin = self.number(ORIGIN_OFFSETS[self.incoming()]).load(Ordering::Relaxed);
         let published = self.number(TAKEN_OFFSETS[self.incoming()]);
         for place in places {
             let mut rest: &mut [u8] = place;
             while !rest.is_empty() && waiting > 0 {
-                let position = taken as usize % RING_SIZE;
+                let position = taken.wrapping_sub(origin) as usize % RING_SIZE;
                 let size = rest.len().min(waiting).min(RING_SIZE - position).min(STEP_SIZE);
                 // SAFETY: the target is a live slice; the source lies within the ring. A hostile peer may change it
                 // meanwhile: then we get other bytes, which are as untrusted as those that it put there first.
