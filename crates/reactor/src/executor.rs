@@ -446,8 +446,17 @@ impl Inner {
             before,
         });
         let deadline = self.timers.borrow_mut().next_deadline();
-        while self.waiting.borrow().may_yield(&wait.patience) {
-            crate::system::yield_core();
+        loop {
+            // To ask busy sockets is a system call as well.
+            let spins = !looks && self.waiting.borrow().may_spin(&wait.patience);
+            if !spins && !self.waiting.borrow().may_yield(&wait.patience) {
+                break;
+            }
+            if spins {
+                std::hint::spin_loop();
+            } else {
+                crate::system::yield_core();
+            }
             self.look_in.set(0);
             let yielded = self.driver.now();
             let events = self.driver.poll();
@@ -455,7 +464,12 @@ impl Inner {
             let found = events || !self.queue.is_empty() || deadline.is_some_and(|deadline| deadline <= yielded);
             let now = if found || looks { yielded } else { self.driver.now() };
             // Also when it was worth it: a neighbour that computes keeps the core while messages pile up.
-            self.waiting.borrow_mut().note_yield(&mut wait.patience, yielded - before, now - wait.before, now);
+            let mut waiting = self.waiting.borrow_mut();
+            match spins {
+                true => waiting.note_spin(&mut wait.patience, now - wait.before),
+                false => waiting.note_yield(&mut wait.patience, yielded - before, now - wait.before, now),
+            }
+            drop(waiting);
             wait.before = now;
             before = now;
             if found || looks {

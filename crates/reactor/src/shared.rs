@@ -286,16 +286,26 @@ impl<T: 'static> Instance<T> {
             let now = reactor.now();
             *wait = Wait { started: Some(now), patience: held.crew(|crew| crew.waiting.begin(now)), last: now };
         }
-        if held.crew(|crew| crew.waiting.may_yield(&wait.patience)) {
+        // To ask busy sockets is a system call as well.
+        let spins = !driver.has_busy() && held.crew(|crew| crew.waiting.may_spin(&wait.patience));
+        if spins || held.crew(|crew| crew.waiting.may_yield(&wait.patience)) {
             drop(held);
-            system::yield_core();
+            if spins {
+                std::hint::spin_loop();
+            } else {
+                system::yield_core();
+            }
             let yielded = reactor.now();
             let held = self.lock();
             reactor.look_soon(yielded);
             reactor.turn(false);
             // What was waited for has come: the rest of the round was work.
             let now = if parker.is_set(WOKEN) { yielded } else { reactor.now() };
-            held.crew(|crew| crew.waiting.note_yield(&mut wait.patience, yielded - wait.last, now - wait.last, now));
+            let (yield_ns, round_ns) = (yielded - wait.last, now - wait.last);
+            held.crew(|crew| match spins {
+                true => crew.waiting.note_spin(&mut wait.patience, round_ns),
+                false => crew.waiting.note_yield(&mut wait.patience, yield_ns, round_ns, now),
+            });
             wait.last = now;
             return held;
         }

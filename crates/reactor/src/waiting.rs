@@ -8,6 +8,10 @@
 //!   spending on those, for then waiting costs at most twice of what the better choice would have (the ski-rental bound).
 //!   How much exactly is learnt from whether polling longer would have spared the sleep.
 //!
+//! Where yields have come straight back for long, the core is ours: waits look without giving it away first, for at most the
+//! time of a few messages and out of the same allowance, and spare the system calls. A wait now and then yields at once to
+//! see whether that is still so, and a single yield that let somebody else run ends it.
+//!
 //! Beside a busy neighbour one yield may cost a whole time slice. The time lost so has a budget; where it is used up, waits
 //! sleep at once, and the kernel gives whoever wakes the core soon.
 
@@ -24,6 +28,12 @@ const SLEEP_SHORT_NS: Nanos = 80_000;
 /// Most and least time to poll an idle core before a sleep.
 const IDLE_POLL_NS_MAX: Nanos = 60_000;
 const IDLE_POLL_NS_MIN: Nanos = 4_000;
+/// So many yields in a row that came straight back mean that nobody else wants the core.
+const ALONE_YIELDS: u32 = 256;
+/// Of so many waits on a core of our own one yields at once.
+const CHECK_WAITS: u32 = 32;
+/// Longest look without giving the core away: who has just come to share it waits for no longer.
+const SPIN_NS_MAX: Nanos = 10_000;
 /// One of so many nanoseconds may go to long yields: that is what looking whether a neighbour still computes costs.
 const LOSS_SHARE: Nanos = 100;
 /// Time that may be lost at once, after none was lost for a while: a hiccup of the machine is no neighbour.
@@ -34,6 +44,9 @@ const DEBT_NS_MAX: Nanos = 50_000_000;
 /// What a loop has learnt about waiting.
 pub(crate) struct Waiting {
     idle_poll_ns: Nanos,
+    /// Yields in a row that came straight back, and waits since the last that yielded at once.
+    straight_yields: u32,
+    unchecked_waits: u32,
     /// What long yields have taken would be earned back at this time; as long as that is ahead, waits sleep at once.
     recovered_at: Nanos,
 }
@@ -43,17 +56,35 @@ pub(crate) struct Waiting {
 pub(crate) struct Patience {
     switches: u32,
     idle_ns: Nanos,
+    /// Until so much of it is used up, no yield is needed.
+    spin_ns: Nanos,
     exhausted: bool,
 }
 
 impl Waiting {
     pub fn new() -> Waiting {
-        Waiting { idle_poll_ns: IDLE_POLL_NS_MAX, recovered_at: 0 }
+        Waiting { idle_poll_ns: IDLE_POLL_NS_MAX, straight_yields: 0, unchecked_waits: 0, recovered_at: 0 }
     }
 
     /// Begins a wait.
     pub fn begin(&mut self, now: Nanos) -> Patience {
-        Patience { exhausted: now < self.recovered_at, ..Patience::default() }
+        let exhausted = now < self.recovered_at;
+        self.unchecked_waits += 1;
+        if self.straight_yields < ALONE_YIELDS || self.unchecked_waits >= CHECK_WAITS {
+            self.unchecked_waits = 0;
+            return Patience { exhausted, ..Patience::default() };
+        }
+        Patience { exhausted, spin_ns: SPIN_NS_MAX, ..Patience::default() }
+    }
+
+    /// Whether to look once more in this wait without giving the core away.
+    pub fn may_spin(&self, patience: &Patience) -> bool {
+        !patience.exhausted && patience.idle_ns < patience.spin_ns.min(self.idle_poll_ns)
+    }
+
+    /// One look without a yield took this long.
+    pub fn note_spin(&self, patience: &mut Patience, round_ns: Nanos) {
+        patience.idle_ns += round_ns.max(1);
     }
 
     /// Whether to yield once more in this wait, rather than to sleep.
@@ -63,6 +94,7 @@ impl Waiting {
 
     /// One yield took this long; with the look for work that followed, the round took `round_ns` and ended now.
     pub fn note_yield(&mut self, patience: &mut Patience, yield_ns: Nanos, round_ns: Nanos, now: Nanos) {
+        self.straight_yields = if yield_ns > YIELD_SWITCHED_NS { 0 } else { self.straight_yields.saturating_add(1) };
         if yield_ns > YIELD_LONG_NS {
             let earned = now.saturating_sub(LOSS_NS_MAX * LOSS_SHARE);
             let recovered_at = self.recovered_at.max(earned) + yield_ns * LOSS_SHARE;
@@ -117,6 +149,44 @@ mod tests {
             waiting.note_slept(10_000);
         }
         assert_eq!(u64::from(yields(&mut waiting, 300)), IDLE_POLL_NS_MAX / 500);
+    }
+
+    /// Goal: on a core of our own most waits need no yield, within bounds; one yield to somebody else ends that.
+    #[test]
+    fn own_core_needs_no_yields() {
+        let mut waiting = Waiting::new();
+        for _ in 0..ALONE_YIELDS / 10 {
+            let mut patience = waiting.begin(0);
+            (0..10).for_each(|_| waiting.note_yield(&mut patience, 300, 500, 0));
+            assert!(!waiting.may_spin(&patience), "learnt too soon");
+        }
+        yields(&mut waiting, 300);
+        let spinning = (0..10 * CHECK_WAITS).filter(|_| {
+            let mut patience = waiting.begin(0);
+            let mut spun_ns = 0;
+            while waiting.may_spin(&patience) {
+                waiting.note_spin(&mut patience, 200);
+                spun_ns += 200;
+            }
+            assert!(spun_ns == 0 || spun_ns == SPIN_NS_MAX, "{spun_ns}");
+            assert!(waiting.may_yield(&patience), "what was not spun is yielded");
+            spun_ns > 0
+        });
+        assert_eq!(spinning.count() as u32, 10 * (CHECK_WAITS - 1));
+        // An idle loop polls no longer than before.
+        (0..100).for_each(|_| waiting.note_slept(1_000_000));
+        let mut patience = waiting.begin(0);
+        patience.spin_ns = SPIN_NS_MAX;
+        while waiting.may_spin(&patience) {
+            waiting.note_spin(&mut patience, 200);
+        }
+        assert_eq!(patience.idle_ns, IDLE_POLL_NS_MIN);
+        let mut patience = waiting.begin(0);
+        waiting.note_yield(&mut patience, 3_000, 3_200, 0);
+        for _ in 0..2 * CHECK_WAITS {
+            let patience = waiting.begin(0);
+            assert!(!waiting.may_spin(&patience), "somebody else wants the core");
+        }
     }
 
     /// Goal: a core that others want is given away many times, but not for ever.
