@@ -211,7 +211,10 @@ fn exchanges_move_everything() {
     for (size, moved) in [("47008", 22 * 47_008), ("3000001", 3_000_001)] {
         let piece = format!("--transfer-size={size}");
         let sizes = ["--procs=2", "--servers=2", "--files=200", "--block-size=1000000", &piece];
-        let lines = lines_of(&run(&[&["--target", &target], &sizes[..], &["exchange", "exchange-memory", "exchange-data"]].concat()));
+        let lines =
+            lines_of(&run(
+                &[&["--target", &target], &sizes[..], &["exchange", "exchange-memory", "exchange-data"]].concat()
+            ));
         let phases: Vec<&str> = lines.iter().map(|line| line["phase"].as_str().unwrap()).collect();
         assert_eq!(phases, ["exchange", "exchange", "write", "read"]);
         let work = |line: &Value, rate: &str| line[rate].as_f64().unwrap() * line["seconds"].as_f64().unwrap();

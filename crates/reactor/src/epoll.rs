@@ -25,8 +25,12 @@ use std::sync::Arc;
 const EVENTS_MAX: usize = 64;
 /// Token of the event descriptor by which other threads interrupt a sleep.
 const POKE_TOKEN: u64 = u64::MAX;
-/// Looks at local ports and busy sockets for each look at the kernel's events, which is a system call; after events it is asked at once again.
-const KERNEL_POLL_INTERVAL: u32 = 8;
+/// Looks at local ports for each look at the kernel's events, which is a system call: few at first, twice as many after each
+/// that was in vain. After events it is asked at once again.
+const KERNEL_POLL_INTERVALS: (u32, u32) = (8, 512);
+/// Looks at local ports in vain, one after the other, from which on the kernel is asked as often as at first: an answer of a
+/// local peer takes fewer, and whoever waits for others must not wait for long.
+const LOCAL_PATIENCE: u32 = 32;
 
 /// Events taken from the kernel and not delivered yet.
 pub(crate) struct EventBuffer {
@@ -140,13 +144,53 @@ impl Core {
     }
 }
 
+/// When to look at the kernel's events next, while looks cost less elsewhere.
+struct KernelLooks {
+    /// Looks elsewhere until then.
+    skips: Cell<u32>,
+    /// Looks elsewhere after the next one that is in vain.
+    interval: Cell<u32>,
+    /// Looks elsewhere in a row that found nothing.
+    vain: Cell<u32>,
+}
+
+impl Default for KernelLooks {
+    fn default() -> KernelLooks {
+        KernelLooks { skips: Cell::new(0), interval: Cell::new(KERNEL_POLL_INTERVALS.0), vain: Cell::new(0) }
+    }
+}
+
+impl KernelLooks {
+    /// Whether to ask the kernel after one more look elsewhere, which found something or not.
+    fn is_due(&self, found: bool) -> bool {
+        let vain = if found { 0 } else { self.vain.get() + 1 };
+        self.vain.set(vain);
+        if vain > LOCAL_PATIENCE {
+            let least = KERNEL_POLL_INTERVALS.0;
+            self.skips.set(self.skips.get().min(least));
+            self.interval.set(least);
+        }
+        let skips = self.skips.get();
+        self.skips.set(skips.saturating_sub(1));
+        skips == 0
+    }
+
+    /// The kernel was asked.
+    fn note(&self, found: bool) {
+        let (least, most) = KERNEL_POLL_INTERVALS;
+        let interval = self.interval.get();
+        self.skips.set(if found { 0 } else { interval - 1 });
+        self.interval.set(if found { least } else { (2 * interval).min(most) });
+    }
+}
+
 /// The epoll driver. Clones are the same one.
 #[derive(Clone)]
 pub(crate) struct EpollDriver {
     core: Rc<Core>,
     events: Rc<RefCell<EventBuffer>>,
     random: Rc<FastRandom>,
-    skipped: Rc<Cell<u32>>,
+    kernel: Rc<KernelLooks>,
 }
 
 impl EpollDriver {
@@ -178,7 +222,7 @@ impl EpollDriver {
             core: Rc::new(core),
             events: Rc::new(RefCell::new(EventBuffer::new())),
             random,
-            skipped: Rc::default(),
+            kernel: Rc::default(),
         })
     }
 
@@ -277,13 +321,11 @@ impl Driver for EpollDriver {
     fn poll(&self) -> bool {
         let news = self.core.ports.poll();
         // While local peers or busy sockets answer, the kernel is asked now and then only.
-        let skipped = self.skipped.get() + 1;
-        if !(self.core.ports.is_empty() && self.core.busy.is_empty()) && skipped < KERNEL_POLL_INTERVAL {
-            self.skipped.set(skipped);
+        if !(self.core.ports.is_empty() && self.core.busy.is_empty()) && !self.kernel.is_due(news) {
             return news;
         }
         let events = self.take_events(Some(0));
-        self.skipped.set(if events { KERNEL_POLL_INTERVAL } else { 0 });
+        self.kernel.note(events);
         events | news
     }
 
@@ -329,5 +371,39 @@ impl FileSync for BlockingSync {
         // SAFETY: no pointers.
         let result = system::check(unsafe { libc::fdatasync(file.as_raw_fd()) }).map(drop);
         Box::pin(std::future::ready(result))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: while local peers answer, the kernel is asked less and less; once they don't, or it had something, as often as
+    /// at first.
+    #[test]
+    fn kernel_is_asked_as_often_as_it_pays() {
+        let looks = KernelLooks::default();
+        let asked = |rounds: u32, found: bool| {
+            let due = |_: &u32| {
+                let due = looks.is_due(found);
+                if due {
+                    looks.note(false);
+                }
+                due
+            };
+            (0..rounds).filter(due).count() as u32
+        };
+        let (least, most) = KERNEL_POLL_INTERVALS;
+        assert_eq!(asked(1, true), 1, "at once");
+        asked(10 * most, true);
+        assert!((1..=2).contains(&asked(most, true)));
+        // Then nobody answers.
+        asked(LOCAL_PATIENCE + 2 * least, false);
+        assert!((10..=11).contains(&asked(10 * least, false)));
+        // An event brings back the shortest interval.
+        asked(10 * most, true);
+        looks.note(true);
+        assert_eq!(asked(1, true), 1);
+        assert!(asked(3 * least, true) >= 1);
     }
 }

@@ -8,30 +8,45 @@
 //!   spending on those, for then waiting costs at most twice of what the better choice would have (the ski-rental bound).
 //!   How much exactly is learnt from whether polling longer would have spared the sleep.
 //!
-//! Where yields have come straight back for long, the core is ours: waits look without giving it away first, for at most the
-//! time of a few messages and out of the same allowance, and spare the system calls. A wait now and then yields at once to
-//! see whether that is still so, and a single yield that let somebody else run ends it.
+//! What a yield to somebody else takes at least is known from what a system call costs here, and what waking costs from the
+//! shortest sleeps: the message came just after they had begun.
+//!
+//! Where nearly all yields come straight back, the core is ours: waits look without giving it away, for at most the time of
+//! a few messages and out of the same allowance, and spare the system calls. A wait now and then yields once to see whether
+//! that is still so.
 //!
 //! Beside a busy neighbour one yield may cost a whole time slice. The time lost so has a budget; where it is used up, waits
 //! sleep at once, and the kernel gives whoever wakes the core soon.
 
 use crate::Nanos;
+use crate::system;
+use std::sync::OnceLock;
 
 /// A yield that takes longer than this met somebody who computes: the kernel takes the core from him at its ticks only.
 const YIELD_LONG_NS: Nanos = 2_000_000;
-/// A yield that takes longer than this let somebody else run.
-const YIELD_SWITCHED_NS: Nanos = 1_000;
+/// A yield that takes as long as so many system calls let somebody else run: one that comes straight back takes two to three,
+/// a switch there and back over ten.
+const YIELD_SWITCHED_CALLS: Nanos = 7;
+/// Bounds for what a system call seems to cost: a hiccup while it was measured must not count for ever.
+const SYSTEM_CALL_NS: (Nanos, Nanos) = (50, 2_000);
 /// Most yields to others before a sleep.
 const SWITCHES_MAX: u32 = 40;
-/// A sleep shorter than this would have been spared by polling a little longer.
-const SLEEP_SHORT_NS: Nanos = 80_000;
-/// Most and least time to poll an idle core before a sleep.
-const IDLE_POLL_NS_MAX: Nanos = 60_000;
+/// What waking seems to cost, at first and within bounds; it is forgotten by a share of it at each sleep.
+const WAKE_NS: Nanos = 20_000;
+const WAKE_NS_RANGE: (Nanos, Nanos) = (2_000, 50_000);
+const WAKE_FORGETTING: Nanos = 64;
+/// Most time to poll an idle core before a sleep, and the longest sleep that polling a little longer would have spared, in
+/// wake-ups.
+const IDLE_POLL_WAKES: Nanos = 3;
+const SLEEP_SHORT_WAKES: Nanos = 4;
+/// Least time to poll an idle core.
 const IDLE_POLL_NS_MIN: Nanos = 4_000;
-/// So many yields in a row that came straight back mean that nobody else wants the core.
-const ALONE_YIELDS: u32 = 256;
-/// Of so many waits on a core of our own one yields at once.
-const CHECK_WAITS: u32 = 32;
+/// Others are taken to want the core once yields to them, less so many straight ones for each, come to this.
+const COMPANY_MAX: u32 = 64;
+const COMPANY_MIN: u32 = 16;
+const COMPANY_PER_SWITCH: u32 = 8;
+/// Of so many waits on a core of our own one yields at first.
+const CHECK_WAITS: u32 = 64;
 /// Longest look without giving the core away: who has just come to share it waits for no longer.
 const SPIN_NS_MAX: Nanos = 10_000;
 /// One of so many nanoseconds may go to long yields: that is what looking whether a neighbour still computes costs.
@@ -41,11 +56,27 @@ const LOSS_NS_MAX: Nanos = 20_000_000;
 /// Most that is held against the time to come.
 const DEBT_NS_MAX: Nanos = 50_000_000;
 
+/// A yield that takes longer than this let somebody else run; measured once for each process.
+fn switched_ns() -> Nanos {
+    static SWITCHED: OnceLock<Nanos> = OnceLock::new();
+    *SWITCHED.get_or_init(|| {
+        let cost = (0..16).map(|_| {
+            let before = system::monotonic();
+            system::call_cheaply();
+            system::monotonic() - before
+        });
+        let (least, most) = SYSTEM_CALL_NS;
+        YIELD_SWITCHED_CALLS * cost.min().unwrap_or(most).clamp(least, most)
+    })
+}
+
 /// What a loop has learnt about waiting.
 pub(crate) struct Waiting {
+    switched_ns: Nanos,
+    wake_ns: Nanos,
     idle_poll_ns: Nanos,
-    /// Yields in a row that came straight back, and waits since the last that yielded at once.
-    straight_yields: u32,
+    /// How much others seem to want the core, 0 to `COMPANY_MAX`; and waits since the last that yielded.
+    company: u32,
     unchecked_waits: u32,
     /// What long yields have taken would be earned back at this time; as long as that is ahead, waits sleep at once.
     recovered_at: Nanos,
@@ -56,30 +87,41 @@ pub(crate) struct Waiting {
 pub(crate) struct Patience {
     switches: u32,
     idle_ns: Nanos,
-    /// Until so much of it is used up, no yield is needed.
-    spin_ns: Nanos,
+    /// Whether it gives the core away before it looks without.
+    checks: bool,
     exhausted: bool,
 }
 
 impl Waiting {
     pub fn new() -> Waiting {
-        Waiting { idle_poll_ns: IDLE_POLL_NS_MAX, straight_yields: 0, unchecked_waits: 0, recovered_at: 0 }
+        Waiting::with_switches(switched_ns())
+    }
+
+    fn with_switches(switched_ns: Nanos) -> Waiting {
+        Waiting {
+            switched_ns,
+            wake_ns: WAKE_NS,
+            idle_poll_ns: WAKE_NS * IDLE_POLL_WAKES,
+            company: COMPANY_MAX,
+            unchecked_waits: 0,
+            recovered_at: 0,
+        }
     }
 
     /// Begins a wait.
     pub fn begin(&mut self, now: Nanos) -> Patience {
-        let exhausted = now < self.recovered_at;
         self.unchecked_waits += 1;
-        if self.straight_yields < ALONE_YIELDS || self.unchecked_waits >= CHECK_WAITS {
+        let checks = self.unchecked_waits >= CHECK_WAITS;
+        if checks {
             self.unchecked_waits = 0;
-            return Patience { exhausted, ..Patience::default() };
         }
-        Patience { exhausted, spin_ns: SPIN_NS_MAX, ..Patience::default() }
+        Patience { checks, exhausted: now < self.recovered_at, ..Patience::default() }
     }
 
     /// Whether to look once more in this wait without giving the core away.
     pub fn may_spin(&self, patience: &Patience) -> bool {
-        !patience.exhausted && patience.idle_ns < patience.spin_ns.min(self.idle_poll_ns)
+        let alone = self.company < COMPANY_MIN && !patience.checks;
+        alone && !patience.exhausted && patience.idle_ns < SPIN_NS_MAX.min(self.idle_poll_ns)
     }
 
     /// One look without a yield took this long.
@@ -94,23 +136,30 @@ impl Waiting {
 
     /// One yield took this long; with the look for work that followed, the round took `round_ns` and ended now.
     pub fn note_yield(&mut self, patience: &mut Patience, yield_ns: Nanos, round_ns: Nanos, now: Nanos) {
-        self.straight_yields = if yield_ns > YIELD_SWITCHED_NS { 0 } else { self.straight_yields.saturating_add(1) };
+        patience.checks = false;
+        if yield_ns <= self.switched_ns {
+            patience.idle_ns += round_ns;
+            self.company = self.company.saturating_sub(1);
+            return;
+        }
+        self.company = (self.company + COMPANY_PER_SWITCH).min(COMPANY_MAX);
         if yield_ns > YIELD_LONG_NS {
             let earned = now.saturating_sub(LOSS_NS_MAX * LOSS_SHARE);
             let recovered_at = self.recovered_at.max(earned) + yield_ns * LOSS_SHARE;
             self.recovered_at = recovered_at.min(now + DEBT_NS_MAX * LOSS_SHARE);
             patience.exhausted = true;
-        } else if yield_ns > YIELD_SWITCHED_NS {
-            patience.switches += 1;
         } else {
-            patience.idle_ns += round_ns;
+            patience.switches += 1;
         }
     }
 
     /// Polling was in vain and the sleep that followed took this long.
     pub fn note_slept(&mut self, took: Nanos) {
-        self.idle_poll_ns = if took < SLEEP_SHORT_NS {
-            (self.idle_poll_ns * 2).min(IDLE_POLL_NS_MAX)
+        let (least, most) = WAKE_NS_RANGE;
+        let forgetting = self.wake_ns + self.wake_ns / WAKE_FORGETTING;
+        self.wake_ns = took.min(forgetting).clamp(least, most);
+        self.idle_poll_ns = if took < self.wake_ns * SLEEP_SHORT_WAKES {
+            (self.idle_poll_ns * 2).min(self.wake_ns * IDLE_POLL_WAKES).max(IDLE_POLL_NS_MIN)
         } else {
             (self.idle_poll_ns * 7 / 8).max(IDLE_POLL_NS_MIN)
         };
@@ -136,11 +185,15 @@ mod tests {
         count
     }
 
+    fn waiting() -> Waiting {
+        Waiting::with_switches(1_000)
+    }
+
     /// Goal: an idle core is polled for as long as that pays, and for a bounded time.
     /// Method: feed the rule with long sleeps, then with short ones.
     #[test]
     fn idle_polling_is_learnt() {
-        let mut waiting = Waiting::new();
+        let mut waiting = waiting();
         for _ in 0..100 {
             waiting.note_slept(1_000_000);
         }
@@ -148,51 +201,89 @@ mod tests {
         for _ in 0..6 {
             waiting.note_slept(10_000);
         }
-        assert_eq!(u64::from(yields(&mut waiting, 300)), IDLE_POLL_NS_MAX / 500);
+        assert_eq!(u64::from(yields(&mut waiting, 300)), 10_000 * IDLE_POLL_WAKES / 500);
     }
 
-    /// Goal: on a core of our own most waits need no yield, within bounds; one yield to somebody else ends that.
+    /// Goal: what waking costs is learnt from the shortest sleeps, within bounds, and forgotten where it has grown.
+    #[test]
+    fn wakes_are_learnt() {
+        let mut waiting = waiting();
+        waiting.note_slept(7_000);
+        assert_eq!(waiting.wake_ns, 7_000);
+        waiting.note_slept(1_000_000);
+        assert!(waiting.wake_ns < 7_200, "{}", waiting.wake_ns);
+        (0..60).for_each(|_| waiting.note_slept(14_000));
+        assert_eq!(waiting.wake_ns, 14_000);
+        waiting.note_slept(1);
+        assert_eq!(waiting.wake_ns, WAKE_NS_RANGE.0);
+        (0..1_000).for_each(|_| waiting.note_slept(1_000_000));
+        assert_eq!(waiting.wake_ns, WAKE_NS_RANGE.1);
+        assert_eq!(waiting.idle_poll_ns, IDLE_POLL_NS_MIN);
+    }
+
+    /// Spins until the wait may not; the time of that.
+    fn spin(waiting: &mut Waiting, patience: &mut Patience) -> Nanos {
+        let before = patience.idle_ns;
+        while waiting.may_spin(patience) {
+            waiting.note_spin(patience, 200);
+        }
+        patience.idle_ns - before
+    }
+
+    /// Goal: on a core of our own most waits need no yield, within bounds; a hiccup changes nothing, company ends it.
     #[test]
     fn own_core_needs_no_yields() {
-        let mut waiting = Waiting::new();
-        for _ in 0..ALONE_YIELDS / 10 {
-            let mut patience = waiting.begin(0);
-            (0..10).for_each(|_| waiting.note_yield(&mut patience, 300, 500, 0));
+        let mut waiting = waiting();
+        let mut patience = waiting.begin(0);
+        for _ in COMPANY_MIN..=COMPANY_MAX {
             assert!(!waiting.may_spin(&patience), "learnt too soon");
+            waiting.note_yield(&mut patience, 300, 1, 0);
         }
-        yields(&mut waiting, 300);
-        let spinning = (0..10 * CHECK_WAITS).filter(|_| {
+        assert!(waiting.may_spin(&patience));
+        waiting.note_yield(&mut patience, 5_000, 5_200, 0);
+        (0..COMPANY_MAX).for_each(|_| waiting.note_yield(&mut patience, 300, 1, 0));
+        waiting.note_yield(&mut patience, 5_000, 5_200, 0);
+        let mut checks = 0;
+        for _ in 0..10 * CHECK_WAITS {
             let mut patience = waiting.begin(0);
-            let mut spun_ns = 0;
-            while waiting.may_spin(&patience) {
-                waiting.note_spin(&mut patience, 200);
-                spun_ns += 200;
+            if spin(&mut waiting, &mut patience) == 0 {
+                assert!(waiting.may_yield(&patience));
+                waiting.note_yield(&mut patience, 300, 400, 0);
+                checks += 1;
+                assert_eq!(spin(&mut waiting, &mut patience), SPIN_NS_MAX - 400, "one yield is enough");
+            } else {
+                assert_eq!(patience.idle_ns, SPIN_NS_MAX);
             }
-            assert!(spun_ns == 0 || spun_ns == SPIN_NS_MAX, "{spun_ns}");
             assert!(waiting.may_yield(&patience), "what was not spun is yielded");
-            spun_ns > 0
-        });
-        assert_eq!(spinning.count() as u32, 10 * (CHECK_WAITS - 1));
-        // An idle loop polls no longer than before.
+        }
+        assert_eq!(checks, 10);
+        // Others come: within a few checks they get the core each time.
+        let mut waits = 0;
+        while waiting.company < COMPANY_MIN {
+            let mut patience = waiting.begin(0);
+            if spin(&mut waiting, &mut patience) == 0 {
+                waiting.note_yield(&mut patience, 2_000, 2_200, 0);
+            }
+            waits += 1;
+        }
+        assert!(waits <= 3 * CHECK_WAITS, "{waits}");
+    }
+
+    /// Goal: an idle loop on a core of its own polls no longer than one that yields.
+    #[test]
+    fn idle_loops_spin_no_longer() {
+        let mut waiting = waiting();
+        waiting.company = 0;
         (0..100).for_each(|_| waiting.note_slept(1_000_000));
         let mut patience = waiting.begin(0);
-        patience.spin_ns = SPIN_NS_MAX;
-        while waiting.may_spin(&patience) {
-            waiting.note_spin(&mut patience, 200);
-        }
-        assert_eq!(patience.idle_ns, IDLE_POLL_NS_MIN);
-        let mut patience = waiting.begin(0);
-        waiting.note_yield(&mut patience, 3_000, 3_200, 0);
-        for _ in 0..2 * CHECK_WAITS {
-            let patience = waiting.begin(0);
-            assert!(!waiting.may_spin(&patience), "somebody else wants the core");
-        }
+        assert_eq!(spin(&mut waiting, &mut patience), IDLE_POLL_NS_MIN);
+        assert!(!waiting.may_yield(&patience));
     }
 
     /// Goal: a core that others want is given away many times, but not for ever.
     #[test]
     fn yields_to_others_are_bounded() {
-        let mut waiting = Waiting::new();
+        let mut waiting = waiting();
         assert_eq!(yields(&mut waiting, 12_000), SWITCHES_MAX);
     }
 
@@ -200,7 +291,7 @@ mod tests {
     /// Method: waits of a microsecond each for ten seconds, in which every yield takes 8 ms; then the neighbour has gone.
     #[test]
     fn busy_neighbour_ends_yielding() {
-        let mut waiting = Waiting::new();
+        let mut waiting = waiting();
         let (begun, mut yielded) = (1_000_000_000_000, 0);
         let mut now = begun;
         while now < begun + 10_000_000_000 {
@@ -215,7 +306,7 @@ mod tests {
     /// Goal: one hiccup changes nothing for the waits after it.
     #[test]
     fn hiccups_are_forgiven() {
-        let mut waiting = Waiting::new();
+        let mut waiting = waiting();
         let now = 1_000_000_000_000;
         assert_eq!(yields_at(&mut waiting, 15_000_000, now), 1);
         assert_eq!(yields_at(&mut waiting, 12_000, now + 1_000), SWITCHES_MAX);
