@@ -47,7 +47,7 @@ const COMPANY_MIN: u32 = 16;
 const COMPANY_PER_SWITCH: u32 = 8;
 /// Of so many waits on a core of our own one yields at first.
 const CHECK_WAITS: u32 = 64;
-/// Longest look without giving the core away: who has just come to share it waits for no longer.
+/// Longest look between two yields: who has just come to share the core waits for no longer.
 const SPIN_NS_MAX: Nanos = 10_000;
 /// One of so many nanoseconds may go to long yields: that is what looking whether a neighbour still computes costs.
 const LOSS_SHARE: Nanos = 100;
@@ -87,8 +87,8 @@ pub(crate) struct Waiting {
 pub(crate) struct Patience {
     switches: u32,
     idle_ns: Nanos,
-    /// Whether it gives the core away before it looks without.
-    checks: bool,
+    /// Until so much of the allowance for an idle core is used up, it may look without giving the core away.
+    spin_until_ns: Nanos,
     exhausted: bool,
 }
 
@@ -115,13 +115,14 @@ impl Waiting {
         if checks {
             self.unchecked_waits = 0;
         }
-        Patience { checks, exhausted: now < self.recovered_at, ..Patience::default() }
+        let spin_until_ns = if checks { 0 } else { SPIN_NS_MAX };
+        Patience { spin_until_ns, exhausted: now < self.recovered_at, ..Patience::default() }
     }
 
     /// Whether to look once more in this wait without giving the core away.
     pub fn may_spin(&self, patience: &Patience) -> bool {
-        let alone = self.company < COMPANY_MIN && !patience.checks;
-        alone && !patience.exhausted && patience.idle_ns < SPIN_NS_MAX.min(self.idle_poll_ns)
+        let alone = self.company < COMPANY_MIN && !patience.exhausted;
+        alone && patience.idle_ns < patience.spin_until_ns.min(self.idle_poll_ns)
     }
 
     /// One look without a yield took this long.
@@ -136,9 +137,9 @@ impl Waiting {
 
     /// One yield took this long; with the look for work that followed, the round took `round_ns` and ended now.
     pub fn note_yield(&mut self, patience: &mut Patience, yield_ns: Nanos, round_ns: Nanos, now: Nanos) {
-        patience.checks = false;
         if yield_ns <= self.switched_ns {
             patience.idle_ns += round_ns;
+            patience.spin_until_ns = patience.idle_ns + SPIN_NS_MAX;
             self.company = self.company.saturating_sub(1);
             return;
         }
@@ -250,7 +251,7 @@ mod tests {
                 assert!(waiting.may_yield(&patience));
                 waiting.note_yield(&mut patience, 300, 400, 0);
                 checks += 1;
-                assert_eq!(spin(&mut waiting, &mut patience), SPIN_NS_MAX - 400, "one yield is enough");
+                assert_eq!(spin(&mut waiting, &mut patience), SPIN_NS_MAX, "one yield is enough");
             } else {
                 assert_eq!(patience.idle_ns, SPIN_NS_MAX);
             }
