@@ -92,7 +92,7 @@ impl Readiness {
         waits
     }
 
-    fn poll_readable(&self, context: &Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_readable(&self, context: &Context<'_>) -> Poll<()> {
         if self.readable.get() {
             return Poll::Ready(());
         }
@@ -100,7 +100,7 @@ impl Readiness {
         Poll::Pending
     }
 
-    fn poll_writable(&self, context: &Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_writable(&self, context: &Context<'_>) -> Poll<()> {
         if self.writable.get() {
             return Poll::Ready(());
         }
