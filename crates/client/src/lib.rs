@@ -12,6 +12,7 @@ mod at;
 mod blocking;
 mod cache;
 pub mod check;
+mod contact;
 mod data;
 pub mod descriptors;
 mod directory;
@@ -39,6 +40,7 @@ mod synchronise;
 mod temporary;
 
 pub use blocking::Client;
+pub use contact::Contact;
 pub use directory::{DirectoryEntry, DirectoryStream};
 pub use error::{Error, Result};
 pub use file::{File, OpenHow};

@@ -1,6 +1,7 @@
 //! The client's options: one table that names each, with its environment variable, default, unit and help. The
 //! environment is read here once, when a client is made.
 
+use crate::contact::Contact;
 use crate::error::{Error, Result};
 use std::path::Path;
 use wire::credentials::{Credentials, Groups};
@@ -23,6 +24,8 @@ pub struct Options {
     pub chunk_size: u32,
     /// Whether what is asked for steps back on the servers while other clients are at work, for work that nobody waits for.
     pub is_patient: bool,
+    /// Whether a server near by is asked first for what others are the homes of.
+    pub contact: Contact,
     /// The session's number, for simulations; else drawn at random.
     pub session: Option<u64>,
 }
@@ -35,6 +38,7 @@ impl Default for Options {
             umask: 0o022,
             chunk_size: 0,
             is_patient: false,
+            contact: Contact::Auto,
             session: None,
         }
     }
@@ -72,6 +76,12 @@ pub const TABLE: &[OptionRow] = &[
         unit: "bytes",
         help: "chunk size of new files, also with K, M or G; 0 takes the cluster's",
     },
+    OptionRow {
+        variable: "TABANE_CONTACT",
+        default: "auto",
+        unit: "auto|always|off",
+        help: "whether opens ask a server near by first: auto, one of this machine for files of others",
+    },
 ];
 
 /// Values of environment variables, in the order of `names`. Doors call this once, at start-up.
@@ -90,7 +100,8 @@ impl Options {
         if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
             options.take_process_status(&status);
         }
-        let [timeout_ms, chunk_size] = take_variables(["TABANE_TIMEOUT_MS", "TABANE_CHUNK_SIZE"]);
+        let variables = ["TABANE_TIMEOUT_MS", "TABANE_CHUNK_SIZE", "TABANE_CONTACT"];
+        let [timeout_ms, chunk_size, contact] = take_variables(variables);
         if let Some(text) = timeout_ms {
             options.timeout_ms = parse_within("TABANE_TIMEOUT_MS", &text, 1, TIMEOUT_MS_MAX)?;
         }
@@ -98,6 +109,11 @@ impl Options {
             let bytes = without_suffix(&text);
             let (least, most) = (u64::from(CHUNK_SIZE_MIN), u64::from(CHUNK_SIZE_MAX));
             options.chunk_size = parse_within("TABANE_CHUNK_SIZE", &bytes, least, most)? as u32;
+        }
+        if let Some(text) = contact {
+            let choice = Contact::from_word(text.trim());
+            let words = || format!("TABANE_CONTACT={text} is none of auto, always and off; correct it or unset it");
+            options.contact = choice.ok_or_else(|| Error::new(Status::Invalid, words()))?;
         }
         Ok(options)
     }

@@ -1,6 +1,7 @@
 //! The channels to all servers, opened when first used, and the one way in which requests leave the client.
 
 use crate::cache::DirectoryCache;
+use crate::contact::Contacts;
 use crate::error::Trouble;
 use crate::locks::LockBook;
 use crate::open_files::OpenFiles;
@@ -51,6 +52,7 @@ pub(crate) struct Common {
     pub(crate) open_files: OpenFiles,
     pub(crate) locks: LockBook,
     pub(crate) places: PlaceCache,
+    pub(crate) contacts: Contacts,
     session: u64,
     channels: RefCell<Vec<Option<Channel>>>,
     round_trips: Cell<u64>,
@@ -129,6 +131,7 @@ impl Common {
             open_files: OpenFiles::default(),
             locks: LockBook::new(),
             places: PlaceCache::default(),
+            contacts: Contacts::default(),
             session,
             channels: RefCell::new(channels),
             round_trips: Cell::new(0),
