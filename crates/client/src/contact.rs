@@ -52,16 +52,26 @@ pub(crate) struct Contacts {
 
 /// Servers whose addresses are this machine's; nothing when all are or none is.
 fn servers_beside(reactor: &Reactor, cluster: &Cluster) -> Vec<u32> {
+    let beside = servers_here(reactor, cluster);
+    if beside.len() == cluster.servers.len() { Vec::new() } else { beside }
+}
+
+/// All servers whose addresses are this machine's.
+fn servers_here(reactor: &Reactor, cluster: &Cluster) -> Vec<u32> {
     let own = reactor.own_addresses();
     let is_own = |address: &SocketAddr| address.ip().is_loopback() || own.contains(&address.ip());
     let servers = cluster.servers.iter().enumerate().filter(|(_, server)| is_own(&server.address));
-    let beside: Vec<u32> = servers.map(|(index, _)| index as u32).collect();
-    if beside.len() == cluster.servers.len() { Vec::new() } else { beside }
+    servers.map(|(index, _)| index as u32).collect()
 }
 
 impl Common {
     fn beside(&self) -> &[u32] {
         self.contacts.beside.get_or_init(|| servers_beside(&self.reactor, &self.cluster))
+    }
+
+    /// How many servers are of other machines.
+    pub(crate) fn servers_far(&self) -> usize {
+        self.cluster.servers.len() - servers_here(&self.reactor, &self.cluster).len()
     }
 
     /// The server of this machine that stands for us at servers of other machines, where there are both.

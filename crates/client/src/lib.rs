@@ -36,11 +36,13 @@ mod search;
 mod servers;
 mod space;
 mod stripe;
+mod relaying;
 mod synchronise;
 mod temporary;
 
 pub use blocking::Client;
 pub use contact::Contact;
+pub use relaying::Relaying;
 pub use directory::{DirectoryEntry, DirectoryStream};
 pub use error::{Error, Result};
 pub use file::{File, OpenHow};

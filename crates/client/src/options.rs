@@ -3,6 +3,7 @@
 
 use crate::contact::Contact;
 use crate::error::{Error, Result};
+use crate::relaying::Relaying;
 use std::path::Path;
 use wire::credentials::{Credentials, Groups};
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
@@ -26,6 +27,8 @@ pub struct Options {
     pub is_patient: bool,
     /// Whether a server near by is asked first for what others are the homes of.
     pub contact: Contact,
+    /// Whether connections to servers of other machines go through one server.
+    pub relaying: Relaying,
     /// The session's number, for simulations; else drawn at random.
     pub session: Option<u64>,
 }
@@ -39,6 +42,7 @@ impl Default for Options {
             chunk_size: 0,
             is_patient: false,
             contact: Contact::Auto,
+            relaying: Relaying::Auto,
             session: None,
         }
     }
@@ -82,6 +86,12 @@ pub const TABLE: &[OptionRow] = &[
         unit: "auto|always|off",
         help: "whether opens ask a server near by first: auto, one of this machine for files of others",
     },
+    OptionRow {
+        variable: "TABANE_RELAY",
+        default: "auto",
+        unit: "auto|always|off",
+        help: "whether servers of other machines are reached through one server: auto, when there are more than 64 of them",
+    },
 ];
 
 /// Values of environment variables, in the order of `names`. Doors call this once, at start-up.
@@ -100,8 +110,8 @@ impl Options {
         if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
             options.take_process_status(&status);
         }
-        let variables = ["TABANE_TIMEOUT_MS", "TABANE_CHUNK_SIZE", "TABANE_CONTACT"];
-        let [timeout_ms, chunk_size, contact] = take_variables(variables);
+        let variables = ["TABANE_TIMEOUT_MS", "TABANE_CHUNK_SIZE", "TABANE_CONTACT", "TABANE_RELAY"];
+        let [timeout_ms, chunk_size, contact, relaying] = take_variables(variables);
         if let Some(text) = timeout_ms {
             options.timeout_ms = parse_within("TABANE_TIMEOUT_MS", &text, 1, TIMEOUT_MS_MAX)?;
         }
@@ -114,6 +124,11 @@ impl Options {
             let choice = Contact::from_word(text.trim());
             let words = || format!("TABANE_CONTACT={text} is none of auto, always and off; correct it or unset it");
             options.contact = choice.ok_or_else(|| Error::new(Status::Invalid, words()))?;
+        }
+        if let Some(text) = relaying {
+            let choice = Relaying::from_word(text.trim());
+            let words = || format!("TABANE_RELAY={text} is none of auto, always and off; correct it or unset it");
+            options.relaying = choice.ok_or_else(|| Error::new(Status::Invalid, words()))?;
         }
         Ok(options)
     }

@@ -7,6 +7,7 @@ use crate::locks::LockBook;
 use crate::open_files::OpenFiles;
 use crate::options::Options;
 use crate::places::PlaceCache;
+use crate::relaying::Relays;
 use reactor::channel::{Call, Channel, ChannelOptions, Reply, Turnabout};
 use reactor::{Nanos, Reactor};
 use std::cell::{Cell, RefCell};
@@ -53,6 +54,7 @@ pub(crate) struct Common {
     pub(crate) locks: LockBook,
     pub(crate) places: PlaceCache,
     pub(crate) contacts: Contacts,
+    pub(crate) relays: Relays,
     session: u64,
     channels: RefCell<Vec<Option<Channel>>>,
     round_trips: Cell<u64>,
@@ -132,6 +134,7 @@ impl Common {
             locks: LockBook::new(),
             places: PlaceCache::default(),
             contacts: Contacts::default(),
+            relays: Relays::default(),
             session,
             channels: RefCell::new(channels),
             round_trips: Cell::new(0),
@@ -170,6 +173,7 @@ impl Common {
                 session: self.session,
                 user: self.options.user.clone(),
                 timeout: self.silence(),
+                relay: self.relay(),
             };
             let channel = Channel::new(&self.reactor, options);
             let own = self.own.clone();

@@ -46,7 +46,7 @@ pub use local::{MEMORY_PER_CONNECTION as LOCAL_MEMORY_PER_CONNECTION, local_name
 pub use region::{LocalFuture, OpenMode, Region, Span, Storage};
 pub use relay::Relay;
 pub use scratch::scratch;
-pub use service::{Disconnected, Incoming, Peer, ServeOptions, ServerHandle, Service, serve};
+pub use service::{Disconnected, Incoming, Peer, ServeOptions, ServeStatistics, ServerHandle, Service, serve};
 pub use shared::Shared;
 pub use stream::{Listener, Stream};
 pub use system::tune as tune_connection;

@@ -70,6 +70,7 @@ fn fixture(is_local: bool) -> Fixture {
         incarnation: 1,
         lent: None,
         working_interval: SECOND,
+        timeout: 10 * SECOND,
     };
     let handle = serve(&reactor, listener, options, Rc::new(Keep::default()));
     if is_local {
@@ -84,6 +85,7 @@ fn fixture(is_local: bool) -> Fixture {
         session: 1,
         user: Credentials::new(0, 0),
         timeout: 5 * SECOND,
+        relay: None,
     };
     let good = Channel::new(&reactor, options);
     reactor.block_on(good.call(Call::new(Operation::Ping, &Empty {}))).unwrap();

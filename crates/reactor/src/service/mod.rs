@@ -13,6 +13,7 @@ mod incoming;
 mod trunks;
 
 pub use incoming::Incoming;
+pub use trunks::RelayStatistics;
 
 use crate::handshake::{HandshakeError, examine, refusal, send_welcome};
 use crate::link::RECEIVE_BUFFER_SIZE_MAX;
@@ -25,7 +26,7 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
-use trunks::{OpenTrunk, RelayStatistics};
+use trunks::OpenTrunk;
 use wire::credentials::Credentials;
 use wire::handshake::{Role, Welcome};
 use wire::limits::{BYTES_WINDOW, PARAMS_SIZE_MAX, REQUEST_WINDOW};
