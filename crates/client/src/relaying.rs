@@ -55,9 +55,7 @@ impl Common {
             (Relaying::Always, _) => true,
             (Relaying::Off, _) | (Relaying::Auto, Contact::Off) => false,
             // Where all servers are of this machine, as where few are of others, nothing is short.
-            (Relaying::Auto, _) => {
-                self.cluster.servers.len() > SERVERS_FAR_MAX && self.servers_far() > SERVERS_FAR_MAX
-            }
+            (Relaying::Auto, _) => self.cluster.servers.len() > SERVERS_FAR_MAX && self.servers_far() > SERVERS_FAR_MAX,
         }
     }
 

@@ -310,7 +310,11 @@ pub fn prometheus(core: &Core) -> String {
         let served = handle.statistics();
         let _ = writeln!(text, "# TYPE tabane_connections gauge\ntabane_connections {}", served.connections);
         for (name, value) in relay_numbers(&served) {
-            let kind = if matches!(name, "relay_streams_total" | "relay_frames" | "relay_bytes") { "counter" } else { "gauge" };
+            let kind = if matches!(name, "relay_streams_total" | "relay_frames" | "relay_bytes") {
+                "counter"
+            } else {
+                "gauge"
+            };
             let _ = writeln!(text, "# TYPE tabane_{name} {kind}\ntabane_{name} {value}");
         }
     }

@@ -177,8 +177,7 @@ fn rights_go_along() {
     });
     let session = Some(3 * 50);
     let user = client::Credentials::new(1000, 1000);
-    let other =
-        harness.add_client_with(Options { relaying: Relaying::Always, user, session, ..Options::default() });
+    let other = harness.add_client_with(Options { relaying: Relaying::Always, user, session, ..Options::default() });
     let status = run(&harness, &other, async move |fs| {
         fs.open(path.as_bytes(), &OpenHow::reading_and_writing()).await.map(|_| ()).map_err(|error| error.status)
     });

@@ -152,6 +152,33 @@ impl Inner {
         Ok(stream)
     }
 
+    /// Takes in how an attempt to connect ended, and lets those that wait look again.
+    fn settle(&self, outcome: Option<Result<Stream, HandshakeError>>) -> Option<Rc<Trunk>> {
+        let mut state = self.state.borrow_mut();
+        state.connecting = false;
+        let error = match outcome {
+            Some(Ok(stream)) if !state.closed => {
+                let options = TrunkOptions {
+                    timeout: self.options.timeout,
+                    stream_count_max: self.stream_count_max(),
+                    accepts: false,
+                    is_logged: self.options.role == Role::ServerTrunk,
+                };
+                state.trunk = Some(Trunk::new(&self.reactor, stream, options));
+                None
+            }
+            Some(Ok(_)) => Some("the way was closed".to_owned()),
+            Some(Err(HandshakeError::Refused(status, _))) => Some(status.to_string()),
+            Some(Err(HandshakeError::Broken(error))) => Some(error.to_string()),
+            None => Some("no answer to the handshake".to_owned()),
+        };
+        state.waiting.drain(..).for_each(Waker::wake);
+        let Some(error) = error else { return state.trunk.clone() };
+        state.failures += 1;
+        state.last_error = error;
+        None
+    }
+
     async fn shake_hands(&self, stream: &Stream) -> Result<(), HandshakeError> {
         let options = &self.options;
         let introduction = Introduction {
@@ -179,30 +206,9 @@ impl Inner {
 async fn connect(inner: Rc<Inner>) {
     let limit = inner.reactor.now() + CONNECT_NS_MAX.min(inner.options.timeout);
     let outcome = within(&inner.reactor, limit, std::pin::pin!(inner.try_connect())).await;
-    let mut state = inner.state.borrow_mut();
-    state.connecting = false;
-    let waiting = std::mem::take(&mut state.waiting);
-    let error = match outcome {
-        Some(Ok(stream)) if !state.closed => {
-            let options = TrunkOptions {
-                timeout: inner.options.timeout,
-                stream_count_max: inner.stream_count_max(),
-                accepts: false,
-            };
-            let trunk = Trunk::new(&inner.reactor, stream, options);
-            state.trunk = Some(trunk.clone());
-            drop(state);
-            waiting.into_iter().for_each(Waker::wake);
-            drop(inner);
-            return trunk.run(&|_, _, _| unreachable!("a calling trunk accepts no streams")).await;
-        }
-        Some(Ok(_)) => "the way was closed".to_owned(),
-        Some(Err(HandshakeError::Refused(status, _))) => status.to_string(),
-        Some(Err(HandshakeError::Broken(error))) => error.to_string(),
-        None => "no answer to the handshake".to_owned(),
-    };
-    state.failures += 1;
-    state.last_error = error;
-    drop(state);
-    waiting.into_iter().for_each(Waker::wake);
+    let trunk = inner.settle(outcome);
+    drop(inner);
+    if let Some(trunk) = trunk {
+        trunk.run(&|_, _, _| unreachable!("a calling trunk accepts no streams")).await;
+    }
 }

@@ -32,6 +32,8 @@ pub(crate) struct TrunkOptions {
     pub stream_count_max: usize,
     /// Whether the peer begins the streams.
     pub accepts: bool,
+    /// Whether what goes wrong is told in this process's log: that of a server.
+    pub is_logged: bool,
 }
 
 /// Bytes that came in one frame.
@@ -214,7 +216,9 @@ impl Trunk {
             }
         })
         .await;
-        if let LinkError::Protocol(status, words) = error {
+        if let LinkError::Protocol(status, words) = error
+            && self.options.is_logged
+        {
             log::event(Level::Warning, "trunk-ended", words, &[("status", &status)]);
         }
         self.close();
@@ -442,7 +446,10 @@ impl Trunk {
         let silence = state.unheard_since.map_or(0, |since| self.reactor.now().saturating_sub(since));
         if silence > self.options.timeout {
             drop(state);
-            log::event(Level::Warning, "trunk-silent", "a connection that carries others was silent; it is ended", &[]);
+            if self.options.is_logged {
+                let words = "a connection that carries others was silent; it is ended";
+                log::event(Level::Warning, "trunk-silent", words, &[]);
+            }
             self.close();
             return false;
         }

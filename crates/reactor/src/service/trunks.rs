@@ -70,7 +70,7 @@ impl Serving {
             Role::ClientTrunk => streams_of_client_max(&self.options.cluster),
             _ => self.options.connections_max,
         };
-        let options = TrunkOptions { timeout: self.options.timeout, stream_count_max, accepts: true };
+        let options = TrunkOptions { timeout: self.options.timeout, stream_count_max, accepts: true, is_logged: true };
         let trunk = Trunk::new(&self.reactor, stream.clone(), options);
         self.trunks.borrow_mut().insert(number, OpenTrunk { trunk, role: hello.role, key });
         self.fences.borrow_mut().insert(key, number);
