@@ -26,7 +26,7 @@ const CONTROLS_PER_STREAM: usize = 2 + STREAM_WINDOW / CREDIT_SIZE_MIN;
 const CONTROLS_MIN: usize = 64;
 
 pub(crate) struct TrunkOptions {
-    /// Silence, after something was sent, that ends the trunk.
+    /// Silence after which callers give up. A trunk of which nothing is heard for half of it, after something was sent, ends.
     pub timeout: Nanos,
     /// Most streams at a time.
     pub stream_count_max: usize,
@@ -440,11 +440,12 @@ impl Trunk {
         self.wake();
     }
 
-    /// Asks for a sign of life after a while of silence, and ends the trunk after a long one. False when it has ended.
+    /// Asks for a sign of life after a while of silence, and ends the trunk when there is none. False when it has ended.
     fn look_for_life(&self) -> bool {
         let mut state = self.state.borrow_mut();
         let silence = state.unheard_since.map_or(0, |since| self.reactor.now().saturating_sub(since));
-        if silence > self.options.timeout {
+        // The rest of the time-out is for what was under way, on another connection.
+        if state.has_pinged && silence >= self.options.timeout / 2 {
             drop(state);
             if self.options.is_logged {
                 let words = "a connection that carries others was silent; it is ended";
