@@ -8,7 +8,7 @@ use crate::failure::{Failure, Outcome, io_words};
 use crate::mounts::{self, MountPoint, Record, log_path, mount_on, record_of, source_of};
 use crate::run_directory::of_cluster_path;
 use crate::session::{cluster_path, find_cluster, open_reactor};
-use client::{Client, FileId, Options};
+use client::{Client, Contact, FileId, Options};
 use reactor::process::{ProcessId, SIGKILL, SIGTERM, spawn_detached};
 use reactor::workers::{Event, HeldSignals};
 use reactor::{Nanos, Reactor};
@@ -74,6 +74,7 @@ fn serve(arguments: &Arguments, directory: PathBuf) -> Outcome {
     let cluster = find_cluster(arguments)?;
     let mut options = Options::of_this_process().map_err(|error| Failure::failed(error.message))?;
     options.timeout_ms = arguments.number_given("timeout-ms").unwrap_or(options.timeout_ms);
+    options.contact = arguments.text("contact").and_then(|word| Contact::from_word(&word)).unwrap_or(options.contact);
     options.umask = 0;
     let user = options.user.clone();
     let source = source_of(&cluster);
@@ -133,6 +134,9 @@ pub fn start(arguments: &Arguments, cluster: &Path, directory: &Path) -> Outcome
     command.arg(format!("--threads={}", arguments.number("threads")));
     if let Some(timeout_ms) = arguments.number_given("timeout-ms") {
         command.arg(format!("--timeout-ms={timeout_ms}"));
+    }
+    if let Some(contact) = arguments.text("contact") {
+        command.arg(format!("--contact={contact}"));
     }
     if arguments.flag("allow-other") {
         command.arg("--allow-other");

@@ -113,6 +113,13 @@ pub static TABLE: &[OptionRow] = &[
         "MILLISECONDS",
         "a server that is silent for this long is given up on",
     ),
+    setting(
+        "contact",
+        Value::Choice(&["auto", "always", "off"]),
+        "auto",
+        "auto|always|off",
+        "whether opens ask a server near by first: auto, one of this machine for files of others",
+    ),
     setting("servers", Value::Number { least: 1, most: SERVER_COUNT_MAX as u64 }, "2", "COUNT", "servers to start"),
     setting(
         "hosts",

@@ -89,6 +89,9 @@ fn run_command(reactor: &Reactor, signals: &Signals, arguments: &Arguments, run_
     let mut command = Command::new(&arguments.operands[0]);
     command.args(&arguments.operands[1..]);
     command.env("TABANE_CLUSTER", run_directory).env("CHFS_SERVER", run_directory);
+    if let Some(contact) = arguments.text("contact") {
+        command.env("TABANE_CONTACT", contact);
+    }
     run_program(reactor, signals, "run", command)
 }
 

@@ -4,7 +4,7 @@ use crate::arguments::{Arguments, environment};
 use crate::failure::{Failure, Outcome};
 use crate::globbing::{expanded, is_special};
 use crate::together::race;
-use client::{CLUSTER_FILE_NAME, Cluster, FileSystem, Options, Status, load_cluster};
+use client::{CLUSTER_FILE_NAME, Cluster, Contact, FileSystem, Options, Status, load_cluster};
 use reactor::{DriverKind, Reactor};
 use std::future::Future;
 use std::path::PathBuf;
@@ -63,6 +63,8 @@ impl Session {
         if let Some(timeout_ms) = arguments.number_given("timeout-ms") {
             options.timeout_ms = timeout_ms;
         }
+        let contact = arguments.text("contact").and_then(|word| Contact::from_word(&word));
+        options.contact = contact.unwrap_or(options.contact);
         let session = Session::with(cluster, options)?;
         session.expand_patterns(arguments);
         Ok(session)

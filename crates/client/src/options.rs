@@ -1,7 +1,9 @@
 //! The client's options: one table that names each, with its environment variable, default, unit and help. The
 //! environment is read here once, when a client is made.
 
+use crate::contact::Contact;
 use crate::error::{Error, Result};
+use crate::relaying::Relaying;
 use std::path::Path;
 use wire::credentials::{Credentials, Groups};
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
@@ -23,6 +25,10 @@ pub struct Options {
     pub chunk_size: u32,
     /// Whether what is asked for steps back on the servers while other clients are at work, for work that nobody waits for.
     pub is_patient: bool,
+    /// Whether a server near by is asked first for what others are the homes of.
+    pub contact: Contact,
+    /// Whether connections to servers of other machines go through one server.
+    pub relaying: Relaying,
     /// The session's number, for simulations; else drawn at random.
     pub session: Option<u64>,
 }
@@ -35,6 +41,8 @@ impl Default for Options {
             umask: 0o022,
             chunk_size: 0,
             is_patient: false,
+            contact: Contact::Auto,
+            relaying: Relaying::Auto,
             session: None,
         }
     }
@@ -72,6 +80,18 @@ pub const TABLE: &[OptionRow] = &[
         unit: "bytes",
         help: "chunk size of new files, also with K, M or G; 0 takes the cluster's",
     },
+    OptionRow {
+        variable: "TABANE_CONTACT",
+        default: "auto",
+        unit: "auto|always|off",
+        help: "whether opens ask a server near by first: auto, one of this machine for files of others",
+    },
+    OptionRow {
+        variable: "TABANE_RELAY",
+        default: "auto",
+        unit: "auto|always|off",
+        help: "whether servers of other machines are reached through one server: auto, when there are more than 64 of them",
+    },
 ];
 
 /// Values of environment variables, in the order of `names`. Doors call this once, at start-up.
@@ -90,7 +110,8 @@ impl Options {
         if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
             options.take_process_status(&status);
         }
-        let [timeout_ms, chunk_size] = take_variables(["TABANE_TIMEOUT_MS", "TABANE_CHUNK_SIZE"]);
+        let variables = ["TABANE_TIMEOUT_MS", "TABANE_CHUNK_SIZE", "TABANE_CONTACT", "TABANE_RELAY"];
+        let [timeout_ms, chunk_size, contact, relaying] = take_variables(variables);
         if let Some(text) = timeout_ms {
             options.timeout_ms = parse_within("TABANE_TIMEOUT_MS", &text, 1, TIMEOUT_MS_MAX)?;
         }
@@ -98,6 +119,16 @@ impl Options {
             let bytes = without_suffix(&text);
             let (least, most) = (u64::from(CHUNK_SIZE_MIN), u64::from(CHUNK_SIZE_MAX));
             options.chunk_size = parse_within("TABANE_CHUNK_SIZE", &bytes, least, most)? as u32;
+        }
+        if let Some(text) = contact {
+            let choice = Contact::from_word(text.trim());
+            let words = || format!("TABANE_CONTACT={text} is none of auto, always and off; correct it or unset it");
+            options.contact = choice.ok_or_else(|| Error::new(Status::Invalid, words()))?;
+        }
+        if let Some(text) = relaying {
+            let choice = Relaying::from_word(text.trim());
+            let words = || format!("TABANE_RELAY={text} is none of auto, always and off; correct it or unset it");
+            options.relaying = choice.ok_or_else(|| Error::new(Status::Invalid, words()))?;
         }
         Ok(options)
     }

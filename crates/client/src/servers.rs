@@ -1,11 +1,13 @@
 //! The channels to all servers, opened when first used, and the one way in which requests leave the client.
 
 use crate::cache::DirectoryCache;
+use crate::contact::Contacts;
 use crate::error::Trouble;
 use crate::locks::LockBook;
 use crate::open_files::OpenFiles;
 use crate::options::Options;
 use crate::places::PlaceCache;
+use crate::relaying::Relays;
 use reactor::channel::{Call, Channel, ChannelOptions, Reply, Turnabout};
 use reactor::{Nanos, Reactor};
 use std::cell::{Cell, RefCell};
@@ -51,6 +53,8 @@ pub(crate) struct Common {
     pub(crate) open_files: OpenFiles,
     pub(crate) locks: LockBook,
     pub(crate) places: PlaceCache,
+    pub(crate) contacts: Contacts,
+    pub(crate) relays: Relays,
     session: u64,
     channels: RefCell<Vec<Option<Channel>>>,
     round_trips: Cell<u64>,
@@ -129,6 +133,8 @@ impl Common {
             open_files: OpenFiles::default(),
             locks: LockBook::new(),
             places: PlaceCache::default(),
+            contacts: Contacts::default(),
+            relays: Relays::default(),
             session,
             channels: RefCell::new(channels),
             round_trips: Cell::new(0),
@@ -167,6 +173,7 @@ impl Common {
                 session: self.session,
                 user: self.options.user.clone(),
                 timeout: self.silence(),
+                relay: self.relay(),
             };
             let channel = Channel::new(&self.reactor, options);
             let own = self.own.clone();

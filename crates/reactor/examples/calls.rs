@@ -45,6 +45,7 @@ fn run_server(kind: DriverKind) {
         incarnation: 1,
         lent: None,
         working_interval: 1_000_000_000,
+        timeout: 10_000_000_000,
     };
     serve(&reactor, listener, options, Rc::new(Answer));
     reactor.block_on(std::future::pending::<()>());
@@ -64,6 +65,7 @@ fn run_client(seconds: u64, session: u64, addresses: &[String]) {
                 session,
                 user: Credentials::new(0, 0),
                 timeout: 10_000_000_000,
+                relay: None,
             };
             Channel::new(&reactor, options)
         })

@@ -5,7 +5,7 @@ use crate::region::Storage;
 use crate::stream::{Listener, Stream};
 use crate::task::ReadyQueue;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
@@ -41,6 +41,10 @@ pub trait Driver {
     /// Makes a stream of a connected socket that was made elsewhere. Errors: `Unsupported` where there are no descriptors.
     fn adopt(&self, _socket: OwnedFd) -> io::Result<Stream> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+    /// As [`crate::Reactor::own_addresses`].
+    fn own_addresses(&self) -> Vec<IpAddr> {
+        Vec::new()
     }
     /// As [`crate::Reactor::connect_local`].
     fn connect_local(&self, _name: &[u8]) -> io::Result<Stream> {

@@ -15,7 +15,7 @@ use crate::system::{self, FastRandom, Watch, WatchTable};
 use crate::task::ReadyQueue;
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::rc::Rc;
@@ -304,6 +304,10 @@ impl Driver for EpollDriver {
 
     fn adopt(&self, socket: OwnedFd) -> io::Result<Stream> {
         system::adopt(&self.core, socket)
+    }
+
+    fn own_addresses(&self) -> Vec<IpAddr> {
+        crate::interfaces::own_addresses()
     }
 
     fn connect_local(&self, name: &[u8]) -> io::Result<Stream> {

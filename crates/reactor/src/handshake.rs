@@ -190,7 +190,8 @@ fn check_hello(hello: &Hello, cluster: &Cluster, server: u32) -> Result<(), (Sta
         return Err((Status::WrongServer, "the client wants another server"));
     }
     let level_fits = match hello.role {
-        Role::Client | Role::Patient => hello.level == wire::operation::LEVEL_CLIENT,
+        Role::Client | Role::Patient | Role::ClientTrunk => hello.level == wire::operation::LEVEL_CLIENT,
+        Role::ServerTrunk => hello.level == wire::operation::LEVEL_CLIENT && hello.from_server < cluster.server_count(),
         Role::Server => {
             (1..wire::operation::LEVEL_COUNT as u8).contains(&hello.level) && hello.from_server < cluster.server_count()
         }

@@ -57,6 +57,12 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     Ok(found)
 }
 
+/// The addresses of all interfaces that are switched on; none when the kernel does not tell.
+pub(crate) fn own_addresses() -> Vec<IpAddr> {
+    let all = interfaces().unwrap_or_default();
+    all.into_iter().filter(|interface| interface.is_up).map(|interface| interface.address).collect()
+}
+
 /// The address from which packets for elsewhere leave, by the routes of this machine; nothing is sent.
 pub fn default_source() -> Option<IpAddr> {
     // Addresses of documentation (RFC 5737, RFC 3849), which no route but the default one leads to.

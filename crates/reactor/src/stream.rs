@@ -9,7 +9,7 @@ use crate::window::{StampedRegion, Window};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -92,7 +92,7 @@ impl Readiness {
         waits
     }
 
-    fn poll_readable(&self, context: &Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_readable(&self, context: &Context<'_>) -> Poll<()> {
         if self.readable.get() {
             return Poll::Ready(());
         }
@@ -100,7 +100,7 @@ impl Readiness {
         Poll::Pending
     }
 
-    fn poll_writable(&self, context: &Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_writable(&self, context: &Context<'_>) -> Poll<()> {
         if self.writable.get() {
             return Poll::Ready(());
         }
@@ -330,6 +330,11 @@ impl Reactor {
     /// Listens on an address; port 0 picks one.
     pub fn listen(&self, address: SocketAddr) -> io::Result<Listener> {
         self.driver().listen(address)
+    }
+
+    /// The addresses of this machine; none where that is not known, as in simulations.
+    pub fn own_addresses(&self) -> Vec<IpAddr> {
+        self.driver().own_addresses()
     }
 
     /// Connects to a process of this machine through shared memory. Errors: `ConnectionRefused` when nobody listens at the

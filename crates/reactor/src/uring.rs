@@ -21,7 +21,7 @@ use crate::task::ReadyQueue;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::rc::{Rc, Weak};
@@ -300,6 +300,10 @@ impl Driver for UringDriver {
 
     fn adopt(&self, socket: OwnedFd) -> io::Result<Stream> {
         system::adopt(&self.core, socket)
+    }
+
+    fn own_addresses(&self) -> Vec<IpAddr> {
+        crate::interfaces::own_addresses()
     }
 
     fn connect_local(&self, name: &[u8]) -> io::Result<Stream> {

@@ -16,6 +16,7 @@ use wire::handshake::{Challenge, HELLO_MAGIC, HELLO_SIZE_MAX, Hello, Proof, Role
 use wire::header::HEADER_SIZE;
 use wire::limits::{BODY_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW};
 use wire::messages::{Empty, ErrorDetail};
+use wire::relay::{Credit, OpenStream, STREAM_DATA_SIZE_MAX, StreamFrame};
 use wire::{Cluster, Decode, Encode, FrameKind, Header, Operation, PROTOCOL_VERSION, Placement, ServerAddress, Status};
 
 const SECOND: u64 = 1_000_000_000;
@@ -70,6 +71,7 @@ fn fixture(is_local: bool) -> Fixture {
         incarnation: 1,
         lent: None,
         working_interval: SECOND,
+        timeout: 10 * SECOND,
     };
     let handle = serve(&reactor, listener, options, Rc::new(Keep::default()));
     if is_local {
@@ -84,6 +86,7 @@ fn fixture(is_local: bool) -> Fixture {
         session: 1,
         user: Credentials::new(0, 0),
         timeout: 5 * SECOND,
+        relay: None,
     };
     let good = Channel::new(&reactor, options);
     reactor.block_on(good.call(Call::new(Operation::Ping, &Empty {}))).unwrap();
@@ -122,8 +125,12 @@ impl Fixture {
 
     /// A connection of an authenticated client.
     async fn admitted(&self) -> Stream {
+        self.admitted_as(Role::Client).await
+    }
+
+    async fn admitted_as(&self, role: Role) -> Stream {
         let stream = self.connect().await;
-        let hello = self.hello();
+        let hello = Hello { role, ..self.hello() };
         send(&stream, &hello).await;
         let challenge: Challenge = receive(&stream).await.unwrap();
         send(&stream, &Proof { mac: client_mac(&hello, &challenge) }).await;
@@ -424,5 +431,83 @@ fn closed_peers_leave_nothing() {
         }
         fixture.check_undisturbed();
         assert_eq!(fixture.handle.statistics().connections, 1);
+    }
+}
+
+/// A frame of a trunk.
+fn of_stream(sequence: u64, kind: StreamFrame, stream: u64) -> Header {
+    let mut header = Header::new(FrameKind::Stream, kind as u16);
+    (header.frame_sequence, header.call_id) = (sequence, stream);
+    header
+}
+
+/// The frames, each with its parameters, as they travel.
+fn frames(list: &[(Header, Vec<u8>)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (header, params) in list {
+        let header = Header { params_size: params.len() as u32, ..*header };
+        bytes.extend_from_slice(&header.to_array());
+        bytes.extend_from_slice(params);
+    }
+    bytes
+}
+
+/// Goal: whoever breaks the rules of a trunk is hung up on: frames of streams that do not exist or are over, numbers that
+/// come again, more streams than are allowed, data beyond the window or of no size, room that nobody has, requests.
+/// Method: each misdeed on a trunk of its own.
+#[test]
+fn trunks_keep_their_rules() {
+    let open = |sequence, stream| (of_stream(sequence, StreamFrame::Open, stream), OpenStream { server: 0 }.to_bytes());
+    let data = |sequence, stream, size| (of_stream(sequence, StreamFrame::Data, stream), vec![0x55; size]);
+    let end = |sequence, stream| (of_stream(sequence, StreamFrame::End, stream), Vec::new());
+    let credit = |sequence, size| (of_stream(sequence, StreamFrame::Credit, 1), Credit { size }.to_bytes());
+    // A stream for a server that is not there gets no room back.
+    let nowhere = (of_stream(0, StreamFrame::Open, 1), OpenStream { server: 1 }.to_bytes());
+    let flood = (1..9).map(|sequence| data(sequence, 1, STREAM_DATA_SIZE_MAX));
+    let mut large = data(1, 1, 1);
+    large.0.body_size = STREAM_DATA_SIZE_MAX as u32 + 1;
+    let misdeeds: Vec<(&str, Vec<(Header, Vec<u8>)>)> = vec![
+        ("data of no stream", vec![data(0, 1, 10)]),
+        ("data after the end", vec![open(0, 1), end(1, 1), data(2, 1, 10)]),
+        ("the same number again", vec![open(0, 1), open(1, 1)]),
+        ("too many streams", (0..9).map(|sequence| open(sequence, sequence + 1)).collect()),
+        ("more than the window", std::iter::once(nowhere).chain(flood).collect()),
+        ("data without bytes", vec![open(0, 1), data(1, 1, 0)]),
+        ("too large a frame", vec![open(0, 1), large]),
+        ("room that nobody has", vec![open(0, 1), credit(1, 1)]),
+        ("a request", vec![(request(0, Operation::Ping), Vec::new())]),
+        ("a frame of no kind", vec![(Header::new(FrameKind::Stream, 77), Vec::new())]),
+    ];
+    for fixture in fixtures() {
+        fixture.reactor.block_on(async {
+            for (words, list) in &misdeeds {
+                let stream = fixture.admitted_as(Role::ClientTrunk).await;
+                stream.send_all(&frames(list)).await.unwrap();
+                assert!(is_closed(&stream).await, "{words}");
+            }
+        });
+        fixture.check_undisturbed();
+        assert_eq!(fixture.handle.statistics().relay.trunks_of_clients, 0);
+    }
+}
+
+/// Goal: a peer that asks and asks and never reads makes the server hold little, and is hung up on.
+/// Method: pings until the trunk ends; far fewer than would fill a memory.
+#[test]
+fn trunk_that_never_reads() {
+    for fixture in fixtures() {
+        fixture.reactor.block_on(async {
+            let stream = fixture.admitted_as(Role::ClientTrunk).await;
+            let mut sequence = 0;
+            loop {
+                let ping = frames(&[(of_stream(sequence, StreamFrame::Ping, 0), Vec::new())]);
+                if stream.send_all(&ping).await.is_err() {
+                    break;
+                }
+                sequence += 1;
+                assert!(sequence < 1 << 20, "nobody minds");
+            }
+        });
+        fixture.check_undisturbed();
     }
 }

@@ -87,6 +87,7 @@ fn fixture(kind: DriverKind, working_interval: u64) -> Fixture {
         incarnation: 1,
         lent: None,
         working_interval,
+        timeout: 10 * SECOND,
     };
     let handle = serve(&reactor, listener, options, service.clone());
     Fixture { reactor, cluster, handle, service }
@@ -106,6 +107,7 @@ fn channel(fixture: &Fixture, cluster: &Rc<Cluster>, session: u64, timeout: u64)
         session,
         user: Credentials::new(0, 0),
         timeout,
+        relay: None,
     };
     Channel::new(&fixture.reactor, options)
 }

@@ -46,6 +46,7 @@ impl Peers {
                 session: self.session,
                 user: Credentials::new(0, 0),
                 timeout: self.options.timeout,
+                relay: None,
             };
             Channel::new(&self.reactor, options)
         };

@@ -2,7 +2,7 @@
 
 use crate::core::Core;
 use crate::statistics::{Counters, Sample, SampleClass};
-use reactor::{Class, Nanos};
+use reactor::{Class, Nanos, ServeStatistics};
 use std::fmt::Write as _;
 use std::rc::Rc;
 use wire::handshake::Role;
@@ -200,6 +200,19 @@ fn put_counters(object: &mut Object<'_>, counters: &Counters) {
     ]);
 }
 
+/// What goes through this server for others, and what comes through others.
+fn relay_numbers(served: &ServeStatistics) -> [(&'static str, u64); 6] {
+    let relay = &served.relay;
+    [
+        ("trunks_of_clients", relay.trunks_of_clients as u64),
+        ("trunks_of_servers", relay.trunks_of_servers as u64),
+        ("relay_streams", relay.streams as u64),
+        ("relay_streams_total", relay.streams_total),
+        ("relay_frames", relay.frames),
+        ("relay_bytes", relay.bytes),
+    ]
+}
+
 fn put_peers(core: &Core, object: &mut Object<'_>) {
     let Some(handle) = core.handle.borrow().clone() else { return };
     let served = handle.statistics();
@@ -209,6 +222,7 @@ fn put_peers(core: &Core, object: &mut Object<'_>) {
         ("bytes_received", served.bytes_received),
         ("bytes_sent", served.bytes_sent),
     ]);
+    object.numbers(&relay_numbers(&served));
     object.list("peers", handle.peers().iter().take(PEER_COUNT_MAX), |object, (peer, received, sent)| {
         object.text("session", &format!("{:016x}", peer.session));
         object.text(
@@ -217,6 +231,7 @@ fn put_peers(core: &Core, object: &mut Object<'_>) {
                 Role::Server => "server",
                 Role::Client => "client",
                 Role::Patient => "patient client",
+                Role::ClientTrunk | Role::ServerTrunk => unreachable!("trunks make no requests"),
             },
         );
         if peer.role == Role::Server {
@@ -294,6 +309,14 @@ pub fn prometheus(core: &Core) -> String {
     if let Some(handle) = core.handle.borrow().as_ref() {
         let served = handle.statistics();
         let _ = writeln!(text, "# TYPE tabane_connections gauge\ntabane_connections {}", served.connections);
+        for (name, value) in relay_numbers(&served) {
+            let kind = if matches!(name, "relay_streams_total" | "relay_frames" | "relay_bytes") {
+                "counter"
+            } else {
+                "gauge"
+            };
+            let _ = writeln!(text, "# TYPE tabane_{name} {kind}\ntabane_{name} {value}");
+        }
     }
     text
 }

@@ -80,6 +80,7 @@ impl Server {
             connections_max: core.options.connections_max,
             incarnation: reactor.random(),
             working_interval: (core.options.timeout / SIGNS_PER_TIMEOUT).clamp(1_000_000, WORKING_INTERVAL_NS_MAX),
+            timeout: core.options.timeout,
         };
         let handle = reactor::serve(reactor, listener, serve_options, Rc::new(Front::new(&core)));
         if core.options.local
@@ -226,6 +227,7 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
     }
     if let Some(handle) = core.handle.borrow().as_ref() {
         terms.push(("buffers of connections", handle.memory_max()));
+        terms.push(("bytes of relayed connections", handle.relay_memory_max()));
     }
     if core.lent().is_some() {
         terms.push(("stamps of what clients of this machine read along", reactor::STAMPS_SIZE));

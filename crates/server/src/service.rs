@@ -162,7 +162,7 @@ impl Front {
         match incoming.peer.role {
             Role::Patient => return patience::start(self, incoming, origin),
             Role::Client => self.core.patience.note_other(incoming.arrived),
-            Role::Server => {}
+            Role::Server | Role::ClientTrunk | Role::ServerTrunk => {}
         }
         // It has just arrived.
         let started = incoming.arrived;

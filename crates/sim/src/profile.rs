@@ -108,6 +108,8 @@ pub struct Profile {
     pub stable_media: bool,
     /// Whether servers with their store in memory lend it to some of their clients, to read from.
     pub short_circuit: bool,
+    /// Whether some clients reach the servers through one of them.
+    pub relaying: bool,
     pub store_size: u64,
     pub journal_size: u64,
     /// Silence after which a client gives up, and a server on another.
@@ -174,6 +176,7 @@ impl Profile {
             latency: (latency_min, latency_min * random.between(1, 20)),
             stable_media,
             short_circuit: Random::new(seed ^ 0x006c_656e_7400).percent(60),
+            relaying: Random::new(seed ^ 0x7265_6c61_7900).percent(35),
             sabotage: Sabotage::None,
         }
     }

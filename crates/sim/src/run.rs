@@ -118,11 +118,13 @@ impl Run {
         Ok(healed)
     }
 
-    /// Some clients step back while others are at work.
+    /// Some clients step back while others are at work, and some have their connections relayed.
     fn options_of_client(&self) -> client::Options {
         let profile = &self.harness.profile;
         let is_patient = (profile.seed + self.clients.len() as u64).is_multiple_of(4);
-        client::Options { is_patient, ..client::Options::default() }
+        let is_relayed = profile.relaying && !(profile.seed / 4 + self.clients.len() as u64).is_multiple_of(3);
+        let relaying = if is_relayed { client::Relaying::Always } else { client::Relaying::Auto };
+        client::Options { is_patient, relaying, ..client::Options::default() }
     }
 
     fn set_up(&mut self) -> Result<(), String> {

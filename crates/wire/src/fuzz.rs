@@ -4,6 +4,7 @@ use crate::attributes::Attributes;
 use crate::handshake::{Challenge, Hello, Proof, Welcome};
 use crate::header::HEADER_SIZE;
 use crate::messages::*;
+use crate::relay::{Credit, OpenStream};
 use crate::{Cluster, Decode, Encode, Header};
 
 fn check<'a, T: Decode<'a> + Encode>(input: &'a [u8]) -> usize {
@@ -44,6 +45,8 @@ decoders!(
     Challenge,
     Proof,
     Welcome,
+    OpenStream,
+    Credit,
     Attributes,
     ErrorDetail,
     EntryRequest,

@@ -26,12 +26,21 @@ pub enum Role {
     Server = 2,
     /// A client whose requests wait while other clients are at work.
     Patient = 3,
+    /// A client whose connection carries those of its session to this server and, passed on, to others.
+    ClientTrunk = 4,
+    /// A server whose connection carries those of sessions that it passes on.
+    ServerTrunk = 5,
 }
 
 impl Role {
     /// Whether it is a client of either kind.
     pub fn is_client(self) -> bool {
         matches!(self, Role::Client | Role::Patient)
+    }
+
+    /// Whether the connection carries others.
+    pub fn is_trunk(self) -> bool {
+        matches!(self, Role::ClientTrunk | Role::ServerTrunk)
     }
 }
 
@@ -47,6 +56,8 @@ impl<'a> Decode<'a> for Role {
             1 => Ok(Role::Client),
             2 => Ok(Role::Server),
             3 => Ok(Role::Patient),
+            4 => Ok(Role::ClientTrunk),
+            5 => Ok(Role::ServerTrunk),
             _ => Err(Malformed("role is unknown")),
         }
     }

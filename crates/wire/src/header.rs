@@ -17,6 +17,8 @@ pub enum FrameKind {
     Working = 3,
     /// The sender closes the connection for the reason in `status`; parameters: an `ErrorDetail`.
     Goodbye = 4,
+    /// A part of another connection that a trunk carries: see `relay`.
+    Stream = 5,
 }
 
 impl Encode for FrameKind {
@@ -32,6 +34,7 @@ impl<'a> Decode<'a> for FrameKind {
             2 => Ok(FrameKind::Reply),
             3 => Ok(FrameKind::Working),
             4 => Ok(FrameKind::Goodbye),
+            5 => Ok(FrameKind::Stream),
             _ => Err(Malformed("kind of frame is unknown")),
         }
     }
@@ -43,7 +46,7 @@ pub struct Header {
     pub kind: FrameKind,
     /// Call level of the connection.
     pub level: u8,
-    /// `Operation` of a request and of its reply.
+    /// `Operation` of a request and of its reply; `StreamFrame` of a part of a stream.
     pub operation: u16,
     /// Counts the frames of this direction of this connection, from 0.
     pub frame_sequence: u64,

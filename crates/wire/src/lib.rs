@@ -25,6 +25,7 @@ mod messages_synchronise;
 mod messages_tree;
 pub mod names;
 pub mod operation;
+pub mod relay;
 pub mod search;
 pub mod status;
 

@@ -1,6 +1,6 @@
 //! What goes into a call and what comes out of it.
 
-use crate::Nanos;
+use crate::{Nanos, Relay};
 use std::io::{IoSlice, IoSliceMut};
 use std::rc::Rc;
 use wire::credentials::Credentials;
@@ -22,6 +22,8 @@ pub struct ChannelOptions {
     pub user: Credentials,
     /// Silence after which a call fails.
     pub timeout: Nanos,
+    /// The way to a server of another machine, while that way is open; else the server's address counts.
+    pub relay: Option<Relay>,
 }
 
 /// One request.

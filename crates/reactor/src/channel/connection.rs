@@ -7,7 +7,7 @@ use crate::link::{Link, LinkError, RawSlice};
 use crate::local::local_name;
 use crate::log::{self, Level};
 use crate::service::within;
-use crate::{Class, Nanos, Stream};
+use crate::{Class, Nanos, Relay, Stream};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
@@ -20,6 +20,8 @@ const PAUSE_NS_FIRST: Nanos = 5_000_000;
 const PAUSE_NS_MAX: Nanos = 500_000_000;
 /// Whoever listens on this machine in a server's name answers at once, or is not that server.
 const LOCAL_HANDSHAKE_NS_MAX: Nanos = 2_000_000_000;
+/// Longest wait for an answer through another server, before the server's own address is tried.
+const RELAYED_HANDSHAKE_NS_MAX: Nanos = 3_000_000_000;
 
 impl Inner {
     pub(super) fn close(&self) {
@@ -217,7 +219,22 @@ impl Inner {
                 return Ok((stream, welcome));
             }
         }
+        if let Some(relay) = &options.relay {
+            // What the server itself refuses is refused. Without an answer it may still be reached directly.
+            let limit = self.reactor.now() + RELAYED_HANDSHAKE_NS_MAX.min(options.timeout / 4);
+            let relayed = std::pin::pin!(self.connect_through(relay));
+            match within(&self.reactor, limit, relayed).await {
+                Some(Err(HandshakeError::Broken(_))) | None => {}
+                Some(outcome) => return outcome,
+            }
+        }
         let stream = self.reactor.connect(options.cluster.servers[options.server as usize].address).await?;
+        let welcome = self.shake_hands(&stream).await?;
+        Ok((stream, welcome))
+    }
+
+    async fn connect_through(&self, relay: &Relay) -> Result<(Stream, Welcome), HandshakeError> {
+        let stream = relay.open(self.options.server).await?;
         let welcome = self.shake_hands(&stream).await?;
         Ok((stream, welcome))
     }

@@ -10,19 +10,23 @@
 
 mod connection;
 mod incoming;
+mod trunks;
 
 pub use incoming::Incoming;
+pub use trunks::RelayStatistics;
 
 use crate::handshake::{HandshakeError, examine, refusal, send_welcome};
 use crate::link::RECEIVE_BUFFER_SIZE_MAX;
 use crate::log::{self, Level};
-use crate::{Class, Listener, Nanos, Reactor, StampedRegion, Stream};
+use crate::relay::Passed;
+use crate::{Class, Listener, Nanos, Reactor, Relay, StampedRegion, Stream};
 use connection::{Connection, PARAMS_HELD_MAX, REPLIES_HELD_MAX};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
+use trunks::OpenTrunk;
 use wire::credentials::Credentials;
 use wire::handshake::{Role, Welcome};
 use wire::limits::{BYTES_WINDOW, PARAMS_SIZE_MAX, REQUEST_WINDOW};
@@ -66,6 +70,8 @@ pub struct ServeOptions {
     pub incarnation: u64,
     /// Time within which a request that is still held shows a sign of life.
     pub working_interval: Nanos,
+    /// Silence of another server after which what is passed on to it ends.
+    pub timeout: Nanos,
     /// What clients of this machine may read from by themselves.
     pub lent: Option<Rc<StampedRegion>>,
 }
@@ -83,6 +89,14 @@ struct Serving {
     /// Ordered, so that whoever goes through all of them does it in the same order in every simulated run of a seed.
     connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
     fences: RefCell<BTreeMap<FenceKey, u64>>,
+    /// Connections that carry others, by the same numbers.
+    trunks: RefCell<BTreeMap<u64, OpenTrunk>>,
+    /// Ways to other servers, for what clients have passed on.
+    ways: RefCell<BTreeMap<u32, Relay>>,
+    /// Streams that are passed on now, and that ever were.
+    passing: Cell<usize>,
+    passed_streams: Cell<u64>,
+    passed: Passed,
     next_connection: Cell<u64>,
     strangers: Cell<usize>,
     refused: Cell<u64>,
@@ -101,6 +115,7 @@ pub struct ServeStatistics {
     pub connections_refused: u64,
     pub bytes_received: u64,
     pub bytes_sent: u64,
+    pub relay: RelayStatistics,
 }
 
 /// A running service.
@@ -115,6 +130,11 @@ pub fn serve(reactor: &Reactor, listener: Listener, options: ServeOptions, servi
         service,
         connections: RefCell::default(),
         fences: RefCell::default(),
+        trunks: RefCell::default(),
+        ways: RefCell::default(),
+        passing: Cell::new(0),
+        passed_streams: Cell::new(0),
+        passed: Passed::default(),
         next_connection: Cell::new(1),
         strangers: Cell::new(0),
         refused: Cell::new(0),
@@ -143,7 +163,13 @@ impl ServerHandle {
         for connection in connections {
             connection.close();
         }
+        self.0.close_trunks();
         self.0.wake_watcher();
+    }
+
+    /// The most memory that streams in trunks may hold, in bytes: those that are passed on, and those that end here.
+    pub fn relay_memory_max(&self) -> u64 {
+        (2 * self.0.options.connections_max * 2 * wire::relay::STREAM_WINDOW) as u64
     }
 
     /// Sets the number of the last tree change, which every reply from now on names.
@@ -163,6 +189,7 @@ impl ServerHandle {
             connections_refused: self.0.refused.get(),
             bytes_received: self.0.bytes_received.get(),
             bytes_sent: self.0.bytes_sent.get(),
+            relay: self.0.relay_statistics(),
         };
         for connection in self.0.connections.borrow().values() {
             let link = connection.link.borrow();
@@ -190,11 +217,7 @@ impl ServerHandle {
 async fn accept_all(serving: Rc<Serving>, listener: Listener) {
     while !serving.closed.get() {
         match listener.accept().await {
-            Ok((stream, _)) if serving.strangers.get() < STRANGERS_MAX => {
-                serving.strangers.set(serving.strangers.get() + 1);
-                serving.reactor.spawn(Class::Metadata, welcome(serving.clone(), stream));
-            }
-            Ok(_) => serving.refused.set(serving.refused.get() + 1),
+            Ok((stream, _)) => meet(&serving, stream),
             // Out of descriptors, most likely: others will be closed.
             Err(error) => {
                 let words = "a connection can't be accepted; allow more open files (ulimit -n)";
@@ -203,6 +226,22 @@ async fn accept_all(serving: Rc<Serving>, listener: Listener) {
             }
         }
     }
+}
+
+/// Takes in a connection of somebody unknown, unless there are too many of them.
+fn meet(serving: &Rc<Serving>, stream: Stream) {
+    if serving.strangers.get() < STRANGERS_MAX {
+        serving.strangers.set(serving.strangers.get() + 1);
+        serving.reactor.spawn(Class::Metadata, welcome(serving.clone(), stream));
+    } else {
+        serving.refused.set(serving.refused.get() + 1);
+    }
+}
+
+/// Who has been let in.
+enum Admitted {
+    Connection(Rc<Connection>),
+    Trunk(u64),
 }
 
 /// One connection from its first byte to its last.
@@ -214,10 +253,11 @@ async fn welcome(serving: Rc<Serving>, stream: Stream) {
     };
     serving.strangers.set(serving.strangers.get() - 1);
     match outcome {
-        Some(Ok(connection)) => {
+        Some(Ok(Admitted::Connection(connection))) => {
             connection.run(&serving).await;
             serving.forget(&connection);
         }
+        Some(Ok(Admitted::Trunk(number))) => trunks::carry(&serving, number).await,
         Some(Err(HandshakeError::Refused(status, words))) => {
             log::event(Level::Warning, "connection-refused", words, &[("status", &status)]);
             serving.refused.set(serving.refused.get() + 1);
@@ -253,7 +293,7 @@ pub(crate) async fn within<T>(
 }
 
 impl Serving {
-    async fn admit(&self, stream: &Stream) -> Result<Rc<Connection>, HandshakeError> {
+    async fn admit(&self, stream: &Stream) -> Result<Admitted, HandshakeError> {
         let options = &self.options;
         let hello = examine(&self.reactor, stream, &options.cluster, options.server).await?;
         let key: FenceKey = (hello.role as u8, hello.level, hello.session, hello.from_server);
@@ -262,7 +302,10 @@ impl Serving {
             older.close();
             self.forget(&older);
         }
-        let full = self.connections.borrow().len() >= options.connections_max;
+        if hello.role.is_trunk() {
+            return self.admit_trunk(stream, &hello, key).await.map(Admitted::Trunk);
+        }
+        let full = self.is_full();
         let peer = Peer {
             connection: self.next_connection.replace(self.next_connection.get() + 1),
             role: hello.role,
@@ -286,14 +329,7 @@ impl Serving {
         let connection = Rc::new(Connection::new(peer, stream.clone()));
         self.fences.borrow_mut().insert(key, connection.peer.connection);
         self.connections.borrow_mut().insert(connection.peer.connection, connection.clone());
-        let welcome = Welcome {
-            status: Status::Ok as u32,
-            request_window: REQUEST_WINDOW,
-            bytes_window: BYTES_WINDOW,
-            session_known,
-            incarnation: options.incarnation,
-            working_interval_ms: (options.working_interval / 1_000_000) as u32,
-        };
+        let welcome = self.welcome(session_known);
         if hello.role == Role::Client
             && let Some(region) = &options.lent
         {
@@ -304,7 +340,23 @@ impl Serving {
             self.forget(&connection);
             return Err(error.into());
         }
-        Ok(connection)
+        Ok(Admitted::Connection(connection))
+    }
+
+    /// Whether no more connections are taken.
+    fn is_full(&self) -> bool {
+        self.connections.borrow().len() + self.trunks.borrow().len() >= self.options.connections_max
+    }
+
+    fn welcome(&self, session_known: bool) -> Welcome {
+        Welcome {
+            status: Status::Ok as u32,
+            request_window: REQUEST_WINDOW,
+            bytes_window: BYTES_WINDOW,
+            session_known,
+            incarnation: self.options.incarnation,
+            working_interval_ms: (self.options.working_interval / 1_000_000) as u32,
+        }
     }
 
     /// Takes a connection off the books, once.

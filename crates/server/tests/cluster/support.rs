@@ -154,6 +154,7 @@ impl TestCluster {
                     session,
                     user: wire::credentials::Credentials::new(uid, uid),
                     timeout: 20 * SECOND,
+                    relay: None,
                 };
                 Channel::new(&reactor, options)
             })

@@ -48,6 +48,7 @@ pub static ROWS: &[Command] = &[
             "cluster",
             "run-directory",
             "timeout-ms",
+            "contact",
             "servers",
             "hosts",
             "per-host",

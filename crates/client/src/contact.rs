@@ -1,0 +1,114 @@
+//! The choice of a contact: a server that this client asks first for what another server is the home of.
+//!
+//! Under `auto` that is a server on the client's own machine, the same one for the client's life, drawn by its session so that
+//! the clients of a machine share its servers evenly. A home on the same machine is asked itself, for it is as near. Whether
+//! asking pays is learnt: a file that only one process of the machine opens is never known to the contact, and each question
+//! in vain makes the client leave out more of them.
+
+use crate::servers::Common;
+use reactor::Reactor;
+use std::cell::{Cell, OnceCell};
+use std::net::SocketAddr;
+use wire::Cluster;
+
+/// Questions in vain after which some are left out.
+const PATIENCE: u32 = 4;
+/// Opens that are left out in a row, at most.
+const SKIP_COUNT_MAX: u32 = 31;
+
+/// Whether clients have a contact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Contact {
+    /// A server of the same machine, for homes on other machines, where it pays.
+    #[default]
+    Auto,
+    /// Any server but the home, evenly drawn, for every open: for tests and measurements.
+    Always,
+    Off,
+}
+
+impl Contact {
+    /// The choice of a word.
+    pub fn from_word(word: &str) -> Option<Contact> {
+        match word {
+            "auto" => Some(Contact::Auto),
+            "always" => Some(Contact::Always),
+            "off" => Some(Contact::Off),
+            _ => None,
+        }
+    }
+}
+
+/// What a client knows of its contact.
+#[derive(Default)]
+pub(crate) struct Contacts {
+    /// Servers of this machine, if there are others as well.
+    beside: OnceCell<Vec<u32>>,
+    /// Questions in vain since the last one that was not.
+    vain: Cell<u32>,
+    /// Opens that are still left out.
+    skip: Cell<u32>,
+}
+
+/// Servers whose addresses are this machine's; nothing when all are or none is.
+fn servers_beside(reactor: &Reactor, cluster: &Cluster) -> Vec<u32> {
+    let beside = servers_here(reactor, cluster);
+    if beside.len() == cluster.servers.len() { Vec::new() } else { beside }
+}
+
+/// All servers whose addresses are this machine's.
+fn servers_here(reactor: &Reactor, cluster: &Cluster) -> Vec<u32> {
+    let own = reactor.own_addresses();
+    let is_own = |address: &SocketAddr| address.ip().is_loopback() || own.contains(&address.ip());
+    let servers = cluster.servers.iter().enumerate().filter(|(_, server)| is_own(&server.address));
+    servers.map(|(index, _)| index as u32).collect()
+}
+
+impl Common {
+    fn beside(&self) -> &[u32] {
+        self.contacts.beside.get_or_init(|| servers_beside(&self.reactor, &self.cluster))
+    }
+
+    /// How many servers are of other machines.
+    pub(crate) fn servers_far(&self) -> usize {
+        self.cluster.servers.len() - servers_here(&self.reactor, &self.cluster).len()
+    }
+
+    /// The server of this machine that stands for us at servers of other machines, where there are both.
+    pub(crate) fn contact_beside(&self) -> Option<u32> {
+        let beside = self.beside();
+        (!beside.is_empty()).then(|| beside[(self.session() % beside.len() as u64) as usize])
+    }
+
+    /// Whom to ask for what may be known there of a name whose home is `home`; nothing when the home is to be asked.
+    pub(crate) fn contact_for(&self, home: u32) -> Option<u32> {
+        match self.options.contact {
+            Contact::Off => None,
+            Contact::Always => self.other_than(home),
+            Contact::Auto => {
+                let contact = self.contact_beside()?;
+                (!self.beside().contains(&home) && self.pays()).then_some(contact)
+            }
+        }
+    }
+
+    /// Any other server, the same one for all names of a home.
+    fn other_than(&self, home: u32) -> Option<u32> {
+        let others = self.server_count().checked_sub(1).filter(|others| *others > 0)?;
+        let drawn = (self.session() % u64::from(others)) as u32;
+        Some(if drawn < home { drawn } else { drawn + 1 })
+    }
+
+    fn pays(&self) -> bool {
+        let skip = self.contacts.skip.get();
+        self.contacts.skip.set(skip.saturating_sub(1));
+        skip == 0
+    }
+
+    /// Takes in whether a contact knew what it was asked for.
+    pub(crate) fn note_contact(&self, knew: bool) {
+        let vain = if knew { 0 } else { self.contacts.vain.get().saturating_add(1) };
+        self.contacts.vain.set(vain);
+        self.contacts.skip.set(vain.saturating_sub(PATIENCE).min(SKIP_COUNT_MAX));
+    }
+}

@@ -1,0 +1,79 @@
+//! Whether this client has connections of its own to the servers of other machines, or one to its contact, which passes
+//! them on (`reactor::Relay`).
+//!
+//! A relayed request takes a second hop and a share of the contact's core, so it pays only where connections themselves are
+//! what is short: C clients hold C times N of them, and each server C. Below `SERVERS_FAR_MAX` servers of other machines a
+//! client's own connections cost it less than the hop. Servers of the same machine are never asked through another one, for
+//! memory that is shared with them is nearer than any contact; `reactor::Channel` tries that first.
+
+use crate::contact::Contact;
+use crate::servers::Common;
+use reactor::{ChannelOptions, Relay};
+use std::cell::OnceCell;
+use wire::handshake::Role;
+use wire::operation::LEVEL_CLIENT;
+
+/// Servers of other machines that a client has connections of its own to, at most, under `auto`. With 256 connections that a
+/// server takes by default, four clients on each of as many machines with a server each would use them up.
+const SERVERS_FAR_MAX: usize = 64;
+
+/// Whether connections go through a contact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Relaying {
+    /// Where there are many servers of other machines, unless contacts are off.
+    #[default]
+    Auto,
+    /// To every server that shared memory does not reach: for tests and measurements.
+    Always,
+    Off,
+}
+
+impl Relaying {
+    /// The choice of a word.
+    pub fn from_word(word: &str) -> Option<Relaying> {
+        match word {
+            "auto" => Some(Relaying::Auto),
+            "always" => Some(Relaying::Always),
+            "off" => Some(Relaying::Off),
+            _ => None,
+        }
+    }
+}
+
+/// The client's way through its contact, if it has one.
+#[derive(Default)]
+pub(crate) struct Relays(OnceCell<Option<Relay>>);
+
+impl Common {
+    /// The way to servers of other machines, if not their own addresses.
+    pub(crate) fn relay(&self) -> Option<Relay> {
+        self.relays.0.get_or_init(|| self.relays_to_contact().then(|| self.new_relay())).clone()
+    }
+
+    fn relays_to_contact(&self) -> bool {
+        match (self.options.relaying, self.options.contact) {
+            (Relaying::Always, _) => true,
+            (Relaying::Off, _) | (Relaying::Auto, Contact::Off) => false,
+            // Where all servers are of this machine, as where few are of others, nothing is short.
+            (Relaying::Auto, _) => self.cluster.servers.len() > SERVERS_FAR_MAX && self.servers_far() > SERVERS_FAR_MAX,
+        }
+    }
+
+    fn new_relay(&self) -> Relay {
+        // One of this machine if there is one, so that the hop to it is short.
+        let drawn = (self.session() % u64::from(self.server_count())) as u32;
+        let contact = self.contact_beside().unwrap_or(drawn);
+        let options = ChannelOptions {
+            cluster: self.cluster.clone(),
+            server: contact,
+            role: Role::ClientTrunk,
+            from_server: 0,
+            level: LEVEL_CLIENT,
+            session: self.session(),
+            user: self.options.user.clone(),
+            timeout: self.silence(),
+            relay: None,
+        };
+        Relay::new(&self.reactor, options)
+    }
+}
