@@ -1,8 +1,9 @@
 #!/bin/sh
-# A mount of Tabane beside the example file system of the crate fuser ("simple", which passes everything through to a directory),
-# both over tmpfs, measured in turns. Builds that example outside the repository. Needs root, or user_allow_other.
+# A mount of Tabane beside another file system in user space, both in memory, measured in turns. Needs root, or user_allow_other.
 # Usage: mount-speed.sh DIRECTORY-WITH-PROGRAMS [OPTIONS AND BENCHES OF tabane-bench]
-# The example runs with direct I/O, as ours does, unless EXAMPLE_OPTIONS is set and empty.
+# OTHER=simple (the default): the example of that name of the crate fuser, which passes everything through to a directory on tmpfs. It is
+#   built outside the repository, and runs with direct I/O, as ours does, unless EXAMPLE_OPTIONS is set and empty.
+# OTHER=memory: crates/fuse/examples/memory.rs, which answers from its own memory: what the kernel's side of FUSE alone allows.
 set -eu
 
 programs=$(cd "$1" && pwd)
@@ -12,11 +13,14 @@ cache=${TABANE_SPEED_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tabane-mount-speed}
 threads=${THREADS:-8}
 servers=${SERVERS:-1}
 options=${EXAMPLE_OPTIONS---direct-io}
-version=$(sed -n '/^name = "fuser"/{n;s/^version = "\(.*\)"/\1/p;}' "$(dirname "$0")/../Cargo.lock")
+kind=${OTHER:-simple}
+root=$(cd "$(dirname "$0")/.." && pwd)
+version=$(sed -n '/^name = "fuser"/{n;s/^version = "\(.*\)"/\1/p;}' "$root/Cargo.lock")
 
-example=$cache/fuser-$version/target/release/examples/simple
-if [ ! -x "$example" ]; then
-    source=$(cargo metadata --format-version 1 --manifest-path "$(dirname "$0")/../Cargo.toml" |
+build_simple() {
+    example=$cache/fuser-$version/target/release/examples/simple
+    [ ! -x "$example" ] || return 0
+    source=$(cargo metadata --format-version 1 --manifest-path "$root/Cargo.toml" |
         grep -o '"manifest_path":"[^"]*/fuser-[^"]*/Cargo.toml"' | head -n 1 | cut -d'"' -f4)
     mkdir -p "$cache"
     cp -r "$(dirname "$source")" "$cache/"
@@ -24,7 +28,20 @@ if [ ! -x "$example" ]; then
     # Built with the compiler that is there, not with the one that its developers use.
     rm -f "$cache/fuser-$version"/rust-toolchain*
     (cd "$cache/fuser-$version" && CARGO_TARGET_DIR=$PWD/target cargo build --release --example simple)
-fi
+}
+
+build_memory() {
+    (cd "$root" && cargo build --release -p tabane-fuse --example memory)
+    example=${CARGO_TARGET_DIR:-$root/target}/release/examples/memory
+}
+
+case $kind in
+simple | memory) "build_$kind" ;;
+*)
+    echo "mount-speed.sh: OTHER is simple or memory" >&2
+    exit 2
+    ;;
+esac
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/tabane-speed-XXXXXX")
 data=$(mktemp -d /dev/shm/tabane-speed-XXXXXX)
@@ -44,8 +61,12 @@ trap 'exit 143' TERM HUP
 mkdir "$work/ours" "$work/theirs"
 "$programs/tabane" up --servers "$servers" --run-directory "$work/run" --store "memory:$data,size=${SIZE:-2G}" \
     --mount "$work/ours" --threads "$threads" >/dev/null
-# shellcheck disable=SC2086
-"$example" --data-dir "$data/example" --mount-point "$work/theirs" --n-threads "$threads" $options 2>"$work/theirs.log" &
+if [ "$kind" = memory ]; then
+    "$example" "$work/theirs" "$threads" 2>"$work/theirs.log" &
+else
+    # shellcheck disable=SC2086
+    "$example" --data-dir "$data/example" --mount-point "$work/theirs" --n-threads "$threads" $options 2>"$work/theirs.log" &
+fi
 other=$!
 until grep -q " $work/theirs " /proc/mounts; do kill -0 "$other"; done
 rm -f "$work/theirs.log"

@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import pathlib
 import random
+import socket
 import struct
 import subprocess
 import sys
@@ -493,6 +494,37 @@ def listing_while_changing(first, second, scale):
     assert set(os.listdir(first)) == set(os.listdir(second)) == stay
 
 
+def sent_by_the_kernel(first, second, scale):
+    """sendfile, which reads through the kernel's pages, sends what its own mount wrote, and what the other one wrote once the file
+    was opened or looked at since."""
+
+    def sent(file, size):
+        here, there = socket.socketpair()
+        with here, there:
+            count = os.sendfile(here.fileno(), file, 0, size)
+            here.shutdown(socket.SHUT_WR)
+            data = b""
+            while piece := there.recv(1 << 20):
+                data += piece
+        assert len(data) == count
+        return data
+
+    here, there = os.open(first / "file", os.O_RDWR | os.O_CREAT), os.open(second / "file", os.O_RDWR)
+    for at in range(20 * scale):
+        data = bytes([65 + at % 26]) * (1 + at * 977 % 40_000)
+        os.ftruncate(there, 0)
+        os.pwrite(there, data, 0)
+        assert os.fstat(here).st_size == len(data)
+        assert sent(here, 50_000) == data, f"looked at: round {at}"
+        os.pwrite(there, data.lower(), 0)
+        again = os.open(first / "file", os.O_RDONLY)
+        assert sent(again, 50_000) == data.lower(), f"opened: round {at}"
+        os.close(again)
+        os.pwrite(here, data, 0)
+        assert sent(here, 50_000) == data, f"written here: round {at}"
+        os.fstat(there)
+
+
 def many_names(first, second, scale):
     """One file gets names from both views, which both count; in full as many as there may be, and then EMLINK."""
     most = 65_000
@@ -532,6 +564,7 @@ TESTS = [
     writer_and_reader,
     names_and_attributes,
     unlink_of_open,
+    sent_by_the_kernel,
     many_names,
     exclusive_lock_files,
     make_and_remove_directories,

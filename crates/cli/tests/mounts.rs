@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Ground, TABANE, describe, fuse_is_here};
+use common::{Ground, TABANE, describe, fuse_is_here, mount_point, text};
 use reactor::process::{ProcessId, SIGCHLD, SIGKILL, SIGTERM};
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -13,17 +13,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// A new directory to mount on.
-fn mount_point(ground: &Ground, name: &str) -> PathBuf {
-    let path = ground.path.join(name);
-    fs::create_dir(&path).unwrap();
-    path
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
 
 /// The process that serves a mount.
 fn process_of(ground: &Ground, directory: &Path) -> ProcessId {
@@ -273,42 +262,6 @@ fn restarts_are_told_to_nobody() {
         restarted.unwrap();
     });
     assert_eq!(fs::read_dir(directory).unwrap().count(), 0);
-}
-
-/// Goal: a name that is replaced all the time is always there, for open and stat, and leads to a whole file.
-/// Method: one thread replaces a file by rename through one mount, others read it through another one, without pause.
-#[test]
-fn replaced_files_are_always_there() {
-    if !fuse_is_here() {
-        return;
-    }
-    let ground = Ground::new("mount-replaced");
-    let (writing, reading) = (mount_point(&ground, "writing"), mount_point(&ground, "reading"));
-    ground.run(&["up", "--servers", "2", "--mount", text(&writing)]);
-    ground.run(&["mount", text(&reading)]);
-    fs::write(writing.join("config"), [0; 100]).unwrap();
-    let ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let read = || {
-            let path = reading.join("config");
-            while !ended.load(Ordering::Relaxed) {
-                let bytes = fs::read(&path).unwrap();
-                assert!(bytes.len() == 100 && bytes.iter().all(|byte| *byte == bytes[0]), "{bytes:?}");
-                assert_eq!(fs::metadata(&path).unwrap().len(), 100);
-            }
-        };
-        let readers: Vec<_> = (0..6).map(|_| scope.spawn(read)).collect();
-        let written = scope.spawn(|| {
-            for version in 0..1000 {
-                fs::write(writing.join("new"), [version as u8; 100]).unwrap();
-                fs::rename(writing.join("new"), writing.join("config")).unwrap();
-            }
-        });
-        let written = written.join();
-        ended.store(true, Ordering::Relaxed);
-        readers.into_iter().for_each(|reader| reader.join().unwrap());
-        written.unwrap();
-    });
 }
 
 /// The server that a file's inode, name and first chunk are at, of a cluster as it was made.

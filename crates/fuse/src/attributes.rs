@@ -86,6 +86,10 @@ impl Worker<'_> {
                     self.output.attributes(&removed_directory(header.node));
                     return Ok(Answer::Output);
                 }
+                Err(error) if error.status == Status::StaleFile => match self.mounted.held.of_gone(file) {
+                    Some((attributes, _)) => attributes,
+                    None => return Err(error.into()),
+                },
                 other => other?,
             }
         };

@@ -1,4 +1,4 @@
-//! Files that others replace while somebody is on his way to them.
+//! What others replace while somebody is on his way to it.
 //!
 //! The kernel comes to a file in two steps: it asks for the node of a name, then does something to that node. If the file loses
 //! its last name in between, the node is ESTALE, and the kernel takes both steps once more, but not a third time. So that a
@@ -6,45 +6,68 @@
 //! its node is told, so that it stays when its name goes, and let go some time after. It takes several, for the kernel looks a
 //! name up again for as long as what others looked up meanwhile does not hold.
 //!
+//! A symbolic link can't be opened, nor can a pipe, socket or device at a server. What there is to know of one is kept instead, and told
+//! only when the servers say that it is gone: until then they are asked as ever. A link's target never changes; of
+//! the attributes of what is gone the link count is 0 and the rest stays as it was.
+//!
 //! Both lists are bounded: who has fallen out of the first takes his chance like everybody, and what falls out of the second
 //! is let go early.
 
-use client::File;
+use client::{Attributes, File};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use wire::FileId;
 
 /// Threads of programs that are remembered to have been told ESTALE.
 const MISLED_COUNT_MAX: usize = 256;
-/// Look-ups of files that are held for a thread each time that it is told ESTALE.
+/// Look-ups that are held for a thread each time that it is told ESTALE.
 const LOOK_UP_COUNT: u32 = 64;
-/// Files that are held at once.
+/// Files and nodes that are held at once.
 const HELD_COUNT_MAX: usize = 4096;
-/// A file is held for so many calls of `age`.
+/// Each is held for so many calls of `age`.
 const AGE_MAX: u32 = 8;
+
+/// What is held.
+#[derive(Debug)]
+pub enum Held {
+    File(File),
+    /// Neither file nor directory; the target is empty unless it is a symbolic link.
+    Node(Box<(Attributes, Vec<u8>)>),
+}
+
+impl Held {
+    /// What is to be closed when this is let go.
+    pub fn into_file(self) -> Option<File> {
+        match self {
+            Held::File(file) => Some(file),
+            Held::Node(_) => None,
+        }
+    }
+}
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct HeldFiles {
+pub struct HeldNodes {
     /// Whether anybody was told ESTALE; until then a look-up costs no look at the rest.
     any: AtomicBool,
-    lists: Mutex<Lists<File>>,
+    lists: Mutex<Lists<Held>>,
 }
 
 #[derive(Debug)]
-struct Lists<F> {
+struct Lists<H> {
     /// Each with the number of look-ups that are left.
     misled: VecDeque<(u32, u32)>,
-    held: VecDeque<(F, u32)>,
+    held: VecDeque<(H, u32)>,
 }
 
-impl<F> Default for Lists<F> {
-    fn default() -> Lists<F> {
+impl<H> Default for Lists<H> {
+    fn default() -> Lists<H> {
         Lists { misled: VecDeque::new(), held: VecDeque::new() }
     }
 }
 
-impl<F> Lists<F> {
+impl<H> Lists<H> {
     fn note_misled(&mut self, thread: u32) {
         self.misled.retain(|(misled, _)| *misled != thread);
         if self.misled.len() >= MISLED_COUNT_MAX {
@@ -60,21 +83,21 @@ impl<F> Lists<F> {
         true
     }
 
-    fn hold(&mut self, file: F) -> Option<F> {
+    fn hold(&mut self, held: H) -> Option<H> {
         let early = if self.held.len() >= HELD_COUNT_MAX { self.held.pop_front() } else { None };
-        self.held.push_back((file, 0));
-        early.map(|(file, _)| file)
+        self.held.push_back((held, 0));
+        early.map(|(held, _)| held)
     }
 
-    fn age(&mut self) -> Vec<F> {
+    fn age(&mut self) -> Vec<H> {
         self.held.iter_mut().for_each(|(_, age)| *age += 1);
         let count = self.held.iter().take_while(|(_, age)| *age > AGE_MAX).count();
-        self.held.drain(..count).map(|(file, _)| file).collect()
+        self.held.drain(..count).map(|(held, _)| held).collect()
     }
 }
 
-impl HeldFiles {
-    fn lists(&self) -> MutexGuard<'_, Lists<File>> {
+impl HeldNodes {
+    fn lists(&self) -> MutexGuard<'_, Lists<Held>> {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -84,25 +107,38 @@ impl HeldFiles {
         self.lists().note_misled(thread);
     }
 
-    /// Whether the file that a thread looks up is to be held: so are some after it was misled.
+    /// Whether what a thread looks up is to be held: so is some after it was misled.
     pub fn take_misled(&self, thread: u32) -> bool {
         self.any.load(Ordering::Relaxed) && self.lists().take_misled(thread)
     }
 
-    /// Holds an open file. Returns one to close, for which there is no room any more.
+    /// Holds something. Returns a file to close, for which there is no room any more.
     #[must_use]
-    pub fn hold(&self, file: File) -> Option<File> {
-        self.lists().hold(file)
+    pub fn hold(&self, held: Held) -> Option<File> {
+        self.lists().hold(held).and_then(Held::into_file)
     }
 
-    /// Time has passed. Returns what was held for long enough, to be closed.
+    /// What is kept of a node that is neither file nor directory, and that the servers say is gone: its attributes, and its target.
+    pub fn of_gone(&self, id: FileId) -> Option<(Attributes, Vec<u8>)> {
+        if !self.any.load(Ordering::Relaxed) {
+            return None;
+        }
+        let kept = self.lists().held.iter().find_map(|(held, _)| match held {
+            Held::Node(node) if node.0.id == id => Some((**node).clone()),
+            _ => None,
+        });
+        kept.map(|(attributes, target)| (Attributes { link_count: 0, ..attributes }, target))
+    }
+
+    /// Time has passed. Returns files that were held for long enough, to be closed.
     pub fn age(&self) -> Vec<File> {
-        if self.any.load(Ordering::Relaxed) { self.lists().age() } else { Vec::new() }
+        let left = if self.any.load(Ordering::Relaxed) { self.lists().age() } else { Vec::new() };
+        left.into_iter().filter_map(Held::into_file).collect()
     }
 
-    /// Takes out all that is left, to be closed.
+    /// Takes out all that is left. Returns files to be closed.
     pub fn drain(&self) -> Vec<File> {
-        self.lists().held.drain(..).map(|(file, _)| file).collect()
+        self.lists().held.drain(..).filter_map(|(held, _)| held.into_file()).collect()
     }
 }
 

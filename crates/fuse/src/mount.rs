@@ -8,7 +8,7 @@ use crate::caller::Callers;
 use crate::crew::Crew;
 use crate::device::{Device, TRANSFER_SIZE_MAX};
 use crate::handles::Handles;
-use crate::held::HeldFiles;
+use crate::held::HeldNodes;
 use crate::locks::LockOwners;
 use crate::seen::SeenDirectories;
 use crate::serve::{Mounted, Worker};
@@ -101,7 +101,7 @@ impl Mount {
             files: Handles::default(),
             listings: Handles::default(),
             directories: SeenDirectories::default(),
-            held: HeldFiles::default(),
+            held: HeldNodes::default(),
             owners: LockOwners::default(),
             waiting: WaitingRoom::default(),
             crew: Crew::new(options.thread_count),

@@ -3,13 +3,14 @@
 
 use crate::attributes::attr_of;
 use crate::errno::Errno;
+use crate::held::Held;
 use crate::open_file::{OPEN_FLAGS, OpenFile, how_to_open};
 use crate::protocol::{Create, Header, Input, Link, Mkdir, Mknod, Rename, Rename2};
 use crate::serve::{Answer, Handled, Worker, file_of};
 use client::{Attributes, Error, Kind, OpenHow, Status};
 use wire::FileId;
 
-/// How often a file is looked up that is replaced each time before it can be held.
+/// How often something is looked up that is replaced each time before it can be held.
 const HOLD_COUNT_MAX: usize = 64;
 
 /// What became of a directory matters to no caller that names something in it: nothing is there.
@@ -49,27 +50,23 @@ impl Worker<'_> {
         let (parent, name) = (file_of(header.node), input.name()?);
         let found = self.mounted.for_caller(header, async |files| files.lookup_at(parent, name).await);
         let found = found.map_err(in_directory)?;
-        if found.kind == Kind::File && self.mounted.held.take_misled(header.pid) {
+        if found.kind != Kind::Directory && self.mounted.held.take_misled(header.pid) {
             let held = self.hold(header, (parent, name), found).map_err(in_directory)?;
             return self.entry(&held);
         }
         self.entry(&found)
     }
 
-    /// Opens what was found at a name, so that it stays for whoever was told ESTALE before (`held.rs`). What is gone already is
-    /// looked up again.
+    /// Holds what was found at a name for whoever was told ESTALE before (`held.rs`). What is gone already is looked up again.
     fn hold(&self, header: &Header, place: (FileId, &[u8]), found: Attributes) -> client::Result<Attributes> {
         let (mut found, (parent, name)) = (found, place);
         for _ in 0..HOLD_COUNT_MAX {
-            if found.kind != Kind::File {
+            if found.kind == Kind::Directory {
                 break;
             }
-            let id = found.id;
-            // Whoever asks shows his rights when he opens it himself.
-            let opened = self.mounted.run(async |files| files.open_id(id, &OpenHow::reading(), 0).await);
-            match opened {
-                Ok((file, attributes)) => {
-                    self.mounted.close_all(self.mounted.held.hold(file).as_slice());
+            match self.take_hold(&found) {
+                Ok((held, attributes)) => {
+                    self.mounted.close_all(self.mounted.held.hold(held).as_slice());
                     return Ok(attributes);
                 }
                 Err(error) if error.status == Status::StaleFile => {}
@@ -78,6 +75,23 @@ impl Worker<'_> {
             found = self.mounted.for_caller(header, async |files| files.lookup_at(parent, name).await)?;
         }
         Ok(found)
+    }
+
+    /// Opens a file, and learns what there is to know of anything else but directories.
+    fn take_hold(&self, found: &Attributes) -> client::Result<(Held, Attributes)> {
+        let id = found.id;
+        match found.kind {
+            // Whoever asks shows his rights when he opens it himself.
+            Kind::File => {
+                let opened = self.mounted.run(async |files| files.open_id(id, &OpenHow::reading(), 0).await);
+                opened.map(|(file, attributes)| (Held::File(file), attributes))
+            }
+            Kind::Symlink => {
+                let target = self.mounted.run(async |files| files.readlink_id(id).await)?;
+                Ok((Held::Node(Box::new((found.clone(), target))), found.clone()))
+            }
+            _ => Ok((Held::Node(Box::new((found.clone(), Vec::new()))), found.clone())),
+        }
     }
 
     pub fn make_directory(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
@@ -203,7 +217,13 @@ impl Worker<'_> {
 
     pub fn read_link(&mut self, header: &Header) -> Handled {
         let file = file_of(header.node);
-        let target = self.mounted.run(async |files| files.readlink_id(file).await)?;
+        let target = match self.mounted.run(async |files| files.readlink_id(file).await) {
+            Err(error) if error.status == Status::StaleFile => match self.mounted.held.of_gone(file) {
+                Some((_, target)) => target,
+                None => return Err(error.into()),
+            },
+            other => other?,
+        };
         self.output.bytes(&target);
         Ok(Answer::Output)
     }

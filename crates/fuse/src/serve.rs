@@ -10,7 +10,7 @@ use crate::crew::{Crew, Seat};
 use crate::device::{Device, REQUEST_SIZE_MAX};
 use crate::errno::Errno;
 use crate::handles::Handles;
-use crate::held::HeldFiles;
+use crate::held::HeldNodes;
 use crate::listing::Listing;
 use crate::locks::LockOwners;
 use crate::open_file::OpenFile;
@@ -31,7 +31,7 @@ pub struct Mounted {
     pub files: Handles<OpenFile>,
     pub listings: Handles<Listing>,
     pub directories: SeenDirectories,
-    pub held: HeldFiles,
+    pub held: HeldNodes,
     pub owners: LockOwners,
     pub waiting: WaitingRoom,
     pub crew: Crew,

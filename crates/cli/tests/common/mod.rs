@@ -175,3 +175,15 @@ pub fn fuse_is_here() -> bool {
     eprintln!("there is no /dev/fuse here: the mount is not tested");
     false
 }
+
+/// A new directory to mount on.
+pub fn mount_point(ground: &Ground, name: &str) -> PathBuf {
+    let path = ground.path.join(name);
+    std::fs::create_dir(&path).unwrap();
+    path
+}
+
+/// A path as a word of a command.
+pub fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
