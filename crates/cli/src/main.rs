@@ -25,6 +25,7 @@ mod lost;
 mod manual;
 mod mode;
 mod mount;
+mod mount_status;
 mod mounts;
 mod options;
 mod paths;

@@ -5,13 +5,14 @@
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, io_words};
-use crate::mounts::{self, MountPoint, Record, log_path, mount_on, record_of, source_of};
+use crate::mounts::{self, MountPoint, Place, Record, log_path, mount_on, record_of, source_of};
 use crate::run_directory::of_cluster_path;
 use crate::session::{cluster_path, find_cluster, open_reactor};
-use client::{Client, Contact, FileId, Options};
+use client::{Client, Cluster, Contact, FileId, Options};
 use reactor::process::{ProcessId, SIGKILL, SIGTERM, spawn_detached};
 use reactor::workers::{Event, HeldSignals};
 use reactor::{Nanos, Reactor};
+use serde_json::{Value, json};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -28,6 +29,50 @@ const READY: &str = "mounted on ";
 /// Bytes of the log that are shown when it fails.
 const LOG_SHOWN_MAX: usize = 2000;
 
+/// A mount that somebody wants, here or on other hosts.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    pub directory: PathBuf,
+    thread_count: u64,
+    timeout_ms: Option<u64>,
+    allow_other: bool,
+    contact: Option<String>,
+}
+
+impl Wanted {
+    fn of(arguments: &Arguments, directory: PathBuf) -> Wanted {
+        Wanted {
+            directory,
+            thread_count: arguments.number("threads"),
+            timeout_ms: arguments.number_given("timeout-ms"),
+            allow_other: arguments.flag("allow-other"),
+            contact: arguments.text("contact"),
+        }
+    }
+
+    /// As an order to other hosts has it.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "directory": self.directory.display().to_string(),
+            "threads": self.thread_count,
+            "timeout_ms": self.timeout_ms,
+            "allow_other": self.allow_other,
+            "contact": self.contact,
+        })
+    }
+
+    /// What `to_json` has written.
+    pub fn from_json(told: &Value) -> Option<Wanted> {
+        Some(Wanted {
+            directory: PathBuf::from(told["directory"].as_str()?),
+            thread_count: told["threads"].as_u64()?,
+            timeout_ms: told["timeout_ms"].as_u64(),
+            allow_other: told["allow_other"].as_bool()?,
+            contact: told["contact"].as_str().map(str::to_string),
+        })
+    }
+}
+
 /// `tabane mount`.
 pub fn run(arguments: &Arguments) -> Outcome {
     check_cache(arguments)?;
@@ -35,8 +80,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if arguments.flag("foreground") {
         return serve(arguments, directory);
     }
-    start(arguments, &cluster_path(arguments), &directory)?;
-    println!("{READY}{}", directory.display());
+    let wanted = Wanted::of(arguments, directory);
+    start(&wanted, &cluster_path(arguments))?;
+    println!("{READY}{}", wanted.directory.display());
     Ok(())
 }
 
@@ -88,7 +134,7 @@ fn serve(arguments: &Arguments, directory: PathBuf) -> Outcome {
     let mut unmounter = mount.unmounter();
     let us = ProcessId::of(std::process::id())
         .ok_or_else(|| Failure::failed("this process is not to be found in /proc".to_owned()))?;
-    let record = Record { directory: directory.clone(), process: us, thread_count };
+    let record = Record { directory: directory.clone(), process: us, thread_count, place: Place::here() };
     let run_directory = of_cluster_path(&cluster_path(arguments));
     if let Some(run_directory) = &run_directory {
         record.keep(run_directory)?;
@@ -125,20 +171,21 @@ fn cannot_mount(directory: &Path, error: &io::Error) -> Failure {
 }
 
 /// Starts a process that serves a mount of a cluster, and waits until it does.
-pub fn start(arguments: &Arguments, cluster: &Path, directory: &Path) -> Outcome<ProcessId> {
+pub fn start(wanted: &Wanted, cluster: &Path) -> Outcome<ProcessId> {
+    let directory = wanted.directory.as_path();
     let of_system = |what: &str, error: io::Error| Failure::failed(format!("{what}: {}", io_words(&error)));
     let cluster = crate::settings::absolute(cluster)?;
     let program = std::env::current_exe().map_err(|error| of_system("this program's own file", error))?;
     let mut command = Command::new(program);
     command.arg("mount").arg("--foreground").arg("--cluster").arg(&cluster);
-    command.arg(format!("--threads={}", arguments.number("threads")));
-    if let Some(timeout_ms) = arguments.number_given("timeout-ms") {
+    command.arg(format!("--threads={}", wanted.thread_count));
+    if let Some(timeout_ms) = wanted.timeout_ms {
         command.arg(format!("--timeout-ms={timeout_ms}"));
     }
-    if let Some(contact) = arguments.text("contact") {
+    if let Some(contact) = &wanted.contact {
         command.arg(format!("--contact={contact}"));
     }
-    if arguments.flag("allow-other") {
+    if wanted.allow_other {
         command.arg("--allow-other");
     }
     command.arg("--").arg(directory).current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped());
@@ -219,12 +266,39 @@ fn is_served(directory: &Path) -> bool {
     !matches!(fs::metadata(directory), Err(error) if error.raw_os_error() == Some(libc::ENOTCONN))
 }
 
-/// Takes all mounts of a cluster out of the tree, whoever uses them, and ends those who serve them. For the end of a cluster.
+/// Mounts, unless a mount of this cluster that is served is there already. Returns whether it did.
+pub fn ensure(wanted: &Wanted, cluster: &Cluster, cluster_path: &Path) -> Outcome<bool> {
+    match mount_on(&wanted.directory) {
+        Some(mount) if mount.source == source_of(cluster) && is_served(&mount.directory) => return Ok(false),
+        Some(mount) if mount.source == source_of(cluster) => take_out(&mount, true)?,
+        _ => {}
+    }
+    let directory = mount_directory(&wanted.directory)?;
+    start(&Wanted { directory, ..wanted.clone() }, cluster_path).map(|_| true)
+}
+
+/// Takes all mounts of a cluster on this machine out of the tree, whoever uses them, and ends those who serve them. For the
+/// end of a cluster.
 pub fn take_all_out(reactor: &Reactor, run_directory: &Path) -> Outcome {
+    let here = Place::here();
     let records = mounts::records(run_directory);
+    take_records_out(reactor, records.into_iter().filter(|record| record.place.is_same_machine(&here)).collect())
+}
+
+/// The same for one directory.
+pub fn take_one_out(reactor: &Reactor, run_directory: &Path, directory: &Path) -> Outcome {
+    take_records_out(reactor, record_of(run_directory, directory).into_iter().collect())
+}
+
+fn take_records_out(reactor: &Reactor, records: Vec<Record>) -> Outcome {
     for record in &records {
+        // Those of another tree are not to be seen from here: who serves them takes them out.
         if let Some(mount) = mount_on(&record.directory) {
-            take_out(&mount, true)?;
+            let taken = take_out(&mount, true);
+            // Another host's part of `down`, on this machine too, may have been faster.
+            if mount_on(&record.directory).as_ref() == Some(&mount) {
+                taken?;
+            }
         }
         if record.process.is_alive() {
             // It may have ended by itself since.
@@ -247,8 +321,18 @@ async fn wait_for_end(reactor: &Reactor, processes: &[ProcessId]) {
     }
 }
 
-/// The directory of --mount, if there is one, after a look at whether it can be mounted on.
-pub fn wanted(arguments: &Arguments) -> Outcome<Option<PathBuf>> {
+/// What --mount asks for, if it is there, after a look at whether its directory can be mounted on.
+pub fn wanted(arguments: &Arguments) -> Outcome<Option<Wanted>> {
     check_cache(arguments)?;
-    arguments.path("mount").map(|path| mount_directory(&path)).transpose()
+    let Some(path) = arguments.path("mount") else { return Ok(None) };
+    mount_directory(&path).map(|directory| Some(Wanted::of(arguments, directory)))
+}
+
+/// The same for several hosts, where it may be there already of some.
+pub fn wanted_on_hosts(arguments: &Arguments) -> Outcome<Option<Wanted>> {
+    check_cache(arguments)?;
+    let Some(path) = arguments.path("mount") else { return Ok(None) };
+    let directory = mounts::settled(&path)?;
+    let directory = if mount_on(&directory).is_some() { directory } else { mount_directory(&directory)? };
+    Ok(Some(Wanted::of(arguments, directory)))
 }

@@ -25,25 +25,26 @@ const EXIT_NOT_THERE: u8 = 127;
 pub fn run(arguments: &Arguments) -> Outcome {
     let reactor = open_reactor()?;
     let signals = catch_signals(&reactor)?;
-    let mount = crate::mount::wanted(arguments)?;
     if arguments.is_given("hosts") {
-        return on_hosts(arguments, &reactor, &signals, mount);
+        return on_hosts(arguments, &reactor, &signals);
     }
+    let mount = crate::mount::wanted(arguments)?;
     check_no_hosts(arguments)?;
     let path = arguments.path("run-directory").unwrap_or_else(|| own_name(default_run_directory()));
     let raised = raise(arguments, &path, &reactor, &signals, true)?;
     let run_directory = &raised.directory.path;
-    let ended = run_mounted(&reactor, &signals, arguments, run_directory, mount);
+    let mounted = mount.map_or(Ok(()), |mount| crate::mount::start(&mount, run_directory).map(drop));
+    let ended = mounted.and_then(|()| run_command(&reactor, &signals, arguments, run_directory));
     let stop_timeout = arguments.number("stop-timeout-ms") * NANOS_PER_MS;
     let down = take_down(&reactor, raised.directory, &raised.cluster, &raised.settings, stop_timeout, false);
     exit_with(ended, down)
 }
 
-/// The same with the servers on other hosts.
-fn on_hosts(arguments: &Arguments, reactor: &Reactor, signals: &Signals, mount: Option<PathBuf>) -> Outcome {
+/// The same with the servers on other hosts, and the mount on all of them.
+fn on_hosts(arguments: &Arguments, reactor: &Reactor, signals: &Signals) -> Outcome {
     let path = arguments.path("run-directory").unwrap_or_else(|| own_name(hosts::default_run_directory()));
     let path = hosts::up_for_a_while(arguments, reactor, signals, &path)?;
-    let ended = run_mounted(reactor, signals, arguments, &path, mount);
+    let ended = run_command(reactor, signals, arguments, &path);
     let down = RunDirectory::open(&path).and_then(|directory| {
         let record = hosts::Record::of(&path).ok_or_else(|| Failure::failed("its list of hosts can't be read"))?;
         let known = directory.cluster()?;
@@ -70,18 +71,6 @@ fn own_name(default: PathBuf) -> PathBuf {
     let mut name = default.into_os_string();
     name.push(format!("-run-{}", std::process::id()));
     PathBuf::from(name)
-}
-
-/// Runs the command beside a mount, if one is wanted.
-fn run_mounted(
-    reactor: &Reactor,
-    signals: &Signals,
-    arguments: &Arguments,
-    run_directory: &Path,
-    mount: Option<PathBuf>,
-) -> Outcome<u8> {
-    mount.map_or(Ok(()), |mount| crate::mount::start(arguments, run_directory, &mount).map(drop))?;
-    run_command(reactor, signals, arguments, run_directory)
 }
 
 /// Runs the command in the cluster and gives its exit status.

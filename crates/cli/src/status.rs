@@ -3,7 +3,8 @@
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
 use crate::hosts::Record;
-use crate::mounts::{self, Record as MountRecord, source_of};
+use crate::mount_status::{MountStatus, of_this_host};
+use crate::mounts::source_of;
 use crate::run_directory::{of_cluster_path, process_of};
 use crate::session::{Session, cluster_path};
 use crate::store_memory::OWN_MEMORY;
@@ -14,10 +15,11 @@ use reactor::process::ProcessId;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const CLASSES: [&str; 2] = ["metadata", "data"];
 const FORMAT_JSON: u8 = 0;
+const NANOS_PER_MS: reactor::Nanos = 1_000_000;
 /// Bytes of a page that is not huge.
 const PAGE_SIZE_LEAST: u64 = 4096;
 /// Time between looks at whether a server's process is still there.
@@ -44,10 +46,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let gone = statuses.iter().filter_map(|status| Some((status.index, status.report.as_ref().err()?.clone())));
         return crate::lost::run(arguments, &session, run_directory.as_deref(), gone.collect());
     }
+    let mounts = mounts_of(arguments, &session, &cluster, run_directory.as_deref());
     let text = if arguments.flag("json") {
-        format!("{:#}\n", whole_json(&cluster, run_directory.as_deref(), &statuses))
+        format!("{:#}\n", whole_json(&cluster, run_directory.as_deref(), &statuses, &mounts))
     } else {
         let mut text = table(&cluster, run_directory.as_deref(), &statuses);
+        text.push_str(&mounts.lines());
         text.push_str(&hosts_lines(run_directory.as_deref(), &statuses));
         text
     };
@@ -211,65 +215,62 @@ fn pages_lines(statuses: &[ServerStatus]) -> String {
     text
 }
 
-/// A mount of this cluster on this machine.
-struct MountStatus {
-    directory: PathBuf,
-    /// Options as the kernel has them.
-    options: String,
-    /// Who serves it, where that was written down, and whether it still does.
-    record: Option<MountRecord>,
+/// The mounts of a cluster, and the hosts whose mounts are not known, with the reason.
+#[derive(Default)]
+struct Mounts {
+    known: Vec<MountStatus>,
+    unknown: Vec<(String, String)>,
 }
 
-fn mounts_of(cluster: &Cluster, run_directory: Option<&Path>) -> Vec<MountStatus> {
-    let source = source_of(cluster);
-    let ours = mounts::mount_points().into_iter().filter(|mount| mount.source == source);
-    ours.map(|mount| MountStatus {
-        record: run_directory.and_then(|run_directory| mounts::record_of(run_directory, &mount.directory)),
-        directory: mount.directory,
-        options: mount.options,
-    })
-    .collect()
-}
-
-impl MountStatus {
-    fn state(&self) -> &'static str {
-        match &self.record {
-            None => "mounted",
-            Some(record) if record.process.is_alive() => "served",
-            Some(_) => "dead",
+/// Those of this machine; where `up` has mounted on several hosts, also those of all of them, which are asked through the launcher.
+fn mounts_of(arguments: &Arguments, session: &Session, cluster: &Cluster, run_directory: Option<&Path>) -> Mounts {
+    let mut mounts = Mounts::default();
+    let here = of_this_host(&source_of(cluster), run_directory);
+    let record = run_directory.and_then(Record::of).filter(|record| record.is_origin && record.mount.is_some());
+    if let (Some(record), Some(path)) = (record, run_directory) {
+        let timeout_ms = arguments.number("launch-timeout-ms").min(arguments.number("timeout-ms"));
+        match crate::hosts::all_mounts(&session.reactor, &record, path, cluster, timeout_ms * NANOS_PER_MS) {
+            Ok(hosts) => hosts.into_iter().for_each(|(host, answer)| mounts.add(host, answer)),
+            Err(failure) => mounts.unknown.extend(match failure {
+                Failure::Failed(words) => Some(("all".to_owned(), words)),
+                _ => None,
+            }),
         }
     }
-
-    fn json(&self) -> Value {
-        json!({
-            "directory": self.directory.display().to_string(),
-            "state": self.state(),
-            "pid": self.record.as_ref().map(|record| record.process.pid),
-            "threads": self.record.as_ref().map(|record| record.thread_count),
-            "cache": "none",
-            "options": self.options,
-        })
+    for mount in here {
+        if !mounts.known.iter().any(|known| known.is_same(&mount)) {
+            mounts.known.push(mount);
+        }
     }
+    mounts
+}
 
-    fn line(&self) -> String {
-        let directory = self.directory.display();
-        match &self.record {
-            None => format!("mount {directory}: {}", self.options),
-            Some(record) if !record.process.is_alive() => {
-                format!(
-                    "mount {directory}: its process {} has ended; 'tabane umount {directory}' clears it",
-                    record.process.pid
-                )
-            }
-            Some(record) => {
-                let (pid, threads) = (record.process.pid, record.thread_count);
-                format!("mount {directory}: pid {pid}, {threads} threads, no caching, {}", self.options)
+impl Mounts {
+    /// What a host has said. Hosts that are one machine may tell of the same mount.
+    fn add(&mut self, host: String, answer: Result<Vec<MountStatus>, String>) {
+        match answer {
+            Err(words) => self.unknown.push((host, words)),
+            Ok(told) => {
+                for mut mount in told {
+                    if !self.known.iter().any(|known| known.is_same(&mount)) {
+                        mount.host = Some(host.clone());
+                        self.known.push(mount);
+                    }
+                }
             }
         }
     }
+
+    fn lines(&self) -> String {
+        let known = self.known.iter().map(|mount| mount.line() + "\n");
+        let unknown =
+            self.unknown.iter().map(|(host, words)| format!("mounts on host {host} are not known: {words}\n"));
+        known.chain(unknown).collect()
+    }
 }
 
-fn whole_json(cluster: &Cluster, run_directory: Option<&Path>, statuses: &[ServerStatus]) -> Value {
+fn whole_json(cluster: &Cluster, run_directory: Option<&Path>, statuses: &[ServerStatus], mounts: &Mounts) -> Value {
+    let unknown = mounts.unknown.iter().map(|(host, words)| json!({ "host": host, "reason": words }));
     json!({
         "cluster": format!("{:032x}", cluster.id),
         "run_directory": run_directory.map(|path| path.display().to_string()),
@@ -279,7 +280,8 @@ fn whole_json(cluster: &Cluster, run_directory: Option<&Path>, statuses: &[Serve
         "hosts": run_directory.and_then(Record::of).map(|record| {
             record.hosts.iter().map(|host| json!({ "name": host.name, "servers": host.servers })).collect::<Vec<Value>>()
         }),
-        "mounts": mounts_of(cluster, run_directory).iter().map(MountStatus::json).collect::<Vec<Value>>(),
+        "mounts": mounts.known.iter().map(MountStatus::json).collect::<Vec<Value>>(),
+        "mounts_unknown": unknown.collect::<Vec<Value>>(),
     })
 }
 
@@ -310,8 +312,5 @@ fn table(cluster: &Cluster, run_directory: Option<&Path>, statuses: &[ServerStat
         let _ = writeln!(text, "{}", cells.join("  ").trim_end());
     }
     text.push_str(&pages_lines(statuses));
-    for mount in mounts_of(cluster, run_directory) {
-        let _ = writeln!(text, "{}", mount.line());
-    }
     text
 }

@@ -44,25 +44,16 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let reactor = open_reactor()?;
     let signals = catch_signals(&reactor)?;
     let path = arguments.path("run-directory").unwrap_or_else(default_run_directory);
-    let mount = crate::mount::wanted(arguments)?;
     if arguments.is_given("hosts") || crate::hosts::Record::of(&path).is_some() {
-        let run_directory = crate::hosts::up(arguments, &reactor, &signals)?;
-        if let Some(directory) = mount {
-            crate::mount::start(arguments, &run_directory, &directory)?;
-            println!(
-                "mounted on {0}, of this machine alone; on each other host: tabane mount --cluster {1} {0}",
-                directory.display(),
-                run_directory.display()
-            );
-        }
-        return Ok(());
+        return crate::hosts::up(arguments, &reactor, &signals);
     }
+    let mount = crate::mount::wanted(arguments)?;
     check_no_hosts(arguments)?;
     let raised = raise(arguments, &path, &reactor, &signals, false)?;
     report(&raised);
-    if let Some(directory) = mount {
-        crate::mount::start(arguments, &raised.directory.path, &directory)?;
-        println!("mounted on {}", directory.display());
+    if let Some(mount) = mount {
+        crate::mount::start(&mount, &raised.directory.path)?;
+        println!("mounted on {}", mount.directory.display());
     }
     Ok(())
 }

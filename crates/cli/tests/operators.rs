@@ -36,6 +36,22 @@ fn top_tells_who_does_not_answer() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("2 of 3 servers do not answer"));
 }
 
+/// Goal: `top` does not blame a server for the time in which it did not run itself.
+/// Method: it is stopped for longer than it waits in all, after its first question; the server runs all the while.
+#[test]
+fn top_that_was_stopped_blames_nobody() {
+    let ground = Ground::new("top-stopped");
+    ground.run(&["up", "--servers", "1"]);
+    let mut top = ground.start(&["top", "--once", "--interval-ms", "1000"]);
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    send_signal(top.id(), SIGSTOP);
+    std::thread::sleep(std::time::Duration::from_millis(4000));
+    send_signal(top.id(), SIGCONT);
+    let mut complaint = String::new();
+    top.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+    assert!(top.wait().unwrap().success(), "{complaint}");
+}
+
 /// `tabane top` on a terminal of 80 by 24, its process number in a file.
 fn top_on_terminal(ground: &Ground, more: &str) -> Child {
     let line = format!("stty cols 80 rows 24; echo $$ > top.pid; exec {TABANE} top {more}");
@@ -152,6 +168,43 @@ fn doctor_compares_clocks() {
     ground.kill(1);
     let clocks = look(&["doctor", "--json", "--timeout-ms", "300"]).unwrap();
     assert!(clocks["found"].as_str().unwrap().contains("1 of 2 servers did not answer"), "{clocks}");
+}
+
+/// A library that sets the clock of whoever loads it two hours ahead.
+const AHEAD: &str = "
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    int failed = syscall(SYS_clock_gettime, clock, time);
+    if (!failed && clock == CLOCK_REALTIME) time->tv_sec += 7200;
+    return failed;
+}
+";
+
+/// Goal: `doctor` names the server whose host's clock is far from this machine's, how far and on which side, and passes over the others.
+/// Method: two servers; one is started anew with a library between it and the clock.
+#[test]
+fn doctor_finds_a_clock_that_is_off() {
+    let ground = Ground::new("doctor-clock-off");
+    let (source, library) = (ground.path.join("ahead.c"), ground.path.join("ahead.so"));
+    std::fs::write(&source, AHEAD).unwrap();
+    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status().unwrap();
+    assert!(compiled.success());
+    let clocks = |ground: &Ground| {
+        let text = String::from_utf8(ground.try_run(&["doctor"]).stdout).unwrap();
+        text.lines().find(|line| line.contains("clocks of servers")).unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    ground.run(&["up", "--servers", "2"]);
+    let line = clocks(&ground);
+    assert!(line.contains("ok") && line.contains("of this machine's"), "{line}");
+    let restarted = ground.command(&["restart", "1"]).env("LD_PRELOAD", &library).output().unwrap();
+    assert!(restarted.status.success(), "{restarted:?}");
+    let line = clocks(&ground);
+    assert!(line.contains("warning") && line.contains("server 1 2 h 00 min ahead"), "{line}");
+    assert!(!line.contains("server 0"), "{line}");
+    ground.run(&["down"]);
 }
 
 /// Goal: doctor tells of every subject, for people and for programs, and its exit status agrees with what it says.

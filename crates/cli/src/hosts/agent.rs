@@ -10,6 +10,8 @@ use super::record::{HOSTS_FILE, Record};
 use crate::arguments::{Arguments, environment};
 use crate::failure::{Failure, Outcome, io_words};
 use crate::launch::{Start, Started, push_out, stop_asked, stop_servers};
+use crate::mount::{self, Wanted};
+use crate::mount_status::{self, MountStatus};
 use crate::run_directory::{RunDirectory, remove_stores};
 use crate::session::open_reactor;
 use crate::settings::Settings;
@@ -48,6 +50,8 @@ struct Made {
     /// A run directory of this host's own, and how many servers it is for.
     directory: Option<(RunDirectory, u32)>,
     started: Vec<Started>,
+    /// A directory that was mounted on just now, and the run directory that tells of it.
+    mounted: Option<(PathBuf, PathBuf)>,
 }
 
 struct Agent {
@@ -128,6 +132,9 @@ impl Agent {
                 order::SURVEY => self.survey(&told),
                 order::START => self.start(&told),
                 order::MEET => self.meet(&told),
+                order::MOUNT => self.mount(&told),
+                order::UNMOUNT => self.unmount(&told),
+                order::MOUNTS => self.mounts(&told),
                 order::STOP => self.stop(&told),
                 order::COMMIT => {
                     self.say(order::COMMIT, json!({}));
@@ -234,8 +241,14 @@ impl Agent {
         let path = PathBuf::from(text(told, "run_directory")?);
         let shared = own["shared"].as_bool() == Some(true);
         self.cluster = Some(Rc::new(cluster.clone()));
-        self.made =
-            Some(Made { settings: settings.clone(), again, stores: Vec::new(), directory: None, started: Vec::new() });
+        self.made = Some(Made {
+            settings: settings.clone(),
+            again,
+            stores: Vec::new(),
+            directory: None,
+            started: Vec::new(),
+            mounted: None,
+        });
         let made = self.made.as_mut().expect("made just now");
         let directory = match (shared, again) {
             (true, _) => RunDirectory::shared(&path),
@@ -309,6 +322,37 @@ impl Agent {
         }
     }
 
+    /// Mounts the cluster here, unless it is mounted there already.
+    fn mount(&mut self, told: &Value) -> Outcome<Value> {
+        let wanted = Wanted::from_json(&told["mount"]).ok_or_else(|| misunderstood("mount"))?;
+        let path = PathBuf::from(text(told, "run_directory")?);
+        let (Some(cluster), Some(made)) = (&self.cluster, &mut self.made) else { return Err(misunderstood("mount")) };
+        let is_new = mount::ensure(&wanted, cluster, &path)?;
+        if is_new {
+            made.mounted = Some((path, wanted.directory));
+        }
+        Ok(json!({ "mounted": is_new }))
+    }
+
+    /// Takes all mounts of the cluster out of this machine's tree. A run directory that has gone had none.
+    fn unmount(&mut self, told: &Value) -> Outcome<Value> {
+        self.find_number(told);
+        let path = PathBuf::from(text(told, "run_directory")?);
+        if is_copy_of(&path, text(told, "cluster_id")?) {
+            mount::take_all_out(&self.reactor, &path)?;
+        }
+        Ok(json!({}))
+    }
+
+    /// Which mounts of the cluster this host has.
+    fn mounts(&mut self, told: &Value) -> Outcome<Value> {
+        self.find_number(told);
+        let path = PathBuf::from(text(told, "run_directory")?);
+        let all = mount_status::of_this_host(text(told, "source")?, Some(&path));
+        let all: Vec<Value> = all.iter().map(MountStatus::json).collect();
+        Ok(json!({ "mounts": all }))
+    }
+
     /// Stops servers of this host, and removes what they stored unless it is kept.
     fn stop(&mut self, told: &Value) -> Outcome<Value> {
         self.find_number(told);
@@ -335,9 +379,6 @@ impl Agent {
             };
         }
         let directory = if shared { RunDirectory::shared(&path) } else { RunDirectory::open(&path)? };
-        if !shared {
-            crate::mount::take_all_out(&self.reactor, &directory.path)?;
-        }
         let living: Vec<(u32, ProcessId)> =
             wanted.iter().filter_map(|index| Some((*index, directory.living_process(*index)?))).collect();
         let timeout = told["timeout_ms"].as_u64().unwrap_or(30_000) * NANOS_PER_MS;
@@ -365,6 +406,9 @@ impl Agent {
             self.say(report::UNDONE, json!({ "left": [] }));
             return;
         };
+        let mounted = made.mounted.map_or(Ok(()), |(run_directory, directory)| {
+            mount::take_one_out(&self.reactor, &run_directory, &directory)
+        });
         let processes: Vec<ProcessId> = made.started.iter().map(|server| server.process).collect();
         self.reactor.block_on(push_out(&self.reactor, &processes));
         let stores = match made.again {
@@ -372,7 +416,7 @@ impl Agent {
             false => remove_stores(&made.settings, made.stores.iter().copied()),
         };
         let directory = made.directory.map_or(Ok(()), |(directory, count)| directory.remove(count));
-        let left: Vec<String> = [stores, directory]
+        let left: Vec<String> = [mounted, stores, directory]
             .into_iter()
             .filter_map(|outcome| match outcome {
                 Err(Failure::Failed(words)) => Some(words),

@@ -125,9 +125,21 @@ fn order_all(
             Reach { launcher: &record.launcher, binary: &record.binary, orders: run_directory.join(ORDERS_FILE) };
         let names = record.hosts.iter().map(|host| host.name.clone()).collect();
         let mut party = Party::call(reactor, &reach, names, group)?;
+        let mut unmount = told.clone();
+        unmount["order"] = order::UNMOUNT.into();
         reactor.block_on(async {
+            // All mounts go first: they need the servers of all hosts for their last words.
+            party.tell(&unmount).await;
+            let (reached, missed) = party
+                .hear(order::UNMOUNT, group, timeout, None)
+                .await?
+                .into_iter()
+                .partition::<Answers, _>(|(_, answer)| answer.is_ok());
+            let reached: Vec<usize> = reached.into_iter().map(|(number, _)| number).collect();
             party.tell(told).await;
-            answers.extend(party.hear(order::STOP, group, timeout, None).await?);
+            answers.extend(party.hear(order::STOP, &reached, timeout, None).await?);
+            answers.extend(missed);
+            answers.sort_by_key(|(number, _)| *number);
             party.give_up(group, MARGIN).await;
             Ok::<(), Failure>(())
         })?;

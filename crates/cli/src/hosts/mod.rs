@@ -1,13 +1,14 @@
 //! Clusters over several hosts: docs/hosts.md says what is promised.
 //!
-//! `list.rs` reads which hosts, `launcher.rs` how a command gets there, `record.rs` keeps both. `up.rs`, `down.rs` and
-//! `restart.rs` give orders (`orders.rs`) through `party.rs`; `agent.rs` follows them on each host, with `address.rs`.
+//! `list.rs` reads which hosts, `launcher.rs` how a command gets there, `record.rs` keeps both. `up.rs`, `down.rs`,
+//! `restart.rs` and `mounts.rs` give orders (`orders.rs`) through `party.rs`; `agent.rs` follows them on each host, with `address.rs`.
 
 mod address;
 mod agent;
 mod down;
 mod launcher;
 mod list;
+mod mounts;
 mod orders;
 mod party;
 mod record;
@@ -16,6 +17,7 @@ mod up;
 
 pub use agent::run as run_agent;
 pub use down::{Ending, take_down};
+pub use mounts::all as all_mounts;
 pub use record::{HOSTS_FILE, Record};
 pub use restart::run as run_restart;
 pub use up::{default_run_directory, run as up, run_for_a_while as up_for_a_while};

@@ -23,8 +23,14 @@ pub mod order {
     pub const START: &str = "start";
     /// Call the servers of others.
     pub const MEET: &str = "meet";
+    /// Mount the cluster.
+    pub const MOUNT: &str = "mount";
     /// All is well: what you made stays.
     pub const COMMIT: &str = "commit";
+    /// Take all mounts of the cluster out of the tree.
+    pub const UNMOUNT: &str = "unmount";
+    /// Which mounts of the cluster are there?
+    pub const MOUNTS: &str = "mounts";
     /// Stop servers, and remove what they stored.
     pub const STOP: &str = "stop";
 }

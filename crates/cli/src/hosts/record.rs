@@ -29,6 +29,8 @@ pub struct Record {
     pub is_origin: bool,
     /// The name of the host where that is.
     pub origin: String,
+    /// Where `up` has mounted the cluster, on every host.
+    pub mount: Option<PathBuf>,
     pub hosts: Vec<Host>,
 }
 
@@ -59,6 +61,7 @@ impl Record {
             "binary": self.binary.display().to_string(),
             "is_origin": self.is_origin,
             "origin": self.origin,
+            "mount": self.mount.as_ref().map(|directory| directory.display().to_string()),
             "hosts": hosts,
         });
         format!("{record:#}\n")
@@ -83,6 +86,7 @@ impl Record {
             binary: PathBuf::from(record["binary"].as_str()?),
             is_origin: record["is_origin"].as_bool()?,
             origin: record["origin"].as_str()?.to_owned(),
+            mount: record["mount"].as_str().map(PathBuf::from),
             hosts: record["hosts"].as_array()?.iter().map(host).collect::<Option<_>>()?,
         })
     }
@@ -117,6 +121,7 @@ mod tests {
             binary: PathBuf::from("/usr/bin/tabane"),
             is_origin: true,
             origin: "here".to_owned(),
+            mount: Some(PathBuf::from("/mnt/a b")),
             hosts: vec![host("a", &[0, 2]), host("b", &[1])],
         };
         assert_eq!(Record::parse(&record.to_text()), Some(record.clone()));

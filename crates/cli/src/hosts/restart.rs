@@ -90,6 +90,7 @@ impl Restart<'_> {
             party: &mut party,
             numbers: vec![number],
             told_to_start: false,
+            mounted_here: None,
         };
         let stop = stop_order(record, path, &self.cluster, &self.settings, Some(self.server), true, stop_timeout);
         let timeout = start_timeout(self.arguments);
@@ -98,7 +99,7 @@ impl Restart<'_> {
         let start = start_order(record, path, &self.cluster, &self.settings, &wanted, true, timeout);
         steps
             .step(&stop, launch_timeout(self.arguments) + stop_timeout + MARGIN)
-            .and_then(|_| steps.raise(start, timeout))
+            .and_then(|_| steps.raise(start, timeout, None))
             .map_err(|failure| of_one_server(steps.undo(failure), self.server))?;
         self.reactor.block_on(party.leave());
         println!("server {} started again on host {name}", self.server);

@@ -9,6 +9,7 @@ use super::record::{HOSTS_FILE, Host, Record};
 use super::{MARGIN, MEET_TIMEOUT, NANOS_PER_MS, UNDO_TIMEOUT, call, check_origin, failures, launch_timeout, list};
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, io_words};
+use crate::mount::{self, Wanted, wanted_on_hosts};
 use crate::run_directory::RunDirectory;
 use crate::settings::{Settings, absolute, share_of};
 use crate::text::{plural, size_words};
@@ -26,10 +27,10 @@ pub fn default_run_directory() -> PathBuf {
 }
 
 /// `tabane up` with hosts on the command line, or on the run directory of such a cluster.
-pub fn run(arguments: &Arguments, reactor: &Reactor, signals: &Signals) -> Outcome<PathBuf> {
+pub fn run(arguments: &Arguments, reactor: &Reactor, signals: &Signals) -> Outcome {
     let path = arguments.path("run-directory").unwrap_or_else(default_run_directory);
     if arguments.is_given("hosts") && Record::of(&absolute(&path)?).is_none() {
-        return New::prepare(arguments, reactor, signals, &path, false)?.start();
+        return New::prepare(arguments, reactor, signals, &path, false)?.start().map(drop);
     }
     again(arguments, reactor, signals, &path)
 }
@@ -55,6 +56,7 @@ struct New<'a> {
     record: Record,
     settings: Settings,
     interface: Choice,
+    mount: Option<Wanted>,
     quiet: bool,
 }
 
@@ -68,6 +70,7 @@ impl<'a> New<'a> {
         quiet: bool,
     ) -> Outcome<New<'a>> {
         let named = list::wanted(arguments)?;
+        let mount = wanted_on_hosts(arguments)?;
         let per_host = arguments.number_given("per-host").map(|count| count as u32);
         let servers = arguments.number_given("servers").map(|count| count as u32);
         let shares = list::share_out(&named, per_host, servers)?;
@@ -85,8 +88,15 @@ impl<'a> New<'a> {
         let settings = Settings::wanted(arguments, cluster_id)?;
         let hosts = named.into_iter().zip(shares);
         let hosts = hosts.map(|(host, servers)| Host { name: host.name, servers, shared: false, made_stores: false });
-        let record =
-            Record { cluster_id, launcher, binary, is_origin: true, origin: host_name(), hosts: hosts.collect() };
+        let record = Record {
+            cluster_id,
+            launcher,
+            binary,
+            is_origin: true,
+            origin: host_name(),
+            mount: mount.as_ref().map(|mount| mount.directory.clone()),
+            hosts: hosts.collect(),
+        };
         let directory = RunDirectory::make(path)?;
         if directory.cluster()?.is_some() {
             return Err(Failure::failed(format!(
@@ -95,7 +105,7 @@ impl<'a> New<'a> {
                 directory.path.display()
             )));
         }
-        Ok(New { arguments, reactor, signals, directory, record, settings, interface, quiet })
+        Ok(New { arguments, reactor, signals, directory, record, settings, interface, mount, quiet })
     }
 
     fn start(mut self) -> Outcome<PathBuf> {
@@ -123,12 +133,18 @@ impl<'a> New<'a> {
             party: &mut party,
             numbers,
             told_to_start: false,
+            mounted_here: None,
         };
         steps
             .step(&self.survey_order(), launch_timeout(self.arguments))
             .and_then(|surveys| {
                 let cluster = self.assemble(&surveys)?;
-                steps.raise(self.start_order(&cluster)?, start_timeout(self.arguments))?;
+                let start = self.start_order(&cluster)?;
+                steps.raise(
+                    start,
+                    start_timeout(self.arguments),
+                    self.mount.as_ref().map(|mount| (mount, &cluster)),
+                )?;
                 Ok(cluster)
             })
             .map_err(|failure| steps.undo(failure))
@@ -227,7 +243,15 @@ impl<'a> New<'a> {
             size_words(self.settings.store_size),
             self.settings.stores.display()
         );
+        say_mounted(&self.record);
         say_where(&self.directory.path);
+    }
+}
+
+fn say_mounted(record: &Record) {
+    if let Some(directory) = &record.mount {
+        let hosts = plural(record.hosts.len() as u64, "host");
+        println!("mounted on {} of {hosts} and of this machine", directory.display());
     }
 }
 
@@ -289,6 +313,8 @@ pub struct Steps<'a, 'b> {
     pub numbers: Vec<usize>,
     /// Whether there may be something to take back.
     pub told_to_start: bool,
+    /// A directory of this machine that was mounted on just now, and the run directory that tells of it.
+    pub mounted_here: Option<(PathBuf, PathBuf)>,
 }
 
 impl Steps<'_, '_> {
@@ -303,8 +329,8 @@ impl Steps<'_, '_> {
         if failed.is_empty() { Ok(answers) } else { Err(Failure::failed(failed.join("\n  "))) }
     }
 
-    /// Starts servers, has them meet, and lets them stay.
-    pub fn raise(&mut self, mut start: Value, timeout: Nanos) -> Outcome {
+    /// Starts servers, has them meet, mounts if that is wanted, and lets all of it stay.
+    pub fn raise(&mut self, mut start: Value, timeout: Nanos, mount: Option<(&Wanted, &Cluster)>) -> Outcome {
         self.told_to_start = true;
         self.step(&start, timeout + MARGIN)?;
         start["order"] = order::MEET.into();
@@ -313,6 +339,16 @@ impl Steps<'_, '_> {
             start[kept] = Value::Null;
         }
         self.step(&start, MEET_TIMEOUT + MARGIN)?;
+        if let Some((wanted, cluster)) = mount {
+            start["order"] = order::MOUNT.into();
+            start["mount"] = wanted.to_json();
+            self.step(&start, timeout + MARGIN)?;
+            // This machine may be one of the hosts; else it has a mount of its own.
+            let path = PathBuf::from(start["run_directory"].as_str().unwrap_or_default());
+            if mount::ensure(wanted, cluster, &path)? {
+                self.mounted_here = Some((path, wanted.directory.clone()));
+            }
+        }
         self.step(&json!({ "order": order::COMMIT }), MARGIN).map(drop)
     }
 
@@ -321,8 +357,13 @@ impl Steps<'_, '_> {
         if matches!(why, Failure::Said(_)) {
             eprintln!("tabane: interrupted; what was started is taken down again");
         }
-        let answers = self.reactor.block_on(self.party.give_up(&self.numbers, UNDO_TIMEOUT));
         let mut left = Vec::new();
+        if let Some((run_directory, directory)) = self.mounted_here.take()
+            && let Err(Failure::Failed(words)) = mount::take_one_out(self.reactor, &run_directory, &directory)
+        {
+            left.push(words);
+        }
+        let answers = self.reactor.block_on(self.party.give_up(&self.numbers, UNDO_TIMEOUT));
         for (number, answer) in answers {
             let name = self.party.name(number);
             match answer {
@@ -354,9 +395,10 @@ impl Steps<'_, '_> {
 }
 
 /// Starts what is missing of a cluster that is there.
-fn again(arguments: &Arguments, reactor: &Reactor, signals: &Signals, path: &Path) -> Outcome<PathBuf> {
+fn again(arguments: &Arguments, reactor: &Reactor, signals: &Signals, path: &Path) -> Outcome {
+    let mount = wanted_on_hosts(arguments)?;
     let directory = RunDirectory::open(path)?;
-    let record = Record::of(&directory.path).ok_or_else(|| Failure::failed("its list of hosts can't be read"))?;
+    let mut record = Record::of(&directory.path).ok_or_else(|| Failure::failed("its list of hosts can't be read"))?;
     check_origin(&record, &directory.path)?;
     let Some((cluster, settings)) = directory.cluster()? else {
         return Err(Failure::failed(format!(
@@ -382,7 +424,14 @@ fn again(arguments: &Arguments, reactor: &Reactor, signals: &Signals, path: &Pat
     }
     let all: Vec<usize> = (0..record.hosts.len()).collect();
     let mut party = call(reactor, &record, &directory.path, &all)?;
-    let mut steps = Steps { reactor, signals: Some(signals), party: &mut party, numbers: all, told_to_start: false };
+    let mut steps = Steps {
+        reactor,
+        signals: Some(signals),
+        party: &mut party,
+        numbers: all,
+        told_to_start: false,
+        mounted_here: None,
+    };
     let hosts: Vec<Value> =
         record.hosts.iter().map(|host| json!({ "name": host.name, "servers": host.servers })).collect();
     let survey = json!({
@@ -410,7 +459,7 @@ fn again(arguments: &Arguments, reactor: &Reactor, signals: &Signals, path: &Pat
             )));
         }
         let start = start_order(&record, &directory.path, &cluster, &settings, &wanted, true, timeout);
-        steps.raise(start, timeout)?;
+        steps.raise(start, timeout, mount.as_ref().map(|mount| (mount, &cluster)))?;
         Ok(missing)
     });
     let mut started = started.map_err(|failure| steps.undo(failure))?;
@@ -418,6 +467,11 @@ fn again(arguments: &Arguments, reactor: &Reactor, signals: &Signals, path: &Pat
     started.sort_unstable();
     let words: Vec<String> = started.iter().map(|server| format!("{server} on {}", record.name_of(*server))).collect();
     println!("{} started again: {}", plural(started.len() as u64, "server"), words.join(", "));
+    if let Some(mount) = mount {
+        record.mount = Some(mount.directory);
+        directory.write(HOSTS_FILE, &record.to_text())?;
+        say_mounted(&record);
+    }
     say_where(&directory.path);
-    Ok(directory.path.clone())
+    Ok(())
 }

@@ -36,9 +36,9 @@ use view::{ServerView, State, View};
 const NANOS_PER_MS: Nanos = 1_000_000;
 /// How often keys and notes are looked at.
 const LOOK_INTERVAL: Nanos = 50 * NANOS_PER_MS;
-/// A server that has not answered for this long beyond the interval is silent.
+/// A server that leaves a question unanswered for this long is silent.
 const PATIENCE: Nanos = 500 * NANOS_PER_MS;
-/// How long one question may take before the next one; the server is shown as silent long before.
+/// How long one question may take before the next one; the server is shown as silent long before. Who looks only once waits this long.
 const QUESTION_MS_MAX: u64 = 2000;
 const FORMAT_LAST_SAMPLE: u8 = 0;
 const FORMAT_ALL_SAMPLES: u8 = 2;
@@ -47,6 +47,8 @@ const FORMAT_ALL_SAMPLES: u8 = 2;
 struct Note {
     track: Track,
     answered: Option<Nanos>,
+    /// The first question since then.
+    asked: Option<Nanos>,
     /// Intervals that passed without an answer since then.
     missed: u64,
 }
@@ -58,6 +60,9 @@ struct Watch {
     interval_ms: std::cell::Cell<u64>,
     notes: RefCell<Vec<Note>>,
     started: Nanos,
+    /// How long this program did not run though it wanted to: stopped, or on a machine with too much to do. Nobody was silent then
+    /// as far as it can tell.
+    away: std::cell::Cell<Nanos>,
 }
 
 /// `tabane top`.
@@ -97,9 +102,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
         run_directory: of_cluster_path(&cluster_path(arguments)),
         interval_ms: std::cell::Cell::new(view.interval_ms),
         notes: RefCell::new(
-            (0..cluster.server_count()).map(|_| Note { track: Track::default(), answered: None, missed: 0 }).collect(),
+            (0..cluster.server_count())
+                .map(|_| Note { track: Track::default(), answered: None, asked: None, missed: 0 })
+                .collect(),
         ),
         started: session.reactor.now(),
+        away: std::cell::Cell::new(0),
     });
     for index in 0..cluster.server_count() {
         session.reactor.spawn(Class::Background, ask_again_and_again(session.reactor.clone(), watch.clone(), index));
@@ -118,12 +126,14 @@ async fn ask_again_and_again(reactor: reactor::Reactor, watch: Rc<Watch>, index:
     let mut format = FORMAT_ALL_SAMPLES;
     loop {
         let begun = reactor.now();
+        watch.notes.borrow_mut()[index as usize].asked.get_or_insert(watch.time(begun));
         if let Ok(text) = watch.files.server_statistics(index, format).await
             && let Ok(report) = serde_json::from_str::<Value>(&text)
         {
             let note = &mut watch.notes.borrow_mut()[index as usize];
             note.track.take(Report::parse(&report));
-            note.answered = Some(reactor.now());
+            note.answered = Some(watch.time(reactor.now()));
+            note.asked = None;
             note.missed = 0;
             format = FORMAT_LAST_SAMPLE;
         }
@@ -134,7 +144,22 @@ async fn ask_again_and_again(reactor: reactor::Reactor, watch: Rc<Watch>, index:
 }
 
 impl Watch {
-    /// How a server is now. One whose process was started from here and has ended is down at once.
+    /// The time as it passed for us.
+    fn time(&self, now: Nanos) -> Nanos {
+        now.saturating_sub(self.away.get())
+    }
+
+    /// Sleeps, and takes what it sleeps longer as time away.
+    async fn sleep(&self, reactor: &reactor::Reactor, duration: Nanos) {
+        let begun = reactor.now();
+        reactor.sleep(duration).await;
+        let late = reactor.now().saturating_sub(begun + duration);
+        if late > LOOK_INTERVAL {
+            self.away.set(self.away.get() + late);
+        }
+    }
+
+    /// How a server is at a time of ours. One whose process was started from here and has ended is down at once.
     fn state(&self, index: u32, now: Nanos) -> State {
         let process = self.run_directory.as_ref().and_then(|directory| process_of(directory, index));
         if process.is_some_and(|process| !process.is_alive()) {
@@ -143,10 +168,9 @@ impl Watch {
         let notes = self.notes.borrow();
         let note = &notes[index as usize];
         let silence = now.saturating_sub(note.answered.unwrap_or(self.started));
-        let patience =
-            if note.answered.is_some() { self.interval_ms.get() * NANOS_PER_MS + PATIENCE } else { PATIENCE };
+        let waited = note.asked.map_or(0, |asked| now.saturating_sub(asked));
         match note.answered {
-            _ if silence > patience => State::Silent(silence / 1_000_000_000),
+            _ if waited > PATIENCE => State::Silent(silence / 1_000_000_000),
             Some(_) => State::Up,
             None => State::Asked,
         }
@@ -154,6 +178,7 @@ impl Watch {
 
     /// Brings a view up to now. For intervals without an answer its history gets nothing.
     fn refresh(&self, view: &mut View, now: Nanos) {
+        let now = self.time(now);
         for server in &mut view.servers {
             server.state = self.state(server.index, now);
             let note = &mut self.notes.borrow_mut()[server.index as usize];
@@ -170,7 +195,8 @@ impl Watch {
 
     /// Whether all that can be known after two questions is known.
     fn is_complete(&self, view: &View) -> bool {
-        view.servers.iter().all(|server| server.track.rates.is_some() || server.state == State::Down)
+        let is_known = |server: &ServerView| server.state == State::Up && server.track.rates.is_some();
+        view.servers.iter().all(|server| is_known(server) || server.state == State::Down)
     }
 }
 
@@ -190,7 +216,7 @@ async fn show(session: &Session, watch: &Watch, signals: &Signals, view: &mut Vi
             screen.draw(view, palette).map_err(broken)?;
             drawn = seen;
         }
-        match race(session.reactor.sleep(LOOK_INTERVAL), stop_asked(signals)).await {
+        match race(watch.sleep(&session.reactor, LOOK_INTERVAL), stop_asked(signals)).await {
             Either::First(()) => {}
             Either::Second(signal) => return Err(Failure::Said(signal.exit_code())),
         }
@@ -213,13 +239,13 @@ fn clock(nanoseconds: i64) -> String {
 
 /// Waits until two answers of every server are there, or time enough for them has passed.
 async fn wait_for_rates(session: &Session, watch: &Watch, signals: &Signals, view: &mut View) -> Outcome {
-    let give_up = session.reactor.now() + 2 * view.interval_ms * NANOS_PER_MS + PATIENCE;
+    let give_up = watch.started + (2 * view.interval_ms + QUESTION_MS_MAX) * NANOS_PER_MS;
     loop {
         watch.refresh(view, session.reactor.now());
-        if watch.is_complete(view) || session.reactor.now() >= give_up {
+        if watch.is_complete(view) || watch.time(session.reactor.now()) >= give_up {
             return Ok(());
         }
-        if let Either::Second(signal) = race(session.reactor.sleep(LOOK_INTERVAL), stop_asked(signals)).await {
+        if let Either::Second(signal) = race(watch.sleep(&session.reactor, LOOK_INTERVAL), stop_asked(signals)).await {
             return Err(Failure::Said(signal.exit_code()));
         }
     }
@@ -251,7 +277,7 @@ async fn tell_for_ever(session: &Session, watch: &Watch, signals: &Signals, view
         writeln!(output, "{}", json_of(view, session.reactor.wall_clock()))
             .and_then(|()| output.flush())
             .map_err(Failure::of_output)?;
-        let interval = session.reactor.sleep(view.interval_ms * NANOS_PER_MS);
+        let interval = watch.sleep(&session.reactor, view.interval_ms * NANOS_PER_MS);
         if let Either::Second(signal) = race(interval, stop_asked(signals)).await {
             return Err(Failure::Said(signal.exit_code()));
         }

@@ -3,6 +3,8 @@
 #![allow(dead_code)] // Each test program uses its own part of this.
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 
+pub mod hosts;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

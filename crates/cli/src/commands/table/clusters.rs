@@ -1,8 +1,41 @@
 //! Rows of the commands that start, stop, watch and serve clusters.
 
-use super::{CLUSTERS, Command, MANY};
+use super::{CLUSTERS, Command, MANY, joined};
 use crate::commands::{check, logs};
 use crate::{down, hosts, mount, run, server, status, top, up};
+
+/// What a new cluster is to be like, which `up`, `run` and `config` know alike.
+pub const NEW_CLUSTER: [&str; 24] = [
+    "servers",
+    "hosts",
+    "per-host",
+    "launcher",
+    "interface",
+    "binary",
+    "launch-timeout-ms",
+    "run-directory",
+    "dir",
+    "store",
+    "chunk-size",
+    "placement",
+    "transport",
+    "short-circuit",
+    "huge-pages",
+    "pin",
+    "port",
+    "connections-max",
+    "checksums",
+    "journal-size",
+    "metrics-port",
+    "timeout-ms",
+    "session-grace-ms",
+    "start-timeout-ms",
+];
+/// What a mount beside it is to be like.
+const MOUNT: [&str; 5] = ["mount", "threads", "allow-other", "cache", "contact"];
+
+static UP_OPTIONS: [&str; 29] = joined(&[&NEW_CLUSTER, &MOUNT]);
+static RUN_OPTIONS: [&str; 30] = joined(&[&NEW_CLUSTER, &["stop-timeout-ms"], &MOUNT]);
 
 /// In the order of the overview.
 pub static ROWS: &[Command] = &[
@@ -19,39 +52,11 @@ pub static ROWS: &[Command] = &[
             "On a run directory whose servers have died, or were stopped with 'down --keep', the servers that are \
              missing start again over their stores, and the data is there as before.",
             "With --hosts the servers start on other hosts, all at once, through the launcher; either all of it is up \
-             then, or nothing is left and the message says what went wrong where (docs/hosts.md).",
+             then, or nothing is left and the message says what went wrong where (docs/hosts.md). --mount mounts on each of \
+             them and on this machine; the directory has to be there on all.",
         ],
         example: "tabane up --servers 4\ntabane up --hosts 'node[01-04]' --per-host 2\ntabane up --mount /mnt/job\ntabane up --servers 2 --store memory:/dev/shm/me,size=4G --chunk-size 64K",
-        options: &[
-            "servers",
-            "hosts",
-            "per-host",
-            "launcher",
-            "interface",
-            "binary",
-            "launch-timeout-ms",
-            "run-directory",
-            "dir",
-            "store",
-            "chunk-size",
-            "placement",
-            "transport",
-            "short-circuit",
-            "huge-pages",
-            "pin",
-            "port",
-            "connections-max",
-            "checksums",
-            "journal-size",
-            "metrics-port",
-            "timeout-ms",
-            "session-grace-ms",
-            "start-timeout-ms",
-            "mount",
-            "threads",
-            "allow-other",
-            "cache",
-        ],
+        options: &UP_OPTIONS,
         single_dash: false,
         takes_command_line: false,
         run: up::run,
@@ -115,13 +120,15 @@ pub static ROWS: &[Command] = &[
         details: &[
             "For each server: whether it is up, its process, space, requests so far, requests waiting (qdepth) and being \
              worked on (active), their mean time from arrival to start (wait), and memory now beside what it may use at most.",
+            "Below come the mounts of this machine; where 'up --hosts' has mounted, those of all hosts, which are asked \
+             through the launcher, no longer than either of the two time-outs.",
             "Exit status 1 if a server does not answer.",
             "With --lost it lists instead what can't be had without the servers that are down, as the others know it: names \
              whose inode is there, files with chunks there, what had its name there, and what is left of files that were \
              there. With --json one object a line, the last one with the sums.",
         ],
         example: "tabane status\ntabane status --json\ntabane status --lost",
-        options: &["json", "lost", "cluster", "run-directory", "timeout-ms"],
+        options: &["json", "lost", "cluster", "run-directory", "timeout-ms", "launch-timeout-ms"],
         single_dash: false,
         takes_command_line: false,
         run: status::run,
@@ -198,41 +205,10 @@ pub static ROWS: &[Command] = &[
             "Starts a cluster as 'up' does, runs the command with TABANE_CLUSTER and CHFS_SERVER in its environment, and \
              takes the cluster down again when the command has ended or a signal asks to stop. Exit status: that of the \
              command; 128 and the number of the signal if one ended it.",
-            "With --hosts the servers are on other hosts, as those of 'up'; the command runs here, and --mount mounts here.",
+            "With --hosts the servers are on other hosts, as those of 'up'; the command runs here, and --mount mounts here and on all of them.",
         ],
         example: "tabane run --servers 4 -- sh -c 'tabane cp -r input :/ && ./simulate'\ntabane run --hosts auto -- srun ./simulate",
-        options: &[
-            "servers",
-            "hosts",
-            "per-host",
-            "launcher",
-            "interface",
-            "binary",
-            "launch-timeout-ms",
-            "run-directory",
-            "dir",
-            "store",
-            "chunk-size",
-            "placement",
-            "transport",
-            "short-circuit",
-            "huge-pages",
-            "pin",
-            "port",
-            "connections-max",
-            "checksums",
-            "journal-size",
-            "metrics-port",
-            "timeout-ms",
-            "session-grace-ms",
-            "start-timeout-ms",
-            "stop-timeout-ms",
-            "mount",
-            "threads",
-            "allow-other",
-            "cache",
-            "contact",
-        ],
+        options: &RUN_OPTIONS,
         single_dash: false,
         takes_command_line: true,
         run: run::run,

@@ -61,6 +61,23 @@ const PROGRAM: &str = "This program";
 const TWO_SIDES: &str = "A path inside the cluster is written with a colon in front, as :/path or tabane:/path; any other \
      path is one of this machine.";
 
+/// Lists of options one after the other, whose sizes add up to `COUNT`.
+const fn joined<const COUNT: usize>(lists: &[&[&'static str]]) -> [&'static str; COUNT] {
+    let mut all = [""; COUNT];
+    let (mut list, mut filled) = (0, 0);
+    while list < lists.len() {
+        let mut place = 0;
+        while place < lists[list].len() {
+            all[filled] = lists[list][place];
+            filled += 1;
+            place += 1;
+        }
+        list += 1;
+    }
+    assert!(filled == COUNT);
+    all
+}
+
 /// All commands, in the order of the overview.
 pub fn all() -> impl Iterator<Item = &'static Command> {
     clusters::ROWS.iter().chain(files::ROWS).chain(program::ROWS)

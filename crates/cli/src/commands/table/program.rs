@@ -1,8 +1,15 @@
 //! Rows of the commands that are about this program and the machine that it is on.
 
-use super::{Command, PROGRAM};
+use super::clusters::NEW_CLUSTER;
+use super::{Command, PROGRAM, joined};
 use crate::commands::settings;
 use crate::{completion, doctor, manual};
+
+static CONFIG_OPTIONS: [&str; 33] = joined(&[
+    &["explain", "json", "cluster"],
+    &NEW_CLUSTER,
+    &["stop-timeout-ms", "jobs", "threads", "interval-ms", "color", "contact"],
+]);
 
 /// In the order of the overview.
 pub static ROWS: &[Command] = &[
@@ -42,41 +49,7 @@ pub static ROWS: &[Command] = &[
              behind it count as those of the command would.",
         ],
         example: "tabane config --explain\ntabane config --explain cp --jobs 64\ntabane config > ~/.config/tabane/config.toml",
-        options: &[
-            "explain",
-            "json",
-            "cluster",
-            "run-directory",
-            "timeout-ms",
-            "contact",
-            "servers",
-            "hosts",
-            "per-host",
-            "launcher",
-            "interface",
-            "binary",
-            "launch-timeout-ms",
-            "dir",
-            "store",
-            "chunk-size",
-            "placement",
-            "transport",
-            "short-circuit",
-            "huge-pages",
-            "pin",
-            "port",
-            "connections-max",
-            "checksums",
-            "journal-size",
-            "metrics-port",
-            "session-grace-ms",
-            "start-timeout-ms",
-            "stop-timeout-ms",
-            "jobs",
-            "threads",
-            "interval-ms",
-            "color",
-        ],
+        options: &CONFIG_OPTIONS,
         single_dash: false,
         takes_command_line: false,
         run: settings::run,
