@@ -291,7 +291,8 @@ fn a_stopped_server_holds_up_its_own_files_alone() {
     const WAITING: usize = 40;
     let ground = Ground::new("mount-stopped");
     let (patient, hasty) = (mount_point(&ground, "patient"), mount_point(&ground, "hasty"));
-    ground.run(&["up", "--servers", "3"]);
+    // A write may have one server wait for another: they are as patient as the mount, however long a busy machine takes here.
+    ground.run(&["up", "--servers", "3", "--timeout-ms", "300000"]);
     ground.run(&["mount", text(&patient), "--threads", "2", "--timeout-ms", "300000"]);
     ground.run(&["mount", text(&hasty), "--timeout-ms", "1000"]);
     let files: Vec<PathBuf> = (0..60).map(|number| patient.join(format!("file-{number}"))).collect();
