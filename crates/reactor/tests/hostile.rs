@@ -441,7 +441,10 @@ fn of_stream(sequence: u64, kind: StreamFrame, stream: u64) -> Header {
     header
 }
 
-/// The frames, each with its parameters, as they travel.
+/// Frames, each with its parameters.
+type Frames = Vec<(Header, Vec<u8>)>;
+
+/// The frames as they travel.
 fn frames(list: &[(Header, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (header, params) in list {
@@ -466,7 +469,7 @@ fn trunks_keep_their_rules() {
     let flood = (1..9).map(|sequence| data(sequence, 1, STREAM_DATA_SIZE_MAX));
     let mut large = data(1, 1, 1);
     large.0.body_size = STREAM_DATA_SIZE_MAX as u32 + 1;
-    let misdeeds: Vec<(&str, Vec<(Header, Vec<u8>)>)> = vec![
+    let misdeeds: Vec<(&str, Frames)> = vec![
         ("data of no stream", vec![data(0, 1, 10)]),
         ("data after the end", vec![open(0, 1), end(1, 1), data(2, 1, 10)]),
         ("the same number again", vec![open(0, 1), open(1, 1)]),
