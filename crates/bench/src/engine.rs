@@ -40,6 +40,8 @@ impl Outcome {
 pub struct Served {
     pub requests: u64,
     pub bytes: u64,
+    /// Opens of files whose home it is, and what contacts asked for to answer opens themselves.
+    pub opens_at_home: u64,
 }
 
 impl Served {
@@ -53,6 +55,9 @@ impl Served {
             served.requests += number("arrivals");
             served.bytes += number("bytes_in") + number("bytes_out");
         }
+        for operation in ["Open", "OpenExisting", "OpenId", "OpenIdExisting", "Lease"] {
+            served.opens_at_home += statistics["operations"][operation]["arrivals"].as_u64().unwrap_or(0);
+        }
         Ok(served)
     }
 
@@ -63,6 +68,7 @@ impl Served {
             .map(|(before, after)| Served {
                 requests: after.requests.saturating_sub(before.requests),
                 bytes: after.bytes.saturating_sub(before.bytes),
+                opens_at_home: after.opens_at_home.saturating_sub(before.opens_at_home),
             })
             .collect()
     }
@@ -141,11 +147,11 @@ mod tests {
     /// Goal: requests and bytes of both classes count.
     #[test]
     fn statistics_are_read() {
-        let text = r#"{"classes":{"metadata":{"arrivals":3,"bytes_in":0,"bytes_out":1},"data":{"arrivals":4,"bytes_in":50,"bytes_out":600}}}"#;
+        let text = r#"{"classes":{"metadata":{"arrivals":3,"bytes_in":0,"bytes_out":1},"data":{"arrivals":4,"bytes_in":50,"bytes_out":600}},"operations":{"OpenExisting":{"arrivals":2},"Lease":{"arrivals":1}}}"#;
         let served = Served::read(text).unwrap();
-        assert_eq!(served, Served { requests: 7, bytes: 651 });
-        let later = Served { requests: 9, bytes: 700 };
-        assert_eq!(Served::between(&[served], &[later]), [Served { requests: 2, bytes: 49 }]);
+        assert_eq!(served, Served { requests: 7, bytes: 651, opens_at_home: 3 });
+        let later = Served { requests: 9, bytes: 700, opens_at_home: 3 };
+        assert_eq!(Served::between(&[served], &[later]), [Served { requests: 2, bytes: 49, opens_at_home: 0 }]);
     }
 
     /// Goal: a line is JSON, with its keys in order.

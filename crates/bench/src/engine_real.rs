@@ -74,7 +74,7 @@ impl Real {
             for variable in options::variables() {
                 command.env_remove(variable);
             }
-            command.env("TABANE_CLUSTER", &path);
+            command.env("TABANE_CLUSTER", &path).env("TABANE_CONTACT", options.contact.word());
             let (own, other) = UnixStream::pair().map_err(failed)?;
             let input = OwnedFd::from(other.try_clone().map_err(failed)?);
             command.stdin(Stdio::from(input)).stdout(Stdio::from(OwnedFd::from(other)));

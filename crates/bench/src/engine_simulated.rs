@@ -3,6 +3,7 @@
 
 use crate::engine::{Engine, Outcome, Served, Setting};
 use crate::step::{Actor, Done, Step};
+use client::Contact;
 use reactor::sim::{CostModel, ProcessorCosts};
 use sim::scale::{NodeFuture, ScaleCluster, ScaleOptions};
 use std::cell::RefCell;
@@ -88,7 +89,7 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    pub fn start(model: &Model, setting: &Setting) -> Result<Simulated, String> {
+    pub fn start(model: &Model, setting: &Setting, contact: Contact) -> Result<Simulated, String> {
         let placement = match &setting.placement {
             None => Placement::Modular,
             Some(name) => Placement::parse(name).ok_or_else(|| format!("--placement {name} is not known"))?,
@@ -103,6 +104,7 @@ impl Simulated {
             network: model.network(),
             server_processor: model.processor(),
             client_processor: model.processor(),
+            contact,
             seed: SEED,
         };
         let cluster = ScaleCluster::start(&options)?;

@@ -30,11 +30,13 @@ pub fn run(runner: &Runner<'_>) -> Result<Picture, String> {
             let served = Served::between(&before, &engine.served()?);
             engine.all(&Step::CloseFile)?;
             let requests: Vec<u64> = served.iter().map(|served| served.requests).collect();
-            // The home answers every open; others hardly anything.
-            let home = requests.iter().max().copied().unwrap_or(0);
+            // Contacts leave to the home what they do not know; it is the only one that is asked as a home.
+            let home = served.iter().max_by_key(|served| served.opens_at_home);
+            let home = home.map_or(0, |served| served.requests);
             table.add("seconds", category, outcome.seconds * 1e3);
             table.add("home", category, home as f64);
             let line = Line::new("open-storm").put("engine", runner.engine_name()).put("servers", servers);
+            let line = line.put("contact", options.contact.word());
             let line = line.put("clients", *clients).put_rounded("seconds", outcome.seconds, 6);
             let line = line.put_rounded("ops_per_s", f64::from(*clients) / outcome.seconds, 1);
             let line = line.put("home_requests", home).put("requests_per_server", requests.clone());
@@ -77,7 +79,7 @@ fn picture(runner: &Runner<'_>, table: &Table, servers: u32) -> Picture {
     });
     let home = Series { name: "the file's home".to_owned(), points: table.points("home"), is_reference: false };
     picture.panels.push(Panel {
-        title: "requests that the busiest server answers".to_owned(),
+        title: "requests that the file's home answers".to_owned(),
         x_label: "clients".to_owned(),
         y_label: "requests (log)".to_owned(),
         categories,

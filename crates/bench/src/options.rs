@@ -1,6 +1,7 @@
 //! The one table of options: flags, environment variables and the help text come from it.
 
 use crate::engine_simulated::Model;
+use client::Contact;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -79,6 +80,13 @@ const TABLE: &[Spec] = &[
     spec("chunk-sizes", Kind::Sizes, "4KiB..512KiB", "bytes", "async: chunk sizes, each with every number of chunks"),
     spec("chunk-counts", Kind::Counts, "1..64", "chunks", "async: chunks that one call writes"),
     spec("serial", Kind::Flag, "", "", "async: the chunks of a call one after the other, as their own calls"),
+    spec(
+        "contact",
+        Kind::Text,
+        "auto",
+        "WORD",
+        "open-storm: contacts of the clients: auto, always or off, as for `tabane`",
+    ),
     spec("simulate", Kind::Flag, "", "", "run the experiment in the simulator, over a model of what things cost"),
     spec("model", Kind::Text, "", "NAME=NUMBER,...", "numbers of that model, see docs/simulation.md"),
     spec("plot", Kind::Text, "", "FILE.svg", "draw what the experiment measured"),
@@ -259,6 +267,8 @@ pub struct Options {
     pub chunk_sizes: Vec<u32>,
     pub chunk_counts: Vec<u32>,
     pub serial: bool,
+    /// Whether clients ask contacts first.
+    pub contact: Contact,
     pub simulate: bool,
     pub model: Model,
     pub plot: Option<PathBuf>,
@@ -371,6 +381,7 @@ impl Options {
             chunk_sizes: values.chunk_sizes()?,
             chunk_counts: values.counts("chunk-counts", 1 << 16)?,
             serial: values.text("serial").is_some(),
+            contact: values.contact()?,
             simulate: values.text("simulate").is_some(),
             model: Model::parse(&values.text("model").unwrap_or_default())?,
             plot: values.text("plot").map(PathBuf::from),
@@ -482,6 +493,11 @@ impl Options {
 struct Values<'a>(&'a BTreeMap<&'static str, String>);
 
 impl Values<'_> {
+    fn contact(&self) -> Result<Contact, String> {
+        let word = self.text("contact").unwrap_or_default();
+        Contact::from_word(&word).ok_or_else(|| format!("--contact {word} is none of auto, always and off"))
+    }
+
     /// `None` when neither given nor a default exists.
     fn text(&self, name: &str) -> Option<String> {
         let default = || TABLE.iter().find(|spec| spec.name == name).map(|spec| spec.default.to_string());

@@ -157,6 +157,16 @@ fn simulated_open_storm_loads_the_home() {
     picture.assert_says(&["simulated", "clients", "milliseconds", "requests"]);
 }
 
+/// Goal: with contacts the home answers as many requests for 512 clients as for 64.
+#[test]
+fn simulated_contacts_spare_the_home() {
+    let lines = lines(&["open-storm", "--simulate", "--contact=always", "--clients=64,512"]);
+    let value = |clients: u32| one(&lines, &[("clients", clients.into())], "home_requests");
+    assert_eq!(value(64), value(512), "{lines:?}");
+    // Each of the seven contacts sends one client on and asks once.
+    assert!((14.0..20.0).contains(&value(64)), "{lines:?}");
+}
+
 /// Goal: every experiment runs with real processes, counts what it ought to, and draws what it says it draws.
 /// Method: small volumes; nothing about speed.
 #[test]
@@ -192,6 +202,8 @@ fn real_experiments() {
     for line in &storm {
         assert!(number(line, "home_requests") >= number(line, "clients"), "{line}");
     }
+    let spared = run("open-storm", &["--servers=3", "--clients=24", "--contact=always"], &["clients"]);
+    assert!(number(&spared[0], "home_requests") < 16.0, "{spared:?}");
 }
 
 /// Goal: what is wrong is refused before anything is started, and what fails says why.

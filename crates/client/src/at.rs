@@ -39,13 +39,12 @@ impl FileSystem {
     /// of a file that others write to, `stat_file` tells the size.
     pub async fn open_at(&self, parent: FileId, name: &[u8], how: &OpenHow) -> Result<(File, Attributes)> {
         let how = OpenHow { no_follow: true, ..*how };
-        let name_server = Cell::new(None);
+        let route = names::Route { name_server: Cell::new(None), may_ask_contact: false };
         let access = how.access();
-        let open = async |target: Target| {
-            names::open_target(&self.servers, &target, &how, access, &name_server).await.map(done)
-        };
+        let open =
+            async |target: Target| names::open_target(&self.servers, &target, &how, access, &route).await.map(done);
         let attributes = self.on_place((parent, name), open).await?;
-        Ok((self.opened(&attributes, &how, name_server.get()), attributes))
+        Ok((self.opened(&attributes, &how, route.name_server.get()), attributes))
     }
 
     /// Opens what has an id: a file, also one that has lost its last name while somebody has it open, or a directory.

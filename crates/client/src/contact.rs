@@ -5,16 +5,22 @@
 //! asking pays is learnt: a file that only one process of the machine opens is never known to the contact, and each question
 //! in vain makes the client leave out more of them.
 
-use crate::servers::Common;
-use reactor::Reactor;
+use crate::error::Trouble;
+use crate::servers::{Common, Servers};
+use reactor::channel::Call;
+use reactor::{Nanos, Reactor};
 use std::cell::{Cell, OnceCell};
 use std::net::SocketAddr;
-use wire::Cluster;
+use wire::messages::{OpenReply, OpenRequest, OpenThroughReply};
+use wire::{Attributes, Cluster, Decode, Kind, Operation, Status};
 
 /// Questions in vain after which some are left out.
 const PATIENCE: u32 = 4;
 /// Opens that are left out in a row, at most.
 const SKIP_COUNT_MAX: u32 = 31;
+
+/// A contact that is silent for this long is left out: the home is asked.
+const SILENCE_MAX: Nanos = 2_000_000_000;
 
 /// Whether clients have a contact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,6 +41,15 @@ impl Contact {
             "always" => Some(Contact::Always),
             "off" => Some(Contact::Off),
             _ => None,
+        }
+    }
+
+    /// The word of the choice.
+    pub fn word(self) -> &'static str {
+        match self {
+            Contact::Auto => "auto",
+            Contact::Always => "always",
+            Contact::Off => "off",
         }
     }
 }
@@ -110,5 +125,40 @@ impl Common {
         let vain = if knew { 0 } else { self.contacts.vain.get().saturating_add(1) };
         self.contacts.vain.set(vain);
         self.contacts.skip.set(vain.saturating_sub(PATIENCE).min(SKIP_COUNT_MAX));
+    }
+}
+
+impl Servers {
+    /// Opens a name through a contact. Nothing where the home is to be asked: the contact does not know the name, or can't be
+    /// asked itself. Errors are those that the home would give.
+    pub(crate) async fn open_through(
+        &self,
+        contact: u32,
+        home: u32,
+        request: &OpenRequest<'_>,
+    ) -> Result<Option<Attributes>, Trouble> {
+        let mut call = Call::new(Operation::OpenThrough, request);
+        call.deadline = Some(self.reactor.now().saturating_add(SILENCE_MAX.min(self.silence())));
+        let reply = match self.send(contact, call).await {
+            Err(trouble) if matches!(trouble.status(), Status::AccessDenied | Status::StaleDirectory) => {
+                return Err(trouble);
+            }
+            Err(_) => None,
+            Ok(reply) => Some(reply),
+        };
+        let malformed = |malformed| Trouble::malformed(Operation::OpenThrough, contact, malformed);
+        let held = match &reply {
+            Some(reply) => OpenThroughReply::from_bytes(&reply.params).map_err(malformed)?.held,
+            None => None,
+        };
+        self.note_contact(held.is_some());
+        let Some(OpenReply { attributes, open_number, .. }) = held else { return Ok(None) };
+        attributes.layout.check(self.cluster.slot_count).map_err(malformed)?;
+        if attributes.kind != Kind::File || self.home_of(attributes.id)? != home || open_number == 0 {
+            let words = format!("server {contact} answered an open with what is no file of server {home}");
+            return Err(Trouble::Local(Status::BadMessage, words));
+        }
+        self.note_open_through(attributes.id, contact, open_number);
+        Ok(Some(attributes))
     }
 }

@@ -39,12 +39,11 @@ impl FileSystem {
     }
 
     async fn open_checking(&self, path: &[u8], how: &OpenHow, access: u8) -> Result<File> {
-        let name_server = Cell::new(None);
-        let attributes = self
-            .servers
-            .on_path(path, async |target| open_target(&self.servers, target, how, access, &name_server).await);
+        let route = Route { name_server: Cell::new(None), may_ask_contact: true };
+        let attributes =
+            self.servers.on_path(path, async |target| open_target(&self.servers, target, how, access, &route).await);
         let file = File::new(&attributes.await?, how, self.servers.session());
-        file.note_opened(self.servers.reactor.wall_clock(), name_server.get());
+        file.note_opened(self.servers.reactor.wall_clock(), route.name_server.get());
         Ok(file)
     }
 
@@ -149,12 +148,20 @@ pub(crate) fn check_link_target(link: &[u8]) -> Attempt<()> {
     Err(Trouble::Local(status, format!("target of the link: {status}")))
 }
 
+/// The way of an open.
+pub(crate) struct Route {
+    /// The server of the name, when the inode is elsewhere.
+    pub name_server: Cell<Option<u32>>,
+    /// Whether attributes will do that are not of this moment.
+    pub may_ask_contact: bool,
+}
+
 pub(crate) async fn open_target(
     servers: &Servers,
     target: &Target,
     how: &OpenHow,
     access: u8,
-    name_server: &Cell<Option<u32>>,
+    route: &Route,
 ) -> Attempt<Step<Attributes>> {
     let entry = match target {
         Target::Itself(_) if how.create && how.exclusive => return Err(Trouble::local(Status::Exists)),
@@ -170,7 +177,7 @@ pub(crate) async fn open_target(
     if how.create && entry.must_be_directory {
         return Err(Trouble::local(Status::IsDirectory));
     }
-    match open_or_create(servers, entry, how, access, name_server).await {
+    match open_or_create(servers, entry, how, access, route).await {
         Ok(attributes) if attributes.kind != Kind::Directory && entry.must_be_directory => {
             Err(Trouble::local(Status::NotDirectory))
         }
@@ -196,13 +203,13 @@ async fn open_or_create(
     entry: &EntryTarget,
     how: &OpenHow,
     access: u8,
-    name_server: &Cell<Option<u32>>,
+    route: &Route,
 ) -> Attempt<Attributes> {
     if !how.create {
-        return ask_to_open(servers, entry, how, access, name_server).await;
+        return ask_to_open(servers, entry, how, access, route).await;
     }
     let denied = match servers.permit(&entry.parent, access::WRITE).await {
-        Ok(()) => return ask_to_open(servers, entry, how, access, name_server).await,
+        Ok(()) => return ask_to_open(servers, entry, how, access, route).await,
         Err(trouble) if trouble.status() != Status::AccessDenied => return Err(trouble),
         Err(denied) => denied,
     };
@@ -210,7 +217,7 @@ async fn open_or_create(
         servers.permit_change(entry, Wanted::Absent).await?;
         return Err(denied);
     }
-    match ask_to_open(servers, entry, &OpenHow { create: false, ..*how }, access, name_server).await {
+    match ask_to_open(servers, entry, &OpenHow { create: false, ..*how }, access, route).await {
         Err(trouble) if trouble.status() == Status::NotFound => Err(denied),
         other => other,
     }
@@ -221,7 +228,7 @@ async fn ask_to_open(
     entry: &EntryTarget,
     how: &OpenHow,
     access: u8,
-    name_server: &Cell<Option<u32>>,
+    route: &Route,
 ) -> Attempt<Attributes> {
     let chunk_size = if how.chunk_size == 0 { servers.options.chunk_size } else { how.chunk_size };
     if chunk_size != 0 && !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&chunk_size) {
@@ -238,15 +245,23 @@ async fn ask_to_open(
     let group = if how.create { servers.inherited_group(&entry.parent).await? } else { None };
     let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
     let mut wish = servers.wish_for_places(server, how);
-    let request = OpenRequest { entry: entry.entry()?, flags: flags | wish.flag(), access, mode, chunk_size, group };
+    let mut request = OpenRequest { entry: entry.entry()?, flags, access, mode, chunk_size, group };
     let _under_way = servers.begin_open(server);
+    if route.may_ask_contact
+        && operation == Operation::OpenExisting
+        && let Some(contact) = servers.contact_for(server)
+        && let Some(attributes) = servers.open_through(contact, server, &request).await?
+    {
+        return Ok(attributes);
+    }
+    request.flags |= wish.flag();
     let _at_home;
     let (server, operation, reply) = match servers.ask(server, operation, &request).await {
         // The name is parted from its inode: the open goes on at the inode's home.
         Err(trouble) if trouble.status() == Status::Elsewhere => {
             let file = trouble.id();
             let home = servers.home_of(file)?;
-            name_server.set(Some(server));
+            route.name_server.set(Some(server));
             let operation = if how.truncate { Operation::OpenId } else { Operation::OpenIdExisting };
             wish = servers.wish_for_places(home, how);
             let request = OpenIdRequest { file, flags: flags | wish.flag(), access };

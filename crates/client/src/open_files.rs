@@ -1,6 +1,7 @@
 //! What this client has open, file by file, and how its servers learn of it and of closes.
 //!
-//! Opens register at the file's home by themselves. Closes of the last handle of a file are told at once where something
+//! Opens register at the file's home by themselves, and those that a contact answered at the contact (`contact`), which has the
+//! file open at its home meanwhile. Closes of the last handle of a file are told at once where something
 //! waits for them: sizes to be folded in, much space, or a name that may be gone. Others are collected and ride on later
 //! messages to that server. Nobody waits for any of them.
 //!
@@ -9,7 +10,9 @@
 //! 2. A close names all opens up to its number, also those whose answers this client has not taken in. So a file is closed
 //!    only once all opens are settled that had been sent to its home before its last handle went; until then its entry
 //!    stays, with 0 handles, and whoever opened it takes it over.
+//!    An open through a contact counts as one that is sent to the home.
 //! 3. A server that has lost its registrations (by a restart, or with the session) is told all entries of its files anew.
+//! 4. When a contact may have lost its registrations, what is open with it is opened at the homes.
 
 use crate::error::Trouble;
 use crate::file::File;
@@ -38,7 +41,10 @@ const PAUSE_MAX: Nanos = 5_000_000_000;
 struct Opened {
     /// 0 while the close waits for opens under way.
     handles: u32,
+    /// At the home; 0 when it is open with a contact alone.
     number: u64,
+    /// A contact with which it is open, and the number there.
+    through: Option<Closing>,
     /// Whether it has no name as far as we know.
     nameless: bool,
     /// Names that this client had removed when the file was opened: if there are more now, its own may be among them.
@@ -50,6 +56,20 @@ impl Opened {
     fn is_waited_for(&self, open_files: &OpenFiles) -> bool {
         self.nameless || self.removals != open_files.removals.get()
     }
+}
+
+/// A server that is to be told of a close, and up to which number.
+#[derive(Clone, Copy)]
+struct Closing {
+    server: u32,
+    number: u64,
+}
+
+/// What is to be closed with the last handle of a file.
+struct Ended {
+    number: u64,
+    through: Option<Closing>,
+    is_waited_for: bool,
 }
 
 /// Closes that one server has not been told of.
@@ -128,11 +148,15 @@ impl Common {
                 }
             };
             let (Some(ended), Some(servers)) = (ended, self.own.upgrade()) else { continue };
-            let closed = Closed { file: FileId(file), number: ended.number };
-            if ended.is_waited_for(&self.open_files) {
-                self.reactor.spawn(Class::Metadata, async move { servers.close_now(server, closed, false).await });
-            } else if self.put_aside(server, closed) {
-                self.reactor.spawn(Class::Metadata, async move { servers.send_collected(server).await });
+            let is_waited_for = ended.is_waited_for(&self.open_files);
+            let at_home = Some(Closing { server, number: ended.number }).filter(|home| home.number != 0);
+            for Closing { server, number } in at_home.into_iter().chain(ended.through) {
+                let (servers, closed) = (servers.clone(), Closed { file: FileId(file), number });
+                if is_waited_for {
+                    self.reactor.spawn(Class::Metadata, async move { servers.close_now(server, closed, false).await });
+                } else if self.put_aside(server, closed) {
+                    self.reactor.spawn(Class::Metadata, async move { servers.send_collected(server).await });
+                }
             }
         }
     }
@@ -146,9 +170,20 @@ impl Common {
     pub(crate) fn note_open(&self, file: FileId, number: u64, nameless: bool) {
         let removals = self.open_files.removals.get();
         let mut files = self.open_files.files.borrow_mut();
-        let opened = files.entry(file.0).or_insert(Opened { handles: 0, number, nameless, removals });
+        let opened = files.entry(file.0).or_insert(Opened { handles: 0, number, through: None, nameless, removals });
         opened.handles += 1;
         opened.number = opened.number.max(number);
+    }
+
+    /// The same of a file that a contact opened.
+    pub(crate) fn note_open_through(&self, file: FileId, contact: u32, number: u64) {
+        let removals = self.open_files.removals.get();
+        let mut files = self.open_files.files.borrow_mut();
+        let new = Opened { handles: 0, number: 0, through: None, nameless: false, removals };
+        let opened = files.entry(file.0).or_insert(new);
+        opened.handles += 1;
+        let known = opened.through.map_or(0, |through| through.number);
+        opened.through = Some(Closing { server: contact, number: number.max(known) });
     }
 
     /// Takes in whether an open file has a name.
@@ -200,20 +235,32 @@ impl Common {
         if !self.open_files.homes.borrow().contains(&home) {
             self.open_files.homes.borrow_mut().insert(home);
         }
-        let closed = if first { self.let_go(file, home) } else { None };
+        let ended = if first { self.let_go(file, home) } else { None };
         let large = file.known_size().size.max(file.written_end()) > u64::from(file.layout.chunk_size);
-        match closed {
-            Some((number, waited_for)) if waited_for || fold || large => {
-                self.close_now(home, Closed { file: file.id, number }, fold).await;
+        let Some(Ended { number, through, is_waited_for }) = ended else {
+            if fold {
+                self.close_now(home, Closed { file: file.id, number: 0 }, true).await;
             }
-            Some((number, _)) => self.collect(home, Closed { file: file.id, number }).await,
-            None if fold => self.close_now(home, Closed { file: file.id, number: 0 }, true).await,
-            None => {}
+            return;
+        };
+        if let Some(Closing { server, number }) = through {
+            self.open_files.homes.borrow_mut().insert(server);
+            match is_waited_for || large {
+                true => self.close_now(server, Closed { file: file.id, number }, false).await,
+                false => self.collect(server, Closed { file: file.id, number }).await,
+            }
+        }
+        if number == 0 && !fold {
+            return;
+        }
+        match is_waited_for || fold || large {
+            true => self.close_now(home, Closed { file: file.id, number }, fold).await,
+            false => self.collect(home, Closed { file: file.id, number }).await,
         }
     }
 
-    /// One handle less. With the last one: the number to close, unless that has to wait, and whether somebody may wait for it.
-    fn let_go(&self, file: &File, home: u32) -> Option<(u64, bool)> {
+    /// One handle less. With the last one: what to close, unless that has to wait.
+    fn let_go(&self, file: &File, home: u32) -> Option<Ended> {
         if !file.is_registered_by(self.session()) {
             return None;
         }
@@ -228,10 +275,10 @@ impl Common {
             self.open_files.waiting.borrow_mut().insert((home, now, file.id.0));
             return None;
         }
-        let waited_for = opened.is_waited_for(&self.open_files);
-        let number = opened.number;
+        let is_waited_for = opened.is_waited_for(&self.open_files);
+        let (number, through) = (opened.number, opened.through);
         files.remove(&file.id.0);
-        Some((number, waited_for))
+        Some(Ended { number, through, is_waited_for })
     }
 
     async fn close_now(&self, home: u32, closed: Closed, fold: bool) {
@@ -362,6 +409,7 @@ impl Common {
 
     /// A connection ended while nobody waited. With files open there, the server is to hear of us within its grace time.
     pub(crate) fn lost(self: &Rc<Self>, server: u32) {
+        self.leave_contact(server);
         if !self.has_open(server) {
             return;
         }
@@ -391,6 +439,7 @@ impl Common {
             self.open_files.sessions_lost.set(self.open_files.sessions_lost.get() + 1);
         }
         self.open_files.renewals.borrow_mut().insert(server, life);
+        self.leave_contact(server);
         let (own, reactor) = (Rc::downgrade(self), self.reactor.clone());
         self.reactor.spawn(Class::Metadata, async move {
             let mut pause = PAUSE_FIRST;
@@ -404,6 +453,66 @@ impl Common {
                 pause = (pause * 2).min(PAUSE_MAX);
             }
         });
+    }
+
+    /// Opens at their homes what is open with a contact that may have lost it (invariant 4).
+    fn leave_contact(self: &Rc<Self>, contact: u32) {
+        if self.open_with(contact).is_empty() {
+            return;
+        }
+        let (own, reactor) = (Rc::downgrade(self), self.reactor.clone());
+        self.reactor.spawn(Class::Metadata, async move {
+            let mut pause = PAUSE_FIRST;
+            while let Some(servers) = own.upgrade() {
+                let mut by_home: BTreeMap<u32, Vec<FileId>> = BTreeMap::new();
+                for file in servers.open_with(contact) {
+                    let home = servers.cluster.home_of(file).unwrap_or(contact);
+                    by_home.entry(home).or_default().push(file);
+                }
+                if by_home.is_empty() {
+                    return;
+                }
+                let mut all_moved = true;
+                for (home, files) in by_home {
+                    for page in files.chunks(CLOSE_COUNT_MAX) {
+                        all_moved &= servers.move_home(contact, home, page).await.is_ok();
+                    }
+                }
+                drop(servers);
+                if !all_moved {
+                    reactor.sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+            }
+        });
+    }
+
+    /// Files that are open with a contact.
+    fn open_with(&self, contact: u32) -> Vec<FileId> {
+        let files = self.open_files.files.borrow();
+        let with_it =
+            files.iter().filter(|(_, opened)| opened.through.is_some_and(|through| through.server == contact));
+        with_it.map(|(file, _)| FileId(*file)).collect()
+    }
+
+    async fn move_home(&self, contact: u32, home: u32, page: &[FileId]) -> Result<(), Trouble> {
+        let request = ReclaimRequest { files: Batch(page.to_vec()), last: false };
+        let _under_way = self.begin_open(home);
+        let reply = self.ask(home, Operation::Reclaim, &request).await?;
+        let reply = ReclaimReply::from_bytes(&reply.params);
+        let number = reply.map_err(|malformed| Trouble::malformed(Operation::Reclaim, home, malformed))?.number;
+        let mut left = Vec::new();
+        for file in page {
+            if let Some(opened) = self.open_files.files.borrow_mut().get_mut(&file.0)
+                && let Some(through) = opened.through.take_if(|through| through.server == contact)
+            {
+                left.push(Closed { file: *file, number: through.number });
+            }
+        }
+        // The contact may live on.
+        self.collect_again(contact, left);
+        self.note_reclaimed(home, page, number);
+        Ok(())
     }
 
     async fn reclaim(&self, server: u32, life: u64) -> Result<(), Trouble> {

@@ -6,6 +6,7 @@
 
 use crate::announce::Announcing;
 use crate::checkpoint::Checkpoints;
+use crate::contact::Contact;
 use crate::directories::DirectoryWork;
 use crate::durability::Syncs;
 use crate::failure::Failure;
@@ -13,7 +14,8 @@ use crate::file_locks::queue::Queues;
 use crate::handlers::Sequencer;
 use crate::inodes::Inode;
 use crate::intents::Origin;
-use crate::names::NO_TIME;
+use crate::leases::Leases;
+use crate::names::{NO_TIME, cursor_of};
 use crate::options::ServerOptions;
 use crate::patience::Patience;
 use crate::peers::Peers;
@@ -65,6 +67,9 @@ pub struct Core {
     /// Changes of names under way that wait for other servers, by the directories that they came through.
     pub trails: Rc<Trails>,
     pub sequencer: Sequencer,
+    /// What others were lent of names here, and what we were lent of theirs.
+    pub leases: Leases,
+    pub contact: Contact,
     /// Announcements and gathers of directories that are under way.
     pub directories: DirectoryWork,
     /// Numbers of changes that other servers are asked to prepare and that are not decided.
@@ -137,6 +142,8 @@ impl Core {
             announcing: RefCell::default(),
             trails: Rc::default(),
             sequencer: Sequencer::default(),
+            leases: Leases::default(),
+            contact: Contact::default(),
             directories: DirectoryWork::default(),
             undecided: RefCell::default(),
             statistics: Statistics::new(),
@@ -178,6 +185,7 @@ impl Core {
         mut transaction: Transaction,
         records: impl AsRef<[Record<'a>]> + IntoIterator<Item = Record<'a>>,
     ) -> Result<(), Failure> {
+        debug_assert!(records.as_ref().iter().all(|record| self.keeps_leases(record)), "leases, invariant 1");
         let changes_names = records.as_ref().iter().any(Record::is_dentry);
         let time = if changes_names { self.change_time() } else { NO_TIME };
         for record in records.as_ref() {
@@ -204,6 +212,28 @@ impl Core {
         }
         crate::prefault::start(self);
         Ok(())
+    }
+
+    /// Whether a record takes nothing from who holds a lease.
+    fn keeps_leases(&self, record: &Record<'_>) -> bool {
+        if self.leases.is_empty() {
+            return true;
+        }
+        let (tables, now) = (self.tables.borrow(), self.reactor.now());
+        let lost = match record {
+            Record::DentryPut { parent, name, id, .. } => {
+                tables.names.get(*parent, name, cursor_of(*parent, name)).filter(|(old, _)| old != id)
+            }
+            Record::DentryDelete { parent, name } => tables.names.get(*parent, name, cursor_of(*parent, name)),
+            Record::InodePut(inode) => {
+                let (id, new) = (inode.attributes.id, &inode.attributes);
+                let rights = |old: &Attributes| (old.mode & 0o777, old.uid, old.gid);
+                let old = tables.inodes.get(id).filter(|old| rights(&old.attributes) != rights(new));
+                old.map(|old| (id, old.attributes.kind))
+            }
+            _ => None,
+        };
+        lost.is_none_or(|(file, _)| !self.leases.may_stand(file, now))
     }
 
     /// Makes a change that has no chunks in it.

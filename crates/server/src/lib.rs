@@ -6,6 +6,7 @@
 mod announce;
 mod audit;
 mod checkpoint;
+mod contact;
 mod coordination;
 mod core;
 mod directories;
@@ -18,6 +19,7 @@ mod handlers;
 pub mod inodes;
 pub mod intents;
 mod leaf;
+mod leases;
 mod locks;
 mod metrics;
 pub mod names;

@@ -113,6 +113,26 @@ impl OpenFiles {
         !self.unreclaimed.is_empty() || self.counts.contains_key(&file.0)
     }
 
+    /// Whether a session has the file open.
+    pub fn is_open(&self, file: FileId) -> bool {
+        self.counts.contains_key(&file.0)
+    }
+
+    /// Whether a session has nothing open, as far as is known.
+    pub fn has_none(&self, session: u64) -> bool {
+        !self.sessions.contains_key(&session) && !self.unreclaimed.contains(&session)
+    }
+
+    /// Ends what a session opened before a number.
+    fn end_before(&mut self, session: u64, number: u64) {
+        let Some(files) = self.sessions.get(&session) else { return };
+        let ended: Vec<(u64, u64)> =
+            files.iter().filter(|(_, opened)| **opened < number).map(|(file, opened)| (*file, *opened)).collect();
+        for (file, opened) in ended {
+            self.remove(session, FileId(file), opened);
+        }
+    }
+
     pub fn is_linkable(&self, file: FileId) -> bool {
         self.linkable.contains(&file.0)
     }
@@ -164,9 +184,14 @@ impl OpenFiles {
 impl Core {
     /// A number for an open of the caller, who has room for it.
     pub fn open_number(self: &Rc<Self>, caller: &Caller) -> Result<u64, Failure> {
+        self.tables.borrow().open.check_room(caller.peer.session)?;
+        self.next_open_number()
+    }
+
+    /// A number later than those of all opens before.
+    pub fn next_open_number(self: &Rc<Self>) -> Result<u64, Failure> {
         {
             let open = &mut self.tables.borrow_mut().open;
-            open.check_room(caller.peer.session)?;
             if open.next_number < open.number_limit {
                 open.next_number += 1;
                 return Ok(open.next_number - 1);
@@ -199,6 +224,15 @@ impl Core {
         if last && self.tables.borrow().open.orphans.contains(&file.0) {
             self.reap_orphans();
         }
+        if last && self.cluster.home_of(file) != Some(self.index) {
+            self.release_held();
+        }
+    }
+
+    /// Ends what a session opened before a number.
+    pub fn closed_before(self: &Rc<Self>, session: u64, number: u64) {
+        self.tables.borrow_mut().open.end_before(session, number);
+        self.reap_orphans();
     }
 
     /// The session has told all that it has open here, or has nothing.

@@ -3,6 +3,7 @@
 use crate::durability::{Syncs, is_consequence};
 use crate::failure::Failure;
 use crate::options::ServerOptions;
+use reactor::channel::Turnabout;
 use reactor::{Call, Channel, ChannelOptions, ChannelStatistics, Nanos, Reactor};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use std::io::IoSlice;
 use std::rc::Rc;
 use wire::credentials::Credentials;
 use wire::handshake::Role;
-use wire::operation::LEVEL_CLIENT;
+use wire::operation::{LEVEL_CLIENT, LEVEL_COORDINATION};
 use wire::{Decode, Encode, Operation};
 
 /// See the module.
@@ -20,6 +21,8 @@ pub struct Peers {
     session: u64,
     syncs: Rc<Syncs>,
     channels: RefCell<BTreeMap<(u32, u8), Channel>>,
+    /// Told of turnabouts of the connections over which files are held at other servers.
+    observer: RefCell<Option<Rc<dyn Fn(u32, Turnabout)>>>,
 }
 
 impl Peers {
@@ -30,7 +33,13 @@ impl Peers {
             session: reactor.random(),
             syncs: syncs.clone(),
             channels: RefCell::default(),
+            observer: RefCell::default(),
         }
+    }
+
+    /// Has turnabouts told, by server, of connections that are made from now on.
+    pub fn observe(&self, observer: Rc<dyn Fn(u32, Turnabout)>) {
+        self.observer.replace(Some(observer));
     }
 
     fn channel(&self, server: u32, level: u8) -> Channel {
@@ -48,7 +57,12 @@ impl Peers {
                 timeout: self.options.timeout,
                 relay: None,
             };
-            Channel::new(&self.reactor, options)
+            let channel = Channel::new(&self.reactor, options);
+            let observer = self.observer.borrow().clone();
+            if let Some(observer) = observer.filter(|_| level == LEVEL_COORDINATION) {
+                channel.observe(Rc::new(move |turnabout| observer(server, turnabout)));
+            }
+            channel
         };
         self.channels.borrow_mut().entry((server, level)).or_insert_with(make).clone()
     }

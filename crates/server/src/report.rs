@@ -130,6 +130,10 @@ pub fn json(core: &Core, sample_count: usize) -> String {
         object.text("pages_note", &core.options.pages_note);
     });
     object.object("tables", |object| object.numbers(&table_numbers(core)));
+    object.object("contact", |object| {
+        object.numbers(&core.contact.numbers());
+        object.numbers(&core.leases.numbers());
+    });
     object.object("classes", |object| {
         for (name, class) in CLASSES {
             object.object(name, |object| put_counters(object, &core.statistics.class(class)));
@@ -291,6 +295,10 @@ pub fn prometheus(core: &Core) -> String {
     let _ = writeln!(text, "# TYPE tabane_loop_waiting_ns counter\ntabane_loop_waiting_ns {}", turns.waiting_ns);
     for (name, value) in store_numbers(core).into_iter().chain(table_numbers(core)) {
         let _ = writeln!(text, "# TYPE tabane_{name} gauge\ntabane_{name} {value}");
+    }
+    for (name, value) in core.contact.numbers().into_iter().chain(core.leases.numbers()) {
+        let kind = if matches!(name, "contact_names" | "contact_files" | "leased_files") { "gauge" } else { "counter" };
+        let _ = writeln!(text, "# TYPE tabane_{name} {kind}\ntabane_{name} {value}");
     }
     let mut operations: Vec<(&str, [(&str, u64); 9])> = Vec::new();
     core.statistics.for_each(&mut |operation, counters| operations.push((operation.name(), counter_numbers(counters))));

@@ -1,12 +1,14 @@
 //! A running server: how it starts, recovers, and stops.
 
 use crate::audit::{Audit, audit};
+use crate::contact::Contact;
 use crate::core::Core;
 use crate::file_locks::RANGES_MAX;
 use crate::file_locks::queue::WAITERS_MAX;
 use crate::handlers;
 use crate::inodes::Inode;
 use crate::intents::Intent;
+use crate::leases::Leases;
 use crate::options::{ServerOptions, StartError};
 use crate::records::Record;
 use crate::service::{self, Front};
@@ -69,6 +71,12 @@ impl Server {
         }
         make_root(&core)?;
         make_durable(&core.store, &core.options).await?;
+        let own = Rc::downgrade(&core);
+        core.peers.observe(Rc::new(move |server, turnabout| {
+            if let Some(core) = own.upgrade() {
+                core.home_turned(server, turnabout);
+            }
+        }));
         resume(&core);
         core.store.measure_pages();
         prefault::start(&core);
@@ -188,6 +196,16 @@ impl Server {
         store.commit(transaction).map(|_| ()).map_err(|error| error.to_string())
     }
 
+    /// Has this server let changes happen without calling leases back, for tests of the simulation's checker.
+    pub fn skip_revocations(&self) {
+        self.core.leases.skip_revocations();
+    }
+
+    /// What this server counted as a contact and as a lender.
+    pub fn contact_numbers(&self) -> Vec<(&'static str, u64)> {
+        self.core.contact.numbers().into_iter().chain(self.core.leases.numbers()).collect()
+    }
+
     /// Requests of an operation that came in.
     pub fn arrivals(&self, operation: wire::Operation) -> u64 {
         self.core.statistics.arrivals_of(operation)
@@ -219,6 +237,8 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         ("locks of files, and who waits for them", ((RANGES_MAX + WAITERS_MAX) * 128) as u64),
         ("bytes of copies between servers", handlers::COPY_COUNT_MAX * u64::from(COPY_SIZE_MAX) * 2),
         ("counters and samples", Statistics::memory_max()),
+        ("names lent to other servers", Leases::memory_max(core.cluster.server_count())),
+        ("names lent by other servers", Contact::memory_max()),
         ("log of moved directories", TREE_LOG_COUNT_MAX as u64 * 96),
     ];
     if peers > 0 {
@@ -350,5 +370,6 @@ fn resume(core: &Rc<Core>) {
         service::start_expiry(core);
     }
     core.tables.borrow_mut().open.await_reclaim(sessions);
+    core.await_earlier_leases();
     core.reap_orphans();
 }

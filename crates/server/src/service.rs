@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use wire::handshake::Role;
 use wire::messages::{Empty, ListingReply, StatisticsRequest};
-use wire::operation::LEVEL_CLIENT;
+use wire::operation::{LEVEL_CLIENT, LEVEL_COORDINATION};
 use wire::{Decode, Encode, FileId, Operation, Status};
 
 /// Requests of clients that may wait for other servers at a time.
@@ -71,7 +71,10 @@ impl Service for Front {
         }
         if peer.role == Role::Server {
             let known = peer.from_server < core.cluster.server_count() && peer.from_server != core.index;
-            return if known && peer.level != LEVEL_CLIENT { Ok(true) } else { Err(Status::NotPermitted) };
+            if !known || peer.level == LEVEL_CLIENT {
+                return Err(Status::NotPermitted);
+            }
+            return Ok(self.contact_connected(peer, resume));
         }
         if peer.level != LEVEL_CLIENT {
             return Err(Status::NotPermitted);
@@ -79,7 +82,7 @@ impl Service for Front {
         let known = core.tables.borrow().sessions.is_known(peer.session);
         if !known {
             // A session that comes back and is not known here goes on as a new one, after it was told so.
-            self.add_session(peer.session)?;
+            core.add_session(peer.session).map_err(|failure| failure.status)?;
         }
         core.tables.borrow_mut().sessions.connected(peer.session);
         if known && !resume {
@@ -90,7 +93,8 @@ impl Service for Front {
     }
 
     fn disconnected(&self, peer: &Peer) {
-        if peer.role.is_client() {
+        let is_contact = is_of_contact(peer) && self.core.tables.borrow().sessions.is_known(peer.session);
+        if peer.role.is_client() || is_contact {
             let now = self.core.reactor.now();
             let idle = self.core.tables.borrow_mut().sessions.disconnected(peer.session, now);
             if idle {
@@ -148,13 +152,18 @@ impl Service for Front {
 }
 
 impl Front {
-    /// Journals a session before its first request, so that a resend after a restart finds it known.
-    fn add_session(&self, session: u64) -> Result<(), Status> {
-        let room = self.core.tables.borrow().sessions.room()?;
-        let gone = room.map_or(Record::Nothing, Record::SessionDelete);
-        self.core.change([gone, Record::SessionPut(session)]).map_err(|failure| failure.status)?;
-        self.core.reap_orphans();
-        Ok(())
+    /// A server that has files open here is known as a session meanwhile; whether this one is. Of others nothing is to be known.
+    fn contact_connected(&self, peer: &Peer, resume: bool) -> bool {
+        let core = &self.core;
+        if !is_of_contact(peer) {
+            return true;
+        }
+        let known = core.tables.borrow().sessions.is_known(peer.session);
+        core.tables.borrow_mut().sessions.connected(peer.session);
+        if known && !resume {
+            core.reclaimed(peer.session);
+        }
+        known || !resume
     }
 
     /// Starts a request, of a patient client when it is its turn.
@@ -502,6 +511,23 @@ fn statistics(core: &Core, params: &[u8]) -> Result<(Empty, ReplyBody), Failure>
     Ok((Empty {}, ReplyBody { pieces: vec![BodyPiece::Bytes(text.into_bytes())], guard: None }))
 }
 
+/// Whether a connection is the one over which a contact has files open.
+fn is_of_contact(peer: &Peer) -> bool {
+    peer.role == Role::Server && peer.level == LEVEL_COORDINATION
+}
+
+impl Core {
+    /// Journals a session before its first request, so that a resend after a restart finds it known.
+    pub fn add_session(self: &Rc<Self>, session: u64) -> Result<(), Failure> {
+        let room = self.tables.borrow().sessions.room()?;
+        let gone = room.map_or(Record::Nothing, Record::SessionDelete);
+        self.change([gone, Record::SessionPut(session)])?;
+        self.reap_orphans();
+        self.release_held();
+        Ok(())
+    }
+}
+
 /// Forgets sessions that stay without connection, for as long as there are any.
 pub fn start_expiry(core: &Rc<Core>) {
     if core.expiring.replace(true) {
@@ -525,6 +551,7 @@ pub fn start_expiry(core: &Rc<Core>) {
                 }
             }
             core.reap_orphans();
+            core.release_held();
             let Some(next) = next else { break };
             core.reactor.sleep_until((next + grace).max(now + EXPIRY_PAUSE_NS)).await;
         }

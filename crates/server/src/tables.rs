@@ -55,6 +55,8 @@ pub struct Tables {
     pub locks: Locks,
     pub open: OpenFiles,
     pub tree: Tree,
+    /// Whether other servers may hold leases of names here: since some life of this server, until none can stand any more.
+    pub leases_given: bool,
     /// What a checker wants to know of changes.
     pub watches: Watches,
     /// Files with chunks here that their homes have changed in several steps: the number of the last that is done, for a
@@ -84,6 +86,7 @@ impl Tables {
             locks: Locks::default(),
             open: OpenFiles::default(),
             tree: Tree::default(),
+            leases_given: false,
             watches: Watches::default(),
             changes: FastMap::default(),
             next_number: first,
@@ -133,6 +136,7 @@ impl Tables {
                 self.open.end_session(session);
                 self.file_locks.remove_session(session);
             }
+            Record::LeasesGiven(given) => self.leases_given = given,
             Record::LinkablePut(file) => self.open.note_linkable(file),
             Record::Outcome { session, sequence, reply } => {
                 if let Some(now) = replaying {

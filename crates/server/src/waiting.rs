@@ -38,6 +38,11 @@ impl<T: Clone> Notice<T> {
         Notice(Rc::new(RefCell::new(NoticeState { value: None, wakers: Vec::new() })))
     }
 
+    /// Whether both are one.
+    pub fn is_same(&self, other: &Notice<T>) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Tells the value; a second value is ignored.
     pub fn tell(&self, value: T) {
         let wakers = {

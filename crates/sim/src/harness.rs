@@ -48,6 +48,13 @@ pub struct Harness {
     client_count: Cell<u32>,
     /// Servers of nodes that went down: what they hold is freed at the end, when that changes nothing any more.
     gone: RefCell<Vec<Server>>,
+    /// How often a home had forgotten a contact, counted by contacts that are gone.
+    contacts_forgotten: Cell<u64>,
+}
+
+fn forgotten_as_contact(server: &Server) -> u64 {
+    let numbers = server.contact_numbers();
+    numbers.into_iter().find(|(name, _)| *name == "contact_sessions_lost").map_or(0, |(_, count)| count)
 }
 
 impl Harness {
@@ -86,7 +93,17 @@ impl Harness {
         world.set_latency(None, least, most);
         world.set_socket_buffer(*random.choose(&[3_000, 16 << 10, 256 << 10]));
         let (profile_of_run, client_count, gone) = (profile.clone(), Cell::new(0), RefCell::default());
-        let harness = Harness { world, profile: profile_of_run, cluster, recorder, servers, client_count, gone };
+        let contacts_forgotten = Cell::new(0);
+        let harness = Harness {
+            world,
+            profile: profile_of_run,
+            cluster,
+            recorder,
+            servers,
+            client_count,
+            gone,
+            contacts_forgotten,
+        };
         if profile.faults.power_losses {
             let servers: Vec<Started> = harness.servers.iter().map(|server| server.started.clone()).collect();
             harness.recorder.watch_progress(move || {
@@ -143,10 +160,14 @@ impl Harness {
         server.failed.set(false);
         let (started, failed) = (server.started.clone(), server.failed.clone());
         let own = reactor.clone();
+        let keeps_leases = self.profile.sabotage == Sabotage::KeepLeases;
         reactor.spawn(Class::Metadata, async move {
             let result = Server::start(&own, options).await.map_err(|error| error.to_string());
             started.replace(Some(result.clone()));
             if let Ok(server) = result {
+                if keeps_leases {
+                    server.skip_revocations();
+                }
                 server.wait_for_medium_failure().await;
             }
             failed.set(true);
@@ -156,6 +177,7 @@ impl Harness {
     /// The server of a node that goes down is not asked for anything any more.
     fn let_go(&self, index: u32) {
         if let Some(Ok(server)) = self.servers[index as usize].started.take() {
+            self.contacts_forgotten.set(self.contacts_forgotten.get() + forgotten_as_contact(&server));
             self.gone.borrow_mut().push(server);
         }
     }
@@ -291,6 +313,20 @@ impl Harness {
             }
         }
         audits
+    }
+
+    /// Whether a home had forgotten a contact while that had files open for its clients.
+    pub fn has_forgotten_contacts(&self) -> bool {
+        let is_forgotten = |server: &SimServer| match &*server.started.borrow() {
+            Some(Ok(server)) => forgotten_as_contact(server) > 0,
+            _ => false,
+        };
+        self.contacts_forgotten.get() > 0 || self.servers.iter().any(is_forgotten)
+    }
+
+    /// Numbers of all clients so far.
+    pub fn client_numbers(&self) -> std::ops::Range<u32> {
+        0..self.client_count.get()
     }
 
     /// A new client of root on a node of its own.

@@ -48,6 +48,8 @@ pub enum Sabotage {
     SkipSyncs,
     /// Who reads along with a server's memory does not look whether it has changed.
     TrustMemory,
+    /// Servers change names and rights without calling back what they have lent.
+    KeepLeases,
 }
 
 /// Which faults a run may have.
@@ -110,6 +112,8 @@ pub struct Profile {
     pub short_circuit: bool,
     /// Whether some clients reach the servers through one of them.
     pub relaying: bool,
+    /// Whether clients ask contacts first.
+    pub contacts: bool,
     pub store_size: u64,
     pub journal_size: u64,
     /// Silence after which a client gives up, and a server on another.
@@ -177,6 +181,7 @@ impl Profile {
             stable_media,
             short_circuit: Random::new(seed ^ 0x006c_656e_7400).percent(60),
             relaying: Random::new(seed ^ 0x7265_6c61_7900).percent(35),
+            contacts: Random::new(seed ^ 0x636f_6e74).percent(40),
             sabotage: Sabotage::None,
         }
     }

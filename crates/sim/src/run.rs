@@ -11,6 +11,7 @@ use crate::profile::{MILLISECOND, Profile, SECOND, Sabotage, Wishes};
 use crate::random::Random;
 use crate::workload::{self, Plan, Worker};
 use crate::workload_extended::NAMES;
+use client::Contact;
 use client::check::CheckOptions;
 use reactor::sim::{CrashKind, NodeId};
 use reactor::{Class, Nanos};
@@ -124,7 +125,8 @@ impl Run {
         let is_patient = (profile.seed + self.clients.len() as u64).is_multiple_of(4);
         let is_relayed = profile.relaying && !(profile.seed / 4 + self.clients.len() as u64).is_multiple_of(3);
         let relaying = if is_relayed { client::Relaying::Always } else { client::Relaying::Auto };
-        client::Options { is_patient, relaying, ..client::Options::default() }
+        let contact = if profile.contacts { Contact::Always } else { Contact::Off };
+        client::Options { is_patient, relaying, contact, ..client::Options::default() }
     }
 
     fn set_up(&mut self) -> Result<(), String> {
@@ -399,7 +401,10 @@ impl Run {
         let recorder = self.harness.recorder.clone();
         recorder.with(|history| {
             let mut findings = check::check(&Losses::new(history, &self.harness.cluster));
-            let excused = failures::Excused { gone: &self.gone, forgotten: &history.forgotten };
+            // Which clients had opened something with a contact nobody has noted.
+            let all: BTreeSet<u32> = self.harness.client_numbers().collect();
+            let forgotten = if self.harness.has_forgotten_contacts() { &all } else { &history.forgotten };
+            let excused = failures::Excused { gone: &self.gone, forgotten };
             findings.extend(check::locks::check(&history.operations, &history.losses, profile.session_grace));
             findings.extend(failures::check(&history.operations, expected, excused));
             for finding in findings {

@@ -1,7 +1,7 @@
 //! Clusters at scale: any number of servers and clients, as they are, over a network, processors and stores that have their
 //! cost ([`reactor::sim::CostModel`]) and never fail. For the shape of figures, not for what may go wrong.
 
-use client::{Credentials, FileSystem, Options};
+use client::{Contact, Credentials, FileSystem, Options};
 use reactor::sim::{CostModel, NodeId, ProcessorCosts, World};
 use reactor::{Class, Nanos};
 use server::{Server, ServerOptions};
@@ -39,6 +39,7 @@ pub struct ScaleOptions {
     pub network: CostModel,
     pub server_processor: ProcessorCosts,
     pub client_processor: ProcessorCosts,
+    pub contact: Contact,
     pub seed: u64,
 }
 
@@ -89,7 +90,13 @@ impl ScaleCluster {
             let node = world.add_node(&format!("client{number}"), address(CLIENT_ADDRESS_FIRST + number));
             world.set_processor(node, options.client_processor);
             let user = Credentials::new(0, 0);
-            let own = Options { timeout_ms: TIMEOUT_NS / 1_000_000, user, umask: 0, ..Options::default() };
+            let own = Options {
+                timeout_ms: TIMEOUT_NS / 1_000_000,
+                user,
+                umask: 0,
+                contact: options.contact,
+                ..Options::default()
+            };
             (node, FileSystem::new(&world.reactor(node), cluster.clone(), own))
         });
         let clients = clients.collect();

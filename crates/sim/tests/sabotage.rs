@@ -112,3 +112,16 @@ fn trusted_memory() {
     });
     assert_noticed(&problems, &["torn or mixed", "no order of the writes explains"]);
 }
+
+/// Goal: opens that contacts answer from leases which nobody called back are noticed.
+#[test]
+fn kept_leases() {
+    let problems = problems(Sabotage::KeepLeases, |profile| {
+        profile.contacts = true;
+        profile.servers = profile.servers.max(2);
+        profile.clients = 4;
+        profile.crowded = true;
+        profile.flavour = Flavour::Names;
+    });
+    assert_noticed(&problems, &["no order explains"]);
+}

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)] // Tests, including their helpers.
 
 use client::tests::{Test, Tests};
-use client::{OpenHow, Search, Status};
+use client::{Contact, OpenHow, Search, Status};
 use reactor::Nanos;
 use reactor::sim::{CostModel, ProcessorCosts};
 use sim::scale::{NodeFuture, ScaleCluster, ScaleOptions, Together};
@@ -20,6 +20,7 @@ fn options(servers: u32, clients: u32) -> ScaleOptions {
         network: CostModel { latency_ns: 10_000, bandwidth: 1_000_000_000 },
         server_processor: ProcessorCosts::default(),
         client_processor: ProcessorCosts::default(),
+        contact: Contact::Off,
         seed: 1,
     }
 }
@@ -179,4 +180,45 @@ fn searches_by_id() {
         assert_eq!(names(None, Vec::new()).await.unwrap().len(), 0);
     };
     run_one(&cluster, work);
+}
+
+/// Requests that the home of a file answers while so many clients open it at once, 8 servers.
+fn home_requests(contact: Contact, clients: u32) -> u64 {
+    let cluster = ScaleCluster::start(&ScaleOptions { contact, ..options(8, clients) }).unwrap();
+    run_one(&cluster, async |files| {
+        let how = OpenHow { write: true, create: true, ..OpenHow::default() };
+        let file = files.open(b"/shared", &how).await.unwrap();
+        files.close(&file).await;
+    });
+    let each = |work: &dyn Fn(client::FileSystem) -> NodeFuture<()>| {
+        let all = (0..clients as usize).map(|number| (number, work(cluster.files(number).clone()))).collect();
+        cluster.run(all).unwrap();
+    };
+    each(&|files| Box::pin(async move { drop(files.stat(b"/shared").await.unwrap()) }));
+    let arrivals = |operation: &str| -> Vec<u64> {
+        let key = format!("\"{operation}\":{{\"arrivals\":");
+        let number = |text: String| {
+            let tail = text.find(&key).map(|start| &text[start + key.len()..]);
+            tail.map_or(0, |tail| tail[..tail.find(',').unwrap()].parse().unwrap())
+        };
+        cluster.statistics().into_iter().map(number).collect()
+    };
+    each(&|files| Box::pin(async move { drop(files.open(b"/shared", &OpenHow::reading()).await.unwrap()) }));
+    // Contacts send opens on to the home alone.
+    let opens = arrivals("OpenExisting");
+    let home = (0..opens.len()).max_by_key(|server| opens[*server]).unwrap();
+    assert_eq!(opens.iter().sum::<u64>(), opens[home]);
+    ["OpenExisting", "OpenThrough", "Lease", "ReclaimHeld", "CloseHeld"].iter().map(|name| arrivals(name)[home]).sum()
+}
+
+/// Goal: with contacts the home of a file that everybody opens answers as many requests for 512 clients as for 64; without,
+/// one for each client.
+#[test]
+fn contacts_take_open_storms_off_the_home() {
+    for clients in [8, 64, 512] {
+        assert_eq!(home_requests(Contact::Off, clients), u64::from(clients));
+    }
+    let counts: Vec<u64> = [64, 256, 512].map(|clients| home_requests(Contact::Always, clients)).to_vec();
+    // Each of the seven contacts sends one client on and asks once.
+    assert_eq!(counts, [14, 14, 14]);
 }

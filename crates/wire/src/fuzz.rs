@@ -143,5 +143,11 @@ decoders!(
     CopyRangeRequest,
     ReserveChunksRequest,
     WriteChunksRequest,
+    OpenThroughReply,
+    LeaseRequest,
+    LeaseReply,
+    RevokeRequest,
+    CloseHeldRequest,
+    ReclaimHeldRequest,
     Vec<u64>,
 );

@@ -14,6 +14,7 @@ pub mod layout;
 pub mod limits;
 pub mod messages;
 mod messages_check;
+mod messages_contact;
 mod messages_data;
 mod messages_directories;
 mod messages_extended;
@@ -40,4 +41,4 @@ pub use operation::Operation;
 pub use status::Status;
 
 /// Version of the protocol. Peers of different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 5;

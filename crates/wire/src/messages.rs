@@ -8,6 +8,7 @@ use crate::layout::{ChunkRange, Layout};
 use crate::limits::{ANCESTOR_COUNT_MAX, PATH_SIZE_MAX, PIECE_COUNT_MAX};
 use crate::message;
 pub use crate::messages_check::*;
+pub use crate::messages_contact::*;
 pub use crate::messages_directories::*;
 pub use crate::messages_extended::*;
 pub use crate::messages_locks::*;

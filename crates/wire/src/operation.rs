@@ -107,6 +107,7 @@ operations! {
     Allocate = 40, LEVEL_CLIENT, Data, true;
     Seek = 41, LEVEL_CLIENT, Data, false;
     CopyRange = 42, LEVEL_CLIENT, Data, true;
+    OpenThrough = 62, LEVEL_CLIENT, Metadata, false;
     Announce = 64, LEVEL_GATHER, Metadata, false;
     ReapChunks = 65, LEVEL_PARTICIPANT, Metadata, false;
     TruncateChunks = 66, LEVEL_PARTICIPANT, Metadata, false;
@@ -129,4 +130,8 @@ operations! {
     Gather = 96, LEVEL_GATHER, Metadata, false;
     AskDecision = 97, LEVEL_GATHER, Metadata, false;
     GatherDirectory = 98, LEVEL_GATHER, Metadata, false;
+    Lease = 99, LEVEL_COORDINATION, Metadata, false;
+    Revoke = 100, LEVEL_GATHER, Metadata, false;
+    CloseHeld = 101, LEVEL_COORDINATION, Metadata, false;
+    ReclaimHeld = 102, LEVEL_COORDINATION, Metadata, false;
 }

@@ -11,6 +11,8 @@ use wire::messages::{EntryReply, SetAttributesRequest, set_mask};
 use wire::{Attributes, Decode, Encode, Kind, Status};
 
 const TIMES: u32 = set_mask::ATIME | set_mask::MTIME | set_mask::ATIME_NOW | set_mask::MTIME_NOW;
+/// Sets after which others may open the file.
+const RIGHTS: u32 = set_mask::MODE | set_mask::UID | set_mask::GID;
 /// Sets that anyone with write access may do: both times to now.
 const TOUCH: u32 = set_mask::ATIME_NOW | set_mask::MTIME_NOW;
 
@@ -22,6 +24,10 @@ pub fn set_attributes(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
         return super::directories::set_attributes(core, caller, request, reply);
     }
     check(caller, &request, &inode.attributes)?;
+    let changes_rights = request.mask & RIGHTS != 0;
+    if changes_rights && let Some(leased) = core.leased(request.file) {
+        return Ok(Step::Blocked(leased));
+    }
     if !inode.is_announced() && !core.turns.is_taken(request.file.0) {
         set(core, caller, &request, inode, reply)?;
         return Ok(Step::Done);
@@ -34,6 +40,9 @@ pub fn set_attributes(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
         // Announced times end before explicit ones begin, so that no late one can undo these.
         let retract = request.mask & TIMES != 0;
         let gathered = core.gather_now(request.file, retract, &turn).await?;
+        while changes_rights && let Some(leased) = core.leased(request.file) {
+            core.wait_until(caller.deadline, "leases of the file take long to end", leased.wait()).await?;
+        }
         let mut inode = core.inode(request.file)?;
         check(&caller, &request, &inode.attributes)?;
         // What was gathered is true and the turn is ours, so that the inode may know it.

@@ -423,6 +423,9 @@ fn repair_name(
         if found != seen {
             return Err(changed_meanwhile(found.unwrap_or(parent)));
         }
+        if let Some(leased) = found.and_then(|file| core.leased(file)) {
+            return Ok(Step::Blocked(leased));
+        }
     }
     let record = match wanted {
         Some((id, kind)) => Record::DentryPut { parent, name: bytes, id, kind },

@@ -8,6 +8,7 @@ mod append;
 mod attributes;
 mod check;
 mod close;
+mod contact;
 mod copy;
 mod data;
 mod directories;
@@ -93,6 +94,11 @@ pub fn handle(
         Operation::StatFileSystem => lookup::stat_file_system(core, params, reply),
         Operation::Open | Operation::OpenExisting => open::open(core, caller, operation, params, reply),
         Operation::OpenId | Operation::OpenIdExisting => open::open_id(core, caller, operation, params, reply),
+        Operation::OpenThrough => contact::open_through(core, caller, params, reply),
+        Operation::Lease => contact::lease(core, caller, params, reply),
+        Operation::Revoke => contact::revoke(core, caller, params),
+        Operation::CloseHeld => contact::close_held(core, caller, params),
+        Operation::ReclaimHeld => contact::reclaim_held(core, caller, params, reply),
         Operation::Link => rename::link(core, caller, params),
         Operation::Rename => rename::rename(core, caller, params),
         Operation::SetAttributes => attributes::set_attributes(core, caller, params, reply),

@@ -28,7 +28,7 @@ pub fn open(
     reply: &mut Vec<u8>,
 ) -> Result<Step, Failure> {
     let request = OpenRequest::from_bytes(params)?;
-    check(&request, operation)?;
+    check_open(&request, operation)?;
     let tables = core.tables.borrow();
     let place = locate(core, &tables, &request.entry)?;
     if let Some(blocked) = check_lock(&tables, &request.entry) {
@@ -122,7 +122,8 @@ fn finish(
     }
 }
 
-fn check(request: &OpenRequest<'_>, operation: Operation) -> Result<(), Failure> {
+/// Refuses what an open can't ask for.
+pub fn check_open(request: &OpenRequest<'_>, operation: Operation) -> Result<(), Failure> {
     let changing = open_flags::CREATE | open_flags::TRUNCATE | open_flags::EXCLUSIVE;
     if operation == Operation::Open && request.flags & open_flags::PLACES != 0 {
         return Err(Failure::with_text(Status::Invalid, "an open that may create or cut is not told places"));

@@ -89,6 +89,13 @@ pub fn prepare_dentry(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
         {
             return Ok(step);
         }
+        // No lock, and it ends by itself, soon.
+        if verdict.is_ok()
+            && !known
+            && let Some(leased) = found.and_then(|(file, _)| core.leased(file))
+        {
+            return Ok(Step::Blocked(leased));
+        }
         (verdict, found, known)
     };
     if verdict.is_ok() && !known {

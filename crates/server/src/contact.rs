@@ -1,0 +1,398 @@
+//! What this server knows as a contact: names of other servers that it was lent, so that it answers opens of them itself.
+//!
+//! A name is asked for when it is asked for here the second time within a second, so that files which only one process opens
+//! are not kept; the first time, and whenever the home lends nothing, the client is told to ask the home itself. A lent file is
+//! open at its home for us, once, for as long as we hold the lease or a client has it open with us.
+//!
+//! Invariants
+//! 1. A lease counts from the moment at which it was asked for, and nothing is answered from it after its time: the clock is
+//!    read after the request was.
+//! 2. What a home has called back, or taken as closed (`floors`), is below a number; a grant that arrives later with a
+//!    number below it is none.
+//! 3. Each file in `held` is open at its home under the number there. It leaves when nothing here needs it, and the home is told.
+
+use crate::coordination::ask;
+use crate::core::Core;
+use crate::failure::Failure;
+use crate::store::FastMap;
+use crate::waiting::Notice;
+use reactor::channel::Turnabout;
+use reactor::{Class, Nanos};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use wire::limits::CLOSE_COUNT_MAX;
+use wire::messages::{
+    Batch, CloseHeldRequest, Closed, Entry, LeaseReply, LeaseRequest, Leased, ReclaimHeldRequest, ReclaimReply,
+};
+use wire::{Attributes, Encode, FileId, Kind, Operation};
+
+/// Names that were asked for last and are not held; one forgets another.
+const RECENT_COUNT: usize = 4_096;
+/// Within this time a second request for a name has it asked for at its home.
+const RECENT_NS: Nanos = 1_000_000_000;
+/// Leases at a time.
+const LEASE_COUNT_MAX: usize = 1_024;
+/// Bytes of a lease with its name.
+const LEASE_SIZE: u64 = 512;
+/// Files held open at their homes.
+const HELD_COUNT_MAX: usize = 16_384;
+const HELD_SIZE: u64 = 64;
+/// For this long a home is waited for; then clients are sent to it.
+const ASK_NS_MAX: Nanos = 1_000_000_000;
+/// After a home has lent nothing it is not asked for the same name for this long.
+const REFUSED_NS: Nanos = 1_000_000_000;
+/// A lease is held for so many eighths of its time, for clocks differ.
+const LEASE_EIGHTHS: Nanos = 7;
+const LEASE_MS_MAX: u32 = 60_000;
+const SWEEP_NS: Nanos = 1_000_000_000;
+const PAUSE_NS_FIRST: Nanos = 50_000_000;
+const PAUSE_NS_MAX: Nanos = 2_000_000_000;
+
+/// What is known of a name.
+enum Known {
+    /// Its home is being asked; told when the answer is here or takes too long.
+    Asking(Notice<()>),
+    Held {
+        attributes: Attributes,
+        until: Nanos,
+    },
+    /// The home lends nothing until then.
+    Refused(Nanos),
+}
+
+struct Name {
+    parent: FileId,
+    name: Box<[u8]>,
+    known: Known,
+}
+
+/// A file that is open at its home for us.
+struct Held {
+    home: u32,
+    number: u64,
+}
+
+/// What becomes of a request for a name.
+pub enum Answer {
+    Held(Attributes),
+    /// Told when it is to be tried again.
+    Asking(Notice<()>),
+    /// The home is to be asked.
+    Unknown,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Contact {
+    /// By the lower bits of the name's hash: the whole hash, and when it was asked for.
+    recent: RefCell<Vec<(u64, Nanos)>>,
+    names: RefCell<FastMap<u64, Name>>,
+    held: RefCell<FastMap<u64, Held>>,
+    /// Per home.
+    floors: RefCell<BTreeMap<u32, u64>>,
+    /// Homes that are being told what is held, and whether they are to be told once more.
+    reclaiming: RefCell<BTreeMap<u32, bool>>,
+    sweeping: Cell<bool>,
+    hits: Cell<u64>,
+    misses: Cell<u64>,
+    sessions_lost: Cell<u64>,
+}
+
+impl Contact {
+    /// Bytes that all of this takes at most.
+    pub fn memory_max() -> u64 {
+        let recent = (RECENT_COUNT * size_of::<(u64, Nanos)>()) as u64;
+        recent + LEASE_COUNT_MAX as u64 * LEASE_SIZE + HELD_COUNT_MAX as u64 * HELD_SIZE
+    }
+
+    /// Opens answered here, and sent on to homes; how often a home had forgotten us, and so what our clients had open; names lent
+    /// to us now, and files held at homes.
+    pub fn numbers(&self) -> [(&'static str, u64); 5] {
+        let names = self.names.borrow();
+        let lent = names.values().filter(|name| matches!(name.known, Known::Held { .. })).count();
+        [
+            ("contact_hits", self.hits.get()),
+            ("contact_misses", self.misses.get()),
+            ("contact_sessions_lost", self.sessions_lost.get()),
+            ("contact_names", lent as u64),
+            ("contact_files", self.held.borrow().len() as u64),
+        ]
+    }
+
+    /// Whether the name was asked for a moment ago; it was from now on.
+    fn is_second(&self, hash: u64, now: Nanos) -> bool {
+        let mut recent = self.recent.borrow_mut();
+        if recent.is_empty() {
+            recent.resize(RECENT_COUNT, (0, 0));
+        }
+        let place = &mut recent[hash as usize % RECENT_COUNT];
+        let (before, at) = std::mem::replace(place, (hash, now));
+        before == hash && at + RECENT_NS > now
+    }
+
+    fn has_room(&self, now: Nanos) -> bool {
+        let mut names = self.names.borrow_mut();
+        if names.len() >= LEASE_COUNT_MAX {
+            names.retain(|_, name| match name.known {
+                Known::Asking(_) => true,
+                Known::Held { until, .. } | Known::Refused(until) => until > now,
+            });
+        }
+        names.len() < LEASE_COUNT_MAX && self.held.borrow().len() < HELD_COUNT_MAX
+    }
+
+    fn raise_floor(&self, home: u32, number: u64) {
+        let mut floors = self.floors.borrow_mut();
+        let floor = floors.entry(home).or_default();
+        *floor = number.max(*floor);
+    }
+
+    /// The end of a question: what is known from now on.
+    fn settle(&self, hash: u64, asked: &Notice<()>, known: Known) -> bool {
+        let mut names = self.names.borrow_mut();
+        let Some(name) = names.get_mut(&hash) else { return false };
+        let stands = matches!(&name.known, Known::Asking(notice) if notice.is_same(asked));
+        if stands {
+            name.known = known;
+        }
+        stands
+    }
+
+    /// Forgets all that was lent of a file, or all that a home has lent.
+    fn forget(&self, is_concerned: impl Fn(&Attributes) -> bool) {
+        self.names.borrow_mut().retain(|_, name| match &name.known {
+            Known::Held { attributes, .. } => !is_concerned(attributes),
+            _ => true,
+        });
+    }
+}
+
+impl Core {
+    /// What is known here of a name of another server, whose hash is given.
+    pub fn ask_contact(self: &Rc<Self>, home: u32, hash: u64, entry: &Entry<'_>) -> Answer {
+        let contact = &self.contact;
+        let now = self.reactor.now();
+        {
+            let names = contact.names.borrow();
+            if let Some(name) = names.get(&hash) {
+                let is_same = name.parent == entry.parent && *name.name == *entry.name.as_bytes();
+                match &name.known {
+                    Known::Held { attributes, until } if is_same && *until > now => {
+                        contact.hits.set(contact.hits.get() + 1);
+                        return Answer::Held(attributes.clone());
+                    }
+                    Known::Asking(notice) if is_same => return Answer::Asking(notice.clone()),
+                    Known::Refused(until) if *until > now => return self.unknown(),
+                    // Another name of the same hash.
+                    Known::Asking(_) => return self.unknown(),
+                    _ => {}
+                }
+            }
+        }
+        if !contact.is_second(hash, now) || !contact.has_room(now) || self.stopping.get() {
+            return self.unknown();
+        }
+        let asked = Notice::new();
+        let name =
+            Name { parent: entry.parent, name: entry.name.as_bytes().into(), known: Known::Asking(asked.clone()) };
+        contact.names.borrow_mut().insert(hash, name);
+        let params = LeaseRequest { entry: entry.clone() }.to_bytes();
+        self.reactor.spawn(Class::Metadata, ask_for_lease(self.clone(), home, hash, params, asked.clone()));
+        self.reactor.spawn(Class::Metadata, limit_question(self.clone(), hash, asked.clone()));
+        self.sweep_names();
+        Answer::Asking(asked)
+    }
+
+    fn unknown(&self) -> Answer {
+        self.contact.misses.set(self.contact.misses.get() + 1);
+        Answer::Unknown
+    }
+
+    /// A home has called back what it lent of a file.
+    pub fn revoked(self: &Rc<Self>, home: u32, file: FileId, number: u64) {
+        self.contact.raise_floor(home, number);
+        self.contact.forget(|attributes| attributes.id == file);
+        self.release_held();
+    }
+
+    /// Lets go of files that nobody needs here any more.
+    pub fn release_held(self: &Rc<Self>) {
+        if self.contact.held.borrow().is_empty() {
+            return;
+        }
+        let mut closed: BTreeMap<u32, Vec<Closed>> = BTreeMap::new();
+        {
+            let (tables, names) = (self.tables.borrow(), self.contact.names.borrow());
+            let now = self.reactor.now();
+            let lent: BTreeSet<FileId> = names
+                .values()
+                .filter_map(|name| match &name.known {
+                    Known::Held { attributes, until } if *until > now => Some(attributes.id),
+                    _ => None,
+                })
+                .collect();
+            self.contact.held.borrow_mut().retain(|file, held| {
+                let file = FileId(*file);
+                let is_needed = tables.open.is_open(file) || lent.contains(&file);
+                if !is_needed {
+                    closed.entry(held.home).or_default().push(Closed { file, number: held.number });
+                }
+                is_needed
+            });
+        }
+        for (home, closed) in closed {
+            for page in closed.chunks(CLOSE_COUNT_MAX) {
+                let params = CloseHeldRequest { closed: Batch(page.to_vec()) }.to_bytes();
+                let told = ask(self.clone(), home, Operation::CloseHeld, params, None);
+                self.reactor.spawn(Class::Metadata, async move {
+                    let _: bool = told.await;
+                });
+            }
+        }
+    }
+
+    /// Forgets names whose leases have ended by time, for as long as there are any.
+    fn sweep_names(self: &Rc<Self>) {
+        if self.contact.sweeping.replace(true) {
+            return;
+        }
+        let core = self.clone();
+        self.reactor.spawn(Class::Background, async move {
+            while !core.contact.names.borrow().is_empty() && !core.stopping.get() {
+                core.reactor.sleep(SWEEP_NS).await;
+                let now = core.reactor.now();
+                core.contact.names.borrow_mut().retain(|_, name| match name.known {
+                    Known::Asking(_) => true,
+                    Known::Held { until, .. } | Known::Refused(until) => until > now,
+                });
+                core.release_held();
+            }
+            core.contact.sweeping.set(false);
+        });
+    }
+
+    /// The way to a home was lost, or the home has begun a new life or forgotten us: what it lent counts no more, for a power
+    /// loss may have taken it; and it is told what we hold.
+    pub fn home_turned(self: &Rc<Self>, home: u32, turnabout: Turnabout) {
+        self.contact.forget(|attributes| self.cluster.home_of(attributes.id) == Some(home));
+        if self.held_at(home).is_empty() {
+            return;
+        }
+        if matches!(turnabout, Turnabout::Renewed { session_known: false, .. }) {
+            self.contact.sessions_lost.set(self.contact.sessions_lost.get() + 1);
+        }
+        self.reclaim_held(home);
+    }
+
+    fn held_at(&self, home: u32) -> Vec<FileId> {
+        let held = self.contact.held.borrow();
+        let mut files: Vec<FileId> =
+            held.iter().filter(|(_, held)| held.home == home).map(|(file, _)| FileId(*file)).collect();
+        files.sort_unstable();
+        files
+    }
+
+    /// Tells a home what we hold, until it knows.
+    fn reclaim_held(self: &Rc<Self>, home: u32) {
+        if self.contact.reclaiming.borrow_mut().insert(home, true).is_some() {
+            return;
+        }
+        let core = self.clone();
+        self.reactor.spawn(Class::Metadata, async move {
+            let mut pause = PAUSE_NS_FIRST;
+            while core.contact.reclaiming.borrow_mut().insert(home, false) == Some(true) && !core.stopping.get() {
+                if tell_held(&core, home).await.is_err() {
+                    core.contact.reclaiming.borrow_mut().insert(home, true);
+                    core.reactor.sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE_NS_MAX);
+                }
+            }
+            core.contact.reclaiming.borrow_mut().remove(&home);
+            core.release_held();
+        });
+    }
+}
+
+async fn tell_held(core: &Rc<Core>, home: u32) -> Result<(), Failure> {
+    let files = core.held_at(home);
+    let mut pages: Vec<&[FileId]> = files.chunks(CLOSE_COUNT_MAX).collect();
+    if pages.is_empty() {
+        pages.push(&[]);
+    }
+    let (page_count, mut since) = (pages.len(), 0);
+    for (index, page) in pages.into_iter().enumerate() {
+        let request = ReclaimHeldRequest { files: Batch(page.to_vec()), since, last: index + 1 == page_count };
+        let reply: ReclaimReply = core.peers.call(home, Operation::ReclaimHeld, &request, None).await?;
+        if since == 0 {
+            since = reply.number;
+            // A grant from before that we have not heard of is taken as closed.
+            core.contact.raise_floor(home, since);
+        }
+        let mut held = core.contact.held.borrow_mut();
+        let mut gone = Vec::new();
+        for file in page {
+            match held.get_mut(&file.0) {
+                Some(held) => held.number = held.number.max(reply.number),
+                None => gone.push(Closed { file: *file, number: reply.number }),
+            }
+        }
+        drop(held);
+        if !gone.is_empty() {
+            let params = CloseHeldRequest { closed: Batch(gone) }.to_bytes();
+            let told = ask(core.clone(), home, Operation::CloseHeld, params, None);
+            core.reactor.spawn(Class::Metadata, async move {
+                let _: bool = told.await;
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Asks a home for a name.
+async fn ask_for_lease(core: Rc<Core>, home: u32, hash: u64, params: Vec<u8>, asked: Notice<()>) {
+    let sent = core.reactor.now();
+    let reply: Result<LeaseReply, Failure> =
+        core.peers.call(home, Operation::Lease, &crate::handlers::Encoded(params), None).await;
+    let refused = Known::Refused(core.reactor.now() + REFUSED_NS);
+    match reply {
+        Ok(LeaseReply { leased: Some(leased) }) => take_lease(&core, home, hash, sent, leased, &asked),
+        Ok(LeaseReply { leased: None }) => drop(core.contact.settle(hash, &asked, refused)),
+        Err(_) => {
+            core.contact.settle(hash, &asked, refused);
+            // Whether we have something open there now nobody knows, unless we tell.
+            core.reclaim_held(home);
+        }
+    }
+    asked.tell(());
+}
+
+fn take_lease(core: &Rc<Core>, home: u32, hash: u64, sent: Nanos, leased: Leased, asked: &Notice<()>) {
+    let Leased { attributes, open_number, lease_ms } = leased;
+    let now = core.reactor.now();
+    let refused = Known::Refused(now + REFUSED_NS);
+    let is_sound = attributes.kind == Kind::File
+        && core.cluster.home_of(attributes.id) == Some(home)
+        && core.check_layout(&attributes.layout).is_ok();
+    if !is_sound {
+        core.contact.settle(hash, asked, refused);
+        return;
+    }
+    {
+        let mut held = core.contact.held.borrow_mut();
+        let held = held.entry(attributes.id.0).or_insert(Held { home, number: open_number });
+        held.number = held.number.max(open_number);
+    }
+    let until = sent + Nanos::from(lease_ms.min(LEASE_MS_MAX)) * 1_000_000 / 8 * LEASE_EIGHTHS;
+    let floor = core.contact.floors.borrow().get(&home).copied().unwrap_or(0);
+    let known = if open_number > floor && until > now { Known::Held { attributes, until } } else { refused };
+    core.contact.settle(hash, asked, known);
+    core.release_held();
+}
+
+/// Ends the wait for a home that does not answer; its answer is taken in later.
+async fn limit_question(core: Rc<Core>, hash: u64, asked: Notice<()>) {
+    core.reactor.sleep(ASK_NS_MAX).await;
+    core.contact.settle(hash, &asked, Known::Refused(core.reactor.now() + REFUSED_NS));
+    asked.tell(());
+}

@@ -1,0 +1,147 @@
+//! Opens through a contact server: OpenThrough, which clients ask of the contact; Lease, CloseHeld and ReclaimHeld, which the
+//! contact asks of a file's home; and Revoke, which the home asks of the contact.
+
+use super::open::check_open;
+use super::{Step, check_directory, check_lock, locate, path_of};
+use crate::contact::Answer;
+use crate::core::{Caller, Core};
+use crate::failure::Failure;
+use crate::leases::LEASE_MS;
+use crate::records::Record;
+use std::rc::Rc;
+use wire::identity::dentry_hash;
+use wire::messages::{
+    CloseHeldRequest, LeaseReply, LeaseRequest, Leased, OpenReply, OpenRequest, OpenThroughReply, ReclaimHeldRequest,
+    ReclaimReply, RevokeRequest, open_flags,
+};
+use wire::{Decode, Encode, Kind, Operation, Slot, Status};
+
+pub fn open_through(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+    let request = OpenRequest::from_bytes(params)?;
+    check_open(&request, Operation::OpenExisting)?;
+    if request.flags & open_flags::PLACES != 0 {
+        return Err(Failure::with_text(Status::Invalid, "a contact tells no places"));
+    }
+    let entry = &request.entry;
+    let hash = dentry_hash(entry.parent, entry.name.as_bytes());
+    let home = core.cluster.server_of((hash % u64::from(core.cluster.slot_count)) as Slot);
+    {
+        let tables = core.tables.borrow();
+        tables.check_not_removed(path_of(entry))?;
+        tables.tree.check(entry.known, path_of(entry))?;
+        if let Some(moving) = tables.tree.wait_for(entry.known, path_of(entry)) {
+            return Ok(Step::Blocked(moving));
+        }
+        check_directory(core, &tables, entry.parent)?;
+    }
+    let answer = if home == core.index { Answer::Unknown } else { core.ask_contact(home, hash, entry) };
+    let held = match answer {
+        Answer::Asking(asked) => return Ok(Step::Blocked(asked)),
+        Answer::Unknown => None,
+        Answer::Held(attributes) if !caller.may(&attributes, request.access) => {
+            return Err(Status::AccessDenied.into());
+        }
+        Answer::Held(attributes) => {
+            let open_number = core.opened(caller, attributes.id, attributes.kind)?;
+            Some(OpenReply { attributes, created: false, open_number, places: None })
+        }
+    };
+    OpenThroughReply { held }.encode(reply);
+    Ok(Step::Done)
+}
+
+/// What may be lent is lent at once or not at all: whoever is refused has its clients ask here, where they wait as always.
+pub fn lease(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+    let entry = LeaseRequest::from_bytes(params)?.entry;
+    let attributes = {
+        let tables = core.tables.borrow();
+        let place = locate(core, &tables, &entry)?;
+        let is_locked = check_lock(&tables, &entry).is_some();
+        let found = tables.names.get(entry.parent, entry.name.as_bytes(), place.cursor).filter(|_| !is_locked);
+        let inode = found.and_then(|(id, _)| tables.inodes.get(id));
+        inode.filter(|inode| inode.attributes.kind == Kind::File).map(|inode| inode.attributes.clone())
+    };
+    let lent = attributes.filter(|attributes| core.leases.has_room(attributes.id, core.reactor.now()));
+    let leased = match lent {
+        None => {
+            core.leases.note_refused();
+            None
+        }
+        Some(attributes) => {
+            core.add_contact(caller)?;
+            if !core.tables.borrow().leases_given {
+                core.change([Record::LeasesGiven(true)])?;
+            }
+            let open_number = core.opened(caller, attributes.id, attributes.kind)?;
+            core.note_lease(attributes.id, caller.peer.from_server);
+            Some(Leased { attributes, open_number, lease_ms: LEASE_MS })
+        }
+    };
+    LeaseReply { leased }.encode(reply);
+    Ok(Step::Done)
+}
+
+/// Waits for nothing, so that a change at the home never waits for one here.
+pub fn revoke(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+    let RevokeRequest { file, number } = RevokeRequest::from_bytes(params)?;
+    let home = caller.peer.from_server;
+    if core.cluster.home_of(file) != Some(home) {
+        return Err(Failure::with_text(Status::BadMessage, "only a file's home calls leases back"));
+    }
+    core.revoked(home, file, number);
+    Ok(Step::Done)
+}
+
+pub fn close_held(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+    for closed in CloseHeldRequest::from_bytes(params)?.closed.0 {
+        core.check_home(closed.file)?;
+        core.closed(caller.peer.session, closed.file, closed.number);
+    }
+    core.end_contact(caller)?;
+    Ok(Step::Done)
+}
+
+pub fn reclaim_held(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+    let ReclaimHeldRequest { files, since, last } = ReclaimHeldRequest::from_bytes(params)?;
+    for file in &files.0 {
+        core.check_home(*file)?;
+    }
+    core.add_contact(caller)?;
+    let number = core.open_number(caller)?;
+    for file in files.0 {
+        let is_file = core.tables.borrow().inodes.get(file).is_some_and(|inode| inode.attributes.kind == Kind::File);
+        if is_file {
+            core.register_open(caller.peer.session, file, number);
+        }
+    }
+    if last {
+        core.closed_before(caller.peer.session, if since == 0 { number } else { since });
+        core.reclaimed(caller.peer.session);
+        core.end_contact(caller)?;
+    }
+    ReclaimReply { number }.encode(reply);
+    Ok(Step::Done)
+}
+
+impl Core {
+    /// Knows a contact as a session, as which it has files open: for as long as it has any.
+    fn add_contact(self: &Rc<Self>, caller: &Caller) -> Result<(), Failure> {
+        let session = caller.peer.session;
+        if self.tables.borrow().sessions.is_known(session) {
+            return Ok(());
+        }
+        self.add_session(session)?;
+        self.tables.borrow_mut().sessions.connected(session);
+        Ok(())
+    }
+
+    /// Forgets a contact that has nothing open.
+    fn end_contact(self: &Rc<Self>, caller: &Caller) -> Result<(), Failure> {
+        let session = caller.peer.session;
+        let ended = {
+            let tables = self.tables.borrow();
+            tables.sessions.is_known(session) && tables.open.has_none(session)
+        };
+        if ended { self.change([Record::SessionDelete(session)]) } else { Ok(()) }
+    }
+}

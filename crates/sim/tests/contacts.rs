@@ -1,0 +1,303 @@
+//! Opens through contact servers: what is answered there is never what was there before, whoever dies meanwhile, and nothing is
+//! left open.
+//!
+//! The clients that look have contacts; the one that changes things has none. A name is lent from the second request on, so
+//! two opens come first.
+
+use client::{Contact, FileSystem, OpenHow, Options, Status};
+use reactor::{Class, Nanos};
+use sim::harness::{Harness, SimClient};
+use sim::profile::{Profile, SECOND, Wishes};
+use std::cell::RefCell;
+use std::rc::Rc;
+use wire::credentials::Credentials;
+use wire::identity::dentry_slot;
+use wire::{FileId, Placement};
+
+const LIMIT: Nanos = 600 * SECOND;
+const GRACE: Nanos = 5 * SECOND;
+/// The time of a lease, and what its giver adds.
+const LEASE: Nanos = 2_200_000_000;
+
+fn cluster(servers: u32) -> Harness {
+    let wishes = Wishes { no_faults: true, servers: Some(servers), ..Wishes::default() };
+    let mut profile = Profile::new(1, &wishes);
+    (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![4096]);
+    (profile.client_timeout, profile.server_timeout) = (20 * SECOND, 4 * SECOND);
+    (profile.session_grace, profile.latency) = (GRACE, (10_000, 200_000));
+    let harness = Harness::new(&profile, false);
+    harness.wait_for_servers(LIMIT).expect("servers start");
+    harness
+}
+
+fn run<T: 'static>(harness: &Harness, client: &SimClient, work: impl AsyncFnOnce(FileSystem) -> T + 'static) -> T {
+    let result = Rc::new(RefCell::new(None));
+    let (place, file_system) = (result.clone(), client.client.file_system.clone());
+    harness.world.reactor(client.node).spawn(Class::Data, async move {
+        let value = work(file_system).await;
+        *place.borrow_mut() = Some(value);
+    });
+    assert!(harness.world.run_until(|| result.borrow().is_some(), LIMIT), "it never ends");
+    result.borrow_mut().take().expect("just seen")
+}
+
+fn creating() -> OpenHow {
+    OpenHow { create: true, ..OpenHow::reading_and_writing() }
+}
+
+/// A client of a user whose opens go to contacts.
+fn looker(harness: &Harness, user: Credentials) -> SimClient {
+    harness.add_client_with(Options { contact: Contact::Always, user, session: Some(7), ..Options::default() })
+}
+
+/// The home of a name in the root, and the contact of `looker` for it.
+fn places(harness: &Harness, name: &str) -> (u32, u32) {
+    let slot = dentry_slot(FileId::ROOT, name.as_bytes(), harness.cluster.slot_count);
+    let home = harness.cluster.server_of(slot);
+    let drawn = (7 % (u64::from(harness.cluster.server_count()) - 1)) as u32;
+    (home, if drawn < home { drawn } else { drawn + 1 })
+}
+
+fn number(harness: &Harness, server: u32, name: &str) -> u64 {
+    let numbers = harness.server(server).contact_numbers();
+    numbers.into_iter().find(|(known, _)| *known == name).expect("it is counted").1
+}
+
+/// Makes a file and has it lent to the looker's contact.
+fn lend(harness: &Harness, owner: &SimClient, looker: &SimClient) -> FileId {
+    let id = run(harness, owner, async |fs| {
+        let file = fs.open(b"/f", &OpenHow { mode: 0o644, ..creating() }).await.expect("create");
+        fs.close(&file).await;
+        file.id
+    });
+    lend_again(harness, looker);
+    id
+}
+
+fn lend_again(harness: &Harness, looker: &SimClient) {
+    let contact = places(harness, "f").1;
+    let before = number(harness, contact, "contact_hits");
+    run(harness, looker, async |fs| {
+        for _ in 0..3 {
+            let file = fs.open(b"/f", &OpenHow::reading()).await.expect("open");
+            fs.close(&file).await;
+        }
+    });
+    assert!(number(harness, contact, "contact_hits") >= before + 2, "the name is lent from the second open on");
+}
+
+/// Waits until no server has anything open, and no sessions of servers are left.
+fn wait_until_closed(harness: &Harness) {
+    let open = || harness.audits().iter().map(|(_, audit)| audit.open_files + audit.orphans).sum::<u64>();
+    assert!(harness.world.run_until(|| open() == 0, LIMIT), "{} are still open", open());
+}
+
+/// What a change does to an open that begins after it.
+struct Change {
+    words: &'static str,
+    make: fn(&FileSystem) -> reactor::LocalFuture<()>,
+    expected: Result<bool, Status>,
+}
+
+/// A name at the same server as `/f`, so that no other one, which may be dead, has a part in a change of both.
+fn beside(fs: &FileSystem, word: &str) -> Vec<u8> {
+    let server = |name: &str| fs.cluster().dentry_server(FileId::ROOT, name.as_bytes());
+    let mut names = (0..).map(|number| format!("{word}{number}"));
+    format!("/{}", names.find(|name| server(name) == server("f")).expect("some name is there")).into_bytes()
+}
+
+/// All changes that end leases: whether the open then finds another file, or which error it gets.
+fn changes() -> Vec<Change> {
+    fn unlink(fs: &FileSystem) -> reactor::LocalFuture<()> {
+        let fs = fs.clone();
+        Box::pin(async move { fs.unlink(b"/f").await.expect("unlink") })
+    }
+    fn away(fs: &FileSystem) -> reactor::LocalFuture<()> {
+        let fs = fs.clone();
+        Box::pin(async move { fs.rename(b"/f", &beside(&fs, "elsewhere"), 0).await.expect("rename") })
+    }
+    fn over(fs: &FileSystem) -> reactor::LocalFuture<()> {
+        let fs = fs.clone();
+        Box::pin(async move {
+            let other = beside(&fs, "other");
+            let file = fs.open(&other, &OpenHow { mode: 0o644, ..creating() }).await.expect("create");
+            fs.close(&file).await;
+            fs.rename(&other, b"/f", 0).await.expect("rename");
+        })
+    }
+    fn chmod(fs: &FileSystem) -> reactor::LocalFuture<()> {
+        let fs = fs.clone();
+        Box::pin(async move { fs.chmod(b"/f", 0o600).await.map(drop).expect("chmod") })
+    }
+    fn chown(fs: &FileSystem) -> reactor::LocalFuture<()> {
+        let fs = fs.clone();
+        Box::pin(async move {
+            fs.chmod(b"/f", 0o640).await.map(drop).expect("chmod");
+            fs.chown(b"/f", Some(3), Some(4)).await.map(drop).expect("chown");
+        })
+    }
+    let of = |words, make, expected| Change { words, make, expected };
+    vec![
+        of("unlink", unlink, Err(Status::NotFound)),
+        of("rename away", away, Err(Status::NotFound)),
+        of("rename over", over, Ok(true)),
+        of("chmod", chmod, Err(Status::AccessDenied)),
+        of("chown", chown, Err(Status::AccessDenied)),
+    ]
+}
+
+fn open_id(harness: &Harness, looker: &SimClient) -> Result<FileId, Status> {
+    run(harness, looker, async |fs| {
+        let file = fs.open(b"/f", &OpenHow::reading()).await.map_err(|error| error.status)?;
+        fs.close(&file).await;
+        Ok(file.id)
+    })
+}
+
+/// Goal: an open that begins after a change of a lent name was answered sees the change, for every kind of change, with
+/// everybody alive, with the contact cut off from the home, killed, or with the home killed and started again before it.
+#[test]
+fn changes_are_seen() {
+    for trouble in ["none", "cut off", "contact killed", "home killed"] {
+        for change in changes() {
+            let harness = cluster(4);
+            let (owner, looker) = (harness.add_client(), looker(&harness, Credentials::new(1, 1)));
+            let id = lend(&harness, &owner, &looker);
+            let (home, contact) = places(&harness, "f");
+            match trouble {
+                "cut off" => harness.world.partition(harness.node(home), harness.node(contact)),
+                "contact killed" => harness.kill(contact),
+                "home killed" => {
+                    harness.kill(home);
+                    harness.restart(home);
+                    harness.wait_for_servers(LIMIT).expect("it starts");
+                }
+                _ => {}
+            }
+            let make = change.make;
+            let before = harness.world.now();
+            run(&harness, &owner, async move |fs| make(&fs).await);
+            let took = harness.world.now() - before;
+            let words = format!("{} with {trouble}", change.words);
+            assert!(took < LEASE + 4 * SECOND, "{words}: {took} ns");
+            let found = open_id(&harness, &looker).map(|found| found != id);
+            assert_eq!(found, change.expected, "{words}");
+            if trouble == "none" {
+                assert!(took < SECOND, "{words}: called back, not waited for: {took} ns");
+                assert!(number(&harness, home, "leases_revoked") > 0, "{words}");
+            }
+            harness.world.heal(harness.node(home), harness.node(contact));
+            harness.restart(contact);
+            harness.wait_for_servers(LIMIT).expect("it starts");
+            wait_until_closed(&harness);
+        }
+    }
+}
+
+/// Goal: a contact that can't be asked costs an open no more than a moment, and a lease that nobody uses ends by itself.
+#[test]
+fn silent_contacts_are_left_out() {
+    let harness = cluster(3);
+    let (owner, looker) = (harness.add_client(), looker(&harness, Credentials::new(0, 0)));
+    lend(&harness, &owner, &looker);
+    let (home, contact) = places(&harness, "f");
+    harness.world.run_for(5 * SECOND);
+    assert_eq!(number(&harness, home, "leased_files"), 0);
+    assert_eq!((number(&harness, contact, "contact_names"), number(&harness, contact, "contact_files")), (0, 0));
+    harness.kill(contact);
+    let before = harness.world.now();
+    open_id(&harness, &looker).expect("the home answers");
+    assert!(harness.world.now() - before < 3 * SECOND);
+}
+
+/// Goal: what a contact's client has open stays when it loses its name, until it is closed: with everybody alive, after the
+/// home, and after the contact was killed and started again.
+#[test]
+fn open_files_stay() {
+    for killed in ["none", "home", "contact", "both"] {
+        let harness = cluster(4);
+        let (owner, looker) = (harness.add_client(), looker(&harness, Credentials::new(0, 0)));
+        run(&harness, &owner, async |fs| {
+            let file = fs.open(b"/f", &creating()).await.expect("create");
+            fs.write_at(&file, &[5; 10_000], 0).await.expect("write");
+            fs.close(&file).await;
+        });
+        lend_again(&harness, &looker);
+        let (home, contact) = places(&harness, "f");
+        let file = run(&harness, &looker, async |fs| fs.open(b"/f", &OpenHow::reading()).await.expect("open"));
+        let restart = || {
+            let named = [("home", home), ("contact", contact)];
+            let concerned = named.iter().filter(|(name, _)| killed == *name || killed == "both");
+            let servers: Vec<u32> = concerned.map(|(_, server)| *server).collect();
+            servers.iter().for_each(|server| harness.kill(*server));
+            servers.iter().for_each(|server| harness.restart(*server));
+            harness.wait_for_servers(LIMIT).expect("they start");
+        };
+        restart();
+        run(&harness, &owner, async |fs| fs.unlink(b"/f").await.expect("unlink"));
+        restart();
+        harness.world.run_for(3 * GRACE);
+        let handle = file.clone();
+        run(&harness, &looker, async move |fs| {
+            let mut place = vec![0; 10_000];
+            assert_eq!(fs.read_at(&handle, &mut place, 0).await, Ok(10_000), "killed: {killed}");
+            assert!(place.iter().all(|byte| *byte == 5));
+            fs.close(&handle).await;
+        });
+        wait_until_closed(&harness);
+    }
+}
+
+/// Goal: a lease that a home gives while it is called back is none.
+/// Method: opens and replacements of one name at once, many times over, with answers that take very different times; the name
+/// always leads to the newest file that a rename has put there before the open began.
+#[test]
+fn grants_and_revocations_cross() {
+    let harness = cluster(4);
+    harness.world.set_latency(None, 10_000, 40_000_000);
+    let owner = harness.add_client();
+    let lookers: Vec<SimClient> = (0..3)
+        .map(|session| {
+            harness.add_client_with(Options {
+                contact: Contact::Always,
+                session: Some(7 + session),
+                ..Options::default()
+            })
+        })
+        .collect();
+    let newest: Rc<RefCell<Vec<FileId>>> = Rc::default();
+    let ended = Rc::new(RefCell::new(0));
+    let (known, count) = (newest.clone(), ended.clone());
+    let fs = owner.client.file_system.clone();
+    // What a rename gives a name is lent only where its inode is beside the name.
+    let home = places(&harness, "f").0;
+    let new = (0..).map(|number| format!("new{number}")).find(|name| places(&harness, name).0 == home);
+    let new = format!("/{}", new.expect("some name is there")).into_bytes();
+    harness.world.reactor(owner.node).spawn(Class::Data, async move {
+        for _ in 0..60 {
+            let file = fs.open(&new, &creating()).await.expect("create");
+            fs.close(&file).await;
+            fs.rename(&new, b"/f", 0).await.expect("rename");
+            known.borrow_mut().push(file.id);
+            fs.reactor().sleep(fs.reactor().random() % 1_500_000_000).await;
+        }
+        *count.borrow_mut() += 1;
+    });
+    for looker in &lookers {
+        let (fs, known, count) = (looker.client.file_system.clone(), newest.clone(), ended.clone());
+        harness.world.reactor(looker.node).spawn(Class::Data, async move {
+            while *count.borrow() == 0 {
+                let before = known.borrow().len();
+                if let Ok(file) = fs.open(b"/f", &OpenHow::reading()).await {
+                    let old = known.borrow().iter().position(|id| *id == file.id);
+                    assert!(old.is_none_or(|place| place + 1 >= before), "an open found number {old:?} of {before}");
+                    fs.close(&file).await;
+                }
+            }
+        });
+    }
+    assert!(harness.world.run_until(|| *ended.borrow() == 1, LIMIT), "it never ends");
+    let hits: u64 = harness.server_indexes().map(|server| number(&harness, server, "contact_hits")).sum();
+    let revoked: u64 = harness.server_indexes().map(|server| number(&harness, server, "leases_revoked")).sum();
+    assert!(hits > 20 && revoked > 5, "{hits} hits, {revoked} revocations");
+}
