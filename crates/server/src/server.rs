@@ -75,6 +75,7 @@ impl Server {
         let lent = core.lent();
         let serve_options = ServeOptions {
             lent,
+            grants: false,
             cluster: core.cluster.clone(),
             server: core.index,
             connections_max: core.options.connections_max,
