@@ -75,7 +75,7 @@ impl Server {
         let lent = core.lent();
         let serve_options = ServeOptions {
             lent,
-            grants: false,
+            grants: core.grants_pages(),
             cluster: core.cluster.clone(),
             server: core.index,
             connections_max: core.options.connections_max,
@@ -352,4 +352,5 @@ fn resume(core: &Rc<Core>) {
     }
     core.tables.borrow_mut().open.await_reclaim(sessions);
     core.reap_orphans();
+    crate::handlers::watch_grants(core);
 }

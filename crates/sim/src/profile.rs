@@ -48,6 +48,8 @@ pub enum Sabotage {
     SkipSyncs,
     /// Who reads along with a server's memory does not look whether it has changed.
     TrustMemory,
+    /// Servers do not know that somebody may still write to pages that they had granted.
+    ForgetLoans,
 }
 
 /// Which faults a run may have.
@@ -110,6 +112,8 @@ pub struct Profile {
     pub short_circuit: bool,
     /// Whether some clients reach the servers through one of them.
     pub relaying: bool,
+    /// Whether they also grant them pages to write to.
+    pub granted_writes: bool,
     pub store_size: u64,
     pub journal_size: u64,
     /// Silence after which a client gives up, and a server on another.
@@ -177,6 +181,7 @@ impl Profile {
             stable_media,
             short_circuit: Random::new(seed ^ 0x006c_656e_7400).percent(60),
             relaying: Random::new(seed ^ 0x7265_6c61_7900).percent(35),
+            granted_writes: Random::new(seed ^ 0x6772_616e_7400).percent(70),
             sabotage: Sabotage::None,
         }
     }
