@@ -221,10 +221,10 @@ pub static TABLE: &[OptionRow] = &[
     ),
     setting(
         "short-circuit",
-        Value::Choice(&["auto", "off"]),
+        Value::Choice(&["auto", "writes", "off"]),
         "auto",
-        "auto|off",
-        "whether clients of a server's machine read from the mapping of a store in memory by themselves",
+        "auto|writes|off",
+        "whether clients of a server's machine read from the mapping of a store in memory by themselves, and write to pages of it too",
     ),
     setting(
         "pin",

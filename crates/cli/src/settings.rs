@@ -26,6 +26,8 @@ pub struct Settings {
     /// Whether processes of this machine may connect through shared memory.
     pub local: bool,
     pub short_circuit: bool,
+    /// Whether clients that read from the stores' mappings may also be granted pages to write to.
+    pub granted_writes: bool,
     pub pin: Pin,
     /// Whether stores in memory get mounts of their own with huge pages.
     pub huge_pages: bool,
@@ -122,6 +124,7 @@ impl Settings {
             checksums: arguments.flag("checksums"),
             local: arguments.text_or_default("transport") != "tcp",
             short_circuit: arguments.text_or_default("short-circuit") != "off",
+            granted_writes: arguments.text_or_default("short-circuit") == "writes",
             pin: Pin::wanted(arguments)?,
             huge_pages: arguments.text_or_default("huge-pages") != "off",
             connections_max: arguments.number("connections-max"),
@@ -178,7 +181,11 @@ impl Settings {
 
     /// The value of --short-circuit.
     pub fn short_circuit(&self) -> &'static str {
-        if self.short_circuit { "auto" } else { "off" }
+        match (self.short_circuit, self.granted_writes) {
+            (false, _) => "off",
+            (true, false) => "auto",
+            (true, true) => "writes",
+        }
     }
 
     /// The value of --huge-pages.
@@ -207,7 +214,7 @@ impl Settings {
             ("journal-size", self.journal_size),
             ("checksums", u64::from(self.checksums)),
             ("local", u64::from(self.local)),
-            ("short_circuit", u64::from(self.short_circuit)),
+            ("short_circuit", u64::from(self.short_circuit) + u64::from(self.short_circuit && self.granted_writes)),
             ("huge-pages", u64::from(self.huge_pages)),
             ("connections-max", self.connections_max),
             ("metrics-port", self.metrics_port),
@@ -242,7 +249,8 @@ impl Settings {
             journal_size: checked("journal-size")?,
             checksums: plain("checksums")? == 1,
             local: plain("local")? == 1,
-            short_circuit: plain("short_circuit")? == 1,
+            short_circuit: plain("short_circuit")? != 0,
+            granted_writes: plain("short_circuit")? == 2,
             pin: Pin::parse(field("pin")?)?,
             huge_pages: plain("huge-pages")? == 1,
             connections_max: checked("connections-max")?,
@@ -288,6 +296,7 @@ pub fn for_tests() -> Settings {
         checksums: false,
         local: false,
         short_circuit: true,
+        granted_writes: true,
         pin: Pin::Listed(vec![0, 4, 5, 6]),
         huge_pages: true,
         connections_max: 10,

@@ -195,9 +195,18 @@ impl Servers {
     }
 
     async fn write_share(&self, file: &File, share: Share<IoSlice<'_>>) -> Attempt<()> {
-        let params = data_request(file, share.pieces);
-        let call = Call { body: &share.slices, ..Call::encoded(Operation::Write, params) };
-        self.send(share.server, call).await.map(|_| ())
+        if self.write_granted(file, &share).await? {
+            return Ok(());
+        }
+        let request = DataRequest { file: file.id, layout: file.layout, pieces: Pieces(share.pieces) };
+        let call = || Call { body: &share.slices, ..Call::new(Operation::Write, &request) };
+        match self.send(share.server, call()).await {
+            // What the server has granted us may be what it lacks.
+            Err(trouble) if trouble.status() == Status::NoSpace && self.give_back_pages(share.server).await => {
+                self.send(share.server, call()).await.map(|_| ())
+            }
+            result => result.map(|_| ()),
+        }
     }
 
     async fn read_round(&self, file: &File, places: &mut [IoSliceMut<'_>], offset: u64, size: usize) -> Attempt<usize> {

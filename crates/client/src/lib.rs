@@ -20,6 +20,7 @@ mod error;
 mod extended;
 mod file;
 mod filesystem;
+mod grants;
 mod inodes;
 mod join;
 mod listing;

@@ -3,6 +3,7 @@
 use crate::cache::DirectoryCache;
 use crate::contact::Contacts;
 use crate::error::Trouble;
+use crate::grants::GrantBook;
 use crate::locks::LockBook;
 use crate::open_files::OpenFiles;
 use crate::options::Options;
@@ -55,6 +56,7 @@ pub(crate) struct Common {
     pub(crate) places: PlaceCache,
     pub(crate) contacts: Contacts,
     pub(crate) relays: Relays,
+    pub(crate) grants: GrantBook,
     session: u64,
     channels: RefCell<Vec<Option<Channel>>>,
     round_trips: Cell<u64>,
@@ -135,6 +137,7 @@ impl Common {
             places: PlaceCache::default(),
             contacts: Contacts::default(),
             relays: Relays::default(),
+            grants: GrantBook::default(),
             session,
             channels: RefCell::new(channels),
             round_trips: Cell::new(0),

@@ -22,6 +22,9 @@ pub enum DriverKind {
     Epoll,
 }
 
+/// Name of the driver of a simulated node.
+pub(crate) const SIMULATED_NAME: &str = "sim";
+
 /// A source of events. All methods are called on the loop's thread (for [`crate::Shared`]: under its lock).
 pub trait Driver {
     /// Name for people.

@@ -5,7 +5,7 @@
 //! 2. After `shutdown` no task is alive and none can be added.
 
 use crate::Nanos;
-use crate::driver::{Driver, DriverKind};
+use crate::driver::{Driver, DriverKind, SIMULATED_NAME};
 use crate::region::Storage;
 use crate::task::{self, CLASS_COUNT, Outcome, ReadyQueue, RootWaker, Runnable};
 use crate::timers::{TimerKey, Timers};
@@ -189,6 +189,11 @@ impl Reactor {
     /// Name of the driver: `io_uring`, `epoll` or `sim`.
     pub fn driver_name(&self) -> &'static str {
         self.0.driver.name()
+    }
+
+    /// Whether this loop is a part of a simulation.
+    pub fn is_simulated(&self) -> bool {
+        self.driver_name() == SIMULATED_NAME
     }
 
     /// Monotonic time.

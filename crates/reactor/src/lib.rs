@@ -15,6 +15,7 @@ mod forks;
 mod handshake;
 pub mod interfaces;
 mod link;
+mod loan;
 mod local;
 pub mod log;
 pub mod pages;
@@ -42,11 +43,14 @@ pub use driver::{Driver, DriverKind};
 pub use executor::{Class, JoinHandle, LoopStatistics, Reactor, Sleep, YieldNow};
 pub use forks::fork_generation;
 pub use link::{BodyPiece, ReplyBody};
+pub use loan::GrantedPages;
 pub use local::{MEMORY_PER_CONNECTION as LOCAL_MEMORY_PER_CONNECTION, local_name};
-pub use region::{LocalFuture, OpenMode, Region, Span, Storage};
+pub use region::{Loan, LocalFuture, OpenMode, Region, Span, Storage};
 pub use relay::Relay;
 pub use scratch::scratch;
-pub use service::{Disconnected, Incoming, Peer, ServeOptions, ServeStatistics, ServerHandle, Service, serve};
+pub use service::{
+    Borrowing, Disconnected, Incoming, Peer, ServeOptions, ServeStatistics, ServerHandle, Service, serve,
+};
 pub use shared::Shared;
 pub use stream::{Listener, Stream};
 pub use system::tune as tune_connection;

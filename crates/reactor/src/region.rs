@@ -7,6 +7,7 @@
 
 use std::future::Future;
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -85,6 +86,30 @@ pub trait Region {
     fn file(&self) -> Option<Rc<OwnedFd>> {
         None
     }
+    /// Something to map single ranges through for writing, for one borrower. Errors: it can't be lent so.
+    fn loan(&self) -> io::Result<Rc<dyn Loan>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// The first bytes in the range that were lent for writing, in this life of the server or an earlier one, and that somebody
+    /// may still write to. What can't be told counts as lent.
+    fn borrowed(&self, _offset: u64, _size: u64) -> Option<Range<u64>> {
+        None
+    }
+}
+
+/// What one borrower writes to ranges of a region through ([`crate::GrantedPages`]). The owner holds it, and whoever has mapped
+/// something through it; a range that it holds is borrowed for as long as any of them is left.
+pub trait Loan {
+    /// Holds a range: from now on somebody may write to it. Errors: it can't be held; then nobody is to be told of it.
+    fn hold(&self, offset: u64, size: u64) -> io::Result<()>;
+    /// Nobody writes to the range any more, for who has borrowed it says so.
+    fn let_go(&self, offset: u64, size: u64);
+    /// The file to map ranges of, where there is one.
+    fn file(&self) -> Option<&OwnedFd> {
+        None
+    }
+    /// Copies bytes into the region as a borrower does, where there is no file. The range lies within the region.
+    fn poke(&self, _offset: u64, _bytes: &[u8]) {}
 }
 
 /// A range of a region.

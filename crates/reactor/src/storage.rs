@@ -1,9 +1,11 @@
 //! Real storage: files mapped into memory, on tmpfs, a DAX file system or a disk.
 
-use crate::region::{LocalFuture, OpenMode, Region, Storage};
+use crate::loan::{FileLoan, borrowed};
+use crate::region::{Loan, LocalFuture, OpenMode, Region, Storage};
 use crate::system::check;
 use std::ffi::CString;
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -290,6 +292,15 @@ impl Region for MappedRegion {
 
     fn file(&self) -> Option<Rc<OwnedFd>> {
         Some(self.file.clone())
+    }
+
+    fn loan(&self) -> io::Result<Rc<dyn Loan>> {
+        Ok(Rc::new(FileLoan::of(&self.file)?))
+    }
+
+    fn borrowed(&self, offset: u64, size: u64) -> Option<Range<u64>> {
+        self.at(offset, size);
+        borrowed(&self.file, offset, size)
     }
 
     fn is_volatile(&self) -> bool {

@@ -5,6 +5,7 @@
 //! too, unless the peer has hung up (then only another receive shows the end of the stream).
 
 use crate::Reactor;
+use crate::region::Loan;
 use crate::window::{StampedRegion, Window};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -124,7 +125,9 @@ pub trait Socket {
     /// How connecting ended: `WouldBlock` while it has not.
     fn take_error(&self) -> io::Result<()>;
     /// As [`Stream::lend`].
-    fn lend(&self, _region: &Rc<StampedRegion>) {}
+    fn lend(&self, _region: &Rc<StampedRegion>, _loan: Option<&Rc<dyn Loan>>) -> bool {
+        false
+    }
     /// As [`Stream::window`].
     fn window(&self) -> Option<Rc<Window>> {
         None
@@ -243,9 +246,10 @@ impl Stream {
         self.0.readiness.set_writable();
     }
 
-    /// Lends the peer a region to read from, where that is possible: to the same user on the same machine.
-    pub fn lend(&self, region: &Rc<StampedRegion>) {
-        self.0.socket.lend(region);
+    /// Lends the peer a region to read from, and what pages that it is granted later are to be mapped through, where that is
+    /// possible: to the same user on the same machine. True if it was sent.
+    pub fn lend(&self, region: &Rc<StampedRegion>, loan: Option<&Rc<dyn Loan>>) -> bool {
+        self.0.socket.lend(region, loan)
     }
 
     /// What the peer has lent, once it is here.

@@ -12,13 +12,16 @@
 //! 2. The number only grows, also from one life of a server to the next: the table is a region of the store, and a new life
 //!    begins by stamping everything.
 //! 3. What is copied is used only after the check; until then it is bytes without any meaning.
-//! 4. The borrower maps both read-only: it can damage nothing.
+//! 4. The borrower maps both read-only: it can damage nothing. What it may write to are single pages that it was granted
+//!    (`loan`).
 
 use crate::copying::before_streaming;
-use crate::region::{LocalFuture, Region};
+use crate::loan::GrantedPages;
+use crate::region::{Loan, LocalFuture, Region};
 use crate::system::check;
 use std::cell::Cell;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -91,9 +94,9 @@ impl StampedRegion {
     }
 
     /// Read access within one process: for simulations. `trusting`: it finds nothing changed ever, as a broken one might.
-    pub(crate) fn window(self: &Rc<Self>, trusting: bool) -> Rc<Window> {
+    pub(crate) fn window(self: &Rc<Self>, trusting: bool, loan: Option<Rc<dyn Loan>>) -> Rc<Window> {
         let (bytes, size) = (self.region.base().cast_const(), self.region.size());
-        Rc::new(Window { bytes, size, stamps: self.stamps(), trusting, _source: Source::Lent(self.clone()) })
+        Rc::new(Window { bytes, size, stamps: self.stamps(), trusting, loan, _source: Source::Lent(self.clone()) })
     }
 }
 
@@ -156,6 +159,14 @@ impl Region for StampedRegion {
     fn file(&self) -> Option<Rc<OwnedFd>> {
         self.region.file()
     }
+
+    fn loan(&self) -> io::Result<Rc<dyn Loan>> {
+        self.region.loan()
+    }
+
+    fn borrowed(&self, offset: u64, size: u64) -> Option<Range<u64>> {
+        self.region.borrowed(offset, size)
+    }
 }
 
 /// What keeps a window's memory.
@@ -164,18 +175,20 @@ enum Source {
     Lent(#[allow(dead_code)] Rc<StampedRegion>),
 }
 
-/// Somebody else's region, to read from.
+/// Somebody else's region, to read from, and to write to where pages of it were granted.
 pub struct Window {
     bytes: *const u8,
     size: u64,
     stamps: Stamps,
     trusting: bool,
+    /// What pages that are granted to us are mapped through.
+    loan: Option<Rc<dyn Loan>>,
     _source: Source,
 }
 
 impl Window {
-    /// Maps what was lent. Errors: `InvalidData` where the files are not what is lent, and those of `mmap`.
-    pub(crate) fn map(region: &OwnedFd, table: &OwnedFd) -> io::Result<Window> {
+    /// Maps what was lent, to read from; `loan` is for what may be granted later. Errors: `InvalidData` where the files are not what is lent, and those of `mmap`.
+    pub(crate) fn map(region: &OwnedFd, table: &OwnedFd, loan: Option<Rc<dyn Loan>>) -> io::Result<Window> {
         let region = Mapping::new(region)?;
         let table = Mapping::new(table)?;
         if table.size < STAMPS_SIZE {
@@ -187,6 +200,7 @@ impl Window {
             size: region.size,
             stamps,
             trusting: false,
+            loan,
             _source: Source::Mapped(region, table),
         })
     }
@@ -208,6 +222,21 @@ impl Window {
         fence(Ordering::Acquire);
         self.trusting
             || self.stamps.of_range(offset, size).all(|stamp| (1..=number).contains(&stamp.load(Ordering::Relaxed)))
+    }
+
+    /// Whether the owner may grant us pages to write to.
+    pub fn may_be_granted(&self) -> bool {
+        self.loan.is_some()
+    }
+
+    /// Maps pages that the owner has granted to whom this window was given. Errors: they do not lie within the region, or can't be
+    /// mapped.
+    pub fn granted(&self, offset: u64, size: u64) -> io::Result<GrantedPages> {
+        let Some(loan) = &self.loan else { return Err(io::ErrorKind::Unsupported.into()) };
+        if offset > self.size || size > self.size - offset {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        GrantedPages::map(loan, offset, size)
     }
 
     /// Whether the owner is a part of the same simulation, which does nothing while we copy.

@@ -70,6 +70,7 @@ fn fixture(is_local: bool) -> Fixture {
         connections_max: 8,
         incarnation: 1,
         lent: None,
+        grants: false,
         working_interval: SECOND,
         timeout: 10 * SECOND,
     };

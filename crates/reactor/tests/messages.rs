@@ -86,6 +86,7 @@ fn fixture(kind: DriverKind, working_interval: u64) -> Fixture {
         connections_max: 4,
         incarnation: 1,
         lent: None,
+        grants: false,
         working_interval,
         timeout: 10 * SECOND,
     };

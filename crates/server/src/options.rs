@@ -28,6 +28,8 @@ pub struct ServerOptions {
     pub local: bool,
     /// Whether processes of this machine and user may read from the store's mapping by themselves.
     pub short_circuit: bool,
+    /// Whether they may also be granted pages of it to write to.
+    pub granted_writes: bool,
     /// Why the store lies on the pages that it lies on, in words for reports; empty where that needs none.
     pub pages_note: String,
     /// Silence of another server after which it counts as unreachable.

@@ -83,6 +83,7 @@ impl Server {
         let lent = core.lent();
         let serve_options = ServeOptions {
             lent,
+            grants: core.grants_pages(),
             cluster: core.cluster.clone(),
             server: core.index,
             connections_max: core.options.connections_max,
@@ -372,4 +373,5 @@ fn resume(core: &Rc<Core>) {
     core.tables.borrow_mut().open.await_reclaim(sessions);
     core.await_earlier_leases();
     core.reap_orphans();
+    crate::handlers::watch_grants(core);
 }

@@ -101,6 +101,8 @@ impl Service for Front {
                 start_expiry(&self.core);
             }
             handlers::forget_listeners(&self.core, peer.connection);
+            self.core.store.end_holder(peer.connection);
+            handlers::watch_grants(&self.core);
         }
     }
 
@@ -184,7 +186,7 @@ impl Front {
         let caller = Caller { peer: incoming.peer.clone(), origin, deadline: incoming.deadline() };
         core.statistics.started(incoming.operation, started.saturating_sub(incoming.arrived));
         match incoming.operation {
-            Operation::Write | Operation::Append | Operation::WriteChunks => {
+            Operation::Write | Operation::CommitGranted | Operation::Append | Operation::WriteChunks => {
                 let front = self.clone();
                 core.reactor.spawn(Class::Data, front.write(incoming, caller, started));
             }
@@ -359,6 +361,7 @@ impl Front {
         let result = match incoming.operation {
             Operation::Append => handlers::append(&self.core, &caller, &mut incoming).await,
             Operation::WriteChunks => handlers::write_chunks(&self.core, &caller, &mut incoming).await,
+            Operation::CommitGranted => handlers::commit_granted(&self.core, &caller, &incoming.params).await,
             _ => handlers::write(&self.core, &caller, &mut incoming).await,
         };
         let result = match result {

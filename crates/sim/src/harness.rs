@@ -89,6 +89,9 @@ impl Harness {
         if profile.sabotage == Sabotage::TrustMemory {
             world.trust_memory();
         }
+        if profile.sabotage == Sabotage::ForgetLoans {
+            world.forget_loans();
+        }
         let (least, most) = profile.latency;
         world.set_latency(None, least, most);
         world.set_socket_buffer(*random.choose(&[3_000, 16 << 10, 256 << 10]));
@@ -152,6 +155,7 @@ impl Harness {
             session_grace: self.profile.session_grace,
             local: false,
             short_circuit: self.profile.short_circuit,
+            granted_writes: self.profile.granted_writes,
             pages_note: String::new(),
             metrics_port: None,
         };

@@ -50,6 +50,8 @@ pub enum Sabotage {
     TrustMemory,
     /// Servers change names and rights without calling back what they have lent.
     KeepLeases,
+    /// Servers do not know that somebody may still write to pages that they had granted.
+    ForgetLoans,
 }
 
 /// Which faults a run may have.
@@ -114,6 +116,8 @@ pub struct Profile {
     pub relaying: bool,
     /// Whether clients ask contacts first.
     pub contacts: bool,
+    /// Whether they also grant them pages to write to.
+    pub granted_writes: bool,
     pub store_size: u64,
     pub journal_size: u64,
     /// Silence after which a client gives up, and a server on another.
@@ -182,6 +186,7 @@ impl Profile {
             short_circuit: Random::new(seed ^ 0x006c_656e_7400).percent(60),
             relaying: Random::new(seed ^ 0x7265_6c61_7900).percent(35),
             contacts: Random::new(seed ^ 0x636f_6e74).percent(40),
+            granted_writes: Random::new(seed ^ 0x6772_616e_7400).percent(70),
             sabotage: Sabotage::None,
         }
     }

@@ -170,6 +170,7 @@ fn start_server(world: &World, cluster: &Rc<Cluster>, options: &ScaleOptions, in
         session_grace: TIMEOUT_NS,
         local: false,
         short_circuit: false,
+        granted_writes: false,
         pages_note: String::new(),
         metrics_port: None,
     };

@@ -125,3 +125,33 @@ fn kept_leases() {
     });
     assert_noticed(&problems, &["no order explains"]);
 }
+
+/// Runs seeds in which clients write into granted pages, under one kind of fault.
+fn problems_with_grants(sabotage: Sabotage, faults: Faults) -> Vec<String> {
+    let mut problems = Vec::new();
+    for seed in 0..12 {
+        let mut profile = Profile::new(seed, &Wishes { servers: Some(1), ..Wishes::default() });
+        profile.sabotage = sabotage;
+        (profile.stable_media, profile.checksums) = (false, false);
+        (profile.short_circuit, profile.granted_writes) = (true, true);
+        (profile.flavour, profile.crowded, profile.pause_max) = (Flavour::Contents, true, 0);
+        (profile.clients, profile.tasks, profile.steps) = (4, 4, 400);
+        (profile.chunk_sizes, profile.store_size) = (vec![47_008], 64 << 20);
+        (profile.faults, profile.fault_count) = (faults, 30);
+        problems.extend(run_profile(&profile, false).problems);
+    }
+    problems
+}
+
+/// Goal: pages that are given to others while somebody who has lost his connection may still copy into them are noticed, and
+/// nothing is when the server knows; the same when it was killed and started in between.
+#[test]
+fn forgotten_loans() {
+    let cuts = Faults { cuts: true, ..Faults::default() };
+    let kills = Faults { kills: true, torn_kills: true, ..Faults::default() };
+    for faults in [cuts, kills] {
+        assert_eq!(problems_with_grants(Sabotage::None, faults), Vec::<String>::new());
+        let problems = problems_with_grants(Sabotage::ForgetLoans, faults);
+        assert_noticed(&problems, &["torn or mixed", "no order of the writes explains"]);
+    }
+}

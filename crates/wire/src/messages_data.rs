@@ -140,3 +140,70 @@ message! {
         pub places: Vec<BytePlace>,
     }
 }
+
+/// Grants that one request gives back at most.
+pub const GRANT_COUNT_MAX: usize = 64;
+/// Pieces that one `CommitGranted` names at most.
+pub const GRANTED_PIECE_COUNT_MAX: usize = 512;
+
+message! {
+    /// `Grant`: asks for pages of the server's memory to write into, for a client that has it mapped. Reply: `GrantReply`.
+    pub struct GrantRequest {
+        /// Grants that the client has unmapped and never writes to again; at most `GRANT_COUNT_MAX`.
+        pub returned: Vec<u64>,
+        /// Bytes wished for, in whole pages of 4 KiB; 0 only gives back.
+        pub size: u64,
+    }
+}
+
+message! {
+    /// Reply of `Grant`.
+    pub struct GrantReply {
+        /// Names the grant; never repeats.
+        pub generation: u64,
+        /// First byte within the region that the server lends, and number of bytes: whole pages. None: nothing is granted.
+        pub at: u64,
+        pub size: u64,
+    }
+}
+
+/// Where the bytes of a piece are: in pages of a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GrantedPlace {
+    pub generation: u64,
+    /// First byte of the first page within the region; the piece begins as far behind it as within its page of the chunk.
+    pub at: u64,
+}
+
+impl Encode for GrantedPlace {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.generation.encode(out);
+        self.at.encode(out);
+    }
+}
+
+impl<'a> Decode<'a> for GrantedPlace {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        Ok(GrantedPlace { generation: Decode::decode(input)?, at: Decode::decode(input)? })
+    }
+}
+
+message! {
+    /// `CommitGranted`, a `Write` whose bytes are in pages of grants already. Reply: `CommitGrantedReply`.
+    pub struct CommitGrantedRequest {
+        pub file: FileId,
+        pub layout: Layout,
+        /// At most `GRANTED_PIECE_COUNT_MAX`.
+        pub pieces: Pieces,
+        /// One for each piece.
+        pub places: Vec<GrantedPlace>,
+    }
+}
+
+message! {
+    /// Reply of `CommitGranted`.
+    pub struct CommitGrantedReply {
+        /// As in `WriteReply`. None: the pages are not granted to this connection, or were committed before; nothing has happened.
+        pub end: Option<u64>,
+    }
+}

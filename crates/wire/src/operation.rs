@@ -75,6 +75,8 @@ operations! {
     Read = 13, LEVEL_CLIENT, Data, false;
     Locate = 61, LEVEL_CLIENT, Data, false;
     Write = 14, LEVEL_CLIENT, Data, true;
+    Grant = 62, LEVEL_CLIENT, Data, false;
+    CommitGranted = 63, LEVEL_CLIENT, Data, true;
     Close = 15, LEVEL_CLIENT, Metadata, false;
     Truncate = 16, LEVEL_CLIENT, Metadata, true;
     ReserveAppend = 17, LEVEL_CLIENT, Metadata, true;
@@ -107,7 +109,7 @@ operations! {
     Allocate = 40, LEVEL_CLIENT, Data, true;
     Seek = 41, LEVEL_CLIENT, Data, false;
     CopyRange = 42, LEVEL_CLIENT, Data, true;
-    OpenThrough = 62, LEVEL_CLIENT, Metadata, false;
+    OpenThrough = 23, LEVEL_CLIENT, Metadata, false;
     Announce = 64, LEVEL_GATHER, Metadata, false;
     ReapChunks = 65, LEVEL_PARTICIPANT, Metadata, false;
     TruncateChunks = 66, LEVEL_PARTICIPANT, Metadata, false;

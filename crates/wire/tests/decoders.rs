@@ -112,6 +112,16 @@ fn seeds() -> Vec<Vec<u8>> {
             }),
         }
         .to_bytes(),
+        GrantRequest { returned: vec![1, 2], size: 1 << 20 }.to_bytes(),
+        GrantReply { generation: 7, at: 8192, size: 1 << 20 }.to_bytes(),
+        CommitGrantedRequest {
+            file: FileId(77),
+            layout: layout(),
+            pieces: Pieces(vec![range; 2]),
+            places: vec![GrantedPlace { generation: 7, at: 8192 }; 2],
+        }
+        .to_bytes(),
+        CommitGrantedReply { end: Some(9) }.to_bytes(),
         LocateReply { number: 3, places: vec![BytePlace { chunk: 1, offset: 2, size: 3, at: 4 }; 2] }.to_bytes(),
         ListingEntry {
             next_cursor: 1,

@@ -82,6 +82,7 @@ fn serve(cluster: Cluster, directory: &Path, report: &mpsc::Sender<()>) {
                 session_grace: 60 * SECOND,
                 local: true,
                 short_circuit: true,
+                granted_writes: true,
                 pages_note: String::new(),
                 metrics_port: None,
             };

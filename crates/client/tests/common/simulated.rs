@@ -53,6 +53,7 @@ impl Stage {
             session_grace: 600 * SECOND,
             local: false,
             short_circuit: true,
+            granted_writes: true,
             pages_note: String::new(),
             metrics_port: None,
         };

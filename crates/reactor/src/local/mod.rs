@@ -14,6 +14,8 @@
 
 mod segment;
 
+use crate::loan::FileLoan;
+use crate::region::Loan;
 use crate::stream::{ListenSocket, Listener, Readiness, Socket, Stream};
 use crate::system::{INCOMING, Watch, check};
 use crate::window::{StampedRegion, Window};
@@ -71,9 +73,11 @@ impl Port {
         }
         self.looks_for_window.set(left - 1);
         let Ok(files) = receive_files(&self.socket) else { return };
-        if let [region, table] = &files[..] {
+        let mut files = files.into_iter();
+        if let (Some(region), Some(table)) = (files.next(), files.next()) {
             self.looks_for_window.set(0);
-            if let Ok(window) = Window::map(region, table) {
+            let loan = files.next().map(|file| Rc::new(FileLoan::received(file)) as Rc<dyn Loan>);
+            if let Ok(window) = Window::map(&region, &table, loan) {
                 self.window.get_or_init(|| Rc::new(window));
             }
         }
@@ -259,12 +263,12 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
         Ok(())
     }
 
-    fn lend(&self, region: &Rc<StampedRegion>) {
-        let Some([region, table]) = region.files() else { return };
-        if is_our_user(&self.port.socket) {
-            // A caller that can't take them reads as all others do.
-            let _ = send_files(&self.port.socket, &[&region, &table]);
-        }
+    fn lend(&self, region: &Rc<StampedRegion>, loan: Option<&Rc<dyn Loan>>) -> bool {
+        let Some([region, table]) = region.files() else { return false };
+        let mut files: Vec<&OwnedFd> = vec![&region, &table];
+        files.extend(loan.and_then(|loan| loan.file()));
+        // A caller that can't take them reads and writes as all others do.
+        is_our_user(&self.port.socket) && send_files(&self.port.socket, &files).is_ok()
     }
 
     fn window(&self) -> Option<Rc<Window>> {
@@ -368,7 +372,7 @@ fn abstract_address(name: &[u8]) -> io::Result<(libc::sockaddr_un, libc::socklen
 }
 
 /// Most descriptors sent at once.
-const FILES_MAX: usize = 2;
+const FILES_MAX: usize = 3;
 
 /// Room for the control message that carries descriptors, aligned as it has to be.
 #[repr(C, align(8))]

@@ -19,7 +19,7 @@ use crate::handshake::{HandshakeError, examine, refusal, send_welcome};
 use crate::link::RECEIVE_BUFFER_SIZE_MAX;
 use crate::log::{self, Level};
 use crate::relay::Passed;
-use crate::{Class, Listener, Nanos, Reactor, Relay, StampedRegion, Stream};
+use crate::{Class, Listener, Loan, Nanos, Reactor, Region, Relay, StampedRegion, Stream};
 use connection::{Connection, PARAMS_HELD_MAX, REPLIES_HELD_MAX};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -48,6 +48,18 @@ pub struct Peer {
     /// The peer's own index, when it is a server.
     pub from_server: u32,
     pub user: Credentials,
+    /// What pages that the peer is granted to write to are mapped through, where that is possible.
+    pub loan: Option<Borrowing>,
+}
+
+/// A loan, for whoever grants something of it.
+#[derive(Clone)]
+pub struct Borrowing(pub Rc<dyn Loan>);
+
+impl std::fmt::Debug for Borrowing {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Borrowing")
+    }
 }
 
 /// What a server does with requests.
@@ -74,6 +86,8 @@ pub struct ServeOptions {
     pub timeout: Nanos,
     /// What clients of this machine may read from by themselves.
     pub lent: Option<Rc<StampedRegion>>,
+    /// Whether these may also be granted pages to write to.
+    pub grants: bool,
 }
 
 /// The connection ended before the body was there.
@@ -306,13 +320,14 @@ impl Serving {
             return self.admit_trunk(stream, &hello, key).await.map(Admitted::Trunk);
         }
         let full = self.is_full();
-        let peer = Peer {
+        let mut peer = Peer {
             connection: self.next_connection.replace(self.next_connection.get() + 1),
             role: hello.role,
             level: hello.level,
             session: hello.session,
             from_server: hello.from_server,
             user: hello.user,
+            loan: None,
         };
         let known = if full || self.closed.get() {
             Err(if full { Status::TooManyConnections } else { Status::Draining })
@@ -326,15 +341,13 @@ impl Serving {
                 return Err(HandshakeError::Refused(status, "the connection was refused"));
             }
         };
+        if hello.role == Role::Client {
+            peer.loan = self.lend(stream);
+        }
         let connection = Rc::new(Connection::new(peer, stream.clone()));
         self.fences.borrow_mut().insert(key, connection.peer.connection);
         self.connections.borrow_mut().insert(connection.peer.connection, connection.clone());
         let welcome = self.welcome(session_known);
-        if hello.role == Role::Client
-            && let Some(region) = &options.lent
-        {
-            stream.lend(region);
-        }
         if let Err(error) = send_welcome(stream, &welcome).await {
             connection.close();
             self.forget(&connection);
@@ -357,6 +370,13 @@ impl Serving {
             incarnation: self.options.incarnation,
             working_interval_ms: (self.options.working_interval / 1_000_000) as u32,
         }
+    }
+
+    /// Lends what is to be lent, before the welcome; returns what pages may be granted through.
+    fn lend(&self, stream: &Stream) -> Option<Borrowing> {
+        let region = self.options.lent.as_ref()?;
+        let loan = if self.options.grants { region.loan().ok() } else { None };
+        stream.lend(region, loan.as_ref()).then_some(loan).flatten().map(Borrowing)
     }
 
     /// Takes a connection off the books, once.

@@ -11,13 +11,14 @@
 //! 3. Writing to a page that was not allocated is a bug (it may be a SIGBUS on a full tmpfs) and asserts.
 
 use super::world::{CrashKind, Node, NodeId, Universe, World};
-use crate::region::{LocalFuture, OpenMode, Region, Storage};
+use crate::region::{Loan, LocalFuture, OpenMode, Region, Storage};
 use crate::{Nanos, system::mix};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -45,6 +46,8 @@ struct SimFile {
     changes: Cell<u64>,
     /// Which pages have space, a bit for each.
     allocated: RefCell<Vec<u64>>,
+    /// What is held by loans that somebody still has, whatever became of the node.
+    loans: RefCell<BTreeMap<u64, Vec<Range<u64>>>>,
 }
 
 impl SimFile {
@@ -72,6 +75,7 @@ impl SimFile {
             lost: RefCell::default(),
             changes: Cell::new(0),
             allocated: RefCell::new(vec![0; words]),
+            loans: RefCell::default(),
         })
     }
 
@@ -613,6 +617,58 @@ impl Region for SimRegion {
 
     fn is_volatile(&self) -> bool {
         self.volatile
+    }
+
+    fn loan(&self) -> io::Result<Rc<dyn Loan>> {
+        let mut loans = self.file.loans.borrow_mut();
+        let id = loans.last_key_value().map_or(0, |(id, _)| id + 1);
+        loans.insert(id, Vec::new());
+        Ok(Rc::new(SimLoan { file: self.file.clone(), id }))
+    }
+
+    fn borrowed(&self, offset: u64, size: u64) -> Option<Range<u64>> {
+        self.file.at(offset, size);
+        if self.universe.forgets_loans.get() {
+            return None;
+        }
+        let loans = self.file.loans.borrow();
+        let held = loans.values().flatten().filter(|held| held.start < offset + size && offset < held.end);
+        let first = held.min_by_key(|held| held.start)?;
+        Some(first.start.max(offset)..first.end.min(offset + size))
+    }
+}
+
+/// What a borrower in the same simulation writes through, on whichever node.
+struct SimLoan {
+    file: Rc<SimFile>,
+    id: u64,
+}
+
+impl Loan for SimLoan {
+    fn hold(&self, offset: u64, size: u64) -> io::Result<()> {
+        self.file.at(offset, size);
+        let mut loans = self.file.loans.borrow_mut();
+        let is_held = loans.values().flatten().any(|held| held.start < offset + size && offset < held.end);
+        assert!(!is_held, "what is borrowed is lent to nobody else");
+        loans.entry(self.id).or_default().push(offset..offset + size);
+        Ok(())
+    }
+
+    fn let_go(&self, offset: u64, size: u64) {
+        if let Some(held) = self.file.loans.borrow_mut().get_mut(&self.id) {
+            held.retain(|held| *held != (offset..offset + size));
+        }
+    }
+
+    fn poke(&self, offset: u64, bytes: &[u8]) {
+        self.file.copy_in(offset, bytes);
+        self.file.note_dirty(offset, bytes.len() as u64);
+    }
+}
+
+impl Drop for SimLoan {
+    fn drop(&mut self) {
+        self.file.loans.borrow_mut().remove(&self.id);
     }
 }
 

@@ -4,7 +4,7 @@ use super::disk::SimStorage;
 use super::network::Network;
 use super::world::{Node, NodeId, Universe};
 use crate::Nanos;
-use crate::driver::Driver;
+use crate::driver::{Driver, SIMULATED_NAME};
 use crate::region::Storage;
 use crate::stream::{Listener, Stream};
 use crate::task::ReadyQueue;
@@ -29,7 +29,7 @@ impl SimDriver {
 
 impl Driver for SimDriver {
     fn name(&self) -> &'static str {
-        "sim"
+        SIMULATED_NAME
     }
 
     fn now(&self) -> Nanos {

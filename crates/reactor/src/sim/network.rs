@@ -11,7 +11,7 @@ use super::socket::{SimListener, SimSocket};
 use super::world::{CrashKind, NodeId, Universe, World};
 use crate::Nanos;
 use crate::stream::{Listener, Readiness, Stream};
-use crate::window::StampedRegion;
+use crate::window::Window;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -97,7 +97,7 @@ pub(super) struct Connection {
     /// The first bytes that the caller sent, for somebody who listens in.
     pub(super) overheard: Vec<u8>,
     /// What the called end lends the caller.
-    pub(super) lent: Option<Rc<StampedRegion>>,
+    pub(super) lent: Option<Rc<Window>>,
     /// Nobody holds the caller's end: it is a connection that is repeated, and sends what it was overheard to say.
     is_repeated: bool,
 }

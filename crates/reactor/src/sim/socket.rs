@@ -4,6 +4,7 @@
 
 use super::network::{Arrival, Connection, End, EndState};
 use super::world::{NodeId, Universe};
+use crate::region::Loan;
 use crate::stream::{ListenSocket, Socket, Stream};
 use crate::window::{StampedRegion, Window};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -151,19 +152,20 @@ impl Socket for SimSocket {
     }
 
     /// Every other connection is one within a machine.
-    fn lend(&self, region: &Rc<StampedRegion>) {
+    fn lend(&self, region: &Rc<StampedRegion>, loan: Option<&Rc<dyn Loan>>) -> bool {
         if self.is_frozen() || self.universe.below(2) == 0 {
-            return;
+            return false;
         }
-        if let Some(connection) = self.universe.network.borrow_mut().connections.get_mut(&self.connection) {
-            connection.lent = Some(region.clone());
-        }
+        let mut network = self.universe.network.borrow_mut();
+        let Some(connection) = network.connections.get_mut(&self.connection) else { return false };
+        connection.lent = Some(region.window(self.universe.trusts_memory.get(), loan.cloned()));
+        true
     }
 
     fn window(&self) -> Option<Rc<Window>> {
         let network = self.universe.network.borrow();
         let connection = network.connections.get(&self.connection)?;
-        connection.lent.as_ref().map(|region| region.window(self.universe.trusts_memory.get()))
+        connection.lent.clone()
     }
 
     fn set_buffer_sizes(&self, _receive: usize, _send: usize) -> io::Result<()> {

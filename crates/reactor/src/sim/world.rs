@@ -97,6 +97,7 @@ pub(crate) struct Universe {
     pub(super) agenda: RefCell<Option<Agenda>>,
     /// See `World::trust_memory`.
     pub trusts_memory: Cell<bool>,
+    pub forgets_loans: Cell<bool>,
 }
 
 impl Universe {
@@ -146,6 +147,7 @@ impl World {
                 nodes: RefCell::default(),
                 agenda: RefCell::default(),
                 trusts_memory: Cell::new(false),
+                forgets_loans: Cell::new(false),
             }),
             reactors: RefCell::default(),
         }
@@ -159,6 +161,11 @@ impl World {
     /// From now on nobody who reads along with lent memory looks whether it has changed: a fault that tests must notice.
     pub fn trust_memory(&self) {
         self.universe.trusts_memory.set(true);
+    }
+
+    /// From now on no storage knows that somebody may still write to what was lent: a fault that tests must notice.
+    pub fn forget_loans(&self) {
+        self.universe.forgets_loans.set(true);
     }
 
     /// A number that folds everything that has happened: equal for runs of the same seed and program.

@@ -8,8 +8,8 @@ use crate::failure::Failure;
 use std::rc::Rc;
 use wire::layout::ChunkRange;
 use wire::limits::{COPY_SIZE_MAX, FILE_SIZE_MAX};
-use wire::messages::{CopyRangeRequest, DataRequest, Pieces, ReadReply};
-use wire::{Decode, FileId, Layout, Operation, Status};
+use wire::messages::{CopyRangeRequest, DataRequest, Pieces, ReadReply, WriteReply};
+use wire::{Decode, Encode, FileId, Layout, Operation, Status};
 
 /// Copies whose bytes are in memory at a time; others wait for their turn.
 pub const COPY_COUNT_MAX: u64 = 32;
@@ -33,7 +33,7 @@ pub fn copy_range(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Ste
         let mut writes = own_writes_soon(&core, request.target, &request.target_layout, &[request.to]).await?;
         fill(&writes[0], &bytes);
         core.until_writes_stand(request.target, &mut writes, caller.deadline).await?;
-        Ok(Encoded(write_pieces(&core, &caller, &target, writes, is_home)?))
+        Ok(Encoded(write_pieces(&core, &caller, &target, writes, is_home, |end| WriteReply { end }.to_bytes())?))
     })
 }
 

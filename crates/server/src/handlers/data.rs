@@ -29,7 +29,7 @@ impl<E: Into<Failure>> From<E> for WriteEnd {
 }
 
 /// Checks that all pieces are ranges of chunks that live here; returns the sum of their sizes.
-fn check(core: &Core, request: &DataRequest) -> Result<usize, Failure> {
+pub fn check(core: &Core, request: &DataRequest) -> Result<usize, Failure> {
     let layout = &request.layout;
     core.check_layout(layout)?;
     if core.cluster.home_of(request.file).is_none() {
@@ -61,7 +61,7 @@ pub fn piece_end(piece: &ChunkRange, chunk_size: u32) -> Option<u64> {
 }
 
 /// Whether a request fits the inode here, at the file's home.
-fn check_inode(inode: Option<&Inode>, request: &DataRequest) -> Result<(), Failure> {
+pub fn check_inode(inode: Option<&Inode>, request: &DataRequest) -> Result<(), Failure> {
     check_layout_of(inode, request.file, &request.layout)
 }
 
@@ -179,7 +179,7 @@ pub async fn write(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) ->
     }
     // From the last look at the announcement to the commit nothing is awaited.
     core.until_writes_stand(request.file, &mut writes, caller.deadline).await?;
-    Ok(write_pieces(core, caller, &request, writes, is_home)?)
+    Ok(write_pieces(core, caller, &request, writes, is_home, |end| WriteReply { end }.to_bytes())?)
 }
 
 /// Space for all pieces, before the first byte of the body is taken.
@@ -197,13 +197,14 @@ fn reserve(core: &Core, request: &DataRequest) -> Result<Vec<ChunkWrite>, StoreE
     Ok(writes)
 }
 
-/// Makes writes whose bytes are there live, with what follows for the file, and returns the reply.
+/// Makes writes whose bytes are there live, with what follows for the file, and returns the reply, which tells the file's size.
 pub fn write_pieces(
     core: &Rc<Core>,
     caller: &Caller,
     request: &DataRequest,
     writes: Vec<ChunkWrite>,
     is_home: bool,
+    reply_of: impl FnOnce(u64) -> Vec<u8>,
 ) -> Result<Vec<u8>, Failure> {
     let now = core.time();
     let mut inode = None;
@@ -225,7 +226,7 @@ pub fn write_pieces(
         }
         core.store.commit_write(write, &mut transaction, now)?;
     }
-    let mut reply = Vec::with_capacity(8);
+    let reply;
     match inode {
         Some(mut inode) => {
             let attributes = &mut inode.attributes;
@@ -234,12 +235,12 @@ pub fn write_pieces(
             attributes.mtime = now;
             attributes.ctime = now;
             attributes.version += 1;
-            WriteReply { end: attributes.size }.encode(&mut reply);
+            reply = reply_of(attributes.size);
             core.commit(transaction, [Record::InodePut(inode), caller.outcome(&reply)])?;
         }
         None => {
             let known = known_end(core, request.file);
-            WriteReply { end: known.max(written_end) }.encode(&mut reply);
+            reply = reply_of(known.max(written_end));
             core.commit(transaction, [caller.outcome(&reply)])?;
         }
     }

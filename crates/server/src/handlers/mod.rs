@@ -15,6 +15,7 @@ mod directories;
 mod extended;
 mod file_locks;
 mod find;
+mod granted;
 mod holders;
 mod listing;
 mod lookup;
@@ -43,6 +44,7 @@ pub use data::{WriteEnd, locate_bytes, read, write};
 pub use extended::{get_extended, list_extended, set_extended};
 pub use file_locks::{after_release, await_lock, forget_listeners};
 pub use find::find;
+pub use granted::{commit_granted, watch_grants};
 pub use listing::{LISTING_BYTES_MAX, read_directory, removal_under_way, wait_for_names};
 pub use prepare::watch;
 pub use rename::drive_names;
@@ -151,9 +153,11 @@ pub fn handle(
         Operation::MarkTree => tree::mark_tree(core, caller, params),
         Operation::ResolveTree => tree::resolve_tree(core, caller, params),
         Operation::AskParents => tree::ask_parents(core, params, reply),
+        Operation::Grant => granted::grant(core, caller, params, reply),
         Operation::Read
         | Operation::Locate
         | Operation::Write
+        | Operation::CommitGranted
         | Operation::Append
         | Operation::FetchChunks
         | Operation::WriteChunks

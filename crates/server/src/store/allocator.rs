@@ -26,6 +26,8 @@ pub struct Run {
     pub pages: u32,
 }
 
+/// Runs that are looked at for one that is long enough once its start is aligned.
+const ALIGNED_LOOKS_MAX: usize = 64;
 /// Pages by which the backed space grows when a request needs more: 4 MiB.
 const GROWTH_PAGES: u32 = 1024;
 
@@ -156,6 +158,58 @@ impl Allocator {
             }
         }
         true
+    }
+
+    /// One run of exactly `pages` pages that begins at a multiple of `align`, if there is one: in a run that was given back, then
+    /// where nothing was given out yet, and only then in what is on the stacks, whose sizes are asked for again.
+    pub fn take_aligned(&mut self, pages: u32, align: u32, grow: Grow) -> Option<Run> {
+        assert!(pages > 0 && align > 0, "a request is for at least one page");
+        let start = self
+            .find_aligned(pages, align)
+            .or_else(|| self.advance_aligned(pages, align, self.backed))
+            .or_else(|| {
+                if self.stacked < u64::from(pages) {
+                    return None;
+                }
+                self.join();
+                self.find_aligned(pages, align).or_else(|| self.advance_aligned(pages, align, self.backed))
+            })
+            .or_else(|| {
+                let end = self.frontier.checked_next_multiple_of(align)?.checked_add(pages)?;
+                while self.backed < end && end <= self.total {
+                    self.grow_step(GROWTH_PAGES, grow).ok()?;
+                }
+                self.advance_aligned(pages, align, self.backed)
+            })?;
+        self.free -= u64::from(pages);
+        Some(Run { start, pages })
+    }
+
+    fn find_aligned(&mut self, pages: u32, align: u32) -> Option<u32> {
+        let fits = |&&(found, start): &&(u32, u32)| {
+            let first = u64::from(start).next_multiple_of(u64::from(align));
+            first + u64::from(pages) <= u64::from(start) + u64::from(found)
+        };
+        let &(found, start) = self.by_size.range((pages, 0)..).take(ALIGNED_LOOKS_MAX).find(fits)?;
+        self.remove_run(start, found);
+        let (first, end) = (start.next_multiple_of(align), start + found);
+        for rest in [Run { start, pages: first - start }, Run { start: first + pages, pages: end - first - pages }] {
+            if rest.pages > 0 {
+                self.insert_run(rest);
+            }
+        }
+        Some(first)
+    }
+
+    /// Aligned pages from the frontier on, which must end by `limit`; those that are skipped are free.
+    fn advance_aligned(&mut self, pages: u32, align: u32, limit: u32) -> Option<u32> {
+        let before = self.frontier;
+        let first = before.checked_next_multiple_of(align)?;
+        self.frontier = first.checked_add(pages).filter(|end| *end <= limit)?;
+        if before < first {
+            self.insert_run(Run { start: before, pages: first - before });
+        }
+        Some(first)
     }
 
     /// Gives pages back.

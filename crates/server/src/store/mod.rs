@@ -15,6 +15,7 @@ mod error;
 mod few;
 mod files;
 pub mod fuzz;
+mod grants;
 mod hash;
 mod holes;
 mod journal;
@@ -33,6 +34,7 @@ pub use allocator::PAGE_SIZE;
 pub use along::PlaceOf;
 pub use durability::SyncError;
 pub use error::{Corrupt, StoreError};
+pub use grants::{GrantUsage, GrantedRun, Holder};
 
 pub use hash::{FastMap, hash_id};
 pub use holes::{Hole, LOOK_COUNT_MAX};
@@ -357,6 +359,52 @@ impl Store {
         }
         let mut tickets = writes.iter_mut().filter_map(|write| write.reservation.ticket.as_mut());
         tickets.try_for_each(|ticket| state.settle(ticket))
+    }
+
+    /// Gives a client of this machine up to `wanted` consecutive free pages to write into by itself, in whole pages of the size
+    /// that the data space lies on. `generation` was never used before. Nothing where nothing is lent, or where that would be
+    /// too much of what is free, of the store, or for one holder.
+    pub fn grant(&self, holder: &Holder, generation: u64, wanted: u32) -> Option<GrantedRun> {
+        self.state.borrow_mut().grant(holder, generation, wanted)
+    }
+
+    /// Its holder has unmapped a grant, and writes to no page of it any more.
+    pub fn end_grant(&self, connection: u64, generation: u64) {
+        self.state.borrow_mut().end_grant(connection, generation);
+    }
+
+    /// A holder has gone: nothing is committed in its grants any more, and each of them ends when it is not mapped any more.
+    pub fn end_holder(&self, connection: u64) {
+        self.state.borrow_mut().end_holder(connection);
+    }
+
+    /// Ends the grants of those that have gone that are not mapped any more. True if others are left.
+    pub fn end_unmapped_grants(&self) -> bool {
+        self.state.borrow_mut().end_unmapped()
+    }
+
+    /// What is granted.
+    pub fn grant_usage(&self) -> GrantUsage {
+        self.state.borrow().grants.usage()
+    }
+
+    /// A write whose `bytes` (offset and size in the chunk) are in pages of a grant of this connection's already: at the
+    /// offset within the first of them that they have within their page of the chunk. Nothing, if these pages are not such, or
+    /// something was committed in them before. Errors: as `reserve_write`.
+    pub fn reserve_granted(
+        &self,
+        (file, index): (u64, u64),
+        chunk_size: u32,
+        bytes: (u32, u32),
+        connection: u64,
+        run: GrantedRun,
+    ) -> Result<Option<ChunkWrite>, StoreError> {
+        if chunk_size > CHUNK_SIZE_MAX || index == u64::MAX {
+            return Err(StoreError::TooLarge);
+        }
+        let ticket = self.state.borrow_mut().reserve_granted((file, index), chunk_size, bytes, (connection, run))?;
+        let reservation = |ticket| Reservation { store: self.clone(), ticket: Some(ticket) };
+        Ok(ticket.map(|ticket| ChunkWrite { places: Vec::new(), reservation: reservation(ticket) }))
     }
 
     /// Adds a write, whose bytes are all in its places, to a transaction; it happens when that is committed.

@@ -5,6 +5,7 @@ use super::checkpoint::{self, NAME_PREFIX, segment_name};
 use super::durability::{Durability, NAME_REFUSED};
 use super::entries::{self, Copy, Entry};
 use super::files::Files;
+use super::grants::{Grants, mapped_runs};
 use super::journal::{self, Journal, Position};
 use super::state::State;
 use super::superblock::{Head, SUPER_SIZE, Super};
@@ -77,11 +78,11 @@ pub fn create(storage: Rc<dyn Storage>, options: &StoreOptions, identity: StoreI
     let power_cycle = power_cycle(storage.as_ref())?;
     let head = Head { sequence: 1, start, segments: 0, blocks: 0, durable: start.lsn, power_cycle };
     let superblock = Super::create(superblock, options, identity, head);
-    let allocator = new_allocator(options.size, Vec::new())?;
+    let space = (new_allocator(options.size, Vec::new())?, Grants::default());
     let durability = Durability::new(storage.is_volatile(), power_cycle);
     let stamped = stamped(storage.as_ref(), &data)?;
     let journal = Journal::new(journal, start);
-    Ok(State::new(storage, superblock, (data, stamped), journal, Files::default(), allocator, durability))
+    Ok(State::new(storage, superblock, (data, stamped), journal, Files::default(), space, durability))
 }
 
 fn make(storage: &dyn Storage, name: &str, size: u64, allocate: bool) -> Result<Rc<dyn Region>, StoreError> {
@@ -162,10 +163,10 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
         journal.replay(&mut visit)?;
     }
     let Tables { files, copies, .. } = tables;
-    let allocator = new_allocator(options.size, used_runs(&files, options.size)?)?;
+    let space = open_space(data.as_ref(), used_runs(&files, options.size)?)?;
     // Whoever still reads along with the life before sees all of it change now.
     let stamped = stamped(storage.as_ref(), &data)?;
-    let mut state = State::new(storage, superblock, (data, stamped), journal, files, allocator, durability);
+    let mut state = State::new(storage, superblock, (data, stamped), journal, files, space, durability);
     state.durability.is_refused = state.storage.exists(NAME_REFUSED);
     if state.durability.is_refused && !state.durability.power_was_lost {
         state.suspect_everything();
@@ -281,6 +282,15 @@ fn used_runs(files: &Files, size: u64) -> Result<Vec<Run>, StoreError> {
 fn new_allocator(size: u64, used: Vec<Run>) -> Result<Allocator, StoreError> {
     Allocator::new((size / PAGE_SIZE) as u32, used)
         .map_err(|(one, other)| StoreError::Damaged(format!("two chunks share space: {one:?} and {other:?}")))
+}
+
+/// The free pages: those that somebody of an earlier life can still write to are nobody's until he can't.
+fn open_space(data: &dyn Region, mut used: Vec<Run>) -> Result<(Allocator, Grants), StoreError> {
+    let mut grants = Grants::default();
+    used.sort_unstable();
+    let withheld: Vec<Run> = mapped_runs(data).into_iter().flat_map(|run| grants.adopt(run, &used)).collect();
+    used.extend(withheld);
+    Ok((new_allocator(data.size(), used)?, grants))
 }
 
 /// Performs the copies of the last record again: the crash may have come before or within them.

@@ -3,7 +3,8 @@
 //! Invariants
 //! 1. `files` is exactly what the journal and the newest checkpoint say; everything volatile is in `active`.
 //! 2. Each used page is in one extent of a committed chunk, or in `active` (capacity, held), or in a `ChunkWrite` that
-//!    lands in staged space, or in `deferred`, or in a chunk of `graveyard`, or rests (`durability`).
+//!    lands in staged space, or in `deferred`, or in a chunk of `graveyard`, or rests (`durability`). Each free page is the
+//!    allocator's, or a grant's (`grants`).
 //! 3. The copies of every journal record but the last are done; `deferred` is what those of the last one read from.
 
 use super::active::{Active, Pin};
@@ -12,6 +13,7 @@ use super::checkpoint::Writer;
 use super::chunk::{Chunk, Extent};
 use super::durability::Durability;
 use super::files::{Chunks, Files};
+use super::grants::Grants;
 use super::hash::FastMap;
 use super::journal::{Journal, RECORD_HEADER_SIZE};
 use super::superblock::Super;
@@ -54,6 +56,8 @@ pub struct State {
     pub files: Files,
     pub active: FastMap<Key, Active>,
     pub allocator: Allocator,
+    /// Pages that clients write into by themselves.
+    pub grants: Grants,
     /// Counts pins; see `active`.
     pub clock: u64,
     pub chunk_count: u64,
@@ -79,7 +83,7 @@ impl State {
         (data, stamped): (Rc<dyn Region>, Option<Rc<StampedRegion>>),
         journal: Journal,
         files: Files,
-        allocator: Allocator,
+        (allocator, grants): (Allocator, Grants),
         durability: Durability,
     ) -> State {
         let data = stamped.clone().map_or(data, |stamped| stamped as Rc<dyn Region>);
@@ -93,6 +97,7 @@ impl State {
             files,
             active: FastMap::default(),
             allocator,
+            grants,
             clock: 0,
             chunk_count,
             page_size: PAGE_SIZE,
@@ -117,6 +122,7 @@ impl State {
             return Ok(());
         }
         self.bury_some(usize::MAX);
+        self.end_unmapped();
         self.release_deferred_now()?;
         match self.try_allocate(pages, into) {
             Err(StoreError::Full) if self.durability.resting_pages() > 0 => Err(StoreError::Resting),
@@ -128,6 +134,12 @@ impl State {
     pub fn allocate_run(&mut self, pages: u32) -> Option<Run> {
         let data = &self.data;
         self.allocator.take_run(pages, &mut |from, to| back(data.as_ref(), from, to).is_ok())
+    }
+
+    /// The same, beginning at a multiple of `align` pages.
+    pub fn allocate_aligned(&mut self, pages: u32, align: u32) -> Option<Run> {
+        let data = &self.data;
+        self.allocator.take_aligned(pages, align, &mut |from, to| back(data.as_ref(), from, to).is_ok())
     }
 
     fn try_allocate(&mut self, pages: u32, into: &mut Vec<Run>) -> Result<(), StoreError> {
@@ -155,7 +167,7 @@ impl State {
     pub fn release(&mut self, runs: impl IntoIterator<Item = Run>) {
         for run in runs {
             if self.durability.is_volatile {
-                self.allocator.release(run);
+                self.recycle(run);
             } else {
                 self.durability.rest(run);
             }
@@ -164,7 +176,16 @@ impl State {
 
     /// Gives runs back that never were part of a committed chunk.
     pub fn release_unused(&mut self, runs: impl IntoIterator<Item = Run>) {
-        runs.into_iter().for_each(|run| self.allocator.release(run));
+        runs.into_iter().for_each(|run| self.recycle(run));
+    }
+
+    fn recycle(&mut self, run: Run) {
+        if self.grants.is_empty() {
+            self.allocator.release(run);
+        } else {
+            let allocator = &mut self.allocator;
+            self.grants.keep(run, |run| allocator.release(run));
+        }
     }
 
     /// See [`super::Store::measure_pages`]. On media other than memory the question makes no sense.
@@ -313,6 +334,12 @@ impl State {
             }
         }
         let used: u64 = runs.iter().map(|run| u64::from(run.pages)).sum::<u64>() + self.staged_pages;
+        let granted: Vec<Run> = self.grants.free_runs();
+        if granted.iter().map(|run| u64::from(run.pages)).sum::<u64>() != self.grants.free() {
+            return Err(format!("free pages of grants are {granted:?}, counted as {}", self.grants.free()));
+        }
+        let used = used + self.grants.free();
+        runs.extend(granted);
         let (free_runs, frontier) = self.allocator.free_runs();
         let free = free_runs.iter().map(|run| u64::from(run.pages)).sum::<u64>()
             + u64::from(self.allocator.total() - frontier);
@@ -336,7 +363,7 @@ impl State {
         self.bury_some(BURY_STEP * 16);
         Usage {
             size: u64::from(self.allocator.total()) * PAGE_SIZE,
-            free: (self.allocator.free() + self.durability.resting_pages()) * PAGE_SIZE,
+            free: (self.allocator.free() + self.grants.free() + self.durability.resting_pages()) * PAGE_SIZE,
             backed: (u64::from(self.allocator.backed()) * PAGE_SIZE)
                 .next_multiple_of(self.page_size)
                 .min(u64::from(self.allocator.total()) * PAGE_SIZE),

@@ -1,9 +1,10 @@
 //! A storage in memory that crashes at a chosen write, or loses what was not synced when power is lost, and a small generator of pseudo-random numbers, for tests.
 
-use reactor::{LocalFuture, OpenMode, Region, Storage};
+use reactor::{Loan, LocalFuture, OpenMode, Region, Storage};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// SplitMix64 (Steele, Lea, Flood, 2014).
@@ -139,7 +140,7 @@ impl TestDisk {
         let copy = TestDisk::default();
         for (name, region) in self.regions.borrow().iter() {
             let region = TestRegion::new(region.bytes.borrow().clone(), copy.power.clone());
-            copy.regions.borrow_mut().insert(name.clone(), Rc::new(region));
+            copy.regions.borrow_mut().insert(name.clone(), region);
         }
         copy
     }
@@ -154,7 +155,7 @@ impl Storage for TestDisk {
         if self.exists(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let region = Rc::new(TestRegion::new(vec![0; size as usize], self.power.clone()));
+        let region = TestRegion::new(vec![0; size as usize], self.power.clone());
         if self.power.spend(0) == 0 && !self.is_crashed() {
             self.regions.borrow_mut().insert(name.into(), region.clone());
         }
@@ -207,13 +208,56 @@ pub struct TestRegion {
     dirty: RefCell<BTreeSet<usize>>,
     lost: RefCell<BTreeSet<usize>>,
     power: Rc<Power>,
+    /// Ranges that are lent for writing, by loan.
+    loans: RefCell<BTreeMap<u64, Vec<Range<u64>>>>,
+    loan_count: Cell<u64>,
+    /// This, for its loans.
+    own: std::rc::Weak<TestRegion>,
+}
+
+/// See [`Loan`].
+struct TestLoan {
+    region: Rc<TestRegion>,
+    id: u64,
+}
+
+impl Loan for TestLoan {
+    fn hold(&self, offset: u64, size: u64) -> io::Result<()> {
+        self.region.loans.borrow_mut().entry(self.id).or_default().push(offset..offset + size);
+        Ok(())
+    }
+
+    fn let_go(&self, offset: u64, size: u64) {
+        if let Some(held) = self.region.loans.borrow_mut().get_mut(&self.id) {
+            held.retain(|held| *held != (offset..offset + size));
+        }
+    }
+
+    fn poke(&self, offset: u64, bytes: &[u8]) {
+        self.region.bytes.borrow_mut()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+impl Drop for TestLoan {
+    fn drop(&mut self) {
+        self.region.loans.borrow_mut().remove(&self.id);
+    }
 }
 
 impl TestRegion {
-    fn new(bytes: Vec<u8>, power: Rc<Power>) -> TestRegion {
+    fn new(bytes: Vec<u8>, power: Rc<Power>) -> Rc<TestRegion> {
         let durable = RefCell::new(vec![0; bytes.len()]);
         let dirty = RefCell::new((0..bytes.len().div_ceil(PAGE)).collect());
-        TestRegion { bytes: RefCell::new(bytes), durable, dirty, lost: RefCell::default(), power }
+        Rc::new_cyclic(|own| TestRegion {
+            bytes: RefCell::new(bytes),
+            durable,
+            dirty,
+            lost: RefCell::default(),
+            power,
+            loans: RefCell::default(),
+            loan_count: Cell::new(0),
+            own: own.clone(),
+        })
     }
 
     fn note_dirty(&self, offset: u64, size: u64) {
@@ -323,5 +367,18 @@ impl Region for TestRegion {
 
     fn is_volatile(&self) -> bool {
         !self.power.is_stable.get()
+    }
+
+    fn loan(&self) -> io::Result<Rc<dyn Loan>> {
+        self.loan_count.set(self.loan_count.get() + 1);
+        let region = self.own.upgrade().expect("it is in use");
+        Ok(Rc::new(TestLoan { region, id: self.loan_count.get() }))
+    }
+
+    fn borrowed(&self, offset: u64, size: u64) -> Option<Range<u64>> {
+        let loans = self.loans.borrow();
+        let held = loans.values().flatten().filter(|held| held.start < offset + size && offset < held.end);
+        let first = held.min_by_key(|held| held.start)?;
+        Some(first.start.max(offset)..first.end.min(offset + size))
     }
 }

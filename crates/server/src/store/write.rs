@@ -67,12 +67,8 @@ pub struct ChunkChange {
 impl State {
     /// See [`super::Store::reserve_write`].
     pub fn reserve(&mut self, key: Key, chunk_size: u32, offset: u32, size: u32) -> Result<Ticket, StoreError> {
-        let end = offset.checked_add(size).filter(|&end| end <= chunk_size).ok_or(StoreError::TooLarge)?;
-        let file = self.files.get(key.0);
-        if let Some(known) = file.map(|file| file.chunk_size).filter(|&known| known != 0 && known != chunk_size) {
-            return Err(StoreError::ChunkSizeMismatch { file: key.0, known, given: chunk_size });
-        }
-        let chunk = file.and_then(|file| file.chunks.get(key.1));
+        let end = self.check_fits(key, chunk_size, offset, size)?;
+        let chunk = self.files.get(key.0).and_then(|file| file.chunks.get(key.1));
         let active = self.active.get(&key);
         let staged = chunk.is_some_and(|chunk| chunk::overlaps(&chunk.ranges, offset, end))
             || active.is_some_and(|active| !active.is_unclaimed(offset, end, None))
@@ -89,6 +85,17 @@ impl State {
         };
         let at = self.pin(key, false, (!staged).then_some((offset, end)));
         Ok(Ticket { key, chunk_size, start: offset, end, at, landing, staged })
+    }
+
+    /// Checks a range against its chunk, and the chunk's size against what is known of the file; returns the range's end.
+    /// Errors: `TooLarge`, `ChunkSizeMismatch`.
+    pub fn check_fits(&self, key: Key, chunk_size: u32, offset: u32, size: u32) -> Result<u32, StoreError> {
+        let end = offset.checked_add(size).filter(|&end| end <= chunk_size).ok_or(StoreError::TooLarge)?;
+        let known = self.files.get(key.0).map(|file| file.chunk_size);
+        match known.filter(|&known| known != 0 && known != chunk_size) {
+            Some(known) => Err(StoreError::ChunkSizeMismatch { file: key.0, known, given: chunk_size }),
+            None => Ok(end),
+        }
     }
 
     /// Undoes a reservation.

@@ -85,6 +85,17 @@ async fn write(scene: &Scene) -> String {
     told(scene.caller.write(scene.file, layout, CHUNK, &[9; 100]).await, |_| "written".into())
 }
 
+/// Nobody is granted anything here, where stores keep checksums; what is granted is committed in the simulator.
+async fn commit_granted(scene: &Scene) -> String {
+    let layout = scene.caller.stat(scene.file).await.expect("there").layout;
+    let piece = ChunkRange { chunk_index: 0, chunk_offset: 0, size: 4096 };
+    let places = vec![GrantedPlace { generation: 1, at: 0 }];
+    let request = CommitGrantedRequest { file: scene.file, layout, pieces: Pieces(vec![piece]), places };
+    let server = scene.caller.cluster.chunk_server(scene.file, &layout, 0);
+    let reply = scene.caller.call(server, Operation::CommitGranted, &request).await;
+    told(reply, |reply| format!("{:?}", CommitGrantedReply::from_bytes(&reply.params)))
+}
+
 async fn remove_extended(scene: &Scene) -> String {
     let request = RemoveExtendedRequest { file: scene.file, name: ExtendedName::new(b"user.old").expect("a name") };
     ask(scene, scene.caller.home(scene.file), Operation::RemoveAttribute, &request).await
@@ -186,7 +197,7 @@ async fn repair(scene: &Scene) -> String {
 
 /// Requests that change something, by name, and what they send; hardly any could be executed twice without being told
 /// otherwise.
-const DEEDS: [(&str, Operation); 29] = [
+const DEEDS: [(&str, Operation); 30] = [
     ("create", Operation::Open),
     ("open by id", Operation::OpenId),
     ("make temporary", Operation::MakeTemporary),
@@ -206,6 +217,7 @@ const DEEDS: [(&str, Operation); 29] = [
     ("allocate", Operation::Allocate),
     ("copy", Operation::CopyRange),
     ("write", Operation::Write),
+    ("commit what is not granted", Operation::CommitGranted),
     ("set attribute", Operation::SetAttribute),
     ("remove attribute", Operation::RemoveAttribute),
     ("lock", Operation::Lock),
@@ -220,7 +232,7 @@ const DEEDS: [(&str, Operation); 29] = [
 ];
 
 /// Requests of clients that change nothing but what their own connection or session is told of.
-const LOOKS: [Operation; 23] = [
+const LOOKS: [Operation; 24] = [
     Operation::Ping,
     Operation::Lookup,
     Operation::Stat,
@@ -231,6 +243,8 @@ const LOOKS: [Operation; 23] = [
     Operation::StatFileSystem,
     Operation::Read,
     Operation::Locate,
+    // What it gives belongs to the connection: `crates/client/tests/granted.rs`.
+    Operation::Grant,
     Operation::Statistics,
     Operation::Shutdown,
     Operation::Synchronise,
@@ -290,6 +304,7 @@ async fn act(deed: &str, scene: Scene) -> String {
         }
         "reserve" => reserve(&scene).await,
         "write" => write(&scene).await,
+        "commit what is not granted" => commit_granted(&scene).await,
         "set attribute" => set_extended(&scene, "user.new").await,
         "remove attribute" => remove_extended(&scene).await,
         other => unreachable!("{other} is no deed"),

@@ -109,6 +109,7 @@ fn start_somewhere(reactor: &reactor::Reactor, directory: &std::path::Path) -> (
             session_grace: 2 * SECOND,
             local: false,
             short_circuit: true,
+            granted_writes: true,
             pages_note: String::new(),
             metrics_port: Some(page.port()),
         };

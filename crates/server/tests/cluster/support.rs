@@ -70,6 +70,7 @@ impl TestCluster {
             session_grace: self.session_grace,
             local: false,
             short_circuit: true,
+            granted_writes: true,
             pages_note: String::new(),
             metrics_port: None,
         };

@@ -2,6 +2,7 @@
 
 mod along;
 mod damage;
+mod grants;
 mod model;
 mod power;
 mod rules;

@@ -1,0 +1,310 @@
+//! Writing without a copy by the server: bytes go straight into pages that a server of this machine has granted us, and a
+//! message without a body makes them live (docs/granted-writes.md).
+//!
+//! A grant is a run of pages of the server's memory that nobody else is given while we have it mapped. It is used from its front
+//! to its end, each page once, and then unmapped and given back; the next one was asked for meanwhile, so that no write waits for
+//! one. Whoever has none, or writes little, sends the bytes along as everybody else does.
+//!
+//! Invariants
+//! 1. Only pages of a grant that came over the connection whose window they are mapped through are written to.
+//! 2. A page is used by one write. After its commit was sent it is never written to again, whatever comes of that.
+//! 3. A grant is given back when the last write that uses it has let go of it, for then it is unmapped.
+
+use crate::error::Trouble;
+use crate::file::File;
+use crate::servers::{Common, Servers};
+use crate::stripe::Share;
+use reactor::channel::Call;
+use reactor::{Class, GrantedPages, Nanos, Window};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use std::rc::Rc;
+use wire::layout::ChunkRange;
+use wire::messages::{
+    CommitGrantedReply, CommitGrantedRequest, GRANT_COUNT_MAX, GRANTED_PIECE_COUNT_MAX, GrantReply, GrantRequest,
+    GrantedPlace, Pieces,
+};
+use wire::{Decode, Operation};
+
+const PAGE: u64 = 4096;
+/// Pieces of fewer bytes travel with their message.
+const PIECE_SIZE_MIN: u32 = 16 << 10;
+/// Bytes asked for at a time.
+const GRANT_SIZE: u64 = 8 << 20;
+/// With fewer bytes left than two writes of this size take, but no fewer than the first and no more than the second, more are
+/// asked for.
+const AHEAD_SIZE_MIN: u64 = 4 << 20;
+const AHEAD_SIZE_MAX: u64 = 32 << 20;
+/// Time for which a server that granted nothing is not asked again.
+const REFUSED_NS: Nanos = 1_000_000_000;
+/// A client that has not used its grants for this long gives them back.
+const IDLE_NS: Nanos = 2_000_000_000;
+
+/// Longest pauses in a simulated copy, and their number: what others do meanwhile, and now and then somebody who is not let run for long.
+const SIMULATED_PAUSE_NS: Nanos = 20_000;
+const SIMULATED_REST_NS: Nanos = 20_000_000;
+const SIMULATED_PAUSE_COUNT: usize = 2;
+
+/// One grant.
+struct Granted {
+    generation: u64,
+    /// First byte in the region that was not used yet, and the byte after the last.
+    next: Cell<u64>,
+    end: u64,
+    window: Rc<Window>,
+    /// Unmapped before it is noted as given back.
+    pages: Option<GrantedPages>,
+    returned: Rc<RefCell<Vec<u64>>>,
+}
+
+impl Drop for Granted {
+    fn drop(&mut self) {
+        self.pages = None;
+        self.returned.borrow_mut().push(self.generation);
+    }
+}
+
+impl Granted {
+    fn left(&self) -> u64 {
+        self.end - self.next.get()
+    }
+}
+
+/// What one server has granted.
+#[derive(Default)]
+struct OfServer {
+    /// The first one is in use.
+    grants: Vec<Rc<Granted>>,
+    /// Generations that the server is to be told of.
+    returned: Rc<RefCell<Vec<u64>>>,
+    is_asking: bool,
+    refused_at: Option<Nanos>,
+    used_at: Nanos,
+    /// Whether the task that gives back what nobody uses is at work.
+    is_watched: bool,
+}
+
+/// What all servers have granted.
+#[derive(Default)]
+pub(crate) struct GrantBook {
+    servers: RefCell<BTreeMap<u32, OfServer>>,
+}
+
+/// Where one piece goes.
+struct Target {
+    grant: Rc<Granted>,
+    at: u64,
+}
+
+impl Servers {
+    /// Writes a share into granted pages. False if it has to be sent to the server as everything else is; then nothing
+    /// has happened.
+    pub(crate) async fn write_granted(&self, file: &File, share: &Share<IoSlice<'_>>) -> Result<bool, Trouble> {
+        let Some(targets) = self.take_pages(file, share) else { return Ok(false) };
+        let mut source = Source { slices: &share.slices, position: 0 };
+        for (piece, target) in share.pieces.iter().zip(&targets) {
+            let Some(pages) = &target.grant.pages else { return Ok(false) };
+            let (mut at, mut size) = (target.at + u64::from(piece.chunk_offset) % PAGE, piece.size as usize);
+            for _ in 0..if pages.is_simulated() { SIMULATED_PAUSE_COUNT } else { 0 } {
+                let part = size.div_ceil(2);
+                source.copy(pages, at, part);
+                (at, size) = (at + part as u64, size - part);
+                // Others do something meanwhile, as the processors of a real machine would.
+                let draw = self.reactor.random();
+                let longest = if draw.is_multiple_of(8) { SIMULATED_REST_NS } else { SIMULATED_PAUSE_NS };
+                self.reactor.sleep((draw >> 8) % longest).await;
+            }
+            source.copy(pages, at, size);
+        }
+        let place = |target: &Target| GrantedPlace { generation: target.grant.generation, at: target.at };
+        let request = CommitGrantedRequest {
+            file: file.id,
+            layout: file.layout,
+            pieces: Pieces(share.pieces.clone()),
+            places: targets.iter().map(place).collect(),
+        };
+        let operation = Operation::CommitGranted;
+        let reply = self.send(share.server, Call::new(operation, &request)).await;
+        // Not before, or the server would be told that it has pages back that it is about to commit.
+        drop(targets);
+        let reply = reply?;
+        let reply = CommitGrantedReply::from_bytes(&reply.params)
+            .map_err(|malformed| Trouble::malformed(operation, share.server, malformed))?;
+        Ok(reply.end.is_some())
+    }
+}
+
+impl Common {
+    /// Pages for all pieces of a share, if it is one that granted pages are for, and has them.
+    fn take_pages(&self, file: &File, share: &Share<IoSlice<'_>>) -> Option<Vec<Target>> {
+        let chunk_size = file.layout.chunk_size;
+        // In simulations every piece is one, so that edges of all kinds are met.
+        let is_simulated = self.reactor.is_simulated();
+        let is_for_pages =
+            |piece: &ChunkRange| is_simulated || (piece.size >= PIECE_SIZE_MIN && has_whole_pages(piece, chunk_size));
+        if share.pieces.len() > GRANTED_PIECE_COUNT_MAX || !share.pieces.iter().all(is_for_pages) {
+            return None;
+        }
+        let window = self.channel(share.server).window().filter(|window| window.may_be_granted())?;
+        let now = self.reactor.now();
+        let mut servers = self.grants.servers.borrow_mut();
+        let of_server = servers.entry(share.server).or_default();
+        // What another connection was granted is void.
+        of_server.grants.retain(|grant| Rc::ptr_eq(&grant.window, &window));
+        let targets = of_server.take(&share.pieces);
+        of_server.used_at = now;
+        let left: u64 = of_server.grants.iter().map(|grant| grant.left()).sum();
+        let is_refused = of_server.refused_at.is_some_and(|at| now < at + REFUSED_NS);
+        let wanted = (2 * share.size as u64).clamp(AHEAD_SIZE_MIN, AHEAD_SIZE_MAX);
+        if left < wanted && !of_server.is_asking && !is_refused {
+            of_server.is_asking = true;
+            self.ask_for_pages(share.server, window);
+        }
+        targets
+    }
+
+    /// Asks for another grant, in the background.
+    fn ask_for_pages(&self, server: u32, window: Rc<Window>) {
+        let Some(own) = self.own.upgrade() else { return };
+        self.reactor.spawn(Class::Data, async move {
+            let reply = own.ask_grant(server, GRANT_SIZE).await;
+            let is_same = own.channel(server).window().is_some_and(|now| Rc::ptr_eq(&now, &window));
+            let mut servers = own.grants.servers.borrow_mut();
+            let of_server = servers.entry(server).or_default();
+            of_server.is_asking = false;
+            // A connection that ended meanwhile: nobody can tell which one the grant belongs to (invariant 1).
+            let given = reply.filter(|reply| reply.size > 0);
+            let mapped = given.as_ref().filter(|_| is_same).and_then(|reply| {
+                let pages = window.granted(reply.at, reply.size).ok()?;
+                Some(Granted {
+                    generation: reply.generation,
+                    next: Cell::new(reply.at),
+                    end: reply.at + reply.size,
+                    window: window.clone(),
+                    pages: Some(pages),
+                    returned: of_server.returned.clone(),
+                })
+            });
+            match (mapped, given) {
+                (Some(grant), _) => of_server.grants.push(Rc::new(grant)),
+                (None, Some(reply)) => of_server.returned.borrow_mut().push(reply.generation),
+                (None, None) => of_server.refused_at = Some(own.reactor.now()),
+            }
+            if !of_server.grants.is_empty() && !std::mem::replace(&mut of_server.is_watched, true) {
+                own.return_when_idle(server);
+            }
+        });
+    }
+
+    /// One `Grant`, which also gives back what is to be.
+    async fn ask_grant(&self, server: u32, size: u64) -> Option<GrantReply> {
+        let returned = {
+            let mut servers = self.grants.servers.borrow_mut();
+            let list = &servers.entry(server).or_default().returned;
+            let mut list = list.borrow_mut();
+            let count = list.len().min(GRANT_COUNT_MAX);
+            list.drain(..count).collect()
+        };
+        let reply = self.send(server, Call::new(Operation::Grant, &GrantRequest { returned, size })).await.ok()?;
+        GrantReply::from_bytes(&reply.params).ok()
+    }
+
+    /// Gives all that a server has granted back, for it has no space. False if there is nothing.
+    pub(crate) async fn give_back_pages(&self, server: u32) -> bool {
+        let had_some = {
+            let mut servers = self.grants.servers.borrow_mut();
+            let Some(of_server) = servers.get_mut(&server) else { return false };
+            of_server.refused_at = Some(self.reactor.now());
+            of_server.grants.drain(..).count() > 0
+        };
+        had_some && self.ask_grant(server, 0).await.is_some()
+    }
+
+    /// Gives everything back once it was not used for a while.
+    fn return_when_idle(&self, server: u32) {
+        let (own, reactor) = (self.own.clone(), self.reactor.clone());
+        self.reactor.spawn(Class::Background, async move {
+            loop {
+                reactor.sleep(IDLE_NS).await;
+                let Some(common) = own.upgrade() else { return };
+                let is_idle = {
+                    let mut servers = common.grants.servers.borrow_mut();
+                    let of_server = servers.entry(server).or_default();
+                    let is_idle = reactor.now() >= of_server.used_at + IDLE_NS && !of_server.is_asking;
+                    if is_idle {
+                        of_server.is_watched = false;
+                        of_server.grants.clear();
+                    }
+                    is_idle
+                };
+                if is_idle {
+                    // Without a connection there is nothing to give back.
+                    if common.channel(server).window().is_some() {
+                        common.ask_grant(server, 0).await;
+                    }
+                    return;
+                }
+            }
+        });
+    }
+}
+
+/// Whether a piece is whole pages of its chunk, the last one of which may be shorter.
+fn has_whole_pages(piece: &ChunkRange, chunk_size: u32) -> bool {
+    let end = u64::from(piece.chunk_offset) + u64::from(piece.size);
+    u64::from(piece.chunk_offset).is_multiple_of(PAGE) && (end.is_multiple_of(PAGE) || end == u64::from(chunk_size))
+}
+
+/// Bytes of the pages that a piece takes.
+fn pages_size(piece: &ChunkRange) -> u64 {
+    (u64::from(piece.chunk_offset) % PAGE + u64::from(piece.size)).next_multiple_of(PAGE)
+}
+
+impl OfServer {
+    /// Takes pages for all pieces, or for none.
+    fn take(&mut self, pieces: &[ChunkRange]) -> Option<Vec<Target>> {
+        let left: u64 = self.grants.iter().map(|grant| grant.left()).sum();
+        if pieces.iter().map(pages_size).sum::<u64>() > left {
+            return None;
+        }
+        let mut targets = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let size = pages_size(piece);
+            if !self.grants.iter().any(|grant| grant.left() >= size) {
+                return None;
+            }
+            // What is left of a grant is too little: the next one. Its rest is given back with it.
+            while self.grants.first().is_some_and(|grant| grant.left() < size) {
+                self.grants.remove(0);
+            }
+            let grant = self.grants.first()?;
+            let at = grant.next.replace(grant.next.get() + size);
+            targets.push(Target { grant: grant.clone(), at });
+        }
+        Some(targets)
+    }
+}
+
+/// The caller's memory, taken from the front.
+struct Source<'s, 'm> {
+    slices: &'s [IoSlice<'m>],
+    position: usize,
+}
+
+impl Source<'_, '_> {
+    fn copy(&mut self, pages: &GrantedPages, mut at: u64, mut size: usize) {
+        while size > 0 {
+            let slice = &self.slices[0];
+            let part = size.min(slice.len() - self.position);
+            pages.write(at, &slice[self.position..self.position + part]);
+            at += part as u64;
+            size -= part;
+            self.position += part;
+            if self.position == slice.len() {
+                self.slices = &self.slices[1..];
+                self.position = 0;
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Writing into pages that a server of this machine grants, against real servers with their stores in memory.
+
+#[path = "common/real.rs"]
+mod real;
+
+use client::OpenHow;
+use reactor::{Call, Channel, ChannelOptions, DriverKind, Reactor, Window};
+use real::Real;
+use std::rc::Rc;
+use wire::credentials::Credentials;
+use wire::handshake::Role;
+use wire::layout::ChunkRange;
+use wire::messages::*;
+use wire::operation::LEVEL_CLIENT;
+use wire::{Decode, Encode, FileId, Layout, Operation};
+
+const CHUNK: u32 = 1 << 20;
+const PAGE: u64 = 4096;
+
+/// Bytes that name their version and their place.
+fn version(number: u64, size: usize) -> Vec<u8> {
+    (0..size).map(|at| (number * 101 + at as u64 / 7) as u8).collect()
+}
+
+/// How many requests of a kind a server has had.
+fn arrived(client: &client::Client, server: u32, operation: Operation) -> u64 {
+    let text = client.server_statistics(server, 0).expect("it answers");
+    let name = format!("\"{}\":{{\"arrivals\":", operation.name());
+    text.find(&name).map_or(0, |at| number_at(&text, at + name.len()))
+}
+
+fn number_at(text: &str, at: usize) -> u64 {
+    text[at..].chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a number")
+}
+
+/// Goal: what clients write into granted pages is what everybody reads, written over and over by two of them in turns, in
+/// pieces of all sizes, and also what they wrote after each other's files were removed; and most of it goes that way.
+#[test]
+fn contents() {
+    const SIZE: usize = 6 * CHUNK as usize;
+    let cluster = Real::in_memory("granted", 2, CHUNK);
+    let (one, other) = (cluster.client(), cluster.client());
+    let mut all = vec![0; SIZE];
+    let files = [
+        one.open(b"/f", &OpenHow::creating(0o644)).expect("made"),
+        other.open(b"/f", &OpenHow::creating(0o644)).expect("is there"),
+    ];
+    let pieces = [
+        (0, SIZE),
+        (0, 1 << 20),
+        (1 << 20, 3 << 20),
+        (4096, 65_536),
+        (100, 70_000),
+        (5 << 20, 1 << 20),
+        (8192, 16_384),
+    ];
+    for round in 0..60u64 {
+        let (offset, size) = pieces[round as usize % pieces.len()];
+        let bytes = version(round + 1, size);
+        let (writer, file) = if round % 2 == 0 { (&one, &files[0]) } else { (&other, &files[1]) };
+        assert_eq!(writer.write_at(file, &bytes, offset as u64), Ok(size));
+        all[offset..offset + size].copy_from_slice(&bytes);
+        // Pages that are free again meanwhile are somebody else's soon.
+        let name = format!("/g{}", round % 3).into_bytes();
+        let scratch = other.open(&name, &OpenHow::creating(0o644)).expect("made");
+        assert_eq!(other.write_at(&scratch, &vec![0xEE; 3 << 20], 0), Ok(3 << 20));
+        if round % 3 == 2 {
+            other.unlink(&name).expect("removed");
+        }
+        other.close(&scratch);
+        for reader in [&one, &other] {
+            let file = reader.open(b"/f", &OpenHow::reading()).expect("is there");
+            let mut read = vec![0; SIZE];
+            assert_eq!(reader.read_at(&file, &mut read, 0), Ok(SIZE));
+            assert!(read == all, "round {round}");
+            reader.close(&file);
+        }
+    }
+    let granted: u64 = (0..2).map(|server| arrived(&one, server, Operation::CommitGranted)).sum();
+    assert!(granted > 60, "only {granted} requests committed granted pages");
+}
+
+/// One connection of ours, spoken over by hand.
+struct Raw {
+    reactor: Reactor,
+    channel: Channel,
+}
+
+impl Raw {
+    fn connect(cluster: &Real, session: u64) -> Raw {
+        let reactor = Reactor::open(DriverKind::Auto).expect("the kernel gives a loop");
+        let options = ChannelOptions {
+            cluster: Rc::new(cluster.cluster.clone()),
+            server: 0,
+            role: Role::Client,
+            from_server: 0,
+            level: LEVEL_CLIENT,
+            session,
+            user: Credentials::new(reactor::process::user(), 0),
+            timeout: 10_000_000_000,
+            relay: None,
+        };
+        let channel = Channel::new(&reactor, options);
+        let raw = Raw { reactor, channel };
+        raw.ask(Operation::Ping, &Empty {});
+        raw
+    }
+
+    fn ask(&self, operation: Operation, request: &impl Encode) -> Option<Vec<u8>> {
+        let reply = self.reactor.block_on(self.channel.call(Call::new(operation, request)));
+        reply.ok().map(|reply| reply.params)
+    }
+
+    fn grant(&self, returned: Vec<u64>, size: u64) -> GrantReply {
+        let reply = self.ask(Operation::Grant, &GrantRequest { returned, size }).expect("answered");
+        GrantReply::from_bytes(&reply).expect("well-formed")
+    }
+
+    fn window(&self) -> Rc<Window> {
+        self.channel.window().expect("lent")
+    }
+
+    /// Whether the server takes one piece from some pages; nothing if it refuses the request.
+    fn commit(&self, (file, layout): (FileId, Layout), piece: ChunkRange, generation: u64, at: u64) -> Option<bool> {
+        let (pieces, places) = (Pieces(vec![piece]), vec![GrantedPlace { generation, at }]);
+        let request = CommitGrantedRequest { file, layout, pieces, places };
+        let reply = self.ask(Operation::CommitGranted, &request)?;
+        Some(CommitGrantedReply::from_bytes(&reply).expect("well-formed").end.is_some())
+    }
+}
+
+/// Goal: a client that lies about its pages gets nothing: a run that is not its own, of another generation or connection, used
+/// twice, beyond its end or beyond everything; and nothing of what others have written changes.
+#[test]
+fn hostile_clients() {
+    let cluster = Real::in_memory("hostile", 1, CHUNK);
+    let honest = cluster.client();
+    let file = honest.open(b"/f", &OpenHow::creating(0o644)).expect("made");
+    let bytes = version(3, 2 << 20);
+    assert_eq!(honest.write_at(&file, &bytes, 0), Ok(bytes.len()));
+    let other = honest.open(b"/other", &OpenHow::creating(0o644)).expect("made");
+    let target = (other.id, other.layout);
+
+    let (one, two) = (Raw::connect(&cluster, 71), Raw::connect(&cluster, 72));
+    let (mine, foreign) = (one.grant(vec![], 1 << 20), two.grant(vec![], 1 << 20));
+    assert!(mine.size >= 16 * PAGE && foreign.size >= 16 * PAGE && mine.generation != foreign.generation);
+    let piece = ChunkRange { chunk_index: 0, chunk_offset: 0, size: 2 * PAGE as u32 };
+    let commit = |generation, at| one.commit(target, piece, generation, at);
+    assert_eq!(commit(foreign.generation, foreign.at), Some(false), "somebody else's");
+    assert_eq!(commit(foreign.generation, mine.at), Some(false), "of another generation");
+    assert_eq!(commit(mine.generation, foreign.at), Some(false), "of another generation");
+    assert_eq!(commit(mine.generation, mine.at + mine.size - PAGE), Some(false), "one page too far");
+    assert_eq!(commit(mine.generation, mine.at.wrapping_sub(PAGE)), Some(false), "one page before");
+    for at in [u64::MAX, u64::MAX - PAGE + 1, 1 << 63, (1 << 44) - PAGE, u64::from(u32::MAX) * PAGE] {
+        assert_eq!(commit(mine.generation, at), Some(false), "{at} is nowhere");
+    }
+    assert_eq!(commit(mine.generation, mine.at + 2 * PAGE + 1), Some(false), "within a page");
+    // Pages that a refusal has named may be spoilt, others are as before.
+    let (offset, place) = (8 * PAGE, mine.at + 8 * PAGE);
+    let pages = one.window().granted(mine.at, mine.size).expect("mapped");
+    pages.write(mine.at + offset, &[7; 2 * PAGE as usize]);
+    assert_eq!(commit(mine.generation, place), Some(true));
+    assert_eq!(commit(mine.generation, place), Some(false), "used twice");
+    assert_eq!(commit(mine.generation, place - PAGE), Some(false), "a page of it was used");
+    let empty = ChunkRange { size: 0, ..piece };
+    let beyond = ChunkRange { chunk_offset: CHUNK - 1, ..piece };
+    let far = ChunkRange { chunk_index: u64::MAX, ..piece };
+    let raw = |piece| Raw::connect(&cluster, 73).commit(target, piece, mine.generation, mine.at + 12 * PAGE);
+    assert!([empty, beyond, far].into_iter().all(|piece| raw(piece) != Some(true)));
+    let fewer =
+        CommitGrantedRequest { file: other.id, layout: other.layout, pieces: Pieces(vec![piece; 2]), places: vec![] };
+    assert!(Raw::connect(&cluster, 74).ask(Operation::CommitGranted, &fewer).is_none());
+
+    // What is given back is void, and so is what a connection had that has ended; nobody else can give it back.
+    drop(pages);
+    two.grant(vec![mine.generation], 0);
+    assert_eq!(commit(mine.generation, mine.at + 12 * PAGE), Some(true), "still granted");
+    one.grant(vec![mine.generation, 12_345], 0);
+    assert_eq!(commit(mine.generation, mine.at + 14 * PAGE), Some(false), "given back");
+
+    let mut read = vec![0; bytes.len()];
+    assert_eq!(honest.read_at(&file, &mut read, 0), Ok(read.len()));
+    assert!(read == bytes);
+}
+
+/// Goal: pages that a client has mapped whose connection has ended are given to nobody, and are everybody's once it unmaps them.
+/// Method: a client keeps its mapping and goes on writing to it while another one fills files.
+#[test]
+fn whoever_has_gone_may_write_on() {
+    let cluster = Real::in_memory("gone", 1, CHUNK);
+    let honest = cluster.client();
+    let raw = Raw::connect(&cluster, 81);
+    let grant = raw.grant(vec![], 2 << 20);
+    assert!(grant.size > 0);
+    let pages = raw.window().granted(grant.at, grant.size).expect("mapped");
+    let orphaned = || {
+        let (text, key) = (honest.server_statistics(0, 0).expect("it answers"), "\"bytes_orphaned\":");
+        number_at(&text, text.find(key).expect("it is told") + key.len())
+    };
+    drop(raw);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while orphaned() != grant.size {
+        assert!(std::time::Instant::now() < deadline, "the server notices that the connection has ended");
+    }
+    let bytes = version(9, 3 << 20);
+    for number in 0..20 {
+        pages.write(grant.at, &vec![0xEE; grant.size as usize]);
+        let name = format!("/f{number}").into_bytes();
+        let file = honest.open(&name, &OpenHow::creating(0o644)).expect("made");
+        assert_eq!(honest.write_at(&file, &bytes, 0), Ok(bytes.len()));
+        honest.close(&file);
+    }
+    pages.write(grant.at, &vec![0xEE; grant.size as usize]);
+    let check = || {
+        for number in 0..20 {
+            let file = honest.open(format!("/f{number}").as_bytes(), &OpenHow::reading()).expect("is there");
+            let mut read = vec![0; bytes.len()];
+            assert_eq!(honest.read_at(&file, &mut read, 0), Ok(read.len()));
+            assert!(read == bytes, "file {number}");
+            honest.close(&file);
+        }
+    };
+    check();
+    assert_eq!(orphaned(), grant.size, "still mapped");
+    drop(pages);
+    // Whoever asks for pages has the server look.
+    let other = Raw::connect(&cluster, 82);
+    other.grant(vec![], 1 << 20);
+    assert_eq!(orphaned(), 0);
+    check();
+}

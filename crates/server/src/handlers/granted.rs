@@ -1,0 +1,109 @@
+//! Writes of clients of this machine that copy their bytes into granted pages by themselves (docs/granted-writes.md): giving
+//! the pages out, and making what is in them live.
+
+use super::Step;
+use super::data::{WriteEnd, check, check_inode, write_pieces};
+use crate::core::{Caller, Core};
+use crate::failure::Failure;
+use crate::store::{ChunkWrite, GrantedRun, Holder, PAGE_SIZE};
+use reactor::{Class, Nanos};
+use std::rc::Rc;
+use wire::messages::{
+    CommitGrantedReply, CommitGrantedRequest, DataRequest, GRANT_COUNT_MAX, GRANTED_PIECE_COUNT_MAX, GrantReply,
+    GrantRequest, GrantedPlace, Pieces,
+};
+use wire::{Decode, Encode, Status};
+
+/// Times after which it is looked whether what somebody had who has gone is still mapped; later whenever space is asked for.
+const LOOKS_NS: [Nanos; 5] = [1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000];
+
+/// `Grant`: takes back what the client has unmapped, and gives it pages.
+pub fn grant(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+    let request = GrantRequest::from_bytes(params)?;
+    if request.returned.len() > GRANT_COUNT_MAX {
+        return Err(Failure::with_text(Status::BadMessage, "too many grants are given back at once"));
+    }
+    let connection = caller.peer.connection;
+    request.returned.iter().for_each(|generation| core.store.end_grant(connection, *generation));
+    let wanted = u32::try_from(request.size / PAGE_SIZE).unwrap_or(u32::MAX);
+    let mut answer = GrantReply { generation: 0, at: 0, size: 0 };
+    if let Some(loan) = caller.peer.loan.as_ref().filter(|_| wanted > 0) {
+        let holder = Holder { connection, loan: loan.0.clone() };
+        if let Some(run) = core.store.grant(&holder, core.next_number()?, wanted) {
+            let (at, size) = (u64::from(run.start) * PAGE_SIZE, u64::from(run.pages) * PAGE_SIZE);
+            answer = GrantReply { generation: run.generation, at, size };
+        }
+    }
+    answer.encode(reply);
+    Ok(Step::Done)
+}
+
+/// `CommitGranted`: makes bytes that are in granted pages live in one step.
+pub async fn commit_granted(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Vec<u8>, WriteEnd> {
+    let CommitGrantedRequest { file, layout, pieces, places } =
+        CommitGrantedRequest::from_bytes(params).map_err(Failure::from)?;
+    if places.len() != pieces.0.len() || places.len() > GRANTED_PIECE_COUNT_MAX {
+        return Err(Failure::with_text(Status::BadMessage, "pieces and their places do not fit together").into());
+    }
+    let request = DataRequest { file, layout, pieces };
+    check(core, &request)?;
+    let is_home = core.cluster.home_of(file) == Some(core.index);
+    if is_home {
+        check_inode(core.tables.borrow().inodes.get(file), &request)?;
+    } else {
+        core.start_announce(file)?;
+    }
+    let Some(mut writes) = reserve(core, caller, &request, &places)? else {
+        return Ok(CommitGrantedReply { end: None }.to_bytes());
+    };
+    if core.is_journal_low() {
+        let finished = core.checkpoints.finished();
+        core.wait_until(caller.deadline, "the journal is full", finished.wait()).await?;
+    }
+    // From the last look at the announcement to the commit nothing is awaited.
+    core.until_writes_stand(file, &mut writes, caller.deadline).await?;
+    let reply_of = |end| CommitGrantedReply { end: Some(end) }.to_bytes();
+    Ok(write_pieces(core, caller, &request, writes, is_home, reply_of)?)
+}
+
+/// Takes the pages of all pieces out of the caller's grants. Nothing if some are not his to commit.
+fn reserve(
+    core: &Core,
+    caller: &Caller,
+    request: &DataRequest,
+    places: &[GrantedPlace],
+) -> Result<Option<Vec<ChunkWrite>>, Failure> {
+    let DataRequest { file, layout, pieces: Pieces(pieces) } = request;
+    let mut writes = Vec::with_capacity(pieces.len());
+    for (piece, place) in pieces.iter().zip(places) {
+        let Ok(start) = u32::try_from(place.at / PAGE_SIZE) else { return Ok(None) };
+        let bytes = (piece.chunk_offset, piece.size);
+        let first = u64::from(piece.chunk_offset) / PAGE_SIZE;
+        let end = (u64::from(piece.chunk_offset) + u64::from(piece.size)).div_ceil(PAGE_SIZE);
+        // The piece lies within its chunk, which was checked.
+        let run = GrantedRun { generation: place.generation, start, pages: (end - first) as u32 };
+        let key = (file.0, piece.chunk_index);
+        match core.store.reserve_granted(key, layout.chunk_size, bytes, caller.peer.connection, run)? {
+            Some(write) if place.at.is_multiple_of(PAGE_SIZE) => writes.push(write),
+            _ => return Ok(None),
+        }
+    }
+    Ok(Some(writes))
+}
+
+/// A connection has ended, or a server begins after another life: what was granted then is free once nobody has it mapped.
+pub fn watch_grants(core: &Rc<Core>) {
+    if !core.store.end_unmapped_grants() || core.watching_grants.replace(true) {
+        return;
+    }
+    let core = core.clone();
+    core.reactor.clone().spawn(Class::Background, async move {
+        for pause in LOOKS_NS {
+            core.reactor.sleep(pause).await;
+            if core.stopping.get() || !core.store.end_unmapped_grants() {
+                break;
+            }
+        }
+        core.watching_grants.set(false);
+    });
+}

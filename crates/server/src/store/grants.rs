@@ -1,0 +1,310 @@
+//! Pages that clients of this machine write into by themselves (docs/granted-writes.md): which they are, what of them is
+//! free, and when they are everybody's again.
+//!
+//! Invariants
+//! 1. A page that somebody else may have mapped for writing lies in exactly one grant. Of its free pages the allocator has
+//!    none: they are the grant's, `unused` if nothing was ever committed in them since it was made, else `withheld`.
+//! 2. An unused page is taken by one commit, of the holder and under the grant's generation; it never is unused again.
+//! 3. A grant ends when its holder says that it has nothing of it mapped any more, or, once the holder has gone, when the
+//!    region says so: never before.
+//! 4. Live pages in a grant are their chunks', like all others; only where they go to when they are freed differs.
+
+use super::StoreError;
+use super::allocator::{PAGE_SIZE, Run};
+use super::chunk::{self, Extent};
+use super::few::Few;
+use super::state::{Key, State};
+use super::write::Ticket;
+use reactor::{Loan, Region};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+const PAGE: u32 = PAGE_SIZE as u32;
+/// Most pages of one grant: 8 MiB.
+const GRANT_PAGES_MAX: u32 = 2048;
+/// Most pages of all grants that one holder has: 64 MiB.
+const HOLDER_PAGES_MAX: u64 = 16_384;
+/// A grant takes at most this part of what is free, and all grants together at most that part of the store.
+const FREE_SHARE: u64 = 32;
+const STORE_SHARE: u64 = 4;
+
+/// Who writes into a grant: a connection, and what its client maps the pages through.
+#[derive(Clone)]
+pub struct Holder {
+    /// The connection's number.
+    pub connection: u64,
+    /// See [`Loan`].
+    pub loan: Rc<dyn Loan>,
+}
+
+/// Consecutive pages that a holder may write to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrantedRun {
+    /// Names the grant; never repeats.
+    pub generation: u64,
+    /// First page of the data space.
+    pub start: u32,
+    /// Number of pages.
+    pub pages: u32,
+}
+
+struct Grant {
+    generation: u64,
+    pages: u32,
+    /// Nothing once it has gone.
+    holder: Option<Holder>,
+    /// A bit for each page.
+    unused: Vec<u64>,
+    withheld: Vec<Run>,
+}
+
+impl Grant {
+    /// Takes pages that are unused, counted from the grant's first. False, and nothing is taken, if one of them is not.
+    fn take(&mut self, first: u32, pages: u32) -> bool {
+        let range = first..first + pages;
+        let is_unused = |page: u32| self.unused[page as usize / 64] >> (page % 64) & 1 == 1;
+        if !range.clone().all(is_unused) {
+            return false;
+        }
+        range.for_each(|page| self.unused[page as usize / 64] &= !(1 << (page % 64)));
+        true
+    }
+
+    /// Its unused pages as runs of the data space.
+    fn unused_runs(&self, start: u32) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for page in (0..self.pages).filter(|page| self.unused[*page as usize / 64] >> (page % 64) & 1 == 1) {
+            match runs.last_mut() {
+                Some(run) if run.start + run.pages == start + page => run.pages += 1,
+                _ => runs.push(Run { start: start + page, pages: 1 }),
+            }
+        }
+        runs
+    }
+}
+
+/// All grants, by their first page.
+#[derive(Default)]
+pub struct Grants {
+    table: BTreeMap<u32, Grant>,
+    /// Pages of all grants, and those of them that are free.
+    pages: u64,
+    free: u64,
+}
+
+/// What grants there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GrantUsage {
+    /// Bytes of all grants, live ones included.
+    pub granted: u64,
+    /// Bytes of those whose holder has gone, while somebody may still have them mapped.
+    pub orphaned: u64,
+}
+
+impl Grants {
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Pages that are free, but for nobody else.
+    pub fn free(&self) -> u64 {
+        self.free
+    }
+
+    pub fn usage(&self) -> GrantUsage {
+        let orphans = self.table.values().filter(|grant| grant.holder.is_none());
+        let orphaned = orphans.map(|grant| u64::from(grant.pages)).sum::<u64>() * PAGE_SIZE;
+        GrantUsage { granted: self.pages * PAGE_SIZE, orphaned }
+    }
+
+    /// Runs of all free pages. For checks.
+    pub fn free_runs(&self) -> Vec<Run> {
+        let runs_of = |(start, grant): (&u32, &Grant)| {
+            let mut runs = grant.unused_runs(*start);
+            runs.extend(&grant.withheld);
+            runs
+        };
+        self.table.iter().flat_map(runs_of).collect()
+    }
+
+    /// Pages are free: those in grants stay there, the others are given to `other`.
+    pub fn keep(&mut self, run: Run, mut other: impl FnMut(Run)) {
+        let end = run.start + run.pages;
+        let mut page = run.start;
+        let before = self.table.range(..=page).next_back().map(|(start, _)| *start);
+        let from = before.unwrap_or(page);
+        for (&start, grant) in self.table.range_mut(from..end) {
+            let (first, last) = (start.max(page), (start + grant.pages).min(end));
+            if first >= last {
+                continue;
+            }
+            if page < first {
+                other(Run { start: page, pages: first - page });
+            }
+            grant.withheld.push(Run { start: first, pages: last - first });
+            self.free += u64::from(last - first);
+            page = last;
+        }
+        if page < end {
+            other(Run { start: page, pages: end - page });
+        }
+    }
+
+    fn insert(&mut self, start: u32, grant: Grant, free: u64) {
+        self.pages += u64::from(grant.pages);
+        self.free += free;
+        let before = self.table.insert(start, grant);
+        assert!(before.is_none(), "a page lies in one grant (invariant 1)");
+    }
+
+    /// Ends a grant and returns what is free of it.
+    fn remove(&mut self, start: u32) -> Vec<Run> {
+        let grant = self.table.remove(&start).expect("a grant ends once");
+        let mut runs = grant.unused_runs(start);
+        runs.extend(&grant.withheld);
+        self.pages -= u64::from(grant.pages);
+        self.free -= runs.iter().map(|run| u64::from(run.pages)).sum::<u64>();
+        runs
+    }
+
+    /// What of the range that somebody has mapped since an earlier life is free, given all pages that are used: it rests
+    /// as a grant without a holder.
+    pub fn adopt(&mut self, mapped: Run, used: &[Run]) -> Vec<Run> {
+        let end = mapped.start + mapped.pages;
+        let (mut page, mut withheld) = (mapped.start, Vec::new());
+        for run in used.iter().filter(|run| run.start < end && mapped.start < run.start + run.pages) {
+            if page < run.start {
+                withheld.push(Run { start: page, pages: run.start - page });
+            }
+            page = page.max(run.start + run.pages);
+        }
+        if page < end {
+            withheld.push(Run { start: page, pages: end - page });
+        }
+        let free = withheld.iter().map(|run| u64::from(run.pages)).sum();
+        let unused = vec![0; mapped.pages.div_ceil(64) as usize];
+        let grant = Grant { generation: 0, pages: mapped.pages, holder: None, unused, withheld: withheld.clone() };
+        self.insert(mapped.start, grant, free);
+        withheld
+    }
+}
+
+/// Bytes that others may have mapped for writing, as runs of pages.
+pub fn mapped_runs(data: &dyn Region) -> Vec<Run> {
+    let (mut runs, mut from) = (Vec::new(), 0);
+    while let Some(range) = data.borrowed(from, data.size() - from) {
+        let (first, last) = (range.start / PAGE_SIZE, range.end.min(data.size()).div_ceil(PAGE_SIZE));
+        runs.push(Run { start: first as u32, pages: (last - first) as u32 });
+        from = last * PAGE_SIZE;
+        if from >= data.size() {
+            break;
+        }
+    }
+    runs
+}
+
+impl State {
+    /// See [`super::Store::grant`].
+    pub fn grant(&mut self, holder: &Holder, generation: u64, wanted: u32) -> Option<GrantedRun> {
+        self.lent()?;
+        self.end_unmapped();
+        let align = (self.page_size / PAGE_SIZE).max(1) as u32;
+        let share = (self.allocator.free() / FREE_SHARE).min(u64::from(GRANT_PAGES_MAX)) as u32;
+        let pages = wanted.max(align).min(share) / align * align;
+        let of_holder =
+            |grant: &&Grant| grant.holder.as_ref().is_some_and(|other| other.connection == holder.connection);
+        let held: u64 = self.grants.table.values().filter(of_holder).map(|grant| u64::from(grant.pages)).sum();
+        let is_too_much = held + u64::from(pages) > HOLDER_PAGES_MAX
+            || self.grants.pages + u64::from(pages) > u64::from(self.allocator.total()) / STORE_SHARE;
+        if pages == 0 || is_too_much {
+            return None;
+        }
+        let run = self.allocate_aligned(pages, align)?;
+        let (offset, size) = (u64::from(run.start) * PAGE_SIZE, u64::from(run.pages) * PAGE_SIZE);
+        // Before anybody hears of it, so that a server killed in between finds it mapped or not at all.
+        if holder.loan.hold(offset, size).is_err() {
+            self.allocator.release(run);
+            return None;
+        }
+        // Who read along with an earlier life of these pages sees that they have another one now.
+        self.data.announce(offset, size);
+        let mut unused = vec![u64::MAX; pages.div_ceil(64) as usize];
+        if !pages.is_multiple_of(64)
+            && let Some(last) = unused.last_mut()
+        {
+            *last = (1 << (pages % 64)) - 1;
+        }
+        let grant = Grant { generation, pages, holder: Some(holder.clone()), unused, withheld: Vec::new() };
+        self.grants.insert(run.start, grant, u64::from(pages));
+        Some(GrantedRun { generation, start: run.start, pages })
+    }
+
+    /// See [`super::Store::end_grant`].
+    pub fn end_grant(&mut self, connection: u64, generation: u64) {
+        let found = self.grants.table.iter().find(|(_, grant)| {
+            grant.generation == generation
+                && grant.holder.as_ref().is_some_and(|holder| holder.connection == connection)
+        });
+        let Some((&start, grant)) = found else { return };
+        if let Some(holder) = &grant.holder {
+            holder.loan.let_go(u64::from(start) * PAGE_SIZE, u64::from(grant.pages) * PAGE_SIZE);
+        }
+        let free = self.grants.remove(start);
+        self.release_unused(free);
+    }
+
+    /// See [`super::Store::end_holder`].
+    pub fn end_holder(&mut self, connection: u64) {
+        for grant in self.grants.table.values_mut() {
+            if grant.holder.as_ref().is_some_and(|holder| holder.connection == connection) {
+                grant.holder = None;
+            }
+        }
+        self.end_unmapped();
+    }
+
+    /// Ends the grants without a holder that nobody has mapped. True if some are left.
+    pub fn end_unmapped(&mut self) -> bool {
+        let orphans = self.grants.table.iter().filter(|(_, grant)| grant.holder.is_none());
+        let orphans: Vec<(u32, u32)> = orphans.map(|(start, grant)| (*start, grant.pages)).collect();
+        let mut left = false;
+        for (start, pages) in orphans {
+            if self.data.borrowed(u64::from(start) * PAGE_SIZE, u64::from(pages) * PAGE_SIZE).is_some() {
+                left = true;
+                continue;
+            }
+            let free = self.grants.remove(start);
+            self.release_unused(free);
+        }
+        left
+    }
+
+    /// See [`super::Store::reserve_granted`].
+    pub fn reserve_granted(
+        &mut self,
+        key: Key,
+        chunk_size: u32,
+        (offset, size): (u32, u32),
+        place: (u64, GrantedRun),
+    ) -> Result<Option<Ticket>, StoreError> {
+        let end = self.check_fits(key, chunk_size, offset, size)?;
+        let (connection, run) = place;
+        let (first, last) = (offset / PAGE, chunk::page_end(end));
+        if size == 0 || run.pages != last - first {
+            return Ok(None);
+        }
+        let Some((&start, grant)) = self.grants.table.range_mut(..=run.start).next_back() else { return Ok(None) };
+        let is_holder = grant.holder.as_ref().is_some_and(|holder| holder.connection == connection);
+        let within = run.start - start;
+        let fits = within < grant.pages && run.pages <= grant.pages - within;
+        if !is_holder || grant.generation != run.generation || !fits || !grant.take(within, run.pages) {
+            return Ok(None);
+        }
+        self.grants.free -= u64::from(run.pages);
+        self.staged_pages += u64::from(run.pages);
+        let extent = Extent { logical: first, start: run.start, pages: run.pages, birth: self.clock };
+        let at = self.pin(key, false, None);
+        let landing = Few::One(extent);
+        Ok(Some(Ticket { key, chunk_size, start: offset, end, at, landing, staged: true }))
+    }
+}
