@@ -325,7 +325,8 @@ impl Driver for EpollDriver {
     fn poll(&self) -> bool {
         let news = self.core.ports.poll();
         // While local peers or busy sockets answer, the kernel is asked now and then only.
-        if !(self.core.ports.is_empty() && self.core.busy.is_empty()) && !self.kernel.is_due(news) {
+        let elsewhere = !self.core.ports.is_empty() || !self.core.busy.is_empty();
+        if elsewhere && !self.kernel.is_due(news) {
             return news;
         }
         let events = self.take_events(Some(0));
