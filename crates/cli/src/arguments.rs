@@ -147,6 +147,11 @@ impl Arguments {
         Ok(())
     }
 
+    /// Whether the command has this option.
+    pub fn takes(&self, key: &str) -> bool {
+        self.command.options.contains(&key)
+    }
+
     fn find(&self, key: &str) -> Option<&Given> {
         debug_assert!(self.command.options.contains(&key), "{} has no option {key}", self.command.name);
         self.given.iter().find(|given| given.key == key)

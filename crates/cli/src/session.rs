@@ -63,7 +63,8 @@ impl Session {
         if let Some(timeout_ms) = arguments.number_given("timeout-ms") {
             options.timeout_ms = timeout_ms;
         }
-        let contact = arguments.text("contact").and_then(|word| Contact::from_word(&word));
+        let word = if arguments.takes("contact") { arguments.text("contact") } else { None };
+        let contact = word.and_then(|word| Contact::from_word(&word));
         options.contact = contact.unwrap_or(options.contact);
         let session = Session::with(cluster, options)?;
         session.expand_patterns(arguments);
