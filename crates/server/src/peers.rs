@@ -14,6 +14,9 @@ use wire::handshake::Role;
 use wire::operation::{LEVEL_CLIENT, LEVEL_COORDINATION};
 use wire::{Decode, Encode, Operation};
 
+/// Is told of a server and the turnabout of the connection to it.
+type Observer = Rc<dyn Fn(u32, Turnabout)>;
+
 /// See the module.
 pub struct Peers {
     reactor: Reactor,
@@ -22,7 +25,7 @@ pub struct Peers {
     syncs: Rc<Syncs>,
     channels: RefCell<BTreeMap<(u32, u8), Channel>>,
     /// Told of turnabouts of the connections over which files are held at other servers.
-    observer: RefCell<Option<Rc<dyn Fn(u32, Turnabout)>>>,
+    observer: RefCell<Option<Observer>>,
 }
 
 impl Peers {
@@ -38,7 +41,7 @@ impl Peers {
     }
 
     /// Has turnabouts told, by server, of connections that are made from now on.
-    pub fn observe(&self, observer: Rc<dyn Fn(u32, Turnabout)>) {
+    pub fn observe(&self, observer: Observer) {
         self.observer.replace(Some(observer));
     }
 
