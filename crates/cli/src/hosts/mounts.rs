@@ -11,6 +11,9 @@ use reactor::{Nanos, Reactor};
 use serde_json::json;
 use std::path::Path;
 
+/// A host's name, and its mounts or why they are not known.
+pub type HostMounts = (String, Result<Vec<MountStatus>, String>);
+
 /// Asks all hosts at once which mounts they have. Hosts that do not answer in time have their reason in place of a list.
 pub fn all(
     reactor: &Reactor,
@@ -18,7 +21,7 @@ pub fn all(
     run_directory: &Path,
     cluster: &Cluster,
     timeout: Nanos,
-) -> Outcome<Vec<(String, Result<Vec<MountStatus>, String>)>> {
+) -> Outcome<Vec<HostMounts>> {
     let numbers: Vec<usize> = (0..record.hosts.len()).collect();
     let names: Vec<_> = record.hosts.iter().map(|host| json!({ "name": host.name })).collect();
     let told = json!({
