@@ -39,6 +39,7 @@ fn top_tells_who_does_not_answer() {
 /// Goal: `top` does not blame a server for the time in which it did not run itself.
 /// Method: it is stopped for longer than it waits in all, after its first question; the server runs all the while.
 #[test]
+#[allow(clippy::disallowed_methods)] // How long it is stopped is the point.
 fn top_that_was_stopped_blames_nobody() {
     let ground = Ground::new("top-stopped");
     ground.run(&["up", "--servers", "1"]);
