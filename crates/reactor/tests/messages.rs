@@ -126,6 +126,91 @@ fn in_both(test: fn(DriverKind)) {
     test(DriverKind::IoUring);
 }
 
+/// Takes a while for each request, and notes when it came and when its turn was.
+#[derive(Default)]
+struct Slow {
+    reactor: RefCell<Option<Reactor>>,
+    times: RefCell<Vec<(u64, u64)>>,
+}
+
+const SLOW_NS: u64 = 200_000;
+
+impl Service for Slow {
+    fn connected(&self, _: &Peer, _: bool) -> Result<bool, Status> {
+        Ok(true)
+    }
+
+    fn disconnected(&self, _: &Peer) {}
+
+    fn request(self: Rc<Self>, incoming: Incoming) {
+        self.times.borrow_mut().push((incoming.arrived, incoming.taken));
+        let reactor = self.reactor.borrow().clone().unwrap();
+        while reactor.now() < incoming.taken + SLOW_NS {}
+        incoming.reply(&Empty {});
+    }
+}
+
+/// Goal: a request that came together with others has waited for those before it, and one that came alone for nobody.
+/// Method: several at once, small enough to be read at once, to a service that takes its time; then one alone.
+#[test]
+fn requests_wait_for_those_before_them() {
+    in_both(|kind| {
+        let reactor = Reactor::open(kind).unwrap();
+        let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let cluster = Rc::new(cluster_at(listener.local_address().unwrap(), 9));
+        let service = Rc::new(Slow::default());
+        *service.reactor.borrow_mut() = Some(reactor.clone());
+        let options = ServeOptions {
+            cluster: cluster.clone(),
+            server: 0,
+            connections_max: 4,
+            incarnation: 1,
+            lent: None,
+            working_interval: SECOND,
+            grants: None,
+            timeout: 10 * SECOND,
+        };
+        let _handle = serve(&reactor, listener, options, service.clone());
+        let options = ChannelOptions {
+            cluster: cluster.clone(),
+            server: 0,
+            role: Role::Client,
+            from_server: 0,
+            level: 0,
+            session: 1,
+            user: Credentials::new(0, 0),
+            timeout: 10 * SECOND,
+            relay: None,
+        };
+        let channel = Rc::new(Channel::new(&reactor, options));
+        reactor.block_on(async {
+            channel.call(ping()).await.unwrap();
+            service.times.borrow_mut().clear();
+            let calls: Vec<_> = (0..8)
+                .map(|_| {
+                    let channel = channel.clone();
+                    reactor.spawn_joinable(Class::Metadata, async move { channel.call(ping()).await.map(|_| ()) })
+                })
+                .collect();
+            for call in calls {
+                call.await.unwrap();
+            }
+            let times = service.times.take();
+            assert_eq!(times.len(), 8);
+            for pair in times.windows(2) {
+                assert!(pair[1].1 >= pair[0].1 + SLOW_NS && pair[1].0 >= pair[0].0, "{times:?}");
+            }
+            // However the loop cut them into batches, somebody has waited, and nobody longer than since the first one came.
+            let waited: Vec<u64> = times.iter().map(|(arrived, taken)| taken - arrived).collect();
+            assert_eq!(waited[0], 0);
+            assert!(waited[7] >= SLOW_NS && waited[7] <= times[7].1 - times[0].0, "{times:?}");
+            channel.call(ping()).await.unwrap();
+            let (arrived, taken) = service.times.take()[0];
+            assert_eq!(arrived, taken, "it came alone");
+        });
+    });
+}
+
 /// Goal: bodies of every size arrive whole in both directions, scattered as asked.
 /// Method: echo bodies around the read-ahead, the socket buffers and several MiB, into two uneven places.
 #[test]

@@ -59,8 +59,8 @@ impl Patience {
 /// Starts a request of a patient client, at once or when it is its turn.
 pub fn start(front: Rc<Front>, incoming: Incoming, origin: Option<Origin>) {
     let patience = &front.core().patience;
-    if !patience.is_starting.get() && !patience.is_busy(incoming.arrived) {
-        let started = incoming.arrived;
+    if !patience.is_starting.get() && !patience.is_busy(incoming.taken) {
+        let started = incoming.taken;
         return front.start(incoming, origin, started);
     }
     patience.held.borrow_mut().push_back((incoming, origin));

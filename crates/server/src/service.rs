@@ -172,11 +172,11 @@ impl Front {
     fn begin(self: Rc<Self>, incoming: Incoming, origin: Option<Origin>) {
         match incoming.peer.role {
             Role::Patient => return patience::start(self, incoming, origin),
-            Role::Client => self.core.patience.note_other(incoming.arrived),
+            Role::Client => self.core.patience.note_other(incoming.taken),
             Role::Server | Role::ClientTrunk | Role::ServerTrunk => {}
         }
-        // It has just arrived.
-        let started = incoming.arrived;
+        // It has just been taken.
+        let started = incoming.taken;
         self.start(incoming, origin, started);
     }
 

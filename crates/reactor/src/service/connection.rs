@@ -55,6 +55,8 @@ pub(super) struct ConnectionState {
     pub(super) receiving: Receiving,
     pub(super) held: Vec<Held>,
     pub(super) params_held: usize,
+    /// Bytes of the stream that had been read when a request was taken that came with the last of them, and when that was.
+    pub(super) last_read: (u64, Nanos),
     pub(super) replies_held: Rc<Cell<usize>>,
     pub(super) body_waker: Option<Waker>,
     /// While the driving task runs, replies wait for its end to travel together.
@@ -87,6 +89,7 @@ impl Connection {
                 receiving: Receiving::Head,
                 held: Vec::new(),
                 params_held: 0,
+                last_read: (0, 0),
                 replies_held: Rc::default(),
                 body_waker: None,
                 corked: false,
@@ -206,8 +209,13 @@ impl Connection {
         if state.held.iter().any(|held| held.call_id == header.call_id) {
             return protocol(Status::BadMessage, "call id is in use");
         }
-        let arrived = serving.reactor.now();
-        state.held.push(Held { call_id: header.call_id, params_size, arrived });
+        let taken = serving.reactor.now();
+        let read = self.link.borrow().bytes_received;
+        if state.last_read.0 != read {
+            state.last_read = (read, taken);
+        }
+        let arrived = state.last_read.1;
+        state.held.push(Held { call_id: header.call_id, params_size, arrived: taken });
         state.params_held += params_size;
         serving.requests_held.set(serving.requests_held.get() + 1);
         serving.wake_watcher();
@@ -220,6 +228,7 @@ impl Connection {
             params,
             peer,
             arrived,
+            taken,
             connection: self.clone(),
             serving: serving.clone(),
             answered: false,

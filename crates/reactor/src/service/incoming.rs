@@ -15,8 +15,10 @@ pub struct Incoming {
     pub operation: Operation,
     pub params: Vec<u8>,
     pub peer: Rc<Peer>,
-    /// When the header was read.
+    /// When its last bytes were read from the stream, as far as that is known: those of a batch came together.
     pub arrived: Nanos,
+    /// When it was handed to the service: later than it arrived by the time that those before it took.
+    pub taken: Nanos,
     pub(super) connection: Rc<Connection>,
     pub(super) serving: Rc<Serving>,
     pub(super) answered: bool,
