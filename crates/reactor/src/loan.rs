@@ -67,8 +67,10 @@ pub(crate) fn borrowed(file: &OwnedFd, offset: u64, size: u64) -> Option<Range<u
     let everything = offset..offset + size;
     let Ok(mut lock) = lock_of(libc::F_WRLCK, offset, size) else { return Some(everything) };
     // SAFETY: the lock is a local.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) } != 0 {
-        return Some(everything);
+    if let Err(error) = check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) }) {
+        // Where there are no such locks nothing can have been lent.
+        let has_none = [libc::EINVAL, libc::ENOSYS, libc::EOPNOTSUPP].map(Some).contains(&error.raw_os_error());
+        return if has_none { None } else { Some(everything) };
     }
     if libc::c_int::from(lock.l_type) == libc::F_UNLCK {
         return None;

@@ -276,7 +276,7 @@ impl Core {
     /// loss may have taken it; and it is told what we hold.
     pub fn home_turned(self: &Rc<Self>, home: u32, turnabout: Turnabout) {
         self.contact.forget(|attributes| self.cluster.home_of(attributes.id) == Some(home));
-        if self.held_at(home).is_empty() {
+        if !self.contact.floors.borrow().contains_key(&home) {
             return;
         }
         if matches!(turnabout, Turnabout::Renewed { session_known: false, .. }) {
@@ -378,6 +378,8 @@ fn take_lease(core: &Rc<Core>, home: u32, hash: u64, sent: Nanos, leased: Leased
         core.contact.settle(hash, asked, refused);
         return;
     }
+    // From now on the home may know us.
+    core.contact.raise_floor(home, 0);
     {
         let mut held = core.contact.held.borrow_mut();
         let held = held.entry(attributes.id.0).or_insert(Held { home, number: open_number });

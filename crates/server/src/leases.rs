@@ -19,6 +19,7 @@ use crate::store::FastMap;
 use crate::waiting::{Notice, all, until};
 use reactor::{Class, LocalFuture, Nanos};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use wire::messages::{Empty, RevokeRequest};
 use wire::{Encode, FileId, Operation};
@@ -49,6 +50,8 @@ pub struct Leases {
     /// Told when what an earlier life of this server gave has ended.
     earlier: RefCell<Option<Notice<()>>>,
     sweeping: Cell<bool>,
+    /// Connections over which leases may be asked for, by number.
+    connections: RefCell<BTreeSet<u64>>,
     /// For tests: nobody is told of the end.
     skips_revocations: Cell<bool>,
     given_count: Cell<u64>,
@@ -81,6 +84,21 @@ impl Leases {
             Some(given) => given.ending.is_none() && given.rests_until <= now,
             None => files.len() < FILE_COUNT_MAX,
         }
+    }
+
+    /// Takes in that a server that may be a contact has connected, or has gone.
+    pub fn note_connection(&self, connection: u64, is_there: bool) {
+        let mut connections = self.connections.borrow_mut();
+        if is_there {
+            connections.insert(connection)
+        } else {
+            connections.remove(&connection)
+        };
+    }
+
+    /// Whether the connection that a request came over is still there.
+    pub fn is_connected(&self, connection: u64) -> bool {
+        self.connections.borrow().contains(&connection)
     }
 
     /// Bytes that the table takes at most, in a cluster of so many servers.

@@ -130,6 +130,10 @@ impl Core {
         if self.tables.borrow().sessions.is_known(session) {
             return Ok(());
         }
+        if !self.leases.is_connected(caller.peer.connection) {
+            // It has gone since it asked, and nobody would notice that once more.
+            return Err(Failure::with_text(Status::Unreachable, "the contact has gone"));
+        }
         self.add_session(session)?;
         self.tables.borrow_mut().sessions.connected(session);
         Ok(())

@@ -163,7 +163,9 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
         journal.replay(&mut visit)?;
     }
     let Tables { files, copies, .. } = tables;
-    let space = open_space(data.as_ref(), used_runs(&files, options.size)?)?;
+    // Nothing but memory is ever lent.
+    let mapped = if storage.is_volatile() { mapped_runs(data.as_ref()) } else { Vec::new() };
+    let space = open_space(data.size(), mapped, used_runs(&files, options.size)?)?;
     // Whoever still reads along with the life before sees all of it change now.
     let stamped = stamped(storage.as_ref(), &data)?;
     let mut state = State::new(storage, superblock, (data, stamped), journal, files, space, durability);
@@ -285,12 +287,12 @@ fn new_allocator(size: u64, used: Vec<Run>) -> Result<Allocator, StoreError> {
 }
 
 /// The free pages: those that somebody of an earlier life can still write to are nobody's until he can't.
-fn open_space(data: &dyn Region, mut used: Vec<Run>) -> Result<(Allocator, Grants), StoreError> {
+fn open_space(size: u64, mapped: Vec<Run>, mut used: Vec<Run>) -> Result<(Allocator, Grants), StoreError> {
     let mut grants = Grants::default();
     used.sort_unstable();
-    let withheld: Vec<Run> = mapped_runs(data).into_iter().flat_map(|run| grants.adopt(run, &used)).collect();
+    let withheld: Vec<Run> = mapped.into_iter().flat_map(|run| grants.adopt(run, &used)).collect();
     used.extend(withheld);
-    Ok((new_allocator(data.size(), used)?, grants))
+    Ok((new_allocator(size, used)?, grants))
 }
 
 /// Performs the copies of the last record again: the crash may have come before or within them.
