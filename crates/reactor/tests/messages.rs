@@ -167,7 +167,7 @@ fn requests_wait_for_those_before_them() {
             incarnation: 1,
             lent: None,
             working_interval: SECOND,
-            grants: None,
+            grants: false,
             timeout: 10 * SECOND,
         };
         let _handle = serve(&reactor, listener, options, service.clone());
