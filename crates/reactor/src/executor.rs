@@ -282,6 +282,7 @@ impl Reactor {
         let mut context = Context::from_waker(&waker);
         let mut future = pin!(future);
         loop {
+            self.0.queue.begin_root();
             if root.woken.swap(false, Ordering::Acquire)
                 && let Poll::Ready(value) = future.as_mut().poll(&mut context)
             {

@@ -35,6 +35,8 @@ pub struct ReadyQueue {
     local: UnsafeCell<[VecDeque<Arc<dyn Runnable>>; CLASS_COUNT]>,
     remote: Mutex<Vec<Arc<dyn Runnable>>>,
     remote_pending: AtomicBool,
+    /// Another thread has woken the future that `block_on` polls, which has not looked since. Nobody else may take that.
+    root_pending: AtomicBool,
     sleeping: AtomicBool,
     closed: AtomicBool,
     poke_descriptor: AtomicI32,
@@ -53,6 +55,7 @@ impl ReadyQueue {
             local: UnsafeCell::new(Default::default()),
             remote: Mutex::new(Vec::new()),
             remote_pending: AtomicBool::new(false),
+            root_pending: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             poke_descriptor: AtomicI32::new(-1),
@@ -107,7 +110,14 @@ impl ReadyQueue {
 
     /// Whether nothing is ready.
     pub(crate) fn is_empty(&self) -> bool {
-        !self.remote_pending.load(Ordering::Acquire) && self.with_local(|local| local.iter().all(VecDeque::is_empty))
+        !self.remote_pending.load(Ordering::Acquire)
+            && !self.root_pending.load(Ordering::Acquire)
+            && self.with_local(|local| local.iter().all(VecDeque::is_empty))
+    }
+
+    /// Says that the future of `block_on` is about to be looked at.
+    pub(crate) fn begin_root(&self) {
+        self.root_pending.store(false, Ordering::SeqCst);
     }
 
     /// Empties the queue for good: wakers do nothing from now on.
@@ -146,7 +156,7 @@ impl ReadyQueue {
     pub(crate) fn begin_sleep(&self) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
         // Pairs with the stores before `poke_if_sleeping`: one of both sides sees the other.
-        if self.remote_pending.load(Ordering::SeqCst) {
+        if self.remote_pending.load(Ordering::SeqCst) || self.root_pending.load(Ordering::SeqCst) {
             self.sleeping.store(false, Ordering::Relaxed);
             return false;
         }
@@ -344,9 +354,31 @@ impl Wake for RootWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.woken.swap(true, Ordering::SeqCst) && !self.queue.is_owner() {
-            // A loop that goes to sleep looks at `remote_pending` once more after it said that it sleeps.
-            self.queue.remote_pending.store(true, Ordering::SeqCst);
+            // A loop that goes to sleep looks at this once more after it said that it sleeps.
+            self.queue.root_pending.store(true, Ordering::SeqCst);
             self.queue.poke_if_sleeping();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: that another thread has woken the root future keeps the loop awake until the future was looked at, whatever the
+    /// loop does in between; a lost one would hang.
+    #[test]
+    #[expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "the test is about other threads")]
+    fn nobody_takes_the_wake_of_the_root() {
+        let queue = ReadyQueue::new();
+        let root = Arc::new(RootWaker { woken: AtomicBool::new(false), queue: queue.clone() });
+        assert!(queue.is_empty() && queue.begin_sleep());
+        queue.end_sleep();
+        let other = root.clone();
+        std::thread::spawn(move || other.wake_by_ref()).join().unwrap();
+        queue.take_remote();
+        assert!(!queue.is_empty() && !queue.begin_sleep());
+        queue.begin_root();
+        assert!(root.woken.load(Ordering::Acquire) && queue.is_empty() && queue.begin_sleep());
     }
 }

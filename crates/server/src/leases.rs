@@ -19,7 +19,7 @@ use crate::store::FastMap;
 use crate::waiting::{Notice, all, until};
 use reactor::{Class, LocalFuture, Nanos};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use wire::messages::{Empty, RevokeRequest};
 use wire::{Encode, FileId, Operation};
@@ -50,8 +50,9 @@ pub struct Leases {
     /// Told when what an earlier life of this server gave has ended.
     earlier: RefCell<Option<Notice<()>>>,
     sweeping: Cell<bool>,
-    /// Connections over which leases may be asked for, by number.
-    connections: RefCell<BTreeSet<u64>>,
+    /// For each other server the connection over which it asks for leases, its newest: what comes late over an earlier one has
+    /// been given up by who asked.
+    connections: RefCell<BTreeMap<u32, u64>>,
     /// For tests: nobody is told of the end.
     skips_revocations: Cell<bool>,
     given_count: Cell<u64>,
@@ -87,18 +88,18 @@ impl Leases {
     }
 
     /// Takes in that a server that may be a contact has connected, or has gone.
-    pub fn note_connection(&self, connection: u64, is_there: bool) {
+    pub fn note_connection(&self, server: u32, connection: u64, is_there: bool) {
         let mut connections = self.connections.borrow_mut();
         if is_there {
-            connections.insert(connection)
-        } else {
-            connections.remove(&connection)
-        };
+            connections.insert(server, connection);
+        } else if connections.get(&server) == Some(&connection) {
+            connections.remove(&server);
+        }
     }
 
-    /// Whether the connection that a request came over is still there.
-    pub fn is_connected(&self, connection: u64) -> bool {
-        self.connections.borrow().contains(&connection)
+    /// Whether a request of a server came over the connection that it has now.
+    pub fn is_connected(&self, server: u32, connection: u64) -> bool {
+        self.connections.borrow().get(&server) == Some(&connection)
     }
 
     /// Bytes that the table takes at most, in a cluster of so many servers.

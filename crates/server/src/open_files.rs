@@ -204,8 +204,17 @@ impl Core {
     }
 
     /// Registers a file that a session has just opened.
+    /// A session that has ended meanwhile has nothing open any more.
     pub fn register_open(&self, session: u64, file: FileId, number: u64) {
-        self.tables.borrow_mut().open.put(session, file, number);
+        let mut tables = self.tables.borrow_mut();
+        if tables.sessions.is_known(session) {
+            tables.open.put(session, file, number);
+        }
+    }
+
+    /// Holds a file open for a change under way, under a number of its own instead of a session; `closed` ends it.
+    pub fn hold_open(&self, file: FileId, number: u64) {
+        self.tables.borrow_mut().open.put(number, file, number);
     }
 
     /// Numbers and registers an open. Only files are registered; the number of others is 0.

@@ -94,7 +94,7 @@ impl Service for Front {
 
     fn disconnected(&self, peer: &Peer) {
         if is_of_contact(peer) {
-            self.core.leases.note_connection(peer.connection, false);
+            self.core.leases.note_connection(peer.from_server, peer.connection, false);
         }
         let is_contact = is_of_contact(peer) && self.core.tables.borrow().sessions.is_known(peer.session);
         if peer.role.is_client() || is_contact {
@@ -163,7 +163,7 @@ impl Front {
         if !is_of_contact(peer) {
             return true;
         }
-        core.leases.note_connection(peer.connection, true);
+        core.leases.note_connection(peer.from_server, peer.connection, true);
         let known = core.tables.borrow().sessions.is_known(peer.session);
         core.tables.borrow_mut().sessions.connected(peer.session);
         if known && !resume {

@@ -127,12 +127,12 @@ impl Core {
     /// Knows a contact as a session, as which it has files open: for as long as it has any.
     fn add_contact(self: &Rc<Self>, caller: &Caller) -> Result<(), Failure> {
         let session = caller.peer.session;
+        if !self.leases.is_connected(caller.peer.from_server, caller.peer.connection) {
+            // It has gone since it asked: it does not wait for an answer, and would never close what it was given now.
+            return Err(Failure::with_text(Status::Unreachable, "the contact has gone"));
+        }
         if self.tables.borrow().sessions.is_known(session) {
             return Ok(());
-        }
-        if !self.leases.is_connected(caller.peer.connection) {
-            // It has gone since it asked, and nobody would notice that once more.
-            return Err(Failure::with_text(Status::Unreachable, "the contact has gone"));
         }
         self.add_session(session)?;
         self.tables.borrow_mut().sessions.connected(session);

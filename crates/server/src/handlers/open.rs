@@ -98,13 +98,12 @@ fn finish(
     drop(tables);
     // Until it is cut it is open in nobody's name: what the session has opened before must outlive a failure.
     let (session, number) = (caller.peer.session, core.open_number(caller)?);
-    let nobody = number;
-    core.register_open(nobody, file, number);
+    core.hold_open(file, number);
     let ended = move |core: &Rc<Core>, is_open: bool| {
         if is_open {
             core.register_open(session, file, number);
         }
-        core.closed(nobody, file, number);
+        core.closed(number, file, number);
     };
     match truncate::truncate(core, caller, file, 0, Some(number), reply) {
         Ok(Step::Later(cut)) => {

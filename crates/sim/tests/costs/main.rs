@@ -14,7 +14,13 @@ use wire::Operation;
 
 /// Requests that belong to no line: those that follow a failure, and those of the servers' owner.
 /// Reads from lent memory and writes to it are counted with real servers (`lent.rs` and `granted.rs` in `crates/client/tests`).
-const WITHOUT_LINE: [Operation; 7] = [
+/// What contacts are asked, and ask, depends on how many open a file at a time: `crates/sim/tests/scale.rs` counts it.
+const WITHOUT_LINE: [Operation; 12] = [
+    Operation::OpenThrough,
+    Operation::Lease,
+    Operation::Revoke,
+    Operation::CloseHeld,
+    Operation::ReclaimHeld,
     Operation::Reclaim,
     Operation::AskDecision,
     Operation::Shutdown,
