@@ -93,16 +93,10 @@ impl Service for Front {
     }
 
     fn disconnected(&self, peer: &Peer) {
-        if is_of_contact(peer) {
-            self.core.leases.note_connection(peer.from_server, peer.connection, false);
-        }
-        let is_contact = is_of_contact(peer) && self.core.tables.borrow().sessions.is_known(peer.session);
+        let is_contact =
+            is_of_contact(peer) && self.core.leases.note_disconnected(peer.from_server, peer.connection);
         if peer.role.is_client() || is_contact {
-            let now = self.core.reactor.now();
-            let idle = self.core.tables.borrow_mut().sessions.disconnected(peer.session, now);
-            if idle {
-                start_expiry(&self.core);
-            }
+            self.session_disconnected(peer.session);
             handlers::forget_listeners(&self.core, peer.connection);
             self.core.store.end_holder(peer.connection);
             handlers::watch_grants(&self.core);
@@ -157,13 +151,24 @@ impl Service for Front {
 }
 
 impl Front {
+    /// A session has a connection less; without any it has a time of grace.
+    fn session_disconnected(&self, session: u64) {
+        let now = self.core.reactor.now();
+        let idle = self.core.tables.borrow_mut().sessions.disconnected(session, now);
+        if idle {
+            start_expiry(&self.core);
+        }
+    }
+
     /// A server that has files open here is known as a session meanwhile; whether this one is. Of others nothing is to be known.
     fn contact_connected(&self, peer: &Peer, resume: bool) -> bool {
         let core = &self.core;
         if !is_of_contact(peer) {
             return true;
         }
-        core.leases.note_connection(peer.from_server, peer.connection, true);
+        if let Some(earlier) = core.leases.note_connected(peer.from_server, peer.connection, peer.session) {
+            self.session_disconnected(earlier);
+        }
         let known = core.tables.borrow().sessions.is_known(peer.session);
         core.tables.borrow_mut().sessions.connected(peer.session);
         if known && !resume {
