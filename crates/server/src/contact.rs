@@ -10,6 +10,7 @@
 //! 2. What a home has called back, or taken as closed (`floors`), is below a number; a grant that arrives later with a
 //!    number below it is none.
 //! 3. Each file in `held` is open at its home under the number there. It leaves when nothing here needs it, and the home is told.
+//!    While there is any, the home is told of all some times within the time of grace, and forgets a contact that does not.
 
 use crate::coordination::ask;
 use crate::core::Core;
@@ -46,6 +47,8 @@ const REFUSED_NS: Nanos = 1_000_000_000;
 const LEASE_EIGHTHS: Nanos = 7;
 const LEASE_MS_MAX: u32 = 60_000;
 const SWEEP_NS: Nanos = 1_000_000_000;
+/// Times within the time of grace of sessions that a home hears of a contact.
+const REFRESHES: Nanos = 4;
 const PAUSE_NS_FIRST: Nanos = 50_000_000;
 const PAUSE_NS_MAX: Nanos = 2_000_000_000;
 
@@ -94,6 +97,8 @@ pub struct Contact {
     /// Homes that are being told what is held, and whether they are to be told once more.
     reclaiming: RefCell<BTreeMap<u32, bool>>,
     sweeping: Cell<bool>,
+    /// Homes that are told again and again what is held.
+    refreshing: RefCell<BTreeSet<u32>>,
     hits: Cell<u64>,
     misses: Cell<u64>,
     sessions_lost: Cell<u64>,
@@ -279,10 +284,26 @@ impl Core {
         if !self.contact.floors.borrow().contains_key(&home) {
             return;
         }
-        if matches!(turnabout, Turnabout::Renewed { session_known: false, .. }) {
+        let holds = !self.held_at(home).is_empty();
+        if holds && matches!(turnabout, Turnabout::Renewed { session_known: false, .. }) {
             self.contact.sessions_lost.set(self.contact.sessions_lost.get() + 1);
         }
         self.reclaim_held(home);
+    }
+
+    /// Lets a home know that we are still there, for as long as we hold anything there.
+    fn refresh_held(self: &Rc<Self>, home: u32) {
+        if !self.contact.refreshing.borrow_mut().insert(home) {
+            return;
+        }
+        let core = self.clone();
+        self.reactor.spawn(Class::Background, async move {
+            while !core.held_at(home).is_empty() && !core.stopping.get() {
+                core.reactor.sleep(core.options.session_grace / REFRESHES).await;
+                core.reclaim_held(home);
+            }
+            core.contact.refreshing.borrow_mut().remove(&home);
+        });
     }
 
     fn held_at(&self, home: u32) -> Vec<FileId> {
@@ -385,6 +406,7 @@ fn take_lease(core: &Rc<Core>, home: u32, hash: u64, sent: Nanos, leased: Leased
         let held = held.entry(attributes.id.0).or_insert(Held { home, number: open_number });
         held.number = held.number.max(open_number);
     }
+    core.refresh_held(home);
     let until = sent + Nanos::from(lease_ms.min(LEASE_MS_MAX)) * 1_000_000 / 8 * LEASE_EIGHTHS;
     let floor = core.contact.floors.borrow().get(&home).copied().unwrap_or(0);
     let known = if open_number > floor && until > now { Known::Held { attributes, until } } else { refused };

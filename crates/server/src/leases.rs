@@ -50,9 +50,9 @@ pub struct Leases {
     /// Told when what an earlier life of this server gave has ended.
     earlier: RefCell<Option<Notice<()>>>,
     sweeping: Cell<bool>,
-    /// For each other server the connection over which it asks for leases, its newest, and its session. An earlier one is over,
-    /// even where nobody has noticed: what comes late over it has been given up by who asked.
-    connections: RefCell<BTreeMap<u32, (u64, u64)>>,
+    /// For each other server the connection over which it asks for leases, its newest. An earlier one is over, even where nobody
+    /// has noticed: what comes late over it has been given up by who asked.
+    connections: RefCell<BTreeMap<u32, u64>>,
     /// For tests: nobody is told of the end.
     skips_revocations: Cell<bool>,
     given_count: Cell<u64>,
@@ -87,24 +87,21 @@ impl Leases {
         }
     }
 
-    /// Takes in that a server that may be a contact has connected. The session of its earlier connection, if that had not gone.
-    pub fn note_connected(&self, server: u32, connection: u64, session: u64) -> Option<u64> {
-        let earlier = self.connections.borrow_mut().insert(server, (connection, session));
-        earlier.map(|(_, session)| session)
+    /// Takes in that a server that may be a contact has connected.
+    pub fn note_connected(&self, server: u32, connection: u64) {
+        self.connections.borrow_mut().insert(server, connection);
     }
 
-    /// Takes in that a connection has gone. Whether it was the one in use.
-    pub fn note_disconnected(&self, server: u32, connection: u64) -> bool {
-        let is_current = self.is_connected(server, connection);
-        if is_current {
+    /// Takes in that a connection has gone.
+    pub fn note_disconnected(&self, server: u32, connection: u64) {
+        if self.is_connected(server, connection) {
             self.connections.borrow_mut().remove(&server);
         }
-        is_current
     }
 
     /// Whether a request of a server came over the connection that it has now.
     pub fn is_connected(&self, server: u32, connection: u64) -> bool {
-        self.connections.borrow().get(&server).is_some_and(|(current, _)| *current == connection)
+        self.connections.borrow().get(&server).is_some_and(|current| *current == connection)
     }
 
     /// Bytes that the table takes at most, in a cluster of so many servers.

@@ -93,10 +93,15 @@ impl Service for Front {
     }
 
     fn disconnected(&self, peer: &Peer) {
-        let is_contact =
-            is_of_contact(peer) && self.core.leases.note_disconnected(peer.from_server, peer.connection);
-        if peer.role.is_client() || is_contact {
-            self.session_disconnected(peer.session);
+        if is_of_contact(peer) {
+            self.core.leases.note_disconnected(peer.from_server, peer.connection);
+        }
+        if peer.role.is_client() {
+            let now = self.core.reactor.now();
+            let idle = self.core.tables.borrow_mut().sessions.disconnected(peer.session, now);
+            if idle {
+                start_expiry(&self.core);
+            }
             handlers::forget_listeners(&self.core, peer.connection);
             self.core.store.end_holder(peer.connection);
             handlers::watch_grants(&self.core);
@@ -151,26 +156,14 @@ impl Service for Front {
 }
 
 impl Front {
-    /// A session has a connection less; without any it has a time of grace.
-    fn session_disconnected(&self, session: u64) {
-        let now = self.core.reactor.now();
-        let idle = self.core.tables.borrow_mut().sessions.disconnected(session, now);
-        if idle {
-            start_expiry(&self.core);
-        }
-    }
-
     /// A server that has files open here is known as a session meanwhile; whether this one is. Of others nothing is to be known.
     fn contact_connected(&self, peer: &Peer, resume: bool) -> bool {
         let core = &self.core;
         if !is_of_contact(peer) {
             return true;
         }
-        if let Some(earlier) = core.leases.note_connected(peer.from_server, peer.connection, peer.session) {
-            self.session_disconnected(earlier);
-        }
+        core.leases.note_connected(peer.from_server, peer.connection);
         let known = core.tables.borrow().sessions.is_known(peer.session);
-        core.tables.borrow_mut().sessions.connected(peer.session);
         if known && !resume {
             core.reclaimed(peer.session);
         }

@@ -115,6 +115,13 @@ impl<W> Sessions<W> {
         }
     }
 
+    /// A session whose connections are not counted was heard of.
+    pub fn heard(&mut self, session: u64, now: Nanos) {
+        if let Some(session) = self.table.get_mut(&session) {
+            session.idle_since = now;
+        }
+    }
+
     /// True when the session has no connection left.
     pub fn disconnected(&mut self, session: u64, now: Nanos) -> bool {
         let Some(session) = self.table.get_mut(&session) else { return false };

@@ -8,6 +8,7 @@ use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::leases::LEASE_MS;
 use crate::records::Record;
+use crate::service::start_expiry;
 use std::rc::Rc;
 use wire::identity::dentry_hash;
 use wire::messages::{
@@ -124,18 +125,20 @@ pub fn reclaim_held(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut
 }
 
 impl Core {
-    /// Knows a contact as a session, as which it has files open: for as long as it has any.
+    /// Knows a contact as a session, as which it has files open: for as long as it has any and is heard of within the time of
+    /// grace, for the connection of a machine that has gone may seem to stand for ever.
     fn add_contact(self: &Rc<Self>, caller: &Caller) -> Result<(), Failure> {
         let session = caller.peer.session;
         if !self.leases.is_connected(caller.peer.from_server, caller.peer.connection) {
             // It has gone since it asked: it does not wait for an answer, and would never close what it was given now.
             return Err(Failure::with_text(Status::Unreachable, "the contact has gone"));
         }
-        if self.tables.borrow().sessions.is_known(session) {
-            return Ok(());
+        if !self.tables.borrow().sessions.is_known(session) {
+            self.add_session(session)?;
+            start_expiry(self);
         }
-        self.add_session(session)?;
-        self.tables.borrow_mut().sessions.connected(session);
+        let now = self.reactor.now();
+        self.tables.borrow_mut().sessions.heard(session, now);
         Ok(())
     }
 
