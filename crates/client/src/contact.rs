@@ -84,9 +84,9 @@ impl Common {
         self.contacts.beside.get_or_init(|| servers_beside(&self.reactor, &self.cluster))
     }
 
-    /// How many servers are of other machines.
-    pub(crate) fn servers_far(&self) -> usize {
-        self.cluster.servers.len() - servers_here(&self.reactor, &self.cluster).len()
+    /// Whether a server is of this machine.
+    pub(crate) fn is_here(&self, server: u32) -> bool {
+        servers_here(&self.reactor, &self.cluster).contains(&server)
     }
 
     /// The server of this machine that stands for us at servers of other machines, where there are both.

@@ -2,14 +2,15 @@
 //! them on (`reactor::Relay`).
 //!
 //! A relayed request takes a second hop and a share of the contact's core, so it pays only where connections themselves are
-//! what is short: C clients hold C times N of them, and each server C. Below `SERVERS_FAR_MAX` servers of other machines a
-//! client's own connections cost it less than the hop. Servers of the same machine are never asked through another one, for
-//! memory that is shared with them is nearer than any contact; `reactor::Channel` tries that first.
+//! what is short: C clients hold C times N of them, and each server C. So a client has connections of its own to the first
+//! `SERVERS_FAR_MAX` servers of other machines that it asks, and reaches any more of them through its contact: who talks to
+//! a few servers of a large cluster is as near to them as in a small one. Servers of the same machine are never asked through
+//! another one, for memory that is shared with them is nearer than any contact; `reactor::Channel` tries that first.
 
 use crate::contact::Contact;
 use crate::servers::Common;
 use reactor::{ChannelOptions, Relay};
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use wire::handshake::Role;
 use wire::operation::LEVEL_CLIENT;
 
@@ -20,7 +21,7 @@ const SERVERS_FAR_MAX: usize = 64;
 /// Whether connections go through a contact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Relaying {
-    /// Where there are many servers of other machines, unless contacts are off.
+    /// To servers of other machines beyond the first many, unless contacts are off.
     #[default]
     Auto,
     /// To every server that shared memory does not reach: for tests and measurements.
@@ -42,20 +43,29 @@ impl Relaying {
 
 /// The client's way through its contact, if it has one.
 #[derive(Default)]
-pub(crate) struct Relays(OnceCell<Option<Relay>>);
+pub(crate) struct Relays {
+    relay: OnceCell<Relay>,
+    /// Servers of other machines with connections of our own.
+    direct: Cell<usize>,
+}
 
 impl Common {
-    /// The way to servers of other machines, if not their own addresses.
-    pub(crate) fn relay(&self) -> Option<Relay> {
-        self.relays.0.get_or_init(|| self.relays_to_contact().then(|| self.new_relay())).clone()
+    /// The way to a server that is asked for the first time, if not its own address.
+    pub(crate) fn relay(&self, server: u32) -> Option<Relay> {
+        self.is_relayed(server).then(|| self.relays.relay.get_or_init(|| self.new_relay()).clone())
     }
 
-    fn relays_to_contact(&self) -> bool {
+    fn is_relayed(&self, server: u32) -> bool {
         match (self.options.relaying, self.options.contact) {
             (Relaying::Always, _) => true,
             (Relaying::Off, _) | (Relaying::Auto, Contact::Off) => false,
             // Where all servers are of this machine, as where few are of others, nothing is short.
-            (Relaying::Auto, _) => self.cluster.servers.len() > SERVERS_FAR_MAX && self.servers_far() > SERVERS_FAR_MAX,
+            (Relaying::Auto, _) if self.cluster.servers.len() <= SERVERS_FAR_MAX || self.is_here(server) => false,
+            (Relaying::Auto, _) => {
+                let direct = self.relays.direct.get();
+                self.relays.direct.set((direct + 1).min(SERVERS_FAR_MAX));
+                direct == SERVERS_FAR_MAX
+            }
         }
     }
 

@@ -176,7 +176,7 @@ impl Common {
                 session: self.session,
                 user: self.options.user.clone(),
                 timeout: self.silence(),
-                relay: self.relay(),
+                relay: self.relay(server),
             };
             let channel = Channel::new(&self.reactor, options);
             let own = self.own.clone();
