@@ -368,7 +368,7 @@ mod tests {
     /// Goal: that another thread has woken the root future keeps the loop awake until the future was looked at, whatever the
     /// loop does in between; a lost one would hang.
     #[test]
-    #[expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "the test is about other threads")]
+    #[expect(clippy::disallowed_methods, reason = "the test is about other threads")]
     fn nobody_takes_the_wake_of_the_root() {
         let queue = ReadyQueue::new();
         let root = Arc::new(RootWaker { woken: AtomicBool::new(false), queue: queue.clone() });
