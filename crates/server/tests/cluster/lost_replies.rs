@@ -232,7 +232,7 @@ const DEEDS: [(&str, Operation); 30] = [
 ];
 
 /// Requests of clients that change nothing but what their own connection or session is told of.
-const LOOKS: [Operation; 24] = [
+const LOOKS: [Operation; 25] = [
     Operation::Ping,
     Operation::Lookup,
     Operation::Stat,
