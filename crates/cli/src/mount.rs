@@ -230,10 +230,11 @@ pub fn unmount(arguments: &Arguments) -> Outcome {
     let Some(mount) = mount_on(&directory) else {
         return Err(Failure::failed(format!("{} is not a mount of Tabane", directory.display())));
     };
+    let run_directory = of_cluster_path(&cluster_path(arguments));
+    // Who serves it removes its record when it is taken out, and ends then.
+    let record = run_directory.and_then(|run_directory| record_of(&run_directory, &directory));
     take_out(&mount, arguments.flag("umount-force"))?;
     let reactor = open_reactor()?;
-    let run_directory = of_cluster_path(&cluster_path(arguments));
-    let record = run_directory.and_then(|run_directory| record_of(&run_directory, &directory));
     if let Some(record) = record {
         reactor.block_on(wait_for_end(&reactor, &[record.process]));
     }
