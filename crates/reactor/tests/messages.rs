@@ -75,11 +75,17 @@ struct Fixture {
 }
 
 fn fixture(kind: DriverKind, working_interval: u64) -> Fixture {
+    let service = Rc::new(Echo::default());
+    let (reactor, cluster, handle) = serving(kind, working_interval, service.clone());
+    *service.reactor.borrow_mut() = Some(reactor.clone());
+    Fixture { reactor, cluster, handle, service }
+}
+
+/// A loop on which a service is served, and where.
+fn serving(kind: DriverKind, working_interval: u64, service: Rc<impl Service>) -> (Reactor, Rc<Cluster>, ServerHandle) {
     let reactor = Reactor::open(kind).unwrap();
     let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let cluster = Rc::new(cluster_at(listener.local_address().unwrap(), 9));
-    let service = Rc::new(Echo::default());
-    *service.reactor.borrow_mut() = Some(reactor.clone());
     let options = ServeOptions {
         cluster: cluster.clone(),
         server: 0,
@@ -90,8 +96,8 @@ fn fixture(kind: DriverKind, working_interval: u64) -> Fixture {
         working_interval,
         timeout: 10 * SECOND,
     };
-    let handle = serve(&reactor, listener, options, service.clone());
-    Fixture { reactor, cluster, handle, service }
+    let handle = serve(&reactor, listener, options, service);
+    (reactor, cluster, handle)
 }
 
 fn cluster_at(address: SocketAddr, key: u8) -> Cluster {
@@ -99,6 +105,10 @@ fn cluster_at(address: SocketAddr, key: u8) -> Cluster {
 }
 
 fn channel(fixture: &Fixture, cluster: &Rc<Cluster>, session: u64, timeout: u64) -> Channel {
+    channel_on(&fixture.reactor, cluster, session, timeout)
+}
+
+fn channel_on(reactor: &Reactor, cluster: &Rc<Cluster>, session: u64, timeout: u64) -> Channel {
     let options = ChannelOptions {
         cluster: cluster.clone(),
         server: 0,
@@ -110,7 +120,7 @@ fn channel(fixture: &Fixture, cluster: &Rc<Cluster>, session: u64, timeout: u64)
         timeout,
         relay: None,
     };
-    Channel::new(&fixture.reactor, options)
+    Channel::new(reactor, options)
 }
 
 fn stat() -> Call<'static> {
@@ -155,34 +165,10 @@ impl Service for Slow {
 #[test]
 fn requests_wait_for_those_before_them() {
     in_both(|kind| {
-        let reactor = Reactor::open(kind).unwrap();
-        let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
-        let cluster = Rc::new(cluster_at(listener.local_address().unwrap(), 9));
         let service = Rc::new(Slow::default());
-        *service.reactor.borrow_mut() = Some(reactor.clone());
-        let options = ServeOptions {
-            cluster: cluster.clone(),
-            server: 0,
-            connections_max: 4,
-            incarnation: 1,
-            lent: None,
-            working_interval: SECOND,
-            grants: false,
-            timeout: 10 * SECOND,
-        };
-        let _handle = serve(&reactor, listener, options, service.clone());
-        let options = ChannelOptions {
-            cluster: cluster.clone(),
-            server: 0,
-            role: Role::Client,
-            from_server: 0,
-            level: 0,
-            session: 1,
-            user: Credentials::new(0, 0),
-            timeout: 10 * SECOND,
-            relay: None,
-        };
-        let channel = Rc::new(Channel::new(&reactor, options));
+        let (reactor, cluster, _handle) = serving(kind, SECOND, service.clone());
+        service.reactor.replace(Some(reactor.clone()));
+        let channel = Rc::new(channel_on(&reactor, &cluster, 1, 10 * SECOND));
         reactor.block_on(async {
             channel.call(ping()).await.unwrap();
             service.times.borrow_mut().clear();

@@ -1,12 +1,10 @@
 //! Files that are open when they lose their name, as clients see them.
 
 use client::{FileSystem, OpenHow, Status};
+use reactor::Nanos;
 use reactor::sim::CrashKind;
-use reactor::{Class, Nanos};
 use sim::harness::{Harness, SimClient};
 use sim::profile::{Profile, SECOND, Wishes};
-use std::cell::RefCell;
-use std::rc::Rc;
 use wire::Placement;
 
 const CHUNK_SIZE: u32 = 4096;
@@ -25,14 +23,8 @@ fn cluster(servers: u32) -> Harness {
 }
 
 fn run<T: 'static>(harness: &Harness, client: &SimClient, work: impl AsyncFnOnce(FileSystem) -> T + 'static) -> T {
-    let result = Rc::new(RefCell::new(None));
-    let (place, file_system) = (result.clone(), client.client.file_system.clone());
-    harness.world.reactor(client.node).spawn(Class::Data, async move {
-        let value = work(file_system).await;
-        *place.borrow_mut() = Some(value);
-    });
-    assert!(harness.world.run_until(|| result.borrow().is_some(), LIMIT), "it never ends");
-    result.borrow_mut().take().expect("just seen")
+    let file_system = client.client.file_system.clone();
+    harness.world.run(client.node, async move { work(file_system).await }, LIMIT).expect("it ends")
 }
 
 fn creating() -> OpenHow {
