@@ -97,9 +97,21 @@ fn check_cache(arguments: &Arguments) -> Outcome {
     }
 }
 
+/// As `mounts::settled`, for a directory that has to be there.
+fn settled_to_mount(path: &Path) -> Outcome<PathBuf> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Failure::failed(format!(
+            "{}: {}; make the directory first (mkdir -p)",
+            path.display(),
+            io_words(&error)
+        ))),
+        _ => mounts::settled(path),
+    }
+}
+
 /// The directory to mount on. Errors: it is none, or something of ours is mounted there.
 fn mount_directory(path: &Path) -> Outcome<PathBuf> {
-    let directory = mounts::settled(path)?;
+    let directory = settled_to_mount(path)?;
     if mount_on(&directory).is_some() {
         return Err(Failure::failed(format!(
             "{0} is a mount of Tabane already; unmount it with 'tabane umount {0}'",
@@ -333,7 +345,7 @@ pub fn wanted(arguments: &Arguments) -> Outcome<Option<Wanted>> {
 pub fn wanted_on_hosts(arguments: &Arguments) -> Outcome<Option<Wanted>> {
     check_cache(arguments)?;
     let Some(path) = arguments.path("mount") else { return Ok(None) };
-    let directory = mounts::settled(&path)?;
+    let directory = settled_to_mount(&path)?;
     let directory = if mount_on(&directory).is_some() { directory } else { mount_directory(&directory)? };
     Ok(Some(Wanted::of(arguments, directory)))
 }

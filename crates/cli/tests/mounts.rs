@@ -76,7 +76,7 @@ fn refused_mounts() {
     fs::write(ground.path.join("plain"), b"").unwrap();
     ground.run(&["up", "--servers", "1"]);
     assert!(ground.fail(1, &["mount", "plain"]).contains("is not a directory"));
-    assert!(ground.fail(1, &["mount", "missing/mnt"]).contains("no such file"));
+    assert!(ground.fail(1, &["mount", "missing/mnt"]).contains("make the directory first"));
     assert!(ground.fail(2, &["mount", "mnt", "--cache", "all"]).contains("--cache all"));
 }
 
