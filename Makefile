@@ -36,7 +36,8 @@ test: setup
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --workspace
-	$(CARGO) run --release -p sim -- --seeds $(SEEDS) --jobs $(JOBS)
+	$(CARGO) build --release --workspace
+	$(RELEASE)/sim --seeds $(SEEDS) --jobs $(JOBS)
 
 suites: build
 	@python3 -B scripts/suites/run.py $(if $(FULL),full --lanes $(LANES),quick) --programs $(RELEASE) --tools $(CARGO_TARGET_DIR)/suites

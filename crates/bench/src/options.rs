@@ -87,6 +87,13 @@ const TABLE: &[Spec] = &[
         "WORD",
         "open-storm: contacts of the clients: auto, always or off, as for `tabane`",
     ),
+    spec(
+        "pages",
+        Kind::Count,
+        "0",
+        "pages",
+        "exchange-memory: pages of its own that a process reads a line of each for each message, as programs do",
+    ),
     spec("simulate", Kind::Flag, "", "", "run the experiment in the simulator, over a model of what things cost"),
     spec("model", Kind::Text, "", "NAME=NUMBER,...", "numbers of that model, see docs/simulation.md"),
     spec("plot", Kind::Text, "", "FILE.svg", "draw what the experiment measured"),
@@ -269,6 +276,8 @@ pub struct Options {
     pub serial: bool,
     /// Whether clients ask contacts first.
     pub contact: Contact,
+    /// Pages that a process of exchange-memory touches for each message.
+    pub pages: usize,
     pub simulate: bool,
     pub model: Model,
     pub plot: Option<PathBuf>,
@@ -382,6 +391,7 @@ impl Options {
             chunk_counts: values.counts("chunk-counts", 1 << 16)?,
             serial: values.text("serial").is_some(),
             contact: values.contact()?,
+            pages: values.count("pages", 0, 1 << 16)? as usize,
             simulate: values.text("simulate").is_some(),
             model: Model::parse(&values.text("model").unwrap_or_default())?,
             plot: values.text("plot").map(PathBuf::from),

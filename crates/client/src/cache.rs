@@ -143,6 +143,8 @@ pub(crate) struct DirectoryCache {
     old: Table,
     young_weight: usize,
     weight_max: usize,
+    /// What was found last, mostly what is asked for next. Unset whenever the tables change.
+    last: Option<Rc<Directory>>,
     young_by_id: IdTable,
     old_by_id: IdTable,
     /// Rises whenever rights that were seen count no more.
@@ -161,6 +163,7 @@ impl DirectoryCache {
             old: Table::new(),
             young_weight: 0,
             weight_max,
+            last: None,
             young_by_id: IdTable::new(),
             old_by_id: IdTable::new(),
             rights_epoch: 1,
@@ -176,7 +179,11 @@ impl DirectoryCache {
         if path.is_empty() {
             return Some(self.root.clone());
         }
+        if let Some(last) = self.last.as_ref().filter(|last| last.path == path) {
+            return Some(last.clone());
+        }
         if let Some(directory) = self.young.get(path) {
+            self.last = Some(directory.clone());
             return Some(directory.clone());
         }
         let directory = self.old.remove(path)?;
@@ -204,6 +211,7 @@ impl DirectoryCache {
         if directory.parent.is_none() {
             return; // Invariant 3.
         }
+        self.last = None;
         let weight = directory.weight();
         if self.young_weight + weight > self.weight_max {
             self.old = std::mem::take(&mut self.young);
@@ -216,6 +224,7 @@ impl DirectoryCache {
 
     /// Forgets one path. Nothing may be cached beneath it: for a directory that was just found empty and removed.
     pub(crate) fn forget_path(&mut self, path: &[u8]) {
+        self.last = None;
         if let Some(directory) = self.young.remove(path) {
             self.young_weight -= directory.weight();
         }
@@ -235,6 +244,7 @@ impl DirectoryCache {
 
     /// Forgets a directory and everything beneath it, and who may use it.
     pub(crate) fn forget(&mut self, id: FileId) {
+        self.last = None;
         self.rights_epoch += 1;
         self.root.lies_in(id);
         let by_id = self.young_by_id.remove(&id).or_else(|| self.old_by_id.remove(&id));
@@ -250,6 +260,7 @@ impl DirectoryCache {
     }
 
     pub(crate) fn forget_all(&mut self) {
+        self.last = None;
         self.rights_epoch += 1;
         self.root.rights.set(None);
         let by_id = self.young_by_id.values().chain(self.old_by_id.values());
@@ -307,12 +318,17 @@ mod tests {
         for directory in [a, b, c, other] {
             cache.insert(directory);
         }
+        assert!(cache.get(b"a/b").is_some());
         cache.forget(id(11));
+        assert!(cache.get(b"a/b").is_none(), "found last, and forgotten");
         assert!(cache.get(b"a").is_some() && cache.get(b"other").is_some());
         assert!(cache.get(b"a/b").is_none() && cache.get(b"a/b/c").is_none());
+        assert!(cache.get(b"a").is_some());
         cache.forget_path(b"a");
+        assert!(cache.get(b"a").is_none() && cache.get(b"other").is_some());
         assert_eq!(cache.count(), 1);
         cache.forget_all();
+        assert!(cache.get(b"other").is_none());
         assert_eq!((cache.count(), cache.young_weight), (0, 0));
     }
 
