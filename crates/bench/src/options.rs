@@ -92,7 +92,7 @@ const TABLE: &[Spec] = &[
         Kind::Count,
         "0",
         "pages",
-        "exchange-memory: pages of its own that a process reads a line of each for each message, as programs do",
+        "exchanges: pages of its own that a process reads a line of for each message, as larger programs do",
     ),
     spec("simulate", Kind::Flag, "", "", "run the experiment in the simulator, over a model of what things cost"),
     spec("model", Kind::Text, "", "NAME=NUMBER,...", "numbers of that model, see docs/simulation.md"),

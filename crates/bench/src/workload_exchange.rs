@@ -5,6 +5,10 @@
 //!
 //! Bytes go from the client's buffer of one piece through the socket into a server's memory of `--block-size` bytes, or the
 //! other way, each place in turn, so that a server's side meets memory that no cache holds, as a store does.
+//!
+//! With `--pages` each process also reads a line of so many pages of its own for each message of `exchange` and
+//! `exchange-memory`, as a program does whose code and data lie on as many: it shows what switches cost whoever needs more than
+//! a loop does, most of all when more processes take turns on a core than its TLB keeps apart.
 
 use crate::group::{Failure, Group, Pass};
 use crate::options::Bench;
@@ -32,6 +36,26 @@ fn shapes(group: &Group) -> Vec<Shape> {
     }
     let piece = group.options.transfer_size.unwrap_or(HARD_TRANSFER_SIZE);
     vec![Shape { with_request: piece, with_reply: 0 }, Shape { with_request: 0, with_reply: piece }]
+}
+
+const PAGE_SIZE: usize = 4096;
+const LINE_SIZE: usize = 64;
+
+/// Pages that a process reads from for each message.
+pub struct Belongings(Vec<u8>);
+
+impl Belongings {
+    pub fn new(pages: usize) -> Belongings {
+        // Not zeros, which the kernel would keep on one page.
+        Belongings(vec![1; pages * PAGE_SIZE])
+    }
+
+    /// Reads a line of each page, another one in each so that they do not share a set of the cache.
+    pub fn touch(&self) {
+        for (index, page) in self.0.chunks_exact(PAGE_SIZE).enumerate() {
+            std::hint::black_box(page[index * LINE_SIZE % PAGE_SIZE]);
+        }
+    }
 }
 
 /// The ranks below `clients` ask, the others answer.
@@ -72,11 +96,13 @@ fn ask(group: &Group, clients: u32) -> Result<(), Failure> {
             0 => (group.options.files, 1),
             size => (group.options.block_size.div_ceil(size as u64), size as u64),
         };
+        let belongings = Belongings::new(group.options.pages);
         let (request, mut reply, mut piece) = ([1; REQUEST_SIZE], [0; REPLY_SIZE], vec![3; piece_size]);
         group.phase(phase, |limit| {
             let mut done = 0;
             while done < count && !limit.reached() {
                 let server = (mix(done << 8 | u64::from(group.rank)) % server_count) as usize;
+                belongings.touch();
                 send(&servers[server], &request, &piece[..shape.with_request])?;
                 receive_whole(&servers[server], &mut reply, &mut piece[..shape.with_reply])?;
                 done += 1;
@@ -102,6 +128,7 @@ fn answer(group: &Group, clients: u32) -> Result<(), Failure> {
     let shapes = shapes(group);
     let most = shapes.iter().map(|shape| shape.with_request.max(shape.with_reply)).max().unwrap_or(0);
     let mut memory = vec![2; if most == 0 { 0 } else { most.max(group.options.block_size as usize) }];
+    let belongings = Belongings::new(group.options.pages);
     group.barrier()?;
     for (phase, shape) in shapes.into_iter().enumerate() {
         let mut peers = Vec::new();
@@ -117,7 +144,7 @@ fn answer(group: &Group, clients: u32) -> Result<(), Failure> {
                     match serve(peer, shape, &mut memory)? {
                         None => ended = Some(index),
                         Some(0) => continue,
-                        Some(_) => {}
+                        Some(_) => belongings.touch(),
                     }
                     idle = false;
                 }

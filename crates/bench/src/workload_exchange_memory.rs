@@ -3,16 +3,12 @@
 //! framing, no sessions, no names, no journal. Beside mdtest in one run through shared memory it says which part of a figure
 //! are the switches from process to process, which no file system that asks a server can do without.
 //!
-//! With `--pages` each process also reads a line of so many pages of its own for each message, as a program does whose code and
-//! data lie on as many: it shows what switches cost whoever needs more than a loop does, most of all when more processes take
-//! turns on a core than its TLB keeps apart.
-//!
 //! A message is a run of words of the board, the first of which is its number: it is stored last and looked at first, so that
 //! the words behind it are whole once it has changed. A client asks one thing at a time.
 
 use crate::group::{Failure, Group, Pass};
 use crate::target::mix;
-use crate::workload_exchange::{REPLY_SIZE, REQUEST_SIZE};
+use crate::workload_exchange::{Belongings, REPLY_SIZE, REQUEST_SIZE};
 
 /// Words of a message, its number included; messages of several processes share no cache line.
 const REQUEST_WORDS: usize = 1 + REQUEST_SIZE.div_ceil(8);
@@ -20,26 +16,6 @@ const REPLY_WORDS: usize = 1 + REPLY_SIZE.div_ceil(8);
 const PLACE_WORDS: usize = 32;
 /// Number of a request that says that no more come.
 const LAST: u64 = u64::MAX;
-
-const PAGE_SIZE: usize = 4096;
-const LINE_SIZE: usize = 64;
-
-/// What a process goes through for each message.
-struct Belongings(Vec<u8>);
-
-impl Belongings {
-    fn new(pages: usize) -> Belongings {
-        // Not zeros, which the kernel would keep on one page.
-        Belongings(vec![1; pages * PAGE_SIZE])
-    }
-
-    /// Reads a line of each page, another one in each so that they do not share a set of the cache.
-    fn touch(&self) {
-        for (index, page) in self.0.chunks_exact(PAGE_SIZE).enumerate() {
-            std::hint::black_box(page[index * LINE_SIZE % PAGE_SIZE]);
-        }
-    }
-}
 
 /// The ranks below `clients` ask, the others answer.
 pub fn run(group: &Group, clients: u32) -> Result<(), Failure> {
