@@ -1,9 +1,11 @@
 #!/bin/sh
-# A cluster through Slurm: three nodes that are this machine, in a job: up with --hosts auto and srun, a restart, down.
+# A cluster through Slurm: three nodes that are this machine, in a job: up with --hosts auto and srun, a restart, down; then
+# the job script of examples/, as users submit it.
 # Usage: slurm.sh DIRECTORY-WITH-PROGRAMS (as root; Debian: slurmctld slurmd slurm-client munge). Not part of .ci/run.
 set -eu
 
 tabane=$(cd "$1" && pwd)/tabane
+examples=$(cd "$(dirname "$0")/../examples" && pwd)
 for program in munged slurmctld slurmd salloc srun; do
     command -v $program >/dev/null 2>&1 || [ -x /usr/sbin/$program ] || { echo "slurm.sh: $program is missing" >&2; exit 1; }
 done
@@ -74,5 +76,25 @@ ps ax | grep -q "[s]run .*tabane.* host "
 [ ! -e "$TABANE_CLUSTER" ]
 END
 timeout 120 salloc -Q -N3 sh -c "$(cat "$work/job")" "$tabane" || { tail -n 20 "$work/ctld.log" >&2; exit 1; }
+until [ "$(sinfo -h -t idle -o %D)" = 3 ]; do sleep 0.2; done
+
+# Fewer and smaller nodes than the script asks for, which the command line says.
+mkdir -p "$work/submitted/input"
+seq 10 >"$work/submitted/input/numbers"
+cat >"$work/submitted/simulate" <<'END'
+#!/bin/sh
+set -eu
+tabane mkdir -p /output
+tabane cat /input/numbers | tabane put "/output/result.$SLURM_PROCID"
+END
+chmod +x "$work/submitted/simulate"
+unset TABANE_CLUSTER TABANE_RUN_DIRECTORY
+PATH=$(dirname "$tabane"):$PATH
+export PATH
+cd "$work/submitted"
+timeout 120 sbatch --quiet --wait --nodes=3 --ntasks-per-node=1 "$examples/job.slurm" || { cat slurm-*.out >&2; exit 1; }
+cat slurm-*.out
+for rank in 0 1 2; do cmp input/numbers output-*/result.$rank; done
+[ -z "$(find . -name 'tabane-*')" ]
 until [ "$(sinfo -h -t idle -o %D)" = 3 ]; do sleep 0.2; done
 echo "passed"

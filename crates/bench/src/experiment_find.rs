@@ -5,6 +5,7 @@
 use crate::engine::{Engine, Line, Setting};
 use crate::experiment::{Runner, Table};
 use crate::plot::{Look, Panel, Picture, Series};
+use crate::report::grouped;
 use crate::step::{NEEDLE, Place, Step, Way};
 use crate::workload_mdtest::Tree;
 
@@ -137,7 +138,7 @@ fn picture(runner: &Runner<'_>, table: &Table, files: u64) -> Picture {
     }
     let mut picture = runner.picture("Searching all files: newer, *01*, 3,901 bytes");
     picture.panels.push(Panel {
-        title: format!("entries searched a second; {} files a server", 2 * files),
+        title: format!("entries searched a second; {} files a server", grouped((2 * files) as f64)),
         x_label: "servers".to_owned(),
         y_label: "entries per second (log)".to_owned(),
         categories: counts.iter().map(u32::to_string).collect(),

@@ -115,7 +115,7 @@ pub fn table(records: &[Record], targets: &[String]) -> String {
 }
 
 /// A whole number with commas between thousands.
-fn grouped(value: f64) -> String {
+pub fn grouped(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {

@@ -369,6 +369,11 @@ pub static TABLE: &[OptionRow] = &[
             "only what matters at least so much",
         )
     },
+    flag(
+        "traffic",
+        "",
+        "say at the end how many requests were sent, and how many times any were handed to the network",
+    ),
     flag("follow", "f", "go on with what is written from now on, until a signal comes"),
     choice_of_command(
         "lines",

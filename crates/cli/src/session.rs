@@ -3,8 +3,9 @@
 use crate::arguments::{Arguments, environment};
 use crate::failure::{Failure, Outcome};
 use crate::globbing::{expanded, is_special};
+use crate::text::size_short;
 use crate::together::race;
-use client::{CLUSTER_FILE_NAME, Cluster, Contact, FileSystem, Options, Status, load_cluster};
+use client::{CLUSTER_FILE_NAME, Cluster, Contact, FileSystem, Options, Status, Traffic, load_cluster};
 use reactor::{DriverKind, Reactor};
 use std::future::Future;
 use std::path::PathBuf;
@@ -47,6 +48,8 @@ const FINISH_NS_MAX: reactor::Nanos = 1_000_000_000;
 pub struct Session {
     pub reactor: Reactor,
     pub files: FileSystem,
+    /// The command to tell what was sent and received for, if that was asked for.
+    traffic_of: Option<&'static str>,
 }
 
 impl Session {
@@ -66,7 +69,10 @@ impl Session {
         let word = if arguments.takes("contact") { arguments.text("contact") } else { None };
         let contact = word.and_then(|word| Contact::from_word(&word));
         options.contact = contact.unwrap_or(options.contact);
-        let session = Session::with(cluster, options)?;
+        let mut session = Session::with(cluster, options)?;
+        if arguments.takes("traffic") && arguments.flag("traffic") {
+            session.traffic_of = Some(arguments.command.name);
+        }
         session.expand_patterns(arguments);
         Ok(session)
     }
@@ -95,7 +101,7 @@ impl Session {
     pub fn with(cluster: Cluster, options: Options) -> Outcome<Session> {
         let reactor = open_reactor()?;
         let files = FileSystem::new(&reactor, Rc::new(cluster), options);
-        Ok(Session { reactor, files })
+        Ok(Session { reactor, files, traffic_of: None })
     }
 
     /// Runs a future to its end.
@@ -105,5 +111,16 @@ impl Session {
             race(self.files.finish(), self.reactor.sleep(FINISH_NS_MAX)).await;
             value
         })
+    }
+}
+
+/// What a command has sent is told when it is done, however it ended.
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(command) = self.traffic_of {
+            let Traffic { requests, sends, bytes_sent, bytes_received } = self.files.traffic();
+            let (sent, received) = (size_short(bytes_sent), size_short(bytes_received));
+            eprintln!("tabane: {command}: {requests} requests in {sends} sends, {sent} sent, {received} received");
+        }
     }
 }

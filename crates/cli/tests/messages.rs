@@ -75,3 +75,39 @@ fn requests_of_trees() {
     assert!(removed("Lookup") + removed("Look") + removed("Stat") + removed("StatId") <= 8);
     ground.run(&["down"]);
 }
+
+/// Runs a command; how many requests it sent, and in how many sends.
+fn traffic_of(ground: &Ground, words: &[&str]) -> (u64, u64) {
+    let output = ground.command(words).arg("--traffic").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{words:?}: {said}");
+    let (head, tail) = said.split_once(" requests in ").unwrap();
+    let (sends, _) = tail.split_once(" sends").unwrap();
+    (head.rsplit(' ').next().unwrap().parse().unwrap(), sends.parse().unwrap())
+}
+
+/// Goal: what these commands ask that does not depend on each other travels together.
+/// Method: a tree of directories with files and links; requests against the times that any were handed to the kernel.
+#[test]
+fn requests_travel_together() {
+    let ground = Ground::new("together");
+    let tree = ground.path.join("tree");
+    for directory in 0..32 {
+        let path = tree.join(format!("d{directory}"));
+        fs::create_dir_all(&path).unwrap();
+        (0..16).for_each(|file| fs::write(path.join(format!("f{file}")), [7; 100]).unwrap());
+        (0..8).for_each(|link| std::os::unix::fs::symlink("f0", path.join(format!("l{link}"))).unwrap());
+    }
+    ground.run(&["up", "--servers", "1"]);
+    for words in [
+        &["cp", "-q", "-r", tree.to_str().unwrap(), ":/tree"][..],
+        &["find", "/tree", "-name", "f1*", "-size", "+0"],
+        &["ls", "-l", "-R", "/tree"],
+        &["cp", "-q", "-r", ":/tree", ground.path.join("back").to_str().unwrap()],
+        &["rm", "-r", "/tree"],
+    ] {
+        let (requests, sends) = traffic_of(&ground, words);
+        assert!(sends * 2 <= requests, "{words:?}: {requests} requests in {sends} sends");
+    }
+    ground.run(&["down"]);
+}

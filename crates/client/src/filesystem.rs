@@ -5,7 +5,7 @@ use crate::error::{Error, Result, Trouble};
 use crate::file::File;
 use crate::join::join_all;
 use crate::options::Options;
-use crate::servers::{Actor, Servers};
+use crate::servers::{Actor, Servers, Traffic};
 use reactor::{Class, Reactor};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -79,6 +79,11 @@ impl FileSystem {
     /// Requests sent so far, those sent again over a new connection not counted twice.
     pub fn round_trips(&self) -> u64 {
         self.servers.round_trips()
+    }
+
+    /// What was sent and received so far.
+    pub fn traffic(&self) -> Traffic {
+        self.servers.traffic()
     }
 
     /// How often a server had forgotten this client's session because it heard nothing for its grace time. Files without

@@ -54,6 +54,7 @@ pub use options::{CLUSTER_FILE_NAME, OptionRow, Options, TABLE, load_cluster, ta
 pub use ranges::Allocation;
 pub use relaying::Relaying;
 pub use search::{FoundName, FoundPage, Search, SearchStream};
+pub use servers::Traffic;
 pub use wire::credentials::{Credentials, Groups};
 pub use wire::messages::extended_flags::{CREATE as EXTENDED_CREATE, REPLACE as EXTENDED_REPLACE};
 pub use wire::messages::rename_flags::{EXCHANGE as RENAME_EXCHANGE, NO_REPLACE as RENAME_NO_REPLACE};

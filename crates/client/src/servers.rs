@@ -43,6 +43,19 @@ pub(crate) struct Actor {
     pub umask: u32,
 }
 
+/// What a client has sent and received so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Requests, those sent again over a new connection not counted twice.
+    pub requests: u64,
+    /// Times that requests were handed to the kernel, or to memory shared with a server: those made together travel together.
+    /// What belongs to connections is in it.
+    pub sends: u64,
+    /// Bytes, of headers too; what is read from a mapped store is not among them.
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+}
+
 /// Everything that the operations share.
 pub(crate) struct Common {
     pub(crate) reactor: Reactor,
@@ -194,6 +207,17 @@ impl Common {
 
     pub(crate) fn round_trips(&self) -> u64 {
         self.round_trips.get()
+    }
+
+    /// The sum over all channels.
+    pub(crate) fn traffic(&self) -> Traffic {
+        let mut traffic = Traffic { requests: self.round_trips.get(), ..Traffic::default() };
+        for statistics in self.channels.borrow().iter().flatten().map(Channel::statistics) {
+            traffic.sends += statistics.sends;
+            traffic.bytes_sent += statistics.bytes_sent;
+            traffic.bytes_received += statistics.bytes_received;
+        }
+        traffic
     }
 
     pub(crate) fn server_count(&self) -> u32 {

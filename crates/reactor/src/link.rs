@@ -145,6 +145,8 @@ pub(crate) struct Link {
     spare_heads: Vec<Vec<u8>>,
     pub bytes_sent: u64,
     pub bytes_received: u64,
+    /// Times that frames were handed to the stream: those that are queued together go together.
+    pub sends: u64,
 }
 
 impl Link {
@@ -161,6 +163,7 @@ impl Link {
             spare_heads: Vec::new(),
             bytes_sent: 0,
             bytes_received: 0,
+            sends: 0,
         }
     }
 
@@ -250,6 +253,7 @@ impl Link {
 
     fn note_sent(&mut self, mut count: usize) {
         self.bytes_sent += count as u64;
+        self.sends += 1;
         while count > 0 {
             let Some(frame) = self.queue.front_mut() else {
                 unreachable!("more bytes were sent than were queued");

@@ -84,10 +84,11 @@ impl Node {
     }
 
     /// Visits entries from `from` on, in order, until the visitor says false.
-    fn walk(&self, from: u64, depth: u32, visit: &mut dyn FnMut(&Dentry<'_>) -> bool) -> bool {
+    fn walk<V: FnMut(&Dentry<'_>) -> bool>(&self, from: u64, depth: u32, visit: &mut V) -> bool {
         match self {
             Node::Leaf(entries) => entries.iter().skip_while(|entry| entry.cursor < from).all(|entry| visit(&entry)),
             Node::Inner(children) => {
+                bring_near(children);
                 let first = Node::child_index(from, depth);
                 for (index, child) in children.iter().enumerate().skip(first) {
                     let start = if index == first { from } else { 0 };
@@ -103,12 +104,25 @@ impl Node {
         }
     }
 
-    fn walk_all(&self, visit: &mut dyn FnMut(&Dentry<'_>) -> bool) -> bool {
+    fn walk_all<V: FnMut(&Dentry<'_>) -> bool>(&self, visit: &mut V) -> bool {
         match self {
             Node::Leaf(entries) => entries.iter().all(|entry| visit(&entry)),
-            Node::Inner(children) => children.iter().all(|child| child.walk_all(visit)),
+            Node::Inner(children) => {
+                bring_near(children);
+                children.iter().all(|child| child.walk_all(visit))
+            }
         }
     }
+}
+
+/// Touches the memory of all leaves in turn, which lies anywhere: the processor fetches them together then, where a walk that met
+/// them one by one would wait for each.
+fn bring_near(children: &[Node; FANOUT]) {
+    let touched = children.iter().fold(0, |sum, child| match child {
+        Node::Leaf(entries) => sum ^ entries.touch(),
+        Node::Inner(_) => sum,
+    });
+    std::hint::black_box(touched);
 }
 
 /// The time of a share in which nothing ever changed, and of an entry that says nothing about it.
@@ -292,7 +306,7 @@ impl Names {
     }
 
     /// Visits a directory's entries from a cursor on, in the order of cursors, until the visitor says false.
-    pub fn walk(&self, parent: FileId, from: u64, visit: &mut dyn FnMut(&Dentry<'_>) -> bool) {
+    pub fn walk<V: FnMut(&Dentry<'_>) -> bool>(&self, parent: FileId, from: u64, visit: &mut V) {
         if let Some(directory) = self.directory(parent) {
             directory.root.walk(from.min(CURSOR_MAX + 1), 0, visit);
         }

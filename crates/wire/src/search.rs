@@ -3,7 +3,8 @@
 
 use crate::attributes::{Attributes, Kind};
 use crate::codec::{Decode, Decoder, Encode, Malformed};
-use crate::glob;
+use crate::glob::Pattern;
+use crate::limits::NAME_SIZE_MAX;
 
 /// Tests of one search.
 pub const TEST_COUNT_MAX: usize = 64;
@@ -209,16 +210,9 @@ impl Tests {
         self.0.iter().any(|test| !matches!(test, Test::Name { .. } | Test::Kind(_)))
     }
 
-    /// Whether the tests of name and kind hold.
+    /// Whether the tests of name and kind hold. For many names there is [`NameTests`].
     pub fn hold_for_name(&self, name: &[u8], kind: Kind) -> bool {
-        self.0.iter().all(|test| match test {
-            Test::Name { pattern, any_case: false } => glob::matches(pattern, name),
-            Test::Name { pattern, any_case: true } => {
-                glob::matches(&pattern.to_ascii_lowercase(), &name.to_ascii_lowercase())
-            }
-            Test::Kind(wanted) => *wanted == kind,
-            _ => true,
-        })
+        NameTests::new(self).hold(name, kind)
     }
 
     /// What comes of the other tests. Unless `is_final`, sizes, times and links of the attributes are not the last word.
@@ -232,6 +226,49 @@ impl Tests {
             }
         }
         verdict
+    }
+}
+
+/// The tests of names and kinds of a search, made ready for many entries: nothing is allocated for one.
+#[derive(Debug)]
+pub struct NameTests {
+    /// Cheaper than patterns, so they come first.
+    kinds: Vec<Kind>,
+    patterns: Vec<Pattern>,
+    /// In small letters, to be compared with names in small letters.
+    any_case: Vec<Pattern>,
+}
+
+impl NameTests {
+    pub fn new(tests: &Tests) -> NameTests {
+        let mut ready = NameTests { kinds: Vec::new(), patterns: Vec::new(), any_case: Vec::new() };
+        for test in &tests.0 {
+            match test {
+                Test::Name { pattern, any_case: false } => ready.patterns.push(Pattern::new(pattern)),
+                Test::Name { pattern, any_case: true } => {
+                    ready.any_case.push(Pattern::new(&pattern.to_ascii_lowercase()));
+                }
+                Test::Kind(kind) => ready.kinds.push(*kind),
+                _ => {}
+            }
+        }
+        ready
+    }
+
+    /// Whether all of them hold.
+    pub fn hold(&self, name: &[u8], kind: Kind) -> bool {
+        self.kinds.iter().all(|wanted| *wanted == kind)
+            && self.patterns.iter().all(|pattern| pattern.matches(name))
+            && (self.any_case.is_empty() || self.hold_in_any_case(name))
+    }
+
+    fn hold_in_any_case(&self, name: &[u8]) -> bool {
+        let mut buffer = [0; NAME_SIZE_MAX];
+        // No entry has a longer name.
+        let Some(small) = buffer.get_mut(..name.len()) else { return false };
+        small.copy_from_slice(name);
+        small.make_ascii_lowercase();
+        self.any_case.iter().all(|pattern| pattern.matches(small))
     }
 }
 

@@ -6,6 +6,7 @@ use crate::json::{Owners, entry};
 use crate::paths::{inside, join, shown, visible};
 use crate::session::Session;
 use crate::text::{mode_words, size_short, time_short};
+use crate::together::join_all;
 use client::{Attributes, FileSystem, Kind};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -17,12 +18,20 @@ struct Listing {
     long: bool,
     all: bool,
     recursive: bool,
+    /// Directories, links and operands that are asked for at once.
+    jobs: usize,
     human: bool,
     json: bool,
     owners: Owners,
     /// The output is a terminal.
     for_people: bool,
     failed: bool,
+}
+
+/// A directory to be printed, and what is in it once that is known.
+struct Pending {
+    path: Vec<u8>,
+    lines: Option<client::Result<Vec<Line>>>,
 }
 
 /// One line to come.
@@ -41,6 +50,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         long: arguments.flag("long"),
         all: arguments.flag("all"),
         recursive: arguments.flag("recursive"),
+        jobs: arguments.number("jobs") as usize,
         human: arguments.flag("human"),
         json: arguments.flag("json"),
         owners: Owners::default(),
@@ -59,21 +69,25 @@ pub fn run(arguments: &Arguments) -> Outcome {
 impl Listing {
     async fn list_all(&mut self, paths: Vec<Vec<u8>>) -> Outcome {
         let (mut lines, mut directories) = (Vec::new(), Vec::new());
-        for path in paths {
-            // What a link leads to is listed, unless the link itself is what is interesting.
-            let found = if self.long { self.files.lstat(&path).await } else { self.files.stat(&path).await };
-            match found {
-                Ok(attributes) if attributes.kind == Kind::Directory => directories.push(path),
-                Ok(attributes) => lines.push(self.line(path.clone(), &path, attributes).await),
-                Err(error) => self.say_failed(&path, &error),
+        for paths in paths.chunks(self.jobs) {
+            for (path, found) in paths.iter().zip(join_all(paths.iter().map(|path| self.look(path))).await) {
+                match found {
+                    Ok(attributes) if attributes.kind == Kind::Directory => directories.push(path.clone()),
+                    Ok(attributes) => lines.push(Line { name: path.clone(), attributes, target: None }),
+                    Err(error) => self.say_failed(path, &error),
+                }
             }
         }
+        self.add_targets(b"", &mut lines).await;
         let with_heads = !self.json && (self.recursive || directories.len() + lines.len() > 1);
         self.print(b"", &lines).map_err(Failure::of_output)?;
         let mut first = lines.is_empty();
         // Depth first, in order: the next directory is the last one.
-        directories.reverse();
-        while let Some(directory) = directories.pop() {
+        let pending = |path| Pending { path, lines: None };
+        let mut directories: Vec<Pending> = directories.into_iter().rev().map(pending).collect();
+        loop {
+            self.look_ahead(&mut directories).await;
+            let Some(Pending { path: directory, lines: Some(lines) }) = directories.pop() else { return Ok(()) };
             if with_heads {
                 let blank = if first { "" } else { "\n" };
                 let head = shown(&directory).into_owned();
@@ -81,17 +95,31 @@ impl Listing {
                 self.output.write_all(b":\n").map_err(Failure::of_output)?;
             }
             first = false;
-            match self.lines_of(&directory).await {
+            match lines {
                 Ok(lines) => {
                     self.print(&directory, &lines).map_err(Failure::of_output)?;
                     let below =
                         lines.iter().rev().filter(|line| self.recursive && line.attributes.kind == Kind::Directory);
-                    directories.extend(below.map(|line| join(&directory, &line.name)));
+                    directories.extend(below.map(|line| pending(join(&directory, &line.name))));
                 }
                 Err(error) => self.say_failed(&directory, &error),
             }
         }
-        Ok(())
+    }
+
+    /// The operand itself: what a link leads to, unless the link is what is interesting.
+    async fn look(&self, path: &[u8]) -> client::Result<Attributes> {
+        if self.long { self.files.lstat(path).await } else { self.files.stat(path).await }
+    }
+
+    /// Sees to it that the contents of the last directory are known, and asks for those of the next ones with it.
+    async fn look_ahead(&self, directories: &mut [Pending]) {
+        if directories.last().is_none_or(|next| next.lines.is_some()) {
+            return;
+        }
+        let ahead = directories.len().saturating_sub(self.jobs);
+        let unknown = directories[ahead..].iter_mut().filter(|directory| directory.lines.is_none());
+        join_all(unknown.map(async |directory| directory.lines = Some(self.lines_of(&directory.path).await))).await;
     }
 
     fn say_failed(&mut self, path: &[u8], error: &client::Error) {
@@ -106,24 +134,27 @@ impl Listing {
             let mut page = self.files.next_page(&mut stream).await?;
             page.retain(|entry| self.all || !entry.name.starts_with(b"."));
             self.files.complete_entries(&mut page).await?;
-            for entry in page {
-                // What is gone meanwhile is not listed.
-                if let Some(attributes) = entry.attributes {
-                    let path = join(directory, &entry.name);
-                    lines.push(self.line(entry.name, &path, attributes).await);
-                }
-            }
+            // What is gone meanwhile is not listed.
+            let known = page.into_iter().filter_map(|entry| Some((entry.name, entry.attributes?)));
+            lines.extend(known.map(|(name, attributes)| Line { name, attributes, target: None }));
         }
         lines.sort_unstable_by(|left, right| left.name.cmp(&right.name));
+        self.add_targets(directory, &mut lines).await;
         Ok(lines)
     }
 
-    async fn line(&self, name: Vec<u8>, path: &[u8], attributes: Attributes) -> Line {
-        let target = match attributes.kind {
-            Kind::Symlink if self.long || self.json => self.files.readlink(path).await.ok(),
-            _ => None,
-        };
-        Line { name, attributes, target }
+    /// Asks what the symbolic links among the lines lead to, where that is printed.
+    async fn add_targets(&self, directory: &[u8], lines: &mut [Line]) {
+        if !self.long && !self.json {
+            return;
+        }
+        let mut links: Vec<&mut Line> = lines.iter_mut().filter(|line| line.attributes.kind == Kind::Symlink).collect();
+        for links in links.chunks_mut(self.jobs) {
+            let asked = links.iter_mut().map(async |line| {
+                line.target = self.files.readlink(&join(directory, &line.name)).await.ok();
+            });
+            join_all(asked).await;
+        }
     }
 
     /// `directory` is where they are.

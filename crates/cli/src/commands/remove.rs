@@ -8,7 +8,7 @@ use crate::launch::stop_asked;
 use crate::paths::{base_name, inside, join};
 use crate::session::Session;
 use crate::text::count_words;
-use crate::together::{Either, race};
+use crate::together::{Either, join_all, race};
 use crate::up::catch_signals;
 use crate::work::{Urgency, Work, run_all};
 use client::{FileSystem, Kind, Status};
@@ -158,14 +158,17 @@ fn plural_entries(count: u64) -> String {
 
 /// Removes what the command line names.
 async fn remove_all(reactor: &Reactor, removal: &Rc<Removal>, paths: Vec<Vec<u8>>, recursive: bool, jobs: usize) {
-    for path in paths {
-        match removal.files.lstat(&path).await {
-            Ok(attributes) if attributes.kind == Kind::Directory && !recursive => {
-                removal.add_failure();
-                eprintln!("tabane: rm: {}: is a directory; -r removes it with all that is in it", show(&path));
+    for paths in paths.chunks(jobs) {
+        let looks = join_all(paths.iter().map(|path| removal.files.lstat(path))).await;
+        for (path, found) in paths.iter().zip(looks) {
+            match found {
+                Ok(attributes) if attributes.kind == Kind::Directory && !recursive => {
+                    removal.add_failure();
+                    eprintln!("tabane: rm: {}: is a directory; -r removes it with all that is in it", show(path));
+                }
+                Ok(attributes) => removal.begin(path.clone(), attributes.kind, None),
+                Err(error) => removal.say_failed(path, &error),
             }
-            Ok(attributes) => removal.begin(path, attributes.kind, None),
-            Err(error) => removal.say_failed(&path, &error),
         }
     }
     let removing = removal.clone();

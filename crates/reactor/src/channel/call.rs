@@ -103,4 +103,6 @@ pub struct ChannelStatistics {
     pub connects: u64,
     pub bytes_sent: u64,
     pub bytes_received: u64,
+    /// Times that frames were handed to the kernel, or to the memory shared with the server. Calls made together travel together.
+    pub sends: u64,
 }

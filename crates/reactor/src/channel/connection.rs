@@ -143,6 +143,7 @@ impl Inner {
         if let Connection::Open { mut link, stream, .. } = std::mem::replace(&mut state.connection, Connection::None) {
             state.statistics.bytes_sent += link.bytes_sent;
             state.statistics.bytes_received += link.bytes_received;
+            state.statistics.sends += link.sends;
             link.shutdown();
             link.wake();
             drop(stream);

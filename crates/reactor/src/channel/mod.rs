@@ -92,6 +92,7 @@ impl Channel {
         if let Connection::Open { link, .. } = &state.connection {
             statistics.bytes_sent += link.bytes_sent;
             statistics.bytes_received += link.bytes_received;
+            statistics.sends += link.sends;
         }
         statistics
     }

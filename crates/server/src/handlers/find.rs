@@ -10,7 +10,7 @@ use crate::tables::Tables;
 use reactor::ReplyBody;
 use wire::limits::LISTING_PAGE_SIZE_MAX;
 use wire::messages::{FindReply, FindRequest, FoundEntry};
-use wire::search::{Tests, Verdict};
+use wire::search::{NameTests, Tests, Verdict};
 use wire::{Decode, Encode, Kind, Name, Status};
 
 /// Entries that one request looks at, so that a search that finds nothing does not hold up the loop.
@@ -26,6 +26,7 @@ pub fn find(core: &Core, params: &[u8]) -> Result<(FindReply, ReplyBody), Failur
     tables.check_not_removed(path_of(&request))?;
     tables.tree.check(request.known, path_of(&request))?;
     check_directory(core, &tables, request.directory)?;
+    let wanted = Wanted { names: NameTests::new(&tests), need_attributes: tests.need_attributes(), tests: &tests };
     let size_max = page_size_max(core, request.size_max);
     let mut page: Vec<u8> = Vec::new();
     let mut reply = FindReply { next_cursor: request.cursor, end: true, counted: 0 };
@@ -41,7 +42,7 @@ pub fn find(core: &Core, params: &[u8]) -> Result<(FindReply, ReplyBody), Failur
         last = entry.cursor;
         examined += 1;
         reply.next_cursor = entry.cursor + 1;
-        match judge(core, &tables, entry, &tests) {
+        match judge(core, &tables, entry, &wanted) {
             Verdict::No if entry.kind != Kind::Directory => {}
             Verdict::Yes if count_only && entry.kind != Kind::Directory => reply.counted += 1,
             verdict => encode(entry, verdict, &mut page),
@@ -52,13 +53,21 @@ pub fn find(core: &Core, params: &[u8]) -> Result<(FindReply, ReplyBody), Failur
     Ok((reply, own_page(core, page)))
 }
 
-fn judge(core: &Core, tables: &Tables, entry: &Dentry<'_>, tests: &Tests) -> Verdict {
-    if !tests.hold_for_name(entry.name, entry.kind) {
+/// The tests, made ready for many entries.
+struct Wanted<'a> {
+    names: NameTests,
+    need_attributes: bool,
+    tests: &'a Tests,
+}
+
+fn judge(core: &Core, tables: &Tables, entry: &Dentry<'_>, wanted: &Wanted<'_>) -> Verdict {
+    if !wanted.names.hold(entry.name, entry.kind) {
         return Verdict::No;
     }
-    if !tests.need_attributes() {
+    if !wanted.need_attributes {
         return Verdict::Yes;
     }
+    let tests = wanted.tests;
     match tables.inodes.get(entry.id) {
         None => Verdict::Undecided,
         // Replaced, but still open: the change of the name is on its way.
