@@ -1,5 +1,6 @@
 //! Inodes whose home is this server.
 
+use crate::near::bring_near;
 use crate::slab::Slab;
 use crate::store::hash_id;
 use hashbrown::HashTable;
@@ -134,7 +135,10 @@ pub struct Inodes {
 
 fn id_at(slab: &Slab<Inode>, place: u32) -> FileId {
     match slab.get(place) {
-        Some(inode) => inode.attributes.id,
+        Some(inode) => {
+            bring_near(inode);
+            inode.attributes.id
+        }
         None => unreachable!("the index names live inodes"),
     }
 }

@@ -23,6 +23,7 @@ mod leases;
 mod locks;
 mod metrics;
 pub mod names;
+mod near;
 pub mod open_files;
 mod options;
 mod patience;

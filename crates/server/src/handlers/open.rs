@@ -36,6 +36,7 @@ pub fn open(
     }
     match tables.names.get(request.entry.parent, request.entry.name.as_bytes(), place.cursor) {
         Some((id, _)) => {
+            core.store.bring_near(id.0);
             if request.flags & (open_flags::CREATE | open_flags::EXCLUSIVE) == MUST_CREATE {
                 return Err(Status::Exists.into());
             }

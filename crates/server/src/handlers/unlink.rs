@@ -27,6 +27,7 @@ pub fn unlink(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, F
         if kind == Kind::Directory {
             return Err(Status::IsDirectory.into());
         }
+        core.store.bring_near(id.0);
         let inode = tables.inodes.get(id);
         if inode.is_some_and(|inode| request.owned && !caller.owns(&inode.attributes)) {
             return Err(Status::NotPermitted.into());

@@ -5,6 +5,7 @@
 use super::FileShare;
 use super::chunk::Chunk;
 use super::hash::FastMap;
+use crate::near::bring_near;
 use std::collections::BTreeMap;
 
 /// The chunks of one file, by index. Most files have one.
@@ -183,6 +184,13 @@ impl Files {
     /// The file of an id.
     pub fn get(&self, id: u64) -> Option<&File> {
         self.cells[*self.by_id.get(&id)? as usize].as_ref()
+    }
+
+    /// Has what is known of a file fetched, for whoever asks for it soon.
+    pub fn bring_near(&self, id: u64) {
+        if let Some(number) = self.by_id.get(&id) {
+            bring_near(&self.cells[*number as usize]);
+        }
     }
 
     /// The file of an id, made if there is none.

@@ -317,6 +317,11 @@ impl Store {
         self.state.borrow().page_size
     }
 
+    /// Has what is known of a file fetched from memory, for an operation that comes to it soon.
+    pub fn bring_near(&self, file: u64) {
+        self.state.borrow().files.bring_near(file);
+    }
+
     /// Whether data space should be taken from the medium ahead of its use.
     pub fn is_prefault_due(&self) -> bool {
         self.state.borrow().is_prefault_due()
