@@ -11,11 +11,10 @@ use crate::stripe::Share;
 use reactor::Window;
 use reactor::channel::Call;
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::io::IoSliceMut;
 use std::rc::Rc;
 use wire::messages::{BytePlace, DataRequest, LocateReply, Pieces, open_flags};
-use wire::{Decode, Encode, FileId, Operation};
+use wire::{Decode, Encode, FastMap, FileId, Operation};
 
 /// Chunks remembered at most.
 const CHUNKS_MAX: usize = 1_024;
@@ -34,7 +33,7 @@ struct ChunkPlaces {
 /// What is known of many.
 #[derive(Default)]
 pub(crate) struct PlaceCache {
-    chunks: RefCell<HashMap<(FileId, u64), Rc<ChunkPlaces>>>,
+    chunks: RefCell<FastMap<(FileId, u64), Rc<ChunkPlaces>>>,
 }
 
 impl PlaceCache {
@@ -126,6 +125,7 @@ impl Servers {
     pub(crate) fn note_places(&self, file: FileId, wish: PlacesWish, told: Option<LocateReply>) {
         let (Some(window), Some(told)) = (wish.window, told) else { return };
         if told.places.iter().all(|place| place.chunk == 0) {
+            told.places.iter().for_each(|place| window.bring_near(place.at, u64::from(place.size)));
             self.places.put(file, 0, ChunkPlaces { window, number: told.number, places: told.places });
         }
     }

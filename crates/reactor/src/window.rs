@@ -17,6 +17,7 @@
 
 use crate::copying::before_streaming;
 use crate::loan::GrantedPages;
+use crate::near::bring_range_near;
 use crate::region::{Loan, LocalFuture, Region};
 use crate::system::check;
 use std::cell::Cell;
@@ -31,6 +32,9 @@ pub const STAMPS_SIZE: u64 = STAMP_COUNT * 8;
 const STAMP_COUNT: u64 = 1 << 16;
 /// Bytes of a region that have one stamp.
 const GRANULE: u64 = 64 << 10;
+
+/// Bytes that are fetched ahead: no more than a core has lines under way for in the time that an open takes.
+const NEAR_SIZE_MAX: u64 = 4 << 10;
 
 /// The table, in whoever's mapping.
 #[derive(Clone, Copy)]
@@ -214,6 +218,14 @@ impl Window {
         // SAFETY: just checked. The owner may change the bytes meanwhile; `is_unchanged` tells, and nobody uses them before.
         unsafe { std::ptr::copy_nonoverlapping(self.bytes.add(offset as usize), into.as_mut_ptr(), into.len()) };
         true
+    }
+
+    /// Has the first bytes of a range fetched from memory, for a read that comes soon.
+    pub fn bring_near(&self, offset: u64, size: u64) {
+        if offset < self.size {
+            let most = (self.size - offset).min(NEAR_SIZE_MAX);
+            bring_range_near(self.bytes.wrapping_add(offset as usize), size.min(most) as usize);
+        }
     }
 
     /// Whether nothing in the range has changed since the owner was at `number`. No stamp at all is a medium that has

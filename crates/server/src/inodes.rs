@@ -1,9 +1,9 @@
 //! Inodes whose home is this server.
 
-use crate::near::bring_near;
 use crate::slab::Slab;
 use crate::store::hash_id;
 use hashbrown::HashTable;
+use reactor::bring_near;
 use wire::{Attributes, Decode, Decoder, Encode, FileId, Kind, Malformed};
 
 /// An inode.

@@ -6,7 +6,7 @@
 //! Invariants
 //! 1. Entries are whole and sorted by (cursor, name).
 
-use crate::near::bring_near;
+use reactor::bring_near;
 use std::cmp::Ordering;
 use wire::{FileId, Kind};
 

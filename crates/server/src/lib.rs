@@ -23,7 +23,6 @@ mod leases;
 mod locks;
 mod metrics;
 pub mod names;
-mod near;
 pub mod open_files;
 mod options;
 mod patience;

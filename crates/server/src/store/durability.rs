@@ -15,7 +15,6 @@
 //!    opens the store before power is lost writes everything once more.
 
 use super::allocator::{PAGE_SIZE, Run};
-use super::hash::FastMap;
 use super::state::{Key, State};
 use super::superblock::Head;
 use super::{Lsn, Store, StoreError, recovery};
@@ -23,6 +22,7 @@ use crate::waiting::all;
 use reactor::{LocalFuture, OpenMode, Region, Storage};
 use std::io;
 use std::rc::Rc;
+use wire::FastMap;
 
 /// See invariant 4; its contents say nothing.
 pub const NAME_REFUSED: &str = "refused";

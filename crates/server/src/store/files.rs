@@ -4,9 +4,9 @@
 
 use super::FileShare;
 use super::chunk::Chunk;
-use super::hash::FastMap;
-use crate::near::bring_near;
+use reactor::bring_near;
 use std::collections::BTreeMap;
+use wire::FastMap;
 
 /// The chunks of one file, by index. Most files have one.
 #[derive(Default)]

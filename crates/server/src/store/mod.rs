@@ -16,7 +16,6 @@ mod few;
 mod files;
 pub mod fuzz;
 mod grants;
-mod hash;
 mod holes;
 mod journal;
 mod read;
@@ -36,9 +35,9 @@ pub use durability::SyncError;
 pub use error::{Corrupt, StoreError};
 pub use grants::{GrantUsage, GrantedRun, Holder};
 
-pub use hash::{FastMap, hash_id};
 pub use holes::{Hole, LOOK_COUNT_MAX};
 pub use recovery::{JOURNAL_SIZE_MIN, Replay};
+pub use wire::{FastMap, hash_id};
 
 use commit::{Operation, Parts};
 use reactor::{Span, StampedRegion, Storage};

@@ -14,7 +14,6 @@ use super::chunk::{Chunk, Extent};
 use super::durability::Durability;
 use super::files::{Chunks, Files};
 use super::grants::Grants;
-use super::hash::FastMap;
 use super::journal::{Journal, RECORD_HEADER_SIZE};
 use super::superblock::Super;
 use super::{StoreError, Usage};
@@ -22,6 +21,7 @@ use reactor::{Region, StampedRegion, Storage};
 use std::collections::{VecDeque, btree_map};
 use std::io;
 use std::rc::Rc;
+use wire::FastMap;
 
 /// Chunks that are freed with each commit when large files were dropped.
 const BURY_STEP: usize = 256;

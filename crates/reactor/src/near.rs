@@ -3,17 +3,21 @@
 
 /// Has the processor fetch all of something into its cache, and does not wait for it.
 pub fn bring_near<T: ?Sized>(thing: &T) {
+    bring_range_near(std::ptr::from_ref(thing).cast(), size_of_val(thing));
+}
+
+/// The same of a range of memory, which others may write to meanwhile.
+pub(crate) fn bring_range_near(first: *const u8, size: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let first = std::ptr::from_ref(thing).cast::<i8>();
-        for offset in (0..size_of_val(thing)).step_by(LINE_SIZE) {
-            // SAFETY: says to the processor what will be read; nothing is read, and the address lies within `thing`.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(first.add(offset)) };
+        for offset in (0..size).step_by(LINE_SIZE) {
+            // SAFETY: tells the processor what may be read soon; nothing is read, whatever the address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(offset).cast()) };
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = thing;
+    let _ = (first, size);
 }
 
 /// Bytes of a cache line.

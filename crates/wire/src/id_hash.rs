@@ -62,7 +62,7 @@ mod tests {
     /// Goal: files that were made one after the other have neighbouring buckets and different tags.
     #[test]
     fn neighbours_lie_together() {
-        let hashes: Vec<u64> = (6400..6464).map(|sequence| hash_id(wire::FileId::new(sequence, 3).0)).collect();
+        let hashes: Vec<u64> = (6400..6464).map(|sequence| hash_id(crate::FileId::new(sequence, 3).0)).collect();
         let run = hashes[0] / NEIGHBOUR_COUNT % 1024;
         let mut buckets: Vec<u64> = hashes.iter().map(|hash| hash % NEIGHBOUR_COUNT).collect();
         assert!(buckets.windows(2).all(|pair| pair[1] == (pair[0] + 1) % NEIGHBOUR_COUNT));
@@ -73,7 +73,7 @@ mod tests {
             distinct.dedup();
             assert_eq!(distinct.len() as u64, NEIGHBOUR_COUNT);
         }
-        assert_ne!(run, hash_id(wire::FileId::new(6464, 3).0) / NEIGHBOUR_COUNT % 1024);
+        assert_ne!(run, hash_id(crate::FileId::new(6464, 3).0) / NEIGHBOUR_COUNT % 1024);
     }
 
     /// Goal: ids that differ only in their high or only in their low bits spread over small tables.
