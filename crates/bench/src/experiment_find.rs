@@ -7,6 +7,7 @@ use crate::experiment::{Runner, Table};
 use crate::plot::{Look, Panel, Picture, Series};
 use crate::step::{NEEDLE, Place, Step, Way};
 use crate::workload_mdtest::Tree;
+use client::Contact;
 
 /// Files of each kind for each server, in simulations unless said otherwise.
 const SIMULATED_FILES: u64 = 300;
@@ -30,6 +31,7 @@ pub fn run(runner: &Runner<'_>) -> Result<Picture, String> {
             placement: options.placement.clone(),
             chunk_size: options.chunk_size,
             store_size: SIMULATED_STORE_SIZE,
+            contact: Contact::default(),
         };
         for _ in 0..runner.repeats() {
             let mut engine = runner.start(&setting)?;
