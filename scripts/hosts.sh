@@ -1,6 +1,6 @@
 #!/bin/sh
-# Four hosts in network namespaces, each with files of its own: up, load, one host killed and restarted, one cut off for 20 s, a slow
-# cable, down. Each step has a deadline, `status` has to be true after each, and nothing that was acknowledged may be lost.
+# Four hosts in network namespaces, each with files of its own: up, connections counted, load, one host killed and restarted, one cut off
+# for 20 s, a slow cable, down. Each step has a deadline, `status` has to be true after each, and nothing that was acknowledged may be lost.
 # Usage: hosts.sh DIRECTORY-WITH-PROGRAMS (as root). Without namespaces it fails, unless TABANE_CI_NO_NETNS=1.
 set -eu
 
@@ -88,6 +88,61 @@ expect_up() {
 say "up on four hosts"
 within 60 "$work/enter" $name-1 "$tabane" up --hosts "$name-[1-4]"
 for host in 1 2 3 4; do expect_up $host 4; done
+
+# Connections over the network that clients hold: processes that put a file and are told to wait in the middle of it.
+connections_of_clients() {
+    total=0
+    for host in 1 2 3 4; do
+        for process in $(ip netns pids $name-$host); do
+            if tr '\0' ' ' <"/proc/$process/cmdline" 2>/dev/null | grep -q 'put :/held'; then
+                own=$(ip netns exec $name-$host ss -tnpH state established | grep -c "pid=$process," || true)
+                total=$((total + own))
+            fi
+        done
+    done
+    echo $total
+}
+# The sum of a number over all servers.
+counted() {
+    "$work/enter" "$name-1" "$tabane" status --json | grep -o "\"$1\": *[0-9]*" | sed 's/.*: *//' | awk '{ sum += $1 } END { print sum + 0 }'
+}
+# Three clients a host: how many connections they hold over the network, and how many trunks the servers see.
+hold() {
+    relay=$1
+    expected=$2
+    rm -f "$work/go"
+    clients=
+    for number in 1 2 3 4 5 6 7 8 9 10 11 12; do
+        { head -c 16777216 /dev/zero; until [ -e "$work/go" ]; do sleep 0.2; done; } |
+            on $((number % 4 + 1)) env TABANE_RELAY="$relay" "$tabane" put ":/held-$number" >/dev/null &
+        clients="$clients $!"
+    done
+    limit=$(($(date +%s) + 60))
+    until [ "$(connections_of_clients)" = "$expected" ] && { [ "$relay" = off ] || [ "$(counted trunks_of_clients)" = 12 ]; }; do
+        [ "$(date +%s)" -lt $limit ] || fail "12 clients hold $(connections_of_clients) connections, not $expected"
+        sleep 0.2
+    done
+    say "relaying $relay: 12 clients of 4 servers hold $expected connections over the network, $(counted trunks_of_clients) trunks, servers $(counted trunks_of_servers)"
+    [ "$(counted trunks_of_servers)" -le 12 ] || fail "servers hold $(counted trunks_of_servers) trunks, more than 4 x 3"
+    touch "$work/go"
+    for client in $clients; do wait "$client" || fail "a client failed"; done
+    for number in 1 2 3 4 5 6 7 8 9 10 11 12; do on 1 "$tabane" rm ":/held-$number"; done
+}
+# A server of the own host is reached through shared memory, so that 3 of 4 are left; through it all the others are.
+hold off 36
+hold always 0
+
+# Requests at the home of a file that everybody on one host opens; one of two hosts is not the home itself.
+storm() {
+    for host in 1 2; do
+        within 60 "$work/enter" $name-$host "$programs/tabane-bench" open-storm --clients 32 --contact "$1"
+    done | sed 's/.*"home_requests":\([0-9]*\).*/\1/' | sort -n | head -n 1
+}
+without=$(storm off)
+with=$(storm auto)
+say "32 clients of one host open one file: its home answers $without requests without contacts, $with with them"
+[ "$without" = 32 ] || fail "the home answered $without requests, not one for each client"
+[ "$with" -le 8 ] || fail "the home answered $with requests for one contact"
 
 # Files that were acknowledged are written down; the same numbers make the same contents.
 content() {

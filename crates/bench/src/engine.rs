@@ -1,6 +1,7 @@
 //! Where an experiment runs: a cluster with its processes, real or simulated.
 
 use crate::step::{Done, Step};
+use client::Contact;
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -15,6 +16,8 @@ pub struct Setting {
     pub chunk_size: u32,
     /// Bytes of each server's store in a simulation.
     pub store_size: u64,
+    /// Whether clients ask contacts first.
+    pub contact: Contact,
 }
 
 /// What all processes did in a step.
@@ -38,10 +41,9 @@ impl Outcome {
 /// What a server has counted since it started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Served {
+    /// Without those for these counts themselves.
     pub requests: u64,
     pub bytes: u64,
-    /// Opens of files whose home it is, and what contacts asked for to answer opens themselves.
-    pub opens_at_home: u64,
 }
 
 impl Served {
@@ -55,9 +57,8 @@ impl Served {
             served.requests += number("arrivals");
             served.bytes += number("bytes_in") + number("bytes_out");
         }
-        for operation in ["Open", "OpenExisting", "OpenId", "OpenIdExisting", "Lease"] {
-            served.opens_at_home += statistics["operations"][operation]["arrivals"].as_u64().unwrap_or(0);
-        }
+        let looks = statistics["operations"]["Statistics"]["arrivals"].as_u64().unwrap_or(0);
+        served.requests = served.requests.saturating_sub(looks);
         Ok(served)
     }
 
@@ -68,7 +69,6 @@ impl Served {
             .map(|(before, after)| Served {
                 requests: after.requests.saturating_sub(before.requests),
                 bytes: after.bytes.saturating_sub(before.bytes),
-                opens_at_home: after.opens_at_home.saturating_sub(before.opens_at_home),
             })
             .collect()
     }
@@ -81,6 +81,9 @@ pub trait Engine {
 
     /// What each server has counted.
     fn served(&mut self) -> Result<Vec<Served>, String>;
+
+    /// The server of a name in a directory, and of a file that is made under it.
+    fn server_of(&self, directory: u64, name: &str) -> u32;
 
     /// Number of processes.
     fn procs(&self) -> u32;
@@ -144,14 +147,14 @@ mod tests {
         assert_eq!(spread(&[90, 100, 110]), 0.2);
     }
 
-    /// Goal: requests and bytes of both classes count.
+    /// Goal: requests and bytes of both classes count, and the looks at them do not.
     #[test]
     fn statistics_are_read() {
-        let text = r#"{"classes":{"metadata":{"arrivals":3,"bytes_in":0,"bytes_out":1},"data":{"arrivals":4,"bytes_in":50,"bytes_out":600}},"operations":{"OpenExisting":{"arrivals":2},"Lease":{"arrivals":1}}}"#;
+        let text = r#"{"classes":{"metadata":{"arrivals":3,"bytes_in":0,"bytes_out":1},"data":{"arrivals":4,"bytes_in":50,"bytes_out":600}},"operations":{"OpenExisting":{"arrivals":2},"Statistics":{"arrivals":1}}}"#;
         let served = Served::read(text).unwrap();
-        assert_eq!(served, Served { requests: 7, bytes: 651, opens_at_home: 3 });
-        let later = Served { requests: 9, bytes: 700, opens_at_home: 3 };
-        assert_eq!(Served::between(&[served], &[later]), [Served { requests: 2, bytes: 49, opens_at_home: 0 }]);
+        assert_eq!(served, Served { requests: 6, bytes: 651 });
+        let later = Served { requests: 8, bytes: 700 };
+        assert_eq!(Served::between(&[served], &[later]), [Served { requests: 2, bytes: 49 }]);
     }
 
     /// Goal: a line is JSON, with its keys in order.

@@ -5,7 +5,7 @@ use crate::cluster::Cluster;
 use crate::engine::{Engine, Outcome, Served, Setting};
 use crate::options::{self, Bench, Options, TargetName, Worker};
 use crate::step::{Actor, Done, Step};
-use client::{Client, FileSystem};
+use client::{Client, FileId, FileSystem};
 use reactor::barrier::{Board, monotonic_now};
 use reactor::workers::HeldSignals;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -57,7 +57,8 @@ impl Real {
         options.servers = setting.servers;
         options.placement = setting.placement.clone().or(options.placement);
         options.chunk_size = setting.chunk_size;
-        let connections = setting.procs + 4 * setting.servers + CONNECTIONS_SPARE;
+        // A server keeps up to a quarter of them for other servers and for clients' trunks.
+        let connections = (setting.procs + 4 * setting.servers + CONNECTIONS_SPARE) * 4 / 3 + 1;
         options.connections = (connections > CONNECTIONS_DEFAULT).then_some(connections);
         let failed = |error: std::io::Error| format!("start of the processes: {error}");
         let board = Board::create(setting.procs, 0).map_err(failed)?;
@@ -74,7 +75,7 @@ impl Real {
             for variable in options::variables() {
                 command.env_remove(variable);
             }
-            command.env("TABANE_CLUSTER", &path).env("TABANE_CONTACT", options.contact.word());
+            command.env("TABANE_CLUSTER", &path).env("TABANE_CONTACT", setting.contact.word());
             let (own, other) = UnixStream::pair().map_err(failed)?;
             let input = OwnedFd::from(other.try_clone().map_err(failed)?);
             command.stdin(Stdio::from(input)).stdout(Stdio::from(OwnedFd::from(other)));
@@ -156,6 +157,10 @@ impl Engine for Real {
     fn served(&mut self) -> Result<Vec<Served>, String> {
         let text = |server| self.client.server_statistics(server, 0).map_err(|error| error.message);
         (0..self.client.server_count()).map(|server| Served::read(&text(server)?)).collect()
+    }
+
+    fn server_of(&self, directory: u64, name: &str) -> u32 {
+        self.client.cluster().dentry_server(FileId(directory), name.as_bytes())
     }
 
     fn procs(&self) -> u32 {

@@ -3,7 +3,7 @@
 
 use crate::engine::{Engine, Outcome, Served, Setting};
 use crate::step::{Actor, Done, Step};
-use client::Contact;
+use client::FileId;
 use reactor::sim::{CostModel, ProcessorCosts};
 use sim::scale::{NodeFuture, ScaleCluster, ScaleOptions};
 use std::cell::RefCell;
@@ -89,7 +89,7 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    pub fn start(model: &Model, setting: &Setting, contact: Contact) -> Result<Simulated, String> {
+    pub fn start(model: &Model, setting: &Setting) -> Result<Simulated, String> {
         let placement = match &setting.placement {
             None => Placement::Modular,
             Some(name) => Placement::parse(name).ok_or_else(|| format!("--placement {name} is not known"))?,
@@ -104,7 +104,7 @@ impl Simulated {
             network: model.network(),
             server_processor: model.processor(),
             client_processor: model.processor(),
-            contact,
+            contact: setting.contact,
             seed: SEED,
         };
         let cluster = ScaleCluster::start(&options)?;
@@ -134,6 +134,10 @@ impl Engine for Simulated {
 
     fn served(&mut self) -> Result<Vec<Served>, String> {
         self.cluster.statistics().iter().map(|text| Served::read(text)).collect()
+    }
+
+    fn server_of(&self, directory: u64, name: &str) -> u32 {
+        self.cluster.files(0).cluster().dentry_server(FileId(directory), name.as_bytes())
     }
 
     fn procs(&self) -> u32 {

@@ -61,7 +61,7 @@ impl Runner<'_> {
     /// A cluster with its processes.
     pub fn start(&self, setting: &Setting) -> Result<Box<dyn Engine>, String> {
         Ok(match self.options.simulate {
-            true => Box::new(Simulated::start(&self.options.model, setting, self.options.contact)?),
+            true => Box::new(Simulated::start(&self.options.model, setting)?),
             false => Box::new(self.start_real(setting)?),
         })
     }

@@ -5,6 +5,7 @@ use crate::engine::{Line, Setting};
 use crate::experiment::{Runner, Table, size_name};
 use crate::plot::{Look, Panel, Picture, Series};
 use crate::step::Step;
+use client::Contact;
 
 /// Servers unless said otherwise, as in the paper.
 const SERVERS: u32 = 8;
@@ -36,6 +37,7 @@ fn measure(runner: &Runner<'_>, servers: u32, chunk_size: u32, volume: u64, tabl
         placement: options.placement.clone(),
         chunk_size,
         store_size: SIMULATED_STORE_SIZE,
+        contact: Contact::default(),
     };
     let chunk = u64::from(chunk_size);
     let mut engine = runner.start(&setting)?;

@@ -8,6 +8,7 @@ use crate::plot::{Look, Panel, Picture, Series};
 use crate::report::grouped;
 use crate::step::{NEEDLE, Place, Step, Way};
 use crate::workload_mdtest::Tree;
+use client::Contact;
 
 /// Files of each kind for each server, in simulations unless said otherwise.
 const SIMULATED_FILES: u64 = 300;
@@ -31,6 +32,7 @@ pub fn run(runner: &Runner<'_>) -> Result<Picture, String> {
             placement: options.placement.clone(),
             chunk_size: options.chunk_size,
             store_size: SIMULATED_STORE_SIZE,
+            contact: Contact::default(),
         };
         for _ in 0..runner.repeats() {
             let mut engine = runner.start(&setting)?;

@@ -1,90 +1,122 @@
 //! F1.8: very many clients open the same file at once. What it takes until all have it open, and how many requests the
-//! file's home answers for that.
+//! file's home answers for that, with contacts and without.
+//!
+//! Each storm is of a file of its own, all with the same home, so that nothing is known of it before. A first one, counted by
+//! itself, is the one in which clients and contacts make the connections that they had not.
 
 use crate::engine::{Engine, Line, Served, Setting, spread};
 use crate::experiment::{Runner, Table};
 use crate::plot::{Look, Panel, Picture, Series};
 use crate::step::Step;
+use client::Contact;
 
 const SERVERS: u32 = 8;
 const SIMULATED_STORE_SIZE: u64 = 64 << 20;
+
+/// What came of a storm.
+struct Storm {
+    seconds: f64,
+    /// By server.
+    requests: Vec<u64>,
+}
 
 pub fn run(runner: &Runner<'_>) -> Result<Picture, String> {
     let options = runner.options;
     let servers = if options.is_given("servers") { options.servers } else { SERVERS };
     let mut table = Table::default();
-    for (category, clients) in options.client_counts.iter().enumerate() {
-        let setting = Setting {
-            servers,
-            procs: *clients,
-            placement: options.placement.clone(),
-            chunk_size: options.chunk_size,
-            store_size: SIMULATED_STORE_SIZE,
-        };
-        let mut engine = runner.start(&setting)?;
-        let path = prepare(runner, engine.as_mut())?;
-        for _ in 0..runner.repeats() {
-            let before = engine.served()?;
-            let open = Step::OpenFile { path: path.clone(), shared: true, chunk_size: 0, write: false };
-            let outcome = engine.all(&open)?;
-            let served = Served::between(&before, &engine.served()?);
-            engine.all(&Step::CloseFile)?;
-            let requests: Vec<u64> = served.iter().map(|served| served.requests).collect();
-            // Contacts leave to the home what they do not know; it is the only one that is asked as a home.
-            let home = served.iter().max_by_key(|served| served.opens_at_home);
-            let home = home.map_or(0, |served| served.requests);
-            table.add("seconds", category, outcome.seconds * 1e3);
-            table.add("home", category, home as f64);
-            let line = Line::new("open-storm").put("engine", runner.engine_name()).put("servers", servers);
-            let line = line.put("contact", options.contact.word());
-            let line = line.put("clients", *clients).put_rounded("seconds", outcome.seconds, 6);
-            let line = line.put_rounded("ops_per_s", f64::from(*clients) / outcome.seconds, 1);
-            let line = line.put("home_requests", home).put("requests_per_server", requests.clone());
-            runner.print(&line.put_rounded("spread", spread(&requests), 3).end())?;
+    for contact in &options.contacts {
+        for (category, clients) in options.client_counts.iter().enumerate() {
+            let setting = Setting {
+                servers,
+                procs: *clients,
+                placement: options.placement.clone(),
+                chunk_size: options.chunk_size,
+                store_size: SIMULATED_STORE_SIZE,
+                contact: *contact,
+            };
+            let mut engine = runner.start(&setting)?;
+            let (home, paths) = prepare(runner, engine.as_mut())?;
+            let first = storm(engine.as_mut(), &paths[0])?;
+            for path in &paths[1..] {
+                let Storm { seconds, requests } = storm(engine.as_mut(), path)?;
+                let at_home = requests[home as usize];
+                table.add(curve("time", *contact), category, seconds * 1e6 / f64::from(*clients));
+                table.add(curve("home", *contact), category, at_home as f64);
+                let line = Line::new("open-storm").put("engine", runner.engine_name()).put("servers", servers);
+                let line = line.put("contact", contact.word());
+                let line = line.put("clients", *clients).put_rounded("seconds", seconds, 6);
+                let line = line.put_rounded("first_seconds", first.seconds, 6);
+                let line = line.put_rounded("ops_per_s", f64::from(*clients) / seconds, 1);
+                let line = line.put("home_requests", at_home).put("requests_per_server", requests.clone());
+                runner.print(&line.put_rounded("spread", spread(&requests), 3).end())?;
+            }
+            engine.end()?;
         }
-        engine.end()?;
     }
     Ok(picture(runner, &table, servers))
 }
 
-/// Makes the file. All clients know it by then, and have their connections.
-fn prepare(runner: &Runner<'_>, engine: &mut dyn Engine) -> Result<String, String> {
-    engine.alone(&Step::MakeDirectory { path: runner.directory.clone() })?;
-    let path = format!("{}/shared", runner.directory);
-    engine.alone(&Step::OpenFile { path: path.clone(), shared: true, chunk_size: 0, write: true })?;
-    engine.alone(&Step::MovePieces { shared: false, size: 4096, count: 1, write: true })?;
-    engine.alone(&Step::CloseFile)?;
-    engine.all(&Step::Look { path: path.clone() })?;
-    Ok(path)
+/// Makes the files, one more than there are runs. All clients know the directory by then, and have the connections that they
+/// need without contacts. The home of the files, and their paths.
+fn prepare(runner: &Runner<'_>, engine: &mut dyn Engine) -> Result<(u32, Vec<String>), String> {
+    let directory = &runner.directory;
+    engine.alone(&Step::MakeDirectory { path: directory.clone() })?;
+    let looked = engine.alone(&Step::Look { path: directory.clone() })?;
+    let id = looked.places.first().map(|place| place.id).ok_or_else(|| format!("{directory}: has no id"))?;
+    let home = engine.server_of(id, "shared0");
+    let names = (0..).map(|number| format!("shared{number}")).filter(|name| engine.server_of(id, name) == home);
+    let names: Vec<String> = names.take(runner.repeats() as usize + 1).collect();
+    let mut paths = Vec::new();
+    for name in names {
+        let path = format!("{directory}/{name}");
+        engine.alone(&Step::OpenFile { path: path.clone(), shared: true, chunk_size: 0, write: true })?;
+        engine.alone(&Step::MovePieces { shared: false, size: 4096, count: 1, write: true })?;
+        engine.alone(&Step::CloseFile)?;
+        paths.push(path);
+    }
+    engine.all(&Step::Look { path: paths[0].clone() })?;
+    Ok((home, paths))
+}
+
+fn storm(engine: &mut dyn Engine, path: &str) -> Result<Storm, String> {
+    let before = engine.served()?;
+    let open = Step::OpenFile { path: path.to_owned(), shared: true, chunk_size: 0, write: false };
+    let seconds = engine.all(&open)?.seconds;
+    let served = Served::between(&before, &engine.served()?);
+    engine.all(&Step::CloseFile)?;
+    Ok(Storm { seconds, requests: served.iter().map(|served| served.requests).collect() })
+}
+
+fn curve(what: &str, contact: Contact) -> String {
+    format!("{what}, {}", contact.word())
 }
 
 fn picture(runner: &Runner<'_>, table: &Table, servers: u32) -> Picture {
-    let counts = &runner.options.client_counts;
-    let categories: Vec<String> = counts.iter().map(u32::to_string).collect();
+    let options = runner.options;
+    let categories: Vec<String> = options.client_counts.iter().map(u32::to_string).collect();
     let mut picture = runner.picture(&format!("Many clients open one file at once, {servers} servers"));
-    let times = table.points("seconds");
-    let mut series = vec![Series { name: "all have it open".to_owned(), points: times.clone(), is_reference: false }];
-    if let Some((_, last)) = times.last().copied() {
-        let most = f64::from(counts[counts.len() - 1]);
-        let points = counts.iter().map(|count| last * f64::from(*count) / most).enumerate().collect();
-        series.push(Series { name: "in proportion to the clients".to_owned(), points, is_reference: true });
+    let panels = [
+        ("time", "time until all have it open, for each open", "microseconds an open (log)"),
+        ("home", "requests that the file's home answers", "requests (log)"),
+    ];
+    for (what, title, y_label) in panels {
+        let series = options.contacts.iter().map(|contact| Series {
+            name: match contact {
+                Contact::Off => "without contacts".to_owned(),
+                Contact::Always => "with contacts".to_owned(),
+                Contact::Auto => "contacts where they pay".to_owned(),
+            },
+            points: table.points(&curve(what, *contact)),
+            is_reference: false,
+        });
+        picture.panels.push(Panel {
+            title: title.to_owned(),
+            x_label: "clients".to_owned(),
+            y_label: y_label.to_owned(),
+            categories: categories.clone(),
+            series: series.collect(),
+            look: Look::LogLines,
+        });
     }
-    picture.panels.push(Panel {
-        title: "time until all have opened it".to_owned(),
-        x_label: "clients".to_owned(),
-        y_label: "milliseconds (log)".to_owned(),
-        categories: categories.clone(),
-        series,
-        look: Look::LogLines,
-    });
-    let home = Series { name: "the file's home".to_owned(), points: table.points("home"), is_reference: false };
-    picture.panels.push(Panel {
-        title: "requests that the file's home answers".to_owned(),
-        x_label: "clients".to_owned(),
-        y_label: "requests (log)".to_owned(),
-        categories,
-        series: vec![home],
-        look: Look::LogLines,
-    });
     picture
 }

@@ -5,6 +5,7 @@ use crate::engine::{Engine, Line, Served, Setting, spread};
 use crate::experiment::{Runner, Table};
 use crate::phases::{Phase, Volumes, go_through};
 use crate::plot::{Look, Panel, Picture, Series};
+use client::Contact;
 
 const PLACEMENTS: [&str; 2] = ["modular", "ring"];
 /// Volumes of each process in a simulation, unless said otherwise: whole stripes over 8, 12, 16, 24 and 32 servers.
@@ -28,6 +29,7 @@ pub fn run(runner: &Runner<'_>) -> Result<Picture, String> {
                     placement: Some(placement.to_owned()),
                     chunk_size: if own_chunks { SIMULATED_CHUNK_SIZE } else { options.chunk_size },
                     store_size: SIMULATED_STORE_SIZE.max(options.block_size / 4),
+                    contact: Contact::default(),
                 };
                 let mut engine = runner.start(&setting)?;
                 let share = measure(runner, engine.as_mut(), &setting, category, &mut table)?;

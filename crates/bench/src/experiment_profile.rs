@@ -5,6 +5,7 @@ use crate::engine::{Engine, Line, Outcome, Setting};
 use crate::experiment::Runner;
 use crate::phases::{Phase, Volumes, go_through};
 use crate::plot::{Look, Panel, Picture, Series};
+use client::Contact;
 use serde_json::Value;
 use std::cell::RefCell;
 use std::fs;
@@ -31,6 +32,7 @@ pub fn run(runner: &Runner<'_>) -> Result<Picture, String> {
         placement: options.placement.clone(),
         chunk_size: options.chunk_size,
         store_size: 0,
+        contact: Contact::default(),
     };
     let mut real = runner.start_real(&setting)?;
     let sides = [real.worker_numbers(), real.server_numbers()?];

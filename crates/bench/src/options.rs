@@ -83,9 +83,9 @@ const TABLE: &[Spec] = &[
     spec(
         "contact",
         Kind::Text,
-        "auto",
-        "WORD",
-        "open-storm: contacts of the clients: auto, always or off, as for `tabane`",
+        "off,always",
+        "WORDS",
+        "open-storm: contacts of the clients, each in turn: auto, always or off, as for `tabane`",
     ),
     spec(
         "pages",
@@ -274,9 +274,9 @@ pub struct Options {
     pub chunk_sizes: Vec<u32>,
     pub chunk_counts: Vec<u32>,
     pub serial: bool,
-    /// Whether clients ask contacts first.
-    pub contact: Contact,
-    /// Pages that a process of exchange-memory touches for each message.
+    /// Whether clients ask contacts first, one after the other.
+    pub contacts: Vec<Contact>,
+    /// Pages that a process of the exchanges touches for each message.
     pub pages: usize,
     pub simulate: bool,
     pub model: Model,
@@ -390,7 +390,7 @@ impl Options {
             chunk_sizes: values.chunk_sizes()?,
             chunk_counts: values.counts("chunk-counts", 1 << 16)?,
             serial: values.text("serial").is_some(),
-            contact: values.contact()?,
+            contacts: values.contacts()?,
             pages: values.count("pages", 0, 1 << 16)? as usize,
             simulate: values.text("simulate").is_some(),
             model: Model::parse(&values.text("model").unwrap_or_default())?,
@@ -503,9 +503,10 @@ impl Options {
 struct Values<'a>(&'a BTreeMap<&'static str, String>);
 
 impl Values<'_> {
-    fn contact(&self) -> Result<Contact, String> {
-        let word = self.text("contact").unwrap_or_default();
-        Contact::from_word(&word).ok_or_else(|| format!("--contact {word} is none of auto, always and off"))
+    fn contacts(&self) -> Result<Vec<Contact>, String> {
+        let wrong = |word: &str| format!("--contact {word} is none of auto, always and off");
+        let words = self.text("contact").unwrap_or_default();
+        words.split(',').map(|word| Contact::from_word(word.trim()).ok_or_else(|| wrong(word))).collect()
     }
 
     /// `None` when neither given nor a default exists.

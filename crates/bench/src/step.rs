@@ -186,6 +186,8 @@ impl Actor {
                 if let Some(file) = self.file.take() {
                     files.close(&file).await;
                 }
+                // Nothing of it is counted in what comes next.
+                files.finish().await;
                 Ok(Done::work(1))
             }
             Step::RemoveFile { path, shared } => {

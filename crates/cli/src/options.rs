@@ -252,7 +252,7 @@ pub static TABLE: &[OptionRow] = &[
         Value::Number { least: 2, most: CONNECTION_COUNT_MAX },
         "256",
         "COUNT",
-        "connections that one server accepts, of clients and other servers together",
+        "connections that one server accepts, of clients and other servers together; as many more may come through others",
     ),
     setting(
         "checksums",

@@ -4,7 +4,9 @@
 
 mod common;
 
+use client::{Client, Contact, FileId, FileSystem, OpenHow, Options, Relaying};
 use common::{Ground, TABANE};
+use reactor::Reactor;
 use std::collections::HashSet;
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
@@ -96,4 +98,71 @@ fn one_connection_for_each_client() {
             assert!(output.status.success() && output.stdout == expected, "file {index} of {relay}");
         }
     }
+}
+
+/// A client in this process.
+fn client(ground: &Ground, options: Options) -> Client {
+    let cluster = client::load_cluster(&ground.run_directory()).unwrap();
+    Client::connect(cluster, options).unwrap()
+}
+
+/// A number that one server counts.
+fn counted(client: &Client, server: u32, name: &str) -> u64 {
+    let told = client.server_statistics(server, 0).unwrap();
+    find(&serde_json::from_str(&told).unwrap(), name).unwrap_or_else(|| panic!("no {name} in {told}"))
+}
+
+/// Goal: a client whose contact is killed goes on with another one, and is told of no error: for opens, and for connections.
+/// Method: the session says which contact is drawn, and which one comes next; both count what they do for the client.
+#[test]
+fn dead_contacts_are_replaced() {
+    let ground = Ground::new("contacts");
+    ground.run(&["up", "--servers", &SERVERS.to_string(), "--transport", "tcp"]);
+    let servers = SERVERS as u32;
+    let own = Options::of_this_process().unwrap();
+
+    let opener = client(&ground, Options { contact: Contact::Always, session: Some(3), ..own.clone() });
+    let home = opener.cluster().dentry_server(FileId::ROOT, b"f");
+    // Of the others the session draws the first.
+    let others: Vec<u32> = (0..servers).filter(|server| *server != home).collect();
+    let open = |times: usize| {
+        opener.run(async |_: &Reactor, files: &FileSystem| {
+            for _ in 0..times {
+                let file = files.open(b"/f", &OpenHow::reading()).await.unwrap();
+                files.close(&file).await;
+            }
+        });
+    };
+    opener.run(async |_: &Reactor, files: &FileSystem| {
+        let how = OpenHow { create: true, ..OpenHow::reading_and_writing() };
+        let file = files.open(b"/f", &how).await.unwrap();
+        files.close(&file).await;
+    });
+    open(4);
+    assert!(counted(&opener, others[0], "contact_hits") >= 2);
+    ground.kill(others[0]);
+    open(4);
+    assert!(counted(&opener, others[1], "contact_hits") >= 2);
+    ground.run(&["up"]);
+
+    // A session that draws the contact that was not killed yet.
+    let session = Some(u64::from(servers) + u64::from(others[1]));
+    let relayed = client(&ground, Options { relaying: Relaying::Always, session, ..own });
+    let next = (others[1] + 1) % servers;
+    let before = counted(&opener, next, "trunks_of_clients");
+    let missing = |path: &str| {
+        relayed.run(async |_: &Reactor, files: &FileSystem| {
+            let status = files.stat(path.as_bytes()).await.map_err(|error| error.status).err();
+            assert_eq!(status, Some(client::Status::NotFound), "{path}");
+        });
+    };
+    let names: Vec<String> = (0..40).map(|number| format!("/missing{number}")).collect();
+    names.iter().for_each(|name| missing(name));
+    assert_eq!(counted(&opener, others[1], "trunks_of_clients"), 1);
+    ground.kill(others[1]);
+    let cluster = relayed.cluster();
+    let is_alive = |name: &&String| cluster.dentry_server(FileId::ROOT, &name.as_bytes()[1..]) != others[1];
+    names.iter().filter(is_alive).for_each(|name| missing(name));
+    assert_eq!(counted(&opener, next, "trunks_of_clients"), before + 1);
+    ground.run(&["up"]);
 }

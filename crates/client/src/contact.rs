@@ -3,13 +3,14 @@
 //! Under `auto` that is a server on the client's own machine, the same one for the client's life, drawn by its session so that
 //! the clients of a machine share its servers evenly. A home on the same machine is asked itself, for it is as near. Whether
 //! asking pays is learnt: a file that only one process of the machine opens is never known to the contact, and each question
-//! in vain makes the client leave out more of them.
+//! in vain makes the client leave out more of them. A contact that can't be reached is left out for a while: the next server
+//! that may be one is asked instead, and the home where there is none.
 
 use crate::error::Trouble;
 use crate::servers::{Common, Servers};
-use reactor::channel::Call;
+use reactor::channel::{Call, Reply};
 use reactor::{Nanos, Reactor};
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
 use wire::messages::{OpenReply, OpenRequest, OpenThroughReply};
 use wire::{Attributes, Cluster, Decode, Kind, Operation, Status};
@@ -19,8 +20,10 @@ const PATIENCE: u32 = 4;
 /// Opens that are left out in a row, at most.
 const SKIP_COUNT_MAX: u32 = 31;
 
-/// A contact that is silent for this long is left out: the home is asked.
+/// Contacts that are silent for this long together are left out: the home is asked.
 const SILENCE_MAX: Nanos = 2_000_000_000;
+/// A contact that could not be reached is not asked for this long.
+const DOWN_NS: Nanos = 30_000_000_000;
 
 /// Whether clients have a contact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -63,6 +66,17 @@ pub(crate) struct Contacts {
     vain: Cell<u32>,
     /// Opens that are still left out.
     skip: Cell<u32>,
+    /// Contacts that could not be reached, each with the time until which it is left out.
+    down: RefCell<Vec<(u32, Nanos)>>,
+}
+
+/// What became of a question to a contact.
+enum Asked {
+    Opened(Attributes),
+    /// It does not know the name.
+    Unknown,
+    /// It can't be asked.
+    Unreachable,
 }
 
 /// Servers whose addresses are this machine's; nothing when all are or none is.
@@ -89,29 +103,45 @@ impl Common {
         servers_here(&self.reactor, &self.cluster).contains(&server)
     }
 
-    /// The server of this machine that stands for us at servers of other machines, where there are both.
-    pub(crate) fn contact_beside(&self) -> Option<u32> {
+    /// The servers of this machine that may stand for us at servers of other machines, where there are both: the one to ask,
+    /// and the others for when it can't be reached.
+    pub(crate) fn contacts_beside(&self) -> impl Iterator<Item = u32> {
         let beside = self.beside();
-        (!beside.is_empty()).then(|| beside[(self.session() % beside.len() as u64) as usize])
+        let drawn = (self.session() % beside.len().max(1) as u64) as usize;
+        beside[drawn..].iter().chain(&beside[..drawn]).copied()
     }
 
     /// Whom to ask for what may be known there of a name whose home is `home`; nothing when the home is to be asked.
-    pub(crate) fn contact_for(&self, home: u32) -> Option<u32> {
+    fn contact_for(&self, home: u32) -> Option<u32> {
         match self.options.contact {
             Contact::Off => None,
-            Contact::Always => self.other_than(home),
-            Contact::Auto => {
-                let contact = self.contact_beside()?;
-                (!self.beside().contains(&home) && self.pays()).then_some(contact)
-            }
+            Contact::Always => self.others_than(home).find(|contact| !self.is_down(*contact)),
+            Contact::Auto if self.beside().is_empty() || self.beside().contains(&home) => None,
+            Contact::Auto => self.contacts_beside().find(|contact| !self.is_down(*contact)),
         }
     }
 
-    /// Any other server, the same one for all names of a home.
-    fn other_than(&self, home: u32) -> Option<u32> {
-        let others = self.server_count().checked_sub(1).filter(|others| *others > 0)?;
-        let drawn = (self.session() % u64::from(others)) as u32;
-        Some(if drawn < home { drawn } else { drawn + 1 })
+    /// All other servers, from one on that is the same for all names of a home.
+    fn others_than(&self, home: u32) -> impl Iterator<Item = u32> {
+        let others = self.server_count() - 1;
+        let drawn = (self.session() % u64::from(others.max(1))) as u32;
+        let turns = (drawn..others).chain(0..drawn.min(others));
+        turns.map(move |place| if place < home { place } else { place + 1 })
+    }
+
+    fn is_down(&self, contact: u32) -> bool {
+        let mut down = self.contacts.down.borrow_mut();
+        if down.is_empty() {
+            return false;
+        }
+        let now = self.reactor.now();
+        down.retain(|(_, until)| *until > now);
+        down.iter().any(|(known, _)| *known == contact)
+    }
+
+    fn note_down(&self, contact: u32) {
+        let until = self.reactor.now() + DOWN_NS;
+        self.contacts.down.borrow_mut().push((contact, until));
     }
 
     fn pays(&self) -> bool {
@@ -121,7 +151,7 @@ impl Common {
     }
 
     /// Takes in whether a contact knew what it was asked for.
-    pub(crate) fn note_contact(&self, knew: bool) {
+    fn note_contact(&self, knew: bool) {
         let vain = if knew { 0 } else { self.contacts.vain.get().saturating_add(1) };
         self.contacts.vain.set(vain);
         self.contacts.skip.set(vain.saturating_sub(PATIENCE).min(SKIP_COUNT_MAX));
@@ -129,36 +159,59 @@ impl Common {
 }
 
 impl Servers {
-    /// Opens a name through a contact. Nothing where the home is to be asked: the contact does not know the name, or can't be
-    /// asked itself. Errors are those that the home would give.
-    pub(crate) async fn open_through(
+    /// Opens a name through a contact. Nothing where the home is to be asked: the contact does not know the name, none can be
+    /// asked, or it does not pay. Errors are those that the home would give.
+    pub(crate) async fn open_near(&self, home: u32, request: &OpenRequest<'_>) -> Result<Option<Attributes>, Trouble> {
+        let Some(mut contact) = self.contact_for(home) else { return Ok(None) };
+        if self.options.contact == Contact::Auto && !self.pays() {
+            return Ok(None);
+        }
+        let give_up = self.reactor.now().saturating_add(SILENCE_MAX.min(self.silence()));
+        loop {
+            match self.open_through(contact, home, request, give_up).await? {
+                Asked::Opened(attributes) => return Ok(Some(attributes)),
+                Asked::Unknown => return Ok(None),
+                Asked::Unreachable => self.note_down(contact),
+            }
+            match self.contact_for(home) {
+                Some(other) if self.reactor.now() < give_up => contact = other,
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    async fn open_through(
         &self,
         contact: u32,
         home: u32,
         request: &OpenRequest<'_>,
-    ) -> Result<Option<Attributes>, Trouble> {
+        give_up: Nanos,
+    ) -> Result<Asked, Trouble> {
         let mut call = Call::new(Operation::OpenThrough, request);
-        call.deadline = Some(self.reactor.now().saturating_add(SILENCE_MAX.min(self.silence())));
-        let reply = match self.send(contact, call).await {
-            Err(trouble) if matches!(trouble.status(), Status::AccessDenied | Status::StaleDirectory) => {
-                return Err(trouble);
-            }
-            Err(_) => None,
-            Ok(reply) => Some(reply),
+        (call.deadline, call.once) = (Some(give_up), true);
+        let reply: Reply = match self.send(contact, call).await {
+            Ok(reply) => reply,
+            Err(trouble) => match trouble.status() {
+                Status::AccessDenied | Status::StaleDirectory => return Err(trouble),
+                Status::Unreachable | Status::TimedOut | Status::TooManyConnections | Status::Draining => {
+                    return Ok(Asked::Unreachable);
+                }
+                _ => {
+                    self.note_contact(false);
+                    return Ok(Asked::Unknown);
+                }
+            },
         };
         let malformed = |malformed| Trouble::malformed(Operation::OpenThrough, contact, malformed);
-        let held = match &reply {
-            Some(reply) => OpenThroughReply::from_bytes(&reply.params).map_err(malformed)?.held,
-            None => None,
-        };
+        let held = OpenThroughReply::from_bytes(&reply.params).map_err(malformed)?.held;
         self.note_contact(held.is_some());
-        let Some(OpenReply { attributes, open_number, .. }) = held else { return Ok(None) };
+        let Some(OpenReply { attributes, open_number, .. }) = held else { return Ok(Asked::Unknown) };
         attributes.layout.check(self.cluster.slot_count).map_err(malformed)?;
         if attributes.kind != Kind::File || self.home_of(attributes.id)? != home || open_number == 0 {
             let words = format!("server {contact} answered an open with what is no file of server {home}");
             return Err(Trouble::Local(Status::BadMessage, words));
         }
         self.note_open_through(attributes.id, contact, open_number);
-        Ok(Some(attributes))
+        Ok(Asked::Opened(attributes))
     }
 }

@@ -249,8 +249,7 @@ async fn ask_to_open(
     let _under_way = servers.begin_open(server);
     if route.may_ask_contact
         && operation == Operation::OpenExisting
-        && let Some(contact) = servers.contact_for(server)
-        && let Some(attributes) = servers.open_through(contact, server, &request).await?
+        && let Some(attributes) = servers.open_near(server, &request).await?
     {
         return Ok(attributes);
     }

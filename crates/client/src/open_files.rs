@@ -182,8 +182,18 @@ impl Common {
         let new = Opened { handles: 0, number: 0, through: None, nameless: false, removals };
         let opened = files.entry(file.0).or_insert(new);
         opened.handles += 1;
-        let known = opened.through.map_or(0, |through| through.number);
-        opened.through = Some(Closing { server: contact, number: number.max(known) });
+        let new = Closing { server: contact, number };
+        match &mut opened.through {
+            Some(known) if known.server == contact => known.number = known.number.max(number),
+            known => {
+                // Another one, which could not be reached: it may live on.
+                let left = known.replace(new);
+                drop(files);
+                if let Some(Closing { server, number }) = left {
+                    self.put_aside(server, Closed { file, number });
+                }
+            }
+        }
     }
 
     /// Takes in whether an open file has a name.

@@ -6,6 +6,7 @@
 //! `SERVERS_FAR_MAX` servers of other machines that it asks, and reaches any more of them through its contact: who talks to
 //! a few servers of a large cluster is as near to them as in a small one. Servers of the same machine are never asked through
 //! another one, for memory that is shared with them is nearer than any contact; `reactor::Channel` tries that first.
+//! A server that has no connection left for us is reached through the contact as well.
 
 use crate::contact::Contact;
 use crate::servers::Common;
@@ -21,7 +22,7 @@ const SERVERS_FAR_MAX: usize = 256;
 /// Whether connections go through a contact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Relaying {
-    /// To servers of other machines beyond the first many, unless contacts are off.
+    /// To servers of other machines beyond the first many, and to any that have no connection left, unless contacts are off.
     #[default]
     Auto,
     /// To every server that shared memory does not reach: for tests and measurements.
@@ -52,7 +53,14 @@ pub(crate) struct Relays {
 impl Common {
     /// The way to a server that is asked for the first time, if not its own address.
     pub(crate) fn relay(&self, server: u32) -> Option<Relay> {
-        self.is_relayed(server).then(|| self.relays.relay.get_or_init(|| self.new_relay()).clone())
+        let relay = || self.relays.relay.get_or_init(|| self.new_relay());
+        match (self.options.relaying, self.options.contact) {
+            _ if self.is_relayed(server) => Some(relay().clone()),
+            (Relaying::Auto, contact) if contact != Contact::Off && self.server_count() > 1 => {
+                Some(relay().for_full_servers())
+            }
+            _ => None,
+        }
     }
 
     fn is_relayed(&self, server: u32) -> bool {
@@ -70,12 +78,16 @@ impl Common {
     }
 
     fn new_relay(&self) -> Relay {
-        // One of this machine if there is one, so that the hop to it is short.
-        let drawn = (self.session() % u64::from(self.server_count())) as u32;
-        let contact = self.contact_beside().unwrap_or(drawn);
+        // Those of this machine if there are any, so that the hop to it is short.
+        let (own, servers, session) = (self.own.clone(), u64::from(self.server_count()), self.session());
+        let contacts = move || {
+            let beside = own.upgrade().map(|common| common.contacts_beside().collect::<Vec<_>>());
+            let drawn = || (0..servers.min(2)).map(|turn| ((session % servers + turn) % servers) as u32).collect();
+            beside.filter(|beside| !beside.is_empty()).unwrap_or_else(drawn)
+        };
         let options = ChannelOptions {
             cluster: self.cluster.clone(),
-            server: contact,
+            server: 0,
             role: Role::ClientTrunk,
             from_server: 0,
             level: LEVEL_CLIENT,
@@ -84,6 +96,6 @@ impl Common {
             timeout: self.silence(),
             relay: None,
         };
-        Relay::new(&self.reactor, options)
+        Relay::through(&self.reactor, options, contacts)
     }
 }

@@ -228,13 +228,15 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
     let options = &core.options;
     let sessions = (options.connections_max * SESSIONS_PER_CONNECTION) as u64;
     let window = u64::from(REQUEST_WINDOW);
+    // Those of this server's own, and those that come through others.
+    let connections = 2 * options.connections_max as u64;
     let peers = u64::from(core.cluster.server_count() - 1) * 3;
     let mut terms = vec![
         ("outcomes of sessions", sessions * window * (OUTCOME_SIZE_MAX as u64 + 64)),
-        ("requests under way", options.connections_max as u64 * window * 2048),
-        ("listings on their way", handlers::LISTING_BYTES_MAX + options.connections_max as u64 * window * 8192),
+        ("requests under way", connections * window * 2048),
+        ("listings on their way", handlers::LISTING_BYTES_MAX + connections * window * 8192),
         ("open files", open_files::TOTAL_COUNT_MAX as u64 * open_files::REGISTRATION_SIZE),
-        ("values of extended attributes on their way", (options.connections_max * EXTENDED_SIZE_MAX * 2) as u64),
+        ("values of extended attributes on their way", connections * EXTENDED_SIZE_MAX as u64 * 2),
         ("locks of files, and who waits for them", ((RANGES_MAX + WAITERS_MAX) * 128) as u64),
         ("bytes of copies between servers", handlers::COPY_COUNT_MAX * u64::from(COPY_SIZE_MAX) * 2),
         ("counters and samples", Statistics::memory_max()),

@@ -17,7 +17,6 @@ const PORT: u16 = 4000;
 const STORE: &str = "store";
 /// The region of the store that holds the chunks.
 const DATA_REGION: &str = "data";
-const CONNECTIONS_MAX: usize = 256;
 
 /// What became of starting a server.
 type Started = Rc<RefCell<Option<Result<Server, String>>>>;
@@ -150,7 +149,7 @@ impl Harness {
             store_size: self.profile.store_size,
             journal_size: self.profile.journal_size,
             checksums: self.profile.checksums,
-            connections_max: CONNECTIONS_MAX,
+            connections_max: self.profile.connections_max,
             timeout: self.profile.server_timeout,
             session_grace: self.profile.session_grace,
             local: false,

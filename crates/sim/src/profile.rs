@@ -116,6 +116,8 @@ pub struct Profile {
     pub relaying: bool,
     /// Whether clients ask contacts first.
     pub contacts: bool,
+    /// Connections of each server.
+    pub connections_max: usize,
     /// Whether they also grant them pages to write to.
     pub granted_writes: bool,
     pub store_size: u64,
@@ -138,6 +140,7 @@ pub struct Profile {
 }
 
 const STEPS_DEFAULT: u64 = 300;
+const CONNECTIONS_MAX: usize = 256;
 /// Bytes that are always enough.
 const STORE_SIZE: u64 = 64 << 20;
 
@@ -186,6 +189,7 @@ impl Profile {
             short_circuit: Random::new(seed ^ 0x006c_656e_7400).percent(60),
             relaying: Random::new(seed ^ 0x7265_6c61_7900).percent(35),
             contacts: Random::new(seed ^ 0x636f_6e74).percent(40),
+            connections_max: CONNECTIONS_MAX,
             granted_writes: Random::new(seed ^ 0x6772_616e_7400).percent(70),
             sabotage: Sabotage::None,
         }

@@ -165,7 +165,7 @@ fn start_server(world: &World, cluster: &Rc<Cluster>, options: &ScaleOptions, in
         store_size: options.store_size,
         journal_size: options.journal_size,
         checksums: false,
-        connections_max: options.clients as usize + options.servers as usize * 3 + CONNECTIONS_SPARE,
+        connections_max: (options.clients as usize + options.servers as usize * 3 + CONNECTIONS_SPARE) * 4 / 3 + 1,
         timeout: TIMEOUT_NS,
         session_grace: TIMEOUT_NS,
         local: false,

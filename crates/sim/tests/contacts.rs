@@ -204,6 +204,43 @@ fn silent_contacts_are_left_out() {
     assert!(harness.world.now() - before < 3 * SECOND);
 }
 
+/// Goal: a client whose contact has died asks another one, at once and without an error, and goes to the home when the last has.
+/// Method: contacts are killed one after the other; each open takes no longer than a connection that is refused, the next
+/// contact answers, and what is open with a dead one stays open.
+#[test]
+fn dead_contacts_are_replaced() {
+    let harness = cluster(4);
+    let (owner, looker) = (harness.add_client(), looker(&harness, Credentials::new(0, 0)));
+    lend(&harness, &owner, &looker);
+    let (home, first) = places(&harness, "f");
+    let others: Vec<u32> = harness.server_indexes().filter(|server| *server != home).collect();
+    let drawn = others.iter().position(|server| *server == first).expect("a contact is no home");
+    let file = run(&harness, &looker, async |fs| fs.open(b"/f", &OpenHow::reading()).await.expect("open"));
+    for turn in 0..3 {
+        let (dead, next) = (others[(drawn + turn) % 3], others[(drawn + turn + 1) % 3]);
+        harness.kill(dead);
+        for _ in 0..3 {
+            let before = harness.world.now();
+            open_id(&harness, &looker).expect("somebody answers");
+            let took = harness.world.now() - before;
+            assert!(took < SECOND / 10, "turn {turn}: {took} ns");
+        }
+        if turn < 2 {
+            assert!(number(&harness, next, "contact_hits") >= 2, "turn {turn}: the next contact answers");
+        }
+    }
+    run(&harness, &owner, async |fs| fs.unlink(b"/f").await.expect("unlink"));
+    harness.world.run_for(3 * GRACE);
+    let handle = file.clone();
+    run(&harness, &looker, async move |fs| {
+        assert_eq!(fs.read_at(&handle, &mut [0; 10], 0).await, Ok(0));
+        fs.close(&handle).await;
+    });
+    others.iter().for_each(|server| harness.restart(*server));
+    harness.wait_for_servers(LIMIT).expect("they start");
+    wait_until_closed(&harness);
+}
+
 /// Goal: what a contact's client has open stays when it loses its name, until it is closed: with everybody alive, after the
 /// home, and after the contact was killed and started again.
 #[test]

@@ -13,8 +13,13 @@ const CHUNK_SIZE: u32 = 4096;
 const LIMIT: Nanos = 600 * SECOND;
 
 fn cluster(seed: u64, servers: u32) -> Harness {
+    cluster_of(seed, servers, 256)
+}
+
+fn cluster_of(seed: u64, servers: u32, connections_max: usize) -> Harness {
     let wishes = Wishes { no_faults: true, servers: Some(servers), ..Wishes::default() };
     let mut profile = Profile::new(seed, &wishes);
+    profile.connections_max = connections_max;
     (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK_SIZE]);
     (profile.client_timeout, profile.server_timeout) = (10 * SECOND, 2 * SECOND);
     (profile.session_grace, profile.latency) = (60 * SECOND, (10_000, 200_000));
@@ -207,4 +212,77 @@ fn connections_are_counted() {
     assert_eq!(direct, 24 * 6);
     let through = |harness: &Harness, number: u64| relayed(harness, number as u32 % server_count, number);
     assert_eq!(connections(&through, client_count, server_count), 24 + 6 * 5);
+}
+
+/// Connections of clients that carry others, at a server.
+fn trunks_of_clients(harness: &Harness, server: u32) -> u64 {
+    let text = harness.server(server).statistics_json();
+    let key = "\"trunks_of_clients\":";
+    let tail = &text[text.find(key).expect("it is counted") + key.len()..];
+    tail[..tail.find([',', '}']).expect("a number ends")].trim().parse().expect("a number")
+}
+
+/// Goal: a client whose contact has died goes through another server, and is told of no error.
+/// Method: the contact is killed for good in the middle of changes, again and again at other moments.
+#[test]
+fn dead_contact_is_replaced() {
+    const COUNT: u64 = 30;
+    for moment in 0..20 {
+        let harness = cluster(500 + moment, 4);
+        let client = relayed(&harness, 0, moment);
+        // Names whose home is the dead server can't be had at all.
+        let path = run(&harness, &client, async |fs| path_at(&fs, 2).await);
+        let (same, again) = (path.clone(), path.clone());
+        let changed = start(&harness, &client, async move |fs| {
+            let file = fs.open(same.as_bytes(), &OpenHow::reading_and_writing()).await.expect("open");
+            for index in 0..COUNT {
+                fs.append(&file, &index.to_le_bytes()).await.expect("append");
+            }
+        });
+        harness.world.run_for(moment * 700_000);
+        let (before, is_under_way) = (harness.world.now(), changed.borrow().is_none());
+        harness.kill(0);
+        wait(&harness, &changed);
+        assert!(harness.world.now() - before < 2 * SECOND, "moment {moment}");
+        run(&harness, &client, async move |fs| look(fs, again, COUNT).await);
+        assert_eq!(trunks_of_clients(&harness, 1), 1, "moment {moment}, under way: {is_under_way}");
+    }
+}
+
+/// Goal: clients that a server has no connection for reach it through another one, by themselves; without contacts they
+/// are refused.
+/// Method: more clients than connections, each of which asks all servers.
+#[test]
+fn full_servers_are_reached_through_others() {
+    const CONNECTIONS_MAX: usize = 40;
+    const CLIENTS: u64 = 36;
+    let ask = |contact: client::Contact| {
+        let harness = cluster_of(11, 3, CONNECTIONS_MAX);
+        let clients: Vec<SimClient> = (0..CLIENTS)
+            .map(|number| {
+                harness.add_client_with(Options { contact, session: Some(100 + number), ..Options::default() })
+            })
+            .collect();
+        let mut served = 0;
+        for (number, client) in clients.iter().enumerate() {
+            let asked = start(&harness, client, async move |fs| {
+                for server in 0..3 {
+                    let path = format!("/of{number}-{server}");
+                    let file = fs.open(path.as_bytes(), &creating()).await?;
+                    fs.write_at(&file, &[7; 3 * CHUNK_SIZE as usize], 0).await?;
+                    fs.close(&file).await;
+                }
+                for server in 0..3 {
+                    fs.ping(server).await?;
+                }
+                Ok::<(), client::Error>(())
+            });
+            served += u64::from(wait(&harness, &asked).is_ok());
+        }
+        let trunks: u64 = harness.server_indexes().map(|server| trunks_of_clients(&harness, server)).sum();
+        (served, trunks)
+    };
+    // Ten of forty are kept for servers and trunks.
+    assert_eq!(ask(client::Contact::Auto), (CLIENTS, 6));
+    assert_eq!(ask(client::Contact::Off), (30, 0));
 }

@@ -22,7 +22,8 @@ pub struct ChannelOptions {
     pub user: Credentials,
     /// Silence after which a call fails.
     pub timeout: Nanos,
-    /// The way to a server of another machine, while that way is open; else the server's address counts.
+    /// The way to a server of another machine, while that way is open; else the server's address counts. One for full servers
+    /// (`Relay::for_full_servers`) is used where the server itself has no connection left.
     pub relay: Option<Relay>,
 }
 
@@ -38,6 +39,9 @@ pub struct Call<'a> {
     pub place: Vec<IoSliceMut<'a>>,
     /// When the caller gives up whatever the server says; `None`: only silence counts.
     pub deadline: Option<Nanos>,
+    /// It fails when its connection ends or can't be made, instead of being sent over the next one: for callers that can ask
+    /// somebody else.
+    pub once: bool,
 }
 
 impl<'a> Call<'a> {
@@ -48,7 +52,7 @@ impl<'a> Call<'a> {
 
     /// The same with parameters that are encoded already.
     pub fn encoded(operation: Operation, params: Vec<u8>) -> Call<'a> {
-        Call { operation, params, user_size: 0, body: &[], place: Vec::new(), deadline: None }
+        Call { operation, params, user_size: 0, body: &[], place: Vec::new(), deadline: None, once: false }
     }
 
     /// The same request on behalf of another user than the channel's.

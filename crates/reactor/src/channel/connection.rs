@@ -74,6 +74,7 @@ impl Inner {
             was_sent: false,
             sent_on: 0,
             life: None,
+            once: false,
             abandoned: false,
             answered: false,
             outcome: None,
@@ -181,6 +182,19 @@ impl Inner {
         }
     }
 
+    /// Ends the calls that are not sent over another connection.
+    fn fail_once(&self, state: &mut State, status: Status) {
+        for slot in 0..WINDOW {
+            if let Some(outstanding) = &state.calls[slot]
+                && outstanding.once
+                && outstanding.outcome.is_none()
+            {
+                let failure = self.failure(outstanding.operation, status, &state.last_error);
+                state.finish(slot, Err(failure));
+            }
+        }
+    }
+
     /// Ends the calls that were meant for an earlier life of the server.
     fn fail_outdated(&self, state: &mut State) {
         for slot in 0..WINDOW {
@@ -220,29 +234,51 @@ impl Inner {
                 return Ok((stream, welcome));
             }
         }
-        if let Some(relay) = &options.relay {
+        if let Some(relay) = options.relay.as_ref().filter(|relay| !relay.is_for_full_servers()) {
             // What the server itself refuses is refused. Without an answer it may still be reached directly.
-            let limit = self.reactor.now() + RELAYED_HANDSHAKE_NS_MAX.min(options.timeout / 4);
-            let relayed = std::pin::pin!(self.connect_through(relay));
-            match within(&self.reactor, limit, relayed).await {
+            match self.connect_through(relay).await {
                 Some(Err(HandshakeError::Broken(_))) | None => {}
                 Some(outcome) => return outcome,
             }
         }
+        let direct = self.connect_directly().await;
+        if let Err(HandshakeError::Refused(Status::TooManyConnections, _)) = &direct
+            && let Some(relay) = options.relay.as_ref().filter(|relay| relay.is_for_full_servers())
+            && let Some(Ok(relayed)) = self.connect_through(relay).await
+        {
+            return Ok(relayed);
+        }
+        direct
+    }
+
+    async fn connect_directly(&self) -> Result<(Stream, Welcome), HandshakeError> {
+        let options = &self.options;
         let stream = self.reactor.connect(options.cluster.servers[options.server as usize].address).await?;
         let welcome = self.shake_hands(&stream).await?;
         Ok((stream, welcome))
     }
 
-    async fn connect_through(&self, relay: &Relay) -> Result<(Stream, Welcome), HandshakeError> {
-        let stream = relay.open(self.options.server).await?;
-        let welcome = self.shake_hands(&stream).await?;
-        Ok((stream, welcome))
+    /// Nothing where no answer came in time.
+    async fn connect_through(&self, relay: &Relay) -> Option<Result<(Stream, Welcome), HandshakeError>> {
+        let limit = self.reactor.now() + RELAYED_HANDSHAKE_NS_MAX.min(self.options.timeout / 4);
+        let relayed = std::pin::pin!(async {
+            let stream = relay.open(self.options.server).await?;
+            let welcome = self.shake_hands(&stream).await?;
+            Ok((stream, welcome))
+        });
+        within(&self.reactor, limit, relayed).await
     }
 
     async fn shake_hands(&self, stream: &Stream) -> Result<Welcome, HandshakeError> {
         let resume = self.state.borrow().established;
         introduce(&self.reactor, stream, &self.options.cluster, &self.introduction(resume)).await
+    }
+
+    /// Takes in that an attempt to connect has failed.
+    fn note_attempt(&self, words: String, status: Status) {
+        let mut state = self.state.borrow_mut();
+        state.last_error = words;
+        self.fail_once(&mut state, status);
     }
 
     /// Tells of an event of this channel, if it is one between servers.
@@ -323,9 +359,9 @@ pub(super) async fn connect(inner: Rc<Inner>) {
                 inner.fail_all(&mut state, status, words);
                 return;
             }
-            Some(Err(HandshakeError::Refused(status, _))) => inner.state.borrow_mut().last_error = status.to_string(),
-            Some(Err(HandshakeError::Broken(error))) => inner.state.borrow_mut().last_error = error.to_string(),
-            None => inner.state.borrow_mut().last_error = "no answer to the handshake".to_string(),
+            Some(Err(HandshakeError::Refused(status, _))) => inner.note_attempt(status.to_string(), status),
+            Some(Err(HandshakeError::Broken(error))) => inner.note_attempt(error.to_string(), Status::Unreachable),
+            None => inner.note_attempt("no answer to the handshake".to_string(), Status::Unreachable),
         }
         if pause == PAUSE_NS_FIRST {
             inner.log(Level::Warning, "server-unreachable", "another server can't be reached; it is tried again");
@@ -388,6 +424,7 @@ pub(super) async fn drive(inner: Rc<Inner>, generation: u64) {
             }
         }
     }
+    inner.fail_once(&mut state, Status::Unreachable);
     if state.outstanding > 0 {
         inner.start_connecting(&mut state);
     } else if !state.closed {

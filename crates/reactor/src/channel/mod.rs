@@ -151,6 +151,7 @@ impl Channel {
             let slot = self.0.register(&mut state, call.operation, params, body, place, call.deadline);
             if let Some(outstanding) = &mut state.calls[slot] {
                 outstanding.life = life;
+                outstanding.once = call.once;
             }
             slot
         };

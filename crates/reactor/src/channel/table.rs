@@ -53,6 +53,8 @@ pub(super) struct Outstanding {
     pub(super) sent_on: u64,
     /// The only life of the server that it is good for (`State::life`).
     pub(super) life: Option<u64>,
+    /// As in `Call`.
+    pub(super) once: bool,
     /// Nobody waits for it any more.
     pub(super) abandoned: bool,
     /// Its reply has come, or it ended with its connection; else an outcome means that the caller gave up.

@@ -25,7 +25,7 @@ use crate::handshake::{HandshakeError, Introduction, introduce};
 use crate::local::local_name;
 use crate::service::within;
 use crate::{Class, Nanos, Reactor, Stream};
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
@@ -40,13 +40,20 @@ pub(crate) fn streams_of_client_max(cluster: &wire::Cluster) -> usize {
     cluster.servers.len() * STREAMS_PER_SERVER
 }
 
-/// Longest wait for a trunk.
+/// Longest wait for a trunk, of which each contact that is tried gets its share.
 const CONNECT_NS_MAX: Nanos = 2_000_000_000;
+/// Contacts that are tried before whoever waits hears that there is no way.
+const CONTACTS_PER_ATTEMPT: usize = 2;
 
 /// A way to other servers through one: connects when it is first needed, and again after the trunk broke. Clones share it;
 /// with the last one the trunk ends.
 #[derive(Clone)]
-pub struct Relay(Rc<Inner>, #[allow(dead_code)] Rc<Owner>);
+pub struct Relay {
+    inner: Rc<Inner>,
+    #[allow(dead_code)]
+    owner: Rc<Owner>,
+    for_full_servers: bool,
+}
 
 /// Held by relays alone, not by the tasks that serve them.
 struct Owner(std::rc::Weak<Inner>);
@@ -62,12 +69,17 @@ impl Drop for Owner {
 struct Inner {
     reactor: Reactor,
     options: ChannelOptions,
+    /// Servers that it may go through, in the order in which they are tried; found when first needed.
+    contacts: OnceCell<Vec<u32>>,
+    find_contacts: Box<dyn Fn() -> Vec<u32>>,
     state: RefCell<State>,
 }
 
 #[derive(Default)]
 struct State {
     trunk: Option<Rc<Trunk>>,
+    /// Which contact the trunk leads to, or the next one to try.
+    contact: usize,
     connecting: bool,
     /// Attempts to connect that have failed.
     failures: u64,
@@ -79,15 +91,33 @@ struct State {
 impl Relay {
     /// A way through `options.server`, with a role of trunks.
     pub fn new(reactor: &Reactor, options: ChannelOptions) -> Relay {
-        assert!(options.role.is_trunk() && options.relay.is_none());
-        let inner = Rc::new(Inner { reactor: reactor.clone(), options, state: RefCell::default() });
-        let owner = Rc::new(Owner(Rc::downgrade(&inner)));
-        Relay(inner, owner)
+        let server = options.server;
+        Relay::through(reactor, options, move || vec![server])
     }
 
-    /// The server that it goes through.
+    /// A way through one of several servers, in whose place the next one is tried when it can't be reached. `contacts` finds
+    /// them when the way is first needed; `options.server` is not looked at.
+    pub fn through(reactor: &Reactor, options: ChannelOptions, contacts: impl Fn() -> Vec<u32> + 'static) -> Relay {
+        assert!(options.role.is_trunk() && options.relay.is_none());
+        let (contacts, find_contacts) = (OnceCell::new(), Box::new(contacts));
+        let inner = Inner { reactor: reactor.clone(), options, contacts, find_contacts, state: RefCell::default() };
+        let inner = Rc::new(inner);
+        let owner = Rc::new(Owner(Rc::downgrade(&inner)));
+        Relay { inner, owner, for_full_servers: false }
+    }
+
+    /// The same way for a channel that takes it only where the server itself has no connection left.
+    pub fn for_full_servers(&self) -> Relay {
+        Relay { for_full_servers: true, ..self.clone() }
+    }
+
+    pub(crate) fn is_for_full_servers(&self) -> bool {
+        self.for_full_servers
+    }
+
+    /// The server that it goes through now, or that it tries next.
     pub fn contact(&self) -> u32 {
-        self.0.options.server
+        self.inner.contact()
     }
 
     /// A stream to a server. Errors: the contact can't be reached, or has no stream left; that the server itself can't be
@@ -98,9 +128,9 @@ impl Relay {
 
     /// The trunk, once there is one.
     pub(crate) async fn trunk(&self) -> io::Result<Rc<Trunk>> {
-        let failures = self.0.state.borrow().failures;
+        let failures = self.inner.state.borrow().failures;
         poll_fn(|cx| {
-            let mut state = self.0.state.borrow_mut();
+            let mut state = self.inner.state.borrow_mut();
             if state.closed {
                 return Poll::Ready(Err(ErrorKind::NotConnected.into()));
             }
@@ -111,7 +141,7 @@ impl Relay {
                 return Poll::Ready(Err(io::Error::new(ErrorKind::HostUnreachable, state.last_error.clone())));
             }
             if !std::mem::replace(&mut state.connecting, true) {
-                self.0.reactor.spawn(Class::Metadata, connect(self.0.clone()));
+                self.inner.reactor.spawn(Class::Metadata, connect(self.inner.clone()));
             }
             state.waiting.push(cx.waker().clone());
             Poll::Pending
@@ -121,7 +151,7 @@ impl Relay {
 
     /// Ends the trunk and all that goes through it, for good.
     pub fn close(&self) {
-        self.0.close();
+        self.inner.close();
     }
 }
 
@@ -137,18 +167,18 @@ impl Inner {
         }
     }
 
-    async fn try_connect(&self) -> Result<Stream, HandshakeError> {
+    async fn try_connect(&self, contact: u32) -> Result<Stream, HandshakeError> {
         let options = &self.options;
-        if let Ok(stream) = self.reactor.connect_local(&local_name(&options.cluster, options.server)) {
+        if let Ok(stream) = self.reactor.connect_local(&local_name(&options.cluster, contact)) {
             // Anybody may listen at that name: only the handshake shows who it is. If it fails, the address counts.
-            let limit = self.reactor.now() + (CONNECT_NS_MAX / 2).min(options.timeout);
-            let outcome = within(&self.reactor, limit, std::pin::pin!(self.shake_hands(&stream))).await;
+            let limit = self.reactor.now() + self.patience() / 2;
+            let outcome = within(&self.reactor, limit, std::pin::pin!(self.shake_hands(&stream, contact))).await;
             if let Some(Ok(())) = outcome {
                 return Ok(stream);
             }
         }
-        let stream = self.reactor.connect(options.cluster.servers[options.server as usize].address).await?;
-        self.shake_hands(&stream).await?;
+        let stream = self.reactor.connect(options.cluster.servers[contact as usize].address).await?;
+        self.shake_hands(&stream, contact).await?;
         Ok(stream)
     }
 
@@ -179,18 +209,31 @@ impl Inner {
         None
     }
 
-    async fn shake_hands(&self, stream: &Stream) -> Result<(), HandshakeError> {
+    async fn shake_hands(&self, stream: &Stream, contact: u32) -> Result<(), HandshakeError> {
         let options = &self.options;
         let introduction = Introduction {
             role: options.role,
             level: options.level,
-            server: options.server,
+            server: contact,
             from_server: options.from_server,
             session: options.session,
             resume: false,
             user: options.user.clone(),
         };
         introduce(&self.reactor, stream, &options.cluster, &introduction).await.map(|_| ())
+    }
+
+    fn contacts(&self) -> &[u32] {
+        self.contacts.get_or_init(&self.find_contacts)
+    }
+
+    fn contact(&self) -> u32 {
+        self.contacts()[self.state.borrow().contact]
+    }
+
+    /// Time that one contact has to answer.
+    fn patience(&self) -> Nanos {
+        CONNECT_NS_MAX.min(self.options.timeout) / self.contacts().len().min(CONTACTS_PER_ATTEMPT) as Nanos
     }
 
     /// Most streams at a time. What a server passes on is bounded where it is taken in.
@@ -204,8 +247,18 @@ impl Inner {
 
 /// One attempt to connect; then the trunk for as long as it holds.
 async fn connect(inner: Rc<Inner>) {
-    let limit = inner.reactor.now() + CONNECT_NS_MAX.min(inner.options.timeout);
-    let outcome = within(&inner.reactor, limit, std::pin::pin!(inner.try_connect())).await;
+    let mut outcome = None;
+    for _ in 0..inner.contacts().len().min(CONTACTS_PER_ATTEMPT) {
+        let contact = inner.contact();
+        let limit = inner.reactor.now() + inner.patience();
+        outcome = within(&inner.reactor, limit, std::pin::pin!(inner.try_connect(contact))).await;
+        let mut state = inner.state.borrow_mut();
+        if matches!(outcome, Some(Ok(_))) || state.closed {
+            break;
+        }
+        // Whoever can't be reached is the last one to be tried again.
+        state.contact = (state.contact + 1) % inner.contacts().len();
+    }
     let trunk = inner.settle(outcome);
     drop(inner);
     if let Some(trunk) = trunk {

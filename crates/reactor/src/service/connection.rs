@@ -68,6 +68,8 @@ pub(super) struct ConnectionState {
 
 pub(super) struct Connection {
     pub(super) peer: Rc<Peer>,
+    /// Whether it came through another server.
+    pub(super) is_relayed: bool,
     pub(super) stream: Stream,
     pub(super) link: RefCell<Link>,
     pub(super) state: RefCell<ConnectionState>,
@@ -80,9 +82,10 @@ pub(super) enum Step {
 }
 
 impl Connection {
-    pub(super) fn new(peer: Peer, stream: Stream) -> Connection {
+    pub(super) fn new(peer: Peer, stream: Stream, is_relayed: bool) -> Connection {
         Connection {
             peer: Rc::new(peer),
+            is_relayed,
             link: RefCell::new(Link::new(stream.clone())),
             stream,
             state: RefCell::new(ConnectionState {

@@ -34,6 +34,13 @@ use wire::{Cluster, Status};
 
 /// A handshake takes at most this long.
 const HANDSHAKE_NS: Nanos = 10_000_000_000;
+/// Of all connections, the part that is kept for clients' trunks, and the most that is kept for these and for servers: a
+/// server that has no room for them could not be reached through others where it has none for clients.
+const TRUNKS_SHARE: usize = 8;
+const KEPT_SHARE_MAX: usize = 4;
+/// Connections of one other server: one for each of three levels, and a trunk.
+const CONNECTIONS_PER_SERVER: usize = 4;
+
 /// Connections that may be in their handshake beyond `connections_max`.
 pub const STRANGERS_MAX: usize = 64;
 
@@ -77,6 +84,7 @@ pub struct ServeOptions {
     pub cluster: Rc<Cluster>,
     /// This server's index.
     pub server: u32,
+    /// Connections at a time, and as many that come through other servers.
     pub connections_max: usize,
     /// Changes with every start.
     pub incarnation: u64,
@@ -88,6 +96,16 @@ pub struct ServeOptions {
     pub lent: Option<Rc<StampedRegion>>,
     /// Whether these may also be granted pages to write to.
     pub grants: bool,
+}
+
+impl ServeOptions {
+    /// Connections that are not for clients' own.
+    fn kept(&self) -> usize {
+        let others = self.cluster.servers.len() - 1;
+        let wanted =
+            if others == 0 { 0 } else { others * CONNECTIONS_PER_SERVER + self.connections_max / TRUNKS_SHARE };
+        wanted.min(self.connections_max / KEPT_SHARE_MAX)
+    }
 }
 
 /// The connection ended before the body was there.
@@ -107,6 +125,9 @@ struct Serving {
     trunks: RefCell<BTreeMap<u64, OpenTrunk>>,
     /// Ways to other servers, for what clients have passed on.
     ways: RefCell<BTreeMap<u32, Relay>>,
+    /// Connections that came through other servers, and those of clients that did not.
+    relayed: Cell<usize>,
+    of_clients: Cell<usize>,
     /// Streams that are passed on now, and that ever were.
     passing: Cell<usize>,
     passed_streams: Cell<u64>,
@@ -146,6 +167,8 @@ pub fn serve(reactor: &Reactor, listener: Listener, options: ServeOptions, servi
         fences: RefCell::default(),
         trunks: RefCell::default(),
         ways: RefCell::default(),
+        relayed: Cell::new(0),
+        of_clients: Cell::new(0),
         passing: Cell::new(0),
         passed_streams: Cell::new(0),
         passed: Passed::default(),
@@ -194,7 +217,7 @@ impl ServerHandle {
     /// The most memory that all connections together may hold, in bytes.
     pub fn memory_max(&self) -> u64 {
         let per_connection = RECEIVE_BUFFER_SIZE_MAX + PARAMS_HELD_MAX + PARAMS_SIZE_MAX + 2 * REPLIES_HELD_MAX + 8192;
-        ((self.0.options.connections_max + STRANGERS_MAX) * per_connection) as u64
+        ((2 * self.0.options.connections_max + STRANGERS_MAX) * per_connection) as u64
     }
 
     pub fn statistics(&self) -> ServeStatistics {
@@ -231,7 +254,7 @@ impl ServerHandle {
 async fn accept_all(serving: Rc<Serving>, listener: Listener) {
     while !serving.closed.get() {
         match listener.accept().await {
-            Ok((stream, _)) => meet(&serving, stream),
+            Ok((stream, _)) => meet(&serving, stream, false),
             // Out of descriptors, most likely: others will be closed.
             Err(error) => {
                 let words = "a connection can't be accepted; allow more open files (ulimit -n)";
@@ -242,11 +265,11 @@ async fn accept_all(serving: Rc<Serving>, listener: Listener) {
     }
 }
 
-/// Takes in a connection of somebody unknown, unless there are too many of them.
-fn meet(serving: &Rc<Serving>, stream: Stream) {
+/// Takes in a connection of somebody unknown, which may have come through another server, unless there are too many of them.
+fn meet(serving: &Rc<Serving>, stream: Stream, is_relayed: bool) {
     if serving.strangers.get() < STRANGERS_MAX {
         serving.strangers.set(serving.strangers.get() + 1);
-        serving.reactor.spawn(Class::Metadata, welcome(serving.clone(), stream));
+        serving.reactor.spawn(Class::Metadata, welcome(serving.clone(), stream, is_relayed));
     } else {
         serving.refused.set(serving.refused.get() + 1);
     }
@@ -259,10 +282,10 @@ enum Admitted {
 }
 
 /// One connection from its first byte to its last.
-async fn welcome(serving: Rc<Serving>, stream: Stream) {
+async fn welcome(serving: Rc<Serving>, stream: Stream, is_relayed: bool) {
     let outcome = {
         let limit = serving.reactor.now() + HANDSHAKE_NS;
-        let handshake = std::pin::pin!(serving.admit(&stream));
+        let handshake = std::pin::pin!(serving.admit(&stream, is_relayed));
         within(&serving.reactor, limit, handshake).await
     };
     serving.strangers.set(serving.strangers.get() - 1);
@@ -307,7 +330,7 @@ pub(crate) async fn within<T>(
 }
 
 impl Serving {
-    async fn admit(&self, stream: &Stream) -> Result<Admitted, HandshakeError> {
+    async fn admit(&self, stream: &Stream, is_relayed: bool) -> Result<Admitted, HandshakeError> {
         let options = &self.options;
         let hello = examine(&self.reactor, stream, &options.cluster, options.server).await?;
         let key: FenceKey = (hello.role as u8, hello.level, hello.session, hello.from_server);
@@ -319,7 +342,7 @@ impl Serving {
         if hello.role.is_trunk() {
             return self.admit_trunk(stream, &hello, key).await.map(Admitted::Trunk);
         }
-        let full = self.is_full();
+        let full = if is_relayed { self.has_all_relayed() } else { self.is_full(hello.role) };
         let mut peer = Peer {
             connection: self.next_connection.replace(self.next_connection.get() + 1),
             role: hello.role,
@@ -344,7 +367,8 @@ impl Serving {
         if hello.role == Role::Client {
             peer.loan = self.lend(stream);
         }
-        let connection = Rc::new(Connection::new(peer, stream.clone()));
+        let connection = Rc::new(Connection::new(peer, stream.clone(), is_relayed));
+        self.count(&connection, true);
         self.fences.borrow_mut().insert(key, connection.peer.connection);
         self.connections.borrow_mut().insert(connection.peer.connection, connection.clone());
         let welcome = self.welcome(session_known);
@@ -356,9 +380,25 @@ impl Serving {
         Ok(Admitted::Connection(connection))
     }
 
-    /// Whether no more connections are taken.
-    fn is_full(&self) -> bool {
-        self.connections.borrow().len() + self.trunks.borrow().len() >= self.options.connections_max
+    /// Whether no more connections of a role are taken, apart from those that come through others.
+    fn is_full(&self, role: Role) -> bool {
+        let held = self.connections.borrow().len() - self.relayed.get() + self.trunks.borrow().len();
+        let is_kept_for = role.is_trunk() || role == Role::Server;
+        held >= self.options.connections_max
+            || (!is_kept_for && self.of_clients.get() + self.options.kept() >= self.options.connections_max)
+    }
+
+    fn count(&self, connection: &Connection, is_new: bool) {
+        let counter = match (connection.is_relayed, connection.peer.role) {
+            (true, _) => &self.relayed,
+            (false, Role::Server) => return,
+            _ => &self.of_clients,
+        };
+        counter.set(if is_new { counter.get() + 1 } else { counter.get() - 1 });
+    }
+
+    fn has_all_relayed(&self) -> bool {
+        self.relayed.get() >= self.options.connections_max
     }
 
     fn welcome(&self, session_known: bool) -> Welcome {
@@ -385,6 +425,7 @@ impl Serving {
         if self.connections.borrow_mut().remove(&peer.connection).is_none() {
             return;
         }
+        self.count(connection, false);
         let key: FenceKey = (peer.role as u8, peer.level, peer.session, peer.from_server);
         if self.fences.borrow().get(&key) == Some(&peer.connection) {
             self.fences.borrow_mut().remove(&key);

@@ -2,8 +2,8 @@
 //! that are for another one are passed on.
 //!
 //! Invariants
-//! 1. Each stream that ends here counts as a connection once its handshake is done, and as a stranger before. At most
-//!    `connections_max` streams are passed on at a time, so that what they hold is bounded (`ServerHandle::relay_memory_max`).
+//! 1. Of streams that end here, at most `connections_max` are taken, beside as many connections; each counts as a stranger until its
+//!    handshake is done. At most `connections_max` streams are passed on at a time, so that what they hold is bounded (`ServerHandle::relay_memory_max`).
 //! 2. Only a client's streams are passed on, so that no stream goes through two contacts.
 
 use super::{FenceKey, Serving, meet, within};
@@ -54,7 +54,7 @@ impl Serving {
         }
         let refused = if self.closed.get() {
             Some(Status::Draining)
-        } else if self.is_full() {
+        } else if self.is_full(hello.role) {
             Some(Status::TooManyConnections)
         } else if hello.role == Role::ServerTrunk && hello.from_server == self.options.server {
             Some(Status::NotPermitted)
@@ -145,7 +145,7 @@ pub(super) async fn carry(serving: &Rc<Serving>, number: u64) {
 fn take_stream(serving: &Rc<Serving>, role: Role, end: End, server: u32) {
     let options = &serving.options;
     if server == options.server {
-        return meet(serving, end.into_stream());
+        return meet(serving, end.into_stream(), true);
     }
     if role != Role::ClientTrunk || server >= options.cluster.server_count() {
         return end.finish(Status::WrongServer);
