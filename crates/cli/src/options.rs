@@ -221,10 +221,10 @@ pub static TABLE: &[OptionRow] = &[
     ),
     setting(
         "short-circuit",
-        Value::Choice(&["auto", "writes", "off"]),
+        Value::Choice(&["auto", "reads", "off"]),
         "auto",
-        "auto|writes|off",
-        "whether clients of a server's machine read from the mapping of a store in memory by themselves, and write to pages of it too",
+        "auto|reads|off",
+        "whether clients of a server's machine read from the mapping of a store in memory by themselves, and (auto) write to pages of it that they were granted",
     ),
     setting(
         "pin",

@@ -52,7 +52,7 @@ fn server_options(arguments: &Arguments) -> Outcome<ServerOptions> {
         checksums: arguments.flag("checksums"),
         local: arguments.text_or_default("transport") != "tcp",
         short_circuit: arguments.text_or_default("short-circuit") != "off",
-        granted_writes: arguments.text_or_default("short-circuit") == "writes",
+        granted_writes: arguments.text_or_default("short-circuit") == "auto",
         pages_note,
         connections_max: arguments.number("connections-max") as usize,
         timeout: arguments.number("timeout-ms") * NANOS_PER_MS,

@@ -124,7 +124,7 @@ impl Settings {
             checksums: arguments.flag("checksums"),
             local: arguments.text_or_default("transport") != "tcp",
             short_circuit: arguments.text_or_default("short-circuit") != "off",
-            granted_writes: arguments.text_or_default("short-circuit") == "writes",
+            granted_writes: arguments.text_or_default("short-circuit") == "auto",
             pin: Pin::wanted(arguments)?,
             huge_pages: arguments.text_or_default("huge-pages") != "off",
             connections_max: arguments.number("connections-max"),
@@ -183,8 +183,8 @@ impl Settings {
     pub fn short_circuit(&self) -> &'static str {
         match (self.short_circuit, self.granted_writes) {
             (false, _) => "off",
-            (true, false) => "auto",
-            (true, true) => "writes",
+            (true, false) => "reads",
+            (true, true) => "auto",
         }
     }
 

@@ -3,7 +3,9 @@
 //!
 //! A grant is a run of pages of the server's memory that nobody else is given while we have it mapped. It is used from its front
 //! to its end, each page once, and then unmapped and given back; the next one was asked for meanwhile, so that no write waits for
-//! one. Whoever has none, or writes little, sends the bytes along as everybody else does.
+//! one. Whoever has none, or writes little, sends the bytes along as everybody else does. Which writes pages are for is decided
+//! by their size and place alone (`is_for_pages`), and the first ones are asked for by the second such write in a row: a client
+//! that makes one now and then would hold pages for nothing.
 //!
 //! Invariants
 //! 1. Only pages of a grant that came over the connection whose window they are mapped through are written to.
@@ -28,13 +30,17 @@ use wire::messages::{
 use wire::{Decode, Operation};
 
 const PAGE: u64 = 4096;
-/// Pieces of fewer bytes travel with their message.
+/// Pieces of fewer bytes travel with their message; those that are less than their chunk do below the second size, so that a chunk
+/// does not come to lie in very many places.
 const PIECE_SIZE_MIN: u32 = 16 << 10;
+const PART_SIZE_MIN: u32 = 64 << 10;
+/// Writes in a row that pages are for before the first are asked for.
+const SUITED_COUNT_MIN: u32 = 2;
 /// Bytes asked for at a time.
 const GRANT_SIZE: u64 = 8 << 20;
 /// With fewer bytes left than two writes of this size take, but no fewer than the first and no more than the second, more are
 /// asked for.
-const AHEAD_SIZE_MIN: u64 = 4 << 20;
+const AHEAD_SIZE_MIN: u64 = 1 << 20;
 const AHEAD_SIZE_MAX: u64 = 32 << 20;
 /// Time for which a server that granted nothing is not asked again.
 const REFUSED_NS: Nanos = 1_000_000_000;
@@ -79,6 +85,8 @@ struct OfServer {
     /// Generations that the server is to be told of.
     returned: Rc<RefCell<Vec<u64>>>,
     is_asking: bool,
+    /// Writes in a row that pages were for.
+    suited_count: u32,
     refused_at: Option<Nanos>,
     used_at: Nanos,
     /// Whether the task that gives back what nobody uses is at work.
@@ -141,9 +149,13 @@ impl Common {
         let chunk_size = file.layout.chunk_size;
         // In simulations every piece is one, so that edges of all kinds are met.
         let is_simulated = self.reactor.is_simulated();
-        let is_for_pages =
-            |piece: &ChunkRange| is_simulated || (piece.size >= PIECE_SIZE_MIN && has_whole_pages(piece, chunk_size));
-        if share.pieces.len() > GRANTED_PIECE_COUNT_MAX || !share.pieces.iter().all(is_for_pages) {
+        let is_suited = |piece: &ChunkRange| is_simulated || is_for_pages(piece, chunk_size);
+        if share.pieces.len() > GRANTED_PIECE_COUNT_MAX || !share.pieces.iter().all(is_suited) {
+            if share.size >= PIECE_SIZE_MIN as usize
+                && let Some(of_server) = self.grants.servers.borrow_mut().get_mut(&share.server)
+            {
+                of_server.suited_count = 0;
+            }
             return None;
         }
         let window = self.channel(share.server).window().filter(|window| window.may_be_granted())?;
@@ -154,10 +166,11 @@ impl Common {
         of_server.grants.retain(|grant| Rc::ptr_eq(&grant.window, &window));
         let targets = of_server.take(&share.pieces);
         of_server.used_at = now;
+        of_server.suited_count = of_server.suited_count.saturating_add(1);
         let left: u64 = of_server.grants.iter().map(|grant| grant.left()).sum();
         let is_refused = of_server.refused_at.is_some_and(|at| now < at + REFUSED_NS);
         let wanted = (2 * share.size as u64).clamp(AHEAD_SIZE_MIN, AHEAD_SIZE_MAX);
-        if left < wanted && !of_server.is_asking && !is_refused {
+        if left < wanted && of_server.suited_count >= SUITED_COUNT_MIN && !of_server.is_asking && !is_refused {
             of_server.is_asking = true;
             self.ask_for_pages(share.server, window);
         }
@@ -248,6 +261,12 @@ impl Common {
             }
         });
     }
+}
+
+/// Whether pages are better for a piece than a message: it is whole pages, and much, or all of its chunk.
+fn is_for_pages(piece: &ChunkRange, chunk_size: u32) -> bool {
+    let size_min = if piece.size == chunk_size { PIECE_SIZE_MIN } else { PART_SIZE_MIN };
+    piece.size >= size_min && has_whole_pages(piece, chunk_size)
 }
 
 /// Whether a piece is whole pages of its chunk, the last one of which may be shorter.

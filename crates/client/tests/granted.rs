@@ -80,6 +80,37 @@ fn contents() {
     assert!(granted > 60, "only {granted} requests committed granted pages");
 }
 
+/// Goal: nothing is granted for writes that pages are not for, such as small odd pieces of large chunks, some of which happen to be
+/// whole pages, and for a large one alone; then it is, and the bytes count as all others do.
+#[test]
+fn pages_are_asked_for_where_they_pay() {
+    const PIECE: u64 = 47_008;
+    let cluster = Real::in_memory("paying", 2, CHUNK);
+    let client = cluster.client();
+    let sum = |operation| (0..2).map(|server| arrived(&client, server, operation)).sum::<u64>();
+    let file = client.open(b"/odd", &OpenHow::creating(0o644)).expect("made");
+    // Piece 2431 ends with a page and begins a chunk there, piece 2944 begins with one.
+    for index in (2420..2440).chain(2935..2950) {
+        assert_eq!(client.write_at(&file, &version(index, PIECE as usize), index * PIECE), Ok(PIECE as usize));
+    }
+    let file = client.open(b"/large", &OpenHow::creating(0o644)).expect("made");
+    let bytes = version(1, CHUNK as usize);
+    let mut write = |index: u64| {
+        assert_eq!(client.write_at(&file, &bytes, index % 16 * 2 * u64::from(CHUNK)), Ok(bytes.len()));
+    };
+    write(0);
+    assert_eq!((sum(Operation::Grant), sum(Operation::CommitGranted)), (0, 0));
+    let count = (1..1000).take_while(|index| (write(*index), sum(Operation::CommitGranted) == 0).1).count();
+    assert!(count < 900, "no pages were granted in {count} writes");
+    for server in 0..2 {
+        let text = client.server_statistics(server, 0).expect("it answers");
+        let Some(at) = text.find("\"CommitGranted\":{") else { continue };
+        let key = "\"bytes_in\":";
+        let bytes_in = number_at(&text, at + text[at..].find(key).expect("it is told") + key.len());
+        assert_eq!(bytes_in, arrived(&client, server, Operation::CommitGranted) * u64::from(CHUNK));
+    }
+}
+
 /// One connection of ours, spoken over by hand.
 struct Raw {
     reactor: Reactor,

@@ -192,6 +192,11 @@ impl Statistics {
         counters.wait_ns += waited;
     }
 
+    /// Bytes came to us without a body: who made the request had written them where they belong.
+    pub fn arrived_by_themselves(&self, operation: Operation, bytes: u64) {
+        self.operations.borrow_mut()[operation.index()].bytes_in += bytes;
+    }
+
     /// A request ended.
     pub fn finished(&self, operation: Operation, took: Nanos, failed: bool, bytes_in: u64, bytes_out: u64) {
         let counters = &mut self.operations.borrow_mut()[operation.index()];

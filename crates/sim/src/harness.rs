@@ -91,6 +91,9 @@ impl Harness {
         if profile.sabotage == Sabotage::ForgetLoans {
             world.forget_loans();
         }
+        if profile.sabotage == Sabotage::WriteOn {
+            world.write_on();
+        }
         let (least, most) = profile.latency;
         world.set_latency(None, least, most);
         world.set_socket_buffer(*random.choose(&[3_000, 16 << 10, 256 << 10]));

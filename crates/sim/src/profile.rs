@@ -52,6 +52,8 @@ pub enum Sabotage {
     KeepLeases,
     /// Servers do not know that somebody may still write to pages that they had granted.
     ForgetLoans,
+    /// Clients copy into granted pages once more after they have sent the commit.
+    WriteOn,
 }
 
 /// Which faults a run may have.

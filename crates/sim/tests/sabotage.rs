@@ -160,3 +160,14 @@ fn forgotten_loans() {
         assert_noticed(&problems, &["torn or mixed", "no order of the writes explains"]);
     }
 }
+
+/// Goal: a client that writes to granted pages once more after it has sent their commit is noticed, in runs without any fault and in
+/// those where its connections end.
+#[test]
+fn late_copies() {
+    for faults in [Faults::default(), Faults { cuts: true, ..Faults::default() }] {
+        assert_eq!(problems_with_grants(Sabotage::None, faults), Vec::<String>::new());
+        let problems = problems_with_grants(Sabotage::WriteOn, faults);
+        assert_noticed(&problems, &["torn or mixed", "no order of the writes explains"]);
+    }
+}

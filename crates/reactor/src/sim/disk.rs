@@ -15,7 +15,7 @@ use crate::region::{Loan, LocalFuture, OpenMode, Region, Storage};
 use crate::{Nanos, system::mix};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
@@ -623,7 +623,12 @@ impl Region for SimRegion {
         let mut loans = self.file.loans.borrow_mut();
         let id = loans.last_key_value().map_or(0, |(id, _)| id + 1);
         loans.insert(id, Vec::new());
-        Ok(Rc::new(SimLoan { file: self.file.clone(), id, universe: self.universe.clone() }))
+        Ok(Rc::new(SimLoan {
+            file: self.file.clone(),
+            id,
+            universe: self.universe.clone(),
+            copied: RefCell::default(),
+        }))
     }
 
     fn borrowed(&self, offset: u64, size: u64) -> Option<Range<u64>> {
@@ -643,6 +648,36 @@ struct SimLoan {
     file: Rc<SimFile>,
     id: u64,
     universe: Rc<Universe>,
+    /// The last copies, in worlds where they are made once more (`World::write_on`).
+    copied: RefCell<VecDeque<(u64, Vec<u8>)>>,
+}
+
+/// Copies that are made before an earlier one is made again: as many as a few writes are.
+const COPIES_BETWEEN: usize = 12;
+
+impl SimLoan {
+    fn copy_in(&self, offset: u64, bytes: &[u8]) {
+        self.file.copy_in(offset, bytes);
+        self.file.note_dirty(offset, bytes.len() as u64);
+    }
+
+    /// Whether it may still be mapped.
+    fn is_held(&self, offset: u64, size: u64) -> bool {
+        let loans = self.file.loans.borrow();
+        loans.get(&self.id).is_some_and(|own| own.iter().any(|held| held.start <= offset && offset + size <= held.end))
+    }
+
+    /// Makes an earlier copy again, where its pages are still held.
+    fn write_on(&self, offset: u64, bytes: &[u8]) {
+        let mut copied = self.copied.borrow_mut();
+        copied.push_back((offset, bytes.to_vec()));
+        if copied.len() > COPIES_BETWEEN
+            && let Some((offset, bytes)) = copied.pop_front()
+            && self.is_held(offset, bytes.len() as u64)
+        {
+            self.copy_in(offset, &bytes);
+        }
+    }
 }
 
 impl Loan for SimLoan {
@@ -662,8 +697,10 @@ impl Loan for SimLoan {
     }
 
     fn poke(&self, offset: u64, bytes: &[u8]) {
-        self.file.copy_in(offset, bytes);
-        self.file.note_dirty(offset, bytes.len() as u64);
+        self.copy_in(offset, bytes);
+        if self.universe.writes_on.get() {
+            self.write_on(offset, bytes);
+        }
     }
 }
 

@@ -98,6 +98,7 @@ pub(crate) struct Universe {
     /// See `World::trust_memory`.
     pub trusts_memory: Cell<bool>,
     pub forgets_loans: Cell<bool>,
+    pub writes_on: Cell<bool>,
 }
 
 impl Universe {
@@ -148,6 +149,7 @@ impl World {
                 agenda: RefCell::default(),
                 trusts_memory: Cell::new(false),
                 forgets_loans: Cell::new(false),
+                writes_on: Cell::new(false),
             }),
             reactors: RefCell::default(),
         }
@@ -166,6 +168,12 @@ impl World {
     /// From now on no storage knows that somebody may still write to what was lent: a fault that tests must notice.
     pub fn forget_loans(&self) {
         self.universe.forgets_loans.set(true);
+    }
+
+    /// From now on whoever has borrowed pages copies into them once more after he has said that their bytes are there: a fault that
+    /// tests must notice.
+    pub fn write_on(&self) {
+        self.universe.writes_on.set(true);
     }
 
     /// A number that folds everything that has happened: equal for runs of the same seed and program.

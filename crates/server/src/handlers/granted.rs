@@ -12,7 +12,7 @@ use wire::messages::{
     CommitGrantedReply, CommitGrantedRequest, DataRequest, GRANT_COUNT_MAX, GRANTED_PIECE_COUNT_MAX, GrantReply,
     GrantRequest, GrantedPlace, Pieces,
 };
-use wire::{Decode, Encode, Status};
+use wire::{Decode, Encode, Operation, Status};
 
 /// Times after which it is looked whether what somebody had who has gone is still mapped; later whenever space is asked for.
 const LOOKS_NS: [Nanos; 5] = [1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000];
@@ -46,7 +46,7 @@ pub async fn commit_granted(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> 
         return Err(Failure::with_text(Status::BadMessage, "pieces and their places do not fit together").into());
     }
     let request = DataRequest { file, layout, pieces };
-    check(core, &request)?;
+    let size = check(core, &request)?;
     let is_home = core.cluster.home_of(file) == Some(core.index);
     if is_home {
         check_inode(core.tables.borrow().inodes.get(file), &request)?;
@@ -63,7 +63,9 @@ pub async fn commit_granted(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> 
     // From the last look at the announcement to the commit nothing is awaited.
     core.until_writes_stand(file, &mut writes, caller.deadline).await?;
     let reply_of = |end| CommitGrantedReply { end: Some(end) }.to_bytes();
-    Ok(write_pieces(core, caller, &request, writes, is_home, reply_of)?)
+    let reply = write_pieces(core, caller, &request, writes, is_home, reply_of)?;
+    core.statistics.arrived_by_themselves(Operation::CommitGranted, size as u64);
+    Ok(reply)
 }
 
 /// Takes the pages of all pieces out of the caller's grants. Nothing if some are not his to commit.

@@ -160,9 +160,9 @@ impl Allocator {
         true
     }
 
-    /// One run of exactly `pages` pages that begins at a multiple of `align`, if there is one: in a run that was given back, then
-    /// where nothing was given out yet, and only then in what is on the stacks, whose sizes are asked for again.
-    pub fn take_aligned(&mut self, pages: u32, align: u32, grow: Grow) -> Option<Run> {
+    /// One run of exactly `pages` pages that begins at a multiple of `align`, if there is one that is backed: in a run that was
+    /// given back, then where nothing was given out yet, and only then in what is on the stacks, whose sizes are asked for again.
+    pub fn take_aligned(&mut self, pages: u32, align: u32) -> Option<Run> {
         assert!(pages > 0 && align > 0, "a request is for at least one page");
         let start = self
             .find_aligned(pages, align)
@@ -173,14 +173,19 @@ impl Allocator {
                 }
                 self.join();
                 self.find_aligned(pages, align).or_else(|| self.advance_aligned(pages, align, self.backed))
-            })
-            .or_else(|| {
-                let end = self.frontier.checked_next_multiple_of(align)?.checked_add(pages)?;
-                while self.backed < end && end <= self.total {
-                    self.grow_step(GROWTH_PAGES, grow).ok()?;
-                }
-                self.advance_aligned(pages, align, self.backed)
             })?;
+        self.free -= u64::from(pages);
+        Some(Run { start, pages })
+    }
+
+    /// The same where nothing was given out yet, with what that needs from the medium.
+    pub fn grow_aligned(&mut self, pages: u32, align: u32, grow: Grow) -> Option<Run> {
+        assert!(pages > 0 && align > 0, "a request is for at least one page");
+        let end = self.frontier.checked_next_multiple_of(align)?.checked_add(pages)?;
+        while self.backed < end && end <= self.total {
+            self.grow_step(GROWTH_PAGES, grow).ok()?;
+        }
+        let start = self.advance_aligned(pages, align, self.backed)?;
         self.free -= u64::from(pages);
         Some(Run { start, pages })
     }

@@ -27,6 +27,10 @@ const HOLDER_PAGES_MAX: u64 = 16_384;
 /// A grant takes at most this part of what is free, and all grants together at most that part of the store.
 const FREE_SHARE: u64 = 32;
 const STORE_SHARE: u64 = 4;
+/// A grant takes at most this part of what is free and faulted in, though that may be as few pages as these (1 MiB): for what waits
+/// in the hands of one client others are given pages that have to be faulted in first, and that costs more than a copy.
+const READY_SHARE: u64 = 4;
+const READY_PAGES_MIN: u64 = 256;
 
 /// Who writes into a grant: a connection, and what its client maps the pages through.
 #[derive(Clone)]
@@ -209,7 +213,8 @@ impl State {
         self.lent()?;
         self.end_unmapped();
         let align = (self.page_size / PAGE_SIZE).max(1) as u32;
-        let share = (self.allocator.free() / FREE_SHARE).min(u64::from(GRANT_PAGES_MAX)) as u32;
+        let handy = (self.allocator.ready() / READY_SHARE).max(READY_PAGES_MIN).max(u64::from(align));
+        let share = (self.allocator.free() / FREE_SHARE).min(u64::from(GRANT_PAGES_MAX)).min(handy) as u32;
         let pages = wanted.max(align).min(share) / align * align;
         let of_holder =
             |grant: &&Grant| grant.holder.as_ref().is_some_and(|other| other.connection == holder.connection);
@@ -219,7 +224,8 @@ impl State {
         if pages == 0 || is_too_much {
             return None;
         }
-        let run = self.allocate_aligned(pages, align)?;
+        let run = self.allocate_grant(pages, align)?;
+        let pages = run.pages;
         let (offset, size) = (u64::from(run.start) * PAGE_SIZE, u64::from(run.pages) * PAGE_SIZE);
         // Before anybody hears of it, so that a server killed in between finds it mapped or not at all.
         if holder.loan.hold(offset, size).is_err() {
@@ -237,6 +243,22 @@ impl State {
         let grant = Grant { generation, pages, holder: Some(holder.clone()), unused, withheld: Vec::new() };
         self.grants.insert(run.start, grant, u64::from(pages));
         Some(GrantedRun { generation, start: run.start, pages })
+    }
+
+    /// A run of so many pages, or of fewer where that is what was used before and is free again: only where there is none at all
+    /// is the medium asked for more, as for a write.
+    fn allocate_grant(&mut self, pages: u32, align: u32) -> Option<Run> {
+        let least = align.max(READY_PAGES_MIN as u32).min(pages);
+        let mut fewer = pages;
+        loop {
+            if let Some(run) = self.allocator.take_aligned(fewer, align) {
+                return Some(run);
+            }
+            if fewer / 2 / align * align < least {
+                return self.grow_aligned(fewer, align);
+            }
+            fewer = fewer / 2 / align * align;
+        }
     }
 
     /// See [`super::Store::end_grant`].

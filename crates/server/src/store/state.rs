@@ -136,10 +136,10 @@ impl State {
         self.allocator.take_run(pages, &mut |from, to| back(data.as_ref(), from, to).is_ok())
     }
 
-    /// The same, beginning at a multiple of `align` pages.
-    pub fn allocate_aligned(&mut self, pages: u32, align: u32) -> Option<Run> {
+    /// The same, beginning at a multiple of `align` pages, of what the medium has not given yet.
+    pub fn grow_aligned(&mut self, pages: u32, align: u32) -> Option<Run> {
         let data = &self.data;
-        self.allocator.take_aligned(pages, align, &mut |from, to| back(data.as_ref(), from, to).is_ok())
+        self.allocator.grow_aligned(pages, align, &mut |from, to| back(data.as_ref(), from, to).is_ok())
     }
 
     fn try_allocate(&mut self, pages: u32, into: &mut Vec<Run>) -> Result<(), StoreError> {

@@ -135,6 +135,38 @@ fn bounds() {
     assert!(summed.grant(&holders[0], 1, 1).is_none());
 }
 
+/// Goal: grants are made of what was used before for as long as there is any, smaller where it gets scarce, and only then of what
+/// has to be taken from the medium.
+#[test]
+fn used_pages_come_first() {
+    const CHUNK: u32 = 1 << 20;
+    const CHUNKS: u64 = 25;
+    let (_, store) = new_store(65_536 * PAGE_SIZE, false);
+    for index in 0..CHUNKS {
+        write(&store, 1, index, CHUNK, 0, &[1; CHUNK as usize]).unwrap();
+    }
+    let mut transaction = store.begin();
+    store.reap_file(1, &mut transaction);
+    store.commit(transaction).unwrap();
+    let backed = store.usage().backed;
+    let one = holder(&store, 1);
+    let (mut granted, mut sizes) = (0, Vec::new());
+    for generation in 1.. {
+        let grant = store.grant(&one, generation, u32::MAX).expect("there is room");
+        if store.usage().backed > backed {
+            break;
+        }
+        granted += u64::from(grant.pages) * PAGE_SIZE;
+        sizes.push(grant.pages);
+    }
+    assert!(
+        granted >= CHUNKS * u64::from(CHUNK),
+        "only {granted} bytes were of those that were used before: {sizes:?}"
+    );
+    assert!(sizes.is_sorted_by(|one, next| one >= next) && sizes[0] <= 1600, "{sizes:?}");
+    store.check().unwrap();
+}
+
 /// What a client may have mapped, and what was committed there.
 struct Mapped {
     holder: Holder,
