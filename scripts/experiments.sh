@@ -1,5 +1,6 @@
 #!/bin/sh
-# Draws the pictures of docs/experiments.md: sh scripts/experiments.sh PROGRAMS [simulated|real] [OUTPUT]
+# Draws the pictures of docs/experiments.md: sh scripts/experiments.sh PROGRAMS [simulated|real|both] [OUTPUT [NAME]]
+# NAME is one picture alone, such as find: it takes less than a minute.
 # PROGRAMS holds tabane and tabane-bench. Nothing else should run beside the real ones, which take some three minutes on two
 # cores; the simulated ones take as long, and come out the same on any machine. JSON lines go to
 # standard output.
@@ -7,12 +8,14 @@ set -eu
 programs=$1
 which=${2:-both}
 output=${3:-docs/pictures}
+only=${4:-}
 mkdir -p "$output"
 
 # draw NAME ARGUMENTS...
 draw() {
     name=$1
     shift
+    [ -z "$only" ] || [ "$only" = "$name" ] || return 0
     echo "$name: tabane-bench $*" >&2
     "$programs/tabane-bench" "$@" --plot "$output/$name.svg"
 }

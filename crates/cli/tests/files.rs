@@ -3,8 +3,10 @@
 mod common;
 
 use common::{Ground, describe};
+use std::fs;
 use std::io::Write;
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// Goal: a tree copied in and out again is the same: contents, modes, times, links and holes; the listings agree.
 #[test]
@@ -194,7 +196,7 @@ fn find_agrees_with_find() {
             paths.sort();
             paths
         };
-        let mut theirs = std::process::Command::new("find");
+        let mut theirs = Command::new("find");
         theirs.arg("tree").args(*condition).arg("-print0").current_dir(&ground.path);
         let theirs = theirs.output().unwrap();
         let ours = ground.run(&[&["find", "/tree", "-print0"], *condition].concat());
@@ -204,7 +206,7 @@ fn find_agrees_with_find() {
     assert_eq!(ground.run(&["find", "/tree/many", "-type", "f", "-name", "*", "-mindepth", "1", "-count"]), "200\n");
     assert!(ground.fail(2, &["find", "/", "-perm", "u+w"]).contains("octal"));
     assert!(ground.fail(2, &["find", "/", "-nme", "x"]).contains("-name"));
-    let mut theirs = std::process::Command::new("find");
+    let mut theirs = Command::new("find");
     theirs.args(["tree", "!", "-type", "d", "-printf", "%s\n"]).current_dir(&ground.path);
     let sizes = String::from_utf8(theirs.output().unwrap().stdout).unwrap();
     let total: u64 = sizes.lines().map(|size| size.parse::<u64>().unwrap()).sum();
@@ -305,7 +307,7 @@ fn interrupted_copies_say_so() {
     large.set_len(1 << 42).unwrap();
     let copy = ground.start(&["cp", "large", ":/large"]);
     while ground.run(&["ls"]).is_empty() {}
-    std::process::Command::new("kill").args(["-INT", &copy.id().to_string()]).status().unwrap();
+    Command::new("kill").args(["-INT", &copy.id().to_string()]).status().unwrap();
     let output = copy.wait_with_output().unwrap();
     let words = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{words}");
@@ -332,7 +334,7 @@ fn interrupted_copies_leave_directories_usable() {
     let interrupt = |words: &[&str], has_begun: &dyn Fn() -> bool| {
         let copy = ground.start(words);
         while !has_begun() {}
-        std::process::Command::new("kill").args(["-INT", &copy.id().to_string()]).status().unwrap();
+        Command::new("kill").args(["-INT", &copy.id().to_string()]).status().unwrap();
         let output = copy.wait_with_output().unwrap();
         let complaint = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(130), "{complaint}");
@@ -397,5 +399,43 @@ fn sizes_and_ranges() {
     assert_eq!(size("/new"), 1 << 20);
     assert!(ground.fail(1, &["fallocate", "-l", "1T", "/new"]).contains("no space"));
     assert!(ground.fail(2, &["fallocate", "-p", "-z", "-l", "1", "/new"]).contains("exclude"));
+    ground.run(&["down"]);
+}
+
+/// Goal: `chmod -R` changes what chmod(1) changes, wherever servers are, leaves what links lead to alone, and names what it can't find.
+/// Method: the same changes, one after the other, to a tree here and to a copy inside, which is then copied out.
+#[test]
+fn modes_of_trees() {
+    let ground = Ground::new("modes");
+    // Names and modes, in order.
+    let modes = |tree: &Path| -> Vec<String> {
+        let output = Command::new("find").args([".", "-printf", "%p %y %m\n"]).current_dir(tree).output().unwrap();
+        let mut lines: Vec<String> = String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    };
+    let tree = ground.path.join("tree");
+    for directory in ["", "a", "a/b", "c"] {
+        let path = tree.join(directory);
+        fs::create_dir_all(&path).unwrap();
+        (0..20).for_each(|file| fs::write(path.join(format!("f{file}")), "x").unwrap());
+        std::os::unix::fs::symlink("/etc/hostname", path.join("link")).unwrap();
+    }
+    ground.run(&["up", "--servers", "3"]);
+    ground.run(&["cp", "-q", "-r", tree.to_str().unwrap(), ":/"]);
+    for (index, mode) in ["0700", "go+rX", "a-x,u+X", "u=rwX,g=rX,o="].into_iter().enumerate() {
+        let here = Command::new("chmod").args(["-R", mode]).arg(&tree).output().unwrap();
+        assert!(here.status.success(), "{here:?}");
+        ground.run(&["chmod", "-R", mode, "/tree"]);
+        let copy = ground.path.join(format!("copy{index}"));
+        ground.run(&["cp", "-q", "-r", ":/tree", copy.to_str().unwrap()]);
+        assert_eq!(modes(&copy), modes(&tree), "{mode}");
+    }
+    let complaint = ground.fail(1, &["chmod", "600", "/tree/f1", "/tree/none", "/tree/f2"]);
+    assert_eq!(complaint, "tabane: chmod: /tree/none: no such file or directory\n");
+    for file in ["f1", "f2"] {
+        let shown = ground.run(&["ls", "-l", &format!("/tree/{file}")]);
+        assert!(shown.starts_with("-rw-------"), "{shown}");
+    }
     ground.run(&["down"]);
 }

@@ -30,7 +30,7 @@ fn requests_of(ground: &Ground, words: &[&str]) -> impl Fn(&str) -> u64 + use<> 
     move |operation| arrivals(&after, operation) - arrivals(&before, operation)
 }
 
-/// Goal: `cp -r`, `ls -l`, `find` and `rm -r` make no request that could have been spared: attributes come with listings, `find` is
+/// Goal: `cp -r`, `ls -l`, `find`, `chmod -R` and `rm -r` make no request that could have been spared: attributes come with listings, `find` is
 /// done by the servers, and closes ride along.
 /// Method: a tree of small files; the servers' own counts before and after each command.
 #[test]
@@ -70,6 +70,11 @@ fn requests_of_trees() {
         "attributes come with the listing"
     );
 
+    let changed = requests_of(&ground, &["chmod", "-R", "go-w", "/tree"]);
+    assert_eq!(changed("SetAttributes"), FILES + DIRECTORIES + 1, "one for each");
+    let looks = changed("Lookup") + changed("Look") + changed("Stat") + changed("StatId");
+    assert!(looks <= 4 * (DIRECTORIES + 1), "attributes come with the listing: {looks}");
+
     let removed = requests_of(&ground, &["rm", "-r", "/tree"]);
     assert_eq!((removed("Unlink"), removed("RemoveDirectory")), (FILES, DIRECTORIES + 1));
     assert!(removed("Lookup") + removed("Look") + removed("Stat") + removed("StatId") <= 8);
@@ -104,6 +109,7 @@ fn requests_travel_together() {
         &["find", "/tree", "-name", "f1*", "-size", "+0"],
         &["ls", "-l", "-R", "/tree"],
         &["cp", "-q", "-r", ":/tree", ground.path.join("back").to_str().unwrap()],
+        &["chmod", "-R", "u+w,go-w", "/tree"],
         &["rm", "-r", "/tree"],
     ] {
         let (requests, sends) = traffic_of(&ground, words);

@@ -95,7 +95,7 @@ fn pages_are_asked_for_where_they_pay() {
     }
     let file = client.open(b"/large", &OpenHow::creating(0o644)).expect("made");
     let bytes = version(1, CHUNK as usize);
-    let mut write = |index: u64| {
+    let write = |index: u64| {
         assert_eq!(client.write_at(&file, &bytes, index % 16 * 2 * u64::from(CHUNK)), Ok(bytes.len()));
     };
     write(0);

@@ -1,12 +1,24 @@
 //! `tabane chmod`, `chown` and `chgrp`.
 
+use crate::activity::{Activity, Prints};
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, about_path};
+use crate::launch::stop_asked;
 use crate::mode::ModeChange;
 use crate::paths::{inside, join};
 use crate::session::Session;
-use client::{AttributeChanges, Attributes, FileSystem, Kind};
+use crate::text::count_words;
+use crate::together::{Either, race};
+use crate::up::catch_signals;
+use crate::work::{Urgency, Work, run_all};
+use client::{AttributeChanges, Attributes, FileSystem, Kind, Status};
 use reactor::process::{group_id, user_id};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Longest wait for what is under way when a signal asks to stop.
+const STOP_NS_MAX: reactor::Nanos = 5_000_000_000;
+const ENTRIES_MAX: usize = 1 << 18;
 
 /// `tabane chmod`.
 pub fn run_chmod(arguments: &Arguments) -> Outcome {
@@ -15,7 +27,7 @@ pub fn run_chmod(arguments: &Arguments) -> Outcome {
         .ok_or_else(|| Failure::usage(format!("{text} is no mode: give an octal number, or such as u=rwx,go-w")))?;
     let session = Session::open(arguments)?;
     let umask = session.files.options().umask;
-    change_all(arguments, &session, &|attributes: &Attributes| {
+    change_all(arguments, &session, move |attributes: &Attributes| {
         let mode = change.apply(attributes.mode, attributes.kind == Kind::Directory, umask);
         AttributeChanges { mode: Some(mode), ..AttributeChanges::default() }
     })
@@ -42,7 +54,7 @@ pub fn run_chgrp(arguments: &Arguments) -> Outcome {
 
 fn change_owner(arguments: &Arguments, uid: Option<u32>, gid: Option<u32>) -> Outcome {
     let session = Session::open(arguments)?;
-    change_all(arguments, &session, &|_: &Attributes| AttributeChanges { uid, gid, ..AttributeChanges::default() })
+    change_all(arguments, &session, move |_: &Attributes| AttributeChanges { uid, gid, ..AttributeChanges::default() })
 }
 
 fn first_operand(arguments: &Arguments) -> String {
@@ -56,53 +68,119 @@ fn id_of(text: &str, named: Option<u32>, what: &str) -> Result<u32, Failure> {
     id.ok_or_else(|| Failure::usage(format!("there is no {what} {text}")))
 }
 
-/// Changes every path, and with --recursive what is beneath; goes on after failures, which are said at once.
-fn change_all(arguments: &Arguments, session: &Session, changes: &dyn Fn(&Attributes) -> AttributeChanges) -> Outcome {
-    let mut failed = false;
+/// What is to be changed: the operand itself, or an entry that was listed on the way.
+struct Item {
+    path: Vec<u8>,
+    /// As listed, if the server that listed it has them.
+    attributes: Option<Attributes>,
+    /// What a link leads to is changed, not the link.
+    follow: bool,
+}
+
+struct Changing {
+    command: &'static str,
+    files: FileSystem,
+    work: Rc<Work<Item>>,
+    changes: Box<Changes>,
+    recursive: bool,
+    activity: Activity,
+    failed: Cell<bool>,
+}
+
+type Changes = dyn Fn(&Attributes) -> AttributeChanges;
+
+/// Changes every path, and with --recursive what is beneath; goes on after failures, which are said at once. A directory is
+/// changed before it is listed, for only then its owner may be allowed to.
+fn change_all(
+    arguments: &Arguments,
+    session: &Session,
+    changes: impl Fn(&Attributes) -> AttributeChanges + 'static,
+) -> Outcome {
     let recursive = arguments.flag("recursive");
-    for operand in &arguments.operand_bytes()[1..] {
-        let mut paths = vec![(inside(operand), !recursive)];
-        while let Some((path, follow)) = paths.pop() {
-            let changed = session.block_on(change(&session.files, &path, follow, changes));
-            let found = match changed {
-                Ok(kind) if recursive && kind == Kind::Directory => session.block_on(names(&session.files, &path)),
-                Ok(_) => Ok(Vec::new()),
-                Err(error) => Err(error),
-            };
-            match found {
-                Ok(names) => paths.extend(names.iter().map(|name| (join(&path, name), false))),
-                Err(error) => {
-                    failed = true;
-                    eprintln!("tabane: {}: {}", arguments.command.name, about_path(&path, &error));
-                }
+    let changing = Rc::new(Changing {
+        command: arguments.command.name,
+        files: session.files.clone(),
+        work: Work::new(ENTRIES_MAX),
+        changes: Box::new(changes),
+        recursive,
+        activity: Activity::new("changed"),
+        failed: Cell::new(false),
+    });
+    let signals = catch_signals(&session.reactor)?;
+    for operand in arguments.operand_bytes()[1..].iter().rev() {
+        changing.push(Item { path: inside(operand), attributes: None, follow: !recursive });
+    }
+    let interrupted = session.block_on(async {
+        let (own, jobs) = (changing.clone(), arguments.number("jobs") as usize);
+        let handle = async move |item| own.handle(item).await;
+        let mut changed = Box::pin(run_all(&session.reactor, jobs, &changing.work, handle));
+        let shown = race(changed.as_mut(), changing.activity.show(&session.reactor, arguments, Prints::AtTheEnd));
+        match race(shown, stop_asked(&signals)).await {
+            Either::First(_) => None,
+            Either::Second(signal) => {
+                changing.work.stop();
+                race(changed, race(session.reactor.sleep(STOP_NS_MAX), stop_asked(&signals))).await;
+                let count = count_words(changing.activity.done.get());
+                eprintln!("tabane: {}: interrupted: {count} changed, all else is as it was", changing.command);
+                Some(signal)
             }
         }
+    });
+    match interrupted {
+        Some(signal) => Err(Failure::Said(signal.exit_code())),
+        None if changing.failed.get() => Err(Failure::Said(1)),
+        None => Ok(()),
     }
-    if failed { Err(Failure::Said(1)) } else { Ok(()) }
 }
 
-/// Changes one path. The mode of a symbolic link is nobody's business; its owner is its own.
-async fn change(
-    files: &FileSystem,
-    path: &[u8],
-    follow: bool,
-    changes: &dyn Fn(&Attributes) -> AttributeChanges,
-) -> client::Result<Kind> {
-    let attributes = if follow { files.stat(path).await? } else { files.lstat(path).await? };
-    let changes = changes(&attributes);
-    if changes.mode.is_none() || attributes.kind != Kind::Symlink {
-        files.set_attributes(path, follow, &changes).await?;
+impl Changing {
+    fn push(&self, item: Item) {
+        self.activity.add_found();
+        self.work.push(Urgency::First, item);
     }
-    Ok(attributes.kind)
-}
 
-async fn names(files: &FileSystem, path: &[u8]) -> client::Result<Vec<Vec<u8>>> {
-    let mut names = Vec::new();
-    files
-        .read_directory(path, &mut |entry| {
-            names.push(entry.name.clone());
-            true
-        })
-        .await?;
-    Ok(names)
+    async fn handle(&self, item: Item) {
+        if let Err(error) = self.change_and_list(&item).await {
+            self.failed.set(true);
+            self.activity.clear();
+            eprintln!("tabane: {}: {}", self.command, about_path(&item.path, &error));
+        }
+    }
+
+    async fn change_and_list(&self, item: &Item) -> client::Result<()> {
+        let kind = self.change(item).await?;
+        self.activity.add_done();
+        if !self.recursive || kind != Kind::Directory {
+            return Ok(());
+        }
+        let mut stream = self.files.open_directory(&item.path, true).await?;
+        while !stream.is_at_end() && !self.work.is_stopped() {
+            for entry in self.files.next_page(&mut stream).await? {
+                let path = join(&item.path, &entry.name);
+                self.push(Item { path, attributes: entry.attributes, follow: false });
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes one path. The mode of a symbolic link is nobody's business; its owner is its own.
+    async fn change(&self, item: &Item) -> client::Result<Kind> {
+        let attributes = match &item.attributes {
+            Some(listed) => listed.clone(),
+            None if item.follow => self.files.stat(&item.path).await?,
+            None => self.files.lstat(&item.path).await?,
+        };
+        let changes = (self.changes)(&attributes);
+        if changes.mode.is_some() && attributes.kind == Kind::Symlink {
+            return Ok(attributes.kind);
+        }
+        let changed = self.files.set_attributes_id(attributes.id, &changes).await;
+        if changed.as_ref().is_err_and(|error| matches!(error.status, Status::NotFound | Status::StaleFile)) {
+            // The name stands for something else by now, or for nothing.
+            self.files.set_attributes(&item.path, item.follow, &changes).await?;
+        } else {
+            changed?;
+        }
+        Ok(attributes.kind)
+    }
 }
