@@ -163,7 +163,9 @@ fn used_pages_come_first() {
         granted >= CHUNKS * u64::from(CHUNK),
         "only {granted} bytes were of those that were used before: {sizes:?}"
     );
-    assert!(sizes.is_sorted_by(|one, next| one >= next) && sizes[0] <= 1600, "{sizes:?}");
+    // A quarter of what is backed and free, as all of it is.
+    let most = backed / PAGE_SIZE / 4;
+    assert!(sizes.is_sorted_by(|one, next| one >= next) && u64::from(sizes[0]) <= most, "{sizes:?} of {most} at first");
     store.check().unwrap();
 }
 
