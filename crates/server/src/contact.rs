@@ -102,6 +102,8 @@ pub struct Contact {
     hits: Cell<u64>,
     misses: Cell<u64>,
     sessions_lost: Cell<u64>,
+    /// The homes that had.
+    forgetful: RefCell<BTreeSet<u32>>,
 }
 
 impl Contact {
@@ -123,6 +125,11 @@ impl Contact {
             ("contact_names", lent as u64),
             ("contact_files", self.held.borrow().len() as u64),
         ]
+    }
+
+    /// Homes that had forgotten us while we had files open there for our clients.
+    pub fn forgetful_homes(&self) -> BTreeSet<u32> {
+        self.forgetful.borrow().clone()
     }
 
     /// Whether the name was asked for a moment ago; it was from now on.
@@ -287,6 +294,7 @@ impl Core {
         let holds = !self.held_at(home).is_empty();
         if holds && matches!(turnabout, Turnabout::Renewed { session_known: false, .. }) {
             self.contact.sessions_lost.set(self.contact.sessions_lost.get() + 1);
+            self.contact.forgetful.borrow_mut().insert(home);
         }
         self.reclaim_held(home);
     }

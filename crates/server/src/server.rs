@@ -212,6 +212,11 @@ impl Server {
         self.core.statistics.arrivals_of(operation)
     }
 
+    /// Homes that had forgotten this server while it had files open there, as a contact, for tests.
+    pub fn forgetful_homes(&self) -> std::collections::BTreeSet<u32> {
+        self.core.contact.forgetful_homes()
+    }
+
     /// An inode as this server has it, for tests of the checker.
     pub fn inode(&self, id: wire::FileId) -> Option<Inode> {
         self.core.tables.borrow().inodes.get(id).cloned()

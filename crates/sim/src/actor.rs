@@ -308,7 +308,7 @@ impl Client {
         self.note_error(index, &outcome);
         let outcome = match outcome {
             Err(error) if error.status == Status::StaleFile => {
-                self.look_whether_forgotten(handle.file.id).await;
+                self.look_whether_forgotten(&[handle.file.id]).await;
                 file_refusal(error.status)
             }
             other => other.unwrap_or_else(|error| refusal(error.status)),
@@ -317,13 +317,19 @@ impl Client {
     }
 
     /// A file that is gone while it is open is excused when its home had forgotten our session. We know of that once we
-    /// have been connected again.
-    async fn look_whether_forgotten(&self, file: client::FileId) {
-        let home = self.file_system.cluster().home_of(file).expect("files have homes");
-        let connected = self.file_system.ping(home).await.is_ok();
-        if !connected || self.file_system.sessions_lost() > 0 {
-            self.recorder.history.borrow_mut().forgotten.insert(self.number);
+    /// have been connected again. It is excused as well when its home had forgotten the contact that opened it for us, which
+    /// the contact knows.
+    async fn look_whether_forgotten(&self, files: &[client::FileId]) {
+        let mut homes = Vec::new();
+        for file in files {
+            let home = self.file_system.cluster().home_of(*file).expect("files have homes");
+            let connected = self.file_system.ping(home).await.is_ok();
+            if !connected || self.file_system.sessions_lost() > 0 {
+                self.recorder.history.borrow_mut().forgotten.insert(self.number);
+            }
+            homes.push(home);
         }
+        self.recorder.history.borrow_mut().lost_at.push((self.number, homes));
     }
 
     /// Performs an operation on an open file and notes it. False if the file is gone.
@@ -338,7 +344,7 @@ impl Client {
         self.note_error(index, &outcome);
         let status = outcome.as_ref().err().map(|error| error.status);
         if status == Some(Status::StaleFile) {
-            self.look_whether_forgotten(handle.file.id).await;
+            self.look_whether_forgotten(&[handle.file.id]).await;
         }
         self.recorder.finish(index, outcome.unwrap_or_else(|error| file_refusal(error.status)));
         status
@@ -353,8 +359,7 @@ impl Client {
         self.note_error(index, &outcome);
         let is_there = !matches!(&outcome, Err(error) if error.status == Status::StaleFile);
         if !is_there {
-            self.look_whether_forgotten(source.file.id).await;
-            self.look_whether_forgotten(target.file.id).await;
+            self.look_whether_forgotten(&[source.file.id, target.file.id]).await;
         }
         self.recorder.finish(index, outcome.unwrap_or_else(|error| file_refusal(error.status)));
         is_there

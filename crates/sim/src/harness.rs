@@ -8,6 +8,7 @@ use reactor::sim::{CrashKind, NodeId, World};
 use reactor::{Class, Nanos};
 use server::{Audit, Server, ServerOptions};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -47,13 +48,8 @@ pub struct Harness {
     client_count: Cell<u32>,
     /// Servers of nodes that went down: what they hold is freed at the end, when that changes nothing any more.
     gone: RefCell<Vec<Server>>,
-    /// How often a home had forgotten a contact, counted by contacts that are gone.
-    contacts_forgotten: Cell<u64>,
-}
-
-fn forgotten_as_contact(server: &Server) -> u64 {
-    let numbers = server.contact_numbers();
-    numbers.into_iter().find(|(name, _)| *name == "contact_sessions_lost").map_or(0, |(_, count)| count)
+    /// Homes that had forgotten contacts, told by contacts that are gone.
+    forgetful: RefCell<BTreeSet<u32>>,
 }
 
 impl Harness {
@@ -98,7 +94,6 @@ impl Harness {
         world.set_latency(None, least, most);
         world.set_socket_buffer(*random.choose(&[3_000, 16 << 10, 256 << 10]));
         let (profile_of_run, client_count, gone) = (profile.clone(), Cell::new(0), RefCell::default());
-        let contacts_forgotten = Cell::new(0);
         let harness = Harness {
             world,
             profile: profile_of_run,
@@ -107,7 +102,7 @@ impl Harness {
             servers,
             client_count,
             gone,
-            contacts_forgotten,
+            forgetful: RefCell::default(),
         };
         if profile.faults.power_losses {
             let servers: Vec<Started> = harness.servers.iter().map(|server| server.started.clone()).collect();
@@ -183,7 +178,7 @@ impl Harness {
     /// The server of a node that goes down is not asked for anything any more.
     fn let_go(&self, index: u32) {
         if let Some(Ok(server)) = self.servers[index as usize].started.take() {
-            self.contacts_forgotten.set(self.contacts_forgotten.get() + forgotten_as_contact(&server));
+            self.forgetful.borrow_mut().extend(server.forgetful_homes());
             self.gone.borrow_mut().push(server);
         }
     }
@@ -321,13 +316,15 @@ impl Harness {
         audits
     }
 
-    /// Whether a home had forgotten a contact while that had files open for its clients.
-    pub fn has_forgotten_contacts(&self) -> bool {
-        let is_forgotten = |server: &SimServer| match &*server.started.borrow() {
-            Some(Ok(server)) => forgotten_as_contact(server) > 0,
-            _ => false,
-        };
-        self.contacts_forgotten.get() > 0 || self.servers.iter().any(is_forgotten)
+    /// Homes that had forgotten a contact while that had files open for its clients.
+    pub fn forgetful_homes(&self) -> BTreeSet<u32> {
+        let mut homes = self.forgetful.borrow().clone();
+        for server in &self.servers {
+            if let Some(Ok(server)) = &*server.started.borrow() {
+                homes.extend(server.forgetful_homes());
+            }
+        }
+        homes
     }
 
     /// Numbers of all clients so far.

@@ -385,6 +385,8 @@ pub struct History {
     pub operations: Vec<Operation>,
     /// Clients that lost a file which they had open, after a server had forgotten their session.
     pub forgotten: BTreeSet<u32>,
+    /// Clients that lost a file otherwise, each time with the homes of the files that may have been it.
+    pub lost_at: Vec<(u32, Vec<u32>)>,
     pub losses: Vec<Loss>,
     /// From when until when servers may have been silent to each other, in order; the last one may still last.
     pub unrest: Vec<(Nanos, Nanos)>,

@@ -401,10 +401,15 @@ impl Run {
         let recorder = self.harness.recorder.clone();
         recorder.with(|history| {
             let mut findings = check::check(&Losses::new(history, &self.harness.cluster));
-            // Which clients had opened something with a contact nobody has noted.
-            let all: BTreeSet<u32> = self.harness.client_numbers().collect();
-            let forgotten = if self.harness.has_forgotten_contacts() { &all } else { &history.forgotten };
-            let excused = failures::Excused { gone: &self.gone, forgotten };
+            // Which files a contact had opened for a client nobody has noted; but each that was lost is of such a home.
+            let forgetful = self.harness.forgetful_homes();
+            let is_excused = |client: &u32| {
+                let mut own = history.lost_at.iter().filter(|(loser, _)| loser == client).peekable();
+                own.peek().is_some() && own.all(|(_, homes)| homes.iter().any(|home| forgetful.contains(home)))
+            };
+            let by_contacts = self.harness.client_numbers().filter(is_excused);
+            let forgotten: BTreeSet<u32> = history.forgotten.iter().copied().chain(by_contacts).collect();
+            let excused = failures::Excused { gone: &self.gone, forgotten: &forgotten };
             findings.extend(check::locks::check(&history.operations, &history.losses, profile.session_grace));
             findings.extend(failures::check(&history.operations, expected, excused));
             for finding in findings {
