@@ -130,7 +130,7 @@ fn kept_leases() {
 fn problems_with_grants(sabotage: Sabotage, faults: Faults) -> Vec<String> {
     let mut problems = Vec::new();
     // Whoever writes late must meet pages that somebody else has got meanwhile, which few runs have.
-    let seeds = if sabotage == Sabotage::None { 0..24 } else { 0..150 };
+    let seeds = if sabotage == Sabotage::None { 0..24 } else { 0..600 };
     for seed in seeds {
         let mut profile = Profile::new(seed, &Wishes { servers: Some(1), ..Wishes::default() });
         profile.sabotage = sabotage;
