@@ -14,6 +14,7 @@ use crate::error::{Result, Trouble};
 use crate::file::{File, KnownSize};
 use crate::filesystem::FileSystem;
 use crate::join::join_all;
+use crate::places::Found;
 use crate::servers::Servers;
 use crate::stripe::{Destination, Share, Source, deal, fill_zero};
 use reactor::channel::Call;
@@ -263,6 +264,15 @@ impl Servers {
         offset: u64,
         size: usize,
     ) -> Attempt<bool> {
+        let mut pieces = file.layout.pieces(offset, size as u64);
+        if let (Some(piece), None) = (pieces.next(), pieces.next()) {
+            // Most reads: of one chunk, whose places are known already or soon.
+            match self.copy_known(file, &[piece], places).await {
+                Found::Copied => return Ok(true),
+                Found::Hole => return Ok(false),
+                Found::Unknown => {}
+            }
+        }
         let mut shares = deal(&self.cluster, file.id, &file.layout, offset, size, Destination::new(places));
         if let [share] = &mut shares[..] {
             return Ok(self.read_lent(file, share, size).await);

@@ -13,6 +13,7 @@ use reactor::channel::Call;
 use std::cell::RefCell;
 use std::io::IoSliceMut;
 use std::rc::Rc;
+use wire::layout::ChunkRange;
 use wire::messages::{BytePlace, DataRequest, LocateReply, Pieces, open_flags};
 use wire::{Decode, Encode, FastMap, FileId, Operation};
 
@@ -61,26 +62,45 @@ struct Part {
     size: usize,
 }
 
-impl ChunkPlaces {
-    /// The parts of `offset..offset + size` of the chunk. False if not all of it is known.
-    fn find(&self, offset: u32, size: u32, parts: &mut Vec<Part>) -> bool {
-        let (mut next, end) = (u64::from(offset), u64::from(offset) + u64::from(size));
-        for place in &self.places {
+/// The parts of `next..end` of a chunk, in order, up to the first byte whose place is not known.
+struct Parts<'k> {
+    places: std::slice::Iter<'k, BytePlace>,
+    next: u64,
+    end: u64,
+}
+
+impl Parts<'_> {
+    /// Whether the parts that were told are all there is.
+    fn is_whole(&self) -> bool {
+        self.next == self.end
+    }
+}
+
+impl Iterator for Parts<'_> {
+    type Item = Part;
+
+    fn next(&mut self) -> Option<Part> {
+        while self.next < self.end {
+            let place = self.places.next()?;
             let (start, stop) = (u64::from(place.offset), u64::from(place.offset) + u64::from(place.size));
-            if next < start {
-                return false;
+            if self.next < start {
+                return None;
             }
-            if next >= stop {
-                continue;
-            }
-            let part_size = stop.min(end) - next;
-            parts.push(Part { at: place.at + (next - start), size: part_size as usize });
-            next += part_size;
-            if next == end {
-                return true;
+            if self.next < stop {
+                let size = stop.min(self.end) - self.next;
+                let at = place.at + (self.next - start);
+                self.next += size;
+                return Some(Part { at, size: size as usize });
             }
         }
-        false
+        None
+    }
+}
+
+impl ChunkPlaces {
+    fn parts(&self, piece: &ChunkRange) -> Parts<'_> {
+        let next = u64::from(piece.chunk_offset);
+        Parts { places: self.places.iter(), next, end: next + u64::from(piece.size) }
     }
 }
 
@@ -89,7 +109,7 @@ impl Servers {
     /// caller's memory then has no meaning.
     pub(crate) async fn read_lent(&self, file: &File, share: &mut Share<IoSliceMut<'_>>, size: usize) -> bool {
         for _ in 0..ATTEMPTS_MAX {
-            match self.copy_known(file, share).await {
+            match self.copy_known(file, &share.pieces, &mut share.slices).await {
                 Found::Copied => return true,
                 Found::Hole => return false,
                 Found::Unknown => {}
@@ -100,7 +120,7 @@ impl Servers {
                 return false;
             }
         }
-        matches!(self.copy_known(file, share).await, Found::Copied)
+        matches!(self.copy_known(file, &share.pieces, &mut share.slices).await, Found::Copied)
     }
 
     /// Asks where the bytes of all chunks of a share are. False if the server does not say.
@@ -161,24 +181,15 @@ impl Common {
         self.channel(server).window()
     }
 
-    /// Copies a share from places that are known.
-    async fn copy_known(&self, file: &File, share: &mut Share<IoSliceMut<'_>>) -> Found {
-        let mut chunks = Vec::with_capacity(share.pieces.len());
-        let mut parts = Vec::with_capacity(share.pieces.len());
-        for piece in &share.pieces {
+    /// Copies pieces of a file, one behind the other, from places that are known. Each chunk counts for itself, as with reads
+    /// through servers: it is as it was at one moment.
+    pub(crate) async fn copy_known(&self, file: &File, pieces: &[ChunkRange], into: &mut [IoSliceMut<'_>]) -> Found {
+        let mut target = Target { slices: into, index: 0, position: 0 };
+        for piece in pieces {
             let Some(known) = self.places.get(file.id, piece.chunk_index) else { return Found::Unknown };
-            let before = parts.len();
-            if !known.find(piece.chunk_offset, piece.size, &mut parts) {
-                // Once more for each time that the server was asked, for somebody may have filled the hole.
-                self.places.forget(file.id, piece.chunk_index);
-                return Found::Hole;
-            }
-            chunks.push((piece.chunk_index, known, before..parts.len()));
-        }
-        let mut target = Target { slices: &mut share.slices, index: 0, position: 0 };
-        for (_, known, range) in &chunks {
-            for part in &parts[range.clone()] {
-                if !target.copy(&known.window, part) {
+            let mut parts = known.parts(piece);
+            for part in parts.by_ref() {
+                if !target.copy(&known.window, &part) {
                     return Found::Hole;
                 }
                 if known.window.is_simulated() {
@@ -186,23 +197,23 @@ impl Common {
                     self.reactor.sleep(self.reactor.random() % 50_000).await;
                 }
             }
-        }
-        let mut unchanged = true;
-        for (chunk, known, range) in &chunks {
-            let same = parts[range.clone()]
-                .iter()
-                .all(|part| known.window.is_unchanged(part.at, part.size as u64, known.number));
-            if !same {
-                self.places.forget(file.id, *chunk);
-                unchanged = false;
+            if !parts.is_whole() {
+                // Once more for each time that the server was asked, for somebody may have filled the hole.
+                self.places.forget(file.id, piece.chunk_index);
+                return Found::Hole;
+            }
+            let unchanged = |part: Part| known.window.is_unchanged(part.at, part.size as u64, known.number);
+            if !known.parts(piece).all(unchanged) {
+                self.places.forget(file.id, piece.chunk_index);
+                return Found::Unknown;
             }
         }
-        if unchanged { Found::Copied } else { Found::Unknown }
+        Found::Copied
     }
 }
 
 /// What a look at known places came to.
-enum Found {
+pub(crate) enum Found {
     /// The bytes are in the caller's memory, and true.
     Copied,
     /// The server did not tell of all of these bytes when it was asked.
