@@ -1,7 +1,7 @@
 //! Clusters at scale: any number of servers and clients, as they are, over a network, processors and stores that have their
 //! cost ([`reactor::sim::CostModel`]) and never fail. For the shape of figures, not for what may go wrong.
 
-use client::{Contact, Credentials, FileSystem, Options};
+use client::{Contact, Credentials, FileSystem, Options, Relaying};
 use reactor::sim::{CostModel, NodeId, ProcessorCosts, World};
 use reactor::{Class, Nanos};
 use server::{Server, ServerOptions};
@@ -95,6 +95,8 @@ impl ScaleCluster {
                 user,
                 umask: 0,
                 contact: options.contact,
+                // As published: whom a client asks it asks itself, however many servers there are.
+                relaying: Relaying::Off,
                 ..Options::default()
             };
             (node, FileSystem::new(&world.reactor(node), cluster.clone(), own))
