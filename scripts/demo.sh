@@ -114,7 +114,7 @@ timed "$tabane" down --run-directory "$run"
 row "stop $servers servers" "$seconds"
 unset TABANE_CLUSTER
 
-say "demo: benchmarks, Tabane (2 servers, 2 processes, TCP) and $medium in turns"
+say "demo: benchmarks, Tabane (2 servers, 2 processes) and $medium in turns"
 mkdir "$fast/plain"
 "$bench" --servers 2 --procs 2 --store "memory:$fast/bench" --compare "posix:$fast/plain" --block-size 256MiB --files 10000 \
     ior-easy ior-hard mdtest-easy mdtest-hard find >"$work/results" 2>"$work/bench.log" || {
