@@ -2,11 +2,17 @@
 //!
 //! Invariant: `active` counts the items that were taken and are not finished, so that no item and nobody active means the end.
 
-use reactor::{Class, Reactor};
+use crate::launch::stop_asked;
+use crate::together::{Either, race};
+use reactor::process::{Signal, Signals};
+use reactor::{Class, Nanos, Reactor};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
+
+/// Longest wait for what is under way when a signal asks to stop.
+pub const STOP_NS_MAX: Nanos = 5_000_000_000;
 
 /// How soon an item is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +125,26 @@ pub async fn run_all<T: 'static>(
     let tasks: Vec<_> = (0..jobs).map(|_| reactor.spawn_joinable(Class::Data, worker(work.clone()))).collect();
     for task in tasks {
         task.await;
+    }
+}
+
+/// Lets work go on, and what shows how far it is, until it has ended or a signal asks to stop: then nothing more is begun, and
+/// what is under way has a while to end, unless there is a second signal. Returns the first.
+pub async fn run_until_asked<T>(
+    reactor: &Reactor,
+    signals: &Signals,
+    work: &Work<T>,
+    running: impl Future<Output = ()>,
+    shown: impl Future<Output = ()>,
+) -> Option<Signal> {
+    let mut running = Box::pin(running);
+    match race(race(running.as_mut(), shown), stop_asked(signals)).await {
+        Either::First(_) => None,
+        Either::Second(signal) => {
+            work.stop();
+            race(running, race(reactor.sleep(STOP_NS_MAX), stop_asked(signals))).await;
+            Some(signal)
+        }
     }
 }
 

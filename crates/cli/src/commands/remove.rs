@@ -4,21 +4,18 @@ use crate::activity::{Activity, Prints};
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, about_path, show};
 use crate::json;
-use crate::launch::stop_asked;
 use crate::paths::{base_name, inside, join};
 use crate::session::Session;
 use crate::text::count_words;
-use crate::together::{Either, join_all, race};
+use crate::together::join_all;
 use crate::up::catch_signals;
-use crate::work::{Urgency, Work, run_all};
+use crate::work::{Urgency, Work, run_all, run_until_asked};
 use client::{FileSystem, Kind, Status};
 use reactor::{Nanos, Reactor};
 use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Longest wait for what is under way when a signal asks to stop.
-const STOP_NS_MAX: reactor::Nanos = 5_000_000_000;
 const ENTRIES_MAX: usize = 1 << 18;
 /// Directories that are listed or removed at once. Each concerns all servers, and the operations of others are not to queue
 /// behind them.
@@ -199,20 +196,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let started = session.reactor.now();
     let interrupted = session.block_on(async {
         let jobs = arguments.number("jobs") as usize;
-        let mut removed = Box::pin(remove_all(&session.reactor, &removal, paths, recursive, jobs));
-        let shown = race(removed.as_mut(), removal.activity.show(&session.reactor, arguments, Prints::AtTheEnd));
-        match race(shown, stop_asked(&signals)).await {
-            Either::First(_) => None,
-            Either::Second(signal) => {
-                removal.work.stop();
-                // What is under way ends by itself, soon, for nothing is begun any more.
-                race(removed, race(session.reactor.sleep(STOP_NS_MAX), stop_asked(&signals))).await;
-                let count = removal.activity.done.get();
-                eprintln!("tabane: rm: interrupted: {} removed, all else is as it was", plural_entries(count));
-                Some(signal)
-            }
-        }
+        let removed = remove_all(&session.reactor, &removal, paths, recursive, jobs);
+        let shown = removal.activity.show(&session.reactor, arguments, Prints::AtTheEnd);
+        run_until_asked(&session.reactor, &signals, &removal.work, removed, shown).await
     });
+    if interrupted.is_some() {
+        let count = removal.activity.done.get();
+        eprintln!("tabane: rm: interrupted: {} removed, all else is as it was", plural_entries(count));
+    }
     if arguments.flag("json") {
         removal.print_summary(session.reactor.now() - started, interrupted.is_some())?;
     }

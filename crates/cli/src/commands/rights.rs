@@ -3,21 +3,17 @@
 use crate::activity::{Activity, Prints};
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, about_path};
-use crate::launch::stop_asked;
 use crate::mode::ModeChange;
 use crate::paths::{inside, join};
 use crate::session::Session;
 use crate::text::count_words;
-use crate::together::{Either, race};
 use crate::up::catch_signals;
-use crate::work::{Urgency, Work, run_all};
+use crate::work::{Urgency, Work, run_all, run_until_asked};
 use client::{AttributeChanges, Attributes, FileSystem, Kind, Status};
 use reactor::process::{group_id, user_id};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Longest wait for what is under way when a signal asks to stop.
-const STOP_NS_MAX: reactor::Nanos = 5_000_000_000;
 const ENTRIES_MAX: usize = 1 << 18;
 
 /// `tabane chmod`.
@@ -113,19 +109,14 @@ fn change_all(
     let interrupted = session.block_on(async {
         let (own, jobs) = (changing.clone(), arguments.number("jobs") as usize);
         let handle = async move |item| own.handle(item).await;
-        let mut changed = Box::pin(run_all(&session.reactor, jobs, &changing.work, handle));
-        let shown = race(changed.as_mut(), changing.activity.show(&session.reactor, arguments, Prints::AtTheEnd));
-        match race(shown, stop_asked(&signals)).await {
-            Either::First(_) => None,
-            Either::Second(signal) => {
-                changing.work.stop();
-                race(changed, race(session.reactor.sleep(STOP_NS_MAX), stop_asked(&signals))).await;
-                let count = count_words(changing.activity.done.get());
-                eprintln!("tabane: {}: interrupted: {count} changed, all else is as it was", changing.command);
-                Some(signal)
-            }
-        }
+        let changed = run_all(&session.reactor, jobs, &changing.work, handle);
+        let shown = changing.activity.show(&session.reactor, arguments, Prints::AtTheEnd);
+        run_until_asked(&session.reactor, &signals, &changing.work, changed, shown).await
     });
+    if interrupted.is_some() {
+        let count = count_words(changing.activity.done.get());
+        eprintln!("tabane: {}: interrupted: {count} changed, all else is as it was", changing.command);
+    }
     match interrupted {
         Some(signal) => Err(Failure::Said(signal.exit_code())),
         None if changing.failed.get() => Err(Failure::Said(1)),

@@ -11,7 +11,7 @@ use crate::paths::{Sided, base_name, join, sided};
 use crate::session::Session;
 use crate::together::{Either, race};
 use crate::up::catch_signals;
-use crate::work::{Urgency, Work, run_all};
+use crate::work::{STOP_NS_MAX, Urgency, Work, run_all};
 use place::{EntryKind, Facts, Moved, Place, Source, Step, Target};
 use progress::{Progress, add};
 use reactor::{Nanos, Reactor};
@@ -25,8 +25,6 @@ use wire::FileId;
 const PIECE_SIZE: u64 = 4 << 20;
 /// Files that wait at most before directories are listed no further.
 const ENTRIES_MAX: usize = 1 << 18;
-/// Longest wait for what is under way when a signal asks to stop.
-const STOP_NS_MAX: reactor::Nanos = 5_000_000_000;
 /// Incomplete files that are named after an interruption.
 const NAMED_MAX: usize = 20;
 
