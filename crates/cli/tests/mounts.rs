@@ -281,18 +281,20 @@ impl Drop for Stopped {
 /// Goal: a server that has stopped without a word takes away its own files alone, however many programs wait for it: others' files are
 /// read, written and made meanwhile. Programs get an error within the time-out, the mount can be taken out, and whoever still waits is
 /// served once the server goes on.
-/// Method: SIGSTOP to one of three servers; forty threads look at its files and write to them through a mount with two threads; then
-/// everything is done to the files of the others while all forty wait. A second mount has a short time-out.
+/// Method: SIGSTOP to one of three servers; forty threads look at its files and write to them through a mount with two threads, also into
+/// chunks that the others have, who must tell the one that has stopped; then everything is done to the files of the others while all forty
+/// wait. A second mount has a short time-out.
 #[test]
 fn a_stopped_server_holds_up_its_own_files_alone() {
     if !fuse_is_here() {
         return;
     }
     const WAITING: usize = 40;
+    const CHUNK: u64 = 1 << 20;
     let ground = Ground::new("mount-stopped");
     let (patient, hasty) = (mount_point(&ground, "patient"), mount_point(&ground, "hasty"));
     // A write may have one server wait for another: they are as patient as the mount, however long a busy machine takes here.
-    ground.run(&["up", "--servers", "3", "--timeout-ms", "300000"]);
+    ground.run(&["up", "--servers", "3", "--chunk-size", "1M", "--timeout-ms", "300000"]);
     ground.run(&["mount", text(&patient), "--threads", "2", "--timeout-ms", "300000"]);
     ground.run(&["mount", text(&hasty), "--timeout-ms", "1000"]);
     let files: Vec<PathBuf> = (0..60).map(|number| patient.join(format!("file-{number}"))).collect();
@@ -302,7 +304,8 @@ fn a_stopped_server_holds_up_its_own_files_alone() {
     let (of_it, of_others): (Vec<PathBuf>, Vec<PathBuf>) =
         files.into_iter().partition(|file| server_of(file, 3) == stopped);
     assert!(!of_it.is_empty() && !of_others.is_empty());
-    let open = fs::File::options().write(true).open(&of_it[0]).unwrap();
+    let open: Vec<fs::File> = of_it.iter().map(|file| fs::File::options().write(true).open(file).unwrap()).collect();
+    let place = |number: usize| ((number % 3) as u64 * CHUNK) + number as u64 * 10_000;
     let process = ProcessId::of(ground.pid(stopped as u32)).unwrap();
 
     let answered = std::sync::atomic::AtomicUsize::new(0);
@@ -311,11 +314,11 @@ fn a_stopped_server_holds_up_its_own_files_alone() {
         assert!(process.signal(libc::SIGSTOP).unwrap());
         let stopped = Stopped(process);
         for number in 0..WAITING {
-            let (answered, open, file) = (&answered, &open, &of_it[number % of_it.len()]);
+            let (answered, open, file) = (&answered, &open[number % of_it.len()], &of_it[number % of_it.len()]);
             scope.spawn(move || {
                 match number % 2 {
                     0 => assert_eq!(fs::metadata(file).unwrap().len().min(1), 1),
-                    _ => open.write_all_at(&[b'w'; 100_000], number as u64 * 100_000).unwrap(),
+                    _ => open.write_all_at(&[b'w'; 100_000], place(number)).unwrap(),
                 }
                 answered.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             });
@@ -334,7 +337,11 @@ fn a_stopped_server_holds_up_its_own_files_alone() {
         drop(stopped);
     });
     assert_eq!(count(), WAITING);
-    assert_eq!(fs::metadata(&of_it[0]).unwrap().len(), WAITING as u64 * 100_000);
+    for (index, file) in of_it.iter().enumerate() {
+        let written = (0..WAITING).filter(|number| number % 2 == 1 && number % of_it.len() == index);
+        let size = written.map(|number| place(number) + 100_000).max().unwrap_or(9);
+        assert_eq!(fs::metadata(file).unwrap().len(), size, "{}", file.display());
+    }
     drop(open);
     ground.run(&["mount", text(&hasty)]);
     assert_eq!(fs::read_dir(&hasty).unwrap().count(), of_it.len());

@@ -16,7 +16,7 @@ use wire::{Cluster, Decode, Encode, FileId, Operation, Placement, ServerAddress,
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Echoes bodies, and answers `StatId` only when told to.
+/// Echoes bodies, and answers `StatId` and `RemoveDirectory` only when told to.
 #[derive(Default)]
 struct Echo {
     reactor: RefCell<Option<Reactor>>,
@@ -37,7 +37,7 @@ impl Service for Echo {
         }
         match incoming.operation {
             Operation::Ping => incoming.reply(&Empty {}),
-            Operation::StatId => self.held.borrow_mut().push(incoming),
+            Operation::StatId | Operation::RemoveDirectory => self.held.borrow_mut().push(incoming),
             Operation::Truncate => incoming.fail(Status::NoSpace, FileId(7), b"no room"),
             Operation::Unlink => drop(incoming),
             _ => {
@@ -246,6 +246,43 @@ fn window_is_kept() {
         });
         assert_eq!(channel.statistics().connects, 1);
         assert_eq!(channel.outstanding(), 0);
+    });
+}
+
+/// Goal: one that is not answered takes its own place of the session's window and no more: others go on, without end and in order.
+#[test]
+fn one_that_waits_holds_up_no_other() {
+    in_both(|kind| {
+        let fixture = fixture(kind, SECOND);
+        let channel = channel(&fixture, &fixture.cluster, 1, 10 * SECOND);
+        let (reactor, service) = (fixture.reactor.clone(), fixture.service.clone());
+        let count = 5 * wire::limits::REQUEST_WINDOW as usize;
+        fixture.reactor.block_on(async {
+            let call = {
+                let channel = channel.clone();
+                let remove = Call::new(Operation::RemoveDirectory, &Empty {});
+                reactor.spawn_joinable(Class::Metadata, async move { channel.call(remove).await.map(|_| ()) })
+            };
+            while service.held.borrow().is_empty() {
+                reactor.yield_now().await;
+            }
+            for _ in 0..count {
+                let failure = channel.call(Call::new(Operation::Truncate, &Empty {})).await.unwrap_err();
+                assert_eq!(failure.status, Status::NoSpace);
+            }
+            let held = service.held.borrow_mut().pop().unwrap();
+            assert_eq!(held.header.session_sequence, 1);
+            held.reply(&Empty {});
+            call.await.unwrap();
+        });
+        let sequences = service.sequences.borrow();
+        assert_eq!(sequences.len(), count + 1);
+        assert!(sequences.windows(2).all(|pair| pair[0] < pair[1]), "{sequences:?}");
+        let window = u64::from(wire::limits::REQUEST_WINDOW);
+        assert!(
+            sequences[1..].iter().all(|sequence| sequence % window != 1),
+            "a place is taken while it is waited for"
+        );
     });
 }
 

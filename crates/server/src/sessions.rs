@@ -1,11 +1,11 @@
 //! Sessions of clients: each mutating request happens once, however often it is sent.
 //!
-//! A session numbers its mutating requests to this server from 1 and has at most `REQUEST_WINDOW` of them open, so a
-//! ring of that many places holds everything that may be asked again.
+//! A session numbers its mutating requests to this server from 1 and has at most `REQUEST_WINDOW` of them open, no two of which are
+//! equal modulo that window; so that many places hold everything that may be asked again, and one that waits long holds up no other.
 //!
 //! Invariants
-//! 1. A place of the ring belongs to one sequence; a later sequence of the same place takes it over, for the session
-//!    has then acknowledged the earlier one.
+//! 1. A place belongs to one sequence; a later sequence of the same place takes it over, for the session has then the earlier one's
+//!    reply.
 //! 2. A request whose effect is journalled has its outcome in the same journal record.
 
 use crate::intents::Origin;

@@ -40,6 +40,9 @@ impl<'a> Decode<'a> for FrameKind {
     }
 }
 
+/// The furthest that the lowest unanswered session sequence of a session may lie behind another one.
+pub const BEHIND_MAX: u64 = u32::MAX as u64;
+
 /// A message's header. Its encoding ends with a check sum over itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
@@ -54,7 +57,7 @@ pub struct Header {
     pub call_id: u64,
     /// Of a mutating request: its number within the session at this server, from 1; else 0.
     pub session_sequence: u64,
-    /// Of a request: replies of all lower session sequences have arrived; of a reply: 0.
+    /// Of a request: replies of all session sequences up to this have arrived, at most `BEHIND_MAX` below its own; of a reply: 0.
     pub session_acknowledged: u64,
     /// `Status` of a reply or goodbye. Of a request: bytes of `Credentials` at the front of its parameters, 0 when it is on
     /// behalf of the connection's user.
@@ -100,9 +103,9 @@ impl Header {
         put(&self.frame_sequence.to_le_bytes());
         put(&self.call_id.to_le_bytes());
         put(&self.session_sequence.to_le_bytes());
-        // The distance to the acknowledged sequence is at most the window, so 32 bits hold it.
-        let behind = self.session_sequence.saturating_sub(self.session_acknowledged) as u32;
-        put(&behind.to_le_bytes());
+        let behind = self.session_sequence.saturating_sub(self.session_acknowledged);
+        assert!(behind <= BEHIND_MAX, "a sequence is given out while the oldest one can be named");
+        put(&(behind as u32).to_le_bytes());
         put(&self.status.to_le_bytes());
         put(&self.params_size.to_le_bytes());
         put(&self.body_size.to_le_bytes());

@@ -56,8 +56,7 @@ impl Inner {
             }
             state.next_call += 1;
         };
-        let session_sequence = if operation.is_mutating() { state.next_sequence } else { 0 };
-        state.next_sequence += u64::from(operation.is_mutating());
+        let session_sequence = if operation.is_mutating() { state.sequences.take() } else { 0 };
         state.bytes_outstanding += body_size(&body);
         state.outstanding += 1;
         state.statistics.calls += 1;
@@ -103,7 +102,6 @@ impl Inner {
 
     /// Queues a call's frame on the open connection, if there is one.
     pub(super) fn send(&self, state: &mut State, slot: usize) {
-        let acknowledged = state.acknowledged;
         let Connection::Open { link, stream, .. } = &mut state.connection else {
             return;
         };
@@ -116,7 +114,9 @@ impl Inner {
         header.status = outstanding.user_size;
         header.call_id = outstanding.call_id;
         header.session_sequence = outstanding.session_sequence;
-        header.session_acknowledged = if outstanding.session_sequence == 0 { 0 } else { acknowledged };
+        if outstanding.session_sequence != 0 {
+            header.session_acknowledged = state.sequences.acknowledged();
+        }
         let until = |deadline: Nanos| deadline.saturating_sub(self.reactor.now());
         let remaining = outstanding.deadline.map_or(self.options.timeout, until);
         header.remaining_ms = u32::try_from(remaining / 1_000_000).unwrap_or(u32::MAX);
@@ -155,7 +155,7 @@ impl Inner {
             if state.calls[slot].as_ref().is_some_and(|outstanding| outstanding.abandoned)
                 && let Some(outstanding) = state.release(slot)
             {
-                state.acknowledge(outstanding.session_sequence);
+                state.sequences.acknowledge(outstanding.session_sequence);
             }
         }
     }

@@ -104,7 +104,7 @@ impl Inner {
             }
         }
         if !is_expected && let Some(mut outstanding) = state.release(slot) {
-            state.acknowledge(outstanding.session_sequence);
+            state.sequences.acknowledge(outstanding.session_sequence);
             outstanding.params = Vec::new();
             outstanding.body = Vec::new();
             outstanding.outcome = None;

@@ -5,6 +5,7 @@ use crate::link::{Link, RawSlice};
 use crate::{Nanos, Stream};
 use std::collections::VecDeque;
 use std::task::Waker;
+use wire::header::BEHIND_MAX;
 use wire::limits::{BYTES_WINDOW, REQUEST_WINDOW};
 use wire::{Header, Operation};
 
@@ -71,10 +72,7 @@ pub(super) struct State {
     pub(super) outstanding: usize,
     pub(super) bytes_outstanding: u64,
     pub(super) next_call: u64,
-    pub(super) next_sequence: u64,
-    pub(super) acknowledged: u64,
-    /// Bit i: the reply of sequence `acknowledged + 1 + i` is here.
-    pub(super) answered: u64,
+    pub(super) sequences: Sequences,
     pub(super) established: bool,
     /// The server's, of the last connection.
     pub(super) incarnation: u64,
@@ -92,6 +90,65 @@ pub(super) struct State {
     pub(super) tree_number: u64,
 }
 
+/// The session sequences of mutating requests. The server keeps the outcome of each in the place that is the sequence modulo the
+/// window, until a later one has that place; so a sequence is given out when its place is free, and one that waits long takes its own
+/// place alone.
+pub(super) struct Sequences {
+    next: u64,
+    /// Bit i: the sequence `of_place[i]` has no reply yet.
+    taken: u64,
+    of_place: [u64; WINDOW],
+}
+
+const _: () = assert!(WINDOW == u64::BITS as usize);
+
+impl Sequences {
+    fn new() -> Sequences {
+        Sequences { next: 1, taken: 0, of_place: [0; WINDOW] }
+    }
+
+    /// Whether a place is free, and the oldest sequence without reply near enough for the header to name.
+    fn has_room(&self) -> bool {
+        self.taken != u64::MAX && self.next - self.acknowledged() <= BEHIND_MAX - WINDOW as u64
+    }
+
+    /// Gives out the next sequence whose place is free; there must be one.
+    pub(super) fn take(&mut self) -> u64 {
+        assert!(self.taken != u64::MAX, "a sequence has a place of its own");
+        while self.taken & place_of(self.next) != 0 {
+            self.next += 1;
+        }
+        let sequence = self.next;
+        self.next += 1;
+        self.taken |= place_of(sequence);
+        self.of_place[sequence as usize % WINDOW] = sequence;
+        sequence
+    }
+
+    /// The greatest number up to which all sequences that were given out have their replies.
+    pub(super) fn acknowledged(&self) -> u64 {
+        let (mut oldest, mut left) = (self.next, self.taken);
+        while left != 0 {
+            oldest = oldest.min(self.of_place[left.trailing_zeros() as usize]);
+            left &= left - 1;
+        }
+        oldest - 1
+    }
+
+    /// The reply is here, or will not come; 0 stands for none.
+    pub(super) fn acknowledge(&mut self, sequence: u64) {
+        if sequence != 0 {
+            assert!(self.of_place[sequence as usize % WINDOW] == sequence, "an answered sequence was given out");
+            self.taken &= !place_of(sequence);
+        }
+    }
+}
+
+/// The bit of a sequence's place.
+fn place_of(sequence: u64) -> u64 {
+    1 << (sequence % WINDOW as u64)
+}
+
 impl State {
     pub(super) fn new() -> State {
         State {
@@ -101,9 +158,7 @@ impl State {
             outstanding: 0,
             bytes_outstanding: 0,
             next_call: 1,
-            next_sequence: 1,
-            acknowledged: 0,
-            answered: 0,
+            sequences: Sequences::new(),
             established: false,
             incarnation: 0,
             life: 0,
@@ -119,7 +174,7 @@ impl State {
     }
 
     pub(super) fn has_room(&self, size: u64, mutating: bool) -> bool {
-        let sequence_fits = !mutating || self.next_sequence <= self.acknowledged + u64::from(REQUEST_WINDOW);
+        let sequence_fits = !mutating || self.sequences.has_room();
         let bytes_fit = self.bytes_outstanding == 0 || self.bytes_outstanding + size <= BYTES_WINDOW;
         // The slot of the next call id must be free; ids move on past slots that are still taken.
         self.outstanding < WINDOW && sequence_fits && bytes_fit
@@ -129,17 +184,6 @@ impl State {
         if let Some(waker) = self.watcher.take() {
             waker.wake();
         }
-    }
-
-    pub(super) fn acknowledge(&mut self, sequence: u64) {
-        if sequence == 0 {
-            return;
-        }
-        assert!(sequence > self.acknowledged && sequence <= self.acknowledged + u64::from(REQUEST_WINDOW));
-        self.answered |= 1 << (sequence - self.acknowledged - 1);
-        let count = self.answered.trailing_ones();
-        self.acknowledged += u64::from(count);
-        self.answered = self.answered.checked_shr(count).unwrap_or(0);
     }
 
     /// Frees a slot; invariant 4 holds its sequence until then.
@@ -178,7 +222,7 @@ impl State {
                 waker.wake_by_ref();
             }
         }
-        self.acknowledge(sequence);
+        self.sequences.acknowledge(sequence);
     }
 
     /// Lets calls whose reply came early look again whether their body has left.
@@ -201,4 +245,46 @@ impl State {
 
 pub(super) fn body_size(body: &[RawSlice]) -> u64 {
     body.iter().map(|slice| slice.size as u64).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: sequences rise; no two without a reply share a place; all up to `acknowledged` have theirs, and the next one has not.
+    /// Method: random order of taking and answering, against a plain list.
+    #[test]
+    fn sequences_have_places_of_their_own() {
+        let mut sequences = Sequences::new();
+        let (mut open, mut last, mut random) = (Vec::new(), 0, 1u64);
+        for _ in 0..20_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            if sequences.has_room() && (random >> 33) % 97 < 50 {
+                let sequence = sequences.take();
+                assert!(sequence > last);
+                assert!(open.iter().all(|other| (other ^ sequence) % WINDOW as u64 != 0));
+                last = sequence;
+                open.push(sequence);
+            } else if !open.is_empty() {
+                sequences.acknowledge(open.swap_remove((random >> 33) as usize % open.len()));
+            }
+            assert_eq!(sequences.acknowledged(), open.iter().min().map_or(last, |oldest| oldest - 1));
+        }
+        assert!(last > 9_000);
+    }
+
+    /// Goal: a sequence that has no reply for very long stops the others before the header could not name it any more.
+    #[test]
+    fn the_oldest_stays_within_reach() {
+        let mut sequences = Sequences::new();
+        let oldest = sequences.take();
+        sequences.next = oldest + BEHIND_MAX - 2 * WINDOW as u64;
+        while sequences.has_room() {
+            let sequence = sequences.take();
+            assert!(sequence - sequences.acknowledged() <= BEHIND_MAX);
+            sequences.acknowledge(sequence);
+        }
+        sequences.acknowledge(oldest);
+        assert!(sequences.has_room());
+    }
 }

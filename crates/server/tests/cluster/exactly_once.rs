@@ -1,4 +1,5 @@
 use crate::support::*;
+use wire::limits::REQUEST_WINDOW;
 use wire::messages::ReserveAppendRequest;
 use wire::{FileId, Operation, Status};
 
@@ -110,4 +111,52 @@ fn a_forgotten_session_is_told_so() {
         unknown += u32::from(outcome == Status::OutcomeUnknown);
     }
     assert!(unknown > 3, "the session was hardly ever forgotten in time: {unknown}");
+}
+
+/// Goal: a request that waits for a server which does not answer holds up nobody else of its session, however many follow it, and is done
+/// once, however often it is sent meanwhile.
+/// Method: `ReserveAppend` to a file with a share at a server that is parted from the home waits, and counts its executions in the file's
+/// size. Several windows of other requests of the same session to the home follow it, then its connection is cut or the home killed.
+#[test]
+fn a_request_that_waits_holds_up_no_other() {
+    for seed in 0..20 {
+        let test = TestCluster::new(seed, 2);
+        let caller = test.caller(0, 1);
+        let name = name_at(&test.cluster, ROOT, 0);
+        let (first, other) = (name.clone(), name);
+        let file = test.run(0, async move {
+            let made = caller.create(ROOT, &first).await.expect("created");
+            caller.rename(ROOT, &first, "kept", 0).await.expect("renamed");
+            caller.write(made.id, made.layout, 4096, &[7; 4096]).await.expect("written");
+            made.id
+        });
+        let caller = test.caller(0, 2);
+        test.world.partition(test.servers[0], test.servers[1]);
+        let request = caller.clone();
+        let waiting = test.spawn(0, async move {
+            status(&request.call(0, Operation::ReserveAppend, &ReserveAppendRequest { file, size: 10 }).await)
+        });
+        test.world.run_for(10_000_000);
+        let others = caller.clone();
+        let following = test.spawn(0, async move {
+            for _ in 0..3 * REQUEST_WINDOW / 2 {
+                others.create(ROOT, &other).await.expect("created");
+                others.unlink(ROOT, &other).await.expect("unlinked");
+            }
+        });
+        let done = || following.borrow().is_some();
+        assert!(test.world.run_until(done, 1_500_000_000), "others wait for the one that waits, seed {seed}");
+        assert!(waiting.borrow().is_none(), "it has to wait for a server that is away, seed {seed}");
+        match seed % 3 {
+            0 => test.world.cut(test.callers[0], test.servers[0]),
+            1 => test.restart(0),
+            _ => {}
+        }
+        test.world.run_for(test.world.random() % 3_000_000);
+        test.world.heal(test.servers[0], test.servers[1]);
+        assert_eq!(test.wait(&waiting), Status::Ok, "seed {seed}");
+        let size = test.run(0, async move { caller.stat(file).await.expect("known").size });
+        assert_eq!(size, 8202, "seed {seed}");
+        test.settle();
+    }
 }
