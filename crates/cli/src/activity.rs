@@ -5,7 +5,7 @@
 
 use crate::arguments::Arguments;
 use crate::session::Session;
-use crate::text::{count_short, count_words, duration_words};
+use crate::text::{count_short, count_words, duration_words, size_words};
 use crate::together::{Either, join_all, race};
 use reactor::{Nanos, Reactor};
 use std::cell::Cell;
@@ -34,8 +34,16 @@ impl Prints {
     }
 }
 
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Entries,
+    Bytes,
+}
+
 /// Counters of a command.
 pub struct Activity {
+    unit: Unit,
     /// `removed`, `directories searched`.
     verb: &'static str,
     pub done: Cell<u64>,
@@ -49,7 +57,13 @@ pub struct Activity {
 
 impl Activity {
     pub fn new(verb: &'static str) -> Activity {
-        Activity { verb, done: Cell::new(0), found: Cell::new(0), growing: Cell::new(true), shown: Cell::new(false) }
+        let (done, found, growing) = (Cell::new(0), Cell::new(0), Cell::new(true));
+        Activity { unit: Unit::Entries, verb, done, found, growing, shown: Cell::new(false) }
+    }
+
+    /// One that counts bytes.
+    pub fn of_bytes(verb: &'static str) -> Activity {
+        Activity { unit: Unit::Bytes, ..Activity::new(verb) }
     }
 
     pub fn add_done(&self) {
@@ -123,11 +137,15 @@ impl Activity {
     fn words(&self, elapsed: Nanos) -> String {
         let (done, found) = (self.done.get(), self.found.get());
         let rate = done as f64 * 1e9 / elapsed.max(1) as f64;
-        let mut words = format!("{} {}", count_words(done), self.verb);
+        let (amount, speed): (fn(u64) -> String, String) = match self.unit {
+            Unit::Entries => (count_words, count_short(rate)),
+            Unit::Bytes => (size_words, size_words(rate as u64)),
+        };
+        let mut words = format!("{} {}", amount(done), self.verb);
         if found > done {
-            words = format!("{} of {} {}", count_words(done), count_words(found), self.verb);
+            words = format!("{} of {} {}", amount(done), amount(found), self.verb);
         }
-        words.push_str(&format!(", {}/s", count_short(rate)));
+        words.push_str(&format!(", {speed}/s"));
         if !self.growing.get() && done > 0 && found > done {
             let left = (found - done) as f64 / rate * 1e9;
             words.push_str(&format!(", {} left", duration_words(left as Nanos)));
@@ -169,5 +187,9 @@ mod tests {
         assert_eq!(activity.words(second), "500 of 2,000 removed, 500/s");
         activity.growing.set(false);
         assert_eq!(activity.words(second), "500 of 2,000 removed, 500/s, 3.0 s left");
+        let activity = Activity::of_bytes("copied");
+        activity.set_total(4 << 20);
+        activity.add(1 << 20);
+        assert_eq!(activity.words(2 * second), "1.0 MiB of 4.0 MiB copied, 512.0 KiB/s, 6.0 s left");
     }
 }

@@ -1,6 +1,8 @@
 //! Work that makes more work: items on two stacks, taken by a fixed number of tasks.
 //!
-//! Invariant: `active` counts the items that were taken and are not finished, so that no item and nobody active means the end.
+//! Invariants
+//! 1. `active` counts the items that were taken and are not finished, so that no item and nobody active means the end.
+//! 2. While nobody is active items are handed out (`open`).
 
 use crate::launch::stop_asked;
 use crate::together::{Either, race};
@@ -30,6 +32,11 @@ pub struct Work<T> {
     active: Cell<usize>,
     stopped: Cell<bool>,
     idle: RefCell<Vec<Waker>>,
+    /// With so many items under way the next ones wait, until no more than `low` are left. `low` 0: nothing waits for that.
+    high: usize,
+    low: usize,
+    /// Whether items are handed out now.
+    open: Cell<bool>,
 }
 
 impl<T> Work<T> {
@@ -41,7 +48,17 @@ impl<T> Work<T> {
             active: Cell::new(0),
             stopped: Cell::new(false),
             idle: RefCell::default(),
+            high: 0,
+            low: 0,
+            open: Cell::new(true),
         })
+    }
+
+    /// The same for many small requests, with `jobs` of them under way: when three quarters of them are done, as many follow, all at once,
+    /// so that they travel together. One by one, as replies come, each might go out alone.
+    pub fn in_batches(later_max: usize, jobs: usize) -> Rc<Work<T>> {
+        let Some(work) = Rc::into_inner(Work::new(later_max)) else { unreachable!("it is new") };
+        Rc::new(Work { high: jobs, low: jobs / 4, ..work })
     }
 
     pub fn push(&self, urgency: Urgency, item: T) {
@@ -84,8 +101,11 @@ impl<T> Work<T> {
             if self.stopped.get() {
                 return Poll::Ready(None);
             }
-            if let Some(item) = self.take() {
+            if self.open.get()
+                && let Some(item) = self.take()
+            {
                 self.active.set(self.active.get() + 1);
+                self.open.set(self.low == 0 || self.active.get() < self.high);
                 return Poll::Ready(Some(item));
             }
             if self.active.get() == 0 {
@@ -99,7 +119,9 @@ impl<T> Work<T> {
 
     fn finished(&self) {
         self.active.set(self.active.get() - 1);
-        if self.active.get() == 0 {
+        let reopens = !self.open.get() && self.active.get() <= self.low;
+        if self.active.get() == 0 || reopens {
+            self.open.set(true);
             self.wake_all();
         }
     }
@@ -189,5 +211,34 @@ mod tests {
         };
         reactor.block_on(run_all(&reactor, 3, &work, handle));
         assert!(work.is_stopped() && count.get() == 1);
+    }
+
+    /// Goal: all items are handled, also those that come up on the way; in batches, what follows a full house is begun together
+    /// and not one by one.
+    #[test]
+    fn batches() {
+        for jobs in [1, 2, 3, 16] {
+            let reactor = open_reactor().unwrap();
+            let work = Work::in_batches(usize::MAX, jobs);
+            let (begun, done) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(0)));
+            (0..200).for_each(|item: u64| work.push(Urgency::First, item));
+            reactor.block_on(async {
+                let (own, noted, counted, loop_of) = (work.clone(), begun.clone(), done.clone(), reactor.clone());
+                let handle = async move |item: u64| {
+                    noted.borrow_mut().push(own.active.get());
+                    assert!(own.active.get() <= jobs);
+                    loop_of.sleep(item * 7_919 % 300_000).await;
+                    if item < 100 {
+                        own.push(Urgency::Later, item + 1_000);
+                    }
+                    counted.set(counted.get() + 1);
+                };
+                run_all(&reactor, jobs, &work, handle).await;
+            });
+            assert_eq!(done.get(), 300);
+            let begun = begun.borrow();
+            let alone = begun.windows(2).filter(|pair| pair[1] == jobs && pair[0] == jobs).count();
+            assert!(jobs < 4 || alone == 0, "{jobs} jobs: {alone} items followed a full house one by one");
+        }
     }
 }

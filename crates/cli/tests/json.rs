@@ -8,10 +8,11 @@ use common::{Ground, TABANE, read_until, send_signal};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 
+const SIGINT: i32 = 2;
 const SIGSTOP: i32 = 19;
 const SIGCONT: i32 = 18;
 
@@ -139,6 +140,18 @@ fn summaries() {
     let checked = document(0, &["check", "--json"]);
     check_fields("check", std::slice::from_ref(&checked), BTreeSet::new());
 
+    let changed = document(1, &["chmod", "-R", "--json", "u+rwx", "/tree", "/nothing"]);
+    check_fields("chmod", std::slice::from_ref(&changed), BTreeSet::new());
+    assert_eq!((&changed["changed"], &changed["failures"]), (&2.into(), &1.into()));
+    assert_eq!(document(0, &["chgrp", "--json", "0", "/plain"])["changed"], 1);
+
+    let mut put = ground.command(&["put", "--json"]);
+    let put = put.arg(OsStr::from_bytes(ODD)).stdin(std::fs::File::open("/etc/passwd").unwrap()).output().unwrap();
+    let written: Value = serde_json::from_slice(&put.stdout).unwrap();
+    check_fields("put", std::slice::from_ref(&written), BTreeSet::new());
+    assert_eq!((written["bytes"].as_u64(), &written["path_base64"]), (Some(size), &ODD_BASE64.into()));
+    assert_eq!(written["interrupted"], false);
+
     let removed = document(1, &["rm", "-r", "--json", "/tree", "/nothing"]);
     check_fields("rm", std::slice::from_ref(&removed), BTreeSet::new());
     assert_eq!((&removed["removed"], &removed["failures"]), (&2.into(), &1.into()));
@@ -201,4 +214,62 @@ fn progress_on_a_terminal() {
         let end = seen.rsplit(wanted).next().unwrap();
         assert!(end.contains("\x1b[K") || end.contains("\x1b[2K"), "{line}: {seen:?}");
     }
+}
+
+/// Goal: bytes through pipes that take longer than a second say how far they are, and leave no trace of that in the end.
+/// Method: a pseudo terminal for standard error, and a pipe whose other end waits for two seconds.
+#[test]
+fn progress_of_pipes() {
+    let ground = Ground::new("json-pipes");
+    ground.run(&["up", "--servers", "2"]);
+    std::fs::write(ground.path.join("large"), vec![b'x'; 3 << 20]).unwrap();
+    let cases = [
+        (format!("{{ sleep 2; cat large; }} | {TABANE} put /large"), "0 B written, 0 B/s"),
+        (format!("{TABANE} get /large | {{ sleep 2; cat; }} > got"), "of 3.0 MiB copied, "),
+        (format!("{TABANE} cat /large /large | {{ sleep 2; cat; }} > twice"), "of 6.0 MiB copied, "),
+    ];
+    for (line, wanted) in cases {
+        let mut command = Command::new("script");
+        command.args(["-qec", &format!("stty cols 100; {line}"), "/dev/null"]).env_clear();
+        command.env("PATH", "/usr/bin:/bin").env("TERM", "xterm-256color").env("SHELL", "/bin/sh");
+        command.env("TABANE_CLUSTER", ground.run_directory()).current_dir(&ground.path);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let seen = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && seen.contains(wanted), "{line}: {seen:?}");
+        assert!(seen.rsplit(wanted).next().unwrap().contains("\x1b[K"), "{line}: {seen:?}");
+    }
+    let bytes = std::fs::read(ground.path.join("large")).unwrap();
+    assert!(std::fs::read(ground.path.join("got")).unwrap() == bytes);
+    assert!(std::fs::read(ground.path.join("twice")).unwrap() == [bytes.clone(), bytes].concat());
+}
+
+/// Goal: an interrupted `put` leaves no first part behind that could pass for the whole; where it must not remove anything, it says so.
+/// Method: the signal follows the first piece; then once more through a symbolic link.
+#[test]
+fn interrupted_puts_leave_nothing() {
+    let ground = Ground::new("json-interrupted");
+    ground.run(&["up", "--servers", "2"]);
+    ground.run(&["ln", "-s", "there", "/link"]);
+    for (path, there) in [("/file", false), ("/link", true)] {
+        let mut put = ground.command(&["put", "--json", path]);
+        put.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut put = put.spawn().unwrap();
+        put.stdin.as_mut().unwrap().write_all(&vec![7; 20 << 20]).unwrap();
+        let size = || ground.try_run(&["du", "-b", path]).stdout;
+        let listed = if there { "/there" } else { path };
+        while !ground.run(&["ls", "--json", "/"]).lines().any(|line| {
+            let entry: Value = serde_json::from_str(line).unwrap();
+            entry["path"] == listed && entry["bytes"].as_u64() >= Some(16 << 20)
+        }) {}
+        send_signal(put.id(), SIGINT);
+        let output = put.wait_with_output().unwrap();
+        let words = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(130), "{words}");
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&told["interrupted"], told["bytes"].as_u64()), (&true.into(), Some(16 << 20)));
+        let wanted = if there { "/link is incomplete: it holds the first 16.0 MiB" } else { "incomplete, is removed" };
+        assert!(words.contains(wanted), "{words}");
+        assert_eq!(!size().is_empty(), there, "{path}");
+    }
+    assert_eq!(ground.run(&["ls"]), "link\nthere\n");
 }

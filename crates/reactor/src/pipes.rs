@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::mpsc;
 use std::time::Duration;
 
 /// How often a file that grows is looked at.
@@ -17,6 +18,21 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 pub fn pair(reactor: &Reactor) -> io::Result<(Stream, OwnedFd)> {
     let (ours, theirs) = UnixStream::pair()?;
     Ok((reactor.driver().adopt(OwnedFd::from(ours))?, OwnedFd::from(theirs)))
+}
+
+/// Does what may wait for others than servers, such as for whoever writes to our standard input, on a thread of its own, while the loop
+/// goes on. What is not waited for any more goes on to its own end. Errors: those of starting it, and `BrokenPipe` where it panicked.
+pub async fn aside<T: Send + 'static>(reactor: &Reactor, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    let (ended, theirs) = pair(reactor)?;
+    let (sender, receiver) = mpsc::channel();
+    threads::start("aside", move || {
+        let _theirs = theirs;
+        // Whoever asked for it may have gone.
+        let _: Result<(), _> = sender.send(work());
+    })?;
+    // The thread's end of the pair is closed with the last thing it does.
+    let _: io::Result<usize> = ended.recv(&mut [0]).await;
+    receiver.recv().map_err(|_| ErrorKind::BrokenPipe.into())
 }
 
 /// Where lines come from that somebody else writes.

@@ -178,7 +178,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let session = Session::open_as(arguments, recursive)?;
     let removal = Rc::new(Removal {
         files: session.files.clone(),
-        work: Work::new(ENTRIES_MAX),
+        work: Work::in_batches(ENTRIES_MAX, arguments.number("jobs") as usize),
         waiting: RefCell::default(),
         under_way: Cell::new(0),
         force: arguments.flag("force"),

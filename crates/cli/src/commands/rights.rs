@@ -3,6 +3,7 @@
 use crate::activity::{Activity, Prints};
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, about_path};
+use crate::json;
 use crate::mode::ModeChange;
 use crate::paths::{inside, join};
 use crate::session::Session;
@@ -11,6 +12,7 @@ use crate::up::catch_signals;
 use crate::work::{Urgency, Work, run_all, run_until_asked};
 use client::{AttributeChanges, Attributes, FileSystem, Kind, Status};
 use reactor::process::{group_id, user_id};
+use serde_json::json;
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -80,7 +82,7 @@ struct Changing {
     changes: Box<Changes>,
     recursive: bool,
     activity: Activity,
-    failed: Cell<bool>,
+    failures: Cell<u64>,
 }
 
 type Changes = dyn Fn(&Attributes) -> AttributeChanges;
@@ -100,9 +102,10 @@ fn change_all(
         changes: Box::new(changes),
         recursive,
         activity: Activity::new("changed"),
-        failed: Cell::new(false),
+        failures: Cell::new(0),
     });
     let signals = catch_signals(&session.reactor)?;
+    let started = session.reactor.now();
     for operand in arguments.operand_bytes()[1..].iter().rev() {
         changing.push(Item { path: inside(operand), attributes: None, follow: !recursive });
     }
@@ -113,13 +116,21 @@ fn change_all(
         let shown = changing.activity.show(&session.reactor, arguments, Prints::AtTheEnd);
         run_until_asked(&session.reactor, &signals, &changing.work, changed, shown).await
     });
+    if arguments.flag("json") {
+        json::print(&json!({
+            "changed": changing.activity.done.get(),
+            "failures": changing.failures.get(),
+            "seconds": json::seconds(session.reactor.now() - started),
+            "interrupted": interrupted.is_some(),
+        }))?;
+    }
     if interrupted.is_some() {
         let count = count_words(changing.activity.done.get());
         eprintln!("tabane: {}: interrupted: {count} changed, all else is as it was", changing.command);
     }
     match interrupted {
         Some(signal) => Err(Failure::Said(signal.exit_code())),
-        None if changing.failed.get() => Err(Failure::Said(1)),
+        None if changing.failures.get() > 0 => Err(Failure::Said(1)),
         None => Ok(()),
     }
 }
@@ -132,7 +143,7 @@ impl Changing {
 
     async fn handle(&self, item: Item) {
         if let Err(error) = self.change_and_list(&item).await {
-            self.failed.set(true);
+            self.failures.set(self.failures.get() + 1);
             self.activity.clear();
             eprintln!("tabane: {}: {}", self.command, about_path(&item.path, &error));
         }
