@@ -51,14 +51,51 @@ pub struct Activity {
     pub found: Cell<u64>,
     /// Whether more may be found.
     pub growing: Cell<bool>,
-    /// Whether there is a line of progress on the terminal now.
+    line: Line,
+}
+
+/// The line of progress of a terminal.
+#[derive(Default)]
+pub struct Line {
+    /// Whether it is there now.
     shown: Cell<bool>,
+}
+
+impl Line {
+    fn write(&self, words: &str, terminal: bool) {
+        let mut output = std::io::stderr().lock();
+        // Progress that can't be shown is no failure of the command.
+        let _ = if terminal { write!(output, "\r\x1b[K{words}") } else { writeln!(output, "{words}") };
+        let _ = output.flush();
+        self.shown.set(terminal);
+    }
+
+    /// Takes it away, so that others can be written.
+    pub fn clear(&self) {
+        if self.shown.replace(false) {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+
+    /// Says on a terminal what is being waited for, and how long by now, until it is dropped.
+    pub async fn say_waiting(&self, reactor: &Reactor, words: impl Fn() -> String) {
+        if !std::io::stderr().is_terminal() {
+            return std::future::pending().await;
+        }
+        let started = reactor.now();
+        reactor.sleep(QUIET_TIME).await;
+        let _cleared = ClearedLine(self);
+        loop {
+            self.write(&format!("{}, {}", words(), duration_words(reactor.now() - started)), true);
+            reactor.sleep(INTERVAL_OF_TERMINAL).await;
+        }
+    }
 }
 
 impl Activity {
     pub fn new(verb: &'static str) -> Activity {
         let (done, found, growing) = (Cell::new(0), Cell::new(0), Cell::new(true));
-        Activity { unit: Unit::Entries, verb, done, found, growing, shown: Cell::new(false) }
+        Activity { unit: Unit::Entries, verb, done, found, growing, line: Line::default() }
     }
 
     /// One that counts bytes.
@@ -103,7 +140,7 @@ impl Activity {
         let terminal = std::io::stderr().is_terminal();
         let started = reactor.now();
         reactor.sleep(QUIET_TIME).await;
-        let _cleared = ClearedLine(self);
+        let _cleared = ClearedLine(&self.line);
         let lines = async {
             loop {
                 self.show_once(reactor.now() - started, terminal);
@@ -118,19 +155,12 @@ impl Activity {
     }
 
     fn show_once(&self, elapsed: Nanos, terminal: bool) {
-        let words = self.words(elapsed);
-        let mut output = std::io::stderr().lock();
-        // Progress that can't be shown is no failure of the command.
-        let _ = if terminal { write!(output, "\r\x1b[K{words}") } else { writeln!(output, "{words}") };
-        let _ = output.flush();
-        self.shown.set(terminal);
+        self.line.write(&self.words(elapsed), terminal);
     }
 
     /// Takes the line of progress away, so that others can be written.
     pub fn clear(&self) {
-        if self.shown.replace(false) {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
+        self.line.clear();
     }
 
     /// Done, found, rate and remaining time.
@@ -155,7 +185,7 @@ impl Activity {
 }
 
 /// Takes the line away when it is dropped.
-struct ClearedLine<'a>(&'a Activity);
+struct ClearedLine<'a>(&'a Line);
 
 impl Drop for ClearedLine<'_> {
     fn drop(&mut self) {

@@ -1,13 +1,15 @@
 //! Starting and stopping the processes of a cluster.
 
+use crate::activity::Line;
 use crate::failure::{Failure, Outcome, io_words};
 use crate::run_directory::RunDirectory;
 use crate::settings::Settings;
-use crate::text::duration_words;
+use crate::text::{duration_words, plural};
 use crate::together::{Either, join_all, race};
 use client::{Cluster, Credentials, FileSystem, Options};
 use reactor::process::{ProcessId, SIGCHLD, SIGKILL, SIGTERM, Signal, Signals, signal_at_our_death, spawn_detached};
 use reactor::{Nanos, Reactor};
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -122,14 +124,21 @@ impl Start<'_> {
         let timeout_ms = self.timeout / NANOS_PER_MS;
         let options = Options { timeout_ms, user: Credentials::new(reactor::process::user(), 0), ..Options::default() };
         let files = FileSystem::new(self.reactor, Rc::new(self.cluster.clone()), options);
-        let answers = join_all(started.iter_mut().map(|server| self.wait_for_one(&files, server)));
-        let timed = race(answers, self.reactor.sleep(self.timeout));
+        let (count, answered, line) = (started.len(), Cell::new(0), Line::default());
+        let answers = join_all(started.iter_mut().map(|server| async {
+            let answer = self.wait_for_one(&files, server).await;
+            answered.set(answered.get() + 1);
+            answer
+        }));
+        let words = || format!("{} of {} answer", answered.get(), plural(count as u64, "server"));
+        let waiting = race(self.reactor.sleep(self.timeout), line.say_waiting(self.reactor, words));
+        let timed = race(answers, waiting);
         match race(timed, stop_asked(self.signals)).await {
             Either::First(Either::First(answers)) => {
                 let reasons: Vec<String> = answers.into_iter().filter_map(Result::err).collect();
                 if reasons.is_empty() { Ok(()) } else { Err(not_all_started(&reasons)) }
             }
-            Either::First(Either::Second(())) => {
+            Either::First(Either::Second(_)) => {
                 let waited = duration_words(self.timeout);
                 let words =
                     format!("not all servers answered within {waited}; more time is given by --start-timeout-ms");
@@ -229,15 +238,23 @@ pub async fn stop_servers(reactor: &Reactor, cluster: &Cluster, living: &[(u32, 
     let processes: Vec<ProcessId> = living.iter().map(|(_, process)| *process).collect();
     // A server that has stopped may do so before its answer is out: what counts is the end of its process.
     let asked = join_all(living.iter().map(|(index, _)| files.shutdown(*index)));
-    let ended = match race(ended_within(reactor, &processes, timeout), async {
+    let line = Line::default();
+    let left = || processes.iter().filter(|process| process.is_alive()).count() as u64;
+    let ended = race(ended_within(reactor, &processes, timeout), async {
         let refusals = asked.await.into_iter().filter_map(Result::err);
-        refusals.for_each(|error| eprintln!("tabane: {error}"));
+        refusals.for_each(|error| {
+            line.clear();
+            eprintln!("tabane: {error}");
+        });
         ended_within(reactor, &processes, timeout).await
-    })
-    .await
-    {
-        Either::First(ended) | Either::Second(ended) => ended,
-    };
+    });
+    let ended =
+        match race(ended, line.say_waiting(reactor, || format!("waiting for {} to stop", plural(left(), "server"))))
+            .await
+        {
+            Either::First(Either::First(ended) | Either::Second(ended)) => ended,
+            Either::Second(()) => unreachable!("it is said until all is done"),
+        };
     if !ended {
         let left: Vec<ProcessId> = processes.iter().copied().filter(|process| process.is_alive()).collect();
         eprintln!("tabane: {} of the servers did not stop when asked; they get SIGTERM now, then SIGKILL", left.len());

@@ -183,6 +183,15 @@ fn all_are_documented() {
     assert!(count > 14, "{count}");
 }
 
+/// A command line of the shell on a pseudo terminal, which script(1) makes.
+fn on_a_terminal(ground: &Ground, line: &str) -> Command {
+    let mut command = Command::new("script");
+    command.args(["-qec", &format!("stty cols 100; {line}"), "/dev/null"]).env_clear();
+    command.env("PATH", "/usr/bin:/bin").env("TERM", "xterm-256color").env("SHELL", "/bin/sh");
+    command.env("TABANE_CLUSTER", ground.run_directory()).current_dir(&ground.path);
+    command
+}
+
 /// Goal: whatever takes longer than a second says how far it is on a terminal, and leaves no trace of that in the end.
 /// Method: a pseudo terminal made by script(1), and a server that is stopped until the progress is seen.
 #[test]
@@ -198,10 +207,7 @@ fn progress_on_a_terminal() {
     ];
     for (line, wanted) in cases {
         send_signal(ground.pid(1), SIGSTOP);
-        let mut command = Command::new("script");
-        command.args(["-qec", &format!("stty cols 100; exec {TABANE} {line}"), "/dev/null"]).env_clear();
-        command.env("PATH", "/usr/bin:/bin").env("TERM", "xterm-256color").env("SHELL", "/bin/sh");
-        command.env("TABANE_CLUSTER", ground.run_directory()).current_dir(&ground.path);
+        let mut command = on_a_terminal(&ground, &format!("exec {TABANE} {line}"));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let mut seen = String::new();
         read_until(&mut child, &mut seen, wanted);
@@ -229,11 +235,7 @@ fn progress_of_pipes() {
         (format!("{TABANE} cat /large /large | {{ sleep 2; cat; }} > twice"), "of 6.0 MiB copied, "),
     ];
     for (line, wanted) in cases {
-        let mut command = Command::new("script");
-        command.args(["-qec", &format!("stty cols 100; {line}"), "/dev/null"]).env_clear();
-        command.env("PATH", "/usr/bin:/bin").env("TERM", "xterm-256color").env("SHELL", "/bin/sh");
-        command.env("TABANE_CLUSTER", ground.run_directory()).current_dir(&ground.path);
-        let output = command.stdin(Stdio::null()).output().unwrap();
+        let output = on_a_terminal(&ground, &line).stdin(Stdio::null()).output().unwrap();
         let seen = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && seen.contains(wanted), "{line}: {seen:?}");
         assert!(seen.rsplit(wanted).next().unwrap().contains("\x1b[K"), "{line}: {seen:?}");
@@ -241,6 +243,25 @@ fn progress_of_pipes() {
     let bytes = std::fs::read(ground.path.join("large")).unwrap();
     assert!(std::fs::read(ground.path.join("got")).unwrap() == bytes);
     assert!(std::fs::read(ground.path.join("twice")).unwrap() == [bytes.clone(), bytes].concat());
+}
+
+/// Goal: whoever waits for servers to stop for longer than a second sees how many there are left, and no trace of that in the end.
+/// Method: a server that is stopped, and let go on by the same command line two seconds later.
+#[test]
+fn waiting_for_servers() {
+    let ground = Ground::new("json-waiting");
+    ground.run(&["up", "--servers", "2"]);
+    for (command, wanted) in
+        [("restart 1", "waiting for 1 server to stop, "), ("down", "waiting for 1 server to stop, ")]
+    {
+        let stopped = ground.pid(1);
+        send_signal(stopped, SIGSTOP);
+        let line = format!("(sleep 2; kill -CONT {stopped}) & {TABANE} {command}");
+        let output = on_a_terminal(&ground, &line).stdin(Stdio::null()).output().unwrap();
+        let seen = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && seen.contains(wanted), "{line}: {seen:?}");
+        assert!(seen.rsplit(wanted).next().unwrap().contains("\x1b[K"), "{line}: {seen:?}");
+    }
 }
 
 /// Goal: an interrupted `put` leaves no first part behind that could pass for the whole; where it must not remove anything, it says so.

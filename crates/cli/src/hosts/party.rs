@@ -6,14 +6,15 @@
 
 use super::launcher::Launcher;
 use super::orders::{Lines, MARK, VERSION, report};
+use crate::activity::Line;
 use crate::failure::{Failure, Outcome, io_words};
 use crate::launch::stop_asked;
-use crate::text::duration_words;
+use crate::text::{duration_words, plural};
 use crate::together::{Either, race};
 use reactor::process::{ProcessId, SIGKILL, SIGTERM, Signals, spawn_detached};
 use reactor::{Class, Nanos, Reactor, Stream, pipes};
 use serde_json::Value;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::Write;
@@ -189,6 +190,8 @@ impl<'a> Party<'a> {
     ) -> Outcome<Answers> {
         let deadline = self.reactor.now().saturating_add(timeout);
         let mut answers: Vec<Option<Result<Value, String>>> = numbers.iter().map(|_| None).collect();
+        let (line, answered) = (Line::default(), Cell::new(0));
+        let words = || format!("{} of {} have answered", answered.get(), plural(numbers.len() as u64, "host"));
         let all = poll_fn(|context| {
             let mut inbox = self.inbox.borrow_mut();
             for (number, answer) in numbers.iter().zip(&mut answers) {
@@ -201,7 +204,8 @@ impl<'a> Party<'a> {
                     *answer = inbox.ended[*number].clone().map(Err);
                 }
             }
-            if answers.iter().all(Option::is_some) {
+            answered.set(answers.iter().flatten().count());
+            if answered.get() == numbers.len() {
                 return Poll::Ready(());
             }
             inbox.waker = Some(context.waker().clone());
@@ -213,7 +217,8 @@ impl<'a> Party<'a> {
                 None => std::future::pending().await,
             }
         };
-        let outcome = race(race(all, self.reactor.sleep_until(deadline)), stopped).await;
+        let waiting = race(self.reactor.sleep_until(deadline), line.say_waiting(self.reactor, words));
+        let outcome = race(race(all, waiting), stopped).await;
         if let Either::Second(signal) = outcome {
             return Err(Failure::Said(signal.exit_code()));
         }
