@@ -41,6 +41,16 @@ pub struct Work<T> {
 
 impl<T> Work<T> {
     pub fn new(later_max: usize) -> Rc<Work<T>> {
+        Work::make(later_max, 0, 0)
+    }
+
+    /// The same for many small requests, with `jobs` of them under way: when three quarters of them are done, as many follow, all at once,
+    /// so that they travel together. One by one, as replies come, each might go out alone.
+    pub fn in_batches(later_max: usize, jobs: usize) -> Rc<Work<T>> {
+        Work::make(later_max, jobs, jobs / 4)
+    }
+
+    fn make(later_max: usize, high: usize, low: usize) -> Rc<Work<T>> {
         Rc::new(Work {
             first: RefCell::default(),
             later: RefCell::default(),
@@ -48,17 +58,10 @@ impl<T> Work<T> {
             active: Cell::new(0),
             stopped: Cell::new(false),
             idle: RefCell::default(),
-            high: 0,
-            low: 0,
+            high,
+            low,
             open: Cell::new(true),
         })
-    }
-
-    /// The same for many small requests, with `jobs` of them under way: when three quarters of them are done, as many follow, all at once,
-    /// so that they travel together. One by one, as replies come, each might go out alone.
-    pub fn in_batches(later_max: usize, jobs: usize) -> Rc<Work<T>> {
-        let Some(work) = Rc::into_inner(Work::new(later_max)) else { unreachable!("it is new") };
-        Rc::new(Work { high: jobs, low: jobs / 4, ..work })
     }
 
     pub fn push(&self, urgency: Urgency, item: T) {

@@ -14,7 +14,7 @@ use crate::text::size_words;
 use crate::together::{Either, race};
 use crate::up::catch_signals;
 use crate::work::STOP_NS_MAX;
-use client::{FileSystem, Kind, OpenHow};
+use client::{FileSystem, OpenHow};
 use reactor::pipes::aside;
 use reactor::{Class, JoinHandle, Reactor};
 use serde_json::json;
@@ -148,21 +148,29 @@ pub fn run_put(arguments: &Arguments) -> Outcome {
     }
     let started = session.reactor.now();
     let interrupted = session.block_on(async {
+        let (files, stopped) = (&session.files, || stop_asked(&signals));
+        let file = match race(files.open(&path, &how), stopped()).await {
+            Either::First(file) => file.map_err(|error| path_failure(&path, &error))?,
+            Either::Second(signal) => {
+                let name = String::from_utf8_lossy(&shown(&path)).into_owned();
+                eprintln!("tabane: put: interrupted before {name} was open; look whether it is empty now");
+                return Ok(Some(signal));
+            }
+        };
         let putting = async {
-            let file = session.files.open(&path, &how).await.map_err(|error| path_failure(&path, &error))?;
             let outcome = pour_in(&session, &file, &path, &activity).await;
-            session.files.close(&file).await;
+            files.close(&file).await;
             outcome?;
-            session.files.stat_file(&file).await.map(drop).map_err(|error| path_failure(&path, &error))
+            files.stat_file(&file).await.map(drop).map_err(|error| path_failure(&path, &error))
         };
         let showing = activity.show(&session.reactor, arguments, Prints::AtTheEnd);
-        match race(race(putting, showing), stop_asked(&signals)).await {
+        match race(race(putting, showing), stopped()).await {
             Either::First(Either::First(outcome)) => outcome.map(|()| None),
             Either::First(Either::Second(())) => unreachable!("progress is shown until all is written"),
             Either::Second(signal) => {
                 // A server that is silent holds nobody up for long, nor who asks once more.
-                let removing = remove_incomplete(&session.files, &path, activity.done.get());
-                race(removing, race(session.reactor.sleep(STOP_NS_MAX), stop_asked(&signals))).await;
+                let removing = remove_incomplete(files, &path, &file, activity.done.get());
+                race(removing, race(session.reactor.sleep(STOP_NS_MAX), stopped())).await;
                 Ok(Some(signal))
             }
         }
@@ -178,10 +186,11 @@ pub fn run_put(arguments: &Arguments) -> Outcome {
     interrupted.map_or(Ok(()), |signal| Err(Failure::Said(signal.exit_code())))
 }
 
-/// Nobody shall take the first part of what was meant for the whole. What is no plain file, such as a link to one, stays.
-async fn remove_incomplete(files: &FileSystem, path: &[u8], done: u64) {
+/// Nobody shall take the first part of what was meant for the whole. What is not the file itself, such as a link to it, stays.
+async fn remove_incomplete(files: &FileSystem, path: &[u8], file: &client::File, done: u64) {
+    files.close(file).await;
     let removed = match files.lstat(path).await {
-        Ok(attributes) if attributes.kind == Kind::File => files.unlink(path).await.map(|_| true),
+        Ok(attributes) if attributes.id == file.id => files.unlink(path).await.map(|_| true),
         other => other.map(|_| false),
     };
     let (size, name) = (size_words(done), String::from_utf8_lossy(&shown(path)).into_owned());
