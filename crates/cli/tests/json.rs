@@ -8,7 +8,7 @@ use common::{Ground, TABANE, read_until, send_signal};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 
@@ -265,32 +265,29 @@ fn waiting_for_servers() {
 }
 
 /// Goal: an interrupted `put` leaves no first part behind that could pass for the whole; where it must not remove anything, it says so.
-/// Method: the signal follows the first piece; then once more through a symbolic link.
+/// Method: the signal follows once `put` itself says that two pieces are written, while it waits for the rest of the third; then once more
+/// through a symbolic link.
 #[test]
 fn interrupted_puts_leave_nothing() {
     let ground = Ground::new("json-interrupted");
     ground.run(&["up", "--servers", "2"]);
     ground.run(&["ln", "-s", "there", "/link"]);
     for (path, there) in [("/file", false), ("/link", true)] {
-        let mut put = ground.command(&["put", "--json", path]);
+        let mut put = ground.command(&["put", "--json", "--progress", path]);
         put.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut put = put.spawn().unwrap();
         put.stdin.as_mut().unwrap().write_all(&vec![7; 20 << 20]).unwrap();
-        let size = || ground.try_run(&["du", "-b", path]).stdout;
-        let listed = if there { "/there" } else { path };
-        while !ground.run(&["ls", "--json", "/"]).lines().any(|line| {
-            let entry: Value = serde_json::from_str(line).unwrap();
-            entry["path"] == listed && entry["bytes"].as_u64() >= Some(16 << 20)
-        }) {}
+        let mut lines = BufReader::new(put.stderr.take().unwrap()).lines().map(|line| line.unwrap());
+        assert!(lines.any(|line| line.starts_with("16.0 MiB written, ")), "{path}: it has ended");
         send_signal(put.id(), SIGINT);
+        let words: String = lines.collect();
         let output = put.wait_with_output().unwrap();
-        let words = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(130), "{words}");
         let told: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!((&told["interrupted"], told["bytes"].as_u64()), (&true.into(), Some(16 << 20)));
         let wanted = if there { "/link is incomplete: it holds the first 16.0 MiB" } else { "incomplete, is removed" };
         assert!(words.contains(wanted), "{words}");
-        assert_eq!(!size().is_empty(), there, "{path}");
+        assert_eq!(ground.try_run(&["du", "-b", path]).stdout.is_empty(), !there, "{path}");
     }
     assert_eq!(ground.run(&["ls"]), "link\nthere\n");
 }
