@@ -68,6 +68,7 @@ impl Server {
             log::event(Level::Warning, "power-was-lost", words, &[]);
             let failed = |error| StartError::Store(core.options.directory.clone(), error);
             durability::forget_after_power_loss(&core).map_err(failed)?;
+            core.store.power_loss_is_over();
         }
         make_root(&core)?;
         make_durable(&core.store, &core.options).await?;

@@ -43,8 +43,11 @@ pub struct Finished {
 pub struct Durability {
     /// Whether there is nothing to do, for the medium forgets everything or nothing.
     pub is_volatile: bool,
-    /// Names the time since power came on.
+    /// Names the time since power came on, as the head is to say; after a power loss the one before, until what was lost is dealt with
+    /// (`Store::power_loss_is_over`).
     pub power_cycle: u128,
+    /// Names it as it is.
+    pub power_cycle_now: u128,
     /// Records below this one survive power loss.
     pub durable: Lsn,
     /// Whether power was lost before this store was opened.
@@ -101,7 +104,7 @@ pub enum SyncError {
 impl Durability {
     /// Nothing is durable yet.
     pub fn new(is_volatile: bool, power_cycle: u128) -> Durability {
-        Durability { is_volatile, power_cycle, ..Durability::default() }
+        Durability { is_volatile, power_cycle, power_cycle_now: power_cycle, ..Durability::default() }
     }
 
     /// Whether bytes of the chunk before `end` may be live in the state that power loss would leave.
@@ -293,6 +296,13 @@ impl Store {
     /// that is gone.
     pub fn power_was_lost(&self) -> bool {
         self.state.borrow().durability.power_was_lost
+    }
+
+    /// What follows from a power loss is committed: with the next sync that is for good. Until then a start that is killed leaves all of it to
+    /// the next one.
+    pub fn power_loss_is_over(&self) {
+        let durability = &mut self.state.borrow_mut().durability;
+        durability.power_cycle = durability.power_cycle_now;
     }
 
     /// Whether all that was committed so far survives whatever the medium survives.

@@ -146,7 +146,8 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
     let head = superblock.head;
     check_head(&head)?;
     let mut durability = Durability::new(storage.is_volatile(), power_cycle(storage.as_ref())?);
-    durability.power_was_lost = !durability.is_volatile && durability.power_cycle != head.power_cycle;
+    durability.power_was_lost = !durability.is_volatile && durability.power_cycle_now != head.power_cycle;
+    durability.power_cycle = head.power_cycle;
     let mut tables = Tables { files: Files::default(), copies: Vec::new(), replay };
     checkpoint::load(storage.as_ref(), &superblock.head, &mut |block| {
         tables.apply_all("checkpoint block", 0, None, block)

@@ -56,6 +56,29 @@ impl TestCluster {
 
     /// Starts a server on its running node and waits until it serves.
     pub fn start(&self, index: u32) {
+        self.begin_start(index);
+        let slot = &self.running[index as usize];
+        assert!(self.world.run_until(|| slot.borrow().is_some(), LIMIT), "server {index} did not start");
+    }
+
+    /// Starts a server that dies with its `count`-th write, if it comes to that before it serves. True if it died.
+    pub fn start_or_die(&self, index: u32, count: u64) -> bool {
+        let node = self.servers[index as usize];
+        self.world.crash_after_writes(node, count, false);
+        self.begin_start(index);
+        let slot = &self.running[index as usize];
+        let ended = || slot.borrow().is_some() || !self.world.is_running(node);
+        assert!(self.world.run_until(ended, LIMIT), "server {index} neither started nor died");
+        let died = !self.world.is_running(node);
+        if died {
+            slot.replace(None);
+        }
+        // Writes of the server that serves do not count any more.
+        self.world.crash_after_writes(node, u64::MAX, false);
+        died
+    }
+
+    fn begin_start(&self, index: u32) {
         let node = self.servers[index as usize];
         let reactor = self.world.reactor(node);
         let options = ServerOptions {
@@ -80,8 +103,6 @@ impl TestCluster {
             let server = Server::start(&own, options).await.expect("the server starts");
             slot.replace(Some(server));
         });
-        let slot = &self.running[index as usize];
-        assert!(self.world.run_until(|| slot.borrow().is_some(), LIMIT), "server {index} did not start");
     }
 
     /// Kills a server.
