@@ -481,7 +481,8 @@ impl World {
         }
     }
 
-    /// Loses power, opens the store again and compares with the last sync.
+    /// Loses power, opens the store again and compares with the last sync. As with a server, it may be killed and opened once more
+    /// before what was lost is dealt with, before or after a sync.
     pub fn lose_power(&mut self) {
         self.end();
         self.disk.lose_power(&mut self.random);
@@ -499,6 +500,18 @@ impl World {
         }
         self.model = self.synced.clone();
         self.syncing = None;
+        while self.random.below(3) == 0 {
+            if self.random.below(2) == 0 {
+                self.sync();
+            }
+            self.end();
+            let mut values = BTreeMap::new();
+            self.store = open(&self.disk, &mut values);
+            assert!(self.store.power_was_lost(), "nobody has dealt with it");
+            self.model.compare(&self.store, &values).unwrap();
+        }
+        self.store.power_loss_is_over();
+        self.sync();
     }
 
     /// The process ends and starts again.
