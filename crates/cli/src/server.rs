@@ -13,7 +13,7 @@ use crate::up::catch_signals;
 use reactor::log::{Fact, Level};
 use reactor::process::Signals;
 use reactor::{DriverKind, Nanos, Reactor};
-use server::{Server, ServerOptions, StartError};
+use server::{ReadLeasing, Server, ServerOptions, StartError};
 use std::fmt::Write as _;
 use std::rc::Rc;
 
@@ -53,6 +53,7 @@ fn server_options(arguments: &Arguments) -> Outcome<ServerOptions> {
         local: arguments.text_or_default("transport") != "tcp",
         short_circuit: arguments.text_or_default("short-circuit") != "off",
         granted_writes: arguments.text_or_default("short-circuit") == "auto",
+        read_leasing: ReadLeasing::default(),
         pages_note,
         connections_max: arguments.number("connections-max") as usize,
         timeout: arguments.number("timeout-ms") * NANOS_PER_MS,

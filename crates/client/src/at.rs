@@ -61,7 +61,7 @@ impl FileSystem {
         let home = self.servers.home_of(file)?;
         let flags = if how.truncate { open_flags::TRUNCATE } else { 0 };
         let operation = if how.truncate { Operation::OpenId } else { Operation::OpenIdExisting };
-        let wish = self.servers.wish_for_places(home, how);
+        let wish = self.servers.wish_of_open(home, how);
         let flags = flags | open_flags::NO_FOLLOW | open_flags::NAMELESS | wish.flag();
         let request = OpenIdRequest { file, flags, access };
         let _under_way = self.servers.begin_open(home);
@@ -74,7 +74,7 @@ impl FileSystem {
         if reply.open_number != 0 {
             self.servers.note_open(file, reply.open_number, reply.attributes.link_count == 0);
         }
-        self.servers.note_places(file, wish, reply.places);
+        self.servers.note_told(&reply.attributes, wish, reply.places, reply.contents);
         Ok(reply.attributes)
     }
 

@@ -214,6 +214,9 @@ impl Servers {
         if size == 0 {
             return Ok(0);
         }
+        if let Some(count) = self.read_leases.read(file.id, places, offset, size, || self.reactor.now()) {
+            return Ok(count);
+        }
         let mut known = file.known_size();
         let mut end = offset + size as u64;
         if offset >= known.size && offset >= file.written_end() {

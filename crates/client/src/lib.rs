@@ -31,6 +31,7 @@ mod open_files;
 mod options;
 mod places;
 mod ranges;
+mod read_leases;
 mod relaying;
 mod resolve;
 mod rights;

@@ -53,6 +53,7 @@ impl FileSystem {
         self.release_description(file).await;
         let fold = file.take_wrote_beyond_home();
         let first = file.close();
+        self.servers.read_leases.forget(file.id);
         if file.kind == Kind::File && (first || fold) {
             self.servers.note_close(file, fold, first).await;
         }
@@ -244,7 +245,6 @@ async fn ask_to_open(
     let mode = how.mode & MODE_BITS & !servers.umask();
     let group = if how.create { servers.inherited_group(&entry.parent).await? } else { None };
     let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
-    let mut wish = servers.wish_for_places(server, how);
     let mut request = OpenRequest { entry: entry.entry()?, flags, access, mode, chunk_size, group };
     let _under_way = servers.begin_open(server);
     if route.may_ask_contact
@@ -253,6 +253,7 @@ async fn ask_to_open(
     {
         return Ok(attributes);
     }
+    let mut wish = servers.wish_of_open(server, how);
     request.flags |= wish.flag();
     let _at_home;
     let (server, operation, reply) = match servers.ask(server, operation, &request).await {
@@ -262,7 +263,7 @@ async fn ask_to_open(
             let home = servers.home_of(file)?;
             route.name_server.set(Some(server));
             let operation = if how.truncate { Operation::OpenId } else { Operation::OpenIdExisting };
-            wish = servers.wish_for_places(home, how);
+            wish = servers.wish_of_open(home, how);
             let request = OpenIdRequest { file, flags: flags | wish.flag(), access };
             _at_home = servers.begin_open(home);
             (home, operation, servers.ask(home, operation, &request).await?)
@@ -279,7 +280,7 @@ async fn ask_to_open(
     if reply.open_number != 0 {
         servers.note_open(reply.attributes.id, reply.open_number, false);
     }
-    servers.note_places(reply.attributes.id, wish, reply.places);
+    servers.note_told(&reply.attributes, wish, reply.places, reply.contents);
     Ok(reply.attributes)
 }
 

@@ -8,14 +8,14 @@
 use crate::file::{File, OpenHow};
 use crate::servers::{Common, Servers};
 use crate::stripe::Share;
-use reactor::Window;
+use reactor::{Nanos, Window};
 use reactor::channel::Call;
 use std::cell::RefCell;
 use std::io::IoSliceMut;
 use std::rc::Rc;
 use wire::layout::ChunkRange;
-use wire::messages::{BytePlace, DataRequest, LocateReply, Pieces, open_flags};
-use wire::{Decode, Encode, FastMap, FileId, Operation};
+use wire::messages::{BytePlace, DataRequest, LeasedContents, LocateReply, Pieces, open_flags};
+use wire::{Attributes, Decode, Encode, FastMap, FileId, Operation};
 
 /// Chunks remembered at most.
 const CHUNKS_MAX: usize = 1_024;
@@ -140,10 +140,24 @@ impl Servers {
         !reply.places.is_empty()
     }
 
-    /// Takes in what an open was told of the start of a file, so that the first read needs no question. `wish` is what was
-    /// there to read from when the open was sent.
-    pub(crate) fn note_places(&self, file: FileId, wish: PlacesWish, told: Option<LocateReply>) {
-        let (Some(window), Some(told)) = (wish.window, told) else { return };
+    /// Takes in what an open was told along with its reply, so that the first read needs no question.
+    pub(crate) fn note_told(
+        &self,
+        attributes: &Attributes,
+        wish: OpenWish,
+        places: Option<LocateReply>,
+        contents: Option<LeasedContents>,
+    ) {
+        match (wish, places, contents) {
+            (OpenWish::Places(window), Some(told), _) => self.note_places(attributes.id, window, told),
+            (OpenWish::Contents(asked), _, Some(told)) if told.bytes.len() as u64 == attributes.size => {
+                self.read_leases.note(attributes.id, asked, told);
+            }
+            _ => {}
+        }
+    }
+
+    fn note_places(&self, file: FileId, window: Rc<Window>, told: LocateReply) {
         if told.places.iter().all(|place| place.chunk == 0) {
             told.places.iter().for_each(|place| window.bring_near(place.at, u64::from(place.size)));
             self.places.put(file, 0, ChunkPlaces { window, number: told.number, places: told.places });
@@ -151,15 +165,23 @@ impl Servers {
     }
 }
 
-/// What an open that may be told places asks with.
-pub(crate) struct PlacesWish {
-    window: Option<Rc<Window>>,
+/// What an open wants to be told along with its reply.
+pub(crate) enum OpenWish {
+    Nothing,
+    /// Where the first bytes are, in what the server lends us.
+    Places(Rc<Window>),
+    /// The contents of a small file. Counted from this moment, before it was asked.
+    Contents(Nanos),
 }
 
-impl PlacesWish {
+impl OpenWish {
     /// The flag of the request.
     pub(crate) fn flag(&self) -> u32 {
-        if self.window.is_some() { open_flags::PLACES } else { 0 }
+        match self {
+            OpenWish::Nothing => 0,
+            OpenWish::Places(_) => open_flags::PLACES,
+            OpenWish::Contents(_) => open_flags::CONTENTS,
+        }
     }
 }
 
@@ -169,11 +191,17 @@ impl Common {
         self.window(server).is_some()
     }
 
-    /// Whether an open wants to be told where the file's first bytes are: to read them, with something to read them from,
-    /// and in a request whose reply is not kept.
-    pub(crate) fn wish_for_places(&self, server: u32, how: &OpenHow) -> PlacesWish {
-        let is_for_reading = how.read && !how.create && !how.truncate;
-        PlacesWish { window: if is_for_reading { self.window(server) } else { None } }
+    /// What an open is to be told that is about to be sent: something that saves the first read its question, in a request whose reply is
+    /// not kept. Who opens a file to change it would wait for the end of his own lease.
+    pub(crate) fn wish_of_open(&self, server: u32, how: &OpenHow) -> OpenWish {
+        if !how.read || how.create || how.truncate {
+            return OpenWish::Nothing;
+        }
+        match self.window(server) {
+            Some(window) => OpenWish::Places(window),
+            None if how.write => OpenWish::Nothing,
+            None => OpenWish::Contents(self.reactor.now()),
+        }
     }
 
     /// What a server lends us, if anything.

@@ -8,6 +8,7 @@ use crate::locks::LockBook;
 use crate::open_files::OpenFiles;
 use crate::options::Options;
 use crate::places::PlaceCache;
+use crate::read_leases::ReadLeases;
 use crate::relaying::Relays;
 use reactor::channel::{Call, Channel, ChannelOptions, Reply, Turnabout};
 use reactor::{Nanos, Reactor};
@@ -67,6 +68,7 @@ pub(crate) struct Common {
     pub(crate) open_files: OpenFiles,
     pub(crate) locks: LockBook,
     pub(crate) places: PlaceCache,
+    pub(crate) read_leases: ReadLeases,
     pub(crate) contacts: Contacts,
     pub(crate) relays: Relays,
     pub(crate) grants: GrantBook,
@@ -148,6 +150,7 @@ impl Common {
             open_files: OpenFiles::default(),
             locks: LockBook::new(),
             places: PlaceCache::default(),
+            read_leases: ReadLeases::default(),
             contacts: Contacts::default(),
             relays: Relays::default(),
             grants: GrantBook::default(),

@@ -153,6 +153,15 @@ pub(crate) fn fill_zero(slices: &mut [IoSliceMut<'_>], mut start: usize, mut siz
     }
 }
 
+/// Copies bytes to the front of memory that has room for them.
+pub(crate) fn copy_to(slices: &mut [IoSliceMut<'_>], mut bytes: &[u8]) {
+    for slice in slices {
+        let (part, rest) = bytes.split_at(bytes.len().min(slice.len()));
+        slice[..part.len()].copy_from_slice(part);
+        bytes = rest;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

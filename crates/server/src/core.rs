@@ -20,6 +20,7 @@ use crate::options::ServerOptions;
 use crate::patience::Patience;
 use crate::peers::Peers;
 use crate::prefault::Prefaulting;
+use crate::read_leases::ReadLeases;
 use crate::records::Record;
 use crate::service::Parked;
 use crate::statistics::Statistics;
@@ -70,6 +71,8 @@ pub struct Core {
     /// What others were lent of names here, and what we were lent of theirs.
     pub leases: Leases,
     pub contact: Contact,
+    /// Contents of small files that opens were told.
+    pub read_leases: ReadLeases,
     /// Announcements and gathers of directories that are under way.
     pub directories: DirectoryWork,
     /// Numbers of changes that other servers are asked to prepare and that are not decided.
@@ -151,6 +154,7 @@ impl Core {
             sequencer: Sequencer::default(),
             leases: Leases::default(),
             contact: Contact::default(),
+            read_leases: ReadLeases::default(),
             directories: DirectoryWork::default(),
             undecided: RefCell::default(),
             statistics: Statistics::new(),
@@ -194,6 +198,7 @@ impl Core {
         records: impl AsRef<[Record<'a>]> + IntoIterator<Item = Record<'a>>,
     ) -> Result<(), Failure> {
         debug_assert!(records.as_ref().iter().all(|record| self.keeps_leases(record)), "leases, invariant 1");
+        debug_assert!(records.as_ref().iter().all(|record| self.keeps_read_leases(record)), "read leases, invariant 1");
         let changes_names = records.as_ref().iter().any(Record::is_dentry);
         let time = if changes_names { self.change_time() } else { NO_TIME };
         for record in records.as_ref() {
@@ -242,6 +247,26 @@ impl Core {
             _ => None,
         };
         lost.is_none_or(|(file, _)| !self.leases.may_stand(file, now))
+    }
+
+    /// Whether a record changes nothing that who holds a read lease was told.
+    fn keeps_read_leases(&self, record: &Record<'_>) -> bool {
+        let changed = match record {
+            Record::FileAnnounced { file, .. } => Some(*file),
+            Record::InodePut(new) => {
+                let (tables, id) = (self.tables.borrow(), new.attributes.id);
+                // Whoever writes sets both times at once, and who sets the time by hand only one of them.
+                let changes = |old: &Inode| {
+                    let (old, now) = (&old.attributes, &new.attributes);
+                    let is_written = old.mtime != now.mtime && now.mtime == now.ctime;
+                    is_written || (old.size, old.truncate_generation) != (now.size, now.truncate_generation)
+                };
+                let changes = |old: &Inode| changes(old) || old.is_announced() != new.is_announced();
+                tables.inodes.get(id).is_some_and(changes).then_some(id)
+            }
+            _ => None,
+        };
+        changed.is_none_or(|file| !self.read_leases.may_stand(file, self.reactor.now()))
     }
 
     /// Makes a change that has no chunks in it.

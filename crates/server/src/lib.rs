@@ -29,6 +29,7 @@ mod patience;
 mod peers;
 mod prefault;
 mod prepared;
+mod read_leases;
 pub mod records;
 mod report;
 mod rights;
@@ -44,5 +45,5 @@ mod waiting;
 mod watches;
 
 pub use audit::{Audit, check_links};
-pub use options::{ServerOptions, StartError};
+pub use options::{ReadLeasing, ServerOptions, StartError};
 pub use server::Server;

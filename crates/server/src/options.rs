@@ -8,6 +8,27 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use wire::Cluster;
 
+/// Leases of the contents of small files (`crate::read_leases`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadLeasing {
+    /// For how long they are given; 0 gives none.
+    pub time: Nanos,
+    /// How long the file must not have changed.
+    pub rest: Nanos,
+}
+
+impl ReadLeasing {
+    pub const OFF: ReadLeasing = ReadLeasing { time: 0, rest: 0 };
+}
+
+impl Default for ReadLeasing {
+    /// Long enough for a read that follows its open, and short enough to wait for; of who changes a file again and again it takes a
+    /// tenth of his time at most.
+    fn default() -> ReadLeasing {
+        ReadLeasing { time: 2_000_000, rest: 20_000_000 }
+    }
+}
+
 /// What a server has to be told.
 #[derive(Clone)]
 pub struct ServerOptions {
@@ -30,6 +51,7 @@ pub struct ServerOptions {
     pub short_circuit: bool,
     /// Whether they may also be granted pages of it to write to.
     pub granted_writes: bool,
+    pub read_leasing: ReadLeasing,
     /// Why the store lies on the pages that it lies on, in words for reports; empty where that needs none.
     pub pages_note: String,
     /// Silence of another server after which it counts as unreachable.

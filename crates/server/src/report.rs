@@ -133,6 +133,7 @@ pub fn json(core: &Core, sample_count: usize) -> String {
     object.object("contact", |object| {
         object.numbers(&core.contact.numbers());
         object.numbers(&core.leases.numbers());
+        object.numbers(&core.read_leases.numbers());
     });
     object.object("classes", |object| {
         for (name, class) in CLASSES {
@@ -299,7 +300,7 @@ pub fn prometheus(core: &Core) -> String {
     for (name, value) in store_numbers(core).into_iter().chain(table_numbers(core)) {
         let _ = writeln!(text, "# TYPE tabane_{name} gauge\ntabane_{name} {value}");
     }
-    for (name, value) in core.contact.numbers().into_iter().chain(core.leases.numbers()) {
+    for (name, value) in core.contact.numbers().into_iter().chain(core.leases.numbers()).chain(core.read_leases.numbers()) {
         let kind = if matches!(name, "contact_names" | "contact_files" | "leased_files") { "gauge" } else { "counter" };
         let _ = writeln!(text, "# TYPE tabane_{name} {kind}\ntabane_{name} {value}");
     }

@@ -10,6 +10,7 @@ use crate::inodes::Inode;
 use crate::intents::Intent;
 use crate::leases::Leases;
 use crate::options::{ServerOptions, StartError};
+use crate::read_leases::{self, ReadLeases};
 use crate::records::Record;
 use crate::service::{self, Front};
 use crate::statistics::Statistics;
@@ -50,6 +51,7 @@ impl Server {
     /// Creates or recovers the store in the directory, listens on the cluster's address of this server and serves.
     /// Errors say what to do; then nothing was started.
     pub async fn start(reactor: &Reactor, options: ServerOptions) -> Result<Server, StartError> {
+        let earlier_leases_end = reactor.now() + read_leases::kept_for(options.read_leasing);
         let server_count = options.cluster.server_count();
         let Some(address) = options.cluster.servers.get(options.index as usize).map(|server| server.address) else {
             return Err(StartError::NoSuchServer { index: options.index, server_count });
@@ -78,6 +80,7 @@ impl Server {
                 core.home_turned(server, turnabout);
             }
         }));
+        reactor.sleep_until(earlier_leases_end).await;
         resume(&core);
         core.store.measure_pages();
         prefault::start(&core);
@@ -203,9 +206,14 @@ impl Server {
         self.core.leases.skip_revocations();
     }
 
+    /// Has this server change contents that it has told by leases, for the same.
+    pub fn ignore_read_leases(&self) {
+        self.core.read_leases.ignore();
+    }
+
     /// What this server counted as a contact and as a lender.
     pub fn contact_numbers(&self) -> Vec<(&'static str, u64)> {
-        self.core.contact.numbers().into_iter().chain(self.core.leases.numbers()).collect()
+        self.core.contact.numbers().into_iter().chain(self.core.leases.numbers()).chain(self.core.read_leases.numbers()).collect()
     }
 
     /// Requests of an operation that came in.
@@ -248,6 +256,7 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         ("counters and samples", Statistics::memory_max()),
         ("names lent to other servers", Leases::memory_max(core.cluster.server_count())),
         ("names lent by other servers", Contact::memory_max()),
+        ("contents told to clients", ReadLeases::memory_max()),
         ("log of moved directories", TREE_LOG_COUNT_MAX as u64 * 96),
     ];
     if peers > 0 {

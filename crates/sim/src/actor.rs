@@ -12,6 +12,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use wire::messages::rename_flags;
 
+/// Longest time from an open to the read that it is for.
+const READ_PAUSE_NS_MAX: Nanos = 5_000_000;
+
 /// The history as all clients share it, with a clock that is the same for all, and a window on what happens.
 pub struct Recorder {
     history: RefCell<History>,
@@ -124,6 +127,9 @@ pub struct Client {
     /// Whether the next stat by path takes nothing less than the shares of all servers.
     pub whole: Cell<bool>,
     pub acting: Cell<bool>,
+    /// Whether servers give leases of contents; then every other read goes through a handle that was opened for it, some time before.
+    pub is_leased: bool,
+    pub opening: Cell<bool>,
 }
 
 /// What an error tells: that the operation did not happen, or nothing.
@@ -339,8 +345,12 @@ impl Client {
 
     /// As `perform_on`; the status of what failed.
     pub async fn perform_told(&self, action: Action, handle: &Handle) -> Option<Status> {
+        let reader = self.open_to_read(&action, &handle.file).await;
         let index = self.recorder.start(self.number, &action);
-        let outcome = self.contents(&action, &handle.file).await;
+        let outcome = self.contents(&action, reader.as_ref().unwrap_or(&handle.file)).await;
+        if let Some(reader) = &reader {
+            self.file_system.close(reader).await;
+        }
         self.note_error(index, &outcome);
         let status = outcome.as_ref().err().map(|error| error.status);
         if status == Some(Status::StaleFile) {
@@ -348,6 +358,18 @@ impl Client {
         }
         self.recorder.finish(index, outcome.unwrap_or_else(|error| file_refusal(error.status)));
         status
+    }
+
+    /// Opens a file for a read that comes some time later: what was told with the open must not be what is read then, if
+    /// somebody has changed it.
+    async fn open_to_read(&self, action: &Action, file: &File) -> Option<File> {
+        if !self.is_leased || !matches!(action, Action::Read { .. }) || !self.opening.replace(!self.opening.get()) {
+            return None;
+        }
+        let (reader, _) = self.file_system.open_id(file.id, &OpenHow::reading(), 0).await.ok()?;
+        let reactor = self.file_system.reactor();
+        reactor.sleep(reactor.random() % READ_PAUSE_NS_MAX).await;
+        Some(reader)
     }
 
     /// Copies between two open files and notes it. False if the source is gone.

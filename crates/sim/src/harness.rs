@@ -153,6 +153,7 @@ impl Harness {
             local: false,
             short_circuit: self.profile.short_circuit,
             granted_writes: self.profile.granted_writes,
+            read_leasing: self.profile.read_leasing,
             pages_note: String::new(),
             metrics_port: None,
         };
@@ -161,13 +162,15 @@ impl Harness {
         server.failed.set(false);
         let (started, failed) = (server.started.clone(), server.failed.clone());
         let own = reactor.clone();
-        let keeps_leases = self.profile.sabotage == Sabotage::KeepLeases;
+        let sabotage = self.profile.sabotage;
         reactor.spawn(Class::Metadata, async move {
             let result = Server::start(&own, options).await.map_err(|error| error.to_string());
             started.replace(Some(result.clone()));
             if let Ok(server) = result {
-                if keeps_leases {
-                    server.skip_revocations();
+                match sabotage {
+                    Sabotage::KeepLeases => server.skip_revocations(),
+                    Sabotage::IgnoreReadLeases => server.ignore_read_leases(),
+                    _ => {}
                 }
                 server.wait_for_medium_failure().await;
             }
@@ -363,6 +366,8 @@ impl Harness {
                 by_identity: Default::default(),
                 whole: Default::default(),
                 acting: Default::default(),
+                is_leased: self.profile.read_leasing.time > 0,
+                opening: Default::default(),
             }),
         }
     }

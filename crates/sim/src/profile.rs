@@ -2,6 +2,7 @@
 
 use crate::random::Random;
 use reactor::Nanos;
+use server::ReadLeasing;
 use wire::Placement;
 
 pub const MILLISECOND: Nanos = 1_000_000;
@@ -50,6 +51,8 @@ pub enum Sabotage {
     TrustMemory,
     /// Servers change names and rights without calling back what they have lent.
     KeepLeases,
+    /// Servers change contents that clients have a lease of.
+    IgnoreReadLeases,
     /// Servers do not know that somebody may still write to pages that they had granted.
     ForgetLoans,
     /// Clients copy into granted pages once more after they have sent the commit.
@@ -122,6 +125,7 @@ pub struct Profile {
     pub connections_max: usize,
     /// Whether they also grant them pages to write to.
     pub granted_writes: bool,
+    pub read_leasing: ReadLeasing,
     pub store_size: u64,
     pub journal_size: u64,
     /// Silence after which a client gives up, and a server on another.
@@ -193,8 +197,17 @@ impl Profile {
             contacts: Random::new(seed ^ 0x636f_6e74).percent(40),
             connections_max: CONNECTIONS_MAX,
             granted_writes: Random::new(seed ^ 0x6772_616e_7400).percent(70),
+            read_leasing: draw_read_leasing(&mut Random::new(seed ^ 0x6c65_6173_6500)),
             sabotage: Sabotage::None,
         }
+    }
+}
+
+/// Often longer than in reality, and of files that are still warm: most are, in a run as short as this.
+fn draw_read_leasing(random: &mut Random) -> ReadLeasing {
+    ReadLeasing {
+        time: *random.choose(&[0, 2 * MILLISECOND, 20 * MILLISECOND, 200 * MILLISECOND]),
+        rest: *random.choose(&[0, 0, MILLISECOND, 20 * MILLISECOND]),
     }
 }
 

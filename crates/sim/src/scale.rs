@@ -4,7 +4,7 @@
 use client::{Contact, Credentials, FileSystem, Options, Relaying};
 use reactor::sim::{CostModel, NodeId, ProcessorCosts, World};
 use reactor::{Class, Nanos};
-use server::{Server, ServerOptions};
+use server::{ReadLeasing, Server, ServerOptions};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -173,6 +173,7 @@ fn start_server(world: &World, cluster: &Rc<Cluster>, options: &ScaleOptions, in
         local: false,
         short_circuit: false,
         granted_writes: false,
+        read_leasing: ReadLeasing::default(),
         pages_note: String::new(),
         metrics_port: None,
     };

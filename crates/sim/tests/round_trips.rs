@@ -2,6 +2,7 @@
 //! among them.
 
 use client::{File, FileSystem, OpenHow, Timestamp};
+use server::ReadLeasing;
 use sim::harness::Harness;
 use sim::profile::{Profile, SECOND, Wishes};
 use std::cell::RefCell;
@@ -26,6 +27,7 @@ fn on_cluster_that<F: Future<Output = ()> + 'static>(
     let wishes = Wishes { no_faults: true, servers: Some(SERVERS), ..Wishes::default() };
     let mut profile = Profile::new(7, &wishes);
     (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK_SIZE]);
+    profile.read_leasing = ReadLeasing::OFF;
     set_up(&mut profile);
     let harness = Harness::new(&profile, false);
     harness.wait_for_servers(60 * SECOND).expect("servers start");
@@ -148,6 +150,47 @@ fn lent_small_files() {
         });
     }
     assert_eq!(*lending.borrow(), BTreeSet::from([false, true]));
+}
+
+/// Goal: over a network too, opening a small file that has not changed lately, reading it to its end and closing it cost one round trip; so
+/// do those of whoever comes later, while a read that comes late, or after a write of the same client, asks and is told what is true.
+#[test]
+fn leased_small_files() {
+    let far = |profile: &mut Profile| {
+        (profile.short_circuit, profile.latency) = (false, (5_000, 50_000));
+        // The servers' clocks differ, and with them what is lately.
+        profile.read_leasing = ReadLeasing { rest: 0, ..ReadLeasing::default() };
+    };
+    on_cluster_that(far, |fs| async move {
+        let (mut place, mut nothing) = (vec![0; 4096], vec![0; 4096]);
+        let reactor = fs.reactor().clone();
+        let time = ReadLeasing::default().time;
+        for index in 0..24 {
+            let path = format!("/d/small{index}").into_bytes();
+            let written = make(&fs, &path).await;
+            fs.write_at(&written, &[1; 3901], 0).await.expect("write");
+            for _ in 0..2 {
+                let (opening, file) = cost(&fs, fs.open(&path, &OpenHow::reading())).await;
+                let (reading, count) = cost(&fs, fs.read_at(&file, &mut place, 0)).await;
+                let (ending, end) = cost(&fs, fs.read_at(&file, &mut nothing, 3901)).await;
+                assert_eq!((opening, reading, ending, count, end), (1, 0, 0, 3901, 0));
+                assert!(place[..3901].iter().all(|byte| *byte == 1));
+                fs.close(&file).await;
+            }
+            let file = fs.open(&path, &OpenHow::reading()).await.expect("open");
+            fs.write_at(&written, &[2; 1000], 500).await.expect("write");
+            assert_eq!(cost(&fs, fs.read_at(&file, &mut place, 0)).await, (1, 3901));
+            assert!(place[500..1500].iter().all(|byte| *byte == 2), "an older version was read");
+            fs.close(&file).await;
+            let file = fs.open(&path, &OpenHow::reading()).await.expect("open");
+            reactor.sleep(time).await;
+            assert_eq!(cost(&fs, fs.read_at(&file, &mut place, 0)).await, (1, 3901), "it comes too late");
+            // Who opens a file to write too does not wait for itself.
+            let file = fs.open(&path, &OpenHow::reading_and_writing()).await.expect("open");
+            assert_eq!(cost(&fs, fs.read_at(&file, &mut place, 0)).await, (1, 3901));
+            fs.close(&written).await;
+        }
+    });
 }
 
 /// Goal: listings ask all servers at once, or one alone; attributes by path cost a lookup and the change.

@@ -1,5 +1,6 @@
 //! Whether the checkers would notice: rules are broken on purpose, and the run has to say so.
 
+use server::ReadLeasing;
 use sim::profile::{Faults, Flavour, Profile, Sabotage, Wishes};
 use sim::run::run_profile;
 
@@ -126,6 +127,20 @@ fn kept_leases() {
     assert_noticed(&problems, &["no order explains"]);
 }
 
+/// Goal: contents that a client reads by a lease while a server lets others change them are noticed.
+#[test]
+fn ignored_read_leases() {
+    let leased = |profile: &mut Profile| {
+        (profile.servers, profile.clients, profile.tasks) = (1, 4, 4);
+        (profile.short_circuit, profile.crowded, profile.pause_max) = (false, true, 0);
+        (profile.flavour, profile.latency) = (Flavour::Contents, (5_000, 50_000));
+        profile.read_leasing = ReadLeasing { time: 20_000_000, rest: 0 };
+    };
+    assert_eq!(problems(Sabotage::None, leased), Vec::<String>::new());
+    let problems = problems(Sabotage::IgnoreReadLeases, leased);
+    assert_noticed(&problems, &["the size can't have been", "no order of the writes explains"]);
+}
+
 /// Runs seeds in which clients write into granted pages, under one kind of fault.
 fn problems_with_grants(sabotage: Sabotage, faults: Faults) -> Vec<String> {
     let mut problems = Vec::new();
@@ -136,6 +151,7 @@ fn problems_with_grants(sabotage: Sabotage, faults: Faults) -> Vec<String> {
         profile.sabotage = sabotage;
         (profile.stable_media, profile.checksums) = (false, false);
         (profile.short_circuit, profile.granted_writes) = (true, true);
+        profile.read_leasing = ReadLeasing::OFF;
         (profile.flavour, profile.crowded, profile.pause_max) = (Flavour::Contents, true, 0);
         (profile.clients, profile.tasks, profile.steps) = (4, 4, 400);
         (profile.chunk_sizes, profile.store_size) = (vec![47_008], 64 << 20);

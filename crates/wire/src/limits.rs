@@ -13,6 +13,8 @@ pub const ANCESTOR_COUNT_MAX: usize = 64;
 pub const PARAMS_SIZE_MAX: usize = 32 * 1024;
 /// Largest body of a message, in bytes: one chunk of the largest size fits.
 pub const BODY_SIZE_MAX: usize = 64 << 20;
+/// Largest file whose contents an open is told, in bytes: they are parameters of its reply.
+pub const LEASED_SIZE_MAX: usize = 16 << 10;
 /// Pieces (ranges within chunks) that one read or write request may name.
 pub const PIECE_COUNT_MAX: usize = 1024;
 

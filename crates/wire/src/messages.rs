@@ -98,8 +98,11 @@ pub mod open_flags {
     /// The caller reads along, and would read from the start of what is there: where its first bytes are saves it a question.
     /// Without CREATE and TRUNCATE, whose replies are kept.
     pub const PLACES: u32 = 32;
+    /// The caller has nothing to read along from, and would read from the start of what is there: the contents of a small file,
+    /// with a lease of them, save it a question. Without CREATE and TRUNCATE too.
+    pub const CONTENTS: u32 = 64;
     /// What is opened by name.
-    pub const ALL: u32 = CREATE | EXCLUSIVE | TRUNCATE | NO_FOLLOW | PLACES;
+    pub const ALL: u32 = CREATE | EXCLUSIVE | TRUNCATE | NO_FOLLOW | PLACES | CONTENTS;
 }
 
 message! {
@@ -167,6 +170,29 @@ message! {
         pub open_number: u64,
         /// To PLACES: where the bytes of chunk 0 are, if the file's home has it, lends it and finds it in few pieces.
         pub places: Option<LocateReply>,
+        /// To CONTENTS: all bytes of a file of at most `LEASED_SIZE_MAX` bytes that its home has and that did not change lately.
+        pub contents: Option<LeasedContents>,
+    }
+}
+
+/// The contents of a file, which stay as they are for some time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeasedContents {
+    /// Nanoseconds, from when the open was sent on.
+    pub time: u64,
+    pub bytes: Box<[u8]>,
+}
+
+impl Encode for LeasedContents {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.time.encode(out);
+        (&*self.bytes).encode(out);
+    }
+}
+
+impl<'a> Decode<'a> for LeasedContents {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
+        Ok(LeasedContents { time: Decode::decode(input)?, bytes: <&[u8]>::decode(input)?.into() })
     }
 }
 

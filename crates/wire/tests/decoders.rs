@@ -97,7 +97,7 @@ fn seeds() -> Vec<Vec<u8>> {
         MakeSymlinkRequest { entry, target: Target(b"there"), group: None }.to_bytes(),
         DataRequest { file: FileId(77), layout: layout(), pieces: Pieces(vec![range; 3]) }.to_bytes(),
         ReadReply { complete: true, size: Some(9) }.to_bytes(),
-        OpenReply { attributes: attributes(), created: false, open_number: 5, places: None }.to_bytes(),
+        OpenReply { attributes: attributes(), created: false, open_number: 5, places: None, contents: None }.to_bytes(),
         LeaseReply { leased: Some(Leased { attributes: attributes(), open_number: 5, lease_ms: 2_000 }) }.to_bytes(),
         ReclaimHeldRequest { files: Batch(vec![FileId(7)]), since: 3, last: true }.to_bytes(),
         CloseHeldRequest { closed: Batch(vec![Closed { file: FileId(7), number: 3 }]) }.to_bytes(),
@@ -110,6 +110,15 @@ fn seeds() -> Vec<Vec<u8>> {
                 number: 3,
                 places: vec![BytePlace { chunk: 0, offset: 0, size: 3901, at: 8192 }],
             }),
+            contents: None,
+        }
+        .to_bytes(),
+        OpenReply {
+            attributes: attributes(),
+            created: false,
+            open_number: 5,
+            places: None,
+            contents: Some(LeasedContents { time: 2_000_000, bytes: (*b"all of it").into() }),
         }
         .to_bytes(),
         GrantRequest { returned: vec![1, 2], size: 1 << 20 }.to_bytes(),

@@ -3,7 +3,7 @@
 
 use client::{CLUSTER_FILE_NAME, Client, Cluster, Options};
 use reactor::{DriverKind, Reactor};
-use server::{Server, ServerOptions};
+use server::{ReadLeasing, Server, ServerOptions};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -83,6 +83,7 @@ fn serve(cluster: Cluster, directory: &Path, report: &mpsc::Sender<()>) {
                 local: true,
                 short_circuit: true,
                 granted_writes: true,
+                read_leasing: ReadLeasing::default(),
                 pages_note: String::new(),
                 metrics_port: None,
             };

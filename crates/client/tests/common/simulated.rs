@@ -3,7 +3,7 @@
 use client::{FileSystem, Options};
 use reactor::sim::{NodeId, World};
 use reactor::{Class, Nanos};
-use server::{Server, ServerOptions};
+use server::{ReadLeasing, Server, ServerOptions};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -54,6 +54,7 @@ impl Stage {
             local: false,
             short_circuit: true,
             granted_writes: true,
+            read_leasing: ReadLeasing::default(),
             pages_note: String::new(),
             metrics_port: None,
         };

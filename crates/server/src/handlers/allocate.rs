@@ -28,6 +28,9 @@ pub fn allocate(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec
         allocate_mode::PUNCH => core.store.share(request.file.0).is_some(),
         _ => !parts.is_empty(),
     };
+    if is_home && let Some(leased) = core.read_leased(request.file) {
+        return Ok(Step::Blocked(leased));
+    }
     if is_home || !touches {
         match perform(core, caller, &request, &parts, is_home, touches) {
             Err(failure) if core.may_gain_room(&failure) => {}
@@ -43,6 +46,9 @@ pub fn allocate(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec
         loop {
             if !is_home && touches {
                 core.announce_until_stands(request.file, caller.deadline).await?;
+            }
+            if is_home {
+                core.until_read_leases_end(request.file).await;
             }
             match perform(&core, &caller, &request, &parts, is_home, touches) {
                 Err(failure) => rounds.next(&core, failure).await?,

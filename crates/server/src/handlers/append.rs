@@ -81,6 +81,7 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
         if is_spread {
             append.reserve(core, caller).await?;
         }
+        core.until_read_leases_end(file).await;
         // A write to one of the home's own chunks may move the end during each wait.
         let end = core.inode(file)?.attributes.size;
         if end <= offset {

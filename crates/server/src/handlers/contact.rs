@@ -20,8 +20,8 @@ use wire::{Decode, Encode, Kind, Operation, Slot, Status};
 pub fn open_through(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
     let request = OpenRequest::from_bytes(params)?;
     check_open(&request, Operation::OpenExisting)?;
-    if request.flags & open_flags::PLACES != 0 {
-        return Err(Failure::with_text(Status::Invalid, "a contact tells no places"));
+    if request.flags & (open_flags::PLACES | open_flags::CONTENTS) != 0 {
+        return Err(Failure::with_text(Status::Invalid, "a contact tells neither places nor contents"));
     }
     let entry = &request.entry;
     let hash = dentry_hash(entry.parent, entry.name.as_bytes());
@@ -44,7 +44,7 @@ pub fn open_through(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut
         }
         Answer::Held(attributes) => {
             let open_number = core.opened(caller, attributes.id, attributes.kind)?;
-            Some(OpenReply { attributes, created: false, open_number, places: None })
+            Some(OpenReply { attributes, created: false, open_number, places: None, contents: None })
         }
     };
     OpenThroughReply { held }.encode(reply);

@@ -172,7 +172,9 @@ impl Core {
     ) -> Result<(), Failure> {
         let mut rounds = Rounds::default();
         loop {
-            if self.cluster.home_of(file) != Some(self.index) {
+            if self.cluster.home_of(file) == Some(self.index) {
+                self.until_read_leases_end(file).await;
+            } else {
                 self.announce_until_stands(file, deadline).await?;
             }
             match self.store.settle_writes(writes) {

@@ -18,6 +18,8 @@ use wire::{Decode, Encode, FileId, Kind, Operation, Status};
 
 /// Rights of `OpenRequest::access` that change a file.
 const ACCESS_WRITE: u8 = 2;
+/// What an open is told beside what it asks for.
+const TOLD_ALONG: u32 = open_flags::PLACES | open_flags::CONTENTS;
 const MUST_CREATE: u32 = open_flags::CREATE | open_flags::EXCLUSIVE;
 
 pub fn open(
@@ -61,7 +63,7 @@ pub fn open_id(
     core.check_home(file)?;
     let cutting = flags & open_flags::TRUNCATE != 0;
     let allowed = open_flags::ALL & !open_flags::EXCLUSIVE | open_flags::NAMELESS;
-    let wrong_places = cutting && flags & open_flags::PLACES != 0;
+    let wrong_places = cutting && flags & TOLD_ALONG != 0;
     if flags & !allowed != 0 || access > 7 || wrong_places || cutting != (operation == Operation::OpenId) {
         return Err(Failure::with_text(Status::Invalid, "open flags or rights do not fit an open by id"));
     }
@@ -94,9 +96,13 @@ fn finish(
         drop(tables);
         core.opened(caller, file, kind)?.encode(reply);
         places.encode(reply);
+        core.tell_contents(file, flags & open_flags::CONTENTS != 0, reply);
         return Ok(Step::Done);
     }
     drop(tables);
+    if let Some(leased) = core.read_leased(file) {
+        return Ok(Step::Blocked(leased));
+    }
     // Until it is cut it is open in nobody's name: what the session has opened before must outlive a failure.
     let (session, number) = (caller.peer.session, core.open_number(caller)?);
     core.hold_open(file, number);
@@ -125,8 +131,8 @@ fn finish(
 /// Refuses what an open can't ask for.
 pub fn check_open(request: &OpenRequest<'_>, operation: Operation) -> Result<(), Failure> {
     let changing = open_flags::CREATE | open_flags::TRUNCATE | open_flags::EXCLUSIVE;
-    if operation == Operation::Open && request.flags & open_flags::PLACES != 0 {
-        return Err(Failure::with_text(Status::Invalid, "an open that may create or cut is not told places"));
+    if operation == Operation::Open && request.flags & TOLD_ALONG != 0 {
+        return Err(Failure::with_text(Status::Invalid, "an open that may create or cut is told neither places nor contents"));
     }
     if request.flags & !open_flags::ALL != 0 || request.access > 7 {
         return Err(Failure::with_text(Status::Invalid, "open flags or rights are unknown"));
@@ -186,7 +192,7 @@ fn create(
     let mut attributes = core.new_attributes(id, Kind::File, request.mode, caller, request.chunk_size);
     inherit_group(&mut attributes, request.group, caller.credentials());
     let open_number = core.open_number(caller)?;
-    OpenReply { attributes: attributes.clone(), created: true, open_number, places: None }.encode(reply);
+    OpenReply { attributes: attributes.clone(), created: true, open_number, places: None, contents: None }.encode(reply);
     core.change([
         Record::DentryPut { parent: request.entry.parent, name: request.entry.name.as_bytes(), id, kind: Kind::File },
         Record::InodePut(Inode::new(attributes)),

@@ -24,6 +24,9 @@ pub fn announce(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec
     if inode.attributes.kind != Kind::File {
         return Err(Failure::new(Status::StaleFile, request.file));
     }
+    if let Some(leased) = core.read_leased(request.file) {
+        return Ok(Step::Blocked(leased));
+    }
     AnnounceReply {
         truncate_generation: inode.attributes.truncate_generation,
         time_generation: inode.attributes.time_generation,

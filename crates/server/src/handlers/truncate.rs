@@ -31,10 +31,14 @@ pub fn truncate_request(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: 
     if request.check && !caller.may(&core.inode(request.file)?.attributes, access::WRITE) {
         return Err(Status::AccessDenied.into());
     }
+    if let Some(leased) = core.read_leased(request.file) {
+        return Ok(Step::Blocked(leased));
+    }
     truncate(core, caller, request.file, request.size, None, reply)
 }
 
-/// Sets a file's size; with `for_open`, the number of an open, the reply is that of the open.
+/// Sets a file's size; with `for_open`, the number of an open, the reply is that of the open. The caller has just seen that nobody has a
+/// lease of the contents.
 pub fn truncate(
     core: &Rc<Core>,
     caller: &Caller,
@@ -78,7 +82,7 @@ fn cut(core: &Core, caller: &Caller, mut inode: Inode, size: u64) -> (crate::sto
 fn encode_reply(attributes: &Attributes, for_open: Option<u64>, reply: &mut Vec<u8>) {
     let attributes = attributes.clone();
     match for_open {
-        Some(open_number) => OpenReply { attributes, created: false, open_number, places: None }.encode(reply),
+        Some(open_number) => OpenReply { attributes, created: false, open_number, places: None, contents: None }.encode(reply),
         None => EntryReply { attributes, target: b"" }.encode(reply),
     }
 }
@@ -106,6 +110,7 @@ async fn truncate_spread(
 ) -> CutResult {
     let turn = core.turns.take(file.0);
     let turn = core.wait_until(caller.deadline, "another change of the file's size or times takes long", turn).await?;
+    core.until_read_leases_end(file).await;
     let (transaction, inode) = cut(core, caller, core.inode(file)?, size);
     let number = core.next_number()?;
     let attributes = &inode.attributes;
@@ -208,6 +213,9 @@ pub fn reserve_append(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
     if inode.attributes.kind != Kind::File {
         return Err(Status::IsDirectory.into());
     }
+    if let Some(leased) = core.read_leased(request.file) {
+        return Ok(Step::Blocked(leased));
+    }
     if !inode.is_announced() && !core.turns.is_taken(request.file.0) {
         reserve(core, caller, inode, request.size, reply)?;
         return Ok(Step::Done);
@@ -218,6 +226,7 @@ pub fn reserve_append(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
         let turn =
             core.wait_until(caller.deadline, "another change of the file's size or times takes long", turn).await?;
         let gathered = core.gather_now(request.file, false, &turn).await?;
+        core.until_read_leases_end(request.file).await;
         let mut inode = core.inode(request.file)?;
         inode.attributes.size = inode.attributes.size.max(gathered.size);
         let mut bytes = Vec::new();

@@ -9,6 +9,7 @@ mod lost_replies;
 mod namespace;
 mod open_files;
 mod power;
+mod read_leases;
 mod recovery;
 mod reports;
 mod room;

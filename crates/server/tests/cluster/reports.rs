@@ -110,6 +110,7 @@ fn start_somewhere(reactor: &reactor::Reactor, directory: &std::path::Path) -> (
             local: false,
             short_circuit: true,
             granted_writes: true,
+            read_leasing: server::ReadLeasing::default(),
             pages_note: String::new(),
             metrics_port: Some(page.port()),
         };

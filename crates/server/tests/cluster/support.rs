@@ -3,7 +3,7 @@
 use reactor::channel::Turnabout;
 use reactor::sim::{CrashKind, NodeId, World};
 use reactor::{Call, Channel, ChannelOptions, Class, Failure, Nanos, Reactor, Reply};
-use server::{Audit, Server, ServerOptions};
+use server::{Audit, ReadLeasing, Server, ServerOptions};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -94,6 +94,7 @@ impl TestCluster {
             local: false,
             short_circuit: true,
             granted_writes: true,
+            read_leasing: ReadLeasing::default(),
             pages_note: String::new(),
             metrics_port: None,
         };
