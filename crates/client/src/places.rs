@@ -8,8 +8,8 @@
 use crate::file::{File, OpenHow};
 use crate::servers::{Common, Servers};
 use crate::stripe::Share;
-use reactor::{Nanos, Window};
 use reactor::channel::Call;
+use reactor::{Nanos, Window};
 use std::cell::RefCell;
 use std::io::IoSliceMut;
 use std::rc::Rc;

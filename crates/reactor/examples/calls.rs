@@ -14,7 +14,7 @@ use wire::{Cluster, Operation, Placement, ServerAddress, Status};
 struct Answer;
 
 impl Service for Answer {
-    fn connected(&self, _: &Peer, _: bool) -> Result<bool, Status> {
+    fn connected(&self, _: &Peer, _: u64) -> Result<bool, Status> {
         Ok(true)
     }
 

@@ -76,7 +76,8 @@ pub(crate) struct Introduction {
     pub server: u32,
     pub from_server: u32,
     pub session: u64,
-    pub resume: bool,
+    /// See `Hello`.
+    pub welcomes: u64,
     pub user: Credentials,
 }
 
@@ -98,7 +99,7 @@ pub(crate) async fn introduce(
         server: who.server,
         from_server: who.from_server,
         session: who.session,
-        resume: who.resume,
+        welcomes: who.welcomes,
         user: who.user.clone(),
         nonce,
     };

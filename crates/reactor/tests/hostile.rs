@@ -27,7 +27,7 @@ const KEY: [u8; 32] = [9; 32];
 struct Keep(std::cell::RefCell<Vec<Incoming>>);
 
 impl Service for Keep {
-    fn connected(&self, _: &Peer, _: bool) -> Result<bool, Status> {
+    fn connected(&self, _: &Peer, _: u64) -> Result<bool, Status> {
         Ok(true)
     }
 
@@ -111,7 +111,7 @@ impl Fixture {
             server: 0,
             from_server: 0,
             session: 2,
-            resume: false,
+            welcomes: 0,
             user: Credentials { uid: 6, gid: 7, groups: Groups::new(&[5, 4000, 77]) },
             nonce: [7; 32],
         }

@@ -25,7 +25,7 @@ struct Echo {
 }
 
 impl Service for Echo {
-    fn connected(&self, _: &Peer, _: bool) -> Result<bool, Status> {
+    fn connected(&self, _: &Peer, _: u64) -> Result<bool, Status> {
         Ok(true)
     }
 
@@ -146,7 +146,7 @@ struct Slow {
 const SLOW_NS: u64 = 200_000;
 
 impl Service for Slow {
-    fn connected(&self, _: &Peer, _: bool) -> Result<bool, Status> {
+    fn connected(&self, _: &Peer, _: u64) -> Result<bool, Status> {
         Ok(true)
     }
 

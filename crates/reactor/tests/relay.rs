@@ -25,9 +25,9 @@ struct Echo {
 }
 
 impl Service for Echo {
-    fn connected(&self, peer: &Peer, resume: bool) -> Result<bool, Status> {
+    fn connected(&self, peer: &Peer, welcomes: u64) -> Result<bool, Status> {
         self.peers.borrow_mut().push(peer.clone());
-        Ok(resume)
+        Ok(welcomes > 0)
     }
 
     fn disconnected(&self, peer: &Peer) {

@@ -210,10 +210,8 @@ fn tree(tree: &Tree, writer: &mut Writer) {
 
 fn session_step(core: &Rc<Core>, writer: &mut Writer, session: u64) -> Result<(), StoreError> {
     let tables = core.tables.borrow();
-    if !tables.sessions.is_known(session) {
-        return Ok(());
-    }
-    writer.put(&Record::SessionPut(session));
+    let Some(born) = tables.sessions.born(session) else { return Ok(()) };
+    writer.put(&Record::SessionPut { session, born });
     tables.sessions.for_each_outcome(session, &mut |sequence, reply| {
         writer.put(&Record::Outcome { session, sequence, reply });
     });

@@ -165,9 +165,8 @@ impl Core {
     /// Invariant 2, and whether the file is small and has not changed lately.
     fn may_lease(&self, inode: &Inode) -> bool {
         let (attributes, leasing) = (&inode.attributes, self.options.read_leasing);
-        let is_home_alone = || {
-            !inode.is_announced() && self.cluster.chunk_server(attributes.id, &attributes.layout, 0) == self.index
-        };
+        let is_home_alone =
+            || !inode.is_announced() && self.cluster.chunk_server(attributes.id, &attributes.layout, 0) == self.index;
         leasing.time > 0
             && attributes.kind == Kind::File
             && attributes.size <= u64::from(attributes.layout.chunk_size).min(LEASED_SIZE_MAX as u64)
@@ -188,7 +187,8 @@ mod tests {
     fn bounded_and_renewed() {
         let leases = ReadLeases::default();
         let count = FILE_COUNT_MAX as u64;
-        let given = |now: Nanos| (0..2 * count).filter(|file| leases.give(FileId(now << 32 | file), now, LEASING)).count();
+        let given =
+            |now: Nanos| (0..2 * count).filter(|file| leases.give(FileId(now << 32 | file), now, LEASING)).count();
         assert_eq!(given(1), FILE_COUNT_MAX);
         assert!(leases.may_stand(FileId(1 << 32), 900) && !leases.may_stand(FileId(1 << 32), 901));
         assert_eq!(given(1_700), 0);

@@ -62,7 +62,10 @@ pub enum Record<'a> {
     },
     InodePut(Inode),
     InodeDelete(FileId),
-    SessionPut(u64),
+    SessionPut {
+        session: u64,
+        born: u64,
+    },
     SessionDelete(u64),
     /// The reply's parameters of a request that changed something.
     Outcome {
@@ -170,7 +173,7 @@ impl Record<'_> {
             Record::DentryDelete { .. } => kind::DENTRY_DELETE,
             Record::InodePut(_) => kind::INODE_PUT,
             Record::InodeDelete(_) => kind::INODE_DELETE,
-            Record::SessionPut(_) => kind::SESSION_PUT,
+            Record::SessionPut { .. } => kind::SESSION_PUT,
             Record::SessionDelete(_) => kind::SESSION_DELETE,
             Record::Outcome { .. } => kind::OUTCOME,
             Record::IntentPut { .. } => kind::INTENT_PUT,
@@ -232,7 +235,11 @@ impl Record<'_> {
                 file.encode(out);
                 number.encode(out);
             }
-            Record::SessionPut(session) | Record::SessionDelete(session) => session.encode(out),
+            Record::SessionPut { session, born } => {
+                session.encode(out);
+                born.encode(out);
+            }
+            Record::SessionDelete(session) => session.encode(out),
             Record::Outcome { session, sequence, reply } => {
                 session.encode(out);
                 sequence.encode(out);
@@ -327,7 +334,9 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Malformed>
         kind::DENTRY_DELETE => Record::DentryDelete { parent: Decode::decode(&mut input)?, name: rest(&mut input)? },
         kind::INODE_PUT => Record::InodePut(Decode::decode(&mut input)?),
         kind::INODE_DELETE => Record::InodeDelete(Decode::decode(&mut input)?),
-        kind::SESSION_PUT => Record::SessionPut(Decode::decode(&mut input)?),
+        kind::SESSION_PUT => {
+            Record::SessionPut { session: Decode::decode(&mut input)?, born: Decode::decode(&mut input)? }
+        }
         kind::SESSION_DELETE => Record::SessionDelete(Decode::decode(&mut input)?),
         kind::OUTCOME => {
             let (session, sequence) = (Decode::decode(&mut input)?, Decode::decode(&mut input)?);
@@ -451,7 +460,7 @@ pub mod tests {
             Record::DentryDelete { parent: file, name: b"name" },
             Record::InodePut(Inode::new(attributes)),
             Record::InodeDelete(file),
-            Record::SessionPut(3),
+            Record::SessionPut { session: 3, born: 1 },
             Record::SessionDelete(4),
             Record::Outcome { session: 1, sequence: 2, reply: b"reply" },
             Record::IntentPut { number: 1, intent: truncate },

@@ -300,7 +300,9 @@ pub fn prometheus(core: &Core) -> String {
     for (name, value) in store_numbers(core).into_iter().chain(table_numbers(core)) {
         let _ = writeln!(text, "# TYPE tabane_{name} gauge\ntabane_{name} {value}");
     }
-    for (name, value) in core.contact.numbers().into_iter().chain(core.leases.numbers()).chain(core.read_leases.numbers()) {
+    for (name, value) in
+        core.contact.numbers().into_iter().chain(core.leases.numbers()).chain(core.read_leases.numbers())
+    {
         let kind = if matches!(name, "contact_names" | "contact_files" | "leased_files") { "gauge" } else { "counter" };
         let _ = writeln!(text, "# TYPE tabane_{name} {kind}\ntabane_{name} {value}");
     }

@@ -213,7 +213,13 @@ impl Server {
 
     /// What this server counted as a contact and as a lender.
     pub fn contact_numbers(&self) -> Vec<(&'static str, u64)> {
-        self.core.contact.numbers().into_iter().chain(self.core.leases.numbers()).chain(self.core.read_leases.numbers()).collect()
+        self.core
+            .contact
+            .numbers()
+            .into_iter()
+            .chain(self.core.leases.numbers())
+            .chain(self.core.read_leases.numbers())
+            .collect()
     }
 
     /// Requests of an operation that came in.

@@ -64,7 +64,7 @@ impl Front {
 }
 
 impl Service for Front {
-    fn connected(&self, peer: &Peer, resume: bool) -> Result<bool, Status> {
+    fn connected(&self, peer: &Peer, welcomes: u64) -> Result<bool, Status> {
         let core = &self.core;
         if core.stopping.get() {
             return Err(Status::Draining);
@@ -74,22 +74,22 @@ impl Service for Front {
             if !known || peer.level == LEVEL_CLIENT {
                 return Err(Status::NotPermitted);
             }
-            return Ok(self.contact_connected(peer, resume));
+            return Ok(self.contact_connected(peer, welcomes));
         }
         if peer.level != LEVEL_CLIENT {
             return Err(Status::NotPermitted);
         }
-        let known = core.tables.borrow().sessions.is_known(peer.session);
-        if !known {
-            // A session that comes back and is not known here goes on as a new one, after it was told so.
-            core.add_session(peer.session).map_err(|failure| failure.status)?;
+        let born = core.tables.borrow().sessions.born(peer.session);
+        if born.is_none_or(|born| welcomes == 0 && born > 0) {
+            // A session that comes back and is not known here goes on as a new one, once it was told so: a welcome may get lost.
+            core.add_session(peer.session, welcomes).map_err(|failure| failure.status)?;
         }
         core.tables.borrow_mut().sessions.connected(peer.session);
-        if known && !resume {
+        if born.is_some() && welcomes == 0 {
             // It never had a connection before, so it has nothing open.
             core.reclaimed(peer.session);
         }
-        Ok(known || !resume)
+        Ok(welcomes == 0 || born.is_some_and(|born| welcomes > born))
     }
 
     fn disconnected(&self, peer: &Peer) {
@@ -157,17 +157,17 @@ impl Service for Front {
 
 impl Front {
     /// A server that has files open here is known as a session meanwhile; whether this one is. Of others nothing is to be known.
-    fn contact_connected(&self, peer: &Peer, resume: bool) -> bool {
+    fn contact_connected(&self, peer: &Peer, welcomes: u64) -> bool {
         let core = &self.core;
         if !is_of_contact(peer) {
             return true;
         }
         core.leases.note_connected(peer.from_server, peer.connection);
         let known = core.tables.borrow().sessions.is_known(peer.session);
-        if known && !resume {
+        if known && welcomes == 0 {
             core.reclaimed(peer.session);
         }
-        known || !resume
+        known || welcomes == 0
     }
 
     /// Starts a request, of a patient client when it is its turn.
@@ -522,11 +522,12 @@ fn is_of_contact(peer: &Peer) -> bool {
 }
 
 impl Core {
-    /// Journals a session before its first request, so that a resend after a restart finds it known.
-    pub fn add_session(self: &Rc<Self>, session: u64) -> Result<(), Failure> {
+    /// Journals a session before its first request, so that a resend after a restart finds it known. `welcomes` is what it had received by
+    /// then.
+    pub fn add_session(self: &Rc<Self>, session: u64, welcomes: u64) -> Result<(), Failure> {
         let room = self.tables.borrow().sessions.room()?;
         let gone = room.map_or(Record::Nothing, Record::SessionDelete);
-        self.change([gone, Record::SessionPut(session)])?;
+        self.change([gone, Record::SessionPut { session, born: welcomes }])?;
         self.reap_orphans();
         self.release_held();
         Ok(())

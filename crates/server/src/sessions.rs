@@ -44,6 +44,8 @@ struct Session<W> {
     connections: u32,
     /// Since when it has no connection.
     idle_since: Nanos,
+    /// Welcomes that it had received when it began here: what it says then is that it was told of that.
+    born: u64,
     acknowledged: u64,
     places: Vec<Place<W>>,
 }
@@ -68,7 +70,7 @@ pub struct Sessions<W> {
 
 impl<W> Session<W> {
     fn new(now: Nanos) -> Session<W> {
-        Session { connections: 0, idle_since: now, acknowledged: 0, places: Vec::new() }
+        Session { connections: 0, idle_since: now, born: 0, acknowledged: 0, places: Vec::new() }
     }
 
     fn place(&mut self, sequence: u64) -> &mut Place<W> {
@@ -90,9 +92,14 @@ impl<W> Sessions<W> {
         self.table.contains_key(&session)
     }
 
-    /// Adds a session without a connection; a known one stays as it is.
-    pub fn add(&mut self, session: u64, now: Nanos) {
-        self.table.entry(session).or_insert_with(|| Session::new(now));
+    /// Welcomes that a session had received when it began here.
+    pub fn born(&self, session: u64) -> Option<u64> {
+        self.table.get(&session).map(|session| session.born)
+    }
+
+    /// Adds a session without a connection; a known one stays as it is, but for `born`.
+    pub fn add(&mut self, session: u64, born: u64, now: Nanos) {
+        self.table.entry(session).or_insert_with(|| Session::new(now)).born = born;
     }
 
     pub fn remove(&mut self, session: u64) {
@@ -263,7 +270,7 @@ mod tests {
 
     fn sessions() -> Sessions<u32> {
         let mut sessions = Sessions::new(4);
-        sessions.add(9, 0);
+        sessions.add(9, 0, 0);
         sessions
     }
 
@@ -323,8 +330,8 @@ mod tests {
     #[test]
     fn bounded() {
         let mut sessions = Sessions::<u32>::new(2);
-        sessions.add(1, 50);
-        sessions.add(2, 40);
+        sessions.add(1, 0, 50);
+        sessions.add(2, 0, 40);
         assert_eq!(sessions.room(), Ok(Some(2)));
         sessions.connected(2);
         assert_eq!(sessions.room(), Ok(Some(1)));

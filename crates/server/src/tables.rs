@@ -130,7 +130,7 @@ impl Tables {
                 self.extended.remove_inode(id);
                 self.file_locks.remove_file(id);
             }
-            Record::SessionPut(session) => self.sessions.add(session, replaying.unwrap_or(0)),
+            Record::SessionPut { session, born } => self.sessions.add(session, born, replaying.unwrap_or(0)),
             Record::SessionDelete(session) => {
                 self.sessions.remove(session);
                 self.open.end_session(session);

@@ -63,7 +63,7 @@ fn seeds() -> Vec<Vec<u8>> {
         server: 0,
         from_server: 0,
         session: 8,
-        resume: true,
+        welcomes: 3,
         user: Credentials { uid: 3, gid: 4, groups: Groups::new(&[4, 5, 70_000]) },
         nonce: [3; 32],
     };

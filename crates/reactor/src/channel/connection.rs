@@ -211,7 +211,7 @@ impl Inner {
         self.failure(operation, Status::Unreachable, "the server was started anew, or has forgotten the session")
     }
 
-    pub(super) fn introduction(&self, resume: bool) -> Introduction {
+    pub(super) fn introduction(&self, welcomes: u64) -> Introduction {
         let options = &self.options;
         Introduction {
             role: options.role,
@@ -219,7 +219,7 @@ impl Inner {
             server: options.server,
             from_server: options.from_server,
             session: options.session,
-            resume,
+            welcomes,
             user: options.user.clone(),
         }
     }
@@ -270,8 +270,8 @@ impl Inner {
     }
 
     async fn shake_hands(&self, stream: &Stream) -> Result<Welcome, HandshakeError> {
-        let resume = self.state.borrow().established;
-        introduce(&self.reactor, stream, &self.options.cluster, &self.introduction(resume)).await
+        let welcomes = self.state.borrow().statistics.connects;
+        introduce(&self.reactor, stream, &self.options.cluster, &self.introduction(welcomes)).await
     }
 
     /// Takes in that an attempt to connect has failed.

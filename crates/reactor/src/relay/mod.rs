@@ -217,7 +217,7 @@ impl Inner {
             server: contact,
             from_server: options.from_server,
             session: options.session,
-            resume: false,
+            welcomes: 0,
             user: options.user.clone(),
         };
         introduce(&self.reactor, stream, &options.cluster, &introduction).await.map(|_| ())

@@ -71,9 +71,10 @@ impl std::fmt::Debug for Borrowing {
 
 /// What a server does with requests.
 pub trait Service: 'static {
-    /// A peer has proved itself. Answers whether its session is known here; with `resume` false a new one begins.
+    /// A peer has proved itself. Answers whether its session is known here, since before the last of the `welcomes` that
+    /// it has received; without any a new one begins.
     /// An error refuses the connection.
-    fn connected(&self, peer: &Peer, resume: bool) -> Result<bool, Status>;
+    fn connected(&self, peer: &Peer, welcomes: u64) -> Result<bool, Status>;
     fn disconnected(&self, peer: &Peer);
     /// A request whose header and parameters are here. Its body, if any, waits until it is received or the reply is
     /// given; until then nothing more is read from that connection.
@@ -355,7 +356,7 @@ impl Serving {
         let known = if full || self.closed.get() {
             Err(if full { Status::TooManyConnections } else { Status::Draining })
         } else {
-            self.service.connected(&peer, hello.resume)
+            self.service.connected(&peer, hello.welcomes)
         };
         let session_known = match known {
             Ok(known) => known,

@@ -134,7 +134,7 @@ impl Core {
             return Err(Failure::with_text(Status::Unreachable, "the contact has gone"));
         }
         if !self.tables.borrow().sessions.is_known(session) {
-            self.add_session(session)?;
+            self.add_session(session, 0)?;
             start_expiry(self);
         }
         let now = self.reactor.now();

@@ -132,7 +132,10 @@ fn finish(
 pub fn check_open(request: &OpenRequest<'_>, operation: Operation) -> Result<(), Failure> {
     let changing = open_flags::CREATE | open_flags::TRUNCATE | open_flags::EXCLUSIVE;
     if operation == Operation::Open && request.flags & TOLD_ALONG != 0 {
-        return Err(Failure::with_text(Status::Invalid, "an open that may create or cut is told neither places nor contents"));
+        return Err(Failure::with_text(
+            Status::Invalid,
+            "an open that may create or cut is told neither places nor contents",
+        ));
     }
     if request.flags & !open_flags::ALL != 0 || request.access > 7 {
         return Err(Failure::with_text(Status::Invalid, "open flags or rights are unknown"));
@@ -192,7 +195,8 @@ fn create(
     let mut attributes = core.new_attributes(id, Kind::File, request.mode, caller, request.chunk_size);
     inherit_group(&mut attributes, request.group, caller.credentials());
     let open_number = core.open_number(caller)?;
-    OpenReply { attributes: attributes.clone(), created: true, open_number, places: None, contents: None }.encode(reply);
+    OpenReply { attributes: attributes.clone(), created: true, open_number, places: None, contents: None }
+        .encode(reply);
     core.change([
         Record::DentryPut { parent: request.entry.parent, name: request.entry.name.as_bytes(), id, kind: Kind::File },
         Record::InodePut(Inode::new(attributes)),

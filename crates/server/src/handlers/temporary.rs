@@ -31,7 +31,8 @@ pub fn make_temporary(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
     let mut attributes = core.new_attributes(file, Kind::File, request.mode, caller, request.chunk_size);
     attributes.link_count = 0;
     inherit_group(&mut attributes, request.group, caller.credentials());
-    OpenReply { attributes: attributes.clone(), created: true, open_number, places: None, contents: None }.encode(reply);
+    OpenReply { attributes: attributes.clone(), created: true, open_number, places: None, contents: None }
+        .encode(reply);
     let linkable = if request.linkable { Record::LinkablePut(file) } else { Record::Nothing };
     core.register_open(caller.peer.session, file, open_number);
     let made = core.change([Record::InodePut(Inode::new(attributes)), linkable, caller.outcome(reply)]);

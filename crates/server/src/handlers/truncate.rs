@@ -82,7 +82,9 @@ fn cut(core: &Core, caller: &Caller, mut inode: Inode, size: u64) -> (crate::sto
 fn encode_reply(attributes: &Attributes, for_open: Option<u64>, reply: &mut Vec<u8>) {
     let attributes = attributes.clone();
     match for_open {
-        Some(open_number) => OpenReply { attributes, created: false, open_number, places: None, contents: None }.encode(reply),
+        Some(open_number) => {
+            OpenReply { attributes, created: false, open_number, places: None, contents: None }.encode(reply)
+        }
         None => EntryReply { attributes, target: b"" }.encode(reply),
     }
 }

@@ -79,6 +79,34 @@ fn creates_and_unlinks_over_cut_connections() {
 /// two meet again.
 #[test]
 fn a_forgotten_session_is_told_so() {
+    forgotten_sessions(|_| {});
+}
+
+/// Goal: the same when the connection that would have told it so ends before it does, once or twice, and when the server does.
+/// Method: as soon as the server knows the session again, which it does with the welcome that it sends.
+#[test]
+fn a_forgotten_session_is_told_so_in_the_end() {
+    // Where the reply was on its way when the two were parted, nobody has to come back.
+    let known_again = |test: &TestCluster| {
+        test.world.run_until(|| test.server(0).audit().sessions > 0, 10 * SECOND);
+    };
+    forgotten_sessions(|test| {
+        known_again(test);
+        test.world.cut(test.callers[0], test.servers[0]);
+    });
+    forgotten_sessions(|test| {
+        known_again(test);
+        test.world.cut(test.callers[0], test.servers[0]);
+        test.world.run_for(600_000);
+        test.world.cut(test.callers[0], test.servers[0]);
+    });
+    forgotten_sessions(|test| {
+        known_again(test);
+        test.restart(0);
+    });
+}
+
+fn forgotten_sessions(disturb: impl Fn(&TestCluster)) {
     let mut unknown = 0;
     for seed in 0..20 {
         let test = TestCluster::with_grace(seed, 1, 3 * SECOND);
@@ -100,6 +128,7 @@ fn a_forgotten_session_is_told_so() {
         let forgotten = || test.server(0).audit().sessions == 0;
         assert!(test.world.run_until(forgotten, LIMIT), "idle sessions are never forgotten");
         test.world.heal(test.callers[0], test.servers[0]);
+        disturb(&test);
         let outcome = test.wait(&lost);
         let caller = test.caller(1, 3);
         let size = test.run(1, async move { caller.stat(file).await.expect("known").size });

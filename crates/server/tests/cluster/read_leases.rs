@@ -61,46 +61,58 @@ fn changes_wait() {
         ("cut", change!(|caller, at| caller.truncate(at.id, 10).await.expect("cut"))),
         ("extend", change!(|caller, at| caller.truncate(at.id, 1 << 20).await.expect("extended"))),
         ("open", change!(|caller, _at| caller.open(ROOT, "open", open_flags::TRUNCATE).await.expect("cut"))),
-        ("append", change!(|caller, at| {
-            let body = [IoSlice::new(b"new")];
-            let call = Call { body: &body, ..Call::new(Operation::Append, &AppendRequest { file: at.id }) };
-            caller.send(caller.home(at.id), call).await.expect("appended")
-        })),
-        ("reserve", change!(|caller, at| {
-            let request = ReserveAppendRequest { file: at.id, size: 10 };
-            caller.call(caller.home(at.id), Operation::ReserveAppend, &request).await.expect("moved")
-        })),
+        (
+            "append",
+            change!(|caller, at| {
+                let body = [IoSlice::new(b"new")];
+                let call = Call { body: &body, ..Call::new(Operation::Append, &AppendRequest { file: at.id }) };
+                caller.send(caller.home(at.id), call).await.expect("appended")
+            }),
+        ),
+        (
+            "reserve",
+            change!(|caller, at| {
+                let request = ReserveAppendRequest { file: at.id, size: 10 };
+                caller.call(caller.home(at.id), Operation::ReserveAppend, &request).await.expect("moved")
+            }),
+        ),
         ("allocate", change!(|caller, at| allocate(caller, at, allocate_mode::GROW, true).await)),
         ("punch", change!(|caller, at| allocate(caller, at, allocate_mode::PUNCH, false).await)),
-        ("copy", change!(|caller, at| {
-            let range = |chunk_offset| ChunkRange { chunk_index: 0, chunk_offset, size: 100 };
-            let request = CopyRangeRequest {
-                source: at.id,
-                source_layout: at.layout,
-                from: range(0),
-                target: at.id,
-                target_layout: at.layout,
-                to: range(950),
-            };
-            caller.call(caller.home(at.id), Operation::CopyRange, &request).await.expect("copied")
-        })),
+        (
+            "copy",
+            change!(|caller, at| {
+                let range = |chunk_offset| ChunkRange { chunk_index: 0, chunk_offset, size: 100 };
+                let request = CopyRangeRequest {
+                    source: at.id,
+                    source_layout: at.layout,
+                    from: range(0),
+                    target: at.id,
+                    target_layout: at.layout,
+                    to: range(950),
+                };
+                caller.call(caller.home(at.id), Operation::CopyRange, &request).await.expect("copied")
+            }),
+        ),
     ];
     let free: [(&str, Change); 4] = [
         ("stat", change!(|caller, at| caller.stat(at.id).await.expect("there"))),
         ("link", change!(|caller, _at| caller.link(ROOT, "link", "second").await.expect("linked"))),
         ("unlink", change!(|caller, _at| caller.unlink(ROOT, "unlink").await.expect("unlinked"))),
-        ("times", change!(|caller, at| {
-            let request = SetAttributesRequest {
-                file: at.id,
-                mask: set_mask::MTIME,
-                mode: 0,
-                uid: 0,
-                gid: 0,
-                atime: 0,
-                mtime: 5,
-            };
-            caller.set(request).await.expect("set")
-        })),
+        (
+            "times",
+            change!(|caller, at| {
+                let request = SetAttributesRequest {
+                    file: at.id,
+                    mask: set_mask::MTIME,
+                    mode: 0,
+                    uid: 0,
+                    gid: 0,
+                    atime: 0,
+                    mtime: 5,
+                };
+                caller.set(request).await.expect("set")
+            }),
+        ),
     ];
     let test = TestCluster::new(1, 2);
     let (reader, writer) = (test.caller(0, 1), test.caller(1, 2));
