@@ -51,12 +51,13 @@ impl Server {
     /// Creates or recovers the store in the directory, listens on the cluster's address of this server and serves.
     /// Errors say what to do; then nothing was started.
     pub async fn start(reactor: &Reactor, options: ServerOptions) -> Result<Server, StartError> {
-        let earlier_leases_end = reactor.now() + read_leases::kept_for(options.read_leasing);
         let server_count = options.cluster.server_count();
         let Some(address) = options.cluster.servers.get(options.index as usize).map(|server| server.address) else {
             return Err(StartError::NoSuchServer { index: options.index, server_count });
         };
         let storage = lock_storage(reactor, &options)?;
+        // An earlier life has ended by now, and changes nothing any more that it has told clients.
+        reactor.sleep(read_leases::kept_for(options.read_leasing)).await;
         let listener = reactor.listen(address).map_err(|error| StartError::Listen(address, error))?;
         let page = match options.metrics_port {
             Some(port) => Some(listen_for_metrics(reactor, port)?),
@@ -80,7 +81,6 @@ impl Server {
                 core.home_turned(server, turnabout);
             }
         }));
-        reactor.sleep_until(earlier_leases_end).await;
         resume(&core);
         core.store.measure_pages();
         prefault::start(&core);
