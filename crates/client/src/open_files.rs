@@ -447,6 +447,9 @@ impl Common {
     pub(crate) fn renewed(self: &Rc<Self>, server: u32, session_known: bool, life: u64) {
         if !session_known {
             self.open_files.sessions_lost.set(self.open_files.sessions_lost.get() + 1);
+            // Perhaps it lost power, and with it what it had told of names.
+            self.cache.borrow_mut().forget_all();
+            self.forget_tree_changes();
         }
         self.open_files.renewals.borrow_mut().insert(server, life);
         self.leave_contact(server);

@@ -197,6 +197,36 @@ fn synced_directories_survive_power_loss() {
     assert_ne!(names_after(false), Ok(expected));
 }
 
+/// Goal: what a client knows of the names of directories ends with the power loss that takes them: nothing is made where nobody looks for it.
+/// Method: a client knows a directory by its new name; the rename is lost, and its number given to another one, so that the number tells nothing.
+#[test]
+fn lost_names_of_directories_are_forgotten() {
+    let harness = cluster_on(1, true);
+    let (mover, other) = (harness.add_client(), harness.add_client());
+    run(&harness, &mover, async |fs| {
+        fs.mkdir(b"/d", 0o755).await.expect("made");
+        fs.synchronise_all().await.expect("synced");
+        fs.rename(b"/d", b"/e", 0).await.expect("renamed");
+    });
+    let gone = run(&harness, &other, async |fs| fs.stat(b"/e/f").await.expect_err("it is empty"));
+    assert_eq!(gone.status, Status::NotFound);
+    harness.lose_power(0);
+    harness.restart(0);
+    harness.wait_for_servers(LIMIT).expect("servers start");
+    run(&harness, &mover, async |fs| {
+        fs.stat(b"/").await.expect("it is connected again");
+        fs.mkdir(b"/x", 0o755).await.expect("made");
+        fs.rename(b"/x", b"/y", 0).await.expect("renamed");
+    });
+    let created = run(&harness, &other, async |fs| {
+        fs.stat(b"/").await.expect("it is connected again");
+        fs.open(b"/e/f", &creating()).await.map(drop).map_err(|error| error.status)
+    });
+    assert_eq!(created, Err(Status::NotFound), "the directory is called /d again");
+    let there = run(&harness, &mover, async |fs| fs.stat(b"/d/f").await.map(drop).map_err(|error| error.status));
+    assert_eq!(there, Err(Status::NotFound));
+}
+
 /// Goal: a listing of a directory that is removed and made again and again ends with what there is, or with `NotFound`.
 /// Method: one client lists without pause, another removes and makes the directory with a name in it.
 #[test]
