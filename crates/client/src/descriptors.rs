@@ -366,7 +366,7 @@ mod tests {
             ctime: 0,
             version: 1,
             truncate_generation: 0,
-            time_generation: 0,
+            times_set: 0,
             layout: mounted.client.cluster().layout_for(0, 0),
         };
         File::new(&attributes, &OpenHow::reading_and_writing(), 0)

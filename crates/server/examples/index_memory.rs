@@ -31,7 +31,7 @@ fn inode(id: FileId) -> Inode {
         ctime: 1,
         version: 1,
         truncate_generation: 0,
-        time_generation: 0,
+        times_set: 0,
         layout: Layout::default_for(LayoutPolicy::Modular, 0, 1024, 1 << 20),
     })
 }

@@ -82,11 +82,13 @@ async fn announce(core: &Rc<Core>, file: FileId, announcing: &Announcing) -> Res
         return Err(Failure::with_text(Status::BadMessage, "file id is out of range"));
     };
     let request = AnnounceRequest { file, server: core.index, generation: announcing.generation };
-    let _: AnnounceReply = core.peers.call(home, Operation::Announce, &request, None).await?;
+    let AnnounceReply { times_set, .. } = core.peers.call(home, Operation::Announce, &request, None).await?;
     if announcing.reaped.get() {
         return Err(Failure::new(Status::StaleFile, file));
     }
+    // What is stamped from now on is later.
+    core.note_time(times_set.saturating_add(1));
     let mut transaction = core.store.begin();
-    core.store.set_announced(file.0, Some(announcing.generation), &mut transaction);
+    core.store.set_announced(file.0, Some(announcing.generation), times_set, &mut transaction);
     core.commit(transaction, [])
 }

@@ -325,7 +325,7 @@ impl Core {
             ctime: now,
             version: 1,
             truncate_generation: 0,
-            time_generation: 0,
+            times_set: 0,
             layout: self.cluster.layout_for(id.home(), chunk_size),
         }
     }

@@ -212,7 +212,7 @@ mod tests {
             ctime: 6,
             version: 7,
             truncate_generation: 8,
-            time_generation: 9,
+            times_set: 9,
             layout: Layout::default_for(LayoutPolicy::Modular, 0, 1024, 4096),
         })
     }

@@ -441,7 +441,7 @@ pub mod tests {
             ctime: 3,
             version: 4,
             truncate_generation: 5,
-            time_generation: 6,
+            times_set: 6,
             layout,
         };
         let truncate = Intent::Truncate {

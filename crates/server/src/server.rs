@@ -357,7 +357,7 @@ fn make_root(core: &Rc<Core>) -> Result<(), StartError> {
         ctime: now,
         version: 1,
         truncate_generation: 0,
-        time_generation: 0,
+        times_set: 0,
         layout: core.cluster.layout_for(id.home(), 0),
     };
     core.change([Record::InodePut(Inode::new(attributes))]).map_err(|failure| {

@@ -433,7 +433,8 @@ message! {
     /// Reply of `Announce`.
     pub struct AnnounceReply {
         pub truncate_generation: u32,
-        pub time_generation: u32,
+        /// As in `Attributes`.
+        pub times_set: i64,
     }
 }
 
@@ -453,7 +454,6 @@ message! {
         pub end: u64,
         pub mtime: i64,
         pub truncate_generation: u32,
-        pub time_generation: u32,
         /// The announcement that ended or stands; 0 when there is none.
         pub announce_generation: u32,
     }

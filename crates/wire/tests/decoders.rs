@@ -32,7 +32,7 @@ fn attributes() -> Attributes {
         ctime: 3,
         version: 4,
         truncate_generation: 5,
-        time_generation: 6,
+        times_set: 6,
         layout: layout(),
     }
 }

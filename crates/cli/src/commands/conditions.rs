@@ -184,7 +184,7 @@ mod tests {
             ctime: 0,
             version: 1,
             truncate_generation: 0,
-            time_generation: 0,
+            times_set: 0,
             layout: Layout::default_for(LayoutPolicy::Modular, 0, 1024, 4096),
         };
         Tests(vec![test.expect("the text is a test")]).judge(&attributes, true) == Verdict::Yes

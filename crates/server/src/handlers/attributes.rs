@@ -134,7 +134,8 @@ pub fn changed(core: &Core, caller: &Caller, request: &SetAttributesRequest, att
         attributes.mtime = now;
     }
     if asks(TIMES) {
-        attributes.time_generation += 1;
+        // Later than all that was gathered.
+        attributes.times_set = now.max(attributes.ctime);
     }
     attributes.ctime = now;
     attributes.version += 1;

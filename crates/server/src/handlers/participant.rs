@@ -27,11 +27,8 @@ pub fn announce(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec
     if let Some(leased) = core.read_leased(request.file) {
         return Ok(Step::Blocked(leased));
     }
-    AnnounceReply {
-        truncate_generation: inode.attributes.truncate_generation,
-        time_generation: inode.attributes.time_generation,
-    }
-    .encode(reply);
+    AnnounceReply { truncate_generation: inode.attributes.truncate_generation, times_set: inode.attributes.times_set }
+        .encode(reply);
     if inode.announce(request.server, request.generation) {
         let mode = inode.attributes.mode;
         drop_for_announced(&mut inode.attributes);
@@ -52,7 +49,7 @@ pub fn gather(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Ste
     let stands = share.and_then(|share| share.announced);
     if request.retract && stands.is_some() {
         let mut transaction = core.store.begin();
-        core.store.set_announced(request.file.0, None, &mut transaction);
+        core.store.set_announced(request.file.0, None, 0, &mut transaction);
         core.commit(transaction, [])?;
     }
     let announce_generation = match stands {
@@ -63,7 +60,6 @@ pub fn gather(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Ste
         end: share.map_or(0, |share| share.end),
         mtime: share.map_or(0, |share| share.mtime),
         truncate_generation: share.map_or(0, |share| share.generation),
-        time_generation: 0,
         announce_generation,
     }
     .encode(reply);

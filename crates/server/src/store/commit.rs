@@ -7,7 +7,7 @@ use super::allocator::Run;
 use super::chunk::{self, Chunk, Extent, Range};
 use super::entries;
 use super::few::Few;
-use super::files::File;
+use super::files::{Announcement, File};
 use super::holes::{Hole, HoleChange};
 use super::journal::RECORD_HEADER_SIZE;
 use super::state::{Key, State};
@@ -34,7 +34,7 @@ pub enum Operation {
     /// See [`super::Store::reap_file`].
     Reap(u64),
     /// See [`super::Store::set_announced`].
-    Announced(u64, Option<u32>),
+    Announced(Announcement),
 }
 
 impl Operation {
@@ -43,7 +43,8 @@ impl Operation {
             Operation::Write(ticket, _) => ticket.key.0,
             Operation::Hole(hole) => hole.file,
             Operation::Reserve { key, .. } => key.0,
-            Operation::Truncate { file, .. } | Operation::Reap(file) | Operation::Announced(file, _) => *file,
+            Operation::Truncate { file, .. } | Operation::Reap(file) => *file,
+            Operation::Announced(announcement) => announcement.file,
         }
     }
 }
@@ -98,7 +99,7 @@ enum Change {
     Hole(HoleChange),
     Reserve(ChunkChange, u32),
     Reap(u64),
-    Announced(u64, Option<u32>),
+    Announced(Announcement),
 }
 
 /// What else a write changes.
@@ -169,7 +170,7 @@ impl State {
                     .plan_reserve(*key, *chunk_size, bytes.clone(), fresh)?
                     .map(|change| Change::Reserve(change, *chunk_size)),
                 Operation::Reap(file) => Some(Change::Reap(*file)),
-                Operation::Announced(file, announced) => Some(Change::Announced(*file, *announced)),
+                Operation::Announced(announcement) => Some(Change::Announced(*announcement)),
             };
             if let Some(change) = change {
                 parts.count += self.encode(&change, &mut parts.buffer);
@@ -250,8 +251,8 @@ impl State {
                 entries::put_reap(out, *file);
                 1
             }
-            Change::Announced(file, announced) => {
-                entries::put_announced(out, *file, *announced);
+            Change::Announced(announcement) => {
+                entries::put_announced(out, *announcement);
                 1
             }
         }
@@ -285,7 +286,7 @@ impl State {
                 self.active.iter_mut().filter(|(key, _)| key.0 == id).for_each(|(_, active)| active.reaped = true);
                 self.bury(id, chunks.unwrap_or_default());
             }
-            Change::Announced(id, announced) => self.files.entry(id).announced = announced,
+            Change::Announced(announcement) => self.files.announce(announcement),
         }
     }
 

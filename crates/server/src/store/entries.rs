@@ -4,7 +4,7 @@
 
 use super::chunk::{Chunk, Extent, Range};
 use super::few::Few;
-use super::files::File;
+use super::files::{Announcement, File};
 
 /// Bytes before each entry: kind (1) and size of what follows (4).
 pub const ENTRY_HEADER_SIZE: usize = 5;
@@ -60,12 +60,7 @@ pub enum Entry {
         mtime: i64,
     },
     /// The announcement of a file.
-    Announced {
-        /// File id.
-        file: u64,
-        /// Its generation.
-        announced: Option<u32>,
-    },
+    Announced(Announcement),
     /// Bytes to be copied within the data space once the record is written.
     Redo(Copy),
     /// All of a file but its chunks; in checkpoints only.
@@ -146,10 +141,12 @@ pub fn put_reap(out: &mut Vec<u8>, file: u64) {
 }
 
 /// Appends an announcement.
-pub fn put_announced(out: &mut Vec<u8>, file: u64, announced: Option<u32>) {
+pub fn put_announced(out: &mut Vec<u8>, announcement: Announcement) {
     put_entry(out, KIND_ANNOUNCED, |out| {
-        out.extend_from_slice(&file.to_le_bytes());
-        put_option(out, announced);
+        out.extend_from_slice(&announcement.file.to_le_bytes());
+        let state = if announcement.forgets_time { 2 } else { u8::from(announcement.announced.is_some()) };
+        out.push(state);
+        out.extend_from_slice(&announcement.announced.unwrap_or(0).to_le_bytes());
     });
 }
 
@@ -207,7 +204,7 @@ pub fn decode(kind: u8, body: &[u8]) -> Option<Entry> {
             mtime: reader.u64()? as i64,
         },
         KIND_REAP => Entry::Reap { file: reader.u64()? },
-        KIND_ANNOUNCED => Entry::Announced { file: reader.u64()?, announced: reader.option()? },
+        KIND_ANNOUNCED => Entry::Announced(reader.announcement()?),
         KIND_REDO => Entry::Redo(Copy { from: reader.u64()?, to: reader.u64()?, size: reader.u32()? }),
         KIND_FILE => Entry::File {
             file: reader.u64()?,
@@ -262,6 +259,18 @@ impl Reader<'_> {
     /// The next sixteen bytes.
     pub fn u128(&mut self) -> Option<u128> {
         self.take().map(u128::from_le_bytes)
+    }
+
+    fn announcement(&mut self) -> Option<Announcement> {
+        let file = self.u64()?;
+        let [state] = self.take()?;
+        let generation = self.u32()?;
+        let announced = match state {
+            0 => None,
+            1 | 2 => Some(generation),
+            _ => return None,
+        };
+        Some(Announcement { file, announced, forgets_time: state == 2 })
     }
 
     fn option(&mut self) -> Option<Option<u32>> {

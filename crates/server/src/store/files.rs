@@ -8,6 +8,14 @@ use reactor::bring_near;
 use std::collections::BTreeMap;
 use wire::FastMap;
 
+/// Under which generation a share is announced, if it is, and whether its time counts no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Announcement {
+    pub file: u64,
+    pub announced: Option<u32>,
+    pub forgets_time: bool,
+}
+
 /// The chunks of one file, by index. Most files have one.
 #[derive(Default)]
 pub enum Chunks {
@@ -190,6 +198,15 @@ impl Files {
     pub fn bring_near(&self, id: u64) {
         if let Some(number) = self.by_id.get(&id) {
             bring_near(&self.cells[*number as usize]);
+        }
+    }
+
+    /// Takes in an announcement, or its end.
+    pub fn announce(&mut self, announcement: Announcement) {
+        let file = self.entry(announcement.file);
+        file.announced = announcement.announced;
+        if announcement.forgets_time {
+            file.mtime = 0;
         }
     }
 

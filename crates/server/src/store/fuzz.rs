@@ -134,7 +134,12 @@ mod tests {
         let own: [fn(&mut Vec<u8>); 6] = [
             |out| entries::put_truncate(out, 1 << 20, 3, 2),
             |out| entries::put_reap(out, 1 << 20),
-            |out| entries::put_announced(out, 1 << 20, Some(7)),
+            |out| {
+                entries::put_announced(
+                    out,
+                    crate::store::files::Announcement { file: 1 << 20, announced: Some(7), forgets_time: true },
+                )
+            },
             |out| entries::put_drop(out, 1 << 20, 1..3, 9000, 5),
             |out| entries::put_redo(out, entries::Copy { from: 0, to: 8192, size: 100 }),
             |out| {

@@ -40,6 +40,7 @@ pub use recovery::{JOURNAL_SIZE_MIN, Replay};
 pub use wire::{FastMap, hash_id};
 
 use commit::{Operation, Parts};
+use files::Announcement;
 use reactor::{Span, StampedRegion, Storage};
 use state::{Key, State};
 use std::cell::RefCell;
@@ -514,9 +515,12 @@ impl Store {
         self.state.borrow().files.get(file).map(files::File::share)
     }
 
-    /// Remembers under which generation this server's share is announced to the file's home.
-    pub fn set_announced(&self, file: u64, announced: Option<u32>, transaction: &mut Transaction) {
-        transaction.add_alone(Operation::Announced(file, announced));
+    /// Remembers under which generation this server's share is announced to the file's home. The share's time is forgotten if it is
+    /// not later than `times_set`.
+    pub fn set_announced(&self, file: u64, announced: Option<u32>, times_set: i64, transaction: &mut Transaction) {
+        let time = self.share(file).map_or(0, |share| share.mtime);
+        let forgets_time = time != 0 && time <= times_set;
+        transaction.add_alone(Operation::Announced(Announcement { file, announced, forgets_time }));
     }
 
     /// Visits the files in `count` places from one on, and returns where to go on; nothing at the end.

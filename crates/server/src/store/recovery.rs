@@ -252,7 +252,7 @@ impl Tables<'_> {
                 (file.end, file.mtime) = (end, mtime);
             }
             Entry::Reap { file } => drop(self.files.remove(file)),
-            Entry::Announced { file, announced } => self.files.entry(file).announced = announced,
+            Entry::Announced(announcement) => self.files.announce(announcement),
             Entry::Redo(copy) => self.copies.push(copy),
             Entry::File { file: id, chunk_size, generation, announced, mtime } => {
                 let file = self.files.entry(id);

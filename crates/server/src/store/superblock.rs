@@ -10,7 +10,7 @@ use reactor::Region;
 use std::rc::Rc;
 
 /// Version of everything on the medium; others are refused.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 /// Version of the placement hash (siphash-1-3 of parent id and name).
 pub const PLACEMENT_VERSION: u32 = 1;
 /// Bytes of the region.

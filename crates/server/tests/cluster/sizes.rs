@@ -1,6 +1,8 @@
 use crate::support::*;
 use wire::FileId;
+use wire::Operation;
 use wire::Status;
+use wire::messages::{AllocateRequest, SetAttributesRequest, allocate_mode, set_mask};
 
 const ROOT: FileId = FileId::ROOT;
 const CHUNK: u64 = 4096;
@@ -173,6 +175,57 @@ fn unlink_leaves_no_chunk() {
         assert_eq!(audits.iter().map(|audit| audit.chunks + audit.files).sum::<u64>(), 0, "seed {seed}");
     }
     assert!(stale > 10, "no write met the unlink");
+}
+
+/// Goal: times that were set by hand stay until somebody writes, also where a server with an earlier write of the file makes room in it; its
+/// next write counts again, whatever its clock says.
+/// Method: the server of the second chunk writes, reserves and writes, in lives of its own; its clock is a second early or late.
+#[test]
+fn times_set_by_hand_stay() {
+    for (seed, offset) in [(1, -1_000_000_000), (2, 1_000_000_000), (3, 0)] {
+        let test = TestCluster::new(seed, 2);
+        let home = test.caller(0, 1);
+        let made = test.run(0, async move { home.create(ROOT, "f").await.expect("created") });
+        let caller = test.caller(0, 2);
+        let other = 1 - caller.home(made.id);
+        test.world.set_clock(test.servers[other as usize], offset, 0);
+        let reactor = test.world.reactor(test.callers[0]);
+        let do_all = |ends_life: bool| {
+            let (caller, reactor) = (caller.clone(), reactor.clone());
+            let set = async move {
+                caller.write(made.id, made.layout, CHUNK, &[1; 100]).await.expect("written");
+                let mask = set_mask::MTIME;
+                let request =
+                    SetAttributesRequest { file: made.id, mask, mode: 0, uid: 0, gid: 0, atime: 0, mtime: 1_000 };
+                caller.set(request).await.expect("set");
+                reactor.sleep(5_000_000).await;
+                caller
+            };
+            let caller = test.run(0, set);
+            if ends_life {
+                test.restart(other);
+            }
+            test.run(0, async move {
+                let request = AllocateRequest {
+                    file: made.id,
+                    layout: made.layout,
+                    offset: CHUNK + 200,
+                    size: 100,
+                    mode: allocate_mode::RESERVE,
+                    grow: false,
+                };
+                caller.call(other, Operation::Allocate, &request).await.expect("reserved");
+                assert_eq!(caller.stat(made.id).await.expect("there").mtime, 1_000, "seed {seed}");
+                caller.call(1 - other, Operation::Close, &fold(made.id)).await.expect("closed");
+                assert_eq!(caller.stat(made.id).await.expect("there").mtime, 1_000, "seed {seed}");
+                caller.write(made.id, made.layout, CHUNK, &[2; 100]).await.expect("written");
+                let after = caller.stat(made.id).await.expect("there");
+                assert!(after.mtime > 1_000_000, "seed {seed}: {}", after.mtime);
+            });
+        };
+        do_all(false);
+        do_all(true);
+    }
 }
 
 /// Goal: a reap that overtakes the answer to an announcement ends that announcement too: no write behind it leaves a chunk.

@@ -1,6 +1,7 @@
 //! What the store says about a medium that is not as it was left.
 
 use super::*;
+use crate::store::files::Announcement;
 use reactor::OpenMode;
 
 /// A store with some of everything, and what its files hold.
@@ -184,7 +185,7 @@ fn the_entry_decoder_takes_anything() {
     let chunk = chunk::Chunk { extents: few::Few::from_slice(&extents), ranges: few::Few::from_slice(&ranges) };
     entries::put_chunk(&mut sound, 1, 2, 8192, 4, &chunk);
     entries::put_truncate(&mut sound, 1, 2, 3);
-    entries::put_announced(&mut sound, 1, Some(2));
+    entries::put_announced(&mut sound, Announcement { file: 1, announced: Some(2), forgets_time: false });
     entries::put_redo(&mut sound, entries::Copy { from: 1, to: 2, size: 3 });
     let mut decoded_count = 0;
     for round in 0..20_000u64 {

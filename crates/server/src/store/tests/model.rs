@@ -404,7 +404,7 @@ impl World {
         let (file, _, _) = self.pick();
         let announced = (self.random.below(3) > 0).then(|| self.random.next() as u32);
         let mut transaction = self.store.begin();
-        self.store.set_announced(file, announced, &mut transaction);
+        self.store.set_announced(file, announced, 0, &mut transaction);
         if self.commit(transaction) {
             self.model.files.entry(file).or_default().announced = announced;
         }

@@ -295,7 +295,7 @@ fn the_share_follows_the_file() {
     ));
     assert!(matches!(write(&store, 9, 2, 5000, 4999, &[1; 2]), Err(StoreError::TooLarge)));
     let mut transaction = store.begin();
-    store.set_announced(9, Some(11), &mut transaction);
+    store.set_announced(9, Some(11), 0, &mut transaction);
     store.commit(transaction).unwrap();
     let mut transaction = store.begin();
     store.truncate_file(9, 0, 12, &mut transaction);
