@@ -74,7 +74,12 @@ impl Server {
             core.store.power_loss_is_over();
         }
         make_root(&core)?;
-        make_durable(&core.store, &core.options).await?;
+        // What was changed meanwhile may have begun a checkpoint, which syncs too.
+        core.syncs.sync().await.map_err(|failure| {
+            let error = std::io::Error::other(String::from_utf8_lossy(&failure.text).into_owned());
+            let what = "make what the start has changed durable";
+            StartError::Store(core.options.directory.clone(), StoreError::Medium(what, error))
+        })?;
         let own = Rc::downgrade(&core);
         core.peers.observe(Rc::new(move |server, turnabout| {
             if let Some(core) = own.upgrade() {
@@ -327,7 +332,7 @@ fn open_store(
     Ok((store, tables))
 }
 
-/// Syncs while nobody is served yet.
+/// Syncs while nobody is served yet, and nothing was changed.
 async fn make_durable(store: &Store, options: &ServerOptions) -> Result<(), StartError> {
     store.sync().await.map_err(|error| match error {
         SyncError::Data { error, .. } | SyncError::Journal(error) => {
