@@ -255,13 +255,13 @@ impl Core {
             Record::FileAnnounced { file, .. } => Some(*file),
             Record::InodePut(new) => {
                 let (tables, id) = (self.tables.borrow(), new.attributes.id);
-                // Whoever writes sets both times at once, and who sets the time by hand only one of them.
                 let changes = |old: &Inode| {
-                    let (old, now) = (&old.attributes, &new.attributes);
-                    let is_written = old.mtime != now.mtime && now.mtime == now.ctime;
-                    is_written || (old.size, old.truncate_generation) != (now.size, now.truncate_generation)
+                    let is_announced = (old.is_announced(), new.is_announced());
+                    let (old, new) = (&old.attributes, &new.attributes);
+                    let is_written = old.mtime != new.mtime && old.times_set == new.times_set;
+                    let is_cut = old.truncate_generation != new.truncate_generation;
+                    is_written || is_cut || old.size != new.size || is_announced.0 != is_announced.1
                 };
-                let changes = |old: &Inode| changes(old) || old.is_announced() != new.is_announced();
                 tables.inodes.get(id).is_some_and(changes).then_some(id)
             }
             _ => None,

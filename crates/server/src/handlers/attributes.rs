@@ -134,8 +134,8 @@ pub fn changed(core: &Core, caller: &Caller, request: &SetAttributesRequest, att
         attributes.mtime = now;
     }
     if asks(TIMES) {
-        // Later than all that was gathered.
-        attributes.times_set = now.max(attributes.ctime);
+        // Later than all that was gathered, and than the last time.
+        attributes.times_set = now.max(attributes.ctime).max(attributes.times_set.saturating_add(1));
     }
     attributes.ctime = now;
     attributes.version += 1;

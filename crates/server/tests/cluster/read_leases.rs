@@ -94,7 +94,15 @@ fn changes_wait() {
             }),
         ),
     ];
-    let free: [(&str, Change); 4] = [
+    let free: [(&str, Change); 5] = [
+        (
+            "touch",
+            change!(|caller, at| {
+                let mask = set_mask::ATIME_NOW | set_mask::MTIME_NOW;
+                let request = SetAttributesRequest { file: at.id, mask, mode: 0, uid: 0, gid: 0, atime: 0, mtime: 0 };
+                caller.set(request).await.expect("set")
+            }),
+        ),
         ("stat", change!(|caller, at| caller.stat(at.id).await.expect("there"))),
         ("link", change!(|caller, _at| caller.link(ROOT, "link", "second").await.expect("linked"))),
         ("unlink", change!(|caller, _at| caller.unlink(ROOT, "unlink").await.expect("unlinked"))),
