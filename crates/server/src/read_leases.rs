@@ -16,7 +16,7 @@
 use crate::core::Core;
 use crate::inodes::Inode;
 use crate::options::ReadLeasing;
-use crate::store::{FastMap, Piece};
+use crate::store::FastMap;
 use crate::waiting::Notice;
 use reactor::{Class, Nanos};
 use std::cell::{Cell, RefCell};
@@ -150,16 +150,7 @@ impl Core {
         reply.reserve(inode.attributes.size as usize + 16);
         self.options.read_leasing.time.encode(reply);
         (inode.attributes.size as u32).encode(reply);
-        for piece in &read.pieces {
-            let start = reply.len();
-            match piece {
-                Piece::Zero(size) => reply.resize(start + *size as usize, 0),
-                Piece::Bytes(span) => {
-                    reply.resize(start + span.size as usize, 0);
-                    span.region.read(span.offset, &mut reply[start..]);
-                }
-            }
-        }
+        read.append_to(reply);
     }
 
     /// Invariant 2, and whether the file is small and has not changed lately.

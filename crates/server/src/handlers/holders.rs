@@ -2,7 +2,7 @@
 
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
-use crate::store::{ChunkWrite, Piece};
+use crate::store::ChunkWrite;
 use reactor::Nanos;
 use std::rc::Rc;
 use wire::layout::ChunkRange;
@@ -60,18 +60,8 @@ pub fn fill(write: &ChunkWrite, mut bytes: &[u8]) {
 /// A copy of a range of a chunk here.
 pub fn read_bytes(core: &Core, file: FileId, index: u64, offset: u32, size: u32) -> Result<Vec<u8>, Failure> {
     let read = core.store.read(file.0, index, offset, size)?;
-    let mut bytes = vec![0; size as usize];
-    let mut start = 0;
-    for piece in &read.pieces {
-        let piece_size = match piece {
-            Piece::Zero(size) => *size as usize,
-            Piece::Bytes(span) => {
-                span.region.read(span.offset, &mut bytes[start..start + span.size as usize]);
-                span.size as usize
-            }
-        };
-        start += piece_size;
-    }
+    let mut bytes = Vec::with_capacity(size as usize);
+    read.append_to(&mut bytes);
     Ok(bytes)
 }
 

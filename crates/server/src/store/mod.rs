@@ -148,6 +148,22 @@ pub struct ChunkRead {
     pin: Option<(Store, Key, u64)>,
 }
 
+impl ChunkRead {
+    /// Appends the bytes of the range.
+    pub fn append_to(&self, bytes: &mut Vec<u8>) {
+        for piece in &self.pieces {
+            let start = bytes.len();
+            match piece {
+                Piece::Zero(size) => bytes.resize(start + *size as usize, 0),
+                Piece::Bytes(span) => {
+                    bytes.resize(start + span.size as usize, 0);
+                    span.region.read(span.offset, &mut bytes[start..]);
+                }
+            }
+        }
+    }
+}
+
 impl Drop for ChunkRead {
     fn drop(&mut self) {
         if let Some((store, key, at)) = self.pin.take() {
