@@ -71,6 +71,10 @@ pub trait Driver {
     fn received(&self) -> u64 {
         0
     }
+    /// As [`crate::Reactor::is_core_wanted`].
+    fn is_core_wanted(&self) -> bool {
+        false
+    }
     /// Whether any socket is busy.
     fn has_busy(&self) -> bool {
         false

@@ -342,6 +342,10 @@ impl Driver for EpollDriver {
         self.core.busy.received()
     }
 
+    fn is_core_wanted(&self) -> bool {
+        crate::waiting::is_core_wanted()
+    }
+
     fn has_busy(&self) -> bool {
         !self.core.busy.is_empty()
     }

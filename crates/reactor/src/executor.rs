@@ -347,6 +347,12 @@ impl Reactor {
         self.0.just_now.set(Some(now));
     }
 
+    /// Whether somebody else wants the core: it is given away once, for as long as they take it. For work that can wait. What a
+    /// simulated node says is set ([`crate::sim::World::set_core_wanted`]).
+    pub fn is_core_wanted(&self) -> bool {
+        self.0.driver.is_core_wanted()
+    }
+
     /// When the next timer is due.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         self.0.timers.borrow_mut().next_deadline()

@@ -331,6 +331,10 @@ impl Driver for UringDriver {
         self.core.busy.received()
     }
 
+    fn is_core_wanted(&self) -> bool {
+        crate::waiting::is_core_wanted()
+    }
+
     fn has_busy(&self) -> bool {
         !self.core.busy.is_empty()
     }

@@ -70,6 +70,13 @@ fn switched_ns() -> Nanos {
     })
 }
 
+/// Gives the core away once. True if somebody took it.
+pub(crate) fn is_core_wanted() -> bool {
+    let before = system::monotonic();
+    system::yield_core();
+    system::monotonic() - before > switched_ns()
+}
+
 /// What a loop has learnt about waiting.
 pub(crate) struct Waiting {
     switched_ns: Nanos,

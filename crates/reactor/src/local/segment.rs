@@ -14,9 +14,10 @@
 //! 2. The file behind the mapping can't shrink (it is sealed), so that an access never faults.
 //! 3. Before a side sleeps it says what for and looks once more; a side that has put or taken bytes looks after that whether
 //!    the other one sleeps. A full fence lies between the two steps on both sides, so at least one of them sees the other.
-//! 4. Who puts bytes into an empty ring begins at its beginning, so that messages that come one at a time pass through the
-//!    same few cache lines, however large the ring is. The origin changes only while nothing is in the ring, and is
-//!    stored before the number that makes bytes visible.
+//! 4. Who puts few bytes into an empty ring begins at its beginning, so that messages that come one at a time pass through
+//!    the same few cache lines, however large the ring is. The origin changes only while nothing is in the ring, and is
+//!    stored before the number that makes bytes visible. Many bytes walk through the ring: to take back as many lines from
+//!    the cache of a core that has just read them costs more than to write others.
 
 use crate::copying::copy_streaming;
 use crate::system::check;
@@ -34,6 +35,9 @@ const HEAD_SIZE: usize = 4096;
 pub const SEGMENT_SIZE: usize = HEAD_SIZE + 2 * RING_SIZE;
 /// Bytes moved before the other side is told.
 const STEP_SIZE: usize = 64 << 10;
+
+/// Most bytes for which an empty ring begins at its beginning.
+const ANEW_SIZE_MAX: usize = 8 << 10;
 
 const PUT_OFFSETS: [usize; 2] = [0, 512];
 const ORIGIN_OFFSETS: [usize; 2] = [8, 520];
@@ -174,7 +178,8 @@ impl Segment {
         }
         let ring = HEAD_SIZE + self.outgoing() * RING_SIZE;
         let (mut put, mut told) = (self.put.get(), self.put.get());
-        if room == RING_SIZE {
+        let size: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if room == RING_SIZE && size <= ANEW_SIZE_MAX {
             self.origin.set(put);
             self.number(ORIGIN_OFFSETS[self.outgoing()]).store(put, Ordering::Relaxed);
         }

@@ -36,6 +36,10 @@ impl Driver for SimDriver {
         self.node.local_time(self.node.moment(&self.universe))
     }
 
+    fn is_core_wanted(&self) -> bool {
+        self.node.core_wanted.get()
+    }
+
     fn wall_clock(&self) -> i64 {
         self.universe.wall_clock(&self.node)
     }

@@ -59,6 +59,8 @@ pub(crate) struct Node {
     slowness: Cell<(Nanos, Nanos)>,
     /// Time that each poll of a task takes, beyond that of the turn.
     poll_time: Cell<Nanos>,
+    /// Somebody else wants its processor.
+    pub core_wanted: Cell<bool>,
     pub(super) not_before: Cell<Nanos>,
     /// What its processor takes for what it does, in worlds with a model of costs.
     pub(super) costs: Cell<Option<ProcessorCosts>>,
@@ -212,6 +214,7 @@ impl World {
             clock_base: Cell::new((mix(seed) >> 20, self.now())),
             slowness: Cell::new((0, 0)),
             poll_time: Cell::new(0),
+            core_wanted: Cell::new(false),
             not_before: Cell::new(0),
             costs: Cell::new(None),
             spent: Cell::new(0),
@@ -409,6 +412,11 @@ impl World {
     /// Makes a node busy for so long after each poll of a task: a model of what its processor takes for a request.
     pub fn set_poll_time(&self, node: NodeId, time: Nanos) {
         self.universe.node(node).poll_time.set(time);
+    }
+
+    /// Says whether other programs want a node's processor.
+    pub fn set_core_wanted(&self, node: NodeId, wanted: bool) {
+        self.universe.node(node).core_wanted.set(wanted);
     }
 
     /// Sets how far a node's wall clock is off, and how much faster its monotonic clock runs, in millionths.

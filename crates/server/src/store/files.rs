@@ -124,6 +124,15 @@ impl Chunks {
             _ => None,
         }
     }
+
+    /// The last chunk before an index.
+    pub fn before(&self, index: u64) -> Option<(u64, &Chunk)> {
+        match self {
+            Chunks::One(only, chunk) if *only < index => Some((*only, chunk)),
+            Chunks::Several(tree) => tree.range(..index).next_back().map(|(index, chunk)| (*index, chunk)),
+            _ => None,
+        }
+    }
 }
 
 /// One file.

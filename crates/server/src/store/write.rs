@@ -22,6 +22,8 @@ const PAGE: u32 = PAGE_SIZE as u32;
 const EXTENTS_MAX: usize = 16;
 /// With more extents, a chunk that is never copied over is moved as a whole.
 const SCATTERED_MAX: usize = 64;
+/// A chunk gets all its pages at once when so many chunks of the file before it have theirs.
+const FULL_CHUNKS_MIN: u32 = 2;
 /// With more written ranges, the smallest gaps between them are filled with zeros.
 const RANGES_MAX: usize = 8;
 
@@ -48,6 +50,15 @@ impl Ticket {
     pub fn pages(&self) -> u64 {
         self.landing.iter().map(|extent| u64::from(extent.pages)).sum()
     }
+}
+
+/// Pages `start..limit` that a chunk lacks, of which a write needs `first..last`.
+#[derive(Clone, Copy)]
+struct Gap {
+    start: u32,
+    first: u32,
+    last: u32,
+    limit: u32,
 }
 
 /// What a commit is going to do to one chunk.
@@ -135,6 +146,8 @@ impl State {
         let mut mapped = committed.to_vec();
         mapped.extend_from_slice(capacity);
         mapped.sort_unstable_by_key(|extent| extent.logical);
+        let chunk_pages = chunk::page_end(chunk_size);
+        let fills_chunks = self.fills_chunks(key, chunk_pages);
         let mut added: Vec<Extent> = Vec::new();
         let mut page = first;
         while page < last {
@@ -143,11 +156,22 @@ impl State {
                 continue;
             }
             let limit = mapped.iter().map(|extent| extent.logical).find(|&logical| logical > page);
-            let limit = limit.unwrap_or(chunk::page_end(chunk_size));
+            let gap = Gap {
+                start: mapped
+                    .iter()
+                    .chain(&added)
+                    .map(Extent::logical_end)
+                    .filter(|&end| end <= page)
+                    .max()
+                    .unwrap_or(0),
+                first: page,
+                last: limit.map_or(last, |limit| last.min(limit)),
+                limit: limit.unwrap_or(chunk_pages),
+            };
             let held = mapped.iter().chain(&added).map(|extent| extent.pages).sum();
-            match self.fill_gap(key.1, chunk::page_end(chunk_size), page, last.min(limit), limit, held) {
+            match self.fill_gap(key.1, chunk_pages, gap, fills_chunks, held) {
                 Ok(extents) => {
-                    page = extents.last().map_or(limit, Extent::logical_end);
+                    page = extents.last().map_or(gap.limit, Extent::logical_end);
                     added.extend(extents);
                 }
                 Err(error) => {
@@ -167,28 +191,47 @@ impl State {
         Ok(clip_all(&mapped, first, last))
     }
 
-    /// New pages `first..last` of a chunk, and more up to `limit` when more is likely to come: the whole chunk at once
-    /// for a big first write, else as much again as the chunk has (`held` pages), so that a chunk that grows piece by
-    /// piece is in few pieces.
+    /// Whether the last chunks of the file before this one have all their pages: then this one will most likely be filled too.
+    fn fills_chunks(&self, key: Key, chunk_pages: u32) -> bool {
+        let Some(file) = self.files.get(key.0) else { return false };
+        let mut index = key.1;
+        (0..FULL_CHUNKS_MIN).all(|_| match file.chunks.before(index) {
+            Some((before, chunk)) => {
+                index = before;
+                chunk.extents.iter().map(|extent| extent.pages).sum::<u32>() == chunk_pages
+            }
+            None => false,
+        })
+    }
+
+    /// New pages for the needed ones of a gap, and more of it when more is likely to come: the whole gap for a big first
+    /// write, or where the chunks before are whole, whichever piece comes first; else as much again as the chunk has
+    /// (`held` pages), so that a chunk that grows piece by piece is in few pieces.
     fn fill_gap(
         &mut self,
         index: u64,
         chunk_pages: u32,
-        first: u32,
-        last: u32,
-        limit: u32,
+        gap: Gap,
+        fills_chunks: bool,
         held: u32,
     ) -> Result<Vec<Extent>, StoreError> {
+        let Gap { start, first, last, limit } = gap;
         let needed = last - first;
         let start_size = if index > 0 { chunk_pages / 8 } else { 0 };
-        let wanted = if needed >= chunk_pages / 4 { chunk_pages } else { needed.max(held).max(start_size) };
-        let wanted = wanted.min(limit - first);
+        let (from, wanted) = if fills_chunks {
+            (start, chunk_pages)
+        } else if needed >= chunk_pages / 4 {
+            (first, chunk_pages)
+        } else {
+            (first, needed.max(held).max(start_size))
+        };
+        let wanted = wanted.min(limit - from);
         let is_scarce = self.allocator.free() < u64::from(self.allocator.total()) / 16;
         if wanted > needed
             && !is_scarce
             && let Some(run) = self.allocate_run(wanted)
         {
-            return Ok(vec![Extent { logical: first, start: run.start, pages: run.pages, birth: self.clock }]);
+            return Ok(vec![Extent { logical: from, start: run.start, pages: run.pages, birth: self.clock }]);
         }
         self.allocate_extents(first, needed)
     }

@@ -139,6 +139,24 @@ fn idle_servers_fault_space_in() {
     assert!(!test.world.run_until(|| backed() != 2 << 20, 10 * SECOND));
 }
 
+/// Goal: space is faulted in slowly where others want the core, and at once when they don't any more.
+/// Method: a node whose processor is wanted; a step of 256 KiB a second or so, then all that is missing.
+#[test]
+fn space_is_faulted_in_beside_others() {
+    let test = TestCluster::new(6, 1);
+    let backed = || number(&test.server(0).statistics_json(), "store", "bytes_backed");
+    test.lose_power(0);
+    test.world.set_volatile(test.servers[0], true);
+    test.world.set_core_wanted(test.servers[0], true);
+    test.world.restart(test.servers[0]);
+    test.start(0);
+    assert!(!test.world.run_until(|| backed() > 0, SECOND / 2));
+    assert!(test.world.run_until(|| backed() > 0, SECOND));
+    assert!(!test.world.run_until(|| backed() == 2 << 20, 2 * SECOND));
+    test.world.set_core_wanted(test.servers[0], false);
+    assert!(test.world.run_until(|| backed() == 2 << 20, SECOND));
+}
+
 /// Goal: the owner may shut a server down, others may not; the bounds of its memory are named.
 #[test]
 fn shutdown_is_asked_for() {

@@ -232,7 +232,8 @@ fn a_checkpoint_without_space_is_given_up() {
 }
 
 /// Goal: chunks written piece by piece, in any order, stay in few extents and land where they belong without copies.
-/// Method: 47,008-byte pieces of a 1 MiB chunk, forwards; places that follow one another, and few extents at the end.
+/// Method: 47,008-byte pieces of a 1 MiB chunk, forwards; places that follow one another, and few extents at the end. In the
+/// fourth chunk, whose forerunners are full, the second half comes first.
 #[test]
 fn pieces_land_side_by_side() {
     let (_, store) = new_store(64 << 20, false);
@@ -251,6 +252,25 @@ fn pieces_land_side_by_side() {
     finish(&store, whole, 1).unwrap();
     let rest = store.reserve_write(1, 2, 1 << 20, 1 << 19, 1 << 19).unwrap();
     assert_eq!(rest.places[0].offset, store.read(1, 2, 0, 1).map(|read| first_offset(&read)).unwrap() + (1 << 19));
+    fill(&rest, &vec![1; 1 << 19]);
+    finish(&store, rest, 1).unwrap();
+    for number in (11..22).chain(0..11) {
+        let reserved = store.reserve_write(1, 3, 1 << 20, number * piece, piece).unwrap();
+        assert_eq!(offsets(&reserved).len(), 1);
+        fill(&reserved, &vec![number as u8; piece as usize]);
+        finish(&store, reserved, 1).unwrap();
+    }
+    assert_eq!(store.read(1, 3, 0, 22 * piece).unwrap().pieces.len(), 1);
+    assert_eq!(
+        read(&store, 1, 3, 10 * piece, 2 * piece),
+        [vec![10; piece as usize], vec![11; piece as usize]].concat()
+    );
+    // A small file's second chunk does not get it all.
+    let small = store.reserve_write(2, 1, 1 << 20, 0, 4096).unwrap();
+    fill(&small, &[1; 4096]);
+    finish(&store, small, 1).unwrap();
+    let usage = store.usage();
+    assert_eq!(usage.size - usage.free, (4 << 20) + (128 << 10));
 }
 
 fn first_offset(read: &ChunkRead) -> u64 {
