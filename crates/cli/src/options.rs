@@ -229,9 +229,9 @@ pub static TABLE: &[OptionRow] = &[
     setting(
         "pin",
         Value::Text,
-        "off",
-        "off|cores|LIST",
-        "cores that servers stay on: none, each server one of those allowed in turn, or in turn those of a list such as 0,4-7",
+        "auto",
+        "auto|off|cores|LIST",
+        "cores that servers stay on: an equal share of those allowed for each server of a machine, all, one for each in turn, or in turn those of a list such as 0,4-7",
     ),
     setting(
         "huge-pages",

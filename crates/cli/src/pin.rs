@@ -1,8 +1,13 @@
-//! Which core a server stays on: the value of --pin.
+//! Which cores a server stays on: the value of --pin.
+//!
+//! What waits gives its core away, and the kernel is content when as many processes take turns on each core. So two servers
+//! may come to share one core and their two clients the other, where neither pair has anything to do at the same time
+//! as the other. Servers of one machine therefore keep to shares of its cores, within which the kernel may move them.
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
 use std::fmt;
+use wire::Cluster;
 
 /// Highest number of a core that is understood.
 const CORE_MAX: usize = reactor::process::CORE_COUNT_MAX - 1;
@@ -10,6 +15,8 @@ const CORE_MAX: usize = reactor::process::CORE_COUNT_MAX - 1;
 /// Where servers run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pin {
+    /// Each within its share of the cores that it may use.
+    Auto,
     /// Where the kernel puts them.
     Off,
     /// Each on one of the cores that it may use, in turn.
@@ -25,9 +32,10 @@ impl Pin {
         Pin::parse(&text).map_err(|reason| Failure::usage(format!("--pin {text}: {reason}")))
     }
 
-    /// Reads `off`, `cores`, or numbers and ranges of cores. The error says what is wanted.
+    /// Reads `auto`, `off`, `cores`, or numbers and ranges of cores. The error says what is wanted.
     pub fn parse(text: &str) -> Result<Pin, String> {
         match text {
+            "auto" => return Ok(Pin::Auto),
             "off" => return Ok(Pin::Off),
             "cores" => return Ok(Pin::Cores),
             _ => {}
@@ -40,33 +48,52 @@ impl Pin {
                 None => number(part).map(|core| (core, core)),
             };
             let (first, last) = range.ok_or_else(|| {
-                format!("off, cores, or a list of cores such as 0,4-7 is wanted, with numbers up to {CORE_MAX}")
+                format!("auto, off, cores, or a list of cores such as 0,4-7 is wanted, with numbers up to {CORE_MAX}")
             })?;
             cores.extend(first..=last);
         }
         Ok(Pin::Listed(cores))
     }
 
-    /// Has this thread, and those that it starts, run on the core of the server with this index. Errors: the core is not
-    /// there, or not for us.
-    pub fn apply(&self, index: u32) -> Outcome {
+    /// Has this thread, and those that it starts, run on the cores of a server of the cluster. Errors: one is not there, or
+    /// not for us.
+    pub fn apply(&self, cluster: &Cluster, index: u32) -> Outcome {
+        let allowed = || {
+            reactor::process::allowed_cores()
+                .map_err(|error| Failure::failed(format!("--pin {self}: which cores may be used: {error}")))
+        };
+        let in_turn = |cores: &[usize]| vec![cores[index as usize % cores.len()]];
         let cores = match self {
             Pin::Off => return Ok(()),
-            Pin::Cores => reactor::process::allowed_cores()
-                .map_err(|error| Failure::failed(format!("--pin cores: which cores may be used: {error}")))?,
-            Pin::Listed(cores) => cores.clone(),
+            Pin::Auto => {
+                let address = cluster.servers[index as usize].address.ip();
+                let neighbours = || cluster.servers.iter().filter(|server| server.address.ip() == address);
+                let before = cluster.servers[..index as usize].iter().filter(|server| server.address.ip() == address);
+                share(&allowed()?, before.count(), neighbours().count())
+            }
+            Pin::Cores => in_turn(&allowed()?),
+            Pin::Listed(cores) => in_turn(cores),
         };
-        let core = cores[index as usize % cores.len()];
-        reactor::process::stay_on(core).map_err(|error| {
+        reactor::process::stay_on(&cores).map_err(|error| {
             let allowed = Pin::Listed(reactor::process::allowed_cores().unwrap_or_default());
-            Failure::failed(format!("--pin: core {core} can't be used ({error}); these can: {allowed}"))
+            let cores = Pin::Listed(cores);
+            Failure::failed(format!("--pin: core {cores} can't be used ({error}); these can: {allowed}"))
         })
     }
+}
+
+/// The share of the `number`th of `count` servers: neighbouring cores, as many for each as there are, at least one.
+fn share(cores: &[usize], number: usize, count: usize) -> Vec<usize> {
+    if count > cores.len() {
+        return vec![cores[number % cores.len()]];
+    }
+    cores[number * cores.len() / count..(number + 1) * cores.len() / count].to_vec()
 }
 
 impl fmt::Display for Pin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Pin::Auto => f.write_str("auto"),
             Pin::Off => f.write_str("off"),
             Pin::Cores => f.write_str("cores"),
             Pin::Listed(cores) => {
@@ -87,12 +114,22 @@ mod tests {
     /// Goal: all documented forms are read and written back, others refused.
     #[test]
     fn forms() {
-        for text in ["off", "cores", "0", "0,4-7", "3,2,1", "5-6,1"] {
+        for text in ["auto", "off", "cores", "0", "0,4-7", "3,2,1", "5-6,1"] {
             assert_eq!(Pin::parse(text).map(|pin| pin.to_string()), Ok(text.to_owned()));
         }
         assert_eq!(Pin::parse("1-1,2,3"), Ok(Pin::Listed(vec![1, 2, 3])));
         for text in ["", "all", "1,", "4-2", "-1", "0-", "100000", "1-99999999999999999999"] {
             assert!(Pin::parse(text).is_err(), "{text}");
         }
+    }
+
+    /// Goal: all cores are shared out, each to one server as long as there are enough of them.
+    #[test]
+    fn shares() {
+        let cores = [0, 1, 4, 5, 6];
+        assert_eq!(share(&cores, 0, 1), cores);
+        assert_eq!((0..2).map(|number| share(&cores, number, 2)).collect::<Vec<_>>(), [vec![0, 1], vec![4, 5, 6]]);
+        assert_eq!((0..5).flat_map(|number| share(&cores, number, 5)).collect::<Vec<_>>(), cores);
+        assert_eq!((0..7).flat_map(|number| share(&cores, number, 7)).collect::<Vec<_>>(), [0, 1, 4, 5, 6, 0, 1]);
     }
 }

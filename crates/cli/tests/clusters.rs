@@ -344,7 +344,8 @@ fn check_of_a_real_cluster() {
     ground.fail(8, &["check"]);
 }
 
-/// Goal: --pin keeps each server on a core, also after a restart, and says which cores there are when it can't.
+/// Goal: --pin keeps each server on a core, also after a restart, and says which cores there are when it can't. Without it the
+/// servers share the cores out, with --pin off each may use all.
 #[test]
 fn servers_stay_on_their_cores() {
     let ground = Ground::new("pin");
@@ -354,7 +355,8 @@ fn servers_stay_on_their_cores() {
             let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
             line.trim().to_owned()
         };
-        (0..3).map(of).collect()
+        let servers = (0..3).take_while(|index| ground.run_directory().join(format!("server-{index}.pid")).exists());
+        servers.map(of).collect()
     };
     let allowed = reactor::process::allowed_cores().unwrap();
     let expected: Vec<String> = (0..3).map(|index| allowed[index % allowed.len()].to_string()).collect();
@@ -377,4 +379,14 @@ fn servers_stay_on_their_cores() {
     let last = allowed[allowed.len() - 1].to_string();
     ground.run(&["up", "--servers", "3", "--pin", &last]);
     assert_eq!(cores(&ground), vec![last; 3]);
+    ground.run(&["down"]);
+    ground.run(&["up", "--servers", "2"]);
+    let shares = cores(&ground);
+    assert_eq!(shares.len(), 2);
+    assert!(allowed.len() == 1 || shares[0] != shares[1], "{shares:?}");
+    ground.run(&["down"]);
+    ground.run(&["up", "--servers", "2", "--pin", "off"]);
+    let own = std::fs::read_to_string("/proc/self/status").unwrap();
+    let own = own.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+    assert_eq!(cores(&ground), [own, own]);
 }

@@ -32,14 +32,14 @@ pub fn allowed_cores() -> io::Result<Vec<usize>> {
     }
 }
 
-/// Has this thread, and those that it starts from now on, run on one core. Errors: `InvalidInput` when there is no such core,
-/// or it is not for us.
-pub fn stay_on(core: usize) -> io::Result<()> {
-    assert!(core < CORE_COUNT_MAX);
+/// Has this thread, and those that it starts from now on, run on some cores. Those that are not there, or not for us, don't
+/// count. Errors: `InvalidInput` when none is left.
+pub fn stay_on(cores: &[usize]) -> io::Result<()> {
+    assert!(cores.iter().all(|core| *core < CORE_COUNT_MAX));
     // SAFETY: as above; the call reads the set.
     unsafe {
         let mut set = std::mem::zeroed::<libc::cpu_set_t>();
-        libc::CPU_SET(core, &mut set);
+        cores.iter().for_each(|core| libc::CPU_SET(*core, &mut set));
         system::check(libc::sched_setaffinity(0, size_of_val(&set), &set)).map(drop)
     }
 }
