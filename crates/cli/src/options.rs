@@ -231,7 +231,7 @@ pub static TABLE: &[OptionRow] = &[
         Value::Text,
         "auto",
         "auto|off|cores|LIST",
-        "cores that servers stay on: an equal share of those allowed for each server of a machine, all, one for each in turn, or in turn those of a list such as 0,4-7",
+        "cores that servers stay on: an equal share of those allowed for each server of a machine, as long as nobody computes there, all, one for each in turn, or in turn those of a list such as 0,4-7",
     ),
     setting(
         "huge-pages",

@@ -2,10 +2,12 @@
 //!
 //! What waits gives its core away, and the kernel is content when as many processes take turns on each core. So two servers
 //! may come to share one core and their two clients the other, where neither pair has anything to do at the same time
-//! as the other. Servers of one machine therefore keep to shares of its cores, within which the kernel may move them.
+//! as the other. Servers of one machine therefore keep to shares of its cores, within which the kernel may move them, unless
+//! programs that compute want them too.
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
+use reactor::Reactor;
 use std::fmt;
 use wire::Cluster;
 
@@ -15,7 +17,7 @@ const CORE_MAX: usize = reactor::process::CORE_COUNT_MAX - 1;
 /// Where servers run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pin {
-    /// Each within its share of the cores that it may use.
+    /// Each within its share of the cores that it may use, as long as nobody computes there.
     Auto,
     /// Where the kernel puts them.
     Off,
@@ -55,9 +57,8 @@ impl Pin {
         Ok(Pin::Listed(cores))
     }
 
-    /// Has this thread, and those that it starts, run on the cores of a server of the cluster. Errors: one is not there, or
-    /// not for us.
-    pub fn apply(&self, cluster: &Cluster, index: u32) -> Outcome {
+    /// Has a server's loop run on its cores. Errors: they are not there, or not for us.
+    pub fn apply(&self, reactor: &Reactor, cluster: &Cluster, index: u32) -> Outcome {
         let allowed = || {
             reactor::process::allowed_cores()
                 .map_err(|error| Failure::failed(format!("--pin {self}: which cores may be used: {error}")))
@@ -69,7 +70,10 @@ impl Pin {
                 let address = cluster.servers[index as usize].address.ip();
                 let neighbours = || cluster.servers.iter().filter(|server| server.address.ip() == address);
                 let before = cluster.servers[..index as usize].iter().filter(|server| server.address.ip() == address);
-                share(&allowed()?, before.count(), neighbours().count())
+                let share = share(&allowed()?, before.count(), neighbours().count());
+                return reactor
+                    .prefer_cores(share)
+                    .map_err(|error| Failure::failed(format!("--pin auto: the cores can't be shared out: {error}")));
             }
             Pin::Cores => in_turn(&allowed()?),
             Pin::Listed(cores) => in_turn(cores),

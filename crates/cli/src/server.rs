@@ -25,8 +25,8 @@ const REMAINS_INTERVAL: Nanos = 20 * NANOS_PER_MS;
 /// `tabane server`.
 pub fn run(arguments: &Arguments) -> Outcome {
     let options = server_options(arguments)?;
-    Pin::wanted(arguments)?.apply(&options.cluster, options.index)?;
     let reactor = Reactor::open(DriverKind::Auto).map_err(|error| Failure::failed(format!("event loop: {error}")))?;
+    Pin::wanted(arguments)?.apply(&reactor, &options.cluster, options.index)?;
     let signals = catch_signals(&reactor)?;
     crate::log::begin(&reactor, options.index, arguments.path("log"));
     reactor.block_on(serve(&reactor, &signals, options)).inspect_err(|failure| {

@@ -5,6 +5,7 @@
 //! 2. After `shutdown` no task is alive and none can be added.
 
 use crate::Nanos;
+use crate::cores::PreferredCores;
 use crate::driver::{Driver, DriverKind, SIMULATED_NAME};
 use crate::region::Storage;
 use crate::task::{self, CLASS_COUNT, Outcome, ReadyQueue, RootWaker, Runnable};
@@ -351,6 +352,15 @@ impl Reactor {
     /// simulated node says is set ([`crate::sim::World::set_core_wanted`]).
     pub fn is_core_wanted(&self) -> bool {
         self.0.driver.is_core_wanted()
+    }
+
+    /// Has this thread run on some cores as long as nobody computes there; from when somebody does until he is gone it runs on all
+    /// that it may use. Errors: as [`crate::process::stay_on`].
+    pub fn prefer_cores(&self, cores: Vec<usize>) -> io::Result<()> {
+        let allowed = crate::process::allowed_cores()?;
+        crate::process::stay_on(&cores)?;
+        self.0.waiting.borrow_mut().preferred_cores = Some(PreferredCores::new(cores, allowed));
+        Ok(())
     }
 
     /// When the next timer is due.

@@ -7,6 +7,7 @@ pub mod barrier;
 mod busy_poll;
 pub mod channel;
 mod copying;
+mod cores;
 pub mod driver;
 mod epoll;
 mod executor;

@@ -19,6 +19,7 @@
 //! sleep at once, and the kernel gives whoever wakes the core soon.
 
 use crate::Nanos;
+use crate::cores::PreferredCores;
 use crate::system;
 use std::sync::OnceLock;
 
@@ -87,6 +88,8 @@ pub(crate) struct Waiting {
     unchecked_waits: u32,
     /// What long yields have taken would be earned back at this time; as long as that is ahead, waits sleep at once.
     recovered_at: Nanos,
+    /// Where the loop runs as long as nobody computes there.
+    pub preferred_cores: Option<PreferredCores>,
 }
 
 /// One wait: what of its allowance is used up.
@@ -112,6 +115,7 @@ impl Waiting {
             company: COMPANY_MAX,
             unchecked_waits: 0,
             recovered_at: 0,
+            preferred_cores: None,
         }
     }
 
@@ -123,7 +127,11 @@ impl Waiting {
             self.unchecked_waits = 0;
         }
         let spin_until_ns = if checks { 0 } else { SPIN_NS_MAX };
-        Patience { spin_until_ns, exhausted: now < self.recovered_at, ..Patience::default() }
+        let exhausted = now < self.recovered_at;
+        if let Some(cores) = &mut self.preferred_cores {
+            cores.note_wait(exhausted);
+        }
+        Patience { spin_until_ns, exhausted, ..Patience::default() }
     }
 
     /// Whether to look once more in this wait without giving the core away.
