@@ -173,7 +173,7 @@ fn forgotten_loans() {
     for faults in [cuts, kills] {
         assert_eq!(problems_with_grants(Sabotage::None, faults), Vec::<String>::new());
         let problems = problems_with_grants(Sabotage::ForgetLoans, faults);
-        assert_noticed(&problems, &["torn or mixed", "no order of the writes explains"]);
+        assert_noticed(&problems, &["torn or mixed", "no order of the writes explains", "is not there whole"]);
     }
 }
 

@@ -147,7 +147,6 @@ impl State {
         mapped.extend_from_slice(capacity);
         mapped.sort_unstable_by_key(|extent| extent.logical);
         let chunk_pages = chunk::page_end(chunk_size);
-        let fills_chunks = self.fills_chunks(key, chunk_pages);
         let mut added: Vec<Extent> = Vec::new();
         let mut page = first;
         while page < last {
@@ -169,6 +168,7 @@ impl State {
                 limit: limit.unwrap_or(chunk_pages),
             };
             let held = mapped.iter().chain(&added).map(|extent| extent.pages).sum();
+            let fills_chunks = self.fills_chunks(key, chunk_pages);
             match self.fill_gap(key.1, chunk_pages, gap, fills_chunks, held) {
                 Ok(extents) => {
                     page = extents.last().map_or(gap.limit, Extent::logical_end);
