@@ -9,7 +9,7 @@ use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};
 use reactor::Reactor;
 use std::fmt;
-use wire::Cluster;
+use wire::{Cluster, ServerAddress};
 
 /// Highest number of a core that is understood.
 const CORE_MAX: usize = reactor::process::CORE_COUNT_MAX - 1;
@@ -67,10 +67,11 @@ impl Pin {
         let cores = match self {
             Pin::Off => return Ok(()),
             Pin::Auto => {
-                let address = cluster.servers[index as usize].address.ip();
-                let neighbours = || cluster.servers.iter().filter(|server| server.address.ip() == address);
-                let before = cluster.servers[..index as usize].iter().filter(|server| server.address.ip() == address);
-                let share = share(&allowed()?, before.count(), neighbours().count());
+                // Whoever starts the server says so if there is none with this index.
+                let Some(own) = cluster.servers.get(index as usize) else { return Ok(()) };
+                let is_here = |server: &&ServerAddress| server.address.ip() == own.address.ip();
+                let before = cluster.servers.iter().take(index as usize).filter(is_here).count();
+                let share = share(&allowed()?, before, cluster.servers.iter().filter(is_here).count());
                 return reactor
                     .prefer_cores(share)
                     .map_err(|error| Failure::failed(format!("--pin auto: the cores can't be shared out: {error}")));

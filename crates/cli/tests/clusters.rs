@@ -382,6 +382,10 @@ fn servers_stay_on_their_cores() {
     ground.run(&["down"]);
     ground.run(&["up", "--servers", "2"]);
     let shares = cores(&ground);
+    let cluster = ground.run_directory().join("cluster").display().to_string();
+    let output =
+        ground.try_run(&["server", "--cluster", &cluster, "--index", "9", "--directory", "nowhere", "--size", "64M"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("server 9 is not in the cluster file"));
     assert_eq!(shares.len(), 2);
     assert!(allowed.len() == 1 || shares[0] != shares[1], "{shares:?}");
     ground.run(&["down"]);
