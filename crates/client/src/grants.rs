@@ -47,9 +47,11 @@ const REFUSED_NS: Nanos = 1_000_000_000;
 /// A client that has not used its grants for this long gives them back.
 const IDLE_NS: Nanos = 2_000_000_000;
 
-/// Longest pauses in a simulated copy, and their number: what others do meanwhile, and now and then somebody who is not let run for long.
+/// Longest pauses in a simulated copy, and their number: what others do meanwhile, now and then somebody who is not let run for long,
+/// and once in a while one who is stopped for so long that his server has been started again meanwhile.
 const SIMULATED_PAUSE_NS: Nanos = 20_000;
 const SIMULATED_REST_NS: Nanos = 20_000_000;
+const SIMULATED_STOP_NS: Nanos = 1_000_000_000;
 const SIMULATED_PAUSE_COUNT: usize = 2;
 
 /// One grant.
@@ -120,7 +122,11 @@ impl Servers {
                 (at, size) = (at + part as u64, size - part);
                 // Others do something meanwhile, as the processors of a real machine would.
                 let draw = self.reactor.random();
-                let longest = if draw.is_multiple_of(8) { SIMULATED_REST_NS } else { SIMULATED_PAUSE_NS };
+                let longest = match draw % 64 {
+                    0 => SIMULATED_STOP_NS,
+                    1..8 => SIMULATED_REST_NS,
+                    _ => SIMULATED_PAUSE_NS,
+                };
                 self.reactor.sleep((draw >> 8) % longest).await;
             }
             source.copy(pages, at, size);

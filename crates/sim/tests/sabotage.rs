@@ -141,11 +141,15 @@ fn ignored_read_leases() {
     assert_noticed(&problems, &["the size can't have been", "no order of the writes explains"]);
 }
 
-/// Runs seeds in which clients write into granted pages, under one kind of fault.
+/// What is said of chunks that somebody else has written into.
+const TORN: [&str; 2] = ["torn or mixed", "no order of the writes explains"];
+
+/// Runs seeds in which clients write into granted pages, under one kind of fault, until one has such chunks, or without sabotage
+/// any problem.
 fn problems_with_grants(sabotage: Sabotage, faults: Faults) -> Vec<String> {
     let mut problems = Vec::new();
     // Whoever writes late must meet pages that somebody else has got meanwhile, which few runs have.
-    let seeds = if sabotage == Sabotage::None { 0..24 } else { 0..600 };
+    let seeds = if sabotage == Sabotage::None { 0..24 } else { 0..100 };
     for seed in seeds {
         let mut profile = Profile::new(seed, &Wishes { servers: Some(1), ..Wishes::default() });
         profile.sabotage = sabotage;
@@ -157,7 +161,8 @@ fn problems_with_grants(sabotage: Sabotage, faults: Faults) -> Vec<String> {
         (profile.chunk_sizes, profile.store_size) = (vec![47_008], 64 << 20);
         (profile.faults, profile.fault_count) = (faults, 30);
         problems.extend(run_profile(&profile, false).problems);
-        if !problems.is_empty() {
+        let is_torn = |problem: &String| TORN.iter().any(|words| problem.contains(words));
+        if problems.iter().any(|problem| sabotage == Sabotage::None || is_torn(problem)) {
             break;
         }
     }
@@ -173,7 +178,7 @@ fn forgotten_loans() {
     for faults in [cuts, kills] {
         assert_eq!(problems_with_grants(Sabotage::None, faults), Vec::<String>::new());
         let problems = problems_with_grants(Sabotage::ForgetLoans, faults);
-        assert_noticed(&problems, &["torn or mixed", "no order of the writes explains", "is not there whole"]);
+        assert_noticed(&problems, &TORN);
     }
 }
 
@@ -184,6 +189,6 @@ fn late_copies() {
     for faults in [Faults::default(), Faults { cuts: true, ..Faults::default() }] {
         assert_eq!(problems_with_grants(Sabotage::None, faults), Vec::<String>::new());
         let problems = problems_with_grants(Sabotage::WriteOn, faults);
-        assert_noticed(&problems, &["torn or mixed", "no order of the writes explains"]);
+        assert_noticed(&problems, &TORN);
     }
 }
