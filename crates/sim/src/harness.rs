@@ -271,6 +271,11 @@ impl Harness {
         self.world.is_running(self.node(index))
     }
 
+    /// Whether it has found its store and takes requests.
+    pub fn is_up(&self, index: u32) -> bool {
+        self.is_running(index) && matches!(&*self.servers[index as usize].started.borrow(), Some(Ok(_)))
+    }
+
     /// Starts a server that is down; does nothing if it runs.
     pub fn restart(&self, index: u32) {
         if !self.is_running(index) {

@@ -250,8 +250,8 @@ impl Nemesis {
                 harness.world.set_slowness(harness.node(server), least, most);
                 self.later(harness, Remedy::Quicken(server));
             }
-            // A server that is down has nothing to do without the space, and does not come up without it.
-            Fault::Refusal if !harness.is_running(server) => {}
+            // A server that is down has nothing to do without the space, and none comes up without it.
+            Fault::Refusal if !harness.is_up(server) => {}
             Fault::Refusal => {
                 let count = self.random.between(1, 3);
                 harness.world.fail_allocate(harness.node(server), count);
