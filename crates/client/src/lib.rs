@@ -37,6 +37,7 @@ mod resolve;
 mod rights;
 mod search;
 mod servers;
+mod shown;
 mod space;
 mod stripe;
 mod synchronise;

@@ -269,8 +269,8 @@ impl Servers {
         }
     }
 
-    /// `Lookup`, `Look` or `Stat` of an entry: its attributes, and its target when it is a symbolic link. A second round trip
-    /// when its inode lives on another server than the name.
+    /// `Lookup`, `Look` or `Stat` of an entry: its attributes, and its target when it is a symbolic link. No round trip for a file that
+    /// its server shows, a second one when its inode lives on another server than the name.
     pub(crate) async fn look_up(
         &self,
         target: &EntryTarget,
@@ -278,6 +278,9 @@ impl Servers {
     ) -> std::result::Result<(Attributes, Vec<u8>), Trouble> {
         let request = EntryRequest { entry: target.entry()? };
         let server = self.cluster.dentry_server(target.parent.id, &target.name);
+        if let Some(attributes) = self.shown_entry(server, target).await {
+            return Ok((attributes, Vec::new()));
+        }
         let (server, reply) = match self.ask(server, operation, &request).await {
             Err(trouble) if trouble.status() == Status::Elsewhere => {
                 let file = trouble.id();

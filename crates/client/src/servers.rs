@@ -75,6 +75,8 @@ pub(crate) struct Common {
     session: u64,
     channels: RefCell<Vec<Option<Channel>>>,
     round_trips: Cell<u64>,
+    /// Looks at boards since a server was last asked instead.
+    pub(crate) looks: Cell<u32>,
     /// The last tree change that the cache is right about.
     tree_known: Cell<u64>,
     /// The last one that any server has named, and that server.
@@ -157,6 +159,7 @@ impl Common {
             session,
             channels: RefCell::new(channels),
             round_trips: Cell::new(0),
+            looks: Cell::new(0),
             tree_known: Cell::new(0),
             tree_seen: Cell::new((0, 0)),
             umask,

@@ -4,6 +4,7 @@
 //! processes) or the simulator. Everything above the driver is the same code for all three.
 
 pub mod barrier;
+mod board;
 mod busy_poll;
 pub mod channel;
 mod copying;
@@ -40,6 +41,7 @@ mod waiting;
 mod window;
 pub mod workers;
 
+pub use board::{Board, CELL_SIZE_MIN, CellPlace};
 pub use channel::{Call, Channel, ChannelOptions, ChannelStatistics, Failure, Reply};
 pub use driver::{Driver, DriverKind};
 pub use executor::{Class, JoinHandle, LoopStatistics, Reactor, Sleep, YieldNow};

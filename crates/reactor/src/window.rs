@@ -15,6 +15,7 @@
 //! 4. The borrower maps both read-only: it can damage nothing. What it may write to are single pages that it was granted
 //!    (`loan`).
 
+use crate::board::{Board, CellPlace, Words};
 use crate::copying::before_streaming;
 use crate::loan::GrantedPages;
 use crate::near::bring_range_near;
@@ -27,7 +28,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Size of a table of stamps in bytes.
+/// Size of a table of stamps in bytes. What its file has beyond is a board ([`Board`]).
 pub const STAMPS_SIZE: u64 = STAMP_COUNT * 8;
 const STAMP_COUNT: u64 = 1 << 16;
 /// Bytes of a region that have one stamp.
@@ -56,14 +57,16 @@ pub struct StampedRegion {
     region: Rc<dyn Region>,
     table: Rc<dyn Region>,
     number: Cell<u64>,
+    board: Rc<Board>,
 }
 
 impl StampedRegion {
-    /// Stamps a region. `table` has [`STAMPS_SIZE`] bytes, all of them allocated; it begins with zeros and is kept with the
-    /// region. Panics when it is smaller.
+    /// Stamps a region. `table` has [`STAMPS_SIZE`] bytes and those of the board, all of them allocated; it begins with zeros and is
+    /// kept with the region. Panics when it is smaller.
     pub fn new(region: Rc<dyn Region>, table: Rc<dyn Region>) -> Rc<StampedRegion> {
         assert!(table.size() >= STAMPS_SIZE, "a table of stamps is whole");
-        let stamped = StampedRegion { region, table, number: Cell::new(0) };
+        let board = Rc::new(Board::new(table.clone(), STAMPS_SIZE));
+        let stamped = StampedRegion { region, table, number: Cell::new(0), board };
         let everything = STAMP_COUNT * GRANULE;
         let newest = stamped.stamps().of_range(0, everything).map(|stamp| stamp.load(Ordering::Relaxed)).max();
         stamped.number.set(newest.unwrap_or(0));
@@ -92,6 +95,11 @@ impl StampedRegion {
         self.number.get()
     }
 
+    /// What is shown beside it.
+    pub fn board(&self) -> &Rc<Board> {
+        &self.board
+    }
+
     /// The files behind both, where there are any.
     pub(crate) fn files(&self) -> Option<[Rc<OwnedFd>; 2]> {
         Some([self.region.file()?, self.table.file()?])
@@ -100,7 +108,8 @@ impl StampedRegion {
     /// Read access within one process: for simulations. `trusting`: it finds nothing changed ever, as a broken one might.
     pub(crate) fn window(self: &Rc<Self>, trusting: bool, loan: Option<Rc<dyn Loan>>) -> Rc<Window> {
         let (bytes, size) = (self.region.base().cast_const(), self.region.size());
-        Rc::new(Window { bytes, size, stamps: self.stamps(), trusting, loan, _source: Source::Lent(self.clone()) })
+        let (stamps, board) = (self.stamps(), self.board.words());
+        Rc::new(Window { bytes, size, stamps, board, trusting, loan, _source: Source::Lent(self.clone()) })
     }
 }
 
@@ -184,6 +193,7 @@ pub struct Window {
     bytes: *const u8,
     size: u64,
     stamps: Stamps,
+    board: Words,
     trusting: bool,
     /// What pages that are granted to us are mapped through.
     loan: Option<Rc<dyn Loan>>,
@@ -199,10 +209,12 @@ impl Window {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the table of stamps is too small"));
         }
         let stamps = Stamps(table.address.cast_const().cast());
+        let shown = table.address.cast_const().cast::<u8>().wrapping_add(STAMPS_SIZE as usize);
         Ok(Window {
             bytes: region.address.cast_const().cast(),
             size: region.size,
             stamps,
+            board: Words::at(shown, table.size - STAMPS_SIZE),
             trusting: false,
             loan,
             _source: Source::Mapped(region, table),
@@ -234,6 +246,22 @@ impl Window {
         fence(Ordering::Acquire);
         self.trusting
             || self.stamps.of_range(offset, size).all(|stamp| (1..=number).contains(&stamp.load(Ordering::Relaxed)))
+    }
+
+    /// Bytes of the owner's board.
+    pub fn board_size(&self) -> u64 {
+        self.board.size()
+    }
+
+    /// Copies a cell of the owner's board and returns the version that it has; nothing if there is none, it is empty, or it is
+    /// just being written to.
+    pub fn read_cell(&self, place: CellPlace, into: &mut [u64]) -> Option<u64> {
+        self.board.read(place, into)
+    }
+
+    /// Whether a cell has been all the time as it was when it had this version.
+    pub fn is_same_cell(&self, place: CellPlace, version: u64) -> bool {
+        self.trusting || self.board.is_same(place, version)
     }
 
     /// Whether the owner may grant us pages to write to.

@@ -80,6 +80,9 @@ pub fn audit(core: &Core) -> Audit {
         active: core.statistics.active(),
         ..Audit::default()
     };
+    if let Some(shown) = &tables.shown {
+        audit.errors.extend(shown.contradictions(&tables));
+    }
     drop(tables);
     check_names(core, &mut audit);
     check_inodes(core, &mut audit);

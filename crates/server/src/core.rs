@@ -206,6 +206,10 @@ impl Core {
                 transaction.put(kind, |out| record.encode(time, out));
             }
         }
+        if let Some(shown) = &self.tables.borrow().shown {
+            // Before anything of the change can be seen (shown, invariant 1).
+            records.as_ref().iter().for_each(|record| shown.forget(record));
+        }
         self.store.commit(transaction)?;
         let released = {
             let mut tables = self.tables.borrow_mut();

@@ -36,6 +36,7 @@ mod rights;
 pub mod server;
 mod service;
 pub mod sessions;
+mod shown;
 mod slab;
 pub mod statistics;
 pub mod store;

@@ -4,8 +4,10 @@
 //! A lock is never waited for by someone who holds another one, so that no deadlock can form: a change of names that
 //! meets a lock lets go of all of its own and starts over.
 
+use crate::shown::Shown;
 use crate::store::FastMap;
 use crate::waiting::Notice;
+use std::rc::Rc;
 use wire::FileId;
 
 /// The locked names of a directory, each with who is told of its end.
@@ -16,9 +18,16 @@ type Held = Vec<(Box<[u8]>, Notice<()>)>;
 pub struct Locks {
     dentries: FastMap<u64, Held>,
     inodes: FastMap<u64, Notice<()>>,
+    /// What is locked is not on it.
+    shown: Option<Rc<Shown>>,
 }
 
 impl Locks {
+    /// From now on things are shown, none of which is locked.
+    pub fn set_shown(&mut self, shown: Rc<Shown>) {
+        self.shown = Some(shown);
+    }
+
     /// The common case.
     pub fn is_empty(&self) -> bool {
         self.dentries.is_empty() && self.inodes.is_empty()
@@ -52,6 +61,9 @@ impl Locks {
 
     /// Locks a name; one that is locked stays so.
     pub fn lock_dentry(&mut self, parent: FileId, name: &[u8]) {
+        if let Some(shown) = &self.shown {
+            shown.forget_name(parent, name);
+        }
         let held = self.dentries.entry(parent.0).or_default();
         if !held.iter().any(|(locked, _)| **locked == *name) {
             held.push((name.into(), Notice::new()));
@@ -71,6 +83,9 @@ impl Locks {
 
     /// Locks the link count of an inode; one that is locked stays so.
     pub fn lock_inode(&mut self, file: FileId) {
+        if let Some(shown) = &self.shown {
+            shown.forget_inode(file);
+        }
         self.inodes.entry(file.0).or_default();
     }
 

@@ -13,6 +13,7 @@ use crate::options::{ServerOptions, StartError};
 use crate::read_leases::{self, ReadLeases};
 use crate::records::Record;
 use crate::service::{self, Front};
+use crate::shown::Shown;
 use crate::statistics::Statistics;
 use crate::store::{Store, StoreError, StoreIdentity, StoreOptions, SyncError};
 use crate::tables::Tables;
@@ -90,6 +91,9 @@ impl Server {
         core.store.measure_pages();
         prefault::start(&core);
         let lent = core.lent();
+        if let Some(shown) = lent.as_ref().and_then(|lent| Shown::on(lent.board())) {
+            core.tables.borrow_mut().show(shown);
+        }
         let serve_options = ServeOptions {
             lent,
             grants: core.grants_pages(),
@@ -126,6 +130,10 @@ impl Server {
         let core = &self.core;
         if core.stopping.replace(true) {
             return;
+        }
+        // Whoever looks for something by its path is to notice that nobody is here.
+        if let Some(shown) = &core.tables.borrow().shown {
+            shown.forget_tree();
         }
         let latest = core.reactor.now() + STOP_NS_MAX;
         // Who waits for a lock asks again, at the next server of this place.
@@ -278,8 +286,9 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         terms.push(("buffers of connections", handle.memory_max()));
         terms.push(("bytes of relayed connections", handle.relay_memory_max()));
     }
-    if core.lent().is_some() {
+    if let Some(lent) = core.lent() {
         terms.push(("stamps of what clients of this machine read along", reactor::STAMPS_SIZE));
+        terms.push(("names and files that clients of this machine need not ask for", lent.board().size()));
     }
     if options.local {
         let connections = (options.connections_max + reactor::service::STRANGERS_MAX) as u64;

@@ -17,12 +17,14 @@ use crate::open_files::OpenFiles;
 use crate::prepared::Change;
 use crate::records::Record;
 use crate::sessions::Sessions;
+use crate::shown::Shown;
 use crate::store::FastMap;
 use crate::tree::Tree;
 use crate::waiting::Notice;
 use crate::watches::{self, Watches};
 use reactor::{Incoming, Nanos};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use wire::{FileId, Kind, Status};
 
 /// Numbers that one record sets aside.
@@ -55,6 +57,8 @@ pub struct Tables {
     pub locks: Locks,
     pub open: OpenFiles,
     pub tree: Tree,
+    /// What clients of this machine see by themselves, once this server serves.
+    pub shown: Option<Rc<Shown>>,
     /// Whether other servers may hold leases of names here: since some life of this server, until none can stand any more.
     pub leases_given: bool,
     /// What a checker wants to know of changes.
@@ -86,6 +90,7 @@ impl Tables {
             locks: Locks::default(),
             open: OpenFiles::default(),
             tree: Tree::default(),
+            shown: None,
             leases_given: false,
             watches: Watches::default(),
             changes: FastMap::default(),
@@ -104,7 +109,12 @@ impl Tables {
         }
         match record {
             Record::Nothing => {}
-            Record::DentryPut { parent, name, id, kind } => self.names.put(parent, name, id, kind, time),
+            Record::DentryPut { parent, name, id, kind } => {
+                self.names.put(parent, name, id, kind, time);
+                if let Some(shown) = self.shown.as_ref().filter(|_| kind == Kind::File) {
+                    shown.put_name(parent, name, id, &self.locks);
+                }
+            }
             Record::DentryDelete { parent, name } => {
                 self.names.remove(parent, name, time);
             }
@@ -120,6 +130,9 @@ impl Tables {
             Record::Share { directory, time } => self.names.note_time(directory, time),
             Record::InodePut(inode) => {
                 self.open.note_inode(inode.attributes.id, inode.attributes.link_count);
+                if let Some(shown) = &self.shown {
+                    shown.put_inode(&inode, &self.locks);
+                }
                 self.inodes.put(inode);
             }
             Record::InodeDelete(id) => {
@@ -176,9 +189,18 @@ impl Tables {
             }
             Record::ExtendedPut { file, name, value } => self.extended.put(file, name, value),
             Record::ExtendedDelete { file, name } => self.extended.remove(file, name),
-            Record::TreeMark { number, entries } => self.tree.put_mark(number, entries),
-            Record::TreeSettled(number) => self.tree.settle(number),
-            Record::TreeLog(entry) => self.tree.put_log(entry),
+            Record::TreeMark { number, entries } => {
+                self.tree.put_mark(number, entries);
+                self.show_tree();
+            }
+            Record::TreeSettled(number) => {
+                self.tree.settle(number);
+                self.show_tree();
+            }
+            Record::TreeLog(entry) => {
+                self.tree.put_log(entry);
+                self.show_tree();
+            }
             Record::TreeFloor(number) => self.tree.put_floor(number),
             Record::ChangePut { file, number } => drop(self.changes.insert(file.0, number)),
             Record::ChangeDelete(file) => drop(self.changes.remove(&file.0)),
@@ -190,6 +212,19 @@ impl Tables {
                     self.next_generation = self.generation_limit;
                 }
             }
+        }
+    }
+
+    /// Begins to show what clients of this machine need not ask for.
+    pub fn show(&mut self, shown: Rc<Shown>) {
+        self.locks.set_shown(shown.clone());
+        self.shown = Some(shown);
+        self.show_tree();
+    }
+
+    fn show_tree(&self) {
+        if let Some(shown) = &self.shown {
+            shown.put_tree(&self.tree);
         }
     }
 

@@ -71,6 +71,11 @@ impl Tree {
         self.log.iter()
     }
 
+    /// The number that a request passes with by one comparison, if there is one.
+    pub fn passing(&self) -> Option<u64> {
+        (self.gate != GATE_SHUT).then_some(self.gate)
+    }
+
     /// Refuses a path that leads through a directory that was moved, or closed to someone, after change `known`.
     #[inline]
     pub fn check(&self, known: u64, path: impl Iterator<Item = FileId>) -> Result<(), Failure> {

@@ -87,6 +87,9 @@ impl Harness {
         if profile.sabotage == Sabotage::ForgetLoans {
             world.forget_loans();
         }
+        if profile.sabotage == Sabotage::KeepShown {
+            world.keep_boards();
+        }
         if profile.sabotage == Sabotage::WriteOn {
             world.write_on();
         }

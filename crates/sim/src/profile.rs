@@ -55,6 +55,8 @@ pub enum Sabotage {
     IgnoreReadLeases,
     /// Servers do not know that somebody may still write to pages that they had granted.
     ForgetLoans,
+    /// Servers leave names and files on the boards that clients see when they are not so any more.
+    KeepShown,
     /// Clients copy into granted pages once more after they have sent the commit.
     WriteOn,
 }

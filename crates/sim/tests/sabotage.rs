@@ -114,6 +114,17 @@ fn trusted_memory() {
     assert_noticed(&problems, &["torn or mixed", "no order of the writes explains"]);
 }
 
+/// Goal: names and files that servers show when they are not so any more are noticed, by what clients see and by the servers themselves.
+#[test]
+fn kept_on_the_board() {
+    let problems = problems(Sabotage::KeepShown, |profile| {
+        (profile.stable_media, profile.checksums, profile.short_circuit) = (false, false, true);
+        (profile.relaying, profile.crowded, profile.flavour) = (false, true, Flavour::Names);
+    });
+    assert_noticed(&problems, &["no order explains"]);
+    assert_noticed(&problems, &["is shown as file"]);
+}
+
 /// Goal: opens that contacts answer from leases which nobody called back are noticed.
 #[test]
 fn kept_leases() {

@@ -2,6 +2,7 @@
 //! codes, file ids, placement and limits. Nothing here does I/O, so every rule can be tested and fuzzed alone.
 
 pub mod attributes;
+pub mod board;
 pub mod cluster;
 pub mod codec;
 pub mod credentials;

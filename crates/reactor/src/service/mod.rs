@@ -417,7 +417,11 @@ impl Serving {
     fn lend(&self, stream: &Stream) -> Option<Borrowing> {
         let region = self.options.lent.as_ref()?;
         let loan = if self.options.grants { region.loan().ok() } else { None };
-        stream.lend(region, loan.as_ref()).then_some(loan).flatten().map(Borrowing)
+        if !stream.lend(region, loan.as_ref()) {
+            return None;
+        }
+        region.board().show();
+        loan.map(Borrowing)
     }
 
     /// Takes a connection off the books, once.

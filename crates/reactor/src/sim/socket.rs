@@ -158,6 +158,9 @@ impl Socket for SimSocket {
         }
         let mut network = self.universe.network.borrow_mut();
         let Some(connection) = network.connections.get_mut(&self.connection) else { return false };
+        if self.universe.keeps_boards.get() {
+            region.board().keep_everything();
+        }
         connection.lent = Some(region.window(self.universe.trusts_memory.get(), loan.cloned()));
         true
     }

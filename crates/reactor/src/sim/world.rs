@@ -100,6 +100,8 @@ pub(crate) struct Universe {
     /// See `World::trust_memory`.
     pub trusts_memory: Cell<bool>,
     pub forgets_loans: Cell<bool>,
+    /// See `World::keep_boards`.
+    pub keeps_boards: Cell<bool>,
     pub writes_on: Cell<bool>,
 }
 
@@ -151,6 +153,7 @@ impl World {
                 agenda: RefCell::default(),
                 trusts_memory: Cell::new(false),
                 forgets_loans: Cell::new(false),
+                keeps_boards: Cell::new(false),
                 writes_on: Cell::new(false),
             }),
             reactors: RefCell::default(),
@@ -170,6 +173,12 @@ impl World {
     /// From now on no storage knows that somebody may still write to what was lent: a fault that tests must notice.
     pub fn forget_loans(&self) {
         self.universe.forgets_loans.set(true);
+    }
+
+    /// From now on what somebody has put on a board that others see stays there when it is not so any more: a fault that tests must
+    /// notice.
+    pub fn keep_boards(&self) {
+        self.universe.keeps_boards.set(true);
     }
 
     /// From now on whoever has borrowed pages copies into them once more after he has said that their bytes are there: a fault that

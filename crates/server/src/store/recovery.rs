@@ -12,6 +12,7 @@ use super::superblock::{Head, SUPER_SIZE, Super};
 use super::{Corrupt, KIND_FOREIGN_FIRST, StoreError, StoreIdentity, StoreOptions};
 use reactor::{OpenMode, Region, STAMPS_SIZE, StampedRegion, Storage};
 use std::rc::Rc;
+use wire::board::BoardShape;
 
 const NAME_SUPER: &str = "super";
 const NAME_JOURNAL: &str = "journal";
@@ -95,25 +96,29 @@ fn make(storage: &dyn Storage, name: &str, size: u64, allocate: bool) -> Result<
     Ok(region)
 }
 
-/// The data space with its stamps, where others can read along: in memory only, for a table of stamps is written to all the
+/// Part of a store's size that a board may have beside it.
+const BOARD_SHARE: u64 = 64;
+
+/// The data space with its stamps and a board, where others can read along: in memory only, for a table of stamps is written to all the
 /// time.
 fn stamped(storage: &dyn Storage, data: &Rc<dyn Region>) -> Result<Option<Rc<StampedRegion>>, StoreError> {
     if !storage.is_volatile() {
         return Ok(None);
     }
+    let size = STAMPS_SIZE + BoardShape::size_within(data.size() / BOARD_SHARE);
     let present = storage.exists(NAME_STAMPS).then(|| storage.open(NAME_STAMPS, 0, OpenMode::Existing));
     let table = match present {
-        Some(Ok(table)) if table.size() == STAMPS_SIZE => table,
+        Some(Ok(table)) if table.size() == size => table,
         // A store from before there were stamps, or one whose creation was interrupted: nobody reads along with it.
         Some(_) => {
             storage
                 .remove(NAME_STAMPS)
                 .map_err(|error| StoreError::Medium("remove a broken table of stamps", error))?;
-            make(storage, NAME_STAMPS, STAMPS_SIZE, false)?
+            make(storage, NAME_STAMPS, size, false)?
         }
-        None => make(storage, NAME_STAMPS, STAMPS_SIZE, false)?,
+        None => make(storage, NAME_STAMPS, size, false)?,
     };
-    table.allocate(0, STAMPS_SIZE).map_err(|error| StoreError::Medium("allocate a file of the store", error))?;
+    table.allocate(0, size).map_err(|error| StoreError::Medium("allocate a file of the store", error))?;
     Ok(Some(StampedRegion::new(data.clone(), table)))
 }
 

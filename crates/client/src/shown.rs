@@ -1,0 +1,110 @@
+//! Looking at files without asking: what a server of this machine shows on its board (docs/boards.md).
+//!
+//! A name is looked for in the cell that its hash leads to, then its inode in the cell of that one's sequence. If at the end the name's cell
+//! is still the one that was read, and the tree of directories the one that the path was resolved in, then all of it was so at the moment at
+//! which the inode was read: just what the server would have told at that moment. Whatever is not found is asked for.
+//!
+//! Invariants
+//! 1. What was read counts only once all that it rests on has been looked at again.
+//! 2. Now and then a question is asked all the same: so the loop turns, a connection that has ended is noticed, and what waits
+//!    for something to ride along with gets on its way.
+
+use crate::resolve::EntryTarget;
+use crate::servers::Servers;
+use reactor::{CellPlace, Window};
+use std::rc::Rc;
+use wire::board::{BoardShape, INODE_WORDS, NAME_WORDS, NameCell, attributes_in, tree_word};
+use wire::identity::dentry_hash;
+use wire::messages::KNOWN_UNCHECKED;
+use wire::{Attributes, FileId};
+
+/// Looks in a row before the server is asked (invariant 2).
+const LOOKS_MAX: u32 = 256;
+/// Longest pauses between two steps in simulations: what others do meanwhile, and now and then somebody who is not let run for long.
+const SIMULATED_PAUSE_NS: u64 = 50_000;
+const SIMULATED_REST_NS: u64 = 20_000_000;
+
+/// A server's board, and how it is laid out.
+struct ServerBoard {
+    window: Rc<Window>,
+    shape: BoardShape,
+}
+
+impl ServerBoard {
+    /// Reads the cell of a name and says which file it leads to.
+    fn name(&self, target: &EntryTarget) -> Option<NameFound> {
+        let (parent, name) = (target.parent.id, &target.name[..]);
+        let wanted = NameCell::new(parent, name, FileId::default())?;
+        let place = CellPlace { offset: self.shape.name_offset(dentry_hash(parent, name)), words: NAME_WORDS };
+        let mut words = [0; NAME_WORDS];
+        let version = self.window.read_cell(place, &mut words)?;
+        Some(NameFound { file: wanted.file_in(&words)?, place, version })
+    }
+
+    fn inode(&self, file: FileId) -> Option<Attributes> {
+        let place = CellPlace { offset: self.shape.inode_offset(file), words: INODE_WORDS };
+        let mut words = [0; INODE_WORDS];
+        self.window.read_cell(place, &mut words)?;
+        attributes_in(&words, file)
+    }
+
+    /// Whether the tree of directories is as it was after change `known`, and none is under way.
+    fn has_tree(&self, known: u64) -> bool {
+        let place = CellPlace { offset: self.shape.tree_offset(), words: NAME_WORDS };
+        let mut word = [0];
+        known == KNOWN_UNCHECKED || self.window.read_cell(place, &mut word).is_some() && word[0] == tree_word(known)
+    }
+}
+
+/// A name's cell as it was read.
+struct NameFound {
+    file: FileId,
+    place: CellPlace,
+    version: u64,
+}
+
+impl Servers {
+    /// A server's board, unless it is time to ask.
+    fn board(&self, server: u32) -> Option<ServerBoard> {
+        let window = self.channel(server).window()?;
+        let shape = BoardShape::of_size(window.board_size())?;
+        let looks = self.looks.get();
+        self.looks.set(if looks >= LOOKS_MAX { 0 } else { looks + 1 });
+        (looks < LOOKS_MAX).then_some(ServerBoard { window, shape })
+    }
+
+    /// The attributes of a file, as its name's server and its home show them now. Nothing if one of them has to be asked.
+    pub(crate) async fn shown_entry(&self, server: u32, target: &EntryTarget) -> Option<Attributes> {
+        let board = self.board(server)?;
+        if !board.has_tree(target.known) {
+            return None;
+        }
+        let name = board.name(target)?;
+        let attributes = match self.cluster.home_of(name.file)? {
+            home if home == server => {
+                self.simulated_pause(&board).await;
+                board.inode(name.file)?
+            }
+            home => self.shown_inode(home, name.file).await?,
+        };
+        self.simulated_pause(&board).await;
+        let is_same = board.window.is_same_cell(name.place, name.version) && board.has_tree(target.known);
+        is_same.then_some(attributes)
+    }
+
+    /// The attributes of a file that has a name, as its home shows them now. Nothing if that has to be asked.
+    pub(crate) async fn shown_inode(&self, home: u32, file: FileId) -> Option<Attributes> {
+        let board = self.board(home)?;
+        self.simulated_pause(&board).await;
+        board.inode(file)
+    }
+
+    /// Others do something meanwhile, as the processors of a real machine would.
+    async fn simulated_pause(&self, board: &ServerBoard) {
+        if board.window.is_simulated() {
+            let draw = self.reactor.random();
+            let longest = if draw.is_multiple_of(8) { SIMULATED_REST_NS } else { SIMULATED_PAUSE_NS };
+            self.reactor.sleep((draw >> 8) % longest).await;
+        }
+    }
+}

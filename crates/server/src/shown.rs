@@ -1,0 +1,180 @@
+//! Names and files that clients of this machine see on this server's board without asking (docs/boards.md).
+//!
+//! Only files are shown, with names that are not too long, whose attributes this server knows alone: nobody has announced that he
+//! may know more, and no change of the name or of the number of names is under way. Everything else is asked for.
+//!
+//! Invariants
+//! 1. What a change concerns leaves the board before anything of the change can be seen, and comes back when all of it is
+//!    done (`Core::commit`). So whoever finds it has what a request would have been told at that moment, and whoever does not,
+//!    asks, and is answered between two changes.
+//! 2. What is locked is not on the board.
+//! 3. The tree's cell is empty while a change of the tree is under way here, and has the number of the last one else.
+
+use crate::inodes::Inode;
+use crate::locks::Locks;
+use crate::names::cursor_of;
+use crate::records::Record;
+use crate::tables::Tables;
+use crate::tree::Tree;
+use reactor::{Board, CellPlace};
+use std::cell::RefCell;
+use std::rc::Rc;
+use wire::board::{BoardShape, INODE_WORDS, NAME_WORDS, NameCell, inode_words, tree_word};
+use wire::identity::dentry_hash;
+use wire::{FileId, Kind};
+
+/// See the module.
+pub struct Shown {
+    board: Rc<Board>,
+    shape: BoardShape,
+    /// For encoding attributes.
+    buffer: RefCell<Vec<u8>>,
+}
+
+impl Shown {
+    /// What is shown on a board; nothing if that has no room.
+    pub fn on(board: &Rc<Board>) -> Option<Rc<Shown>> {
+        let shape = BoardShape::of_size(board.size())?;
+        Some(Rc::new(Shown { board: board.clone(), shape, buffer: RefCell::default() }))
+    }
+
+    fn name_place(&self, parent: FileId, name: &[u8]) -> CellPlace {
+        CellPlace { offset: self.shape.name_offset(dentry_hash(parent, name)), words: NAME_WORDS }
+    }
+
+    fn inode_place(&self, file: FileId) -> CellPlace {
+        CellPlace { offset: self.shape.inode_offset(file), words: INODE_WORDS }
+    }
+
+    fn tree_place(&self) -> CellPlace {
+        CellPlace { offset: self.shape.tree_offset(), words: NAME_WORDS }
+    }
+
+    /// Whether anybody may look: until then there is nothing on it.
+    fn is_seen(&self) -> bool {
+        self.board.is_shown()
+    }
+
+    /// A name leads to a file, which is not locked.
+    pub fn put_name(&self, parent: FileId, name: &[u8], file: FileId, locks: &Locks) {
+        if !self.is_seen() || locks.of_dentry(parent, name).is_some() {
+            return;
+        }
+        if let Some(cell) = NameCell::new(parent, name, file) {
+            self.board.put(self.name_place(parent, name), cell.words());
+        }
+    }
+
+    /// A file is so, as far as anybody knows.
+    pub fn put_inode(&self, inode: &Inode, locks: &Locks) {
+        let attributes = &inode.attributes;
+        let is_whole = attributes.kind == Kind::File && attributes.link_count > 0 && !inode.is_announced();
+        if self.is_seen() && is_whole && locks.of_inode(attributes.id).is_none() {
+            self.board.put(self.inode_place(attributes.id), &inode_words(attributes, &mut self.buffer.borrow_mut()));
+        }
+    }
+
+    /// A name that was just told is put where it is missing, and its file.
+    pub fn note_told(&self, (parent, name): (FileId, &[u8]), inode: &Inode, locks: &Locks) {
+        let file = inode.attributes.id;
+        if !self.is_seen() || inode.attributes.kind != Kind::File {
+            return;
+        }
+        let mut words = [0; NAME_WORDS];
+        let is_there = self.board.get(self.name_place(parent, name), &mut words)
+            && NameCell::new(parent, name, file).is_some_and(|cell| cell.file_in(&words) == Some(file));
+        if !is_there {
+            self.put_name(parent, name, file, locks);
+        }
+        self.note_inode(inode, locks);
+    }
+
+    /// The same of a file alone.
+    pub fn note_inode(&self, inode: &Inode, locks: &Locks) {
+        if self.is_seen() && !self.has_inode(inode.attributes.id) {
+            self.put_inode(inode, locks);
+        }
+    }
+
+    fn has_inode(&self, file: FileId) -> bool {
+        let mut first = [0];
+        self.board.get(self.inode_place(file), &mut first) && first[0] == file.0
+    }
+
+    /// Takes a name away, or another one that is in its place.
+    pub fn forget_name(&self, parent: FileId, name: &[u8]) {
+        if self.is_seen() && name.len() <= wire::board::NAME_SIZE_MAX {
+            self.board.clear(self.name_place(parent, name));
+        }
+    }
+
+    /// Takes a file away.
+    pub fn forget_inode(&self, file: FileId) {
+        if self.is_seen() && self.has_inode(file) {
+            self.board.clear(self.inode_place(file));
+        }
+    }
+
+    /// Takes away what a record is going to change.
+    pub fn forget(&self, record: &Record<'_>) {
+        match record {
+            Record::DentryPut { parent, name, .. } | Record::DentryDelete { parent, name } => {
+                self.forget_name(*parent, name);
+            }
+            Record::InodePut(inode) => self.forget_inode(inode.attributes.id),
+            Record::InodeDelete(file) | Record::FileAnnounced { file, .. } => self.forget_inode(*file),
+            Record::TreeMark { .. } | Record::TreeSettled(_) | Record::TreeLog(_) => self.forget_tree(),
+            _ => {}
+        }
+    }
+
+    /// Until the tree is put again, nobody is sure of a path.
+    pub fn forget_tree(&self) {
+        self.board.clear(self.tree_place());
+    }
+
+    /// The tree is so.
+    pub fn put_tree(&self, tree: &Tree) {
+        match tree.passing() {
+            Some(number) => self.board.put(self.tree_place(), &[tree_word(number)]),
+            None => self.forget_tree(),
+        }
+    }
+
+    /// What is on the board and not so, in words. For checks, between two changes.
+    pub fn contradictions(&self, tables: &Tables) -> Vec<String> {
+        let (names, inodes) = self.shape.all_offsets();
+        let mut errors = Vec::new();
+        let mut words = [0; NAME_WORDS];
+        for offset in names.filter(|offset| *offset > 0) {
+            if !self.board.get(CellPlace { offset, words: NAME_WORDS }, &mut words) {
+                continue;
+            }
+            let (parent, name, file) = NameCell::parts(&words);
+            let known = tables.names.get(parent, &name, cursor_of(parent, &name));
+            if known != Some((file, Kind::File)) || tables.locks.of_dentry(parent, &name).is_some() {
+                let name = String::from_utf8_lossy(&name).into_owned();
+                errors.push(format!("entry {parent}/{name} is shown as file {file}, but is {known:?}, or locked"));
+            }
+        }
+        let mut words = [0; INODE_WORDS];
+        for offset in inodes {
+            if !self.board.get(CellPlace { offset, words: INODE_WORDS }, &mut words) {
+                continue;
+            }
+            let file = FileId(words[0]);
+            let is_so = tables.inodes.get(file).is_some_and(|inode| {
+                inode_words(&inode.attributes, &mut self.buffer.borrow_mut()) == words && !inode.is_announced()
+            });
+            if !is_so || tables.locks.of_inode(file).is_some() {
+                errors.push(format!("inode {file} is shown otherwise than it is, or locked"));
+            }
+        }
+        let mut word = [0];
+        let tree = self.board.get(self.tree_place(), &mut word).then_some(word[0]);
+        if tree.is_some() && tree != tables.tree.passing().map(tree_word) {
+            errors.push("the tree is shown as it was before the last change".to_owned());
+        }
+        errors
+    }
+}

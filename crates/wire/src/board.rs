@@ -1,0 +1,226 @@
+//! What a server shows of its names and files on a board that clients of its machine have mapped: where which cell is, and what is
+//! in it (docs/boards.md).
+//!
+//! A cell for the state of the directory tree, a row of cells for names, chosen by the name's hash, and one for inodes, chosen by their sequence.
+//! Each cell has room for one name or inode: another one that comes to the same cell takes its place, and whoever does not find
+//! what he looks for asks the server.
+//!
+//! Invariants
+//! 1. The first word of a cell with something in it is not 0: it is an id, or has its lowest bit set.
+
+use crate::attributes::{Attributes, Kind};
+use crate::codec::{Decode, Decoder, Encode};
+use crate::identity::FileId;
+
+const WORD_SIZE: usize = 8;
+const LINE_SIZE: u64 = 64;
+
+/// Bytes of a cell with its version: the tree's and a name's, and an inode's.
+pub const NAME_CELL_SIZE: u64 = LINE_SIZE;
+pub const INODE_CELL_SIZE: u64 = 2 * LINE_SIZE;
+/// Words in a cell beside its version.
+pub const NAME_WORDS: usize = NAME_CELL_SIZE as usize / WORD_SIZE - 1;
+pub const INODE_WORDS: usize = INODE_CELL_SIZE as usize / WORD_SIZE - 1;
+/// Words of a name's cell in front of the name: the directory, and the file.
+const NAME_WORDS_BEFORE: usize = 2;
+/// Longer names are not shown.
+pub const NAME_SIZE_MAX: usize = (NAME_WORDS - NAME_WORDS_BEFORE) * WORD_SIZE - 1;
+/// Cells for names to each one for an inode: names lie by hash, so that half of their cells would be taken twice, inodes one
+/// after the other.
+const NAMES_PER_INODE: u64 = 2;
+/// Bytes of the largest board.
+const SIZE_MAX: u64 = LINE_SIZE + INODE_COUNT_MAX * (NAMES_PER_INODE * NAME_CELL_SIZE + INODE_CELL_SIZE);
+const INODE_COUNT_MAX: u64 = 1 << 16;
+
+/// How a board of some size is laid out: the tree's cell, the names' and the inodes'.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BoardShape {
+    inode_count: u64,
+}
+
+impl BoardShape {
+    /// The shape of a board with so many bytes; nothing if it has no room.
+    pub fn of_size(size: u64) -> Option<BoardShape> {
+        let room = size.checked_sub(LINE_SIZE)? / (NAMES_PER_INODE * NAME_CELL_SIZE + INODE_CELL_SIZE);
+        (room > 0).then(|| BoardShape { inode_count: 1 << room.min(INODE_COUNT_MAX).ilog2() })
+    }
+
+    /// Bytes for the board of a server that may have so many of them; 0 if that is too few.
+    pub fn size_within(limit: u64) -> u64 {
+        match BoardShape::of_size(limit.min(SIZE_MAX)) {
+            Some(shape) => shape.inodes_start() + shape.inode_count * INODE_CELL_SIZE,
+            None => 0,
+        }
+    }
+
+    fn name_count(self) -> u64 {
+        self.inode_count * NAMES_PER_INODE
+    }
+
+    fn inodes_start(self) -> u64 {
+        LINE_SIZE + self.name_count() * NAME_CELL_SIZE
+    }
+
+    /// First byte of the cell for the tree.
+    pub fn tree_offset(self) -> u64 {
+        0
+    }
+
+    /// First byte of the cell for a name with this hash ([`crate::identity::dentry_hash`]).
+    pub fn name_offset(self, hash: u64) -> u64 {
+        // The lower bits have chosen the server.
+        LINE_SIZE + (hash >> 32) % self.name_count() * NAME_CELL_SIZE
+    }
+
+    /// First bytes of the cells of all names, and of all inodes. For checks.
+    pub fn all_offsets(self) -> (impl Iterator<Item = u64>, impl Iterator<Item = u64>) {
+        let names = (0..self.name_count()).map(|index| LINE_SIZE + index * NAME_CELL_SIZE);
+        (names, (0..self.inode_count).map(move |index| self.inodes_start() + index * INODE_CELL_SIZE))
+    }
+
+    /// First byte of the cell for an inode.
+    pub fn inode_offset(self, file: FileId) -> u64 {
+        self.inodes_start() + file.sequence() % self.inode_count * INODE_CELL_SIZE
+    }
+}
+
+/// A name and the file that it stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NameCell([u64; NAME_WORDS]);
+
+impl NameCell {
+    /// The cell for a name; nothing if that is too long.
+    pub fn new(parent: FileId, name: &[u8], file: FileId) -> Option<NameCell> {
+        if name.len() > NAME_SIZE_MAX {
+            return None;
+        }
+        let mut bytes = [0; NAME_WORDS * WORD_SIZE];
+        bytes[..8].copy_from_slice(&parent.0.to_le_bytes());
+        bytes[8..16].copy_from_slice(&file.0.to_le_bytes());
+        bytes[16] = name.len() as u8;
+        bytes[17..17 + name.len()].copy_from_slice(name);
+        Some(NameCell(words_of(&bytes)))
+    }
+
+    pub fn words(&self) -> &[u64] {
+        &self.0
+    }
+
+    /// The directory, the name and the file in a cell's words.
+    pub fn parts(words: &[u64; NAME_WORDS]) -> (FileId, Vec<u8>, FileId) {
+        let bytes: Vec<u8> = words[NAME_WORDS_BEFORE..].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let size = usize::from(bytes[0]).min(NAME_SIZE_MAX);
+        (FileId(words[0]), bytes[1..=size].to_vec(), FileId(words[1]))
+    }
+
+    /// The file, if `words` are those of a cell for the same name as this one.
+    pub fn file_in(&self, words: &[u64; NAME_WORDS]) -> Option<FileId> {
+        let is_same = words[0] == self.0[0] && words[NAME_WORDS_BEFORE..] == self.0[NAME_WORDS_BEFORE..];
+        is_same.then_some(FileId(words[1]))
+    }
+}
+
+/// The words of an inode's cell; `buffer` is for what is in between.
+pub fn inode_words(attributes: &Attributes, buffer: &mut Vec<u8>) -> [u64; INODE_WORDS] {
+    buffer.clear();
+    attributes.encode(buffer);
+    let mut bytes = [0; INODE_WORDS * WORD_SIZE];
+    bytes[..buffer.len()].copy_from_slice(buffer);
+    words_of(&bytes)
+}
+
+/// The attributes in an inode's cell, if they are those of this file, which they are only shown of.
+pub fn attributes_in(words: &[u64; INODE_WORDS], file: FileId) -> Option<Attributes> {
+    let mut bytes = [0; INODE_WORDS * WORD_SIZE];
+    for (target, word) in bytes.chunks_exact_mut(WORD_SIZE).zip(words) {
+        target.copy_from_slice(&word.to_le_bytes());
+    }
+    let attributes = Attributes::decode(&mut Decoder::new(&bytes)).ok()?;
+    (attributes.id == file && attributes.kind == Kind::File && attributes.link_count > 0).then_some(attributes)
+}
+
+/// The word of the tree's cell, where the last change of the tree is `number` and none is under way.
+pub fn tree_word(number: u64) -> u64 {
+    number << 1 | 1
+}
+
+fn words_of<const BYTES: usize, const WORDS: usize>(bytes: &[u8; BYTES]) -> [u64; WORDS] {
+    const { assert!(BYTES == WORDS * WORD_SIZE) };
+    let mut words = [0; WORDS];
+    for (word, part) in words.iter_mut().zip(bytes.as_chunks::<WORD_SIZE>().0) {
+        *word = u64::from_le_bytes(*part);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Layout, LayoutPolicy};
+
+    const PARENT: FileId = FileId(77 << 20);
+    const FILE: FileId = FileId(78 << 20 | 5);
+
+    /// Goal: no two cells of a board overlap, and all of them lie on it, whatever its size.
+    #[test]
+    fn shapes() {
+        assert_eq!((BoardShape::of_size(319), BoardShape::size_within(319)), (None, 0));
+        for limit in [320, 1000, 1 << 20, SIZE_MAX - 1, SIZE_MAX, u64::MAX] {
+            let size = BoardShape::size_within(limit);
+            assert!(size <= limit.min(SIZE_MAX) && size > limit.min(SIZE_MAX) / 3);
+            let shape = BoardShape::of_size(size).expect("room");
+            let names: Vec<u64> = (0..shape.name_count()).map(|index| shape.name_offset(index << 32)).collect();
+            let inodes = (0..shape.inode_count).map(|index| shape.inode_offset(FileId::new(index, 3)));
+            assert!(shape.all_offsets().0.eq(names.iter().copied()) && shape.all_offsets().1.eq(inodes.clone()));
+            assert_eq!((shape.tree_offset(), names[0]), (0, LINE_SIZE));
+            assert!(names.windows(2).all(|pair| pair[1] - pair[0] == NAME_CELL_SIZE));
+            let last = names.last().expect("names") + NAME_CELL_SIZE;
+            assert!(inodes.enumerate().all(|(index, offset)| offset == last + index as u64 * INODE_CELL_SIZE));
+            assert_eq!(last + shape.inode_count * INODE_CELL_SIZE, size);
+        }
+    }
+
+    /// Goal: a name's cell is found by that name alone.
+    #[test]
+    fn names() {
+        let cell = |parent, name: &[u8]| NameCell::new(parent, name, FILE);
+        let longest = [7; NAME_SIZE_MAX];
+        for name in [&b"a"[..], b"ab", b"file.mdtest.0.1234567", &longest] {
+            let shown = *cell(PARENT, name).expect("it fits").words().first_chunk().expect("words");
+            assert_eq!(cell(PARENT, name).expect("it fits").file_in(&shown), Some(FILE));
+            assert_eq!(NameCell::parts(&shown), (PARENT, name.to_vec(), FILE));
+            for other in [&b"b"[..], b"abc", b"a\0", &longest[1..]] {
+                assert_eq!(cell(PARENT, other).expect("it fits").file_in(&shown), None);
+            }
+            assert_eq!(cell(FileId(PARENT.0 + 1), name).expect("it fits").file_in(&shown), None);
+        }
+        assert_eq!(cell(PARENT, &[7; NAME_SIZE_MAX + 1]), None);
+    }
+
+    /// Goal: an inode's cell has room for all attributes, and tells them of their own file only.
+    #[test]
+    fn inodes() {
+        let attributes = Attributes {
+            id: FILE,
+            kind: Kind::File,
+            mode: u32::MAX,
+            uid: u32::MAX,
+            gid: u32::MAX,
+            link_count: u32::MAX,
+            size: u64::MAX,
+            atime: -1,
+            mtime: -1,
+            ctime: -1,
+            version: u64::MAX,
+            truncate_generation: u32::MAX,
+            times_set: -1,
+            layout: Layout { width: u32::MAX, run: u32::MAX, ..Layout::default_for(LayoutPolicy::Ring, 9, 9, 1 << 20) },
+        };
+        let words = inode_words(&attributes, &mut Vec::new());
+        assert_eq!(attributes_in(&words, FILE), Some(attributes.clone()));
+        assert_eq!(attributes_in(&words, FileId(FILE.0 + 1)), None);
+        assert_eq!(attributes_in(&[u64::MAX; INODE_WORDS], FileId(u64::MAX)), None, "no such kind");
+        let removed = Attributes { link_count: 0, ..attributes };
+        assert_eq!(attributes_in(&inode_words(&removed, &mut Vec::new()), FILE), None);
+    }
+}
