@@ -246,6 +246,11 @@ async fn ask_to_open(
     let group = if how.create { servers.inherited_group(&entry.parent).await? } else { None };
     let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
     let mut request = OpenRequest { entry: entry.entry()?, flags, access, mode, chunk_size, group };
+    if operation == Operation::OpenExisting
+        && let Some(attributes) = servers.open_shown(server, entry, how, access).await
+    {
+        return Ok(attributes);
+    }
     let _under_way = servers.begin_open(server);
     if route.may_ask_contact
         && operation == Operation::OpenExisting

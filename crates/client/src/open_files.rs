@@ -1,6 +1,7 @@
 //! What this client has open, file by file, and how its servers learn of it and of closes.
 //!
-//! Opens register at the file's home by themselves, and those that a contact answered at the contact (`contact`), which has the
+//! Opens register at the file's home by themselves, but for those that were made by a look at its board (`shown`): these files are held, in memory that
+//! the server looks at before it gives a file up, for as long as the connection lasts. Those that a contact answered at the contact (`contact`), which has the
 //! file open at its home meanwhile. Closes of the last handle of a file are told at once where something
 //! waits for them: sizes to be folded in, much space, or a name that may be gone. Others are collected and ride on later
 //! messages to that server. Nobody waits for any of them.
@@ -13,12 +14,14 @@
 //!    An open through a contact counts as one that is sent to the home.
 //! 3. A server that has lost its registrations (by a restart, or with the session) is told all entries of its files anew.
 //! 4. When a contact may have lost its registrations, what is open with it is opened at the homes.
+//! 5. An entry with number 0 and without a contact is held, or was held over a connection that has ended. The server has registered it
+//!    then, so it stays until the server has told the number, also with 0 handles.
 
 use crate::error::Trouble;
 use crate::file::File;
 use crate::servers::Common;
 use reactor::channel::{Call, Channel};
-use reactor::{Class, LocalFuture, Nanos};
+use reactor::{CellPlace, Class, Held, LocalFuture, Nanos, Window};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
@@ -45,6 +48,8 @@ struct Opened {
     number: u64,
     /// A contact with which it is open, and the number there.
     through: Option<Closing>,
+    /// By which the home knows of it without a number.
+    held: Option<HeldFile>,
     /// Whether it has no name as far as we know.
     nameless: bool,
     /// Names that this client had removed when the file was opened: if there are more now, its own may be among them.
@@ -55,6 +60,28 @@ impl Opened {
     /// Whether somebody may wait for its close: for the space of a file that has no name any more.
     fn is_waited_for(&self, open_files: &OpenFiles) -> bool {
         self.nameless || self.removals != open_files.removals.get()
+    }
+}
+
+/// A file that is held.
+pub(crate) struct HeldFile {
+    pub held: Held,
+    pub window: Rc<Window>,
+    /// The file's cell on the server's board, and the version that it had.
+    pub cell: (CellPlace, u64),
+}
+
+impl HeldFile {
+    /// Whether nothing has happened to the file since it was opened, so that nobody waits for its close.
+    fn is_unchanged(&self) -> bool {
+        self.window.is_same_cell(self.cell.0, self.cell.1)
+    }
+}
+
+impl Opened {
+    /// Whether the home does not know of it by a number (invariant 5).
+    fn is_numberless(&self) -> bool {
+        self.number == 0 && self.through.is_none()
     }
 }
 
@@ -70,6 +97,8 @@ struct Ended {
     number: u64,
     through: Option<Closing>,
     is_waited_for: bool,
+    /// It was held, and something has happened to it.
+    is_held: bool,
 }
 
 /// Closes that one server has not been told of.
@@ -170,16 +199,41 @@ impl Common {
     pub(crate) fn note_open(&self, file: FileId, number: u64, nameless: bool) {
         let removals = self.open_files.removals.get();
         let mut files = self.open_files.files.borrow_mut();
-        let opened = files.entry(file.0).or_insert(Opened { handles: 0, number, through: None, nameless, removals });
+        let new = Opened { handles: 0, number, through: None, held: None, nameless, removals };
+        let opened = files.entry(file.0).or_insert(new);
         opened.handles += 1;
         opened.number = opened.number.max(number);
+        opened.held = None;
+    }
+
+    /// The same of a file that is held.
+    pub(crate) fn note_open_held(&self, file: FileId, held: HeldFile) {
+        let removals = self.open_files.removals.get();
+        let mut files = self.open_files.files.borrow_mut();
+        // Where there is an entry already, that one keeps the file.
+        let new = Opened { handles: 0, number: 0, through: None, held: Some(held), nameless: false, removals };
+        files.entry(file.0).or_insert(new).handles += 1;
+    }
+
+    /// A file that is held was not opened after all. The server may have seen it, and have kept a file because of it that it would
+    /// have given up, or have registered it.
+    pub(crate) fn let_go_of(&self, home: u32, file: FileId, held: Held) {
+        let Some(servers) = self.own.upgrade() else { return };
+        if !held.release() {
+            let removals = self.open_files.removals.get();
+            let new = Opened { handles: 0, number: 0, through: None, held: None, nameless: false, removals };
+            self.open_files.files.borrow_mut().entry(file.0).or_insert(new);
+            return servers.resumed(home);
+        }
+        let closed = Closed { file, number: 0 };
+        self.reactor.spawn(Class::Metadata, async move { servers.close_now(home, closed, false).await });
     }
 
     /// The same of a file that a contact opened.
     pub(crate) fn note_open_through(&self, file: FileId, contact: u32, number: u64) {
         let removals = self.open_files.removals.get();
         let mut files = self.open_files.files.borrow_mut();
-        let new = Opened { handles: 0, number: 0, through: None, nameless: false, removals };
+        let new = Opened { handles: 0, number: 0, through: None, held: None, nameless: false, removals };
         let opened = files.entry(file.0).or_insert(new);
         opened.handles += 1;
         let new = Closing { server: contact, number };
@@ -247,7 +301,7 @@ impl Common {
         }
         let ended = if first { self.let_go(file, home) } else { None };
         let large = file.known_size().size.max(file.written_end()) > u64::from(file.layout.chunk_size);
-        let Some(Ended { number, through, is_waited_for }) = ended else {
+        let Some(Ended { number, through, is_waited_for, is_held }) = ended else {
             if fold {
                 self.close_now(home, Closed { file: file.id, number: 0 }, true).await;
             }
@@ -260,7 +314,7 @@ impl Common {
                 false => self.collect(server, Closed { file: file.id, number }).await,
             }
         }
-        if number == 0 && !fold {
+        if number == 0 && !fold && !is_held {
             return;
         }
         match is_waited_for || fold || large {
@@ -280,6 +334,18 @@ impl Common {
         if opened.handles > 0 {
             return None;
         }
+        if opened.is_numberless() {
+            let is_waited_for = opened.is_waited_for(&self.open_files);
+            let held = opened.held.take_if(|held| self.is_current(home, &held.window));
+            // Else the server has registered it, or may have (invariant 5).
+            let held = held?;
+            let is_unchanged = held.is_unchanged();
+            if !held.held.release() {
+                return None;
+            }
+            files.remove(&file.id.0);
+            return (!is_unchanged).then_some(Ended { number: 0, through: None, is_waited_for, is_held: true });
+        }
         let now = self.open_files.opens_begun.get();
         if self.is_opening(home, now) {
             self.open_files.waiting.borrow_mut().insert((home, now, file.id.0));
@@ -288,7 +354,7 @@ impl Common {
         let is_waited_for = opened.is_waited_for(&self.open_files);
         let (number, through) = (opened.number, opened.through);
         files.remove(&file.id.0);
-        Some(Ended { number, through, is_waited_for })
+        Some(Ended { number, through, is_waited_for, is_held: false })
     }
 
     async fn close_now(&self, home: u32, closed: Closed, fold: bool) {
@@ -468,6 +534,48 @@ impl Common {
         });
     }
 
+    /// Whether a server's window is that of the connection that there is now.
+    pub(crate) fn is_current(&self, server: u32, window: &Rc<Window>) -> bool {
+        self.channel(server).window().is_some_and(|now| Rc::ptr_eq(&now, window))
+    }
+
+    /// There is a new connection: what was held over the one before gets a number.
+    pub(crate) fn resumed(self: &Rc<Self>, server: u32) {
+        if self.lost_holds(server).is_empty() {
+            return;
+        }
+        let (own, reactor) = (Rc::downgrade(self), self.reactor.clone());
+        self.reactor.spawn(Class::Metadata, async move {
+            let mut pause = PAUSE_FIRST;
+            while let Some(servers) = own.upgrade() {
+                let lost = servers.lost_holds(server);
+                if lost.is_empty() {
+                    return;
+                }
+                for page in lost.chunks(CLOSE_COUNT_MAX) {
+                    let request = ReclaimRequest { files: Batch(page.to_vec()), last: false };
+                    let Ok(reply) = servers.ask(server, Operation::Reclaim, &request).await else { break };
+                    let Ok(reply) = ReclaimReply::from_bytes(&reply.params) else { break };
+                    servers.note_reclaimed(server, page, reply.number);
+                }
+                drop(servers);
+                reactor.sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+        });
+    }
+
+    /// Files that were held over a connection that has ended, and have no number yet.
+    fn lost_holds(&self, server: u32) -> Vec<FileId> {
+        let files = self.open_files.files.borrow();
+        let lost = files.iter().filter(|(file, opened)| {
+            opened.is_numberless()
+                && self.cluster.home_of(FileId(**file)) == Some(server)
+                && opened.held.as_ref().is_none_or(|held| !self.is_current(server, &held.window))
+        });
+        lost.map(|(file, _)| FileId(*file)).collect()
+    }
+
     /// Opens at their homes what is open with a contact that may have lost it (invariant 4).
     fn leave_contact(self: &Rc<Self>, contact: u32) {
         if self.open_with(contact).is_empty() {
@@ -550,8 +658,17 @@ impl Common {
     fn note_reclaimed(&self, server: u32, page: &[FileId], number: u64) {
         let mut gone = Vec::new();
         for file in page {
-            match self.open_files.files.borrow_mut().get_mut(&file.0) {
-                Some(opened) => opened.number = opened.number.max(number),
+            let mut files = self.open_files.files.borrow_mut();
+            match files.get_mut(&file.0) {
+                // Closed since the connection ended over which it was held.
+                Some(opened) if opened.is_numberless() && opened.handles == 0 => {
+                    files.remove(&file.0);
+                    gone.push(Closed { file: *file, number });
+                }
+                Some(opened) => {
+                    opened.number = opened.number.max(number);
+                    opened.held = None;
+                }
                 None => gone.push(Closed { file: *file, number }),
             }
         }

@@ -204,6 +204,7 @@ impl Common {
                 (Some(servers), Turnabout::Renewed { session_known, life }) => {
                     servers.renewed(server, session_known, life);
                 }
+                (Some(servers), Turnabout::Resumed) => servers.resumed(server),
                 (None, _) => {}
             }));
             channel

@@ -9,6 +9,8 @@
 //! 2. Now and then a question is asked all the same: so the loop turns, a connection that has ended is noticed, and what waits
 //!    for something to ride along with gets on its way.
 
+use crate::file::OpenHow;
+use crate::open_files::HeldFile;
 use crate::resolve::EntryTarget;
 use crate::servers::Servers;
 use reactor::{CellPlace, Window};
@@ -38,14 +40,19 @@ impl ServerBoard {
         let place = CellPlace { offset: self.shape.name_offset(dentry_hash(parent, name)), words: NAME_WORDS };
         let mut words = [0; NAME_WORDS];
         let version = self.window.read_cell(place, &mut words)?;
-        Some(NameFound { file: wanted.file_in(&words)?, place, version })
+        Some(NameFound { file: wanted.file_in(&words)?, cell: (place, version) })
     }
 
-    fn inode(&self, file: FileId) -> Option<Attributes> {
+    fn inode(&self, file: FileId) -> Option<InodeFound> {
         let place = CellPlace { offset: self.shape.inode_offset(file), words: INODE_WORDS };
         let mut words = [0; INODE_WORDS];
-        self.window.read_cell(place, &mut words)?;
-        attributes_in(&words, file)
+        let version = self.window.read_cell(place, &mut words)?;
+        Some(InodeFound { attributes: attributes_in(&words, file)?, cell: (place, version) })
+    }
+
+    /// Whether a name still leads to the file, on the path by which it was resolved.
+    fn leads(&self, target: &EntryTarget, name: &NameFound) -> bool {
+        self.window.is_same_cell(name.cell.0, name.cell.1) && self.has_tree(target.known)
     }
 
     /// Whether the tree of directories is as it was after change `known`, and none is under way.
@@ -56,11 +63,19 @@ impl ServerBoard {
     }
 }
 
+/// A cell, and the version that it had.
+type CellSeen = (CellPlace, u64);
+
 /// A name's cell as it was read.
 struct NameFound {
     file: FileId,
-    place: CellPlace,
-    version: u64,
+    cell: CellSeen,
+}
+
+/// An inode's cell as it was read.
+struct InodeFound {
+    attributes: Attributes,
+    cell: CellSeen,
 }
 
 impl Servers {
@@ -83,20 +98,57 @@ impl Servers {
         let attributes = match self.cluster.home_of(name.file)? {
             home if home == server => {
                 self.simulated_pause(&board).await;
-                board.inode(name.file)?
+                board.inode(name.file)?.attributes
             }
             home => self.shown_inode(home, name.file).await?,
         };
         self.simulated_pause(&board).await;
-        let is_same = board.window.is_same_cell(name.place, name.version) && board.has_tree(target.known);
-        is_same.then_some(attributes)
+        board.leads(target, &name).then_some(attributes)
+    }
+
+    /// Opens a file that is there, as its server shows it now, and holds it. Nothing if the server has to be asked.
+    pub(crate) async fn open_shown(
+        &self,
+        server: u32,
+        target: &EntryTarget,
+        how: &OpenHow,
+        access: u8,
+    ) -> Option<Attributes> {
+        if how.create || how.truncate || target.must_be_directory {
+            return None;
+        }
+        let board = self.board(server)?;
+        if !board.has_tree(target.known) {
+            return None;
+        }
+        let file = board.name(target)?;
+        if self.cluster.home_of(file.file)? != server {
+            return None;
+        }
+        self.simulated_pause(&board).await;
+        let InodeFound { attributes, cell } = board.inode(file.file)?;
+        if !self.user().may(&attributes, access) {
+            return None;
+        }
+        attributes.layout.check(self.cluster.slot_count).ok()?;
+        self.simulated_pause(&board).await;
+        let held = board.window.hold(file.file.0)?;
+        self.simulated_pause(&board).await;
+        // From here on nothing is awaited.
+        let stands = held.stands() && self.is_current(server, &board.window);
+        if stands && board.window.is_same_cell(cell.0, cell.1) && board.leads(target, &file) {
+            self.note_open_held(file.file, HeldFile { held, window: board.window, cell });
+            return Some(attributes);
+        }
+        self.let_go_of(server, file.file, held);
+        None
     }
 
     /// The attributes of a file that has a name, as its home shows them now. Nothing if that has to be asked.
     pub(crate) async fn shown_inode(&self, home: u32, file: FileId) -> Option<Attributes> {
         let board = self.board(home)?;
         self.simulated_pause(&board).await;
-        board.inode(file)
+        Some(board.inode(file)?.attributes)
     }
 
     /// Others do something meanwhile, as the processors of a real machine would.

@@ -15,6 +15,7 @@ mod executor;
 pub mod extended;
 mod forks;
 mod handshake;
+mod holds;
 pub mod interfaces;
 mod link;
 mod loan;
@@ -46,6 +47,7 @@ pub use channel::{Call, Channel, ChannelOptions, ChannelStatistics, Failure, Rep
 pub use driver::{Driver, DriverKind};
 pub use executor::{Class, JoinHandle, LoopStatistics, Reactor, Sleep, YieldNow};
 pub use forks::fork_generation;
+pub use holds::{HOLD_COUNT, Held, Holds};
 pub use link::{BodyPiece, ReplyBody};
 pub use loan::GrantedPages;
 pub use local::{MEMORY_PER_CONNECTION as LOCAL_MEMORY_PER_CONNECTION, local_name};
@@ -54,7 +56,7 @@ pub use region::{Loan, LocalFuture, OpenMode, Region, Span, Storage};
 pub use relay::Relay;
 pub use scratch::scratch;
 pub use service::{
-    Borrowing, Disconnected, Incoming, Peer, ServeOptions, ServeStatistics, ServerHandle, Service, serve,
+    Borrowing, Disconnected, Holding, Incoming, Peer, ServeOptions, ServeStatistics, ServerHandle, Service, serve,
 };
 pub use shared::Shared;
 pub use stream::{Listener, Stream};

@@ -5,6 +5,7 @@
 //! too, unless the peer has hung up (then only another receive shows the end of the stream).
 
 use crate::Reactor;
+use crate::holds::Holds;
 use crate::region::Loan;
 use crate::window::{StampedRegion, Window};
 use std::cell::{Cell, RefCell};
@@ -128,6 +129,10 @@ pub trait Socket {
     fn lend(&self, _region: &Rc<StampedRegion>, _loan: Option<&Rc<dyn Loan>>) -> bool {
         false
     }
+    /// As [`Stream::holds`].
+    fn holds(&self) -> Option<Rc<Holds>> {
+        None
+    }
     /// As [`Stream::window`].
     fn window(&self) -> Option<Rc<Window>> {
         None
@@ -250,6 +255,11 @@ impl Stream {
     /// possible: to the same user on the same machine. True if it was sent.
     pub fn lend(&self, region: &Rc<StampedRegion>, loan: Option<&Rc<dyn Loan>>) -> bool {
         self.0.socket.lend(region, loan)
+    }
+
+    /// What a peer holds that was lent a region.
+    pub fn holds(&self) -> Option<Rc<Holds>> {
+        self.0.socket.holds()
     }
 
     /// What the peer has lent, once it is here.

@@ -17,6 +17,7 @@
 
 use crate::board::{Board, CellPlace, Words};
 use crate::copying::before_streaming;
+use crate::holds::{Held, Holds};
 use crate::loan::GrantedPages;
 use crate::near::bring_range_near;
 use crate::region::{Loan, LocalFuture, Region};
@@ -105,11 +106,16 @@ impl StampedRegion {
         Some([self.region.file()?, self.table.file()?])
     }
 
-    /// Read access within one process: for simulations. `trusting`: it finds nothing changed ever, as a broken one might.
-    pub(crate) fn window(self: &Rc<Self>, trusting: bool, loan: Option<Rc<dyn Loan>>) -> Rc<Window> {
+    /// Read access within one process: for simulations. `trust`: where it finds nothing changed ever, as a broken one might.
+    pub(crate) fn window(
+        self: &Rc<Self>,
+        trust: Trust,
+        loan: Option<Rc<dyn Loan>>,
+        holds: Option<Rc<Holds>>,
+    ) -> Rc<Window> {
         let (bytes, size) = (self.region.base().cast_const(), self.region.size());
         let (stamps, board) = (self.stamps(), self.board.words());
-        Rc::new(Window { bytes, size, stamps, board, trusting, loan, _source: Source::Lent(self.clone()) })
+        Rc::new(Window { bytes, size, stamps, board, trust, holds, loan, _source: Source::Lent(self.clone()) })
     }
 }
 
@@ -182,6 +188,13 @@ impl Region for StampedRegion {
     }
 }
 
+/// Where a window never finds that anything has changed: faults that tests must notice.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Trust {
+    pub memory: bool,
+    pub board: bool,
+}
+
 /// What keeps a window's memory.
 enum Source {
     Mapped(#[allow(dead_code)] Mapping, #[allow(dead_code)] Mapping),
@@ -194,7 +207,9 @@ pub struct Window {
     size: u64,
     stamps: Stamps,
     board: Words,
-    trusting: bool,
+    trust: Trust,
+    /// Where we say what the owner is to keep.
+    holds: Option<Rc<Holds>>,
     /// What pages that are granted to us are mapped through.
     loan: Option<Rc<dyn Loan>>,
     _source: Source,
@@ -202,7 +217,12 @@ pub struct Window {
 
 impl Window {
     /// Maps what was lent, to read from; `loan` is for what may be granted later. Errors: `InvalidData` where the files are not what is lent, and those of `mmap`.
-    pub(crate) fn map(region: &OwnedFd, table: &OwnedFd, loan: Option<Rc<dyn Loan>>) -> io::Result<Window> {
+    pub(crate) fn map(
+        region: &OwnedFd,
+        table: &OwnedFd,
+        loan: Option<Rc<dyn Loan>>,
+        holds: Option<Rc<Holds>>,
+    ) -> io::Result<Window> {
         let region = Mapping::new(region)?;
         let table = Mapping::new(table)?;
         if table.size < STAMPS_SIZE {
@@ -215,7 +235,8 @@ impl Window {
             size: region.size,
             stamps,
             board: Words::at(shown, table.size - STAMPS_SIZE),
-            trusting: false,
+            trust: Trust::default(),
+            holds,
             loan,
             _source: Source::Mapped(region, table),
         })
@@ -244,7 +265,7 @@ impl Window {
     /// lost everything.
     pub fn is_unchanged(&self, offset: u64, size: u64, number: u64) -> bool {
         fence(Ordering::Acquire);
-        self.trusting
+        self.trust.memory
             || self.stamps.of_range(offset, size).all(|stamp| (1..=number).contains(&stamp.load(Ordering::Relaxed)))
     }
 
@@ -261,7 +282,12 @@ impl Window {
 
     /// Whether a cell has been all the time as it was when it had this version.
     pub fn is_same_cell(&self, place: CellPlace, version: u64) -> bool {
-        self.trusting || self.board.is_same(place, version)
+        self.trust.board || self.board.is_same(place, version)
+    }
+
+    /// Asks the owner to keep what has an id; see [`Holds::hold`].
+    pub fn hold(&self, id: u64) -> Option<Held> {
+        self.holds.as_ref()?.hold(id)
     }
 
     /// Whether the owner may grant us pages to write to.

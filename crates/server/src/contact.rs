@@ -287,6 +287,9 @@ impl Core {
     /// The way to a home was lost, or the home has begun a new life or forgotten us: what it lent counts no more, for a power
     /// loss may have taken it; and it is told what we hold.
     pub fn home_turned(self: &Rc<Self>, home: u32, turnabout: Turnabout) {
+        if turnabout == Turnabout::Resumed {
+            return;
+        }
         self.contact.forget(|attributes| self.cluster.home_of(attributes.id) == Some(home));
         if !self.contact.floors.borrow().contains_key(&home) {
             return;

@@ -1,6 +1,8 @@
 //! Which sessions have which files open, and what becomes of files that lose their last name meanwhile.
 //!
 //! Registrations are kept in memory only: after a restart the sessions that were known tell again what they have open.
+//! Clients of this machine that look at this server's board (docs/boards.md) have files open without a word: they hold them
+//! in memory that both share. What is held when such a connection ends is registered for its session.
 //!
 //! Invariants
 //! 1. The numbers of opens rise, also over restarts, so that a close names all opens that its session knew of, and none
@@ -13,9 +15,10 @@ use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::handlers::reap_orphan;
 use crate::store::FastMap;
-use reactor::{Class, Nanos};
-use std::collections::BTreeSet;
+use reactor::{Class, Holds, Nanos};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::atomic::{Ordering, fence};
 use wire::limits::OPEN_COUNT_MAX;
 use wire::{FileId, Kind, Status};
 
@@ -46,6 +49,8 @@ pub struct OpenFiles {
     /// Sessions that were known at the start and have not told what they have open.
     unreclaimed: BTreeSet<u64>,
     reaping: bool,
+    /// What clients hold, by connection.
+    holders: BTreeMap<u64, Rc<Holds>>,
 }
 
 impl OpenFiles {
@@ -108,9 +113,26 @@ impl OpenFiles {
         self.unreclaimed = sessions.into_iter().collect();
     }
 
-    /// Whether a file may be open as far as this server knows.
+    /// Whether a file may be open. What leads to it on the board was taken away before (`Tables::may_be_open`).
     pub fn may_be_open(&self, file: FileId) -> bool {
-        !self.unreclaimed.is_empty() || self.counts.contains_key(&file.0)
+        !self.unreclaimed.is_empty() || self.counts.contains_key(&file.0) || self.is_held(file.0)
+    }
+
+    /// Whether a client holds a file.
+    fn is_held(&self, file: u64) -> bool {
+        fence(Ordering::SeqCst);
+        self.holders.values().any(|holds| holds.has(file))
+    }
+
+    /// The client of a connection may hold files from now on.
+    fn add_holder(&mut self, connection: u64, holds: Rc<Holds>) {
+        holds.begin();
+        self.holders.insert(connection, holds);
+    }
+
+    /// A connection has ended; tells what its client holds.
+    fn remove_holder(&mut self, connection: u64) -> Vec<u64> {
+        self.holders.remove(&connection).map_or_else(Vec::new, |holds| holds.end())
     }
 
     /// Whether a session has the file open.
@@ -171,7 +193,7 @@ impl OpenFiles {
         if !self.unreclaimed.is_empty() {
             return Vec::new();
         }
-        let free = self.orphans.range(after..).filter(|file| !self.counts.contains_key(file));
+        let free = self.orphans.range(after..).filter(|file| !self.counts.contains_key(file) && !self.is_held(**file));
         free.take(STEP_COUNT).map(|file| FileId(*file)).collect()
     }
 
@@ -227,10 +249,29 @@ impl Core {
         Ok(number)
     }
 
+    /// The client of a connection may hold files from now on.
+    pub fn holder_connected(&self, connection: u64, holds: Rc<Holds>) {
+        self.tables.borrow_mut().open.add_holder(connection, holds);
+    }
+
+    /// A connection has ended: what its client holds is open for its session until that says what is.
+    pub fn holder_disconnected(self: &Rc<Self>, connection: u64, session: u64) {
+        let held = self.tables.borrow_mut().open.remove_holder(connection);
+        for file in held.into_iter().map(FileId) {
+            let is_file =
+                self.tables.borrow().inodes.get(file).is_some_and(|inode| inode.attributes.kind == Kind::File);
+            if is_file && let Ok(number) = self.next_open_number() {
+                self.register_open(session, file, number);
+            }
+        }
+        self.reap_orphans();
+    }
+
     /// Ends all opens of a session up to a number; the last one of all takes a file without a name along.
     pub fn closed(self: &Rc<Self>, session: u64, file: FileId, number: u64) {
         let last = self.tables.borrow_mut().open.remove(session, file, number);
-        if last && self.tables.borrow().open.orphans.contains(&file.0) {
+        // Number 0 is of a client that held the file, and does no more.
+        if (last || number == 0) && self.tables.borrow().open.orphans.contains(&file.0) {
             self.reap_orphans();
         }
         if last && self.cluster.home_of(file) != Some(self.index) {

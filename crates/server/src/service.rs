@@ -92,11 +92,18 @@ impl Service for Front {
         Ok(welcomes == 0 || born.is_some_and(|born| welcomes > born))
     }
 
+    fn lent(&self, peer: &Peer) {
+        if let Some(holding) = &peer.holds {
+            self.core.holder_connected(peer.connection, holding.0.clone());
+        }
+    }
+
     fn disconnected(&self, peer: &Peer) {
         if is_of_contact(peer) {
             self.core.leases.note_disconnected(peer.from_server, peer.connection);
         }
         if peer.role.is_client() {
+            self.core.holder_disconnected(peer.connection, peer.session);
             let now = self.core.reactor.now();
             let idle = self.core.tables.borrow_mut().sessions.disconnected(peer.session, now);
             if idle {

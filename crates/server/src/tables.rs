@@ -215,6 +215,15 @@ impl Tables {
         }
     }
 
+    /// Whether a file may be open, also for a client that has only looked at the board: after this it finds it there no more, until
+    /// the file is put there again.
+    pub fn may_be_open(&self, file: FileId) -> bool {
+        if let Some(shown) = &self.shown {
+            shown.forget_inode(file);
+        }
+        self.open.may_be_open(file)
+    }
+
     /// Begins to show what clients of this machine need not ask for.
     pub fn show(&mut self, shown: Rc<Shown>) {
         self.locks.set_shown(shown.clone());

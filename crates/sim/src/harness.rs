@@ -90,6 +90,12 @@ impl Harness {
         if profile.sabotage == Sabotage::KeepShown {
             world.keep_boards();
         }
+        if profile.sabotage == Sabotage::TrustBoards {
+            world.trust_boards();
+        }
+        if profile.sabotage == Sabotage::IgnoreHolds {
+            world.ignore_holds();
+        }
         if profile.sabotage == Sabotage::WriteOn {
             world.write_on();
         }

@@ -57,6 +57,10 @@ pub enum Sabotage {
     ForgetLoans,
     /// Servers leave names and files on the boards that clients see when they are not so any more.
     KeepShown,
+    /// Clients do not look whether what they have read from a board has changed.
+    TrustBoards,
+    /// Servers do not see which files clients hold that they have opened by a look.
+    IgnoreHolds,
     /// Clients copy into granted pages once more after they have sent the commit.
     WriteOn,
 }

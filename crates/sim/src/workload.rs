@@ -198,16 +198,25 @@ impl Worker {
         let spelling = self.spell(&path);
         let create = self.random.percent(75);
         let action = Action::Open {
-            path,
+            path: path.clone(),
             create,
             exclusive: create && self.random.percent(30),
             truncate: self.random.percent(15),
             mode: self.mode(),
             chunk_size: *self.random.choose(&self.plan.profile.chunk_sizes),
         };
-        if let Some(handle) = self.client.perform(action, &spelling).await {
-            self.keep(handle).await;
+        let Some(handle) = self.client.perform(action, &spelling).await else { return };
+        if !create && self.random.percent(30) {
+            self.remove_open(path, &handle).await;
         }
+        self.keep(handle).await;
+    }
+
+    /// Removes the name that a file was just opened by, which stays what it is for whoever has it open.
+    async fn remove_open(&mut self, path: Path, handle: &Handle) {
+        let spelling = self.spell(&path);
+        self.client.perform(Action::Unlink { path }, &spelling).await;
+        self.work_on(Action::StatFile { file: handle.file.id }, handle).await;
     }
 
     async fn keep(&mut self, handle: Handle) {

@@ -125,6 +125,44 @@ fn kept_on_the_board() {
     assert_noticed(&problems, &["is shown as file"]);
 }
 
+/// Goal: files that a client has opened by a look at the board, and that are given up all the same when they lose their names, are noticed; also when the
+/// connection ends over which they were held.
+#[test]
+fn ignored_holds() {
+    for faults in [Faults::default(), Faults { cuts: true, ..Faults::default() }] {
+        let problems_of = |sabotage| problems_by_boards(sabotage, faults);
+        assert_eq!(problems_of(Sabotage::None), Vec::<String>::new());
+        assert_noticed(&problems_of(Sabotage::IgnoreHolds), &["the file is gone, though it was open"]);
+    }
+}
+
+/// Goal: clients that do not look again whether what they have read from a board still stands are noticed, if only since they do not tell of the close of
+/// a file that has lost its name.
+#[test]
+fn trusted_cells() {
+    let problems = problems_by_boards(Sabotage::TrustBoards, Faults::default());
+    let words = ["no order explains", "the file is gone, though it was open", "nobody has open is not reaped"];
+    assert_noticed(&problems, &words);
+}
+
+/// Runs seeds in which clients look at boards, until something is said.
+fn problems_by_boards(sabotage: Sabotage, faults: Faults) -> Vec<String> {
+    let mut problems = Vec::new();
+    for seed in 0..if sabotage == Sabotage::None { 12 } else { 300 } {
+        let mut profile = Profile::new(seed, &Wishes { servers: Some(1), ..Wishes::default() });
+        profile.sabotage = sabotage;
+        (profile.stable_media, profile.checksums, profile.short_circuit) = (false, false, true);
+        (profile.relaying, profile.crowded, profile.flavour) = (false, true, Flavour::Mixed);
+        (profile.clients, profile.tasks, profile.steps, profile.pause_max) = (4, 4, 600, 0);
+        (profile.faults, profile.fault_count) = (faults, 20);
+        problems.extend(run_profile(&profile, false).problems);
+        if !problems.is_empty() {
+            break;
+        }
+    }
+    problems
+}
+
 /// Goal: opens that contacts answer from leases which nobody called back are noticed.
 #[test]
 fn kept_leases() {

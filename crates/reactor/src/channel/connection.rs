@@ -336,6 +336,8 @@ impl Inner {
         drop(state);
         if renewed {
             self.tell(Turnabout::Renewed { session_known: welcome.session_known, life });
+        } else if resumed {
+            self.tell(Turnabout::Resumed);
         }
     }
 }

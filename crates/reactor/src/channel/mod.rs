@@ -40,6 +40,8 @@ pub enum Turnabout {
     /// There is a new connection, to a server that has lost what it kept of this session in memory, for it was started
     /// anew or had forgotten the session. `life` is for `Channel::call_in_life`.
     Renewed { session_known: bool, life: u64 },
+    /// There is a new connection to a server that has kept what it knew of this session.
+    Resumed,
 }
 
 /// Told of turnabouts.

@@ -14,6 +14,7 @@
 
 mod segment;
 
+use crate::holds::Holds;
 use crate::loan::FileLoan;
 use crate::region::Loan;
 use crate::stream::{ListenSocket, Listener, Readiness, Socket, Stream};
@@ -41,7 +42,7 @@ struct Port {
     socket: OwnedFd,
     readiness: Rc<Readiness>,
     /// At a server: nothing until the caller's segment has come.
-    segment: OnceCell<Segment>,
+    segment: OnceCell<Rc<Segment>>,
     /// A send found no room.
     wants_room: Cell<bool>,
     /// The driver has announced its sleep to the peer.
@@ -77,7 +78,8 @@ impl Port {
         if let (Some(region), Some(table)) = (files.next(), files.next()) {
             self.looks_for_window.set(0);
             let loan = files.next().map(|file| Rc::new(FileLoan::received(file)) as Rc<dyn Loan>);
-            if let Ok(window) = Window::map(&region, &table, loan) {
+            let holds = self.segment.get().map(Segment::holds);
+            if let Ok(window) = Window::map(&region, &table, loan, holds) {
                 self.window.get_or_init(|| Rc::new(window));
             }
         }
@@ -182,7 +184,7 @@ impl<W: HasPorts> Drop for LocalSocket<W> {
 }
 
 impl<W: HasPorts> LocalSocket<W> {
-    fn stream(driver: &Rc<W>, socket: OwnedFd, segment: Option<Segment>) -> io::Result<Stream> {
+    fn stream(driver: &Rc<W>, socket: OwnedFd, segment: Option<Rc<Segment>>) -> io::Result<Stream> {
         let readiness = Readiness::new();
         readiness.set_writable();
         let token = driver.watch(&socket, &readiness, INCOMING)?;
@@ -208,7 +210,7 @@ impl<W: HasPorts> LocalSocket<W> {
         if let Some(segment) = self.port.segment.get() {
             return Ok(segment);
         }
-        let segment = Segment::open(&receive_file(&self.port.socket)?)?;
+        let segment = Rc::new(Segment::open(&receive_file(&self.port.socket)?)?);
         Ok(self.port.segment.get_or_init(|| segment))
     }
 }
@@ -271,6 +273,10 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
         is_our_user(&self.port.socket) && send_files(&self.port.socket, &files).is_ok()
     }
 
+    fn holds(&self) -> Option<Rc<Holds>> {
+        self.port.segment.get().map(Segment::holds)
+    }
+
     fn window(&self) -> Option<Rc<Window>> {
         if self.port.window.get().is_none() && self.port.looks_for_window.get() > 0 {
             self.port.drain();
@@ -311,7 +317,7 @@ pub(crate) fn connect<W: HasPorts>(driver: &Rc<W>, name: &[u8]) -> io::Result<St
     check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), size) })?;
     let (segment, file) = Segment::create()?;
     send_files(&socket, &[&file])?;
-    LocalSocket::stream(driver, socket, Some(segment))
+    LocalSocket::stream(driver, socket, Some(Rc::new(segment)))
 }
 
 struct LocalListener<W: HasPorts> {

@@ -19,7 +19,7 @@ use crate::handshake::{HandshakeError, examine, refusal, send_welcome};
 use crate::link::RECEIVE_BUFFER_SIZE_MAX;
 use crate::log::{self, Level};
 use crate::relay::Passed;
-use crate::{Class, Listener, Loan, Nanos, Reactor, Region, Relay, StampedRegion, Stream};
+use crate::{Class, Holds, Listener, Loan, Nanos, Reactor, Region, Relay, StampedRegion, Stream};
 use connection::{Connection, PARAMS_HELD_MAX, REPLIES_HELD_MAX};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -57,6 +57,18 @@ pub struct Peer {
     pub user: Credentials,
     /// What pages that the peer is granted to write to are mapped through, where that is possible.
     pub loan: Option<Borrowing>,
+    /// Where a peer that was lent a region says what is to be kept for it.
+    pub holds: Option<Holding>,
+}
+
+/// What a peer holds.
+#[derive(Clone)]
+pub struct Holding(pub Rc<Holds>);
+
+impl std::fmt::Debug for Holding {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Holding")
+    }
 }
 
 /// A loan, for whoever grants something of it.
@@ -75,6 +87,8 @@ pub trait Service: 'static {
     /// it has received; without any a new one begins.
     /// An error refuses the connection.
     fn connected(&self, peer: &Peer, welcomes: u64) -> Result<bool, Status>;
+    /// A peer that was just taken in is lent a region from now on.
+    fn lent(&self, _peer: &Peer) {}
     fn disconnected(&self, peer: &Peer);
     /// A request whose header and parameters are here. Its body, if any, waits until it is received or the reply is
     /// given; until then nothing more is read from that connection.
@@ -352,6 +366,7 @@ impl Serving {
             from_server: hello.from_server,
             user: hello.user,
             loan: None,
+            holds: None,
         };
         let known = if full || self.closed.get() {
             Err(if full { Status::TooManyConnections } else { Status::Draining })
@@ -366,7 +381,10 @@ impl Serving {
             }
         };
         if hello.role == Role::Client {
-            peer.loan = self.lend(stream);
+            (peer.loan, peer.holds) = self.lend(stream);
+        }
+        if peer.holds.is_some() {
+            self.service.lent(&peer);
         }
         let connection = Rc::new(Connection::new(peer, stream.clone(), is_relayed));
         self.count(&connection, true);
@@ -413,15 +431,15 @@ impl Serving {
         }
     }
 
-    /// Lends what is to be lent, before the welcome; returns what pages may be granted through.
-    fn lend(&self, stream: &Stream) -> Option<Borrowing> {
-        let region = self.options.lent.as_ref()?;
+    /// Lends what is to be lent, before the welcome; returns what pages may be granted through, and what the peer holds.
+    fn lend(&self, stream: &Stream) -> (Option<Borrowing>, Option<Holding>) {
+        let Some(region) = &self.options.lent else { return (None, None) };
         let loan = if self.options.grants { region.loan().ok() } else { None };
         if !stream.lend(region, loan.as_ref()) {
-            return None;
+            return (None, None);
         }
         region.board().show();
-        loan.map(Borrowing)
+        (loan.map(Borrowing), stream.holds().map(Holding))
     }
 
     /// Takes a connection off the books, once.

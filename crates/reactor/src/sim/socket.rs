@@ -4,6 +4,7 @@
 
 use super::network::{Arrival, Connection, End, EndState};
 use super::world::{NodeId, Universe};
+use crate::holds::Holds;
 use crate::region::Loan;
 use crate::stream::{ListenSocket, Socket, Stream};
 use crate::window::{StampedRegion, Window};
@@ -161,8 +162,19 @@ impl Socket for SimSocket {
         if self.universe.keeps_boards.get() {
             region.board().keep_everything();
         }
-        connection.lent = Some(region.window(self.universe.trusts_memory.get(), loan.cloned()));
+        let holds = Holds::of_simulation();
+        if self.universe.ignores_holds.get() {
+            holds.ignore();
+        }
+        connection.holds = Some(holds.clone());
+        connection.lent = Some(region.window(self.universe.trust.get(), loan.cloned(), Some(holds)));
         true
+    }
+
+    fn holds(&self) -> Option<Rc<Holds>> {
+        let network = self.universe.network.borrow();
+        let connection = network.connections.get(&self.connection)?;
+        connection.holds.clone()
     }
 
     fn window(&self) -> Option<Rc<Window>> {

@@ -10,6 +10,7 @@ use super::driver::SimDriver;
 use super::model::{Agenda, ProcessorCosts};
 use super::network::Network;
 use crate::system::{FastRandom, mix};
+use crate::window::Trust;
 use crate::{Class, Nanos, Reactor};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -97,9 +98,11 @@ pub(crate) struct Universe {
     pub nodes: RefCell<Vec<Rc<Node>>>,
     /// Who is next, in worlds with a model of costs.
     pub(super) agenda: RefCell<Option<Agenda>>,
-    /// See `World::trust_memory`.
-    pub trusts_memory: Cell<bool>,
+    /// See `World::trust_memory` and `World::trust_boards`.
+    pub trust: Cell<Trust>,
     pub forgets_loans: Cell<bool>,
+    /// See `World::ignore_holds`.
+    pub ignores_holds: Cell<bool>,
     /// See `World::keep_boards`.
     pub keeps_boards: Cell<bool>,
     pub writes_on: Cell<bool>,
@@ -151,8 +154,9 @@ impl World {
                 network: RefCell::new(Network::new()),
                 nodes: RefCell::default(),
                 agenda: RefCell::default(),
-                trusts_memory: Cell::new(false),
+                trust: Cell::default(),
                 forgets_loans: Cell::new(false),
+                ignores_holds: Cell::new(false),
                 keeps_boards: Cell::new(false),
                 writes_on: Cell::new(false),
             }),
@@ -167,12 +171,22 @@ impl World {
 
     /// From now on nobody who reads along with lent memory looks whether it has changed: a fault that tests must notice.
     pub fn trust_memory(&self) {
-        self.universe.trusts_memory.set(true);
+        self.universe.trust.set(Trust { memory: true, ..self.universe.trust.get() });
+    }
+
+    /// From now on nobody who has read from a board looks whether it has changed: a fault that tests must notice.
+    pub fn trust_boards(&self) {
+        self.universe.trust.set(Trust { board: true, ..self.universe.trust.get() });
     }
 
     /// From now on no storage knows that somebody may still write to what was lent: a fault that tests must notice.
     pub fn forget_loans(&self) {
         self.universe.forgets_loans.set(true);
+    }
+
+    /// From now on servers do not see what clients hold: a fault that tests must notice.
+    pub fn ignore_holds(&self) {
+        self.universe.ignores_holds.set(true);
     }
 
     /// From now on what somebody has put on a board that others see stays there when it is not so any more: a fault that tests must

@@ -91,7 +91,7 @@ pub fn drop_link(
         records.push(Record::InodePut(inode));
         return Ok(Reap(None));
     }
-    if inode.attributes.kind == Kind::File && tables.open.may_be_open(file) {
+    if inode.attributes.kind == Kind::File && tables.may_be_open(file) {
         // Without a name, but somebody may still read and write it: the last close reaps it.
         let mut inode = inode.clone();
         drop(tables);
