@@ -9,10 +9,11 @@ use crate::file::{File, OpenHow};
 use crate::servers::{Common, Servers};
 use crate::stripe::Share;
 use reactor::channel::Call;
-use reactor::{Nanos, Window};
+use reactor::{CellPlace, Nanos, Window};
 use std::cell::RefCell;
 use std::io::IoSliceMut;
 use std::rc::Rc;
+use wire::board::FirstBytes;
 use wire::layout::ChunkRange;
 use wire::messages::{BytePlace, DataRequest, LeasedContents, LocateReply, Pieces, open_flags};
 use wire::{Attributes, Decode, Encode, FastMap, FileId, Operation};
@@ -27,8 +28,17 @@ const ATTEMPTS_MAX: usize = 1;
 /// What is known of one chunk.
 struct ChunkPlaces {
     window: Rc<Window>,
-    number: u64,
+    proof: Proof,
     places: Vec<BytePlace>,
+}
+
+/// What shows that the bytes are still there.
+#[derive(Clone, Copy)]
+enum Proof {
+    /// The stamps of the places are not above this number.
+    Number(u64),
+    /// The file's cell on the server's board has still this version: it is written anew before anything of the file changes.
+    Cell(CellPlace, u64),
 }
 
 /// What is known of many.
@@ -98,6 +108,14 @@ impl Iterator for Parts<'_> {
 }
 
 impl ChunkPlaces {
+    /// Whether the bytes of a part are what they were when the places were told.
+    fn is_unchanged(&self, part: &Part) -> bool {
+        match self.proof {
+            Proof::Number(number) => self.window.is_unchanged(part.at, part.size as u64, number),
+            Proof::Cell(place, version) => self.window.is_same_cell(place, version),
+        }
+    }
+
     fn parts(&self, piece: &ChunkRange) -> Parts<'_> {
         let next = u64::from(piece.chunk_offset);
         Parts { places: self.places.iter(), next, end: next + u64::from(piece.size) }
@@ -133,7 +151,8 @@ impl Servers {
         while let Some(first) = places.first() {
             let count = places.iter().take_while(|place| place.chunk == first.chunk).count();
             let (of_chunk, rest) = places.split_at(count);
-            let known = ChunkPlaces { window: window.clone(), number: reply.number, places: of_chunk.to_vec() };
+            let known =
+                ChunkPlaces { window: window.clone(), proof: Proof::Number(reply.number), places: of_chunk.to_vec() };
             self.places.put(file.id, first.chunk, known);
             places = rest;
         }
@@ -160,8 +179,25 @@ impl Servers {
     fn note_places(&self, file: FileId, window: Rc<Window>, told: LocateReply) {
         if told.places.iter().all(|place| place.chunk == 0) {
             told.places.iter().for_each(|place| window.bring_near(place.at, u64::from(place.size)));
-            self.places.put(file, 0, ChunkPlaces { window, number: told.number, places: told.places });
+            let proof = Proof::Number(told.number);
+            self.places.put(file, 0, ChunkPlaces { window, proof, places: told.places });
         }
+    }
+
+    /// Takes in where a board says that all bytes of a small file are.
+    pub(crate) fn note_first_bytes(
+        &self,
+        file: FileId,
+        window: &Rc<Window>,
+        first: FirstBytes,
+        cell: (CellPlace, u64),
+    ) {
+        if first.size == 0 {
+            return;
+        }
+        window.bring_near(first.at, u64::from(first.size));
+        let places = vec![BytePlace { chunk: 0, offset: 0, size: first.size, at: first.at }];
+        self.places.put(file, 0, ChunkPlaces { window: window.clone(), proof: Proof::Cell(cell.0, cell.1), places });
     }
 }
 
@@ -230,8 +266,7 @@ impl Common {
                 self.places.forget(file.id, piece.chunk_index);
                 return Found::Hole;
             }
-            let unchanged = |part: Part| known.window.is_unchanged(part.at, part.size as u64, known.number);
-            if !known.parts(piece).all(unchanged) {
+            if !known.parts(piece).all(|part| known.is_unchanged(&part)) {
                 self.places.forget(file.id, piece.chunk_index);
                 return Found::Unknown;
             }

@@ -15,7 +15,9 @@ use crate::resolve::EntryTarget;
 use crate::servers::Servers;
 use reactor::{CellPlace, Window};
 use std::rc::Rc;
-use wire::board::{BoardShape, INODE_WORDS, NAME_WORDS, NameCell, attributes_in, tree_word};
+use wire::board::{
+    BoardShape, FirstBytes, INODE_WORDS, NAME_WORDS, NameCell, attributes_in, first_bytes_in, tree_word,
+};
 use wire::identity::dentry_hash;
 use wire::messages::KNOWN_UNCHECKED;
 use wire::{Attributes, FileId};
@@ -47,7 +49,8 @@ impl ServerBoard {
         let place = CellPlace { offset: self.shape.inode_offset(file), words: INODE_WORDS };
         let mut words = [0; INODE_WORDS];
         let version = self.window.read_cell(place, &mut words)?;
-        Some(InodeFound { attributes: attributes_in(&words, file)?, cell: (place, version) })
+        let attributes = attributes_in(&words, file)?;
+        Some(InodeFound { attributes, first: first_bytes_in(&words), cell: (place, version) })
     }
 
     /// Whether a name still leads to the file, on the path by which it was resolved.
@@ -75,6 +78,7 @@ struct NameFound {
 /// An inode's cell as it was read.
 struct InodeFound {
     attributes: Attributes,
+    first: FirstBytes,
     cell: CellSeen,
 }
 
@@ -126,7 +130,7 @@ impl Servers {
             return None;
         }
         self.simulated_pause(&board).await;
-        let InodeFound { attributes, cell } = board.inode(file.file)?;
+        let InodeFound { attributes, first, cell } = board.inode(file.file)?;
         if !self.user().may(&attributes, access) {
             return None;
         }
@@ -137,6 +141,7 @@ impl Servers {
         // From here on nothing is awaited.
         let stands = held.stands() && self.is_current(server, &board.window);
         if stands && board.window.is_same_cell(cell.0, cell.1) && board.leads(target, &file) {
+            self.note_first_bytes(file.file, &board.window, first, cell);
             self.note_open_held(file.file, HeldFile { held, window: board.window, cell });
             return Some(attributes);
         }

@@ -81,7 +81,7 @@ pub fn audit(core: &Core) -> Audit {
         ..Audit::default()
     };
     if let Some(shown) = &tables.shown {
-        audit.errors.extend(shown.contradictions(&tables));
+        audit.errors.extend(shown.contradictions(&tables, |attributes| core.first_bytes(attributes)));
     }
     drop(tables);
     check_names(core, &mut audit);

@@ -33,11 +33,37 @@ use reactor::{Incoming, Nanos, Peer, Reactor, ServerHandle, StampedRegion};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
+use wire::board::FirstBytes;
 use wire::identity::SEQUENCE_MAX;
 use wire::{Attributes, Cluster, FileId, Kind, Layout, Slot, Status};
 
 /// What a gather ends with.
 pub type Gathered = Result<Attributes, Failure>;
+
+/// Files up to this size are shown with the place of their bytes.
+const SHOWN_SIZE_MAX: u64 = 64 << 10;
+
+/// Files that a change puts, as far as they are remembered: more than a few are shown when they are asked for.
+#[derive(Default)]
+struct Changed {
+    files: [FileId; 2],
+    count: usize,
+}
+
+impl Changed {
+    fn note(&mut self, record: &Record<'_>) {
+        if let (Record::InodePut(inode), Some(place)) = (record, self.files.get_mut(self.count))
+            && inode.attributes.kind == Kind::File
+        {
+            *place = inode.attributes.id;
+            self.count += 1;
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = FileId> {
+        self.files.into_iter().take(self.count)
+    }
+}
 
 /// See the module.
 pub struct Core {
@@ -206,9 +232,14 @@ impl Core {
                 transaction.put(kind, |out| record.encode(time, out));
             }
         }
+        let mut changed = Changed::default();
         if let Some(shown) = &self.tables.borrow().shown {
             // Before anything of the change can be seen (shown, invariant 1).
-            records.as_ref().iter().for_each(|record| shown.forget(record));
+            transaction.files().for_each(|file| shown.forget_inode(FileId(file)));
+            for record in records.as_ref() {
+                shown.forget(record);
+                changed.note(record);
+            }
         }
         self.store.commit(transaction)?;
         let released = {
@@ -216,6 +247,7 @@ impl Core {
             for record in records {
                 tables.apply(record, time, None);
             }
+            changed.iter().for_each(|file| self.show(&tables, file));
             tables.file_locks.is_released()
         };
         if released {
@@ -229,6 +261,36 @@ impl Core {
         }
         crate::prefault::start(self);
         Ok(())
+    }
+
+    /// Shows a file as it is now.
+    fn show(&self, tables: &Tables, file: FileId) {
+        if let (Some(shown), Some(inode)) = (&tables.shown, tables.inodes.get(file)) {
+            shown.put_inode(inode, self.first_bytes(&inode.attributes), &tables.locks);
+        }
+    }
+
+    /// Shows a file that somebody was just told of, unless it is shown.
+    pub fn show_missing(&self, tables: &Tables, inode: &Inode) {
+        if tables.shown.as_ref().is_some_and(|shown| shown.lacks_inode(inode)) {
+            self.show(tables, inode.attributes.id);
+        }
+    }
+
+    /// Where all bytes of a small file lie, if they are here and one behind the other.
+    pub fn first_bytes(&self, attributes: &Attributes) -> FirstBytes {
+        let is_small = attributes.kind == Kind::File && (1..=SHOWN_SIZE_MAX).contains(&attributes.size);
+        if !is_small || self.cluster.chunk_server(attributes.id, &attributes.layout, 0) != self.index {
+            return FirstBytes::default();
+        }
+        let mut first = None;
+        self.store.places(attributes.id.0, 0, |place| {
+            first = match first {
+                None if place.offset == 0 => Some(FirstBytes { at: place.at, size: place.size }),
+                _ => Some(FirstBytes::default()),
+            }
+        });
+        first.filter(|first| u64::from(first.size) >= attributes.size).unwrap_or_default()
     }
 
     /// Whether a record takes nothing from who holds a lease.

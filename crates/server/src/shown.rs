@@ -19,9 +19,11 @@ use crate::tree::Tree;
 use reactor::{Board, CellPlace};
 use std::cell::RefCell;
 use std::rc::Rc;
-use wire::board::{BoardShape, INODE_WORDS, NAME_WORDS, NameCell, inode_words, tree_word};
+use wire::board::{
+    BoardShape, FirstBytes, INODE_WORDS, NAME_WORDS, NameCell, attributes_in, first_bytes_in, inode_words, tree_word,
+};
 use wire::identity::dentry_hash;
-use wire::{FileId, Kind};
+use wire::{Attributes, FileId, Kind};
 
 /// See the module.
 pub struct Shown {
@@ -51,7 +53,7 @@ impl Shown {
     }
 
     /// Whether anybody may look: until then there is nothing on it.
-    fn is_seen(&self) -> bool {
+    pub fn is_seen(&self) -> bool {
         self.board.is_shown()
     }
 
@@ -66,15 +68,16 @@ impl Shown {
     }
 
     /// A file is so, as far as anybody knows.
-    pub fn put_inode(&self, inode: &Inode, locks: &Locks) {
+    pub fn put_inode(&self, inode: &Inode, first: FirstBytes, locks: &Locks) {
         let attributes = &inode.attributes;
         let is_whole = attributes.kind == Kind::File && attributes.link_count > 0 && !inode.is_announced();
         if self.is_seen() && is_whole && locks.of_inode(attributes.id).is_none() {
-            self.board.put(self.inode_place(attributes.id), &inode_words(attributes, &mut self.buffer.borrow_mut()));
+            let words = inode_words(attributes, first, &mut self.buffer.borrow_mut());
+            self.board.put(self.inode_place(attributes.id), &words);
         }
     }
 
-    /// A name that was just told is put where it is missing, and its file.
+    /// A name that was just told is put where it is missing.
     pub fn note_told(&self, (parent, name): (FileId, &[u8]), inode: &Inode, locks: &Locks) {
         let file = inode.attributes.id;
         if !self.is_seen() || inode.attributes.kind != Kind::File {
@@ -86,14 +89,11 @@ impl Shown {
         if !is_there {
             self.put_name(parent, name, file, locks);
         }
-        self.note_inode(inode, locks);
     }
 
-    /// The same of a file alone.
-    pub fn note_inode(&self, inode: &Inode, locks: &Locks) {
-        if self.is_seen() && !self.has_inode(inode.attributes.id) {
-            self.put_inode(inode, locks);
-        }
+    /// Whether a file is worth to be put: somebody may look, and it is not there.
+    pub fn lacks_inode(&self, inode: &Inode) -> bool {
+        self.is_seen() && inode.attributes.kind == Kind::File && !self.has_inode(inode.attributes.id)
     }
 
     fn has_inode(&self, file: FileId) -> bool {
@@ -141,8 +141,8 @@ impl Shown {
         }
     }
 
-    /// What is on the board and not so, in words. For checks, between two changes.
-    pub fn contradictions(&self, tables: &Tables) -> Vec<String> {
+    /// What is on the board and not so, in words; `first_bytes` tells where those of a file are. For checks, between two changes.
+    pub fn contradictions(&self, tables: &Tables, first_bytes: impl Fn(&Attributes) -> FirstBytes) -> Vec<String> {
         let (names, inodes) = self.shape.all_offsets();
         let mut errors = Vec::new();
         let mut words = [0; NAME_WORDS];
@@ -164,7 +164,9 @@ impl Shown {
             }
             let file = FileId(words[0]);
             let is_so = tables.inodes.get(file).is_some_and(|inode| {
-                inode_words(&inode.attributes, &mut self.buffer.borrow_mut()) == words && !inode.is_announced()
+                let (shown, first) = (attributes_in(&words, file), first_bytes_in(&words));
+                let is_there = first.size == 0 || first == first_bytes(&inode.attributes);
+                shown.as_ref() == Some(&inode.attributes) && is_there && !inode.is_announced()
             });
             if !is_so || tables.locks.of_inode(file).is_some() {
                 errors.push(format!("inode {file} is shown otherwise than it is, or locked"));

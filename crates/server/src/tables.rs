@@ -130,9 +130,6 @@ impl Tables {
             Record::Share { directory, time } => self.names.note_time(directory, time),
             Record::InodePut(inode) => {
                 self.open.note_inode(inode.attributes.id, inode.attributes.link_count);
-                if let Some(shown) = &self.shown {
-                    shown.put_inode(&inode, &self.locks);
-                }
                 self.inodes.put(inode);
             }
             Record::InodeDelete(id) => {

@@ -106,11 +106,15 @@ fn skipped_syncs() {
 /// Goal: bytes that were read along with a server's memory while they changed, or after, are noticed.
 #[test]
 fn trusted_memory() {
-    let problems = problems(Sabotage::TrustMemory, |profile| {
-        profile.stable_media = false;
-        profile.checksums = false;
-        profile.short_circuit = true;
-    });
+    let mut problems = Vec::new();
+    for seed in 0..40 {
+        let mut profile = Profile::new(seed, &Wishes { no_faults: true, ..Wishes::default() });
+        profile.sabotage = Sabotage::TrustMemory;
+        (profile.stable_media, profile.checksums, profile.short_circuit) = (false, false, true);
+        (profile.relaying, profile.crowded, profile.flavour) = (false, true, Flavour::Contents);
+        (profile.clients, profile.tasks, profile.pause_max) = (4, 4, 0);
+        problems.extend(run_profile(&profile, false).problems);
+    }
     assert_noticed(&problems, &["torn or mixed", "no order of the writes explains"]);
 }
 

@@ -21,6 +21,8 @@ pub const INODE_CELL_SIZE: u64 = 2 * LINE_SIZE;
 /// Words in a cell beside its version.
 pub const NAME_WORDS: usize = NAME_CELL_SIZE as usize / WORD_SIZE - 1;
 pub const INODE_WORDS: usize = INODE_CELL_SIZE as usize / WORD_SIZE - 1;
+/// The word of an inode's cell behind the attributes.
+const FIRST_WORD: usize = 12;
 /// Words of a name's cell in front of the name: the directory, and the file.
 const NAME_WORDS_BEFORE: usize = 2;
 /// Longer names are not shown.
@@ -120,13 +122,29 @@ impl NameCell {
     }
 }
 
+/// Where the first bytes of a file lie, one behind the other, in the store that its home lends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FirstBytes {
+    /// First byte in the store's data.
+    pub at: u64,
+    /// How many there are; 0 where that is not told.
+    pub size: u32,
+}
+
 /// The words of an inode's cell; `buffer` is for what is in between.
-pub fn inode_words(attributes: &Attributes, buffer: &mut Vec<u8>) -> [u64; INODE_WORDS] {
+pub fn inode_words(attributes: &Attributes, first: FirstBytes, buffer: &mut Vec<u8>) -> [u64; INODE_WORDS] {
     buffer.clear();
     attributes.encode(buffer);
     let mut bytes = [0; INODE_WORDS * WORD_SIZE];
-    bytes[..buffer.len()].copy_from_slice(buffer);
-    words_of(&bytes)
+    bytes[..buffer.len().min(FIRST_WORD * WORD_SIZE)].copy_from_slice(buffer);
+    let mut words: [u64; INODE_WORDS] = words_of(&bytes);
+    (words[FIRST_WORD], words[FIRST_WORD + 1]) = (first.at, first.size.into());
+    words
+}
+
+/// Where an inode's cell says that the first bytes lie.
+pub fn first_bytes_in(words: &[u64; INODE_WORDS]) -> FirstBytes {
+    FirstBytes { at: words[FIRST_WORD], size: words[FIRST_WORD + 1] as u32 }
 }
 
 /// The attributes in an inode's cell, if they are those of this file, which they are only shown of.
@@ -216,11 +234,13 @@ mod tests {
             times_set: -1,
             layout: Layout { width: u32::MAX, run: u32::MAX, ..Layout::default_for(LayoutPolicy::Ring, 9, 9, 1 << 20) },
         };
-        let words = inode_words(&attributes, &mut Vec::new());
+        let first = FirstBytes { at: u64::MAX, size: u32::MAX };
+        let words = inode_words(&attributes, first, &mut Vec::new());
+        assert_eq!(first_bytes_in(&words), first);
         assert_eq!(attributes_in(&words, FILE), Some(attributes.clone()));
         assert_eq!(attributes_in(&words, FileId(FILE.0 + 1)), None);
         assert_eq!(attributes_in(&[u64::MAX; INODE_WORDS], FileId(u64::MAX)), None, "no such kind");
         let removed = Attributes { link_count: 0, ..attributes };
-        assert_eq!(attributes_in(&inode_words(&removed, &mut Vec::new()), FILE), None);
+        assert_eq!(attributes_in(&inode_words(&removed, first, &mut Vec::new()), FILE), None);
     }
 }

@@ -64,7 +64,7 @@ pub fn lookup(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Ste
         Found::Other(step) => return step,
     };
     EntryReply { attributes: tables.shown(inode, core.index), target: &inode.target }.encode(reply);
-    show(&tables, &request, inode);
+    show(core, &tables, &request, inode);
     Ok(Step::Done)
 }
 
@@ -81,14 +81,15 @@ pub fn stat(
         Found::Inode(inode) => inode,
         Found::Other(step) => return step,
     };
-    show(&tables, &request, inode);
+    show(core, &tables, &request, inode);
     stat_inode(core, &tables, caller, inode, patience, reply)
 }
 
 /// The next one who looks for it need not ask, if he is on this machine.
-fn show(tables: &Tables, request: &EntryRequest<'_>, inode: &Inode) {
+fn show(core: &Core, tables: &Tables, request: &EntryRequest<'_>, inode: &Inode) {
     if let Some(shown) = &tables.shown {
         shown.note_told((request.entry.parent, request.entry.name.as_bytes()), inode, &tables.locks);
+        core.show_missing(tables, inode);
     }
 }
 
@@ -103,9 +104,7 @@ pub fn stat_id(
     core.check_home(file)?;
     let tables = core.tables.borrow();
     let inode = tables.inodes.get(file).ok_or_else(|| Failure::new(Status::StaleFile, file))?;
-    if let Some(shown) = &tables.shown {
-        shown.note_inode(inode, &tables.locks);
-    }
+    core.show_missing(&tables, inode);
     stat_inode(core, &tables, caller, inode, patience, reply)
 }
 

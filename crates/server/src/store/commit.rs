@@ -38,7 +38,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    fn file(&self) -> u64 {
+    pub fn file(&self) -> u64 {
         match self {
             Operation::Write(ticket, _) => ticket.key.0,
             Operation::Hole(hole) => hole.file,

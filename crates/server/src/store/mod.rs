@@ -205,6 +205,11 @@ impl Transaction {
         self.parts.put(kind, fill);
     }
 
+    /// The files whose chunks it changes.
+    pub fn files(&self) -> impl Iterator<Item = u64> {
+        self.parts.operations.iter().map(Operation::file)
+    }
+
     /// Whether there is nothing to commit.
     pub fn is_empty(&self) -> bool {
         self.parts.count == 0 && self.parts.operations.is_empty()

@@ -9,7 +9,7 @@ use reactor::Nanos;
 use std::collections::BTreeMap;
 use wire::{FileId, Status};
 
-/// A reply may be on its way for so long while its session counts as idle already.
+/// Clocks and turns of the loop: so much earlier a session may count as idle.
 const MARGIN: Nanos = 100_000_000;
 
 /// A lock that was asked for.
@@ -81,7 +81,8 @@ fn held(operations: &[(usize, &Operation)], losses: &[Loss], number: usize, grac
     let lost = losses.iter().map(|loss| loss.at).filter(|at| *at >= operation.started_at).min().unwrap_or(Nanos::MAX);
     let certain = match operation.outcome {
         Outcome::Done => {
-            let remembered = operation.ended_at.saturating_add(grace.saturating_sub(MARGIN));
+            // The server may have heard of the session last when it was asked, and its answer have been on its way since.
+            let remembered = operation.started_at.saturating_add(grace.saturating_sub(MARGIN));
             (operation.ended_at, asked.min(remembered).min(lost))
         }
         _ => (0, 0),
