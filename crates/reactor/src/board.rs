@@ -13,6 +13,7 @@
 //!    sees the same even version twice has seen the words of one state, which lasted all the time between.
 //! 4. A cell whose first word is 0 is empty.
 
+use crate::near::bring_near;
 use crate::region::Region;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -146,6 +147,13 @@ impl Board {
                 // A life that ended while it wrote has left an odd one.
                 change(version, last | 1, || words[0].store(0, Ordering::Relaxed));
             }
+        }
+    }
+
+    /// Has a cell fetched from memory, for a change that comes soon.
+    pub fn bring_near(&self, place: CellPlace) {
+        if let Some((_, words)) = self.words.cell(place) {
+            bring_near(words);
         }
     }
 

@@ -23,6 +23,7 @@ use crate::prefault::Prefaulting;
 use crate::read_leases::ReadLeases;
 use crate::records::Record;
 use crate::service::Parked;
+use crate::shown::Changes;
 use crate::statistics::Statistics;
 use crate::store::FastMap;
 use crate::store::{Store, Transaction};
@@ -42,28 +43,6 @@ pub type Gathered = Result<Attributes, Failure>;
 
 /// Files up to this size are shown with the place of their bytes.
 const SHOWN_SIZE_MAX: u64 = 64 << 10;
-
-/// Files that a change puts, as far as they are remembered: more than a few are shown when they are asked for.
-#[derive(Default)]
-struct Changed {
-    files: [FileId; 2],
-    count: usize,
-}
-
-impl Changed {
-    fn note(&mut self, record: &Record<'_>) {
-        if let (Record::InodePut(inode), Some(place)) = (record, self.files.get_mut(self.count))
-            && inode.attributes.kind == Kind::File
-        {
-            *place = inode.attributes.id;
-            self.count += 1;
-        }
-    }
-
-    fn iter(&self) -> impl Iterator<Item = FileId> {
-        self.files.into_iter().take(self.count)
-    }
-}
 
 /// See the module.
 pub struct Core {
@@ -232,14 +211,11 @@ impl Core {
                 transaction.put(kind, |out| record.encode(time, out));
             }
         }
-        let mut changed = Changed::default();
-        if let Some(shown) = &self.tables.borrow().shown {
+        let mut shown = Changes::default();
+        if let Some(board) = &self.tables.borrow().shown {
             // Before anything of the change can be seen (shown, invariant 1).
-            transaction.files().for_each(|file| shown.forget_inode(FileId(file)));
-            for record in records.as_ref() {
-                shown.forget(record);
-                changed.note(record);
-            }
+            transaction.files().for_each(|file| board.forget_inode(FileId(file)));
+            records.as_ref().iter().for_each(|record| board.forget(record, &mut shown));
         }
         self.store.commit(transaction)?;
         let released = {
@@ -247,7 +223,7 @@ impl Core {
             for record in records {
                 tables.apply(record, time, None);
             }
-            changed.iter().for_each(|file| self.show(&tables, file));
+            self.show_changes(&tables, &shown);
             tables.file_locks.is_released()
         };
         if released {
@@ -261,6 +237,14 @@ impl Core {
         }
         crate::prefault::start(self);
         Ok(())
+    }
+
+    /// Shows what a change has put.
+    fn show_changes(&self, tables: &Tables, changes: &Changes<'_>) {
+        if let Some(shown) = &tables.shown {
+            changes.names().for_each(|name| shown.put_name(name, &tables.locks));
+            changes.files().for_each(|file| self.show(tables, file));
+        }
     }
 
     /// Shows a file as it is now.

@@ -62,7 +62,7 @@ impl Locks {
     /// Locks a name; one that is locked stays so.
     pub fn lock_dentry(&mut self, parent: FileId, name: &[u8]) {
         if let Some(shown) = &self.shown {
-            shown.forget_name(parent, name);
+            let _ = shown.forget_name(parent, name);
         }
         let held = self.dentries.entry(parent.0).or_default();
         if !held.iter().any(|(locked, _)| **locked == *name) {

@@ -20,10 +20,52 @@ use reactor::{Board, CellPlace};
 use std::cell::RefCell;
 use std::rc::Rc;
 use wire::board::{
-    BoardShape, FirstBytes, INODE_WORDS, NAME_WORDS, NameCell, attributes_in, first_bytes_in, inode_words, tree_word,
+    BoardShape, FirstBytes, INODE_WORDS, NAME_SIZE_MAX, NAME_WORDS, NameCell, attributes_in, first_bytes_in,
+    inode_words, tree_word,
 };
 use wire::identity::dentry_hash;
 use wire::{Attributes, FileId, Kind};
+
+/// A name that leads to a file; `hash` is its `dentry_hash`.
+#[derive(Clone, Copy)]
+pub struct ShownName<'a> {
+    pub parent: FileId,
+    pub name: &'a [u8],
+    pub file: FileId,
+    pub hash: u64,
+}
+
+/// Most names, and files, that are remembered of one change: what else it puts is shown when it is asked for.
+const CHANGES_MAX: usize = 2;
+
+/// What a change puts.
+#[derive(Default)]
+pub struct Changes<'a> {
+    names: [Option<ShownName<'a>>; CHANGES_MAX],
+    files: [Option<FileId>; CHANGES_MAX],
+}
+
+impl<'a> Changes<'a> {
+    fn note_name(&mut self, name: ShownName<'a>) {
+        if let Some(place) = self.names.iter_mut().find(|place| place.is_none()) {
+            *place = Some(name);
+        }
+    }
+
+    fn note_file(&mut self, file: FileId) {
+        if let Some(place) = self.files.iter_mut().find(|place| place.is_none()) {
+            *place = Some(file);
+        }
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &ShownName<'a>> {
+        self.names.iter().flatten()
+    }
+
+    pub fn files(&self) -> impl Iterator<Item = FileId> {
+        self.files.iter().flatten().copied()
+    }
+}
 
 /// See the module.
 pub struct Shown {
@@ -40,8 +82,8 @@ impl Shown {
         Some(Rc::new(Shown { board: board.clone(), shape, buffer: RefCell::default() }))
     }
 
-    fn name_place(&self, parent: FileId, name: &[u8]) -> CellPlace {
-        CellPlace { offset: self.shape.name_offset(dentry_hash(parent, name)), words: NAME_WORDS }
+    fn name_place(&self, hash: u64) -> CellPlace {
+        CellPlace { offset: self.shape.name_offset(hash), words: NAME_WORDS }
     }
 
     fn inode_place(&self, file: FileId) -> CellPlace {
@@ -57,13 +99,27 @@ impl Shown {
         self.board.is_shown()
     }
 
-    /// A name leads to a file, which is not locked.
-    pub fn put_name(&self, parent: FileId, name: &[u8], file: FileId, locks: &Locks) {
-        if !self.is_seen() || locks.of_dentry(parent, name).is_some() {
+    /// A name leads to a file.
+    pub fn put_name(&self, name: &ShownName<'_>, locks: &Locks) {
+        if !self.is_seen() || locks.of_dentry(name.parent, name.name).is_some() {
             return;
         }
-        if let Some(cell) = NameCell::new(parent, name, file) {
-            self.board.put(self.name_place(parent, name), cell.words());
+        if let Some(cell) = NameCell::new(name.parent, name.name, name.file) {
+            self.board.put(self.name_place(name.hash), cell.words());
+        }
+    }
+
+    /// Has the cell of a name fetched that is about to be changed.
+    pub fn bring_name_near(&self, hash: u64) {
+        if self.is_seen() {
+            self.board.bring_near(self.name_place(hash));
+        }
+    }
+
+    /// The same of a file's.
+    pub fn bring_inode_near(&self, file: FileId) {
+        if self.is_seen() {
+            self.board.bring_near(self.inode_place(file));
         }
     }
 
@@ -79,15 +135,15 @@ impl Shown {
 
     /// A name that was just told is put where it is missing.
     pub fn note_told(&self, (parent, name): (FileId, &[u8]), inode: &Inode, locks: &Locks) {
-        let file = inode.attributes.id;
         if !self.is_seen() || inode.attributes.kind != Kind::File {
             return;
         }
+        let name = ShownName { parent, name, file: inode.attributes.id, hash: dentry_hash(parent, name) };
         let mut words = [0; NAME_WORDS];
-        let is_there = self.board.get(self.name_place(parent, name), &mut words)
-            && NameCell::new(parent, name, file).is_some_and(|cell| cell.file_in(&words) == Some(file));
+        let is_there = self.board.get(self.name_place(name.hash), &mut words)
+            && NameCell::new(parent, name.name, name.file).is_some_and(|cell| cell.file_in(&words) == Some(name.file));
         if !is_there {
-            self.put_name(parent, name, file, locks);
+            self.put_name(&name, locks);
         }
     }
 
@@ -101,11 +157,14 @@ impl Shown {
         self.board.get(self.inode_place(file), &mut first) && first[0] == file.0
     }
 
-    /// Takes a name away, or another one that is in its place.
-    pub fn forget_name(&self, parent: FileId, name: &[u8]) {
-        if self.is_seen() && name.len() <= wire::board::NAME_SIZE_MAX {
-            self.board.clear(self.name_place(parent, name));
+    /// Takes a name away, or another one that is in its place. Returns its hash.
+    pub fn forget_name(&self, parent: FileId, name: &[u8]) -> u64 {
+        if !self.is_seen() || name.len() > NAME_SIZE_MAX {
+            return 0;
         }
+        let hash = dentry_hash(parent, name);
+        self.board.clear(self.name_place(hash));
+        hash
     }
 
     /// Takes a file away.
@@ -115,14 +174,21 @@ impl Shown {
         }
     }
 
-    /// Takes away what a record is going to change.
-    pub fn forget(&self, record: &Record<'_>) {
-        match record {
-            Record::DentryPut { parent, name, .. } | Record::DentryDelete { parent, name } => {
-                self.forget_name(*parent, name);
+    /// Takes away what a record is going to change, and notes what is to be put when that is done.
+    pub fn forget<'a>(&self, record: &Record<'a>, changes: &mut Changes<'a>) {
+        match *record {
+            Record::DentryPut { parent, name, id, kind } => {
+                let hash = self.forget_name(parent, name);
+                if kind == Kind::File {
+                    changes.note_name(ShownName { parent, name, file: id, hash });
+                }
             }
-            Record::InodePut(inode) => self.forget_inode(inode.attributes.id),
-            Record::InodeDelete(file) | Record::FileAnnounced { file, .. } => self.forget_inode(*file),
+            Record::DentryDelete { parent, name } => drop(self.forget_name(parent, name)),
+            Record::InodePut(ref inode) => {
+                self.forget_inode(inode.attributes.id);
+                changes.note_file(inode.attributes.id);
+            }
+            Record::InodeDelete(file) | Record::FileAnnounced { file, .. } => self.forget_inode(file),
             Record::TreeMark { .. } | Record::TreeSettled(_) | Record::TreeLog(_) => self.forget_tree(),
             _ => {}
         }

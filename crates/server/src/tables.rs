@@ -109,12 +109,7 @@ impl Tables {
         }
         match record {
             Record::Nothing => {}
-            Record::DentryPut { parent, name, id, kind } => {
-                self.names.put(parent, name, id, kind, time);
-                if let Some(shown) = self.shown.as_ref().filter(|_| kind == Kind::File) {
-                    shown.put_name(parent, name, id, &self.locks);
-                }
-            }
+            Record::DentryPut { parent, name, id, kind } => self.names.put(parent, name, id, kind, time),
             Record::DentryDelete { parent, name } => {
                 self.names.remove(parent, name, time);
             }

@@ -182,6 +182,9 @@ pub fn locate(core: &Core, tables: &Tables, entry: &Entry<'_>) -> Result<Place, 
     if !core.owns_slot(slot) {
         return Err(Status::WrongServer.into());
     }
+    if let Some(shown) = &tables.shown {
+        shown.bring_name_near(hash);
+    }
     tables.check_not_removed(path_of(entry))?;
     tables.tree.check(entry.known, path_of(entry))?;
     check_directory(core, tables, entry.parent)?;

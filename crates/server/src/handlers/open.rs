@@ -192,6 +192,9 @@ fn create(
     }
     drop(tables);
     let id = FileId::new(core.next_number()?, place.slot);
+    if let Some(shown) = &core.tables.borrow().shown {
+        shown.bring_inode_near(id);
+    }
     let mut attributes = core.new_attributes(id, Kind::File, request.mode, caller, request.chunk_size);
     inherit_group(&mut attributes, request.group, caller.credentials());
     let open_number = core.open_number(caller)?;

@@ -28,6 +28,9 @@ pub fn unlink(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, F
             return Err(Status::IsDirectory.into());
         }
         core.store.bring_near(id.0);
+        if let Some(shown) = &tables.shown {
+            shown.bring_inode_near(id);
+        }
         let inode = tables.inodes.get(id);
         if inode.is_some_and(|inode| request.owned && !caller.owns(&inode.attributes)) {
             return Err(Status::NotPermitted.into());
