@@ -7,6 +7,8 @@ use client::{OpenHow, Status};
 use real::Real;
 
 const CHUNK: u32 = 1 << 16;
+/// Questions whether something has happened, before it counts as not happening: seconds.
+const QUESTIONS_MAX: u32 = 2_000_000;
 
 /// Bytes that name their version and their place.
 fn version(number: u64, size: usize) -> Vec<u8> {
@@ -196,7 +198,7 @@ fn looking_takes_no_message() {
     let make = |number: usize| writer.close(&writer.open(&path(number), &OpenHow::creating(0o644)).expect("made"));
     (0..20).for_each(make);
     // The first ones connect, and find the directory.
-    (0..20).for_each(|number| drop(reader.stat(&path(number)).expect("is there")));
+    (0..20).for_each(|number| assert_eq!(reader.stat(&path(number)).expect("is there").size, 0));
     (20..60).for_each(make);
     let count = || reader.round_trips();
     let before = count();
@@ -268,11 +270,12 @@ fn held_files_outlive_their_names() {
     }
     assert!(free() < at_first);
     files.iter().for_each(|file| reader.close(file));
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let mut questions = 0;
     while free() < at_first {
         // Closes that nobody waits for travel with what comes.
         reader.stat(b"/nothing").expect_err("is not there");
-        assert!(std::time::Instant::now() < until, "{} bytes are not freed", at_first - free());
+        questions += 1;
+        assert!(questions < QUESTIONS_MAX, "{} bytes are not freed", at_first - free());
     }
 }
 
@@ -325,9 +328,9 @@ fn no_mixture_of_files_is_seen() {
         done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     writer.unlink(b"/f").expect("removed");
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let mut questions = 0;
     while writer.stat_server(0).expect("told").chunks > 0 {
-        assert!(std::time::Instant::now() < until, "chunks of files are left that nobody has open");
-        std::thread::yield_now();
+        questions += 1;
+        assert!(questions < QUESTIONS_MAX, "chunks of files are left that nobody has open");
     }
 }
