@@ -14,8 +14,8 @@
 //!    An open through a contact counts as one that is sent to the home.
 //! 3. A server that has lost its registrations (by a restart, or with the session) is told all entries of its files anew.
 //! 4. When a contact may have lost its registrations, what is open with it is opened at the homes.
-//! 5. An entry with number 0 and without a contact is held, or was held over a connection that has ended. The server has registered it
-//!    then, so it stays until the server has told the number, also with 0 handles.
+//! 5. What is held when its connection ends is registered by the server, under a number that this client does not know. Such an entry is
+//!    unsettled: it stays until the server has told a later number, also with 0 handles.
 
 use crate::error::Trouble;
 use crate::file::File;
@@ -48,8 +48,10 @@ struct Opened {
     number: u64,
     /// A contact with which it is open, and the number there.
     through: Option<Closing>,
-    /// By which the home knows of it without a number.
+    /// By which the home knows of it without a number, as long as the connection lasts.
     held: Option<HeldFile>,
+    /// Whether the home may have registered it under a number that is not known here (invariant 5).
+    is_unsettled: bool,
     /// Whether it has no name as far as we know.
     nameless: bool,
     /// Names that this client had removed when the file was opened: if there are more now, its own may be among them.
@@ -63,25 +65,26 @@ impl Opened {
     }
 }
 
-/// A file that is held.
+/// A file that is held; `cell` is the file's on the server's board, with the version that it had.
 pub(crate) struct HeldFile {
     pub held: Held,
     pub window: Rc<Window>,
-    /// The file's cell on the server's board, and the version that it had.
     pub cell: (CellPlace, u64),
 }
 
-impl HeldFile {
-    /// Whether nothing has happened to the file since it was opened, so that nobody waits for its close.
-    fn is_unchanged(&self) -> bool {
-        self.window.is_same_cell(self.cell.0, self.cell.1)
-    }
-}
-
 impl Opened {
-    /// Whether the home does not know of it by a number (invariant 5).
-    fn is_numberless(&self) -> bool {
-        self.number == 0 && self.through.is_none()
+    fn new(number: u64, nameless: bool, open_files: &OpenFiles) -> Opened {
+        let removals = open_files.removals.get();
+        Opened { handles: 0, number, through: None, held: None, is_unsettled: false, nameless, removals }
+    }
+
+    /// Holds the file no more. Whether the server is to be told, since something has happened to the file meanwhile.
+    fn release(&mut self) -> bool {
+        let Some(HeldFile { held, window, cell: (place, version) }) = self.held.take() else { return false };
+        // In this order: who changes the file now does not find it held, or is noticed.
+        let is_ours = held.release();
+        self.is_unsettled |= !is_ours;
+        is_ours && !window.is_same_cell(place, version)
     }
 }
 
@@ -172,7 +175,9 @@ impl Common {
                 let mut files = self.open_files.files.borrow_mut();
                 match files.get(&file) {
                     // It may have been opened anew, or closed once more and wait for others.
-                    Some(opened) if opened.handles == 0 && !self.waits(server, file) => files.remove(&file),
+                    Some(opened) if opened.handles == 0 && !opened.is_unsettled && !self.waits(server, file) => {
+                        files.remove(&file)
+                    }
                     _ => None,
                 }
             };
@@ -197,22 +202,20 @@ impl Common {
 
     /// Takes in that a file was opened, or is used here first after it was opened elsewhere.
     pub(crate) fn note_open(&self, file: FileId, number: u64, nameless: bool) {
-        let removals = self.open_files.removals.get();
         let mut files = self.open_files.files.borrow_mut();
-        let new = Opened { handles: 0, number, through: None, held: None, nameless, removals };
-        let opened = files.entry(file.0).or_insert(new);
+        let opened = files.entry(file.0).or_insert_with(|| Opened::new(number, nameless, &self.open_files));
         opened.handles += 1;
         opened.number = opened.number.max(number);
-        opened.held = None;
     }
 
     /// The same of a file that is held.
     pub(crate) fn note_open_held(&self, file: FileId, held: HeldFile) {
-        let removals = self.open_files.removals.get();
         let mut files = self.open_files.files.borrow_mut();
-        // Where there is an entry already, that one keeps the file.
-        let new = Opened { handles: 0, number: 0, through: None, held: Some(held), nameless: false, removals };
-        files.entry(file.0).or_insert(new).handles += 1;
+        let opened = files.entry(file.0).or_insert_with(|| Opened::new(0, false, &self.open_files));
+        opened.handles += 1;
+        // The new one counts over the connection that there is now, which an older one or a number may not.
+        opened.release();
+        opened.held = Some(held);
     }
 
     /// A file that is held was not opened after all. The server may have seen it, and have kept a file because of it that it would
@@ -220,9 +223,10 @@ impl Common {
     pub(crate) fn let_go_of(&self, home: u32, file: FileId, held: Held) {
         let Some(servers) = self.own.upgrade() else { return };
         if !held.release() {
-            let removals = self.open_files.removals.get();
-            let new = Opened { handles: 0, number: 0, through: None, held: None, nameless: false, removals };
-            self.open_files.files.borrow_mut().entry(file.0).or_insert(new);
+            let mut files = self.open_files.files.borrow_mut();
+            let opened = files.entry(file.0).or_insert_with(|| Opened::new(0, false, &self.open_files));
+            opened.is_unsettled = true;
+            drop(files);
             return servers.resumed(home);
         }
         let closed = Closed { file, number: 0 };
@@ -231,10 +235,8 @@ impl Common {
 
     /// The same of a file that a contact opened.
     pub(crate) fn note_open_through(&self, file: FileId, contact: u32, number: u64) {
-        let removals = self.open_files.removals.get();
         let mut files = self.open_files.files.borrow_mut();
-        let new = Opened { handles: 0, number: 0, through: None, held: None, nameless: false, removals };
-        let opened = files.entry(file.0).or_insert(new);
+        let opened = files.entry(file.0).or_insert_with(|| Opened::new(0, false, &self.open_files));
         opened.handles += 1;
         let new = Closing { server: contact, number };
         match &mut opened.through {
@@ -334,27 +336,23 @@ impl Common {
         if opened.handles > 0 {
             return None;
         }
-        if opened.is_numberless() {
-            let is_waited_for = opened.is_waited_for(&self.open_files);
-            let held = opened.held.take_if(|held| self.is_current(home, &held.window));
-            // Else the server has registered it, or may have (invariant 5).
-            let held = held?;
-            let is_unchanged = held.is_unchanged();
-            if !held.held.release() {
-                return None;
-            }
+        let is_held = opened.release();
+        if opened.is_unsettled {
+            return None;
+        }
+        let is_waited_for = opened.is_waited_for(&self.open_files);
+        if opened.number == 0 && opened.through.is_none() {
             files.remove(&file.id.0);
-            return (!is_unchanged).then_some(Ended { number: 0, through: None, is_waited_for, is_held: true });
+            return is_held.then_some(Ended { number: 0, through: None, is_waited_for, is_held });
         }
         let now = self.open_files.opens_begun.get();
         if self.is_opening(home, now) {
             self.open_files.waiting.borrow_mut().insert((home, now, file.id.0));
             return None;
         }
-        let is_waited_for = opened.is_waited_for(&self.open_files);
         let (number, through) = (opened.number, opened.through);
         files.remove(&file.id.0);
-        Some(Ended { number, through, is_waited_for, is_held: false })
+        Some(Ended { number, through, is_waited_for, is_held })
     }
 
     async fn close_now(&self, home: u32, closed: Closed, fold: bool) {
@@ -424,6 +422,7 @@ impl Common {
                 return;
             }
             for home in homes {
+                self.settle_lost(home).await;
                 self.send_collected(home).await;
                 // It is answered after what was sent before it on the same connection; closes that were put off run meanwhile.
                 let _ = self.ask(home, Operation::Ping, &Empty {}).await;
@@ -539,6 +538,17 @@ impl Common {
         self.channel(server).window().is_some_and(|now| Rc::ptr_eq(&now, window))
     }
 
+    /// Has the server tell numbers of what was held over connections that have ended. False when it is to be tried again.
+    async fn settle_lost(&self, server: u32) -> bool {
+        for page in self.lost_holds(server).chunks(CLOSE_COUNT_MAX) {
+            let request = ReclaimRequest { files: Batch(page.to_vec()), last: false };
+            let Ok(reply) = self.ask(server, Operation::Reclaim, &request).await else { return false };
+            let Ok(reply) = ReclaimReply::from_bytes(&reply.params) else { return false };
+            self.note_reclaimed(server, page, reply.number);
+        }
+        true
+    }
+
     /// There is a new connection: what was held over the one before gets a number.
     pub(crate) fn resumed(self: &Rc<Self>, server: u32) {
         if self.lost_holds(server).is_empty() {
@@ -548,15 +558,8 @@ impl Common {
         self.reactor.spawn(Class::Metadata, async move {
             let mut pause = PAUSE_FIRST;
             while let Some(servers) = own.upgrade() {
-                let lost = servers.lost_holds(server);
-                if lost.is_empty() {
+                if servers.settle_lost(server).await {
                     return;
-                }
-                for page in lost.chunks(CLOSE_COUNT_MAX) {
-                    let request = ReclaimRequest { files: Batch(page.to_vec()), last: false };
-                    let Ok(reply) = servers.ask(server, Operation::Reclaim, &request).await else { break };
-                    let Ok(reply) = ReclaimReply::from_bytes(&reply.params) else { break };
-                    servers.note_reclaimed(server, page, reply.number);
                 }
                 drop(servers);
                 reactor.sleep(pause).await;
@@ -565,13 +568,12 @@ impl Common {
         });
     }
 
-    /// Files that were held over a connection that has ended, and have no number yet.
+    /// Files that were held over a connection that has ended, and have no number since.
     fn lost_holds(&self, server: u32) -> Vec<FileId> {
         let files = self.open_files.files.borrow();
         let lost = files.iter().filter(|(file, opened)| {
-            opened.is_numberless()
-                && self.cluster.home_of(FileId(**file)) == Some(server)
-                && opened.held.as_ref().is_none_or(|held| !self.is_current(server, &held.window))
+            let is_lost = opened.held.as_ref().is_some_and(|held| !self.is_current(server, &held.window));
+            (is_lost || opened.is_unsettled) && self.cluster.home_of(FileId(**file)) == Some(server)
         });
         lost.map(|(file, _)| FileId(*file)).collect()
     }
@@ -660,20 +662,23 @@ impl Common {
         for file in page {
             let mut files = self.open_files.files.borrow_mut();
             match files.get_mut(&file.0) {
-                // Closed since the connection ended over which it was held.
-                Some(opened) if opened.is_numberless() && opened.handles == 0 => {
-                    files.remove(&file.0);
-                    gone.push(Closed { file: *file, number });
-                }
                 Some(opened) => {
                     opened.number = opened.number.max(number);
-                    opened.held = None;
+                    opened.is_unsettled = false;
+                    // The server took it over before it took in the connection over which it has answered.
+                    drop(opened.held.take_if(|held| !self.is_current(server, &held.window)));
+                    if opened.handles == 0 && !self.waits(server, file.0) {
+                        // Closed since.
+                        files.remove(&file.0);
+                        gone.push(Closed { file: *file, number });
+                    }
                 }
                 None => gone.push(Closed { file: *file, number }),
             }
         }
-        if !gone.is_empty() {
-            self.collect_again(server, gone);
+        let is_full = gone.into_iter().fold(false, |is_full, closed| self.put_aside(server, closed) | is_full);
+        if let (true, Some(servers)) = (is_full, self.own.upgrade()) {
+            self.reactor.spawn(Class::Metadata, async move { servers.send_collected(server).await });
         }
     }
 }

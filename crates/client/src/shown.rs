@@ -60,9 +60,15 @@ impl ServerBoard {
 
     /// Whether the tree of directories is as it was after change `known`, and none is under way.
     fn has_tree(&self, known: u64) -> bool {
+        self.life(known).is_some()
+    }
+
+    /// The number of the life in which the server shows the tree so.
+    fn life(&self, known: u64) -> Option<u64> {
         let place = CellPlace { offset: self.shape.tree_offset(), words: NAME_WORDS };
-        let mut word = [0];
-        known == KNOWN_UNCHECKED || self.window.read_cell(place, &mut word).is_some() && word[0] == tree_word(known)
+        let mut words = [0; 2];
+        self.window.read_cell(place, &mut words)?;
+        (known == KNOWN_UNCHECKED || words[0] == tree_word(known)).then_some(words[1])
     }
 }
 
@@ -139,8 +145,12 @@ impl Servers {
         let held = board.window.hold(file.file.0)?;
         self.simulated_pause(&board).await;
         // From here on nothing is awaited.
-        let stands = held.stands() && self.is_current(server, &board.window);
-        if stands && board.window.is_same_cell(cell.0, cell.1) && board.leads(target, &file) {
+        let stands = board.life(target.known).is_some_and(|life| held.stands(life));
+        if stands
+            && self.is_current(server, &board.window)
+            && board.window.is_same_cell(cell.0, cell.1)
+            && board.leads(target, &file)
+        {
             self.note_first_bytes(file.file, &board.window, first, cell);
             self.note_open_held(file.file, HeldFile { held, window: board.window, cell });
             return Some(attributes);

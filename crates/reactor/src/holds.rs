@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | 0 | client | how many ids there are |
 //! | 8 to 71 | client | ids, 0 where there is none |
-//! | 72 | server | 1 while it looks at these words |
+//! | 72 | server | the number of its life, while it looks at these words; else 0 |
 //!
 //! Invariants
 //! 1. A client writes an id, then fences, then looks whether what led it there still stands (a cell of the server's board) and whether
@@ -80,13 +80,9 @@ impl Holds {
         Some(Held { holds: self.clone(), place })
     }
 
-    fn stands(&self) -> bool {
-        self.word(SERVER_WORD).load(Ordering::Acquire) == 1
-    }
-
-    /// Server: looks at these words from now on.
-    pub fn begin(&self) {
-        self.word(SERVER_WORD).store(1, Ordering::Release);
+    /// Server: looks at these words from now on, in a life of this number, which is not 0.
+    pub fn begin(&self, life: u64) {
+        self.word(SERVER_WORD).store(life, Ordering::Release);
     }
 
     /// Server: looks at them no more, and takes over what is held.
@@ -112,9 +108,9 @@ pub struct Held {
 }
 
 impl Held {
-    /// Whether the server looks at what is held.
-    pub fn stands(&self) -> bool {
-        self.holds.stands()
+    /// Whether the server looks at what is held, in the life of this number.
+    pub fn stands(&self, life: u64) -> bool {
+        life != 0 && self.holds.word(SERVER_WORD).load(Ordering::Acquire) == life
     }
 
     /// Ends this. False when the server may have taken it over, for it looks at it no more.
@@ -123,7 +119,7 @@ impl Held {
         drop(self);
         // The counterpart of the fence in `end`.
         fence(Ordering::SeqCst);
-        holds.stands()
+        holds.word(SERVER_WORD).load(Ordering::Relaxed) != 0
     }
 }
 
@@ -146,9 +142,9 @@ mod tests {
     fn holding() {
         let holds = Holds::of_simulation();
         let first = holds.hold(7).expect("room");
-        assert!(!first.stands() && holds.has(7) && !holds.has(8));
-        holds.begin();
-        assert!(first.stands());
+        assert!(!first.stands(3) && holds.has(7) && !holds.has(8));
+        holds.begin(3);
+        assert!(first.stands(3) && !first.stands(4));
         let second = holds.hold(8).expect("room");
         assert!(first.release());
         assert!(!holds.has(7) && holds.has(8));
@@ -156,7 +152,7 @@ mod tests {
         assert!(holds.hold(9).is_none());
         drop(more);
         assert_eq!(holds.end(), [8]);
-        assert!(!second.stands());
+        assert!(!second.stands(3));
         assert!(!second.release(), "it was taken over");
         assert!(!holds.has(8) && holds.end().is_empty());
     }

@@ -58,6 +58,7 @@ pub struct StampedRegion {
     region: Rc<dyn Region>,
     table: Rc<dyn Region>,
     number: Cell<u64>,
+    life: u64,
     board: Rc<Board>,
 }
 
@@ -67,11 +68,12 @@ impl StampedRegion {
     pub fn new(region: Rc<dyn Region>, table: Rc<dyn Region>) -> Rc<StampedRegion> {
         assert!(table.size() >= STAMPS_SIZE, "a table of stamps is whole");
         let board = Rc::new(Board::new(table.clone(), STAMPS_SIZE));
-        let stamped = StampedRegion { region, table, number: Cell::new(0), board };
+        let mut stamped = StampedRegion { region, table, number: Cell::new(0), life: 0, board };
         let everything = STAMP_COUNT * GRANULE;
         let newest = stamped.stamps().of_range(0, everything).map(|stamp| stamp.load(Ordering::Relaxed)).max();
         stamped.number.set(newest.unwrap_or(0));
         stamped.stamp(0, everything);
+        stamped.life = stamped.number.get();
         Rc::new(stamped)
     }
 
@@ -94,6 +96,11 @@ impl StampedRegion {
     /// What a borrower is told together with the places of bytes.
     pub fn number(&self) -> u64 {
         self.number.get()
+    }
+
+    /// Names this life of the server, differently from all others.
+    pub fn life(&self) -> u64 {
+        self.life
     }
 
     /// What is shown beside it.

@@ -125,8 +125,8 @@ impl OpenFiles {
     }
 
     /// The client of a connection may hold files from now on.
-    fn add_holder(&mut self, connection: u64, holds: Rc<Holds>) {
-        holds.begin();
+    fn add_holder(&mut self, connection: u64, holds: Rc<Holds>, life: u64) {
+        holds.begin(life);
         self.holders.insert(connection, holds);
     }
 
@@ -251,7 +251,9 @@ impl Core {
 
     /// The client of a connection may hold files from now on.
     pub fn holder_connected(&self, connection: u64, holds: Rc<Holds>) {
-        self.tables.borrow_mut().open.add_holder(connection, holds);
+        if let Some(lent) = self.lent() {
+            self.tables.borrow_mut().open.add_holder(connection, holds, lent.life());
+        }
     }
 
     /// A connection has ended: what its client holds is open for its session until that says what is.
@@ -260,7 +262,10 @@ impl Core {
         for file in held.into_iter().map(FileId) {
             let is_file =
                 self.tables.borrow().inodes.get(file).is_some_and(|inode| inode.attributes.kind == Kind::File);
-            if is_file && let Ok(number) = self.next_open_number() {
+            if is_file {
+                // Where the journal has no room for more numbers, the first that is not given out yet: later ones are above it.
+                let none_left = |_| self.tables.borrow().open.number_limit;
+                let number = self.next_open_number().unwrap_or_else(none_left);
                 self.register_open(session, file, number);
             }
         }

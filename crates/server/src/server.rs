@@ -91,7 +91,7 @@ impl Server {
         core.store.measure_pages();
         prefault::start(&core);
         let lent = core.lent();
-        if let Some(shown) = lent.as_ref().and_then(|lent| Shown::on(lent.board())) {
+        if let Some(shown) = lent.as_ref().and_then(|lent| Shown::on(lent.board(), lent.life())) {
             core.tables.borrow_mut().show(shown);
         }
         let serve_options = ServeOptions {

@@ -71,15 +71,16 @@ impl<'a> Changes<'a> {
 pub struct Shown {
     board: Rc<Board>,
     shape: BoardShape,
+    life: u64,
     /// For encoding attributes.
     buffer: RefCell<Vec<u8>>,
 }
 
 impl Shown {
-    /// What is shown on a board; nothing if that has no room.
-    pub fn on(board: &Rc<Board>) -> Option<Rc<Shown>> {
+    /// What is shown on a board in the life of some number; nothing if that has no room.
+    pub fn on(board: &Rc<Board>, life: u64) -> Option<Rc<Shown>> {
         let shape = BoardShape::of_size(board.size())?;
-        Some(Rc::new(Shown { board: board.clone(), shape, buffer: RefCell::default() }))
+        Some(Rc::new(Shown { board: board.clone(), shape, life, buffer: RefCell::default() }))
     }
 
     fn name_place(&self, hash: u64) -> CellPlace {
@@ -202,7 +203,7 @@ impl Shown {
     /// The tree is so.
     pub fn put_tree(&self, tree: &Tree) {
         match tree.passing() {
-            Some(number) => self.board.put(self.tree_place(), &[tree_word(number)]),
+            Some(number) => self.board.put(self.tree_place(), &[tree_word(number), self.life]),
             None => self.forget_tree(),
         }
     }
