@@ -1,6 +1,6 @@
 //! The cluster behind a Tabane target: the one that TABANE_CLUSTER names, or one of our own through the `tabane` program.
 
-use crate::options::Options;
+use crate::options::{Bench, Options};
 use reactor::workers::HeldSignals;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -78,6 +78,10 @@ fn up_arguments(options: &Options) -> Vec<String> {
     }
     if let Some(connections) = options.connections {
         arguments.extend(["--connections-max".to_string(), connections.to_string()]);
+    }
+    if options.benches.contains(&Bench::OpenStorm) {
+        // As for clients of other machines: those of this one open by a look, and ask neither homes nor contacts.
+        arguments.extend(["--short-circuit", "off"].map(str::to_string));
     }
     arguments
 }
