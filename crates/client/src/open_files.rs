@@ -1,8 +1,8 @@
 //! What this client has open, file by file, and how its servers learn of it and of closes.
 //!
-//! Opens register at the file's home by themselves, but for those that were made by a look at its board (`shown`): these files are held, in memory that
-//! the server looks at before it gives a file up, for as long as the connection lasts. Those that a contact answered at the contact (`contact`), which has the
-//! file open at its home meanwhile. Closes of the last handle of a file are told at once where something
+//! Opens register at the file's home by themselves, and those that a contact answered at the contact (`contact`), which has the
+//! file open at its home meanwhile. Files that were opened by a look at the home's board (`shown`) are not registered but held, in memory that
+//! the server looks at before it gives a file up, for as long as the connection lasts. Closes of the last handle of a file are told at once where something
 //! waits for them: sizes to be folded in, much space, or a name that may be gone. Others are collected and ride on later
 //! messages to that server. Nobody waits for any of them.
 //!
@@ -668,17 +668,19 @@ impl Common {
                     // The server took it over before it took in the connection over which it has answered.
                     drop(opened.held.take_if(|held| !self.is_current(server, &held.window)));
                     if opened.handles == 0 && !self.waits(server, file.0) {
-                        // Closed since.
+                        // Closed since, at a contact with which it is open as well.
+                        gone.extend(opened.through.map(|through| (through.server, *file, through.number)));
+                        gone.push((server, *file, number));
                         files.remove(&file.0);
-                        gone.push(Closed { file: *file, number });
                     }
                 }
-                None => gone.push(Closed { file: *file, number }),
+                None => gone.push((server, *file, number)),
             }
         }
-        let is_full = gone.into_iter().fold(false, |is_full, closed| self.put_aside(server, closed) | is_full);
-        if let (true, Some(servers)) = (is_full, self.own.upgrade()) {
-            self.reactor.spawn(Class::Metadata, async move { servers.send_collected(server).await });
+        for (server, file, number) in gone {
+            if let (true, Some(servers)) = (self.put_aside(server, Closed { file, number }), self.own.upgrade()) {
+                self.reactor.spawn(Class::Metadata, async move { servers.send_collected(server).await });
+            }
         }
     }
 }
