@@ -7,6 +7,7 @@ use crate::filesystem::FileSystem;
 use crate::resolve::{EntryTarget, Step, Target};
 use crate::rights::Wanted;
 use crate::servers::Servers;
+use crate::shown::NewFile;
 use reactor::channel::Reply;
 use std::cell::Cell;
 use wire::credentials::access;
@@ -245,6 +246,12 @@ async fn ask_to_open(
     let mode = how.mode & MODE_BITS & !servers.umask();
     let group = if how.create { servers.inherited_group(&entry.parent).await? } else { None };
     let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
+    let new = NewFile { mode, chunk_size, group };
+    if how.create
+        && let Some(attributes) = servers.post_create(server, entry, &new).await
+    {
+        return Ok(attributes);
+    }
     let mut request = OpenRequest { entry: entry.entry()?, flags, access, mode, chunk_size, group };
     if operation == Operation::OpenExisting
         && let Some(attributes) = servers.open_shown(server, entry, how, access).await
@@ -353,6 +360,9 @@ async fn ask_to_remove(servers: &Servers, entry: &EntryTarget, operation: Operat
     servers.permit_change(entry, Wanted::Present).await?;
     let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
     let owned = servers.is_restricted(&entry.parent).await?;
+    if operation == Operation::Unlink && !owned && servers.post_unlink(server, entry).await {
+        return Ok(());
+    }
     let request = RemoveRequest { entry: entry.entry()?, owned };
     let Err(trouble) = servers.ask(server, operation, &request).await else { return Ok(()) };
     if !owned || trouble.status() != Status::NotPermitted || !servers.was_freed(&entry.parent).await? {

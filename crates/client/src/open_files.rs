@@ -27,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
+use wire::board::{INODE_WORDS, attributes_in};
 use wire::limits::CLOSE_COUNT_MAX;
 use wire::messages::{Batch, CloseManyRequest, CloseRequest, Closed, Empty, ReclaimReply, ReclaimRequest};
 use wire::{Decode, Encode, FileId, Kind, Operation};
@@ -65,11 +66,16 @@ impl Opened {
     }
 }
 
+/// The version of a cell that was not read.
+pub(crate) const NO_VERSION: u64 = 1;
+
 /// A file that is held; `cell` is the file's on the server's board, with the version that it had.
 pub(crate) struct HeldFile {
     pub held: Held,
     pub window: Rc<Window>,
     pub cell: (CellPlace, u64),
+    /// The post by which the file was made, and whose it is.
+    pub made: Option<(u64, u64)>,
 }
 
 impl Opened {
@@ -79,12 +85,21 @@ impl Opened {
     }
 
     /// Holds the file no more. Whether the server is to be told, since something has happened to the file meanwhile.
-    fn release(&mut self) -> bool {
-        let Some(HeldFile { held, window, cell: (place, version) }) = self.held.take() else { return false };
+    fn release(&mut self, file: FileId) -> bool {
+        let Some(HeldFile { held, window, cell: (place, version), made }) = self.held.take() else { return false };
         // In this order: who changes the file now does not find it held, or is noticed.
         let is_ours = held.release();
         self.is_unsettled |= !is_ours;
-        is_ours && !window.is_same_cell(place, version)
+        if !is_ours || window.is_same_cell(place, version) {
+            return false;
+        }
+        if made.is_some_and(|(session, number)| window.is_waiting(session, number)) {
+            // Nothing happens to it before it is made.
+            return false;
+        }
+        // What is shown has a name; who takes that away from now on does not find it held.
+        let mut words = [0; INODE_WORDS];
+        window.read_cell(place, &mut words).is_none() || attributes_in(&words, file).is_none()
     }
 }
 
@@ -214,7 +229,7 @@ impl Common {
         let opened = files.entry(file.0).or_insert_with(|| Opened::new(0, false, &self.open_files));
         opened.handles += 1;
         // The new one counts over the connection that there is now, which an older one or a number may not.
-        opened.release();
+        opened.release(file);
         opened.held = Some(held);
     }
 
@@ -336,7 +351,7 @@ impl Common {
         if opened.handles > 0 {
             return None;
         }
-        let is_held = opened.release();
+        let is_held = opened.release(file.id);
         if opened.is_unsettled {
             return None;
         }

@@ -109,7 +109,7 @@ impl Servers {
         self.foreign_user().unwrap_or(&self.options.user)
     }
 
-    fn foreign_user(&self) -> Option<&Credentials> {
+    pub(crate) fn foreign_user(&self) -> Option<&Credentials> {
         self.actor.as_ref().map(|actor| &actor.user)
     }
 

@@ -10,17 +10,19 @@
 //!    for something to ride along with gets on its way.
 
 use crate::file::OpenHow;
-use crate::open_files::HeldFile;
+use crate::open_files::{HeldFile, NO_VERSION};
 use crate::resolve::EntryTarget;
 use crate::servers::Servers;
 use reactor::{CellPlace, Window};
 use std::rc::Rc;
 use wire::board::{
-    BoardShape, FirstBytes, INODE_WORDS, NAME_WORDS, NameCell, attributes_in, first_bytes_in, tree_word,
+    BoardShape, FirstBytes, INODE_WORDS, NAME_WORDS, NameCell, attributes_in, directory_words, first_bytes_in,
+    tree_word,
 };
 use wire::identity::dentry_hash;
 use wire::messages::KNOWN_UNCHECKED;
-use wire::{Attributes, FileId};
+use wire::posts::{Change, Made, Post, file_claim, name_claim};
+use wire::{Attributes, FileId, Kind};
 
 /// Looks in a row before the server is asked (invariant 2).
 const LOOKS_MAX: u32 = 256;
@@ -39,18 +41,39 @@ impl ServerBoard {
     fn name(&self, target: &EntryTarget) -> Option<NameFound> {
         let (parent, name) = (target.parent.id, &target.name[..]);
         let wanted = NameCell::new(parent, name, FileId::default())?;
-        let place = CellPlace { offset: self.shape.name_offset(dentry_hash(parent, name)), words: NAME_WORDS };
+        let hash = dentry_hash(parent, name);
+        if self.window.is_claimed(name_claim(hash)) {
+            return None;
+        }
+        let place = CellPlace { offset: self.shape.name_offset(hash), words: NAME_WORDS };
         let mut words = [0; NAME_WORDS];
         let version = self.window.read_cell(place, &mut words)?;
         Some(NameFound { file: wanted.file_in(&words)?, cell: (place, version) })
     }
 
     fn inode(&self, file: FileId) -> Option<InodeFound> {
+        if self.window.is_claimed(file_claim(file)) {
+            return None;
+        }
         let place = CellPlace { offset: self.shape.inode_offset(file), words: INODE_WORDS };
         let mut words = [0; INODE_WORDS];
         let version = self.window.read_cell(place, &mut words)?;
         let attributes = attributes_in(&words, file)?;
         Some(InodeFound { attributes, first: first_bytes_in(&words), cell: (place, version) })
+    }
+
+    /// Whether there is no name with this hash, as far as the buckets tell.
+    fn lacks_name(&self, hash: u64) -> bool {
+        let (offset, shift) = self.shape.bucket(hash);
+        self.window.word(offset).is_some_and(|word| (word >> shift) as u8 == 0)
+    }
+
+    /// The cell of a directory in which names may be made.
+    fn directory(&self, directory: FileId) -> Option<CellSeen> {
+        let place = CellPlace { offset: self.shape.directory_offset(directory), words: INODE_WORDS };
+        let mut words = [0; 2];
+        let version = self.window.read_cell(place, &mut words)?;
+        (words == directory_words(directory)).then_some((place, version))
     }
 
     /// Whether a name still leads to the file, on the path by which it was resolved.
@@ -87,6 +110,18 @@ struct InodeFound {
     first: FirstBytes,
     cell: CellSeen,
 }
+
+/// A file that is to be made.
+pub(crate) struct NewFile {
+    /// Permission bits.
+    pub mode: u32,
+    pub chunk_size: u32,
+    /// The directory's group, where that gives it to what is made in it.
+    pub group: Option<u32>,
+}
+
+/// Permission bits that a file may have that is posted.
+const MODE_POSTED: u32 = 0o1777;
 
 impl Servers {
     /// A server's board, unless it is time to ask.
@@ -152,11 +187,76 @@ impl Servers {
             && board.leads(target, &file)
         {
             self.note_first_bytes(file.file, &board.window, first, cell);
-            self.note_open_held(file.file, HeldFile { held, window: board.window, cell });
+            self.note_open_held(file.file, HeldFile { held, window: board.window, cell, made: None });
             return Some(attributes);
         }
         self.let_go_of(server, file.file, held);
         None
+    }
+
+    /// Makes a file that is not there, as the name's server shows it now, without waiting for the server, and holds it: it is made when this
+    /// returns. Nothing if the server has to be asked.
+    pub(crate) async fn post_create(&self, server: u32, target: &EntryTarget, wanted: &NewFile) -> Option<Attributes> {
+        // The server knows whose the lane is, and nobody else's files come from it.
+        if self.foreign_user().is_some() || wanted.mode & !MODE_POSTED != 0 || target.must_be_directory {
+            return None;
+        }
+        let board = self.board(server)?;
+        let hash = dentry_hash(target.parent.id, &target.name);
+        let directory = board.directory(target.parent.id)?;
+        if !board.lacks_name(hash) || board.window.is_claimed(name_claim(hash)) {
+            return None;
+        }
+        let slot = self.cluster.dentry_slot(target.parent.id, &target.name);
+        let file = FileId::new(board.window.next_number(self.session())?, slot);
+        let NewFile { mode, chunk_size, group } = *wanted;
+        let (uid, gid) = (self.user().uid, group.unwrap_or(self.user().gid));
+        let change = Change::Create(Made { mode, chunk_size, uid, gid });
+        let post = Post { parent: target.parent.id, name: &target.name, file, change };
+        let (words, claims) = (post.words()?, post.claims());
+        self.simulated_pause(&board).await;
+        let posting = board.window.begin_post(self.session(), claims, &words)?;
+        self.simulated_pause(&board).await;
+        let held = board.window.hold(file.0)?;
+        let stands = self.is_current(server, &board.window)
+            && board.life(target.known).is_some_and(|life| held.stands(life))
+            && board.lacks_name(hash)
+            && board.window.is_same_cell(directory.0, directory.1);
+        self.simulated_pause(&board).await;
+        // If not, nobody will ever make a file of this number.
+        let number = if stands { posting.commit()? } else { return None };
+        let place = CellPlace { offset: board.shape.inode_offset(file), words: INODE_WORDS };
+        self.note_open_held(
+            file,
+            HeldFile { held, window: board.window, cell: (place, NO_VERSION), made: Some((self.session(), number)) },
+        );
+        let layout = self.cluster.layout_for(slot, chunk_size);
+        Some(Attributes::of_new(file, Kind::File, mode, (uid, gid), self.reactor.wall_clock(), layout))
+    }
+
+    /// Removes a name, as its server shows it now, without waiting for the server: the change is made when this returns true. False if the
+    /// server has to be asked.
+    pub(crate) async fn post_unlink(&self, server: u32, target: &EntryTarget) -> bool {
+        self.try_post_unlink(server, target).await.unwrap_or(false)
+    }
+
+    async fn try_post_unlink(&self, server: u32, target: &EntryTarget) -> Option<bool> {
+        let board = self.board(server)?;
+        let name = board.name(target)?;
+        if self.cluster.home_of(name.file)? != server {
+            return None;
+        }
+        let inode = board.inode(name.file)?;
+        let post = Post { parent: target.parent.id, name: &target.name, file: name.file, change: Change::Unlink };
+        let (words, claims) = (post.words()?, post.claims());
+        self.simulated_pause(&board).await;
+        let posting = board.window.begin_post(self.session(), claims, &words)?;
+        self.simulated_pause(&board).await;
+        let stands = self.is_current(server, &board.window)
+            && board.leads(target, &name)
+            && board.window.is_same_cell(inode.cell.0, inode.cell.1);
+        self.simulated_pause(&board).await;
+        Some(stands && posting.commit().is_some())
     }
 
     /// The attributes of a file that has a name, as its home shows them now. Nothing if that has to be asked.

@@ -3,7 +3,7 @@
 #[path = "common/real.rs"]
 mod real;
 
-use client::{OpenHow, Status};
+use client::{Client, OpenHow, Status};
 use real::Real;
 
 const CHUNK: u32 = 1 << 16;
@@ -200,6 +200,8 @@ fn looking_takes_no_message() {
     // The first ones connect, and find the directory.
     (0..20).for_each(|number| assert_eq!(reader.stat(&path(number)).expect("is there").size, 0));
     (20..60).for_each(make);
+    // Whoever asks a server has it take up what was posted.
+    writer.stat(b"/d").expect("is there");
     let count = || reader.round_trips();
     let before = count();
     for number in 20..60 {
@@ -333,4 +335,195 @@ fn no_mixture_of_files_is_seen() {
         questions += 1;
         assert!(questions < QUESTIONS_MAX, "chunks of files are left that nobody has open");
     }
+}
+
+fn count_names(client: &Client, path: &[u8]) -> u32 {
+    let mut count = 0;
+    let mut note = |_: &client::DirectoryEntry| {
+        count += 1;
+        true
+    };
+    client.read_directory(path, &mut note).expect("listed");
+    count
+}
+
+/// Goal: names are removed without waiting for the server, and are gone for everybody at once all the same.
+/// Method: one client makes files, looks at them and removes them, counting its round trips; after each one another client looks at the name and at the
+/// open file, and makes a file of that name anew every now and then.
+#[test]
+fn removals_are_posted() {
+    const COUNT: u32 = 400;
+    let cluster = Real::in_memory("posted", 2, CHUNK);
+    let (remover, other) = (cluster.client(), cluster.client());
+    remover.mkdir(b"/d", 0o755).expect("made");
+    let path = |number: u32| format!("/d/file-{number}").into_bytes();
+    for number in 0..COUNT {
+        let file = remover.open(&path(number), &OpenHow::creating(0o644)).expect("made");
+        assert_eq!(remover.write_at(&file, &version(number.into(), 1_000), 0), Ok(1_000));
+        remover.close(&file);
+    }
+    (0..COUNT).for_each(|number| assert_eq!(remover.stat(&path(number)).expect("is there").size, 1_000));
+    let mut waited = 0;
+    for number in 0..COUNT {
+        let opened = other.open(&path(number), &OpenHow::reading()).expect("is there");
+        let before = remover.round_trips();
+        remover.unlink(&path(number)).expect("removed");
+        waited += remover.round_trips() - before;
+        assert_eq!(other.stat(&path(number)).expect_err("gone").status, Status::NotFound);
+        assert_eq!(other.stat_file(&opened).expect("open").link_count, 0);
+        let mut bytes = [0; 2_000];
+        assert_eq!(other.read_at(&opened, &mut bytes, 0), Ok(1_000));
+        assert!(bytes[..1_000] == version(number.into(), 1_000));
+        other.close(&opened);
+        assert_eq!(remover.unlink(&path(number)).expect_err("gone").status, Status::NotFound);
+        if number % 7 == 0 {
+            let again = OpenHow { exclusive: true, ..OpenHow::creating(0o600) };
+            other.close(&other.open(&path(number), &again).expect("the name is free"));
+            assert_eq!(remover.stat(&path(number)).expect("there is another one").mode, 0o600);
+            remover.unlink(&path(number)).expect("removed");
+        }
+        if number % 50 == 49 {
+            assert_eq!(count_names(&other, b"/d"), COUNT - number - 1);
+        }
+    }
+    // Where the server is busy with the other client's requests, who removes waits as well.
+    assert!(waited < u64::from(COUNT / 4 * 3), "{waited} of {COUNT} waited for a server");
+    remover.rmdir(b"/d").expect("empty");
+}
+
+/// Goal: files are made without waiting for the server, and are there for everybody at once all the same; of a name there is one.
+/// Method: one client makes files in two directories, writes to some, and closes or removes them, counting the round trips of making, closing and
+/// removing; after each one another client looks at it, tries to make it anew, reads it, and removes some.
+#[test]
+fn creations_are_posted() {
+    const COUNT: u32 = 400;
+    let cluster = Real::in_memory("made", 2, CHUNK);
+    let (maker, other) = (cluster.client(), cluster.client());
+    maker.mkdir(b"/d", 0o755).expect("made");
+    maker.mkdir(b"/e", 0o2775).expect("made");
+    let path =
+        |number: u32| format!("/{}/file-{number}", if number.is_multiple_of(2) { "d" } else { "e" }).into_bytes();
+    let exclusively = |mode| OpenHow { exclusive: true, ..OpenHow::creating(mode) };
+    let (mut waited, mut ids) = (0, std::collections::BTreeSet::new());
+    for number in 0..COUNT {
+        let bytes = version(number.into(), 700);
+        let before = maker.round_trips();
+        let file = maker.open(&path(number), &exclusively(0o640)).expect("the name is free");
+        waited += maker.round_trips() - before;
+        assert_eq!(other.open(&path(number), &exclusively(0o600)).expect_err("there").status, Status::Exists);
+        assert_eq!(maker.open(&path(number), &exclusively(0o600)).expect_err("there").status, Status::Exists);
+        let seen = other.stat(&path(number)).expect("it is there");
+        assert_eq!((seen.mode, seen.size, seen.link_count), (0o640, 0, 1));
+        assert_eq!(maker.stat_file(&file).expect("open"), seen);
+        assert!(ids.insert(seen.id), "ids are given once");
+        if number % 3 == 0 {
+            assert_eq!(maker.write_at(&file, &bytes, 0), Ok(700));
+            let opened = other.open(&path(number), &OpenHow::reading()).expect("it is there");
+            let mut read = [0; 1_000];
+            assert_eq!(other.read_at(&opened, &mut read, 0), Ok(700));
+            assert!(read[..700] == bytes);
+            other.close(&opened);
+        }
+        if number % 5 == 0 {
+            // Open here, it goes with the close.
+            other.unlink(&path(number)).expect("removed");
+            assert_eq!(maker.stat_file(&file).expect("open").link_count, 0);
+        }
+        let before = maker.round_trips();
+        maker.close(&file);
+        // What has lost its name is told.
+        waited += if number % 5 == 0 { 0 } else { maker.round_trips() - before };
+    }
+    let left = count_names(&other, b"/d") + count_names(&other, b"/e");
+    assert_eq!(left, COUNT - COUNT / 5);
+    assert!(waited < u64::from(COUNT / 4 * 3), "{waited} of {COUNT} waited for a server");
+    // Nobody looks in between: many are posted in a row.
+    let before = maker.round_trips();
+    for number in COUNT..2 * COUNT {
+        maker.close(&maker.open(&path(number), &exclusively(0o640)).expect("the name is free"));
+    }
+    let waited = maker.round_trips() - before;
+    assert!(waited < u64::from(COUNT / 4), "{waited} of {COUNT} waited for a server");
+    assert_eq!(count_names(&other, b"/d") + count_names(&other, b"/e"), left + COUNT);
+    for number in 0..2 * COUNT {
+        match other.unlink(&path(number)) {
+            Ok(()) => {}
+            Err(error) => assert!(number < COUNT && number % 5 == 0, "{number}: {}", error.status),
+        }
+    }
+    maker.rmdir(b"/d").expect("empty");
+    maker.rmdir(b"/e").expect("empty");
+    assert_eq!(maker.open(b"/d/file", &exclusively(0o640)).expect_err("no directory").status, Status::NotFound);
+    let mut questions = 0;
+    while (0..2).any(|server| maker.stat_server(server).expect("told").chunks > 0) {
+        questions += 1;
+        assert!(questions < QUESTIONS_MAX, "chunks of files are left that nobody has open");
+    }
+}
+
+/// Goal: what a client makes for another user is that user's.
+#[test]
+fn others_own_what_is_made_for_them() {
+    let cluster = Real::in_memory("others", 1, CHUNK);
+    let client = cluster.client();
+    client.mkdir(b"/d", 0o777).expect("made");
+    client.chmod(b"/d", 0o777).expect("changed");
+    for number in 0..40 {
+        let (own, other) = (format!("/d/own-{number}").into_bytes(), format!("/d/other-{number}").into_bytes());
+        client.close(&client.open(&own, &OpenHow::creating(0o644)).expect("made"));
+        let user = client::Credentials { uid: 4711, gid: 4712, ..client.user() };
+        let open = async |_: &_, file_system: &client::FileSystem| {
+            let acting = file_system.acting_as(user, 0);
+            let file = acting.open(&other, &OpenHow::creating(0o644)).await.expect("made");
+            acting.close(&file).await;
+        };
+        client.run(open);
+        let seen = client.stat(&other).expect("it is there");
+        assert_eq!((seen.uid, seen.gid), (4711, 4712));
+    }
+}
+
+/// Goal: of many who make or remove the same name at once one does.
+/// Method: three threads with a client each make the same files as fast as they can, and then remove them; those that succeeded are counted.
+#[test]
+fn one_makes_and_one_removes() {
+    const COUNT: u32 = 2_000;
+    let cluster = Real::in_memory("raced", 2, CHUNK);
+    let watcher = cluster.client();
+    watcher.mkdir(b"/d", 0o755).expect("made");
+    let path = |number: u32| format!("/d/file-{number}").into_bytes();
+    let count = || std::sync::atomic::AtomicU32::new(0);
+    let (made, removed, gate) = (count(), count(), std::sync::Barrier::new(3));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            let (client, made, removed, gate) = (cluster.client(), &made, &removed, &gate);
+            scope.spawn(move || {
+                let add = |count: &std::sync::atomic::AtomicU32| {
+                    count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                };
+                let how = OpenHow { exclusive: true, ..OpenHow::creating(0o644) };
+                gate.wait();
+                for number in 0..COUNT {
+                    match client.open(&path(number), &how) {
+                        Ok(file) => {
+                            client.close(&file);
+                            add(made);
+                        }
+                        Err(error) => assert_eq!(error.status, Status::Exists),
+                    }
+                }
+                gate.wait();
+                for number in 0..COUNT {
+                    match client.unlink(&path(number)) {
+                        Ok(()) => add(removed),
+                        Err(error) => assert_eq!(error.status, Status::NotFound),
+                    }
+                }
+                client.run(async |_, file_system| file_system.finish().await);
+            });
+        }
+    });
+    assert_eq!((made.into_inner(), removed.into_inner()), (COUNT, COUNT));
+    assert_eq!(count_names(&watcher, b"/d"), 0);
+    watcher.rmdir(b"/d").expect("empty");
 }

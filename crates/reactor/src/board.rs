@@ -80,6 +80,11 @@ impl Words {
         self.is_same(place, seen).then_some(seen)
     }
 
+    /// A word outside of all cells; nothing if it does not lie on the board.
+    pub fn word(&self, offset: u64) -> Option<&AtomicU64> {
+        self.cell(CellPlace { offset, words: 0 }).map(|(word, _)| word)
+    }
+
     /// Whether a cell still has the version that it had.
     pub fn is_same(&self, place: CellPlace, seen: u64) -> bool {
         fence(Ordering::Acquire);
@@ -148,6 +153,16 @@ impl Board {
                 change(version, last | 1, || words[0].store(0, Ordering::Relaxed));
             }
         }
+    }
+
+    /// A word outside of all cells, which clients that may post see as the last step has left it. Panics when it does not lie on the board.
+    pub fn word(&self, offset: u64) -> u64 {
+        self.words.word(offset).expect("a word lies on the board").load(Ordering::Relaxed)
+    }
+
+    /// Writes such a word. Panics when it does not lie on the board.
+    pub fn set_word(&self, offset: u64, value: u64) {
+        self.words.word(offset).expect("a word lies on the board").store(value, Ordering::Relaxed);
     }
 
     /// Has a cell fetched from memory, for a change that comes soon.

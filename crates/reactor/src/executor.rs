@@ -47,6 +47,14 @@ const LOOK_TURNS: u32 = 4;
 /// While the foreground is busy, background work gets one poll in this many turns.
 const BACKGROUND_TURNS: u32 = 8;
 
+/// What is to happen around each step of a loop: a poll of a task, within which nothing else of the loop happens.
+pub trait Gate {
+    /// A step is about to begin. False when nobody needs this gate any more.
+    fn enter(&self) -> bool;
+    /// It has ended.
+    fn leave(&self);
+}
+
 /// What a loop has done so far. Times are nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoopStatistics {
@@ -136,6 +144,7 @@ struct Inner {
     yield_asked: Cell<bool>,
     polled: Cell<bool>,
     closed: Cell<bool>,
+    gates: RefCell<Vec<Rc<dyn Gate>>>,
     driver: Box<dyn Driver>,
 }
 
@@ -175,6 +184,7 @@ impl Reactor {
             yield_asked: Cell::new(false),
             polled: Cell::new(false),
             closed: Cell::new(false),
+            gates: RefCell::default(),
             driver,
         }))
     }
@@ -285,7 +295,7 @@ impl Reactor {
         loop {
             self.0.queue.begin_root();
             if root.woken.swap(false, Ordering::Acquire)
-                && let Poll::Ready(value) = future.as_mut().poll(&mut context)
+                && let Poll::Ready(value) = self.0.pass_gate(|| future.as_mut().poll(&mut context))
             {
                 self.0.driver.submit();
                 return value;
@@ -318,6 +328,11 @@ impl Reactor {
             inner.wait_for_work();
         }
         did
+    }
+
+    /// From now on each poll of a task passes this gate too.
+    pub fn add_gate(&self, gate: Rc<dyn Gate>) {
+        self.0.gates.borrow_mut().push(gate);
     }
 
     /// Drops all tasks and refuses new ones. Tasks own clones of the reactor, so this is also what lets it be freed.
@@ -449,12 +464,24 @@ impl Inner {
             let Some(task) = self.queue.pop(class) else { break };
             count(&self.counters.polls);
             let slot = task.header().slot();
-            if task.run() == Outcome::Finished && !self.closed.get() {
+            let outcome = self.pass_gate(|| task.run());
+            if outcome == Outcome::Finished && !self.closed.get() {
                 let ended = self.tasks.borrow_mut().remove(slot);
                 drop(ended);
             }
         }
         ready
+    }
+
+    /// One step of the loop.
+    fn pass_gate<T>(&self, step: impl FnOnce() -> T) -> T {
+        if self.gates.borrow().is_empty() {
+            return step();
+        }
+        self.gates.borrow_mut().retain(|gate| gate.enter());
+        let result = step();
+        self.gates.borrow().iter().for_each(|gate| gate.leave());
+        result
     }
 
     /// Polls a while, giving the core away, then sleeps in the kernel. While there are busy sockets it comes back after each

@@ -6,8 +6,7 @@
 
 use crate::Reactor;
 use crate::holds::Holds;
-use crate::region::Loan;
-use crate::window::{StampedRegion, Window};
+use crate::window::{Lent, StampedRegion, Window};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -126,7 +125,7 @@ pub trait Socket {
     /// How connecting ended: `WouldBlock` while it has not.
     fn take_error(&self) -> io::Result<()>;
     /// As [`Stream::lend`].
-    fn lend(&self, _region: &Rc<StampedRegion>, _loan: Option<&Rc<dyn Loan>>) -> bool {
+    fn lend(&self, _region: &Rc<StampedRegion>, _lent: &Lent) -> bool {
         false
     }
     /// As [`Stream::holds`].
@@ -251,10 +250,10 @@ impl Stream {
         self.0.readiness.set_writable();
     }
 
-    /// Lends the peer a region to read from, and what pages that it is granted later are to be mapped through, where that is
-    /// possible: to the same user on the same machine. True if it was sent.
-    pub fn lend(&self, region: &Rc<StampedRegion>, loan: Option<&Rc<dyn Loan>>) -> bool {
-        self.0.socket.lend(region, loan)
+    /// Lends the peer a region to read from, and what it is to write through, where that is possible: to the same user on the same machine.
+    /// True if it was sent.
+    pub fn lend(&self, region: &Rc<StampedRegion>, lent: &Lent) -> bool {
+        self.0.socket.lend(region, lent)
     }
 
     /// What a peer holds that was lent a region.

@@ -20,6 +20,7 @@ use crate::copying::before_streaming;
 use crate::holds::{Held, Holds};
 use crate::loan::GrantedPages;
 use crate::near::bring_range_near;
+use crate::posts::{Lane, POSTS_SIZE, PostWords, Posting, Posts};
 use crate::region::{Loan, LocalFuture, Region};
 use crate::system::check;
 use std::cell::Cell;
@@ -57,18 +58,27 @@ impl Stamps {
 pub struct StampedRegion {
     region: Rc<dyn Region>,
     table: Rc<dyn Region>,
+    /// What the posts lie in.
+    shared: Rc<dyn Region>,
     number: Cell<u64>,
     life: u64,
     board: Rc<Board>,
+    posts: Rc<Posts>,
 }
 
 impl StampedRegion {
     /// Stamps a region. `table` has [`STAMPS_SIZE`] bytes and those of the board, all of them allocated; it begins with zeros and is
-    /// kept with the region. Panics when it is smaller.
-    pub fn new(region: Rc<dyn Region>, table: Rc<dyn Region>) -> Rc<StampedRegion> {
+    /// kept with the region, as `posts` is, of [`POSTS_SIZE`] bytes. Panics when one is smaller.
+    pub fn new(region: Rc<dyn Region>, table: Rc<dyn Region>, posts: Rc<dyn Region>) -> Rc<StampedRegion> {
         assert!(table.size() >= STAMPS_SIZE, "a table of stamps is whole");
+        // What others write by itself, and we: a simulated medium is to know of it.
+        posts.note_received(0, POSTS_SIZE);
+        table.note_received(0, table.size());
+        let shared = posts.clone();
+        // In this order: nobody posts from here on, and so nobody rests on a board that is being emptied.
+        let posts = Rc::new(Posts::new(posts));
         let board = Rc::new(Board::new(table.clone(), STAMPS_SIZE));
-        let mut stamped = StampedRegion { region, table, number: Cell::new(0), life: 0, board };
+        let mut stamped = StampedRegion { region, table, shared, number: Cell::new(0), life: 0, board, posts };
         let everything = STAMP_COUNT * GRANULE;
         let newest = stamped.stamps().of_range(0, everything).map(|stamp| stamp.load(Ordering::Relaxed)).max();
         stamped.number.set(newest.unwrap_or(0));
@@ -108,21 +118,23 @@ impl StampedRegion {
         &self.board
     }
 
-    /// The files behind both, where there are any.
-    pub(crate) fn files(&self) -> Option<[Rc<OwnedFd>; 2]> {
-        Some([self.region.file()?, self.table.file()?])
+    /// What clients post changes to.
+    pub fn posts(&self) -> &Rc<Posts> {
+        &self.posts
+    }
+
+    /// The files behind the region, its table and the posts, where there are any.
+    pub(crate) fn files(&self) -> Option<[Rc<OwnedFd>; 3]> {
+        Some([self.region.file()?, self.table.file()?, self.shared.file()?])
     }
 
     /// Read access within one process: for simulations. `trust`: where it finds nothing changed ever, as a broken one might.
-    pub(crate) fn window(
-        self: &Rc<Self>,
-        trust: Trust,
-        loan: Option<Rc<dyn Loan>>,
-        holds: Option<Rc<Holds>>,
-    ) -> Rc<Window> {
+    pub(crate) fn window(self: &Rc<Self>, trust: Trust, lent: &Lent, holds: Option<Rc<Holds>>) -> Rc<Window> {
         let (bytes, size) = (self.region.base().cast_const(), self.region.size());
         let (stamps, board) = (self.stamps(), self.board.words());
-        Rc::new(Window { bytes, size, stamps, board, trust, holds, loan, _source: Source::Lent(self.clone()) })
+        let lane = lent.posts.clone().map(|posts| Rc::new(self.posts.seen_by(posts)));
+        let loan = lent.pages.clone();
+        Rc::new(Window { bytes, size, stamps, board, trust, holds, lane, loan, _source: Source::Lent(self.clone()) })
     }
 }
 
@@ -202,6 +214,15 @@ pub(crate) struct Trust {
     pub board: bool,
 }
 
+/// What a borrower writes through, as far as it can be lent.
+#[derive(Clone, Default)]
+pub struct Lent {
+    /// To pages of the region that it is granted.
+    pub pages: Option<Rc<dyn Loan>>,
+    /// To posts.
+    pub posts: Option<Rc<dyn Loan>>,
+}
+
 /// What keeps a window's memory.
 enum Source {
     Mapped(#[allow(dead_code)] Mapping, #[allow(dead_code)] Mapping),
@@ -215,6 +236,8 @@ pub struct Window {
     stamps: Stamps,
     board: Words,
     trust: Trust,
+    /// Where we post changes, and see what others have posted.
+    lane: Option<Rc<Lane>>,
     /// Where we say what the owner is to keep.
     holds: Option<Rc<Holds>>,
     /// What pages that are granted to us are mapped through.
@@ -223,18 +246,20 @@ pub struct Window {
 }
 
 impl Window {
-    /// Maps what was lent, to read from; `loan` is for what may be granted later. Errors: `InvalidData` where the files are not what is lent, and those of `mmap`.
+    /// Maps what was lent, to read from, and to post to; `loan` is for what may be granted later. Errors: `InvalidData` where the files are not what is lent, and those of `mmap`.
     pub(crate) fn map(
-        region: &OwnedFd,
-        table: &OwnedFd,
+        [region, table, posts]: [&OwnedFd; 3],
         loan: Option<Rc<dyn Loan>>,
         holds: Option<Rc<Holds>>,
     ) -> io::Result<Window> {
-        let region = Mapping::new(region)?;
-        let table = Mapping::new(table)?;
-        if table.size < STAMPS_SIZE {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the table of stamps is too small"));
+        let region = Mapping::new(region, libc::PROT_READ)?;
+        let table = Mapping::new(table, libc::PROT_READ)?;
+        let posts = Mapping::new(posts, libc::PROT_READ | libc::PROT_WRITE)?;
+        if table.size < STAMPS_SIZE || posts.size < POSTS_SIZE {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the table of stamps or the posts are too small"));
         }
+        let address = posts.address.cast_const().cast();
+        let lane = Rc::new(Lane::at(address, Rc::new(posts)));
         let stamps = Stamps(table.address.cast_const().cast());
         let shown = table.address.cast_const().cast::<u8>().wrapping_add(STAMPS_SIZE as usize);
         Ok(Window {
@@ -243,6 +268,7 @@ impl Window {
             stamps,
             board: Words::at(shown, table.size - STAMPS_SIZE),
             trust: Trust::default(),
+            lane: Some(lane),
             holds,
             loan,
             _source: Source::Mapped(region, table),
@@ -287,6 +313,11 @@ impl Window {
         self.board.read(place, into)
     }
 
+    /// A word of the owner's board outside of all cells.
+    pub fn word(&self, offset: u64) -> Option<u64> {
+        Some(self.board.word(offset)?.load(std::sync::atomic::Ordering::Relaxed))
+    }
+
     /// Whether a cell has been all the time as it was when it had this version.
     pub fn is_same_cell(&self, place: CellPlace, version: u64) -> bool {
         self.trust.board || self.board.is_same(place, version)
@@ -295,6 +326,28 @@ impl Window {
     /// Asks the owner to keep what has an id; see [`Holds::hold`].
     pub fn hold(&self, id: u64) -> Option<Held> {
         self.holds.as_ref()?.hold(id)
+    }
+
+    /// Whether somebody has posted a change, or is about to, of something that comes to this claim.
+    pub fn is_claimed(&self, claim: usize) -> bool {
+        self.lane.as_ref().is_some_and(|lane| lane.is_claimed(claim))
+    }
+
+    /// Whether the owner of this has not taken up a post of the client `owner`, which [`Posting::commit`] told the number of.
+    pub fn is_waiting(&self, owner: u64, number: u64) -> bool {
+        self.lane.as_ref().is_some_and(|lane| lane.is_waiting(owner, number))
+    }
+
+    /// The next number that the server has given the client `owner` for something that it makes by a post. Nothing when it has none left, or
+    /// can't post.
+    pub fn next_number(&self, owner: u64) -> Option<u64> {
+        self.lane.as_ref()?.next_number(owner)
+    }
+
+    /// Begins to post a change for the client `owner`. Nothing when that is not possible now. What the change rests on is to be
+    /// looked at after this.
+    pub fn begin_post(&self, owner: u64, claims: [usize; 2], post: &PostWords) -> Option<Posting> {
+        self.lane.as_ref()?.begin(owner, claims, post)
     }
 
     /// Whether the owner may grant us pages to write to.
@@ -318,14 +371,14 @@ impl Window {
     }
 }
 
-/// A read-only mapping of a whole file.
+/// A mapping of a whole file.
 struct Mapping {
     address: *mut libc::c_void,
     size: u64,
 }
 
 impl Mapping {
-    fn new(file: &OwnedFd) -> io::Result<Mapping> {
+    fn new(file: &OwnedFd, protection: libc::c_int) -> io::Result<Mapping> {
         let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
         // SAFETY: writes the status, which is a valid value even where it stays zeroed.
         let status = unsafe {
@@ -337,9 +390,8 @@ impl Mapping {
         }
         let (size, descriptor) = (status.st_size as u64, file.as_raw_fd());
         // SAFETY: a new mapping at an address of the kernel's choice.
-        let address = unsafe {
-            libc::mmap(std::ptr::null_mut(), size as usize, libc::PROT_READ, libc::MAP_SHARED, descriptor, 0)
-        };
+        let address =
+            unsafe { libc::mmap(std::ptr::null_mut(), size as usize, protection, libc::MAP_SHARED, descriptor, 0) };
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

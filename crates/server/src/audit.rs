@@ -51,6 +51,8 @@ pub struct Audit {
     pub placed: BTreeMap<u64, u64>,
     pub parents: BTreeMap<u64, u64>,
     /// Contradictions found, in words.
+    /// Changes that clients of this machine posted, as far as this life has taken them up.
+    pub posts: u64,
     pub errors: Vec<String>,
 }
 
@@ -78,10 +80,19 @@ pub fn audit(core: &Core) -> Audit {
         prepared: tables.prepared.len() as u64,
         tree_marks: u64::from(tables.tree.mark().is_some()),
         active: core.statistics.active(),
+        posts: core.posting.numbers().0,
         ..Audit::default()
     };
+    if core.posting.numbers().1 > 0 {
+        audit.errors.push(format!("{} changes that were posted could not be done", core.posting.numbers().1));
+    }
     if let Some(shown) = &tables.shown {
-        audit.errors.extend(shown.contradictions(&tables, |attributes| core.first_bytes(attributes)));
+        let is_kept = |directory: FileId| {
+            core.lacks_share(&tables, directory)
+                || tables.marks.contains_key(&directory.0)
+                || tables.check_not_removed(std::iter::once(directory)).is_err()
+        };
+        audit.errors.extend(shown.contradictions(&tables, |attributes| core.first_bytes(attributes), is_kept));
     }
     drop(tables);
     check_names(core, &mut audit);

@@ -19,6 +19,7 @@ use crate::names::{NO_TIME, cursor_of};
 use crate::options::ServerOptions;
 use crate::patience::Patience;
 use crate::peers::Peers;
+use crate::posts::PostWork;
 use crate::prefault::Prefaulting;
 use crate::read_leases::ReadLeases;
 use crate::records::Record;
@@ -33,6 +34,7 @@ use crate::waiting::{Notice, Turns, until};
 use reactor::{Incoming, Nanos, Peer, Reactor, ServerHandle, StampedRegion};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::ops::Range;
 use std::rc::Rc;
 use wire::board::FirstBytes;
 use wire::identity::SEQUENCE_MAX;
@@ -85,6 +87,7 @@ pub struct Core {
     pub statistics: Statistics,
     pub checkpoints: Checkpoints,
     pub prefaulting: Prefaulting,
+    pub posting: PostWork,
     pub stopping: Cell<bool>,
     /// Requests of clients that came since this server stops: nobody answers them.
     pub left_to_the_next: RefCell<Vec<Incoming>>,
@@ -165,6 +168,7 @@ impl Core {
             statistics: Statistics::new(),
             checkpoints: Checkpoints::default(),
             prefaulting: Prefaulting::default(),
+            posting: PostWork::default(),
             stopping: Cell::new(false),
             left_to_the_next: RefCell::default(),
             shutdown_asked: Notice::new(),
@@ -343,6 +347,24 @@ impl Core {
         Ok(next)
     }
 
+    /// Numbers as `next_number` gives them, so many in a row.
+    pub fn next_numbers(self: &Rc<Self>, count: u64) -> Result<Range<u64>, Failure> {
+        // Numbers that are left before the next block are lost.
+        let first = self.next_number()?;
+        let (limit, generation_limit) = {
+            let tables = self.tables.borrow();
+            (tables.number_limit, tables.generation_limit)
+        };
+        if first + count > limit {
+            if limit + NUMBER_BLOCK > SEQUENCE_MAX {
+                return Err(Failure::with_text(Status::NoSpace, "all file ids of this server are used up"));
+            }
+            self.change([Record::Numbers { number_limit: limit + NUMBER_BLOCK, generation_limit }])?;
+        }
+        self.tables.borrow_mut().next_number = first + count;
+        Ok(first..first + count)
+    }
+
     /// A generation of announcements that this server never gave out before.
     pub fn next_generation(self: &Rc<Self>) -> Result<u32, Failure> {
         let (next, limit, number_limit) = {
@@ -361,23 +383,13 @@ impl Core {
 
     /// Attributes of an inode that begins now.
     pub fn new_attributes(&self, id: FileId, kind: Kind, mode: u32, caller: &Caller, chunk_size: u32) -> Attributes {
-        let now = self.time();
-        Attributes {
-            id,
-            kind,
-            mode: mode & 0o7777,
-            uid: caller.peer.user.uid,
-            gid: caller.peer.user.gid,
-            link_count: 1,
-            size: 0,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            version: 1,
-            truncate_generation: 0,
-            times_set: 0,
-            layout: self.cluster.layout_for(id.home(), chunk_size),
-        }
+        let user = &caller.peer.user;
+        self.attributes_of(id, kind, mode, (user.uid, user.gid), chunk_size)
+    }
+
+    /// The same for an owner and group.
+    pub fn attributes_of(&self, id: FileId, kind: Kind, mode: u32, owner: (u32, u32), chunk_size: u32) -> Attributes {
+        Attributes::of_new(id, kind, mode, owner, self.time(), self.cluster.layout_for(id.home(), chunk_size))
     }
 
     /// Has replies name the last tree change from now on.

@@ -27,6 +27,7 @@ pub mod open_files;
 mod options;
 mod patience;
 mod peers;
+mod posts;
 mod prefault;
 mod prepared;
 mod read_leases;

@@ -9,6 +9,7 @@ use crate::store::FastMap;
 use crate::waiting::Notice;
 use std::rc::Rc;
 use wire::FileId;
+use wire::identity::dentry_hash;
 
 /// The locked names of a directory, each with who is told of its end.
 type Held = Vec<(Box<[u8]>, Notice<()>)>;
@@ -59,7 +60,7 @@ impl Locks {
         held.map_or_else(Vec::new, |held| held.iter().map(|(_, notice)| notice.clone()).collect())
     }
 
-    /// Locks a name; one that is locked stays so.
+    /// Locks a name; one that is locked stays so. Whether or not it is there, nobody makes it without asking.
     pub fn lock_dentry(&mut self, parent: FileId, name: &[u8]) {
         if let Some(shown) = &self.shown {
             let _ = shown.forget_name(parent, name);
@@ -67,6 +68,16 @@ impl Locks {
         let held = self.dentries.entry(parent.0).or_default();
         if !held.iter().any(|(locked, _)| **locked == *name) {
             held.push((name.into(), Notice::new()));
+            if let Some(shown) = &self.shown {
+                shown.count_name(dentry_hash(parent, name));
+            }
+        }
+    }
+
+    /// Counts all names that are locked among those that there are.
+    pub fn count_names(&self, shown: &Shown) {
+        for (parent, held) in &self.dentries {
+            held.iter().for_each(|(name, _)| shown.count_name(dentry_hash(FileId(*parent), name)));
         }
     }
 
@@ -74,6 +85,9 @@ impl Locks {
         let Some(held) = self.dentries.get_mut(&parent.0) else { return };
         if let Some(index) = held.iter().position(|(locked, _)| **locked == *name) {
             let (_, notice) = held.swap_remove(index);
+            if let Some(shown) = &self.shown {
+                shown.uncount_name(dentry_hash(parent, name));
+            }
             notice.tell(());
         }
         if held.is_empty() {

@@ -10,8 +10,10 @@
 
 pub use crate::leaf::Dentry;
 use crate::leaf::Leaf;
+use crate::shown::Shown;
 use crate::slab::Slab;
 use crate::store::FastMap;
+use std::rc::Rc;
 use wire::identity::dentry_hash;
 use wire::{FileId, Kind};
 
@@ -145,7 +147,8 @@ struct Directory {
     parent: FileId,
     count: u64,
     share: Share,
-    /// The directory's home knows of this share. In memory only: after a restart it is told once more.
+    /// The directory's home knows of this share. In memory only: after a restart it is taken from whether there are entries
+    /// (`note_restart`), and else told once more.
     announced: bool,
     root: Node,
 }
@@ -164,6 +167,8 @@ pub struct Names {
     count: u64,
     /// The latest time of any share.
     latest_time: Option<i64>,
+    /// Where names are counted, so that clients see which ones there are not.
+    shown: Option<Rc<Shown>>,
 }
 
 /// A place in a walk over all entries that may be left and taken up again.
@@ -219,8 +224,18 @@ impl Names {
                     leaf.split(depth);
                 }
                 self.count += 1;
+                if let Some(shown) = &self.shown {
+                    shown.count_name(cursor << 1);
+                }
             }
         }
+    }
+
+    /// From now on names are counted.
+    pub fn show(&mut self, shown: &Rc<Shown>) {
+        shown.forget_counts();
+        self.for_each(&mut |_, entry| shown.count_name(entry.cursor << 1));
+        self.shown = Some(shown.clone());
     }
 
     /// Removes an entry; false when there is none.
@@ -241,6 +256,9 @@ impl Names {
         }
         directory.count -= 1;
         self.count -= 1;
+        if let Some(shown) = &self.shown {
+            shown.uncount_name(cursor << 1);
+        }
         if directory.count == 0 {
             directory.root = Node::Leaf(Leaf::default());
         }
@@ -275,6 +293,16 @@ impl Names {
 
     pub fn set_announced(&mut self, parent: FileId) {
         self.directory_mut(parent).announced = true;
+    }
+
+    /// After a restart: entries are here only because their directory's home knew of this share, and it keeps that for as long as
+    /// the directory lives.
+    pub fn note_restart(&mut self) {
+        for index in self.directories.values() {
+            if let Some(directory) = self.slab.get_mut(*index) {
+                directory.announced = directory.count > 0;
+            }
+        }
     }
 
     /// The directory is gone, and what the entries here said of it.

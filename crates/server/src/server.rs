@@ -25,7 +25,7 @@ use std::rc::Rc;
 use wire::limits::{
     COPY_SIZE_MAX, EXTENDED_SIZE_MAX, OUTCOME_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW, TREE_LOG_COUNT_MAX,
 };
-use wire::{Attributes, FileId, Kind};
+use wire::{FileId, Kind};
 
 /// Sessions that are remembered for each connection that there may be.
 const SESSIONS_PER_CONNECTION: usize = 4;
@@ -88,6 +88,7 @@ impl Server {
             }
         }));
         resume(&core);
+        core.begin_posts();
         core.store.measure_pages();
         prefault::start(&core);
         let lent = core.lent();
@@ -289,6 +290,7 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
     if let Some(lent) = core.lent() {
         terms.push(("stamps of what clients of this machine read along", reactor::STAMPS_SIZE));
         terms.push(("names and files that clients of this machine need not ask for", lent.board().size()));
+        terms.push(("changes that clients of this machine post", reactor::POSTS_SIZE));
     }
     if options.local {
         let connections = (options.connections_max + reactor::service::STRANGERS_MAX) as u64;
@@ -338,6 +340,7 @@ fn open_store(
         Store::create(storage, &store_options, identity)
     };
     let store = store.map_err(|error| StartError::Store(options.directory.clone(), error))?;
+    tables.names.note_restart();
     Ok((store, tables))
 }
 
@@ -356,24 +359,7 @@ fn make_root(core: &Rc<Core>) -> Result<(), StartError> {
     if !core.owns_slot(id.home()) || core.tables.borrow().inodes.get(id).is_some() {
         return Ok(());
     }
-    let (uid, gid) = process_owner();
-    let now = core.time();
-    let attributes = Attributes {
-        id,
-        kind: Kind::Directory,
-        mode: 0o755,
-        uid,
-        gid,
-        link_count: 1,
-        size: 0,
-        atime: now,
-        mtime: now,
-        ctime: now,
-        version: 1,
-        truncate_generation: 0,
-        times_set: 0,
-        layout: core.cluster.layout_for(id.home(), 0),
-    };
+    let attributes = core.attributes_of(id, Kind::Directory, 0o755, process_owner(), 0);
     core.change([Record::InodePut(Inode::new(attributes))]).map_err(|failure| {
         let words = String::from_utf8_lossy(&failure.text).into_owned();
         StartError::Store(core.options.directory.clone(), StoreError::Damaged(words))

@@ -96,6 +96,9 @@ impl Service for Front {
         if let Some(holding) = &peer.holds {
             self.core.holder_connected(peer.connection, holding.0.clone());
         }
+        if let Some(lane) = peer.lane {
+            self.core.lane_opened(lane, peer.user.uid);
+        }
     }
 
     fn disconnected(&self, peer: &Peer) {
@@ -128,6 +131,9 @@ impl Service for Front {
             core.statistics.not_started(operation);
             core.left_to_the_next.borrow_mut().push(incoming);
             return;
+        }
+        if matches!(operation, Operation::Unlink | Operation::Open) && incoming.peer.lane.is_some() {
+            core.watch_posts();
         }
         let sequence = incoming.header.session_sequence;
         if sequence == 0 {

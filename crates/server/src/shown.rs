@@ -18,10 +18,11 @@ use crate::tables::Tables;
 use crate::tree::Tree;
 use reactor::{Board, CellPlace};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use wire::board::{
-    BoardShape, FirstBytes, INODE_WORDS, NAME_SIZE_MAX, NAME_WORDS, NameCell, attributes_in, first_bytes_in,
-    inode_words, tree_word,
+    BUCKET_FULL, BoardShape, FirstBytes, INODE_WORDS, NAME_SIZE_MAX, NAME_WORDS, NameCell, attributes_in,
+    directory_words, first_bytes_in, inode_words, tree_word,
 };
 use wire::identity::dentry_hash;
 use wire::{Attributes, FileId, Kind};
@@ -190,9 +191,56 @@ impl Shown {
                 changes.note_file(inode.attributes.id);
             }
             Record::InodeDelete(file) | Record::FileAnnounced { file, .. } => self.forget_inode(file),
+            // Nobody makes anything in a directory that goes, or may.
+            Record::MarkPut { directory, .. } | Record::Tombstone(directory) => self.forget_directory(directory),
             Record::TreeMark { .. } | Record::TreeSettled(_) | Record::TreeLog(_) => self.forget_tree(),
             _ => {}
         }
+    }
+
+    /// Names may be made in a directory as far as this server is concerned: its home knows of the share here, and it is not being removed.
+    pub fn put_directory(&self, directory: FileId) {
+        if self.is_seen() && !self.has_directory(directory) {
+            self.board.put(self.directory_place(directory), &directory_words(directory));
+        }
+    }
+
+    fn directory_place(&self, directory: FileId) -> CellPlace {
+        CellPlace { offset: self.shape.directory_offset(directory), words: INODE_WORDS }
+    }
+
+    fn has_directory(&self, directory: FileId) -> bool {
+        let mut words = [0; 2];
+        self.board.get(self.directory_place(directory), &mut words) && words == directory_words(directory)
+    }
+
+    /// From now on who makes a name in the directory asks.
+    fn forget_directory(&self, directory: FileId) {
+        if self.is_seen() && self.has_directory(directory) {
+            self.board.clear(self.directory_place(directory));
+        }
+    }
+
+    /// There is one name more with this hash.
+    pub fn count_name(&self, hash: u64) {
+        self.change_count(hash, |count| count.saturating_add(1));
+    }
+
+    /// There is one less; where there were too many to count, nobody knows.
+    pub fn uncount_name(&self, hash: u64) {
+        self.change_count(hash, |count| if count == BUCKET_FULL { count } else { count.saturating_sub(1) });
+    }
+
+    fn change_count(&self, hash: u64, change: impl FnOnce(u8) -> u8) {
+        let (offset, shift) = self.shape.bucket(hash);
+        let word = self.board.word(offset);
+        let count = (word >> shift) as u8;
+        self.board.set_word(offset, word & !(0xFF << shift) | u64::from(change(count)) << shift);
+    }
+
+    /// There is no name.
+    pub fn forget_counts(&self) {
+        self.shape.buckets().step_by(8).for_each(|offset| self.board.set_word(offset, 0));
     }
 
     /// Until the tree is put again, nobody is sure of a path.
@@ -208,8 +256,14 @@ impl Shown {
         }
     }
 
-    /// What is on the board and not so, in words; `first_bytes` tells where those of a file are. For checks, between two changes.
-    pub fn contradictions(&self, tables: &Tables, first_bytes: impl Fn(&Attributes) -> FirstBytes) -> Vec<String> {
+    /// What is on the board and not so, in words; `first_bytes` tells where those of a file are, `is_kept` whether something has to be done before a name is made in
+    /// a directory. For checks, between two changes.
+    pub fn contradictions(
+        &self,
+        tables: &Tables,
+        first_bytes: impl Fn(&Attributes) -> FirstBytes,
+        is_kept: impl Fn(FileId) -> bool,
+    ) -> Vec<String> {
         let (names, inodes) = self.shape.all_offsets();
         let mut errors = Vec::new();
         let mut words = [0; NAME_WORDS];
@@ -230,6 +284,12 @@ impl Shown {
                 continue;
             }
             let file = FileId(words[0]);
+            if words[1] == directory_words(file)[1] {
+                if is_kept(file) {
+                    errors.push(format!("directory {file} is shown as one to make names in, but is not"));
+                }
+                continue;
+            }
             let is_so = tables.inodes.get(file).is_some_and(|inode| {
                 let (shown, first) = (attributes_in(&words, file), first_bytes_in(&words));
                 let is_there = first.size == 0 || first == first_bytes(&inode.attributes);
@@ -237,6 +297,14 @@ impl Shown {
             });
             if !is_so || tables.locks.of_inode(file).is_some() {
                 errors.push(format!("inode {file} is shown otherwise than it is, or locked"));
+            }
+        }
+        let mut counts = BTreeMap::<(u64, u32), u64>::new();
+        tables.names.for_each(&mut |_, entry| *counts.entry(self.shape.bucket(entry.cursor << 1)).or_default() += 1);
+        for ((offset, shift), count) in counts {
+            let shown = (self.board.word(offset) >> shift) as u8;
+            if u64::from(shown) < count.min(u64::from(BUCKET_FULL)) {
+                errors.push(format!("{count} names are counted as {shown}"));
             }
         }
         let mut word = [0];

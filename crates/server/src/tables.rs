@@ -219,6 +219,8 @@ impl Tables {
     /// Begins to show what clients of this machine need not ask for.
     pub fn show(&mut self, shown: Rc<Shown>) {
         self.locks.set_shown(shown.clone());
+        self.names.show(&shown);
+        self.locks.count_names(&shown);
         self.shown = Some(shown);
         self.show_tree();
     }

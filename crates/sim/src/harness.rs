@@ -96,6 +96,15 @@ impl Harness {
         if profile.sabotage == Sabotage::IgnoreHolds {
             world.ignore_holds();
         }
+        if profile.sabotage == Sabotage::IgnoreClaims {
+            world.ignore_claims();
+        }
+        if profile.sabotage == Sabotage::LatePosts {
+            world.take_posts_late();
+        }
+        if profile.sabotage == Sabotage::LosePosts {
+            world.lose_posts();
+        }
         if profile.sabotage == Sabotage::WriteOn {
             world.write_on();
         }

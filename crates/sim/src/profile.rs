@@ -61,6 +61,12 @@ pub enum Sabotage {
     TrustBoards,
     /// Servers do not see which files clients hold that they have opened by a look.
     IgnoreHolds,
+    /// Clients do not see what others have posted, or are about to.
+    IgnoreClaims,
+    /// Servers do other things before they take up what was posted.
+    LatePosts,
+    /// Servers that start again know nothing of what was posted to the life before.
+    LosePosts,
     /// Clients copy into granted pages once more after they have sent the commit.
     WriteOn,
 }

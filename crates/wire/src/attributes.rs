@@ -91,6 +91,26 @@ message! {
 }
 
 impl Attributes {
+    /// Those of an inode that begins at `now`, with one name and nothing in it.
+    pub fn of_new(id: FileId, kind: Kind, mode: u32, (uid, gid): (u32, u32), now: i64, layout: Layout) -> Attributes {
+        Attributes {
+            id,
+            kind,
+            mode: mode & 0o7777,
+            uid,
+            gid,
+            link_count: 1,
+            size: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            version: 1,
+            truncate_generation: 0,
+            times_set: 0,
+            layout,
+        }
+    }
+
     /// The `st_mode` of stat(2): type and permission bits.
     pub fn st_mode(&self) -> u32 {
         let file_type = match self.kind {

@@ -30,8 +30,13 @@ pub const NAME_SIZE_MAX: usize = (NAME_WORDS - NAME_WORDS_BEFORE) * WORD_SIZE - 
 /// Cells for names to each one for an inode: names lie by hash, so that half of their cells would be taken twice, inodes one
 /// after the other.
 const NAMES_PER_INODE: u64 = 2;
+/// Buckets in which names are counted, for each cell of an inode; a byte each.
+const BUCKETS_PER_INODE: u64 = 32;
+/// A bucket with so many names is never counted down again.
+pub const BUCKET_FULL: u8 = u8::MAX;
 /// Bytes of the largest board.
-const SIZE_MAX: u64 = LINE_SIZE + INODE_COUNT_MAX * (NAMES_PER_INODE * NAME_CELL_SIZE + INODE_CELL_SIZE);
+const SIZE_MAX: u64 =
+    LINE_SIZE + INODE_COUNT_MAX * (NAMES_PER_INODE * NAME_CELL_SIZE + INODE_CELL_SIZE + BUCKETS_PER_INODE);
 const INODE_COUNT_MAX: u64 = 1 << 16;
 
 /// How a board of some size is laid out: the tree's cell, the names' and the inodes'.
@@ -43,14 +48,15 @@ pub struct BoardShape {
 impl BoardShape {
     /// The shape of a board with so many bytes; nothing if it has no room.
     pub fn of_size(size: u64) -> Option<BoardShape> {
-        let room = size.checked_sub(LINE_SIZE)? / (NAMES_PER_INODE * NAME_CELL_SIZE + INODE_CELL_SIZE);
+        let room =
+            size.checked_sub(LINE_SIZE)? / (NAMES_PER_INODE * NAME_CELL_SIZE + INODE_CELL_SIZE + BUCKETS_PER_INODE);
         (room > 0).then(|| BoardShape { inode_count: 1 << room.min(INODE_COUNT_MAX).ilog2() })
     }
 
     /// Bytes for the board of a server that may have so many of them; 0 if that is too few.
     pub fn size_within(limit: u64) -> u64 {
         match BoardShape::of_size(limit.min(SIZE_MAX)) {
-            Some(shape) => shape.inodes_start() + shape.inode_count * INODE_CELL_SIZE,
+            Some(shape) => shape.buckets_start() + shape.inode_count * BUCKETS_PER_INODE,
             None => 0,
         }
     }
@@ -61,6 +67,21 @@ impl BoardShape {
 
     fn inodes_start(self) -> u64 {
         LINE_SIZE + self.name_count() * NAME_CELL_SIZE
+    }
+
+    fn buckets_start(self) -> u64 {
+        self.inodes_start() + self.inode_count * INODE_CELL_SIZE
+    }
+
+    /// First and last byte of the buckets, which are words' bytes from the lowest on.
+    pub fn buckets(self) -> std::ops::Range<u64> {
+        self.buckets_start()..self.buckets_start() + self.inode_count * BUCKETS_PER_INODE
+    }
+
+    /// The word of a name's bucket, as its first byte, and how far up in it the bucket is; the name has this hash.
+    pub fn bucket(self, hash: u64) -> (u64, u32) {
+        let bucket = (hash >> 32) % (self.inode_count * BUCKETS_PER_INODE);
+        (self.buckets_start() + bucket / 8 * 8, (bucket % 8) as u32 * 8)
     }
 
     /// First byte of the cell for the tree.
@@ -83,6 +104,15 @@ impl BoardShape {
     /// First byte of the cell for an inode.
     pub fn inode_offset(self, file: FileId) -> u64 {
         self.inodes_start() + file.sequence() % self.inode_count * INODE_CELL_SIZE
+    }
+}
+
+impl BoardShape {
+    /// First byte of the cell for a directory, which is one of those for inodes. Directories that are made one after the other on different servers
+    /// have the same sequence.
+    pub fn directory_offset(self, directory: FileId) -> u64 {
+        let hash = directory.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        self.inodes_start() + hash % self.inode_count * INODE_CELL_SIZE
     }
 }
 
@@ -157,6 +187,11 @@ pub fn attributes_in(words: &[u64; INODE_WORDS], file: FileId) -> Option<Attribu
     (attributes.id == file && attributes.kind == Kind::File && attributes.link_count > 0).then_some(attributes)
 }
 
+/// The words of a directory's cell among those of inodes: names may be made in it without anything being done before.
+pub fn directory_words(directory: FileId) -> [u64; 2] {
+    [directory.0, u64::MAX]
+}
+
 /// The word of the tree's cell, where the last change of the tree is `number` and none is under way.
 pub fn tree_word(number: u64) -> u64 {
     number << 1 | 1
@@ -182,8 +217,8 @@ mod tests {
     /// Goal: no two cells of a board overlap, and all of them lie on it, whatever its size.
     #[test]
     fn shapes() {
-        assert_eq!((BoardShape::of_size(319), BoardShape::size_within(319)), (None, 0));
-        for limit in [320, 1000, 1 << 20, SIZE_MAX - 1, SIZE_MAX, u64::MAX] {
+        assert_eq!((BoardShape::of_size(351), BoardShape::size_within(351)), (None, 0));
+        for limit in [352, 1000, 1 << 20, SIZE_MAX - 1, SIZE_MAX, u64::MAX] {
             let size = BoardShape::size_within(limit);
             assert!(size <= limit.min(SIZE_MAX) && size > limit.min(SIZE_MAX) / 3);
             let shape = BoardShape::of_size(size).expect("room");
@@ -194,7 +229,12 @@ mod tests {
             assert!(names.windows(2).all(|pair| pair[1] - pair[0] == NAME_CELL_SIZE));
             let last = names.last().expect("names") + NAME_CELL_SIZE;
             assert!(inodes.enumerate().all(|(index, offset)| offset == last + index as u64 * INODE_CELL_SIZE));
-            assert_eq!(last + shape.inode_count * INODE_CELL_SIZE, size);
+            let buckets = shape.buckets();
+            assert_eq!((last + shape.inode_count * INODE_CELL_SIZE, size), (buckets.start, buckets.end));
+            for hash in [0, 77 << 32, u64::MAX, 12_345_678_901_234_567] {
+                let (word, shift) = shape.bucket(hash);
+                assert!(buckets.contains(&word) && word % 8 == 0 && shift % 8 == 0 && shift < 64);
+            }
         }
     }
 

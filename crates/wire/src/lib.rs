@@ -28,6 +28,7 @@ mod messages_synchronise;
 mod messages_tree;
 pub mod names;
 pub mod operation;
+pub mod posts;
 pub mod relay;
 pub mod search;
 pub mod status;
@@ -44,4 +45,4 @@ pub use operation::Operation;
 pub use status::Status;
 
 /// Version of the protocol. Peers of different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 6;
+pub const PROTOCOL_VERSION: u32 = 7;

@@ -19,7 +19,7 @@ use crate::loan::FileLoan;
 use crate::region::Loan;
 use crate::stream::{ListenSocket, Listener, Readiness, Socket, Stream};
 use crate::system::{INCOMING, Watch, check};
-use crate::window::{StampedRegion, Window};
+use crate::window::{Lent, StampedRegion, Window};
 use segment::{SEGMENT_SIZE, Segment, WANTS_BYTES, WANTS_ROOM};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -75,11 +75,11 @@ impl Port {
         self.looks_for_window.set(left - 1);
         let Ok(files) = receive_files(&self.socket) else { return };
         let mut files = files.into_iter();
-        if let (Some(region), Some(table)) = (files.next(), files.next()) {
+        if let (Some(region), Some(table), Some(posts)) = (files.next(), files.next(), files.next()) {
             self.looks_for_window.set(0);
             let loan = files.next().map(|file| Rc::new(FileLoan::received(file)) as Rc<dyn Loan>);
             let holds = self.segment.get().map(Segment::holds);
-            if let Ok(window) = Window::map(&region, &table, loan, holds) {
+            if let Ok(window) = Window::map([&region, &table, &posts], loan, holds) {
                 self.window.get_or_init(|| Rc::new(window));
             }
         }
@@ -265,10 +265,12 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
         Ok(())
     }
 
-    fn lend(&self, region: &Rc<StampedRegion>, loan: Option<&Rc<dyn Loan>>) -> bool {
-        let Some([region, table]) = region.files() else { return false };
-        let mut files: Vec<&OwnedFd> = vec![&region, &table];
-        files.extend(loan.and_then(|loan| loan.file()));
+    fn lend(&self, region: &Rc<StampedRegion>, lent: &Lent) -> bool {
+        let Some([region, table, posts]) = region.files() else { return false };
+        // Without a loan of its own nobody gets a lane, but everybody sees what is claimed.
+        let posts = lent.posts.as_ref().and_then(|posts| posts.file()).unwrap_or(&posts);
+        let mut files: Vec<&OwnedFd> = vec![&region, &table, posts];
+        files.extend(lent.pages.as_ref().and_then(|loan| loan.file()));
         // A caller that can't take them reads and writes as all others do.
         is_our_user(&self.port.socket) && send_files(&self.port.socket, &files).is_ok()
     }
@@ -378,7 +380,7 @@ fn abstract_address(name: &[u8]) -> io::Result<(libc::sockaddr_un, libc::socklen
 }
 
 /// Most descriptors sent at once.
-const FILES_MAX: usize = 3;
+const FILES_MAX: usize = 4;
 
 /// Room for the control message that carries descriptors, aligned as it has to be.
 #[repr(C, align(8))]

@@ -19,6 +19,7 @@ use crate::handshake::{HandshakeError, examine, refusal, send_welcome};
 use crate::link::RECEIVE_BUFFER_SIZE_MAX;
 use crate::log::{self, Level};
 use crate::relay::Passed;
+use crate::window::Lent;
 use crate::{Class, Holds, Listener, Loan, Nanos, Reactor, Region, Relay, StampedRegion, Stream};
 use connection::{Connection, PARAMS_HELD_MAX, REPLIES_HELD_MAX};
 use std::cell::{Cell, RefCell};
@@ -59,6 +60,8 @@ pub struct Peer {
     pub loan: Option<Borrowing>,
     /// Where a peer that was lent a region says what is to be kept for it.
     pub holds: Option<Holding>,
+    /// The lane in which it posts changes.
+    pub lane: Option<usize>,
 }
 
 /// What a peer holds.
@@ -367,6 +370,7 @@ impl Serving {
             user: hello.user,
             loan: None,
             holds: None,
+            lane: None,
         };
         let known = if full || self.closed.get() {
             Err(if full { Status::TooManyConnections } else { Status::Draining })
@@ -381,7 +385,7 @@ impl Serving {
             }
         };
         if hello.role == Role::Client {
-            (peer.loan, peer.holds) = self.lend(stream);
+            self.lend(stream, &mut peer);
         }
         if peer.holds.is_some() {
             self.service.lent(&peer);
@@ -431,15 +435,18 @@ impl Serving {
         }
     }
 
-    /// Lends what is to be lent, before the welcome; returns what pages may be granted through, and what the peer holds.
-    fn lend(&self, stream: &Stream) -> (Option<Borrowing>, Option<Holding>) {
-        let Some(region) = &self.options.lent else { return (None, None) };
-        let loan = if self.options.grants { region.loan().ok() } else { None };
-        if !stream.lend(region, loan.as_ref()) {
-            return (None, None);
+    /// Lends what is to be lent, before the welcome; notes what pages may be granted through, what the peer holds, and where it posts.
+    fn lend(&self, stream: &Stream, peer: &mut Peer) {
+        let Some(region) = &self.options.lent else { return };
+        let pages = if self.options.grants { region.loan().ok() } else { None };
+        let lent = Lent { pages, posts: region.posts().loan().ok() };
+        if !stream.lend(region, &lent) {
+            return;
         }
         region.board().show();
-        (loan.map(Borrowing), stream.holds().map(Holding))
+        peer.loan = lent.pages.map(Borrowing);
+        peer.holds = stream.holds().map(Holding);
+        peer.lane = lent.posts.and_then(|posts| region.posts().open_lane(peer.session, &posts));
     }
 
     /// Takes a connection off the books, once.
@@ -449,6 +456,9 @@ impl Serving {
             return;
         }
         self.count(connection, false);
+        if let (Some(lane), Some(region)) = (peer.lane, &self.options.lent) {
+            region.posts().close_lane(lane);
+        }
         let key: FenceKey = (peer.role as u8, peer.level, peer.session, peer.from_server);
         if self.fences.borrow().get(&key) == Some(&peer.connection) {
             self.fences.borrow_mut().remove(&key);

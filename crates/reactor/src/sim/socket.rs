@@ -5,9 +5,8 @@
 use super::network::{Arrival, Connection, End, EndState};
 use super::world::{NodeId, Universe};
 use crate::holds::Holds;
-use crate::region::Loan;
 use crate::stream::{ListenSocket, Socket, Stream};
-use crate::window::{StampedRegion, Window};
+use crate::window::{Lent, StampedRegion, Window};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -153,7 +152,7 @@ impl Socket for SimSocket {
     }
 
     /// Every other connection is one within a machine.
-    fn lend(&self, region: &Rc<StampedRegion>, loan: Option<&Rc<dyn Loan>>) -> bool {
+    fn lend(&self, region: &Rc<StampedRegion>, lent: &Lent) -> bool {
         if self.is_frozen() || self.universe.below(2) == 0 {
             return false;
         }
@@ -162,12 +161,21 @@ impl Socket for SimSocket {
         if self.universe.keeps_boards.get() {
             region.board().keep_everything();
         }
+        if self.universe.ignores_claims.get() {
+            region.posts().ignore_claims();
+        }
+        if self.universe.takes_posts_late.get() {
+            region.posts().come_late();
+        }
+        if self.universe.loses_posts.get() {
+            region.posts().hide_leftovers();
+        }
         let holds = Holds::of_simulation();
         if self.universe.ignores_holds.get() {
             holds.ignore();
         }
         connection.holds = Some(holds.clone());
-        connection.lent = Some(region.window(self.universe.trust.get(), loan.cloned(), Some(holds)));
+        connection.lent = Some(region.window(self.universe.trust.get(), lent, Some(holds)));
         true
     }
 

@@ -103,6 +103,11 @@ pub(crate) struct Universe {
     pub forgets_loans: Cell<bool>,
     /// See `World::ignore_holds`.
     pub ignores_holds: Cell<bool>,
+    /// See `World::ignore_claims` and `World::take_posts_late`.
+    pub ignores_claims: Cell<bool>,
+    pub takes_posts_late: Cell<bool>,
+    /// See `World::lose_posts`.
+    pub loses_posts: Cell<bool>,
     /// See `World::keep_boards`.
     pub keeps_boards: Cell<bool>,
     pub writes_on: Cell<bool>,
@@ -157,6 +162,9 @@ impl World {
                 trust: Cell::default(),
                 forgets_loans: Cell::new(false),
                 ignores_holds: Cell::new(false),
+                ignores_claims: Cell::new(false),
+                takes_posts_late: Cell::new(false),
+                loses_posts: Cell::new(false),
                 keeps_boards: Cell::new(false),
                 writes_on: Cell::new(false),
             }),
@@ -187,6 +195,21 @@ impl World {
     /// From now on servers do not see what clients hold: a fault that tests must notice.
     pub fn ignore_holds(&self) {
         self.universe.ignores_holds.set(true);
+    }
+
+    /// From now on clients do not see what others are about to change: a fault that tests must notice.
+    pub fn ignore_claims(&self) {
+        self.universe.ignores_claims.set(true);
+    }
+
+    /// From now on servers do other things before they take up what was posted: a fault that tests must notice.
+    pub fn take_posts_late(&self) {
+        self.universe.takes_posts_late.set(true);
+    }
+
+    /// From now on servers that end have lost what was posted to them: a fault that tests must notice.
+    pub fn lose_posts(&self) {
+        self.universe.loses_posts.set(true);
     }
 
     /// From now on what somebody has put on a board that others see stays there when it is not so any more: a fault that tests must

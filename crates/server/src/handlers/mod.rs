@@ -46,13 +46,14 @@ pub use file_locks::{after_release, await_lock, forget_listeners};
 pub use find::find;
 pub use granted::{commit_granted, watch_grants};
 pub use listing::{LISTING_BYTES_MAX, read_directory, removal_under_way, wait_for_names};
+pub use open::create_posted;
 pub use prepare::watch;
 pub use rename::drive_names;
 pub use rmdir::resume_removal;
 pub use sequencer::{Sequencer, resume_tree};
 pub use tree_rights::{change_rights, resume_rights};
 pub use truncate::resume_truncate;
-pub use unlink::{drive_reap, reap_orphan};
+pub use unlink::{drive_reap, reap_orphan, unlink_posted};
 
 use crate::core::{Caller, Core};
 use crate::directories::Patience;

@@ -2,10 +2,11 @@
 
 use super::data::locate_start;
 use super::lookup::missing_inode;
-use super::{Place, Step, absent, check_lock, check_mark, locate, truncate};
+use super::{Place, Step, absent, check_directory, check_lock, check_mark, locate, truncate};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
+use crate::names::cursor_of;
 use crate::records::Record;
 use crate::rights::inherit_group;
 use crate::tables::Tables;
@@ -14,12 +15,15 @@ use std::cell::Ref;
 use std::rc::Rc;
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
 use wire::messages::{OpenIdRequest, OpenReply, OpenRequest, open_flags};
+use wire::posts::{Made, Post};
 use wire::{Decode, Encode, FileId, Kind, Operation, Status};
 
 /// Rights of `OpenRequest::access` that change a file.
 const ACCESS_WRITE: u8 = 2;
 /// What an open is told beside what it asks for.
 const TOLD_ALONG: u32 = open_flags::PLACES | open_flags::CONTENTS;
+/// Permission bits that a posted file may have.
+const MODE_POSTED: u32 = 0o1777;
 const MUST_CREATE: u32 = open_flags::CREATE | open_flags::EXCLUSIVE;
 
 pub fn open(
@@ -206,5 +210,41 @@ fn create(
         caller.outcome(reply),
     ])?;
     core.register_open(caller.peer.session, id, open_number);
+    if let Some(lane) = caller.peer.lane {
+        core.invite_posts(lane, request.entry.parent);
+    }
     Ok(Step::Done)
+}
+
+/// A file that was made by a post, for whoever posted it, who holds it open (docs/posts.md). Errors: `Exists` when it was made before; and it can't be made,
+/// which must not happen.
+pub fn create_posted(core: &Rc<Core>, post: &Post<'_>, made: &Made) -> Result<(), Failure> {
+    let (parent, name, id) = (post.parent, post.name, post.file);
+    {
+        let tables = core.tables.borrow();
+        match tables.names.get(parent, name, cursor_of(parent, name)) {
+            Some((known, Kind::File)) if known == id => return Err(Status::Exists.into()),
+            Some(_) => return Err(Failure::with_text(Status::Busy, "there is another file of that name")),
+            None => {}
+        }
+        let slot = core.cluster.dentry_slot(parent, name);
+        let is_kept = tables.locks.of_dentry(parent, name).is_some()
+            || check_mark(&tables, parent).is_some()
+            || core.lacks_share(&tables, parent)
+            || check_directory(core, &tables, parent).is_err()
+            || tables.check_not_removed(std::iter::once(parent)).is_err();
+        let is_new = id == FileId::new(id.sequence(), slot) && core.owns_slot(slot) && tables.inodes.get(id).is_none();
+        if is_kept || !is_new {
+            return Err(Failure::with_text(Status::Busy, "something has to be done before the file can be made"));
+        }
+        if let Some(shown) = &tables.shown {
+            shown.bring_inode_near(id);
+        }
+    }
+    let mut attributes =
+        core.attributes_of(id, Kind::File, made.mode & MODE_POSTED, (made.uid, made.gid), made.chunk_size);
+    if made.chunk_size != 0 && !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&made.chunk_size) {
+        attributes.layout = core.cluster.layout_for(id.home(), 0);
+    }
+    core.change([Record::DentryPut { parent, name, id, kind: Kind::File }, Record::InodePut(Inode::new(attributes))])
 }

@@ -7,6 +7,7 @@ use crate::coordination::ask_all;
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::intents::Intent;
+use crate::names::cursor_of;
 use crate::records::Record;
 use crate::store::Transaction;
 use reactor::Class;
@@ -54,14 +55,37 @@ pub fn unlink(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, F
         }
         id
     };
+    remove(core, (parent, name), id, caller.outcome(&[]))?;
+    Ok(Step::Done)
+}
+
+fn remove(core: &Rc<Core>, (parent, name): (FileId, &[u8]), id: FileId, outcome: Record<'_>) -> Result<(), Failure> {
     let mut transaction = core.store.begin();
     let mut records = Vec::with_capacity(4);
     records.push(Record::DentryDelete { parent, name });
-    records.push(caller.outcome(&[]));
+    records.push(outcome);
     let reap = drop_link(core, id, &mut transaction, &mut records)?;
     core.commit(transaction, records)?;
     reap.start(core);
-    Ok(Step::Done)
+    Ok(())
+}
+
+/// An unlink that was posted: done already, for whoever posted it. Errors: `NotFound` when it was done before; and it can't be done, which must not
+/// happen.
+pub fn unlink_posted(core: &Rc<Core>, parent: FileId, name: &[u8], file: FileId) -> Result<(), Failure> {
+    {
+        let tables = core.tables.borrow();
+        let is_there = tables.names.get(parent, name, cursor_of(parent, name)) == Some((file, Kind::File));
+        let is_locked = tables.locks.of_dentry(parent, name).is_some() || tables.locks.of_inode(file).is_some();
+        if !is_there {
+            return Err(Status::NotFound.into());
+        }
+        if is_locked || tables.inodes.get(file).is_none() || core.lacks_share(&tables, parent) {
+            return Err(Failure::with_text(Status::Busy, "something has to be done before the name can be removed"));
+        }
+        core.store.bring_near(file.0);
+    }
+    remove(core, (parent, name), file, Record::Nothing)
 }
 
 /// Chunks on other servers that are to be freed, once the change that says so is journalled.

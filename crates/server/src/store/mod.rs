@@ -322,6 +322,12 @@ impl Store {
         self.state.borrow_mut().usage()
     }
 
+    /// Bytes that the journal has left.
+    pub fn journal_room(&self) -> u64 {
+        let journal = &self.state.borrow().journal;
+        journal.size() - journal.used()
+    }
+
     /// Checks that every page is used exactly once or free, and that all chunks are sound; says what is not. For tests
     /// and check tools; its cost grows with the store.
     pub fn check(&self) -> Result<(), String> {

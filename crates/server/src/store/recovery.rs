@@ -10,7 +10,7 @@ use super::journal::{self, Journal, Position};
 use super::state::State;
 use super::superblock::{Head, SUPER_SIZE, Super};
 use super::{Corrupt, KIND_FOREIGN_FIRST, StoreError, StoreIdentity, StoreOptions};
-use reactor::{OpenMode, Region, STAMPS_SIZE, StampedRegion, Storage};
+use reactor::{OpenMode, POSTS_SIZE, Region, STAMPS_SIZE, StampedRegion, Storage};
 use std::rc::Rc;
 use wire::board::BoardShape;
 
@@ -19,6 +19,7 @@ const NAME_JOURNAL: &str = "journal";
 const NAME_DATA: &str = "data";
 /// When which part of the data space changed, for those who read along.
 const NAME_STAMPS: &str = "stamps";
+const NAME_POSTS: &str = "posts";
 /// More bytes than any journal ever has written to it, more records, and more checkpoints.
 const POSITION_MAX: u64 = 1 << 62;
 /// Smallest journal.
@@ -65,8 +66,8 @@ pub fn create(storage: Rc<dyn Storage>, options: &StoreOptions, identity: StoreI
         return Err(StoreError::Incompatible(format!("its journal must have at least {JOURNAL_SIZE_MIN} bytes")));
     }
     for name in storage.list() {
-        if [NAME_SUPER, NAME_JOURNAL, NAME_DATA, NAME_STAMPS].contains(&name.as_str()) || name.starts_with(NAME_PREFIX)
-        {
+        let own = [NAME_SUPER, NAME_JOURNAL, NAME_DATA, NAME_STAMPS, NAME_POSTS];
+        if own.contains(&name.as_str()) || name.starts_with(NAME_PREFIX) {
             storage
                 .remove(&name)
                 .map_err(|error| StoreError::Medium("remove what an interrupted creation left", error))?;
@@ -105,21 +106,27 @@ fn stamped(storage: &dyn Storage, data: &Rc<dyn Region>) -> Result<Option<Rc<Sta
     if !storage.is_volatile() {
         return Ok(None);
     }
-    let size = STAMPS_SIZE + BoardShape::size_within(data.size() / BOARD_SHARE);
-    let present = storage.exists(NAME_STAMPS).then(|| storage.open(NAME_STAMPS, 0, OpenMode::Existing));
-    let table = match present {
-        Some(Ok(table)) if table.size() == size => table,
-        // A store from before there were stamps, or one whose creation was interrupted: nobody reads along with it.
-        Some(_) => {
-            storage
-                .remove(NAME_STAMPS)
-                .map_err(|error| StoreError::Medium("remove a broken table of stamps", error))?;
-            make(storage, NAME_STAMPS, size, false)?
+    let table = kept(storage, NAME_STAMPS, STAMPS_SIZE + BoardShape::size_within(data.size() / BOARD_SHARE))?;
+    let posts = kept(storage, NAME_POSTS, POSTS_SIZE)?;
+    Ok(Some(StampedRegion::new(data.clone(), table, posts)))
+}
+
+/// What is shared with clients of this machine, as an earlier life has left it.
+fn kept(storage: &dyn Storage, name: &str, size: u64) -> Result<Rc<dyn Region>, StoreError> {
+    let present = storage.exists(name).then(|| storage.open(name, 0, OpenMode::Existing));
+    let region = match present {
+        Some(Ok(region)) if region.size() == size => region,
+        Some(Err(error)) => return Err(StoreError::Medium("open a file that clients read along with", error)),
+        // A store from before there was such a file, or one whose creation was interrupted: nobody has it.
+        Some(Ok(_)) => {
+            let words = "remove a broken file that clients read along with";
+            storage.remove(name).map_err(|error| StoreError::Medium(words, error))?;
+            make(storage, name, size, false)?
         }
-        None => make(storage, NAME_STAMPS, size, false)?,
+        None => make(storage, name, size, false)?,
     };
-    table.allocate(0, size).map_err(|error| StoreError::Medium("allocate a file of the store", error))?;
-    Ok(Some(StampedRegion::new(data.clone(), table)))
+    region.allocate(0, size).map_err(|error| StoreError::Medium("allocate a file of the store", error))?;
+    Ok(region)
 }
 
 fn lock(storage: &dyn Storage) -> Result<(), StoreError> {

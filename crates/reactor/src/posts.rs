@@ -1,0 +1,605 @@
+//! Changes that clients of this machine make without waiting for the server: they *post* them in memory that both share, and the server
+//! takes up what is posted before it does anything else.
+//!
+//! | part | written by | holds |
+//! |---|---|---|
+//! | a word | server | 1 while nobody may post, else 0 |
+//! | `CLAIM_COUNT` words | clients, and the server to free them | which lane has posted, or is about to post, a change of something that comes to this word by its hash; 0 for none |
+//! | `LANE_COUNT` lanes | see below | what one client posts |
+//!
+//! A lane has a word for its state (how many posts there were; the lowest bit is set while its client is about to post one more), one
+//! for its owner and one for how many the server has taken up (both are the server's), and `SLOT_COUNT` slots for posts.
+//!
+//! A server does what it does in steps between which it gives control away (the polls of its tasks). What is posted counts as done
+//! between two of them:
+//!
+//! 1. Who wants to post claims what it is about, writes the slot, sets the lane's bit, fences, and looks whether posting is allowed, and
+//!    then whether what the post rests on stands (cells of a board). If so it exchanges the state for one with one post more and no bit.
+//!    With that the change is made; if the exchange fails, or something does not stand, it takes all of this back.
+//! 2. A server that begins a step first forbids posting, fences, and takes away the bits that it finds set (so those exchanges fail).
+//!    Then it takes up everything that was posted, and only then does the step, after which posting is allowed again.
+//!
+//! So of a post and a step one comes first, and the other one sees it (the fences are those of Dekker's algorithm), and what a post rests
+//! on cannot change between the look and the exchange. What is posted lies in memory of the store: a server that is killed
+//! leaves it there, and the next one takes it up before anything else. Whoever looks at something that is claimed asks the server.
+//!
+//! Invariants
+//! 1. A lane is given to a client only when nobody else has it mapped (`Region::borrowed`), so that nobody writes to another one's slots.
+//! 2. Who posts for something has claimed it before, and the server frees it after it has taken the post up. So at most one
+//!    lane has posted a change of the same thing.
+//! 3. The server trusts no word: posts are checked as requests are, counts are bounded, and there is no place in here that leads anywhere
+//!    else.
+
+use crate::region::{Loan, Region};
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use wire::posts::POST_WORDS;
+
+/// One post.
+pub type PostWords = [u64; POST_WORDS];
+/// Things that can be told apart while changes of them are posted.
+pub const CLAIM_COUNT: usize = 8192;
+/// Posts of a client that its server has not taken up.
+pub const SLOT_COUNT: u64 = 32;
+const LANE_COUNT: usize = 64;
+/// Looks whether a step has ended: some two microseconds.
+const SPINS_MAX: u32 = 50;
+
+const FORBIDDEN_WORD: usize = 0;
+/// See `hide_leftovers`; it counts in simulations only.
+const HIDDEN_WORD: usize = 8;
+const CLAIMS_START: usize = 512;
+const LANES_START: usize = CLAIMS_START + CLAIM_COUNT;
+const LANE_WORDS: usize = 1024;
+/// Within a lane: the state on a line of its own, then what the server writes, then the slots.
+const STATE_WORD: usize = 0;
+const OWNER_WORD: usize = 8;
+const TAKEN_WORD: usize = 9;
+const NUMBERS_WORD: usize = 10;
+const NUMBERS_END_WORD: usize = 11;
+const SLOTS_START: usize = 512;
+const WORD_COUNT: usize = LANES_START + LANE_COUNT * LANE_WORDS;
+/// Bytes of all of it.
+pub const POSTS_SIZE: u64 = WORD_COUNT as u64 * 8;
+/// The bit of a state.
+const ABOUT_TO: u64 = 1;
+
+const _: () = assert!(SLOTS_START + SLOT_COUNT as usize * POST_WORDS <= LANE_WORDS);
+
+/// The words, in whoever's mapping.
+#[derive(Clone, Copy)]
+struct Words(*const AtomicU64);
+
+impl Words {
+    fn at(&self, index: usize) -> &AtomicU64 {
+        assert!(index < WORD_COUNT);
+        // SAFETY: just checked; whoever holds this holds the mapping for as long, and the words are only touched as atomic ones.
+        unsafe { &*self.0.add(index) }
+    }
+
+    fn lane(&self, lane: usize, word: usize) -> &AtomicU64 {
+        self.at(LANES_START + lane * LANE_WORDS + word)
+    }
+
+    fn claim(&self, claim: usize) -> &AtomicU64 {
+        self.at(CLAIMS_START + claim % CLAIM_COUNT)
+    }
+
+    fn slot(&self, lane: usize, number: u64) -> impl Iterator<Item = &AtomicU64> {
+        let first = SLOTS_START + (number % SLOT_COUNT) as usize * POST_WORDS;
+        (first..first + POST_WORDS).map(move |word| self.lane(lane, word))
+    }
+
+    /// Frees what a lane has claimed, if it has.
+    fn free(&self, lane: usize, claims: impl Iterator<Item = usize>) {
+        for claim in claims {
+            let _ = self.claim(claim).compare_exchange(tag_of(lane), 0, Ordering::Release, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Both claims, or the one that both are: freed once, it may be somebody else's.
+fn different(claims: [usize; 2]) -> impl Iterator<Item = usize> {
+    let count = if claims[0] % CLAIM_COUNT == claims[1] % CLAIM_COUNT { 1 } else { 2 };
+    claims.into_iter().take(count)
+}
+
+/// What a lane writes to what it claims.
+fn tag_of(lane: usize) -> u64 {
+    lane as u64 + 1
+}
+
+/// Bytes of the region that are a lane's.
+fn lane_range(lane: usize) -> (u64, u64) {
+    ((LANES_START + lane * LANE_WORDS) as u64 * 8, LANE_WORDS as u64 * 8)
+}
+
+/// A client's lane, as the server knows it, which relies on nothing that the client may write.
+struct OpenLane {
+    lane: usize,
+    /// Posts that were taken up.
+    taken: u64,
+    /// Posts that there were when this step began.
+    posted: u64,
+}
+
+/// The server's side. See the module.
+pub struct Posts {
+    words: Words,
+    region: Rc<dyn Region>,
+    /// Lanes that clients have.
+    open: RefCell<Vec<OpenLane>>,
+    /// See `ignore_claims` and `come_late`.
+    ignores_claims: Cell<bool>,
+    lateness: Cell<Option<u32>>,
+}
+
+/// Of so many steps a server that comes late takes up posts before one.
+const LATE_STEPS: u32 = 8;
+
+impl Posts {
+    /// The posts in a region of [`POSTS_SIZE`] bytes, which is allocated; what an earlier life has left is there (`leftovers`). Nobody may post until
+    /// `allow`. Panics when it is smaller.
+    pub(crate) fn new(region: Rc<dyn Region>) -> Posts {
+        assert!(region.size() >= POSTS_SIZE, "a region for posts is whole");
+        let words = Words(region.base().cast_const().cast());
+        let posts = Posts {
+            words,
+            region,
+            open: RefCell::new((0..LANE_COUNT).map(|lane| OpenLane { lane, taken: 0, posted: 0 }).collect()),
+            ignores_claims: Cell::new(false),
+            lateness: Cell::new(None),
+        };
+        posts.forbid();
+        posts.open.borrow_mut().clear();
+        posts
+    }
+
+    /// Server, when it begins: what was posted to an earlier life and not taken up, each lane's in order.
+    pub fn leftovers(&self) -> Vec<PostWords> {
+        let hidden = self.region.file().is_none() && self.words.at(HIDDEN_WORD).load(Ordering::Relaxed) != 0;
+        (0..LANE_COUNT).filter(|_| !hidden).flat_map(|lane| self.waiting_in(lane)).collect()
+    }
+
+    /// Server, when it begins, after it has taken up the leftovers: all lanes are free, and nothing is claimed.
+    pub fn reset(&self) {
+        for lane in 0..LANE_COUNT {
+            self.end_lane(lane);
+        }
+        for claim in 0..CLAIM_COUNT {
+            self.words.claim(claim).store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives the client `owner`, which is not 0, a lane. `loan` is what it maps the region through. Nothing when all lanes are
+    /// taken, or it can't be lent.
+    pub(crate) fn open_lane(&self, owner: u64, loan: &Rc<dyn Loan>) -> Option<usize> {
+        let mut open = self.open.borrow_mut();
+        let lane = (0..LANE_COUNT).find(|lane| {
+            let (offset, size) = lane_range(*lane);
+            !open.iter().any(|open| open.lane == *lane) && self.region.borrowed(offset, size).is_none()
+        })?;
+        let (offset, size) = lane_range(lane);
+        loan.hold(offset, size).ok()?;
+        // Nobody else has it mapped, so whatever it says now is left by somebody who has gone.
+        self.end_lane(lane);
+        self.words.lane(lane, STATE_WORD).store(0, Ordering::Relaxed);
+        self.words.lane(lane, TAKEN_WORD).store(0, Ordering::Relaxed);
+        self.words.free(lane, 0..CLAIM_COUNT);
+        self.words.lane(lane, OWNER_WORD).store(owner, Ordering::Release);
+        open.push(OpenLane { lane, taken: 0, posted: 0 });
+        Some(lane)
+    }
+
+    /// What a borrower maps the region through. Errors: it can't be lent.
+    pub(crate) fn loan(&self) -> io::Result<Rc<dyn Loan>> {
+        self.region.loan()
+    }
+
+    /// A client has gone; what it has posted was taken up in this step.
+    pub fn close_lane(&self, lane: usize) {
+        self.open.borrow_mut().retain(|open| open.lane != lane);
+        self.end_lane(lane);
+        self.words.free(lane, 0..CLAIM_COUNT);
+    }
+
+    fn end_lane(&self, lane: usize) {
+        self.words.lane(lane, OWNER_WORD).store(0, Ordering::Relaxed);
+        self.set_numbers(lane, 0..0);
+        let state = self.words.lane(lane, STATE_WORD).fetch_and(!ABOUT_TO, Ordering::AcqRel);
+        self.words.lane(lane, TAKEN_WORD).store(state >> 1, Ordering::Release);
+    }
+
+    /// Numbers that the client of a lane has for what it makes, and has not used.
+    pub fn numbers(&self, lane: usize) -> Range<u64> {
+        let word = |word| self.words.lane(lane, word).load(Ordering::Relaxed);
+        word(NUMBERS_WORD)..word(NUMBERS_END_WORD)
+    }
+
+    /// Gives the client of a lane other ones. They are higher than all that it had.
+    pub fn set_numbers(&self, lane: usize, numbers: Range<u64>) {
+        self.words.lane(lane, NUMBERS_WORD).store(numbers.start, Ordering::Relaxed);
+        self.words.lane(lane, NUMBERS_END_WORD).store(numbers.end, Ordering::Release);
+    }
+
+    /// Whether anybody has a lane.
+    pub fn has_lanes(&self) -> bool {
+        !self.open.borrow().is_empty()
+    }
+
+    /// Lanes that clients have.
+    pub fn lane_count(&self) -> usize {
+        self.open.borrow().len()
+    }
+
+    /// A step begins: nobody may post any more. Whether something was posted.
+    pub fn forbid(&self) -> bool {
+        self.words.at(FORBIDDEN_WORD).store(1, Ordering::Relaxed);
+        // The counterpart of the fence in `Lane::begin`.
+        fence(Ordering::SeqCst);
+        let mut any = false;
+        for open in self.open.borrow_mut().iter_mut() {
+            let state = self.words.lane(open.lane, STATE_WORD);
+            let seen = state.load(Ordering::Acquire);
+            let seen = match seen & ABOUT_TO {
+                0 => seen,
+                // Whoever is about to post does not; if that fails, it has.
+                _ => state.fetch_and(!ABOUT_TO, Ordering::AcqRel) & !ABOUT_TO,
+            };
+            open.posted = seen >> 1;
+            if open.posted.wrapping_sub(open.taken) > SLOT_COUNT {
+                // More than there is room for was never posted: the client has written nonsense.
+                open.taken = open.posted;
+            }
+            any |= open.posted != open.taken;
+        }
+        if let Some(steps) = self.lateness.get() {
+            self.lateness.set(Some((steps + 1) % LATE_STEPS));
+            return any && steps == 0;
+        }
+        any
+    }
+
+    /// The step has ended: posting is allowed again.
+    pub fn allow(&self) {
+        self.words.at(FORBIDDEN_WORD).store(0, Ordering::Release);
+    }
+
+    /// While posting is forbidden: something that was posted. Of one client what it posted first.
+    pub fn next(&self) -> Option<(usize, PostWords)> {
+        let open = self.open.borrow();
+        let waiting = open.iter().find(|open| open.taken != open.posted)?;
+        Some((waiting.lane, self.post(waiting.lane, waiting.taken)))
+    }
+
+    /// What `next` has told is taken up; the claims for it are free.
+    pub fn taken(&self, lane: usize, claims: [usize; 2]) {
+        if let Some(open) = self.open.borrow_mut().iter_mut().find(|open| open.lane == lane) {
+            open.taken = open.taken.wrapping_add(1);
+            self.words.lane(lane, TAKEN_WORD).store(open.taken, Ordering::Release);
+        }
+        self.words.free(lane, different(claims));
+    }
+
+    fn waiting_in(&self, lane: usize) -> impl Iterator<Item = PostWords> + '_ {
+        let posted = self.words.lane(lane, STATE_WORD).load(Ordering::Acquire) >> 1;
+        let taken = self.words.lane(lane, TAKEN_WORD).load(Ordering::Relaxed);
+        // More than there is room for was never posted: the client has written nonsense.
+        let taken = if posted.wrapping_sub(taken) > SLOT_COUNT { posted } else { taken };
+        (taken..posted).map(move |number| self.post(lane, number))
+    }
+
+    fn post(&self, lane: usize, number: u64) -> PostWords {
+        let mut post = [0; POST_WORDS];
+        for (target, word) in post.iter_mut().zip(self.words.slot(lane, number)) {
+            *target = word.load(Ordering::Relaxed);
+        }
+        post
+    }
+
+    /// Has the next life find nothing that was posted to this one: a fault that tests must notice.
+    pub(crate) fn hide_leftovers(&self) {
+        self.words.at(HIDDEN_WORD).store(1, Ordering::Relaxed);
+    }
+
+    /// From now on nobody sees what is claimed: a fault that tests must notice.
+    pub(crate) fn ignore_claims(&self) {
+        self.ignores_claims.set(true);
+    }
+
+    /// From now on the server takes posts up late: a fault that tests must notice.
+    pub(crate) fn come_late(&self) {
+        self.lateness.set(Some(self.lateness.get().unwrap_or(0)));
+    }
+
+    /// The client's side, within one process: for simulations.
+    pub(crate) fn seen_by(self: &Rc<Self>, loan: Rc<dyn Loan>) -> Lane {
+        let lane = Lane::new(self.words, Rc::new((self.clone(), loan)));
+        Lane { ignores_claims: self.ignores_claims.get(), ..lane }
+    }
+}
+
+/// A client's side. See the module.
+pub(crate) struct Lane {
+    words: Words,
+    /// Which lane is ours, once that was found, and whose we are in it.
+    index: Cell<Option<(usize, u64)>>,
+    /// Whether one is about to be posted.
+    is_posting: Cell<bool>,
+    /// The first number that we have not used.
+    next_number: Cell<u64>,
+    ignores_claims: bool,
+    _memory: Rc<dyn Any>,
+}
+
+impl Lane {
+    /// The words at an address in `memory`, of [`POSTS_SIZE`] bytes.
+    pub fn at(address: *const u8, memory: Rc<dyn Any>) -> Lane {
+        Lane::new(Words(address.cast()), memory)
+    }
+
+    fn new(words: Words, memory: Rc<dyn Any>) -> Lane {
+        Lane {
+            words,
+            index: Cell::new(None),
+            is_posting: Cell::new(false),
+            next_number: Cell::new(0),
+            ignores_claims: false,
+            _memory: memory,
+        }
+    }
+
+    /// Whether somebody has posted a change of what comes to this claim, or is about to, that the server has not taken up.
+    pub fn is_claimed(&self, claim: usize) -> bool {
+        !self.ignores_claims && self.words.claim(claim).load(Ordering::Acquire) != 0
+    }
+
+    /// Whether the server has not taken up a post of the client `owner`.
+    pub fn is_waiting(&self, owner: u64, number: u64) -> bool {
+        self.find(owner).is_some_and(|lane| self.words.lane(lane, TAKEN_WORD).load(Ordering::Acquire) <= number)
+    }
+
+    /// See `Window::next_number`.
+    pub fn next_number(&self, owner: u64) -> Option<u64> {
+        let lane = self.find(owner).filter(|_| self.waits_for_a_step())?;
+        // In this order: the end of other numbers never comes with the start of those before them.
+        let end = self.words.lane(lane, NUMBERS_END_WORD).load(Ordering::Acquire);
+        let start = self.words.lane(lane, NUMBERS_WORD).load(Ordering::Relaxed);
+        let number = self.next_number.get().max(start);
+        if number == 0 || number >= end {
+            return None;
+        }
+        self.next_number.set(number + 1);
+        Some(number)
+    }
+
+    fn is_allowed(&self) -> bool {
+        self.words.at(FORBIDDEN_WORD).load(Ordering::Acquire) == 0
+    }
+
+    /// Whether posting is allowed, if need be after the step that is just being done: most take no longer than this waits.
+    fn waits_for_a_step(&self) -> bool {
+        (0..SPINS_MAX).any(|_| {
+            let is_allowed = self.is_allowed();
+            if !is_allowed {
+                std::hint::spin_loop();
+            }
+            is_allowed
+        })
+    }
+
+    fn is_ours(&self, lane: usize, owner: u64) -> bool {
+        self.words.lane(lane, OWNER_WORD).load(Ordering::Acquire) == owner
+    }
+
+    fn find(&self, owner: u64) -> Option<usize> {
+        if let Some((lane, of)) = self.index.get()
+            && of == owner
+            && self.is_ours(lane, owner)
+        {
+            return Some(lane);
+        }
+        let lane = (0..LANE_COUNT).find(|lane| self.is_ours(*lane, owner))?;
+        self.index.set(Some((lane, owner)));
+        Some(lane)
+    }
+
+    /// Begins to post for client `owner` what comes to these claims. Nothing when it has no lane or no room in it, something is claimed, or
+    /// nobody may post now.
+    pub fn begin(self: &Rc<Self>, owner: u64, claims: [usize; 2], post: &PostWords) -> Option<Posting> {
+        // Whatever else this client posts meanwhile would take the same slot.
+        if !self.waits_for_a_step() || self.is_posting.get() {
+            return None;
+        }
+        let lane = self.find(owner)?;
+        let state = self.words.lane(lane, STATE_WORD).load(Ordering::Relaxed);
+        let number = state >> 1;
+        let taken = self.words.lane(lane, TAKEN_WORD).load(Ordering::Acquire);
+        if state & ABOUT_TO != 0 || number.wrapping_sub(taken) >= SLOT_COUNT {
+            return None;
+        }
+        let claim = |claim: usize| {
+            let tag = tag_of(lane);
+            self.words.claim(claim).compare_exchange(0, tag, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        if !claim(claims[0]) {
+            return None;
+        }
+        if claims[1] % CLAIM_COUNT != claims[0] % CLAIM_COUNT && !claim(claims[1]) {
+            self.words.free(lane, claims[..1].iter().copied());
+            return None;
+        }
+        for (word, value) in self.words.slot(lane, number).zip(post) {
+            word.store(*value, Ordering::Relaxed);
+        }
+        self.is_posting.set(true);
+        let posting = Posting { of: self.clone(), owner, lane, state, claims, is_posted: false };
+        self.words.lane(lane, STATE_WORD).store(state | ABOUT_TO, Ordering::Relaxed);
+        // The counterpart of the fence in `Posts::forbid`.
+        fence(Ordering::SeqCst);
+        // Whoever looks at anything else from here on sees it as the last step has left it.
+        posting.is_allowed().then_some(posting)
+    }
+}
+
+/// A post that is about to be made; dropping it makes none.
+pub struct Posting {
+    of: Rc<Lane>,
+    owner: u64,
+    lane: usize,
+    state: u64,
+    claims: [usize; 2],
+    is_posted: bool,
+}
+
+impl Posting {
+    fn is_allowed(&self) -> bool {
+        self.of.is_allowed() && self.of.is_ours(self.lane, self.owner)
+    }
+
+    /// Posts it, if nothing was done by the server since this began, and returns which post of the lane it is. What it rests on was looked at since
+    /// then.
+    pub fn commit(mut self) -> Option<u64> {
+        let (old, new) = (self.state | ABOUT_TO, self.state + 2);
+        let state = self.of.words.lane(self.lane, STATE_WORD);
+        self.is_posted = state.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        self.is_posted.then_some(self.state >> 1)
+    }
+}
+
+impl Drop for Posting {
+    fn drop(&mut self) {
+        if self.is_posted {
+            self.of.is_posting.set(false);
+            return;
+        }
+        let words = &self.of.words;
+        let about = self.state | ABOUT_TO;
+        let state = words.lane(self.lane, STATE_WORD);
+        let _ = state.compare_exchange(about, self.state, Ordering::AcqRel, Ordering::Relaxed);
+        self.of.is_posting.set(false);
+        words.free(self.lane, different(self.claims));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::region::OpenMode;
+    use crate::sim::World;
+
+    fn region() -> Rc<dyn Region> {
+        let world = World::new(1);
+        let node = world.add_node("node", std::net::IpAddr::from([10, 0, 0, 1]));
+        let storage = world.reactor(node).storage(std::path::Path::new("/posts")).expect("storage");
+        let region = storage.open("posts", POSTS_SIZE, OpenMode::CreateNew).expect("created");
+        region.allocate(0, POSTS_SIZE).expect("allocated");
+        region
+    }
+
+    fn client(posts: &Rc<Posts>, owner: u64) -> (Rc<Lane>, usize) {
+        let loan = posts.loan().expect("lent");
+        let lane = posts.open_lane(owner, &loan).expect("a lane");
+        (Rc::new(posts.seen_by(loan)), lane)
+    }
+
+    /// Goal: what is posted is taken up once, in order; what is claimed is claimed once; there is an end to the room.
+    #[test]
+    fn posting() {
+        let posts = Rc::new(Posts::new(region()));
+        posts.reset();
+        let ((one, lane), (other, _)) = (client(&posts, 7), client(&posts, 8));
+        let begin = |who: &Rc<Lane>, owner, number: u64| {
+            let mut post = [0; POST_WORDS];
+            post[0] = number;
+            who.begin(owner, [number as usize, 100], &post)
+        };
+        assert!(begin(&one, 7, 1).is_none(), "nobody may post yet");
+        posts.allow();
+        assert!(begin(&one, 9, 1).is_none(), "nobody's lane");
+        let first = begin(&one, 7, 1).expect("it begins");
+        assert!(one.is_claimed(1) && one.is_claimed(100) && !other.is_claimed(2));
+        assert!(begin(&other, 8, 2).is_none(), "the second claim is another one's");
+        assert!(!other.is_claimed(2), "and the first is free again");
+        assert_eq!(first.commit(), Some(0));
+        assert!(begin(&other, 8, 2).is_none() && posts.forbid());
+        assert_eq!(posts.next().map(|(at, post)| (at, post[0])), Some((lane, 1)));
+        posts.taken(lane, [1, 100]);
+        assert!(posts.next().is_none() && !one.is_claimed(1) && !one.is_claimed(100));
+        posts.allow();
+        for number in 0..SLOT_COUNT {
+            assert!(one.begin(7, [number as usize; 2], &[number; POST_WORDS]).and_then(Posting::commit).is_some());
+        }
+        assert!(one.begin(7, [200, 201], &[0; POST_WORDS]).is_none(), "no room");
+        assert!(posts.forbid());
+        for number in 0..SLOT_COUNT {
+            assert_eq!(posts.next(), Some((lane, [number; POST_WORDS])));
+            posts.taken(lane, [number as usize; 2]);
+        }
+        assert!(!posts.forbid());
+    }
+
+    /// Goal: a step that begins meanwhile undoes what is about to be posted, and nothing begins within it; who gives up leaves nothing.
+    #[test]
+    fn steps_come_between() {
+        let posts = Rc::new(Posts::new(region()));
+        posts.reset();
+        let (client, lane) = client(&posts, 7);
+        posts.allow();
+        let begin = || client.begin(7, [1, 2], &[5; POST_WORDS]);
+        let begun = begin().expect("it begins");
+        assert!(!posts.forbid() && begin().is_none());
+        posts.allow();
+        assert!(begun.commit().is_none(), "a step has been");
+        assert!(!client.is_claimed(1));
+        drop(begin().expect("it begins"));
+        assert!(!posts.forbid() && !client.is_claimed(1) && !client.is_claimed(2));
+        posts.allow();
+        let begun = begin().expect("it begins");
+        posts.forbid();
+        posts.close_lane(lane);
+        posts.allow();
+        assert!(begun.commit().is_none() && begin().is_none() && !posts.has_lanes());
+    }
+
+    /// Goal: what was posted to a server that ended is there for the next one, once; a lane is not given to another one while somebody
+    /// has it mapped.
+    #[test]
+    fn lives() {
+        let region = region();
+        let posts = Rc::new(Posts::new(region.clone()));
+        posts.reset();
+        let (client, lane) = client(&posts, 7);
+        posts.allow();
+        assert!(client.begin(7, [1, 2], &[5; POST_WORDS]).and_then(Posting::commit).is_some());
+        let begun = client.begin(7, [3, 4], &[6; POST_WORDS]).expect("it begins");
+        let next = Rc::new(Posts::new(region));
+        assert!(begun.commit().is_none());
+        assert_eq!(next.leftovers(), [[5; POST_WORDS]]);
+        next.reset();
+        assert!(next.leftovers().is_empty() && !client.is_claimed(1));
+        next.allow();
+        assert!(client.begin(7, [1, 2], &[5; POST_WORDS]).is_none(), "the lane is nobody's");
+        let loan = next.loan().expect("lent");
+        assert_ne!(next.open_lane(8, &loan), Some(lane), "it is still mapped");
+        drop((client, posts));
+        let another = next.loan().expect("lent");
+        assert_eq!(next.open_lane(9, &another), Some(lane));
+    }
+
+    /// Goal: nonsense in the shared words does no harm.
+    #[test]
+    fn nonsense() {
+        let posts = Rc::new(Posts::new(region()));
+        posts.reset();
+        let (_client, lane) = client(&posts, 7);
+        posts.words.lane(lane, STATE_WORD).store(u64::MAX, Ordering::Relaxed);
+        assert!(!posts.forbid());
+        assert!(posts.next().is_none());
+        posts.close_lane(lane);
+    }
+}

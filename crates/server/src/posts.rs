@@ -1,0 +1,188 @@
+//! Changes that clients of this machine post in memory that both share, instead of asking for them (docs/posts.md).
+//!
+//! Invariants
+//! 1. What was posted is done before any other step of this server (`Gate`), so between two steps it counts as done.
+//! 2. Clients may post only what is done at once when it is taken up: nobody has to be asked or waited for. Where that may not be so for something
+//!    that the board does not tell, nobody may post (`may_post`).
+//! 3. Posts are not left lying: as long as anybody may post, this server looks now and then.
+
+use crate::core::Core;
+use crate::failure::Failure;
+use crate::handlers;
+use reactor::log::{self, Level};
+use reactor::{Class, Gate, Nanos, PostWords, Posts, SLOT_COUNT};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use wire::posts::{Change, Made, Post, PostBytes};
+use wire::{FileId, Operation, Status};
+
+/// Time between looks while there may be posts, and looks in vain after which nobody may post until somebody asks again.
+const LOOK_NS: Nanos = 20_000_000;
+const LOOKS_MAX: u32 = 50;
+/// File ids that a client is given at a time.
+const NUMBER_COUNT: u64 = 256;
+/// Bytes of the journal that a post takes at most, beside what names servers; and those that no post may have.
+const RECORD_SIZE_MAX: u64 = 512;
+const RESERVE: u64 = 16 << 10;
+
+/// What this server does about posts.
+#[derive(Default)]
+pub struct PostWork {
+    is_watched: Cell<bool>,
+    taken: Cell<u64>,
+    failed: Cell<u64>,
+    /// Whose lanes there are.
+    users: RefCell<BTreeMap<usize, u32>>,
+}
+
+impl PostWork {
+    /// Posts that were taken up, and those among them that could not be done.
+    pub fn numbers(&self) -> (u64, u64) {
+        (self.taken.get(), self.failed.get())
+    }
+}
+
+/// Around each step of this server.
+struct PostGate {
+    core: Weak<Core>,
+    posts: Rc<Posts>,
+}
+
+impl Gate for PostGate {
+    fn enter(&self) -> bool {
+        let Some(core) = self.core.upgrade() else { return false };
+        if self.posts.has_lanes() && self.posts.forbid() {
+            core.take_up(&self.posts);
+        }
+        true
+    }
+
+    fn leave(&self) {
+        if self.posts.has_lanes() && self.core.upgrade().is_some_and(|core| core.may_post(&self.posts)) {
+            self.posts.allow();
+        }
+    }
+}
+
+impl Core {
+    /// Begins a life of this server: takes up what was posted to the one before, and from now on what is posted to this one.
+    pub fn begin_posts(self: &Rc<Self>) {
+        // Also where nobody may read along any more.
+        let Some(lent) = self.store.lent() else { return };
+        let posts = lent.posts();
+        for post in posts.leftovers() {
+            self.do_posted(&post, None);
+        }
+        posts.reset();
+        self.reactor.add_gate(Rc::new(PostGate { core: Rc::downgrade(self), posts: posts.clone() }));
+    }
+
+    fn take_up(self: &Rc<Self>, posts: &Posts) {
+        while let Some((lane, post)) = posts.next() {
+            let claims = self.do_posted(&post, Some((posts, lane)));
+            posts.taken(lane, claims);
+        }
+    }
+
+    /// Does what was posted. Returns the claims for it. Without a lane it was posted to an earlier life, which may have done it, and ended before it
+    /// had said so.
+    fn do_posted(self: &Rc<Self>, words: &PostWords, lane: Option<(&Posts, usize)>) -> [usize; 2] {
+        self.posting.taken.set(self.posting.taken.get() + 1);
+        let bytes = PostBytes::of(words);
+        let Some(post) = bytes.post(words) else {
+            self.posting.failed.set(self.posting.failed.get() + 1);
+            return [0; 2];
+        };
+        let (operation, result) = match post.change {
+            Change::Unlink => (Operation::Unlink, handlers::unlink_posted(self, post.parent, post.name, post.file)),
+            Change::Create(made) => {
+                let result = match lane.is_none_or(|(posts, lane)| self.takes_number(posts, lane, &post, &made)) {
+                    true => handlers::create_posted(self, &post, &made),
+                    false => {
+                        let words = "the file's number or owner is not its client's";
+                        Err(Failure::with_text(Status::NotPermitted, words))
+                    }
+                };
+                (Operation::Open, result)
+            }
+        };
+        let result = match result {
+            Err(failure) if lane.is_none() && matches!(failure.status, Status::NotFound | Status::Exists) => Ok(()),
+            result => result,
+        };
+        self.statistics.arrived(operation);
+        self.statistics.started(operation, 0);
+        self.statistics.finished(operation, 0, result.is_err(), 0, 0);
+        if !self.statistics.sampling.get() {
+            crate::report::start_sampling(self);
+        }
+        if let Err(failure) = result {
+            self.posting.failed.set(self.posting.failed.get() + 1);
+            let words = "a change that a client of this machine had made could not be done";
+            let text = String::from_utf8_lossy(&failure.text).into_owned();
+            log::event(Level::Error, "post-failed", words, &[("status", &failure.status), ("why", &text)]);
+        }
+        post.claims()
+    }
+
+    /// Takes the number of a file that a client has made from those that it was given. False when it is none of them, or the client makes it for
+    /// another user.
+    fn takes_number(&self, posts: &Posts, lane: usize, post: &Post<'_>, made: &Made) -> bool {
+        let (numbers, number) = (posts.numbers(lane), post.file.sequence());
+        let is_its_own = self.posting.users.borrow().get(&lane).is_some_and(|uid| *uid == made.uid);
+        if !is_its_own || !numbers.contains(&number) {
+            return false;
+        }
+        posts.set_numbers(lane, number + 1..numbers.end);
+        true
+    }
+
+    /// The client of a connection may post.
+    pub fn lane_opened(&self, lane: usize, uid: u32) {
+        self.posting.users.borrow_mut().insert(lane, uid);
+    }
+
+    /// Somebody who may post has made a file in a directory: the next ones need not be asked for.
+    pub fn invite_posts(self: &Rc<Self>, lane: usize, directory: FileId) {
+        let Some(lent) = self.lent() else { return };
+        if let Some(shown) = &self.tables.borrow().shown {
+            shown.put_directory(directory);
+        }
+        if lent.posts().numbers(lane).is_empty()
+            && let Ok(numbers) = self.next_numbers(NUMBER_COUNT)
+        {
+            lent.posts().set_numbers(lane, numbers);
+        }
+    }
+
+    /// Whether whatever may be posted from now on would be done at once.
+    fn may_post(&self, posts: &Posts) -> bool {
+        // Of a file that goes all servers may have to be told.
+        let one = RECORD_SIZE_MAX + 8 * u64::from(self.cluster.server_count());
+        let most = posts.lane_count() as u64 * SLOT_COUNT * one + RESERVE;
+        self.posting.is_watched.get()
+            && !self.stopping.get()
+            // Names that other servers were lent are called back first.
+            && self.leases.is_empty()
+            && !self.is_journal_low()
+            && self.store.journal_room() > 2 * most
+    }
+
+    /// Somebody changes names, and may post such changes for a while.
+    pub fn watch_posts(self: &Rc<Self>) {
+        if self.posting.is_watched.replace(true) {
+            return;
+        }
+        let core = self.clone();
+        self.reactor.spawn(Class::Background, async move {
+            let (mut seen, mut looks) = (core.posting.taken.get(), 0);
+            while looks < LOOKS_MAX && !core.stopping.get() {
+                core.reactor.sleep(LOOK_NS).await;
+                looks = if core.posting.taken.get() == seen { looks + 1 } else { 0 };
+                seen = core.posting.taken.get();
+            }
+            core.posting.is_watched.set(false);
+        });
+    }
+}
