@@ -1,6 +1,6 @@
 //! Looking at files without asking: what a server of this machine shows on its board (docs/boards.md).
 //!
-//! A name is looked for in the cell that its hash leads to, then its inode in the cell of that one's sequence. If at the end the name's cell
+//! A name is looked for in the cells that its hash leads to, then its inode in the cell of that one's sequence. If at the end the name's cell
 //! is still the one that was read, and the tree of directories the one that the path was resolved in, then all of it was so at the moment at
 //! which the inode was read: just what the server would have told at that moment. Whatever is not found is asked for.
 //!
@@ -45,10 +45,12 @@ impl ServerBoard {
         if self.window.is_claimed(name_claim(hash)) {
             return None;
         }
-        let place = CellPlace { offset: self.shape.name_offset(hash), words: NAME_WORDS };
         let mut words = [0; NAME_WORDS];
-        let version = self.window.read_cell(place, &mut words)?;
-        Some(NameFound { file: wanted.file_in(&words)?, cell: (place, version) })
+        self.shape.name_offsets(hash).into_iter().find_map(|offset| {
+            let place = CellPlace { offset, words: NAME_WORDS };
+            let version = self.window.read_cell(place, &mut words)?;
+            Some(NameFound { file: wanted.file_in(&words)?, cell: (place, version) })
+        })
     }
 
     fn inode(&self, file: FileId) -> Option<InodeFound> {
@@ -207,14 +209,16 @@ impl Servers {
         if !board.lacks_name(hash) || board.window.is_claimed(name_claim(hash)) {
             return None;
         }
+        self.simulated_pause(&board).await;
+        // From here on nothing else of this client gets the same number, until it is used.
         let slot = self.cluster.dentry_slot(target.parent.id, &target.name);
-        let file = FileId::new(board.window.next_number(self.session())?, slot);
+        let made_number = board.window.unused_number(self.session())?;
+        let file = FileId::new(made_number, slot);
         let NewFile { mode, chunk_size, group } = *wanted;
         let (uid, gid) = (self.user().uid, group.unwrap_or(self.user().gid));
         let change = Change::Create(Made { mode, chunk_size, uid, gid });
         let post = Post { parent: target.parent.id, name: &target.name, file, change };
         let (words, claims) = (post.words()?, post.claims());
-        self.simulated_pause(&board).await;
         let posting = board.window.begin_post(self.session(), claims, &words)?;
         self.simulated_pause(&board).await;
         let held = board.window.hold(file.0)?;
@@ -223,8 +227,7 @@ impl Servers {
             && board.lacks_name(hash)
             && board.window.is_same_cell(directory.0, directory.1);
         self.simulated_pause(&board).await;
-        // If not, nobody will ever make a file of this number.
-        let number = if stands { posting.commit()? } else { return None };
+        let number = if stands { posting.commit_made(made_number)? } else { return None };
         let place = CellPlace { offset: board.shape.inode_offset(file), words: INODE_WORDS };
         self.note_open_held(
             file,

@@ -19,6 +19,9 @@
 //! 2. A server that begins a step first forbids posting, fences, and takes away the bits that it finds set (so those exchanges fail).
 //!    Then it takes up everything that was posted, and only then does the step, after which posting is allowed again.
 //!
+//! What is posted already it takes up before it forbids posting, so that others go on posting meanwhile: changes that are claimed by different
+//! clients are of different things, so it does not matter which comes first, and none of them changes what else posts rest on.
+//!
 //! So of a post and a step one comes first, and the other one sees it (the fences are those of Dekker's algorithm), and what a post rests
 //! on cannot change between the look and the exchange. What is posted lies in memory of the store: a server that is killed
 //! leaves it there, and the next one takes it up before anything else. Whoever looks at something that is claimed asks the server.
@@ -123,8 +126,26 @@ struct OpenLane {
     lane: usize,
     /// Posts that were taken up.
     taken: u64,
-    /// Posts that there were when this step began.
+    /// Posts that there were at the last look.
     posted: u64,
+    /// See `Posts::numbers`.
+    numbers: Range<u64>,
+}
+
+impl OpenLane {
+    fn new(lane: usize) -> OpenLane {
+        OpenLane { lane, taken: 0, posted: 0, numbers: 0..0 }
+    }
+
+    /// There were so many posts. Whether some are to be taken up.
+    fn saw(&mut self, posted: u64) -> bool {
+        self.posted = posted;
+        if self.posted.wrapping_sub(self.taken) > SLOT_COUNT {
+            // More than there is room for was never posted: the client has written nonsense.
+            self.taken = self.posted;
+        }
+        self.posted != self.taken
+    }
 }
 
 /// The server's side. See the module.
@@ -150,7 +171,7 @@ impl Posts {
         let posts = Posts {
             words,
             region,
-            open: RefCell::new((0..LANE_COUNT).map(|lane| OpenLane { lane, taken: 0, posted: 0 }).collect()),
+            open: RefCell::new((0..LANE_COUNT).map(OpenLane::new).collect()),
             ignores_claims: Cell::new(false),
             lateness: Cell::new(None),
         };
@@ -191,7 +212,7 @@ impl Posts {
         self.words.lane(lane, TAKEN_WORD).store(0, Ordering::Relaxed);
         self.words.free(lane, 0..CLAIM_COUNT);
         self.words.lane(lane, OWNER_WORD).store(owner, Ordering::Release);
-        open.push(OpenLane { lane, taken: 0, posted: 0 });
+        open.push(OpenLane::new(lane));
         Some(lane)
     }
 
@@ -209,21 +230,35 @@ impl Posts {
 
     fn end_lane(&self, lane: usize) {
         self.words.lane(lane, OWNER_WORD).store(0, Ordering::Relaxed);
-        self.set_numbers(lane, 0..0);
+        self.tell_numbers(lane, &(0..0));
         let state = self.words.lane(lane, STATE_WORD).fetch_and(!ABOUT_TO, Ordering::AcqRel);
         self.words.lane(lane, TAKEN_WORD).store(state >> 1, Ordering::Release);
     }
 
-    /// Numbers that the client of a lane has for what it makes, and has not used.
+    /// Numbers that the client of a lane has for what it makes, and has not used in what was taken up.
     pub fn numbers(&self, lane: usize) -> Range<u64> {
-        let word = |word| self.words.lane(lane, word).load(Ordering::Relaxed);
-        word(NUMBERS_WORD)..word(NUMBERS_END_WORD)
+        self.open.borrow().iter().find(|open| open.lane == lane).map_or(0..0, |open| open.numbers.clone())
     }
 
     /// Gives the client of a lane other ones. They are higher than all that it had.
     pub fn set_numbers(&self, lane: usize, numbers: Range<u64>) {
+        let mut open = self.open.borrow_mut();
+        let Some(open) = open.iter_mut().find(|open| open.lane == lane) else { return };
+        open.numbers = numbers;
+        self.tell_numbers(lane, &open.numbers);
+    }
+
+    fn tell_numbers(&self, lane: usize, numbers: &Range<u64>) {
         self.words.lane(lane, NUMBERS_WORD).store(numbers.start, Ordering::Relaxed);
         self.words.lane(lane, NUMBERS_END_WORD).store(numbers.end, Ordering::Release);
+    }
+
+    /// A number is used.
+    pub fn use_number(&self, lane: usize, number: u64) {
+        if let Some(open) = self.open.borrow_mut().iter_mut().find(|open| open.lane == lane) {
+            // The client knows itself what it has used.
+            open.numbers.start = number + 1;
+        }
     }
 
     /// Whether anybody has a lane.
@@ -234,6 +269,20 @@ impl Posts {
     /// Lanes that clients have.
     pub fn lane_count(&self) -> usize {
         self.open.borrow().len()
+    }
+
+    /// Looks for what was posted, before a step begins: what is found can be taken up (`next`) while others still post. Whether there is
+    /// something.
+    pub fn look(&self) -> bool {
+        if self.lateness.get().is_some() {
+            return false;
+        }
+        let mut any = false;
+        for open in self.open.borrow_mut().iter_mut() {
+            let state = self.words.lane(open.lane, STATE_WORD).load(Ordering::Acquire);
+            any |= open.saw(state >> 1);
+        }
+        any
     }
 
     /// A step begins: nobody may post any more. Whether something was posted.
@@ -250,12 +299,7 @@ impl Posts {
                 // Whoever is about to post does not; if that fails, it has.
                 _ => state.fetch_and(!ABOUT_TO, Ordering::AcqRel) & !ABOUT_TO,
             };
-            open.posted = seen >> 1;
-            if open.posted.wrapping_sub(open.taken) > SLOT_COUNT {
-                // More than there is room for was never posted: the client has written nonsense.
-                open.taken = open.posted;
-            }
-            any |= open.posted != open.taken;
+            any |= open.saw(seen >> 1);
         }
         if let Some(steps) = self.lateness.get() {
             self.lateness.set(Some((steps + 1) % LATE_STEPS));
@@ -269,7 +313,7 @@ impl Posts {
         self.words.at(FORBIDDEN_WORD).store(0, Ordering::Release);
     }
 
-    /// While posting is forbidden: something that was posted. Of one client what it posted first.
+    /// Something that was posted before the last look. Of one client what it posted first.
     pub fn next(&self) -> Option<(usize, PostWords)> {
         let open = self.open.borrow();
         let waiting = open.iter().find(|open| open.taken != open.posted)?;
@@ -363,18 +407,14 @@ impl Lane {
         self.find(owner).is_some_and(|lane| self.words.lane(lane, TAKEN_WORD).load(Ordering::Acquire) <= number)
     }
 
-    /// See `Window::next_number`.
-    pub fn next_number(&self, owner: u64) -> Option<u64> {
-        let lane = self.find(owner).filter(|_| self.waits_for_a_step())?;
+    /// See `Window::unused_number`.
+    pub fn unused_number(&self, owner: u64) -> Option<u64> {
+        let lane = self.find(owner)?;
         // In this order: the end of other numbers never comes with the start of those before them.
         let end = self.words.lane(lane, NUMBERS_END_WORD).load(Ordering::Acquire);
         let start = self.words.lane(lane, NUMBERS_WORD).load(Ordering::Relaxed);
         let number = self.next_number.get().max(start);
-        if number == 0 || number >= end {
-            return None;
-        }
-        self.next_number.set(number + 1);
-        Some(number)
+        (number != 0 && number < end).then_some(number)
     }
 
     fn is_allowed(&self) -> bool {
@@ -459,6 +499,14 @@ pub struct Posting {
 impl Posting {
     fn is_allowed(&self) -> bool {
         self.of.is_allowed() && self.of.is_ours(self.lane, self.owner)
+    }
+
+    /// As `commit`, for something that is made with a number (`Window::unused_number`), which nothing else gets then.
+    pub fn commit_made(self, number: u64) -> Option<u64> {
+        let lane = self.of.clone();
+        let posted = self.commit()?;
+        lane.next_number.set(number + 1);
+        Some(posted)
     }
 
     /// Posts it, if nothing was done by the server since this began, and returns which post of the lane it is. What it rests on was looked at since

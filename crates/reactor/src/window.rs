@@ -338,10 +338,10 @@ impl Window {
         self.lane.as_ref().is_some_and(|lane| lane.is_waiting(owner, number))
     }
 
-    /// The next number that the server has given the client `owner` for something that it makes by a post. Nothing when it has none left, or
-    /// can't post.
-    pub fn next_number(&self, owner: u64) -> Option<u64> {
-        self.lane.as_ref()?.next_number(owner)
+    /// The next number that the server has given the client `owner` for something that it makes by a post ([`Posting::commit_made`]; until then
+    /// nothing is to be awaited). Nothing when it has none left, or can't post.
+    pub fn unused_number(&self, owner: u64) -> Option<u64> {
+        self.lane.as_ref()?.unused_number(owner)
     }
 
     /// Begins to post a change for the client `owner`. Nothing when that is not possible now. What the change rests on is to be

@@ -459,7 +459,7 @@ impl Core {
         if !self.checkpoints.is_running() {
             return false;
         }
-        let usage = self.store.usage();
-        usage.journal_used > usage.journal_size / 8 * JOURNAL_LOW_EIGHTHS
+        let (room, size) = self.store.journal_room();
+        size - room > size / 8 * JOURNAL_LOW_EIGHTHS
     }
 }

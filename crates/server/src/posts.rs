@@ -52,8 +52,14 @@ struct PostGate {
 impl Gate for PostGate {
     fn enter(&self) -> bool {
         let Some(core) = self.core.upgrade() else { return false };
-        if self.posts.has_lanes() && self.posts.forbid() {
-            core.take_up(&self.posts);
+        if self.posts.has_lanes() {
+            if self.posts.look() {
+                core.take_up(&self.posts);
+            }
+            // What was posted meanwhile.
+            if self.posts.forbid() {
+                core.take_up(&self.posts);
+            }
         }
         true
     }
@@ -134,7 +140,7 @@ impl Core {
         if !is_its_own || !numbers.contains(&number) {
             return false;
         }
-        posts.set_numbers(lane, number + 1..numbers.end);
+        posts.use_number(lane, number);
         true
     }
 
@@ -166,7 +172,7 @@ impl Core {
             // Names that other servers were lent are called back first.
             && self.leases.is_empty()
             && !self.is_journal_low()
-            && self.store.journal_room() > 2 * most
+            && self.store.journal_room().0 > 2 * most
     }
 
     /// Somebody changes names, and may post such changes for a while.

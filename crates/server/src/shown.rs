@@ -18,10 +18,10 @@ use crate::tables::Tables;
 use crate::tree::Tree;
 use reactor::{Board, CellPlace};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wire::board::{
-    BUCKET_FULL, BoardShape, FirstBytes, INODE_WORDS, NAME_SIZE_MAX, NAME_WORDS, NameCell, attributes_in,
+    BUCKET_FULL, BoardShape, FirstBytes, INODE_WORDS, NAME_WAYS, NAME_WORDS, NameCell, attributes_in,
     directory_words, first_bytes_in, inode_words, tree_word,
 };
 use wire::identity::dentry_hash;
@@ -84,8 +84,16 @@ impl Shown {
         Some(Rc::new(Shown { board: board.clone(), shape, life, buffer: RefCell::default() }))
     }
 
-    fn name_place(&self, hash: u64) -> CellPlace {
-        CellPlace { offset: self.shape.name_offset(hash), words: NAME_WORDS }
+    fn name_places(&self, hash: u64) -> [CellPlace; NAME_WAYS] {
+        self.shape.name_offsets(hash).map(|offset| CellPlace { offset, words: NAME_WORDS })
+    }
+
+    /// The cell that a name is in.
+    fn find_name(&self, cell: &NameCell, hash: u64) -> Option<CellPlace> {
+        let mut words = [0; NAME_WORDS];
+        self.name_places(hash)
+            .into_iter()
+            .find(|place| self.board.get(*place, &mut words) && cell.file_in(&words).is_some())
     }
 
     fn inode_place(&self, file: FileId) -> CellPlace {
@@ -101,20 +109,23 @@ impl Shown {
         self.board.is_shown()
     }
 
-    /// A name leads to a file.
+    /// A name that is not on the board leads to a file.
     pub fn put_name(&self, name: &ShownName<'_>, locks: &Locks) {
         if !self.is_seen() || locks.of_dentry(name.parent, name.name).is_some() {
             return;
         }
         if let Some(cell) = NameCell::new(name.parent, name.name, name.file) {
-            self.board.put(self.name_place(name.hash), cell.words());
+            debug_assert!(self.find_name(&cell, name.hash).is_none(), "a name is in one cell at most");
+            let places = self.name_places(name.hash);
+            let free = places.into_iter().find(|place| !self.board.get(*place, &mut []));
+            self.board.put(free.unwrap_or(places[BoardShape::taken_way(name.hash)]), cell.words());
         }
     }
 
-    /// Has the cell of a name fetched that is about to be changed.
+    /// Has the first cell of a name fetched, which is about to be changed.
     pub fn bring_name_near(&self, hash: u64) {
         if self.is_seen() {
-            self.board.bring_near(self.name_place(hash));
+            self.board.bring_near(self.name_places(hash)[0]);
         }
     }
 
@@ -141,10 +152,8 @@ impl Shown {
             return;
         }
         let name = ShownName { parent, name, file: inode.attributes.id, hash: dentry_hash(parent, name) };
-        let mut words = [0; NAME_WORDS];
-        let is_there = self.board.get(self.name_place(name.hash), &mut words)
-            && NameCell::new(parent, name.name, name.file).is_some_and(|cell| cell.file_in(&words) == Some(name.file));
-        if !is_there {
+        let cell = NameCell::new(parent, name.name, name.file);
+        if cell.is_some_and(|cell| self.find_name(&cell, name.hash).is_none()) {
             self.put_name(&name, locks);
         }
     }
@@ -159,13 +168,16 @@ impl Shown {
         self.board.get(self.inode_place(file), &mut first) && first[0] == file.0
     }
 
-    /// Takes a name away, or another one that is in its place. Returns its hash.
+    /// Takes a name away. Returns its hash.
     pub fn forget_name(&self, parent: FileId, name: &[u8]) -> u64 {
-        if !self.is_seen() || name.len() > NAME_SIZE_MAX {
-            return 0;
-        }
+        let Some(cell) = NameCell::new(parent, name, FileId::default()).filter(|_| self.is_seen()) else { return 0 };
         let hash = dentry_hash(parent, name);
-        self.board.clear(self.name_place(hash));
+        // A name that is not there is not on the board.
+        if self.count(hash) > 0
+            && let Some(place) = self.find_name(&cell, hash)
+        {
+            self.board.clear(place);
+        }
         hash
     }
 
@@ -231,6 +243,11 @@ impl Shown {
         self.change_count(hash, |count| if count == BUCKET_FULL { count } else { count.saturating_sub(1) });
     }
 
+    fn count(&self, hash: u64) -> u8 {
+        let (offset, shift) = self.shape.bucket(hash);
+        (self.board.word(offset) >> shift) as u8
+    }
+
     fn change_count(&self, hash: u64, change: impl FnOnce(u8) -> u8) {
         let (offset, shift) = self.shape.bucket(hash);
         let word = self.board.word(offset);
@@ -266,6 +283,7 @@ impl Shown {
     ) -> Vec<String> {
         let (names, inodes) = self.shape.all_offsets();
         let mut errors = Vec::new();
+        let mut seen = BTreeSet::new();
         let mut words = [0; NAME_WORDS];
         for offset in names.filter(|offset| *offset > 0) {
             if !self.board.get(CellPlace { offset, words: NAME_WORDS }, &mut words) {
@@ -276,6 +294,9 @@ impl Shown {
             if known != Some((file, Kind::File)) || tables.locks.of_dentry(parent, &name).is_some() {
                 let name = String::from_utf8_lossy(&name).into_owned();
                 errors.push(format!("entry {parent}/{name} is shown as file {file}, but is {known:?}, or locked"));
+            }
+            if !seen.insert((parent, name)) {
+                errors.push(format!("a name that leads to file {file} is shown twice"));
             }
         }
         let mut words = [0; INODE_WORDS];

@@ -1,9 +1,9 @@
 //! What a server shows of its names and files on a board that clients of its machine have mapped: where which cell is, and what is
 //! in it (docs/boards.md).
 //!
-//! A cell for the state of the directory tree, a row of cells for names, chosen by the name's hash, and one for inodes, chosen by their sequence.
-//! Each cell has room for one name or inode: another one that comes to the same cell takes its place, and whoever does not find
-//! what he looks for asks the server.
+//! A cell for the state of the directory tree, a row of cells for names, and one for inodes. A name is in one of the `NAME_WAYS` cells of a set, which is chosen by its
+//! hash; an inode in the cell that its sequence leads to. Each cell has room for one name or inode: where none is free, another one that comes to it
+//! takes its place, and whoever does not find what he looks for asks the server.
 //!
 //! Invariants
 //! 1. The first word of a cell with something in it is not 0: it is an id, or has its lowest bit set.
@@ -30,6 +30,11 @@ pub const NAME_SIZE_MAX: usize = (NAME_WORDS - NAME_WORDS_BEFORE) * WORD_SIZE - 
 /// Cells for names to each one for an inode: names lie by hash, so that half of their cells would be taken twice, inodes one
 /// after the other.
 const NAMES_PER_INODE: u64 = 2;
+/// Cells that a name may be in, one behind the other. With a name for every four cells one in 200 finds none free; with one cell for each name it
+/// would be one in eight.
+pub const NAME_WAYS: usize = 4;
+/// Boards have at least so many cells for inodes, so that there is a set for names.
+const INODE_COUNT_MIN: u64 = NAME_WAYS as u64 / NAMES_PER_INODE;
 /// Buckets in which names are counted, for each cell of an inode; a byte each.
 const BUCKETS_PER_INODE: u64 = 32;
 /// A bucket with so many names is never counted down again.
@@ -50,7 +55,7 @@ impl BoardShape {
     pub fn of_size(size: u64) -> Option<BoardShape> {
         let room =
             size.checked_sub(LINE_SIZE)? / (NAMES_PER_INODE * NAME_CELL_SIZE + INODE_CELL_SIZE + BUCKETS_PER_INODE);
-        (room > 0).then(|| BoardShape { inode_count: 1 << room.min(INODE_COUNT_MAX).ilog2() })
+        (room >= INODE_COUNT_MIN).then(|| BoardShape { inode_count: 1 << room.min(INODE_COUNT_MAX).ilog2() })
     }
 
     /// Bytes for the board of a server that may have so many of them; 0 if that is too few.
@@ -89,10 +94,16 @@ impl BoardShape {
         0
     }
 
-    /// First byte of the cell for a name with this hash ([`crate::identity::dentry_hash`]).
-    pub fn name_offset(self, hash: u64) -> u64 {
+    /// First bytes of the cells for a name with this hash ([`crate::identity::dentry_hash`]).
+    pub fn name_offsets(self, hash: u64) -> [u64; NAME_WAYS] {
         // The lower bits have chosen the server.
-        LINE_SIZE + (hash >> 32) % self.name_count() * NAME_CELL_SIZE
+        let set = (hash >> 32) % (self.name_count() / NAME_WAYS as u64);
+        std::array::from_fn(|way| LINE_SIZE + (set * NAME_WAYS as u64 + way as u64) * NAME_CELL_SIZE)
+    }
+
+    /// The one of these that is to be taken where none is free.
+    pub fn taken_way(hash: u64) -> usize {
+        (hash >> 16) as usize % NAME_WAYS
     }
 
     /// First bytes of the cells of all names, and of all inodes. For checks.
@@ -217,12 +228,13 @@ mod tests {
     /// Goal: no two cells of a board overlap, and all of them lie on it, whatever its size.
     #[test]
     fn shapes() {
-        assert_eq!((BoardShape::of_size(351), BoardShape::size_within(351)), (None, 0));
-        for limit in [352, 1000, 1 << 20, SIZE_MAX - 1, SIZE_MAX, u64::MAX] {
+        assert_eq!((BoardShape::of_size(639), BoardShape::size_within(639)), (None, 0));
+        for limit in [640, 1500, 1 << 20, SIZE_MAX - 1, SIZE_MAX, u64::MAX] {
             let size = BoardShape::size_within(limit);
             assert!(size <= limit.min(SIZE_MAX) && size > limit.min(SIZE_MAX) / 3);
             let shape = BoardShape::of_size(size).expect("room");
-            let names: Vec<u64> = (0..shape.name_count()).map(|index| shape.name_offset(index << 32)).collect();
+            let sets = shape.name_count() / NAME_WAYS as u64;
+            let names: Vec<u64> = (0..sets).flat_map(|index| shape.name_offsets(index << 32)).collect();
             let inodes = (0..shape.inode_count).map(|index| shape.inode_offset(FileId::new(index, 3)));
             assert!(shape.all_offsets().0.eq(names.iter().copied()) && shape.all_offsets().1.eq(inodes.clone()));
             assert_eq!((shape.tree_offset(), names[0]), (0, LINE_SIZE));
@@ -234,6 +246,8 @@ mod tests {
             for hash in [0, 77 << 32, u64::MAX, 12_345_678_901_234_567] {
                 let (word, shift) = shape.bucket(hash);
                 assert!(buckets.contains(&word) && word % 8 == 0 && shift % 8 == 0 && shift < 64);
+                assert!(shape.name_offsets(hash).iter().all(|offset| names.contains(offset)));
+                assert!(BoardShape::taken_way(hash) < NAME_WAYS);
             }
         }
     }

@@ -233,7 +233,10 @@ pub fn create_posted(core: &Rc<Core>, post: &Post<'_>, made: &Made) -> Result<()
             || core.lacks_share(&tables, parent)
             || check_directory(core, &tables, parent).is_err()
             || tables.check_not_removed(std::iter::once(parent)).is_err();
-        let is_new = id == FileId::new(id.sequence(), slot) && core.owns_slot(slot) && tables.inodes.get(id).is_none();
+        let is_new = id == FileId::new(id.sequence(), slot)
+            && id.sequence() < tables.next_number
+            && core.owns_slot(slot)
+            && tables.inodes.get(id).is_none();
         if is_kept || !is_new {
             return Err(Failure::with_text(Status::Busy, "something has to be done before the file can be made"));
         }

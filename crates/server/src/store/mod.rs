@@ -322,10 +322,10 @@ impl Store {
         self.state.borrow_mut().usage()
     }
 
-    /// Bytes that the journal has left.
-    pub fn journal_room(&self) -> u64 {
+    /// Bytes that the journal has left, and all that it has.
+    pub fn journal_room(&self) -> (u64, u64) {
         let journal = &self.state.borrow().journal;
-        journal.size() - journal.used()
+        (journal.size() - journal.used(), journal.size())
     }
 
     /// Checks that every page is used exactly once or free, and that all chunks are sound; says what is not. For tests
