@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //! 1. What was read counts only once all that it rests on has been looked at again.
-//! 2. Now and then a question is asked all the same: so the loop turns, a connection that has ended is noticed, and what waits
+//! 2. Now and then the loop turns, so that a connection that has ended is noticed; more seldom a question is asked all the same, so that what waits
 //!    for something to ride along with gets on its way.
 
 use crate::file::OpenHow;
@@ -24,8 +24,9 @@ use wire::messages::KNOWN_UNCHECKED;
 use wire::posts::{Change, Made, Post, file_claim, name_claim};
 use wire::{Attributes, FileId, Kind};
 
-/// Looks in a row before the server is asked (invariant 2).
+/// Looks in a row before the loop turns, and before a server is asked (invariant 2).
 const LOOKS_MAX: u32 = 256;
+const LOOKS_UNTIL_ASKED: u32 = 16 * LOOKS_MAX;
 /// Longest pauses between two steps in simulations: what others do meanwhile, and now and then somebody who is not let run for long.
 const SIMULATED_PAUSE_NS: u64 = 50_000;
 const SIMULATED_REST_NS: u64 = 20_000_000;
@@ -66,8 +67,8 @@ impl ServerBoard {
 
     /// Whether there is no name with this hash, as far as the buckets tell.
     fn lacks_name(&self, hash: u64) -> bool {
-        let (offset, shift) = self.shape.bucket(hash);
-        self.window.word(offset).is_some_and(|word| (word >> shift) as u8 == 0)
+        let is_empty = |(offset, shift)| self.window.word(offset).is_some_and(|word| (word >> shift) as u8 == 0);
+        self.shape.buckets_of(hash).into_iter().any(is_empty)
     }
 
     /// The cell of a directory in which names may be made.
@@ -127,17 +128,20 @@ const MODE_POSTED: u32 = 0o1777;
 
 impl Servers {
     /// A server's board, unless it is time to ask.
-    fn board(&self, server: u32) -> Option<ServerBoard> {
+    async fn board(&self, server: u32) -> Option<ServerBoard> {
+        let looks = self.looks.get() + 1;
+        self.looks.set(looks % LOOKS_UNTIL_ASKED);
+        if looks.is_multiple_of(LOOKS_MAX) {
+            self.reactor.yield_now().await;
+        }
         let window = self.channel(server).window()?;
         let shape = BoardShape::of_size(window.board_size())?;
-        let looks = self.looks.get();
-        self.looks.set(if looks >= LOOKS_MAX { 0 } else { looks + 1 });
-        (looks < LOOKS_MAX).then_some(ServerBoard { window, shape })
+        (looks < LOOKS_UNTIL_ASKED).then_some(ServerBoard { window, shape })
     }
 
     /// The attributes of a file, as its name's server and its home show them now. Nothing if one of them has to be asked.
     pub(crate) async fn shown_entry(&self, server: u32, target: &EntryTarget) -> Option<Attributes> {
-        let board = self.board(server)?;
+        let board = self.board(server).await?;
         if !board.has_tree(target.known) {
             return None;
         }
@@ -164,7 +168,7 @@ impl Servers {
         if how.create || how.truncate || target.must_be_directory {
             return None;
         }
-        let board = self.board(server)?;
+        let board = self.board(server).await?;
         if !board.has_tree(target.known) {
             return None;
         }
@@ -203,7 +207,7 @@ impl Servers {
         if self.foreign_user().is_some() || wanted.mode & !MODE_POSTED != 0 || target.must_be_directory {
             return None;
         }
-        let board = self.board(server)?;
+        let board = self.board(server).await?;
         let hash = dentry_hash(target.parent.id, &target.name);
         let directory = board.directory(target.parent.id)?;
         if !board.lacks_name(hash) || board.window.is_claimed(name_claim(hash)) {
@@ -244,7 +248,7 @@ impl Servers {
     }
 
     async fn try_post_unlink(&self, server: u32, target: &EntryTarget) -> Option<bool> {
-        let board = self.board(server)?;
+        let board = self.board(server).await?;
         let name = board.name(target)?;
         if self.cluster.home_of(name.file)? != server {
             return None;
@@ -264,7 +268,7 @@ impl Servers {
 
     /// The attributes of a file that has a name, as its home shows them now. Nothing if that has to be asked.
     pub(crate) async fn shown_inode(&self, home: u32, file: FileId) -> Option<Attributes> {
-        let board = self.board(home)?;
+        let board = self.board(home).await?;
         self.simulated_pause(&board).await;
         Some(board.inode(file)?.attributes)
     }

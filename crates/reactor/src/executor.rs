@@ -49,6 +49,8 @@ const BACKGROUND_TURNS: u32 = 8;
 
 /// What is to happen around each step of a loop: a poll of a task, within which nothing else of the loop happens.
 pub trait Gate {
+    /// Does what waits at the gate, between two steps. Whether there was something.
+    fn look(&self) -> bool;
     /// A step is about to begin. False when nobody needs this gate any more.
     fn enter(&self) -> bool;
     /// It has ended.
@@ -145,6 +147,8 @@ struct Inner {
     polled: Cell<bool>,
     closed: Cell<bool>,
     gates: RefCell<Vec<Rc<dyn Gate>>>,
+    /// Whether something was done at a gate in the wait that has just ended.
+    was_busy_at_gates: Cell<bool>,
     driver: Box<dyn Driver>,
 }
 
@@ -185,6 +189,7 @@ impl Reactor {
             polled: Cell::new(false),
             closed: Cell::new(false),
             gates: RefCell::default(),
+            was_busy_at_gates: Cell::new(false),
             driver,
         }))
     }
@@ -312,6 +317,7 @@ impl Reactor {
         // Events that ended a wait have just been taken.
         let events = inner.polled.replace(false) || inner.driver.poll();
         let events = inner.fire_timers() | events;
+        let events = inner.was_busy_at_gates.replace(false) | inner.look_at_gates() | events;
         let received = inner.driver.received();
         let looks = inner.look();
         let polls = inner.run_ready();
@@ -473,6 +479,11 @@ impl Inner {
         ready
     }
 
+    /// Does what waits at the gates. Whether there was something.
+    fn look_at_gates(&self) -> bool {
+        self.gates.borrow().iter().fold(false, |any, gate| gate.look() | any)
+    }
+
     /// One step of the loop.
     fn pass_gate<T>(&self, step: impl FnOnce() -> T) -> T {
         if self.gates.borrow().is_empty() {
@@ -510,7 +521,10 @@ impl Inner {
             let yielded = self.driver.now();
             let events = self.driver.poll();
             self.polled.set(events);
-            let found = events || !self.queue.is_empty() || deadline.is_some_and(|deadline| deadline <= yielded);
+            let was_busy = self.look_at_gates();
+            self.was_busy_at_gates.set(was_busy);
+            let found =
+                was_busy || events || !self.queue.is_empty() || deadline.is_some_and(|deadline| deadline <= yielded);
             let now = if found || looks { yielded } else { self.driver.now() };
             // Also when it was worth it: a neighbour that computes keeps the core while messages pile up.
             let mut waiting = self.waiting.borrow_mut();

@@ -3,7 +3,7 @@
 //!
 //! | part | written by | holds |
 //! |---|---|---|
-//! | a word | server | 1 while nobody may post, else 0 |
+//! | a word | server | 0 while clients may post, 1 during a step, 2 while they may not after it either |
 //! | `CLAIM_COUNT` words | clients, and the server to free them | which lane has posted, or is about to post, a change of something that comes to this word by its hash; 0 for none |
 //! | `LANE_COUNT` lanes | see below | what one client posts |
 //!
@@ -34,6 +34,7 @@
 //!    else.
 
 use crate::region::{Loan, Region};
+use crate::system::yield_core;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -49,8 +50,14 @@ pub const CLAIM_COUNT: usize = 8192;
 /// Posts of a client that its server has not taken up.
 pub const SLOT_COUNT: u64 = 32;
 const LANE_COUNT: usize = 64;
-/// Looks whether a step has ended: some two microseconds.
+/// Looks whether a step has ended, some two microseconds; and times that the core is given away until it has, or there is room in the lane: where
+/// the server has to wait for the core that we have, it is there the sooner, and else these cost less than asking it.
 const SPINS_MAX: u32 = 50;
+const YIELDS_MAX: u32 = 3;
+/// Values of the first word.
+const ALLOWED: u64 = 0;
+const STEP: u64 = 1;
+const REFUSED: u64 = 2;
 
 const FORBIDDEN_WORD: usize = 0;
 /// See `hide_leftovers`; it counts in simulations only.
@@ -176,6 +183,7 @@ impl Posts {
             lateness: Cell::new(None),
         };
         posts.forbid();
+        posts.refuse();
         posts.open.borrow_mut().clear();
         posts
     }
@@ -287,7 +295,7 @@ impl Posts {
 
     /// A step begins: nobody may post any more. Whether something was posted.
     pub fn forbid(&self) -> bool {
-        self.words.at(FORBIDDEN_WORD).store(1, Ordering::Relaxed);
+        self.words.at(FORBIDDEN_WORD).store(STEP, Ordering::Relaxed);
         // The counterpart of the fence in `Lane::begin`.
         fence(Ordering::SeqCst);
         let mut any = false;
@@ -310,7 +318,12 @@ impl Posts {
 
     /// The step has ended: posting is allowed again.
     pub fn allow(&self) {
-        self.words.at(FORBIDDEN_WORD).store(0, Ordering::Release);
+        self.words.at(FORBIDDEN_WORD).store(ALLOWED, Ordering::Release);
+    }
+
+    /// The step has ended, but nobody may post.
+    pub fn refuse(&self) {
+        self.words.at(FORBIDDEN_WORD).store(REFUSED, Ordering::Release);
     }
 
     /// Something that was posted before the last look. Of one client what it posted first.
@@ -318,6 +331,14 @@ impl Posts {
         let open = self.open.borrow();
         let waiting = open.iter().find(|open| open.taken != open.posted)?;
         Some((waiting.lane, self.post(waiting.lane, waiting.taken)))
+    }
+
+    /// What `next` will tell of a lane after that.
+    pub fn next_but_one(&self, lane: usize) -> Option<PostWords> {
+        let open = self.open.borrow();
+        let open = open.iter().find(|open| open.lane == lane)?;
+        let number = open.taken.wrapping_add(1);
+        (number != open.posted).then(|| self.post(lane, number))
     }
 
     /// What `next` has told is taken up; the claims for it are free.
@@ -363,7 +384,8 @@ impl Posts {
     /// The client's side, within one process: for simulations.
     pub(crate) fn seen_by(self: &Rc<Self>, loan: Rc<dyn Loan>) -> Lane {
         let lane = Lane::new(self.words, Rc::new((self.clone(), loan)));
-        Lane { ignores_claims: self.ignores_claims.get(), ..lane }
+        // Nothing else happens in a simulation meanwhile.
+        Lane { ignores_claims: self.ignores_claims.get(), yields_max: 0, ..lane }
     }
 }
 
@@ -376,6 +398,8 @@ pub(crate) struct Lane {
     is_posting: Cell<bool>,
     /// The first number that we have not used.
     next_number: Cell<u64>,
+    /// Times that the core is given away for a server that is busy.
+    yields_max: u32,
     ignores_claims: bool,
     _memory: Rc<dyn Any>,
 }
@@ -392,6 +416,7 @@ impl Lane {
             index: Cell::new(None),
             is_posting: Cell::new(false),
             next_number: Cell::new(0),
+            yields_max: YIELDS_MAX,
             ignores_claims: false,
             _memory: memory,
         }
@@ -418,18 +443,33 @@ impl Lane {
     }
 
     fn is_allowed(&self) -> bool {
-        self.words.at(FORBIDDEN_WORD).load(Ordering::Acquire) == 0
+        self.words.at(FORBIDDEN_WORD).load(Ordering::Acquire) == ALLOWED
     }
 
     /// Whether posting is allowed, if need be after the step that is just being done: most take no longer than this waits.
     fn waits_for_a_step(&self) -> bool {
-        (0..SPINS_MAX).any(|_| {
-            let is_allowed = self.is_allowed();
-            if !is_allowed {
-                std::hint::spin_loop();
+        let allowed = |pause: fn()| match self.words.at(FORBIDDEN_WORD).load(Ordering::Acquire) {
+            STEP => {
+                pause();
+                None
             }
-            is_allowed
-        })
+            word => Some(word == ALLOWED),
+        };
+        let spun = (0..SPINS_MAX).find_map(|_| allowed(std::hint::spin_loop));
+        spun.or_else(|| (0..self.yields_max).find_map(|_| allowed(yield_core))).unwrap_or_else(|| self.is_allowed())
+    }
+
+    /// Whether there is room for post `number`, if need be after the server was let run.
+    fn waits_for_room(&self, lane: usize, number: u64) -> bool {
+        let has_room = || number.wrapping_sub(self.words.lane(lane, TAKEN_WORD).load(Ordering::Acquire)) < SLOT_COUNT;
+        let waits = |_| {
+            let has_room = has_room();
+            if !has_room {
+                yield_core();
+            }
+            has_room
+        };
+        (0..self.yields_max).any(waits) || has_room()
     }
 
     fn is_ours(&self, lane: usize, owner: u64) -> bool {
@@ -458,8 +498,7 @@ impl Lane {
         let lane = self.find(owner)?;
         let state = self.words.lane(lane, STATE_WORD).load(Ordering::Relaxed);
         let number = state >> 1;
-        let taken = self.words.lane(lane, TAKEN_WORD).load(Ordering::Acquire);
-        if state & ABOUT_TO != 0 || number.wrapping_sub(taken) >= SLOT_COUNT {
+        if state & ABOUT_TO != 0 || !self.waits_for_room(lane, number) {
             return None;
         }
         let claim = |claim: usize| {

@@ -152,6 +152,12 @@ impl Inodes {
         self.slab.get(self.place(id)?)
     }
 
+    /// Has the memory fetched that an inode is in.
+    pub fn bring_near(&self, id: FileId) {
+        // To find it is to fetch it.
+        let _ = self.place(id);
+    }
+
     /// Adds an inode or replaces it.
     pub fn put(&mut self, inode: Inode) {
         let id = inode.attributes.id;

@@ -81,6 +81,11 @@ impl Leaf {
         self.bytes.is_empty()
     }
 
+    /// Has all of it fetched.
+    pub fn bring_near(&self) {
+        bring_near(&*self.bytes);
+    }
+
     pub fn count(&self) -> usize {
         self.iter().count()
     }

@@ -200,6 +200,13 @@ impl Names {
         Some((entry.id, entry.kind))
     }
 
+    /// Has the memory fetched in which a name is, or will be.
+    pub fn bring_near(&self, parent: FileId, cursor: u64) {
+        if let Some(directory) = self.directory(parent) {
+            directory.root.leaf(cursor).bring_near();
+        }
+    }
+
     fn directory_mut(&mut self, parent: FileId) -> &mut Directory {
         let slab = &mut self.slab;
         let index = *self.directories.entry(parent.0).or_insert_with(|| slab.insert(Directory::new(parent)));

@@ -9,11 +9,13 @@
 use crate::core::Core;
 use crate::failure::Failure;
 use crate::handlers;
+use crate::names::cursor_of_hash;
 use reactor::log::{self, Level};
 use reactor::{Class, Gate, Nanos, PostWords, Posts, SLOT_COUNT};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
+use wire::identity::dentry_hash;
 use wire::posts::{Change, Made, Post, PostBytes};
 use wire::{FileId, Operation, Status};
 
@@ -21,7 +23,7 @@ use wire::{FileId, Operation, Status};
 const LOOK_NS: Nanos = 20_000_000;
 const LOOKS_MAX: u32 = 50;
 /// File ids that a client is given at a time.
-const NUMBER_COUNT: u64 = 256;
+const NUMBER_COUNT: u64 = 1024;
 /// Bytes of the journal that a post takes at most, beside what names servers; and those that no post may have.
 const RECORD_SIZE_MAX: u64 = 512;
 const RESERVE: u64 = 16 << 10;
@@ -50,12 +52,26 @@ struct PostGate {
 }
 
 impl Gate for PostGate {
+    /// What was posted is taken up whenever this server comes to run, also when nobody asks it anything.
+    fn look(&self) -> bool {
+        let Some(core) = self.core.upgrade() else { return false };
+        let is_posted = self.posts.has_lanes() && self.posts.look();
+        if is_posted {
+            core.take_up(&self.posts);
+            if !core.may_post(&self.posts) {
+                // As a step would.
+                self.posts.forbid();
+                core.take_up(&self.posts);
+                self.posts.refuse();
+            }
+        }
+        is_posted
+    }
+
     fn enter(&self) -> bool {
         let Some(core) = self.core.upgrade() else { return false };
         if self.posts.has_lanes() {
-            if self.posts.look() {
-                core.take_up(&self.posts);
-            }
+            self.look();
             // What was posted meanwhile.
             if self.posts.forbid() {
                 core.take_up(&self.posts);
@@ -65,8 +81,12 @@ impl Gate for PostGate {
     }
 
     fn leave(&self) {
-        if self.posts.has_lanes() && self.core.upgrade().is_some_and(|core| core.may_post(&self.posts)) {
-            self.posts.allow();
+        if !self.posts.has_lanes() {
+            return;
+        }
+        match self.core.upgrade().is_some_and(|core| core.may_post(&self.posts)) {
+            true => self.posts.allow(),
+            false => self.posts.refuse(),
         }
     }
 }
@@ -86,8 +106,28 @@ impl Core {
 
     fn take_up(self: &Rc<Self>, posts: &Posts) {
         while let Some((lane, post)) = posts.next() {
+            if let Some(next) = posts.next_but_one(lane) {
+                self.bring_post_near(&next);
+            }
             let claims = self.do_posted(&post, Some((posts, lane)));
             posts.taken(lane, claims);
+        }
+    }
+
+    /// Has the memory fetched that a post will change.
+    fn bring_post_near(&self, words: &PostWords) {
+        let bytes = PostBytes::of(words);
+        let Some(post) = bytes.post(words) else { return };
+        let (tables, hash) = (self.tables.borrow(), dentry_hash(post.parent, post.name));
+        tables.names.bring_near(post.parent, cursor_of_hash(hash));
+        if let Some(shown) = &tables.shown {
+            shown.bring_name_near(hash);
+            shown.bring_buckets_near(hash);
+            shown.bring_inode_near(post.file);
+        }
+        if post.change == Change::Unlink {
+            tables.inodes.bring_near(post.file);
+            self.store.bring_near(post.file.0);
         }
     }
 
@@ -166,13 +206,14 @@ impl Core {
     fn may_post(&self, posts: &Posts) -> bool {
         // Of a file that goes all servers may have to be told.
         let one = RECORD_SIZE_MAX + 8 * u64::from(self.cluster.server_count());
-        let most = posts.lane_count() as u64 * SLOT_COUNT * one + RESERVE;
+        // Once more as much may be posted while that is taken up.
+        let most = 2 * posts.lane_count() as u64 * SLOT_COUNT * one + RESERVE;
         self.posting.is_watched.get()
             && !self.stopping.get()
             // Names that other servers were lent are called back first.
             && self.leases.is_empty()
             && !self.is_journal_low()
-            && self.store.journal_room().0 > 2 * most
+            && self.store.journal_room().0 > most
     }
 
     /// Somebody changes names, and may post such changes for a while.

@@ -21,8 +21,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wire::board::{
-    BUCKET_FULL, BoardShape, FirstBytes, INODE_WORDS, NAME_WAYS, NAME_WORDS, NameCell, attributes_in,
-    directory_words, first_bytes_in, inode_words, tree_word,
+    BUCKET_FULL, BoardShape, FirstBytes, INODE_WORDS, NAME_WAYS, NAME_WORDS, NameCell, attributes_in, directory_words,
+    first_bytes_in, inode_words, tree_word,
 };
 use wire::identity::dentry_hash;
 use wire::{Attributes, FileId, Kind};
@@ -115,7 +115,6 @@ impl Shown {
             return;
         }
         if let Some(cell) = NameCell::new(name.parent, name.name, name.file) {
-            debug_assert!(self.find_name(&cell, name.hash).is_none(), "a name is in one cell at most");
             let places = self.name_places(name.hash);
             let free = places.into_iter().find(|place| !self.board.get(*place, &mut []));
             self.board.put(free.unwrap_or(places[BoardShape::taken_way(name.hash)]), cell.words());
@@ -126,6 +125,13 @@ impl Shown {
     pub fn bring_name_near(&self, hash: u64) {
         if self.is_seen() {
             self.board.bring_near(self.name_places(hash)[0]);
+        }
+    }
+
+    /// The same of its buckets.
+    pub fn bring_buckets_near(&self, hash: u64) {
+        if self.is_seen() {
+            self.board.bring_near(CellPlace { offset: self.shape.buckets_of(hash)[0].0, words: 0 });
         }
     }
 
@@ -173,7 +179,7 @@ impl Shown {
         let Some(cell) = NameCell::new(parent, name, FileId::default()).filter(|_| self.is_seen()) else { return 0 };
         let hash = dentry_hash(parent, name);
         // A name that is not there is not on the board.
-        if self.count(hash) > 0
+        if self.may_have(hash)
             && let Some(place) = self.find_name(&cell, hash)
         {
             self.board.clear(place);
@@ -243,16 +249,17 @@ impl Shown {
         self.change_count(hash, |count| if count == BUCKET_FULL { count } else { count.saturating_sub(1) });
     }
 
-    fn count(&self, hash: u64) -> u8 {
-        let (offset, shift) = self.shape.bucket(hash);
-        (self.board.word(offset) >> shift) as u8
+    /// Whether there may be a name with this hash.
+    fn may_have(&self, hash: u64) -> bool {
+        self.shape.buckets_of(hash).into_iter().all(|(offset, shift)| (self.board.word(offset) >> shift) as u8 != 0)
     }
 
-    fn change_count(&self, hash: u64, change: impl FnOnce(u8) -> u8) {
-        let (offset, shift) = self.shape.bucket(hash);
-        let word = self.board.word(offset);
-        let count = (word >> shift) as u8;
-        self.board.set_word(offset, word & !(0xFF << shift) | u64::from(change(count)) << shift);
+    fn change_count(&self, hash: u64, change: impl Fn(u8) -> u8) {
+        for (offset, shift) in self.shape.buckets_of(hash) {
+            let word = self.board.word(offset);
+            let count = (word >> shift) as u8;
+            self.board.set_word(offset, word & !(0xFF << shift) | u64::from(change(count)) << shift);
+        }
     }
 
     /// There is no name.
@@ -321,7 +328,12 @@ impl Shown {
             }
         }
         let mut counts = BTreeMap::<(u64, u32), u64>::new();
-        tables.names.for_each(&mut |_, entry| *counts.entry(self.shape.bucket(entry.cursor << 1)).or_default() += 1);
+        tables.names.for_each(&mut |_, entry| {
+            self.shape
+                .buckets_of(entry.cursor << 1)
+                .into_iter()
+                .for_each(|bucket| *counts.entry(bucket).or_default() += 1);
+        });
         for ((offset, shift), count) in counts {
             let shown = (self.board.word(offset) >> shift) as u8;
             if u64::from(shown) < count.min(u64::from(BUCKET_FULL)) {

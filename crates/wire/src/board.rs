@@ -37,6 +37,8 @@ pub const NAME_WAYS: usize = 4;
 const INODE_COUNT_MIN: u64 = NAME_WAYS as u64 / NAMES_PER_INODE;
 /// Buckets in which names are counted, for each cell of an inode; a byte each.
 const BUCKETS_PER_INODE: u64 = 32;
+/// Buckets that a name counts in: where one of them is empty, there is no such name.
+pub const NAME_BUCKETS: usize = 2;
 /// A bucket with so many names is never counted down again.
 pub const BUCKET_FULL: u8 = u8::MAX;
 /// Bytes of the largest board.
@@ -83,10 +85,14 @@ impl BoardShape {
         self.buckets_start()..self.buckets_start() + self.inode_count * BUCKETS_PER_INODE
     }
 
-    /// The word of a name's bucket, as its first byte, and how far up in it the bucket is; the name has this hash.
-    pub fn bucket(self, hash: u64) -> (u64, u32) {
-        let bucket = (hash >> 32) % (self.inode_count * BUCKETS_PER_INODE);
-        (self.buckets_start() + bucket / 8 * 8, (bucket % 8) as u32 * 8)
+    /// The buckets of a name with this hash, which lie in one line: of each its word's first byte, and how far up in it the bucket is. They may be
+    /// the same one. The lowest bit of the hash does not count.
+    pub fn buckets_of(self, hash: u64) -> [(u64, u32); NAME_BUCKETS] {
+        let line = self.buckets_start() + (hash >> 32) % (self.inode_count * BUCKETS_PER_INODE / LINE_SIZE) * LINE_SIZE;
+        std::array::from_fn(|index| {
+            let bucket = hash >> (20 + 6 * index) & (LINE_SIZE - 1);
+            (line + bucket / 8 * 8, (bucket % 8) as u32 * 8)
+        })
     }
 
     /// First byte of the cell for the tree.
@@ -244,8 +250,10 @@ mod tests {
             let buckets = shape.buckets();
             assert_eq!((last + shape.inode_count * INODE_CELL_SIZE, size), (buckets.start, buckets.end));
             for hash in [0, 77 << 32, u64::MAX, 12_345_678_901_234_567] {
-                let (word, shift) = shape.bucket(hash);
-                assert!(buckets.contains(&word) && word % 8 == 0 && shift % 8 == 0 && shift < 64);
+                let both = shape.buckets_of(hash);
+                assert!(both.iter().all(|(word, shift)| buckets.contains(word) && word % 8 == 0 && shift % 8 == 0));
+                assert!(both.iter().all(|(word, shift)| word / LINE_SIZE == both[0].0 / LINE_SIZE && *shift < 64));
+                assert_eq!(both, shape.buckets_of(hash ^ 1));
                 assert!(shape.name_offsets(hash).iter().all(|offset| names.contains(offset)));
                 assert!(BoardShape::taken_way(hash) < NAME_WAYS);
             }
