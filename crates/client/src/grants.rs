@@ -27,6 +27,7 @@ use wire::messages::{
     CommitGrantedReply, CommitGrantedRequest, GRANT_COUNT_MAX, GRANTED_PIECE_COUNT_MAX, GrantReply, GrantRequest,
     GrantedPlace, Pieces,
 };
+use wire::posts::{POSTED_SIZE_MAX, Post, PostedBytes};
 use wire::{Decode, Operation};
 
 const PAGE: u64 = 4096;
@@ -112,24 +113,8 @@ impl Servers {
     /// has happened.
     pub(crate) async fn write_granted(&self, file: &File, share: &Share<IoSlice<'_>>) -> Result<bool, Trouble> {
         let Some(targets) = self.take_pages(file, share) else { return Ok(false) };
-        let mut source = Source { slices: &share.slices, position: 0 };
-        for (piece, target) in share.pieces.iter().zip(&targets) {
-            let Some(pages) = &target.grant.pages else { return Ok(false) };
-            let (mut at, mut size) = (target.at + u64::from(piece.chunk_offset) % PAGE, piece.size as usize);
-            for _ in 0..if pages.is_simulated() { SIMULATED_PAUSE_COUNT } else { 0 } {
-                let part = size.div_ceil(2);
-                source.copy(pages, at, part);
-                (at, size) = (at + part as u64, size - part);
-                // Others do something meanwhile, as the processors of a real machine would.
-                let draw = self.reactor.random();
-                let longest = match draw % 64 {
-                    0 => SIMULATED_STOP_NS,
-                    1..8 => SIMULATED_REST_NS,
-                    _ => SIMULATED_PAUSE_NS,
-                };
-                self.reactor.sleep((draw >> 8) % longest).await;
-            }
-            source.copy(pages, at, size);
+        if !self.fill_pages(share, &targets).await {
+            return Ok(false);
         }
         let place = |target: &Target| GrantedPlace { generation: target.grant.generation, at: target.at };
         let request = CommitGrantedRequest {
@@ -146,6 +131,61 @@ impl Servers {
         let reply = CommitGrantedReply::from_bytes(&reply.params)
             .map_err(|malformed| Trouble::malformed(operation, share.server, malformed))?;
         Ok(reply.end.is_some())
+    }
+
+    /// Begins a file with a share without waiting for its server: it is written when this returns true. Only one that this client has just made by a post which
+    /// the server has not taken up, so that nobody else can have done anything with it. False if it has to be written otherwise; then nothing has
+    /// happened.
+    pub(crate) async fn post_write(&self, file: &File, share: &Share<IoSlice<'_>>) -> bool {
+        self.try_post_write(file, share).await.unwrap_or(false)
+    }
+
+    async fn try_post_write(&self, file: &File, share: &Share<IoSlice<'_>>) -> Option<bool> {
+        let [ChunkRange { chunk_index: 0, chunk_offset: 0, size: 1..=POSTED_SIZE_MAX }] = share.pieces[..] else {
+            return None;
+        };
+        let (window, made) = self.made_by_post(file.id)?;
+        let is_new = || window.is_waiting(self.session(), made) && self.is_current(share.server, &window);
+        if self.cluster.home_of(file.id)? != share.server || !is_new() {
+            return None;
+        }
+        let targets = self.pages_for(share)?;
+        if !self.fill_pages(share, &targets).await {
+            return None;
+        }
+        let [target] = &targets[..] else { return None };
+        let (at, generation) = (target.at, target.grant.generation);
+        let post = Post::of_bytes(file.id, PostedBytes { at, size: share.size as u32, generation });
+        let posting = window.begin_post(self.session(), post.claims(), &post.words()?)?;
+        self.simulated_pause(&window).await;
+        // No step has been since the file was made, and none will be before this is posted.
+        let stands = is_new() && Rc::ptr_eq(&target.grant.window, &window);
+        self.simulated_pause(&window).await;
+        Some(stands && posting.commit().is_some())
+    }
+
+    /// Copies a share to its pages.
+    async fn fill_pages(&self, share: &Share<IoSlice<'_>>, targets: &[Target]) -> bool {
+        let mut source = Source { slices: &share.slices, position: 0 };
+        for (piece, target) in share.pieces.iter().zip(targets) {
+            let Some(pages) = &target.grant.pages else { return false };
+            let (mut at, mut size) = (target.at + u64::from(piece.chunk_offset) % PAGE, piece.size as usize);
+            for _ in 0..if pages.is_simulated() { SIMULATED_PAUSE_COUNT } else { 0 } {
+                let part = size.div_ceil(2);
+                source.copy(pages, at, part);
+                (at, size) = (at + part as u64, size - part);
+                // Others do something meanwhile, as the processors of a real machine would.
+                let draw = self.reactor.random();
+                let longest = match draw % 64 {
+                    0 => SIMULATED_STOP_NS,
+                    1..8 => SIMULATED_REST_NS,
+                    _ => SIMULATED_PAUSE_NS,
+                };
+                self.reactor.sleep((draw >> 8) % longest).await;
+            }
+            source.copy(pages, at, size);
+        }
+        true
     }
 }
 
@@ -164,6 +204,11 @@ impl Common {
             }
             return None;
         }
+        self.pages_for(share)
+    }
+
+    /// Pages for all pieces of a share, which is one that they are for, if there are some.
+    fn pages_for(&self, share: &Share<IoSlice<'_>>) -> Option<Vec<Target>> {
         let window = self.channel(share.server).window().filter(|window| window.may_be_granted())?;
         let now = self.reactor.now();
         let mut servers = self.grants.servers.borrow_mut();

@@ -233,6 +233,14 @@ impl Common {
         opened.held = Some(held);
     }
 
+    /// The post by which an open file was made, if it was, and where.
+    pub(crate) fn made_by_post(&self, file: FileId) -> Option<(Rc<Window>, u64)> {
+        let files = self.open_files.files.borrow();
+        let held = files.get(&file.0)?.held.as_ref()?;
+        let (session, number) = held.made?;
+        (session == self.session()).then(|| (held.window.clone(), number))
+    }
+
     /// A file that is held was not opened after all. The server may have seen it, and have kept a file because of it that it would
     /// have given up, or have registered it.
     pub(crate) fn let_go_of(&self, home: u32, file: FileId, held: Held) {

@@ -148,12 +148,12 @@ impl Servers {
         let name = board.name(target)?;
         let attributes = match self.cluster.home_of(name.file)? {
             home if home == server => {
-                self.simulated_pause(&board).await;
+                self.simulated_pause(&board.window).await;
                 board.inode(name.file)?.attributes
             }
             home => self.shown_inode(home, name.file).await?,
         };
-        self.simulated_pause(&board).await;
+        self.simulated_pause(&board.window).await;
         board.leads(target, &name).then_some(attributes)
     }
 
@@ -176,15 +176,15 @@ impl Servers {
         if self.cluster.home_of(file.file)? != server {
             return None;
         }
-        self.simulated_pause(&board).await;
+        self.simulated_pause(&board.window).await;
         let InodeFound { attributes, first, cell } = board.inode(file.file)?;
         if !self.user().may(&attributes, access) {
             return None;
         }
         attributes.layout.check(self.cluster.slot_count).ok()?;
-        self.simulated_pause(&board).await;
+        self.simulated_pause(&board.window).await;
         let held = board.window.hold(file.file.0)?;
-        self.simulated_pause(&board).await;
+        self.simulated_pause(&board.window).await;
         // From here on nothing is awaited.
         let stands = board.life(target.known).is_some_and(|life| held.stands(life));
         if stands
@@ -213,7 +213,7 @@ impl Servers {
         if !board.lacks_name(hash) || board.window.is_claimed(name_claim(hash)) {
             return None;
         }
-        self.simulated_pause(&board).await;
+        self.simulated_pause(&board.window).await;
         // From here on nothing else of this client gets the same number, until it is used.
         let slot = self.cluster.dentry_slot(target.parent.id, &target.name);
         let made_number = board.window.unused_number(self.session())?;
@@ -224,13 +224,13 @@ impl Servers {
         let post = Post { parent: target.parent.id, name: &target.name, file, change };
         let (words, claims) = (post.words()?, post.claims());
         let posting = board.window.begin_post(self.session(), claims, &words)?;
-        self.simulated_pause(&board).await;
+        self.simulated_pause(&board.window).await;
         let held = board.window.hold(file.0)?;
         let stands = self.is_current(server, &board.window)
             && board.life(target.known).is_some_and(|life| held.stands(life))
             && board.lacks_name(hash)
             && board.window.is_same_cell(directory.0, directory.1);
-        self.simulated_pause(&board).await;
+        self.simulated_pause(&board.window).await;
         let number = if stands { posting.commit_made(made_number)? } else { return None };
         let place = CellPlace { offset: board.shape.inode_offset(file), words: INODE_WORDS };
         self.note_open_held(
@@ -256,26 +256,26 @@ impl Servers {
         let inode = board.inode(name.file)?;
         let post = Post { parent: target.parent.id, name: &target.name, file: name.file, change: Change::Unlink };
         let (words, claims) = (post.words()?, post.claims());
-        self.simulated_pause(&board).await;
+        self.simulated_pause(&board.window).await;
         let posting = board.window.begin_post(self.session(), claims, &words)?;
-        self.simulated_pause(&board).await;
+        self.simulated_pause(&board.window).await;
         let stands = self.is_current(server, &board.window)
             && board.leads(target, &name)
             && board.window.is_same_cell(inode.cell.0, inode.cell.1);
-        self.simulated_pause(&board).await;
+        self.simulated_pause(&board.window).await;
         Some(stands && posting.commit().is_some())
     }
 
     /// The attributes of a file that has a name, as its home shows them now. Nothing if that has to be asked.
     pub(crate) async fn shown_inode(&self, home: u32, file: FileId) -> Option<Attributes> {
         let board = self.board(home).await?;
-        self.simulated_pause(&board).await;
+        self.simulated_pause(&board.window).await;
         Some(board.inode(file)?.attributes)
     }
 
     /// Others do something meanwhile, as the processors of a real machine would.
-    async fn simulated_pause(&self, board: &ServerBoard) {
-        if board.window.is_simulated() {
+    pub(crate) async fn simulated_pause(&self, window: &Window) {
+        if window.is_simulated() {
             let draw = self.reactor.random();
             let longest = if draw.is_multiple_of(8) { SIMULATED_REST_NS } else { SIMULATED_PAUSE_NS };
             self.reactor.sleep((draw >> 8) % longest).await;

@@ -461,6 +461,60 @@ fn creations_are_posted() {
     }
 }
 
+/// Goal: small files are made, written and closed without waiting for the server, and have their bytes for everybody at once all the same.
+/// Method: one client makes files of sizes around those of pages and of what is posted at most, writes to some twice, and counts its round trips; another one reads
+/// some right after, and all of them in the end, after which nothing of them is left when they are removed.
+#[test]
+fn first_bytes_are_posted() {
+    const COUNT: u64 = 800;
+    const SIZES: [usize; 8] = [1, 700, 3_901, 4_096, 4_097, 20_000, 65_536, 65_537];
+    let cluster = Real::in_memory("first", 2, CHUNK);
+    let (maker, other) = (cluster.client(), cluster.client());
+    maker.mkdir(b"/d", 0o755).expect("made");
+    let path = |number: u64| format!("/d/file-{number}").into_bytes();
+    let expected = |number: u64| {
+        let mut bytes = version(number, SIZES[number as usize % SIZES.len()]);
+        if number.is_multiple_of(5) {
+            let second = version(number + COUNT, bytes.len() / 2 + 1);
+            bytes[..second.len()].copy_from_slice(&second);
+        }
+        bytes
+    };
+    let check = |number| {
+        let bytes = expected(number);
+        let file = other.open(&path(number), &OpenHow::reading()).expect("it is there");
+        assert_eq!(other.stat_file(&file).expect("open").size, bytes.len() as u64);
+        let mut read = vec![0; bytes.len() + 100];
+        assert_eq!(other.read_at(&file, &mut read, 0), Ok(bytes.len()));
+        assert!(read[..bytes.len()] == bytes, "file {number} has other bytes");
+        other.close(&file);
+    };
+    let before = maker.round_trips();
+    for number in 0..COUNT {
+        let file = maker.open(&path(number), &OpenHow::creating(0o644)).expect("made");
+        let first = version(number, SIZES[number as usize % SIZES.len()]);
+        assert_eq!(maker.write_at(&file, &first, 0), Ok(first.len()));
+        if number.is_multiple_of(5) {
+            let second = version(number + COUNT, first.len() / 2 + 1);
+            assert_eq!(maker.write_at(&file, &second, 0), Ok(second.len()));
+        }
+        maker.close(&file);
+        if number.is_multiple_of(7) {
+            check(number);
+        }
+    }
+    let waited = maker.round_trips() - before;
+    assert!(waited < COUNT, "{waited} round trips for {COUNT} files");
+    (0..COUNT).for_each(check);
+    (0..COUNT).for_each(|number| maker.unlink(&path(number)).expect("there"));
+    assert_eq!(count_names(&other, b"/d"), 0);
+    let mut questions = 0;
+    while (0..2).any(|server| maker.stat_server(server).expect("told").chunks > 0) {
+        questions += 1;
+        assert!(questions < QUESTIONS_MAX, "chunks of files are left that nobody has open");
+    }
+}
+
 /// Goal: what a client makes for another user is that user's.
 #[test]
 fn others_own_what_is_made_for_them() {

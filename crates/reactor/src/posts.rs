@@ -4,7 +4,7 @@
 //! | part | written by | holds |
 //! |---|---|---|
 //! | a word | server | 0 while clients may post, 1 during a step, 2 while they may not after it either |
-//! | `CLAIM_COUNT` words | clients, and the server to free them | which lane has posted, or is about to post, a change of something that comes to this word by its hash; 0 for none |
+//! | `CLAIM_COUNT` words | clients, and the server to free them | which lane has posted, or is about to post, changes of something that comes to this word by its hash, and how many; 0 for none |
 //! | `LANE_COUNT` lanes | see below | what one client posts |
 //!
 //! A lane has a word for its state (how many posts there were; the lowest bit is set while its client is about to post one more), one
@@ -104,10 +104,34 @@ impl Words {
         (first..first + POST_WORDS).map(move |word| self.lane(lane, word))
     }
 
-    /// Frees what a lane has claimed, if it has.
+    /// Claims something for a post of a lane. False when it is another lane's.
+    fn take(&self, lane: usize, claim: usize) -> bool {
+        let word = self.claim(claim);
+        let add = |word: u64| match word {
+            0 => Some(tag_of(lane) | ONE_POST),
+            _ if word & TAG_MASK == tag_of(lane) => word.checked_add(ONE_POST),
+            _ => None,
+        };
+        word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, add).is_ok()
+    }
+
+    /// Frees what a lane has claimed for a post.
     fn free(&self, lane: usize, claims: impl Iterator<Item = usize>) {
         for claim in claims {
-            let _ = self.claim(claim).compare_exchange(tag_of(lane), 0, Ordering::Release, Ordering::Relaxed);
+            let less = |word: u64| match word {
+                _ if word & TAG_MASK != tag_of(lane) => None,
+                _ if word < 2 * ONE_POST => Some(0),
+                _ => Some(word - ONE_POST),
+            };
+            let _ = self.claim(claim).fetch_update(Ordering::Release, Ordering::Relaxed, less);
+        }
+    }
+
+    /// Frees all that a lane has claimed, whose client has gone.
+    fn free_all(&self, lane: usize) {
+        for claim in 0..CLAIM_COUNT {
+            let none = |word: u64| (word & TAG_MASK == tag_of(lane)).then_some(0);
+            let _ = self.claim(claim).fetch_update(Ordering::Release, Ordering::Relaxed, none);
         }
     }
 }
@@ -118,10 +142,14 @@ fn different(claims: [usize; 2]) -> impl Iterator<Item = usize> {
     claims.into_iter().take(count)
 }
 
-/// What a lane writes to what it claims.
+/// What a lane writes to what it claims, in the lower bits; above them is for how many posts.
 fn tag_of(lane: usize) -> u64 {
     lane as u64 + 1
 }
+
+const ONE_POST: u64 = 1 << 8;
+const TAG_MASK: u64 = ONE_POST - 1;
+const _: () = assert!((LANE_COUNT as u64) < TAG_MASK);
 
 /// Bytes of the region that are a lane's.
 fn lane_range(lane: usize) -> (u64, u64) {
@@ -218,7 +246,7 @@ impl Posts {
         self.end_lane(lane);
         self.words.lane(lane, STATE_WORD).store(0, Ordering::Relaxed);
         self.words.lane(lane, TAKEN_WORD).store(0, Ordering::Relaxed);
-        self.words.free(lane, 0..CLAIM_COUNT);
+        self.words.free_all(lane);
         self.words.lane(lane, OWNER_WORD).store(owner, Ordering::Release);
         open.push(OpenLane::new(lane));
         Some(lane)
@@ -233,7 +261,7 @@ impl Posts {
     pub fn close_lane(&self, lane: usize) {
         self.open.borrow_mut().retain(|open| open.lane != lane);
         self.end_lane(lane);
-        self.words.free(lane, 0..CLAIM_COUNT);
+        self.words.free_all(lane);
     }
 
     fn end_lane(&self, lane: usize) {
@@ -501,14 +529,10 @@ impl Lane {
         if state & ABOUT_TO != 0 || !self.waits_for_room(lane, number) {
             return None;
         }
-        let claim = |claim: usize| {
-            let tag = tag_of(lane);
-            self.words.claim(claim).compare_exchange(0, tag, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        };
-        if !claim(claims[0]) {
+        if !self.words.take(lane, claims[0]) {
             return None;
         }
-        if claims[1] % CLAIM_COUNT != claims[0] % CLAIM_COUNT && !claim(claims[1]) {
+        if claims[1] % CLAIM_COUNT != claims[0] % CLAIM_COUNT && !self.words.take(lane, claims[1]) {
             self.words.free(lane, claims[..1].iter().copied());
             return None;
         }
@@ -628,6 +652,51 @@ mod tests {
             posts.taken(lane, [number as usize; 2]);
         }
         assert!(!posts.forbid());
+    }
+
+    /// Goal: a number that was not used in a post is there for the next one, whatever became of the one that it was meant for.
+    #[test]
+    fn numbers_are_used_once() {
+        let posts = Rc::new(Posts::new(region()));
+        posts.reset();
+        let (client, lane) = client(&posts, 7);
+        posts.allow();
+        assert_eq!(client.unused_number(7), None);
+        posts.set_numbers(lane, 50..52);
+        let begin = || client.begin(7, [1, 2], &[5; POST_WORDS]).expect("it begins");
+        drop(begin());
+        assert_eq!(client.unused_number(7), Some(50));
+        assert!(begin().commit_made(50).is_some() && posts.look());
+        assert_eq!((client.unused_number(7), posts.numbers(lane)), (Some(51), 50..52));
+        posts.use_number(lane, 50);
+        posts.taken(lane, [1, 2]);
+        let last = begin();
+        posts.forbid();
+        assert!(last.commit_made(51).is_none());
+        posts.allow();
+        assert_eq!((client.unused_number(7), posts.numbers(lane)), (Some(51), 51..52));
+        assert!(begin().commit_made(51).is_some() && client.unused_number(7).is_none());
+    }
+
+    /// Goal: a lane claims the same thing for several posts, and it is free after the last of them; nonsense in a claim does no harm.
+    #[test]
+    fn claims_nest() {
+        let posts = Rc::new(Posts::new(region()));
+        posts.reset();
+        let ((one, lane), (other, _)) = (client(&posts, 7), client(&posts, 8));
+        posts.allow();
+        for _ in 0..2 {
+            assert!(one.begin(7, [1, 1], &[5; POST_WORDS]).and_then(Posting::commit).is_some());
+        }
+        assert!(posts.look());
+        posts.taken(lane, [1, 1]);
+        assert!(one.is_claimed(1) && other.begin(8, [1, 2], &[6; POST_WORDS]).is_none());
+        posts.taken(lane, [1, 1]);
+        assert!(!one.is_claimed(1) && posts.next().is_none());
+        posts.words.claim(1).store(u64::MAX << 8 | tag_of(lane), Ordering::Relaxed);
+        assert!(one.begin(7, [1, 1], &[5; POST_WORDS]).is_none(), "no more can be counted");
+        posts.close_lane(lane);
+        assert!(!other.is_claimed(1));
     }
 
     /// Goal: a step that begins meanwhile undoes what is about to be posted, and nothing begins within it; who gives up leaves nothing.

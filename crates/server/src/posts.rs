@@ -8,15 +8,15 @@
 
 use crate::core::Core;
 use crate::failure::Failure;
-use crate::handlers;
+use crate::handlers::{self, PostedSource};
 use crate::names::cursor_of_hash;
 use reactor::log::{self, Level};
-use reactor::{Class, Gate, Nanos, PostWords, Posts, SLOT_COUNT};
+use reactor::{Class, Gate, Nanos, PostWords, Posts, Region, SLOT_COUNT};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use wire::identity::dentry_hash;
-use wire::posts::{Change, Made, Post, PostBytes};
+use wire::posts::{Change, Made, Post, PostBytes, PostedBytes};
 use wire::{FileId, Operation, Status};
 
 /// Time between looks while there may be posts, and looks in vain after which nobody may post until somebody asks again.
@@ -34,8 +34,8 @@ pub struct PostWork {
     is_watched: Cell<bool>,
     taken: Cell<u64>,
     failed: Cell<u64>,
-    /// Whose lanes there are.
-    users: RefCell<BTreeMap<usize, u32>>,
+    /// Whose lanes there are: user and connection.
+    clients: RefCell<BTreeMap<usize, (u32, u64)>>,
 }
 
 impl PostWork {
@@ -43,6 +43,15 @@ impl PostWork {
     pub fn numbers(&self) -> (u64, u64) {
         (self.taken.get(), self.failed.get())
     }
+}
+
+/// Where a post comes from.
+#[derive(Clone, Copy)]
+enum Poster<'a> {
+    /// A client that has this lane now.
+    Lane(&'a Posts, usize),
+    /// It was posted to an earlier life, which may have done it, and ended before it had said so; with the bytes of a write.
+    Earlier(Option<&'a [u8]>),
 }
 
 /// Around each step of this server.
@@ -97,8 +106,17 @@ impl Core {
         // Also where nobody may read along any more.
         let Some(lent) = self.store.lent() else { return };
         let posts = lent.posts();
-        for post in posts.leftovers() {
-            self.do_posted(&post, None);
+        // Bytes lie in pages that are free as far as this life knows, until they are written anew: nothing is written before all are here.
+        let bytes_of = |words: PostWords| {
+            let change = PostBytes::of(&words).post(&words)?.change;
+            let Change::Write(PostedBytes { at, size, .. }) = change else { return None };
+            let is_inside = at.checked_add(size.into()).is_some_and(|end| end <= lent.size());
+            let mut bytes = vec![0; size as usize];
+            is_inside.then(|| lent.read(at, &mut bytes)).map(|()| bytes)
+        };
+        let leftovers: Vec<_> = posts.leftovers().into_iter().map(|words| (words, bytes_of(words))).collect();
+        for (words, bytes) in &leftovers {
+            self.do_posted(words, Poster::Earlier(bytes.as_deref()));
         }
         posts.reset();
         self.reactor.add_gate(Rc::new(PostGate { core: Rc::downgrade(self), posts: posts.clone() }));
@@ -109,7 +127,7 @@ impl Core {
             if let Some(next) = posts.next_but_one(lane) {
                 self.bring_post_near(&next);
             }
-            let claims = self.do_posted(&post, Some((posts, lane)));
+            let claims = self.do_posted(&post, Poster::Lane(posts, lane));
             posts.taken(lane, claims);
         }
     }
@@ -118,7 +136,12 @@ impl Core {
     fn bring_post_near(&self, words: &PostWords) {
         let bytes = PostBytes::of(words);
         let Some(post) = bytes.post(words) else { return };
-        let (tables, hash) = (self.tables.borrow(), dentry_hash(post.parent, post.name));
+        let tables = self.tables.borrow();
+        if let Change::Write(_) = post.change {
+            tables.inodes.bring_near(post.file);
+            return;
+        }
+        let hash = dentry_hash(post.parent, post.name);
         tables.names.bring_near(post.parent, cursor_of_hash(hash));
         if let Some(shown) = &tables.shown {
             shown.bring_name_near(hash);
@@ -131,9 +154,8 @@ impl Core {
         }
     }
 
-    /// Does what was posted. Returns the claims for it. Without a lane it was posted to an earlier life, which may have done it, and ended before it
-    /// had said so.
-    fn do_posted(self: &Rc<Self>, words: &PostWords, lane: Option<(&Posts, usize)>) -> [usize; 2] {
+    /// Does what was posted. Returns the claims for it.
+    fn do_posted(self: &Rc<Self>, words: &PostWords, poster: Poster<'_>) -> [usize; 2] {
         self.posting.taken.set(self.posting.taken.get() + 1);
         let bytes = PostBytes::of(words);
         let Some(post) = bytes.post(words) else {
@@ -143,7 +165,11 @@ impl Core {
         let (operation, result) = match post.change {
             Change::Unlink => (Operation::Unlink, handlers::unlink_posted(self, post.parent, post.name, post.file)),
             Change::Create(made) => {
-                let result = match lane.is_none_or(|(posts, lane)| self.takes_number(posts, lane, &post, &made)) {
+                let is_its_own = match poster {
+                    Poster::Lane(posts, lane) => self.takes_number(posts, lane, &post, &made),
+                    Poster::Earlier(_) => true,
+                };
+                let result = match is_its_own {
                     true => handlers::create_posted(self, &post, &made),
                     false => {
                         let words = "the file's number or owner is not its client's";
@@ -152,10 +178,22 @@ impl Core {
                 };
                 (Operation::Open, result)
             }
+            Change::Write(bytes) => {
+                let source = match poster {
+                    Poster::Lane(_, lane) => {
+                        let connection =
+                            self.posting.clients.borrow().get(&lane).map_or(0, |(_, connection)| *connection);
+                        PostedSource::Granted(connection)
+                    }
+                    Poster::Earlier(bytes) => PostedSource::Bytes(bytes.unwrap_or_default()),
+                };
+                (Operation::CommitGranted, handlers::write_posted(self, post.file, &bytes, source))
+            }
         };
-        let result = match result {
-            Err(failure) if lane.is_none() && matches!(failure.status, Status::NotFound | Status::Exists) => Ok(()),
-            result => result,
+        let is_done_before = |status| matches!(status, Status::NotFound | Status::Exists | Status::StaleFile);
+        let result = match (result, poster) {
+            (Err(failure), Poster::Earlier(_)) if is_done_before(failure.status) => Ok(()),
+            (result, _) => result,
         };
         self.statistics.arrived(operation);
         self.statistics.started(operation, 0);
@@ -176,7 +214,7 @@ impl Core {
     /// another user.
     fn takes_number(&self, posts: &Posts, lane: usize, post: &Post<'_>, made: &Made) -> bool {
         let (numbers, number) = (posts.numbers(lane), post.file.sequence());
-        let is_its_own = self.posting.users.borrow().get(&lane).is_some_and(|uid| *uid == made.uid);
+        let is_its_own = self.posting.clients.borrow().get(&lane).is_some_and(|(uid, _)| *uid == made.uid);
         if !is_its_own || !numbers.contains(&number) {
             return false;
         }
@@ -185,8 +223,8 @@ impl Core {
     }
 
     /// The client of a connection may post.
-    pub fn lane_opened(&self, lane: usize, uid: u32) {
-        self.posting.users.borrow_mut().insert(lane, uid);
+    pub fn lane_opened(&self, lane: usize, uid: u32, connection: u64) {
+        self.posting.clients.borrow_mut().insert(lane, (uid, connection));
     }
 
     /// Somebody who may post has made a file in a directory: the next ones need not be asked for.

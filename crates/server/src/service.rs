@@ -97,7 +97,7 @@ impl Service for Front {
             self.core.holder_connected(peer.connection, holding.0.clone());
         }
         if let Some(lane) = peer.lane {
-            self.core.lane_opened(lane, peer.user.uid);
+            self.core.lane_opened(lane, peer.user.uid, peer.connection);
         }
     }
 

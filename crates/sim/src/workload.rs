@@ -19,6 +19,8 @@ const NESTED: &str = "s";
 const CHILDREN: [&str; 3] = ["c0", "c1", "c2"];
 const LINKS: [&str; 2] = ["l0", "l1"];
 pub(crate) const LOGS: [&str; 2] = ["log0", "log1"];
+/// Names in a directory under which files are made that are most likely not there.
+const NEW_FILE_COUNT: u64 = 64;
 /// Files that only copies change: what is copied on would have too many origins to check.
 const COPIES: [&str; 2] = ["copy0", "copy1"];
 const HANDLE_COUNT_MAX: usize = 4;
@@ -151,6 +153,12 @@ impl Worker {
         self.some_directory().join(child)
     }
 
+    /// One of many names, which most likely is not there.
+    fn some_new_file(&mut self) -> Path {
+        let child = format!("n{}", self.random.below(NEW_FILE_COUNT));
+        self.some_directory().join(&child)
+    }
+
     /// A path as the client spells it: sometimes through the symbolic link.
     fn spell(&mut self, path: &Path) -> String {
         match path.parts.split_first() {
@@ -194,9 +202,10 @@ impl Worker {
         if self.random.percent(8) {
             return self.make_temporary().await;
         }
-        let path = self.some_file();
+        let is_likely_new = self.random.percent(30);
+        let path = if is_likely_new { self.some_new_file() } else { self.some_file() };
         let spelling = self.spell(&path);
-        let create = self.random.percent(75);
+        let create = is_likely_new || self.random.percent(75);
         let action = Action::Open {
             path: path.clone(),
             create,
@@ -209,7 +218,18 @@ impl Worker {
         if !create && self.random.percent(30) {
             self.remove_open(path, &handle).await;
         }
+        if create && self.random.percent(if is_likely_new { 70 } else { 30 }) {
+            self.begin_file(&handle).await;
+        }
         self.keep(handle).await;
+    }
+
+    /// Writes the first bytes of a file right after it was opened, and most likely made.
+    async fn begin_file(&mut self, handle: &Handle) {
+        let chunk_size = handle.file.layout.chunk_size;
+        let size = self.size(chunk_size.into()).min(chunk_size.into());
+        let action = Action::Write { file: handle.file.id, chunk_size, offset: 0, size, tag: self.plan.tag() };
+        self.work_on(action, handle).await;
     }
 
     /// Removes the name that a file was just opened by, which stays what it is for whoever has it open.

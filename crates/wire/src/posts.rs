@@ -15,27 +15,46 @@ const NAME_WORDS: usize = (NAME_SIZE_MAX + 1) / WORD_SIZE;
 const NAME_START: usize = 3;
 const KIND_UNLINK: u64 = 1;
 const KIND_CREATE: u64 = 2;
+const KIND_WRITE: u64 = 3;
+/// Those of bytes, where there is no name.
+const BYTES_START: usize = NAME_START;
 /// The words of a file that is made, behind the name.
 const MADE_START: usize = NAME_START + NAME_WORDS;
 
 /// A change that is posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Post<'a> {
-    /// The directory.
+    /// The directory of the name that changes; 0 where none does.
     pub parent: FileId,
-    /// At most [`NAME_SIZE_MAX`] bytes.
+    /// At most [`NAME_SIZE_MAX`] bytes; none where no name changes.
     pub name: &'a [u8],
     pub file: FileId,
     pub change: Change,
 }
 
-/// What happens to the name.
+/// What happens to the name, or the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It goes, and with it, if it was the last one, the file.
+    /// The name goes, and with it, if it was the last one, the file.
     Unlink,
-    /// It comes, with a new file of this id.
+    /// The name comes, with a new file of this id.
     Create(Made),
+    /// The file begins with these bytes.
+    Write(PostedBytes),
+}
+
+/// Most bytes of a file that are posted.
+pub const POSTED_SIZE_MAX: u32 = 64 << 10;
+
+/// Bytes that lie in pages which the server has granted to the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PostedBytes {
+    /// The first one, in the store's data: that of a page.
+    pub at: u64,
+    /// 1 to [`POSTED_SIZE_MAX`].
+    pub size: u32,
+    /// The grant's.
+    pub generation: u64,
 }
 
 /// A file that is made.
@@ -50,8 +69,18 @@ pub struct Made {
 }
 
 impl Post<'_> {
+    /// A post that begins a file with bytes.
+    pub fn of_bytes(file: FileId, bytes: PostedBytes) -> Post<'static> {
+        Post { parent: FileId::default(), name: &[], file, change: Change::Write(bytes) }
+    }
+
     /// The words; nothing for a name that is too long.
     pub fn words(&self) -> Option<[u64; POST_WORDS]> {
+        if let Change::Write(PostedBytes { at, size, generation }) = self.change {
+            let mut words = [0; POST_WORDS];
+            words[..BYTES_START + 3].copy_from_slice(&[KIND_WRITE, 0, self.file.0, at, size.into(), generation]);
+            return Some(words);
+        }
         if self.name.is_empty() || self.name.len() > NAME_SIZE_MAX {
             return None;
         }
@@ -70,13 +99,17 @@ impl Post<'_> {
                 words[MADE_START] = pair(made.mode, made.chunk_size);
                 words[MADE_START + 1] = pair(made.uid, made.gid);
             }
+            Change::Write(_) => unreachable!("it has no name"),
         }
         Some(words)
     }
 
     /// What it claims.
     pub fn claims(&self) -> [usize; 2] {
-        [name_claim(dentry_hash(self.parent, self.name)), file_claim(self.file)]
+        match self.change {
+            Change::Write(_) => [file_claim(self.file); 2],
+            _ => [name_claim(dentry_hash(self.parent, self.name)), file_claim(self.file)],
+        }
     }
 }
 
@@ -103,6 +136,12 @@ impl PostBytes {
 
     /// What the words stand for.
     pub fn post(&self, words: &[u64; POST_WORDS]) -> Option<Post<'_>> {
+        if words[0] == KIND_WRITE {
+            let size =
+                u32::try_from(words[BYTES_START + 1]).ok().filter(|size| (1..=POSTED_SIZE_MAX).contains(size))?;
+            let bytes = PostedBytes { at: words[BYTES_START], size, generation: words[BYTES_START + 2] };
+            return Some(Post::of_bytes(FileId(words[2]), bytes));
+        }
         let size = usize::from(self.0[0]);
         let name = Name::new(self.0.get(1..=size)?).ok()?.as_bytes();
         let change = match words[0] {
@@ -148,6 +187,12 @@ mod tests {
             let mut other = words;
             other[0] = u64::MAX;
             assert_eq!(PostBytes::of(&other).post(&other), None);
+        }
+        for size in [0, 1, POSTED_SIZE_MAX, POSTED_SIZE_MAX + 1, u32::MAX] {
+            let post = Post::of_bytes(file, PostedBytes { at: 77 << 12, size, generation: 9 });
+            let words = post.words().expect("it fits");
+            let is_one = (1..=POSTED_SIZE_MAX).contains(&size);
+            assert_eq!(PostBytes::of(&words).post(&words), is_one.then_some(post));
         }
         for name in [&b""[..], &[7; NAME_SIZE_MAX + 1]] {
             assert_eq!(Post { parent, name, file, change: Change::Unlink }.words(), None);

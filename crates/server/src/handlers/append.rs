@@ -115,8 +115,8 @@ fn bytes_of(write: &ChunkWrite) -> Vec<u8> {
     bytes
 }
 
-/// The inode after an append that ends at `end`.
-fn grown(core: &Core, mut inode: Inode, end: u64) -> Inode {
+/// The inode after a write that ends at `end`.
+pub fn grown(core: &Core, mut inode: Inode, end: u64) -> Inode {
     let attributes = &mut inode.attributes;
     attributes.size = attributes.size.max(end);
     attributes.mtime = core.time();

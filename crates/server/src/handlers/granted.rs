@@ -2,20 +2,27 @@
 //! the pages out, and making what is in them live.
 
 use super::Step;
+use super::append::grown;
 use super::data::{WriteEnd, check, check_inode, write_pieces};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
+use crate::records::Record;
 use crate::store::{ChunkWrite, GrantedRun, Holder, PAGE_SIZE};
 use reactor::{Class, Nanos};
 use std::rc::Rc;
+use wire::layout::ChunkRange;
 use wire::messages::{
     CommitGrantedReply, CommitGrantedRequest, DataRequest, GRANT_COUNT_MAX, GRANTED_PIECE_COUNT_MAX, GrantReply,
     GrantRequest, GrantedPlace, Pieces,
 };
-use wire::{Decode, Encode, Operation, Status};
+use wire::posts::PostedBytes;
+use wire::{Decode, Encode, FileId, Operation, Status};
 
 /// Times after which it is looked whether what somebody had who has gone is still mapped; later whenever space is asked for.
 const LOOKS_NS: [Nanos; 5] = [1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000];
+
+/// Bits of a mode that a write takes away, depending on whose it is.
+const MODE_DROPPED: u32 = 0o6000;
 
 /// `Grant`: takes back what the client has unmapped, and gives it pages.
 pub fn grant(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
@@ -66,6 +73,63 @@ pub async fn commit_granted(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> 
     let reply = write_pieces(core, caller, &request, writes, is_home, reply_of)?;
     core.statistics.arrived_by_themselves(Operation::CommitGranted, size as u64);
     Ok(reply)
+}
+
+/// Where the bytes of a posted write are.
+pub enum PostedSource<'a> {
+    /// In pages that were granted to this connection.
+    Granted(u64),
+    /// Here.
+    Bytes(&'a [u8]),
+}
+
+/// A write that was posted (docs/posts.md): the file, whose home this is, begins with these bytes. Errors: `StaleFile` when the file is not there any more; and it
+/// can't be done, which must not happen.
+pub fn write_posted(
+    core: &Rc<Core>,
+    file: FileId,
+    bytes: &PostedBytes,
+    source: PostedSource<'_>,
+) -> Result<(), Failure> {
+    let (layout, mode) = {
+        let tables = core.tables.borrow();
+        let inode = tables.inodes.get(file).ok_or_else(|| Failure::new(Status::StaleFile, file))?;
+        (inode.attributes.layout, inode.attributes.mode)
+    };
+    let piece = ChunkRange { chunk_index: 0, chunk_offset: 0, size: bytes.size };
+    let request = DataRequest { file, layout, pieces: Pieces(vec![piece]) };
+    check(core, &request)?;
+    check_inode(core.tables.borrow().inodes.get(file), &request)?;
+    if core.read_leases.may_stand(file, core.reactor.now()) || mode & MODE_DROPPED != 0 {
+        return Err(Failure::with_text(Status::Busy, "something has to be done before the file can be written to"));
+    }
+    let (key, range, chunk_size) = ((file.0, 0), (0, bytes.size), request.layout.chunk_size);
+    let write = match source {
+        PostedSource::Granted(connection) => {
+            let start = u32::try_from(bytes.at / PAGE_SIZE).ok().filter(|_| bytes.at.is_multiple_of(PAGE_SIZE));
+            let pages = u64::from(bytes.size).div_ceil(PAGE_SIZE) as u32;
+            let run = start.map(|start| GrantedRun { generation: bytes.generation, start, pages });
+            let reserve = |run| core.store.reserve_granted(key, chunk_size, range, connection, run).transpose();
+            let words = "the pages are not its client's";
+            run.and_then(reserve).ok_or_else(|| Failure::with_text(Status::NotPermitted, words))??
+        }
+        PostedSource::Bytes(bytes) => {
+            let write = core.store.reserve_write(key.0, key.1, chunk_size, range.0, bytes.len() as u32)?;
+            let mut rest = bytes;
+            for place in &write.places {
+                let (part, behind) = rest.split_at(place.size as usize);
+                place.region.write(place.offset, part);
+                rest = behind;
+            }
+            write
+        }
+    };
+    let inode = grown(core, core.inode(file)?.clone(), bytes.size.into());
+    let mut transaction = core.store.begin();
+    core.store.commit_write(write, &mut transaction, inode.attributes.mtime)?;
+    core.commit(transaction, [Record::InodePut(inode)])?;
+    core.statistics.arrived_by_themselves(Operation::CommitGranted, bytes.size.into());
+    Ok(())
 }
 
 /// Takes the pages of all pieces out of the caller's grants. Nothing if some are not his to commit.
