@@ -1,0 +1,84 @@
+//! Files that are made and written without waiting for their server, which stands still and is killed then.
+#![allow(clippy::unwrap_used)] // What fails here fails the test.
+
+mod common;
+
+use client::{Client, OpenHow};
+use common::{Ground, send_signal};
+use reactor::barrier::monotonic_now;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const ROUNDS: u64 = 6;
+const FILES: u64 = 24;
+const SIZES: [usize; 5] = [0, 1, 3_901, 4_096, 30_000];
+/// Files that are made beforehand, so that the client has all that it needs to post.
+const FILES_BEFORE: u64 = 300;
+const PATIENCE_NS: u64 = 500_000_000;
+
+fn path(number: u64) -> Vec<u8> {
+    format!("/d/file-{number}").into_bytes()
+}
+
+fn contents(number: u64) -> Vec<u8> {
+    let words = (0..).map(|word: u64| (number << 32 | word).to_le_bytes());
+    words.flatten().take(SIZES[number as usize % SIZES.len()]).collect()
+}
+
+fn make(client: &Client, number: u64) {
+    let file = client.open(&path(number), &OpenHow { exclusive: true, ..OpenHow::creating(0o644) }).unwrap();
+    let bytes = contents(number);
+    if !bytes.is_empty() {
+        assert_eq!(client.write_at(&file, &bytes, 0), Ok(bytes.len()));
+    }
+    client.close(&file);
+}
+
+/// Goal: what a client has made and written without its server doing anything is there when that one is killed before it did something,
+/// once, with its bytes.
+/// Method: a server is stopped; a client makes files until it has to ask; the server is killed and started again, and another client looks at everything.
+#[test]
+fn outlive_their_server() {
+    let ground = Ground::new("posts");
+    // Nothing is posted on disks.
+    let stores = Path::new("/dev/shm").join(ground.path.file_name().unwrap());
+    ground.run(&["up", "--servers", "1", "--store", &format!("memory:{},size=256M", stores.display())]);
+    let connect = || {
+        let cluster = client::load_cluster(&ground.run_directory()).unwrap();
+        Client::connect(cluster, client::Options::of_this_process().unwrap()).unwrap()
+    };
+    let (maker, other) = (connect(), connect());
+    maker.mkdir(b"/d", 0o755).unwrap();
+    let (made, mut made_alone) = (AtomicU64::new(0), 0);
+    for round in 0..ROUNDS {
+        let first = round * (FILES_BEFORE + FILES);
+        (first..first + FILES_BEFORE).for_each(|number| make(&maker, number));
+        send_signal(ground.pid(0), libc::SIGSTOP);
+        made.store(0, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..FILES {
+                    make(&maker, first + FILES_BEFORE + number);
+                    made.store(number + 1, Ordering::Release);
+                }
+            });
+            let give_up = monotonic_now() + PATIENCE_NS;
+            while made.load(Ordering::Acquire) < FILES && monotonic_now() < give_up {
+                std::thread::yield_now();
+            }
+            made_alone += made.load(Ordering::Acquire);
+            ground.kill(0);
+            ground.run(&["up"]);
+        });
+        for number in 0..(round + 1) * (FILES_BEFORE + FILES) {
+            let bytes = contents(number);
+            let file = other.open(&path(number), &OpenHow::reading()).unwrap();
+            let mut read = vec![0; bytes.len() + 1];
+            assert_eq!(other.read_at(&file, &mut read, 0), Ok(bytes.len()), "file {number}");
+            assert!(read[..bytes.len()] == bytes, "file {number} has other bytes");
+            other.close(&file);
+        }
+    }
+    assert!(made_alone > 0, "nothing was made without the server");
+    ground.run(&["check"]);
+}
