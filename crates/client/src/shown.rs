@@ -221,7 +221,8 @@ impl Servers {
         let NewFile { mode, chunk_size, group } = *wanted;
         let (uid, gid) = (self.user().uid, group.unwrap_or(self.user().gid));
         let change = Change::Create(Made { mode, chunk_size, uid, gid });
-        let post = Post { parent: target.parent.id, name: &target.name, file, change };
+        let time = self.reactor.wall_clock();
+        let post = Post { parent: target.parent.id, name: &target.name, file, time, change };
         let (words, claims) = (post.words()?, post.claims());
         let posting = board.window.begin_post(self.session(), claims, &words)?;
         self.simulated_pause(&board.window).await;
@@ -238,7 +239,7 @@ impl Servers {
             HeldFile { held, window: board.window, cell: (place, NO_VERSION), made: Some((self.session(), number)) },
         );
         let layout = self.cluster.layout_for(slot, chunk_size);
-        Some(Attributes::of_new(file, Kind::File, mode, (uid, gid), self.reactor.wall_clock(), layout))
+        Some(Attributes::of_new(file, Kind::File, mode, (uid, gid), time, layout))
     }
 
     /// Removes a name, as its server shows it now, without waiting for the server: the change is made when this returns true. False if the
@@ -254,7 +255,8 @@ impl Servers {
             return None;
         }
         let inode = board.inode(name.file)?;
-        let post = Post { parent: target.parent.id, name: &target.name, file: name.file, change: Change::Unlink };
+        let time = self.reactor.wall_clock();
+        let post = Post { parent: target.parent.id, name: &target.name, file: name.file, time, change: Change::Unlink };
         let (words, claims) = (post.words()?, post.claims());
         self.simulated_pause(&board.window).await;
         let posting = board.window.begin_post(self.session(), claims, &words)?;

@@ -515,6 +515,26 @@ fn first_bytes_are_posted() {
     }
 }
 
+/// Goal: what is made later has no earlier time, whichever server it is on and whenever that takes it up.
+#[test]
+fn posts_have_their_own_times() {
+    const COUNT: u32 = 400;
+    let cluster = Real::in_memory("times", 2, CHUNK);
+    let (maker, other) = (cluster.client(), cluster.client());
+    maker.mkdir(b"/d", 0o755).expect("made");
+    let path = |number: u32| format!("/d/file-{number}").into_bytes();
+    for number in 0..COUNT {
+        let file = maker.open(&path(number), &OpenHow::creating(0o644)).expect("made");
+        if number.is_multiple_of(3) {
+            assert_eq!(maker.write_at(&file, b"bytes", 0), Ok(5));
+        }
+        maker.close(&file);
+    }
+    let times: Vec<i64> = (0..COUNT).map(|number| other.stat(&path(number)).expect("there").mtime).collect();
+    let late = times.windows(2).position(|pair| pair[0] > pair[1]);
+    assert_eq!(late, None, "a file is younger than one that was made after it");
+}
+
 /// Goal: what a client makes for another user is that user's.
 #[test]
 fn others_own_what_is_made_for_them() {

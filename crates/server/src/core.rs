@@ -105,6 +105,8 @@ pub struct Core {
     /// When this server was started.
     pub started: Nanos,
     last_time: Cell<i64>,
+    /// The time of what is done now, where that was posted.
+    posted_time: Cell<Option<i64>>,
 }
 
 /// On whose behalf a request is handled.
@@ -179,14 +181,27 @@ impl Core {
             handle: RefCell::default(),
             started: reactor.now(),
             last_time: Cell::new(0),
+            posted_time: Cell::new(None),
         }
     }
 
     /// Time for stamps: the clock's, but never less than any time seen before. Nanoseconds since the epoch.
     pub fn time(&self) -> i64 {
+        if let Some(posted) = self.posted_time.get() {
+            return posted;
+        }
         let time = self.reactor.wall_clock().max(self.last_time.get());
         self.last_time.set(time);
         time
+    }
+
+    /// Does what was posted at some time. It counts as done then, but not in the future, and after every step that has been: whoever posted it
+    /// may have had something else done since, by another server.
+    pub fn at_posted_time<R>(&self, time: i64, work: impl FnOnce() -> R) -> R {
+        self.posted_time.set(Some(time.min(self.reactor.wall_clock()).max(self.last_time.get())));
+        let result = work();
+        self.posted_time.set(None);
+        result
     }
 
     /// Notes a time that another server stamped.

@@ -162,7 +162,7 @@ impl Core {
             self.posting.failed.set(self.posting.failed.get() + 1);
             return [0; 2];
         };
-        let (operation, result) = match post.change {
+        let (operation, result) = self.at_posted_time(post.time, || match post.change {
             Change::Unlink => (Operation::Unlink, handlers::unlink_posted(self, post.parent, post.name, post.file)),
             Change::Create(made) => {
                 let is_its_own = match poster {
@@ -189,7 +189,7 @@ impl Core {
                 };
                 (Operation::CommitGranted, handlers::write_posted(self, post.file, &bytes, source))
             }
-        };
+        });
         let is_done_before = |status| matches!(status, Status::NotFound | Status::Exists | Status::StaleFile);
         let result = match (result, poster) {
             (Err(failure), Poster::Earlier(_)) if is_done_before(failure.status) => Ok(()),

@@ -18,6 +18,8 @@ const KIND_CREATE: u64 = 2;
 const KIND_WRITE: u64 = 3;
 /// Those of bytes, where there is no name.
 const BYTES_START: usize = NAME_START;
+/// The word of the time.
+const TIME_WORD: usize = POST_WORDS - 1;
 /// The words of a file that is made, behind the name.
 const MADE_START: usize = NAME_START + NAME_WORDS;
 
@@ -29,6 +31,8 @@ pub struct Post<'a> {
     /// At most [`NAME_SIZE_MAX`] bytes; none where no name changes.
     pub name: &'a [u8],
     pub file: FileId,
+    /// When it was posted, in nanoseconds since the epoch.
+    pub time: i64,
     pub change: Change,
 }
 
@@ -70,8 +74,8 @@ pub struct Made {
 
 impl Post<'_> {
     /// A post that begins a file with bytes.
-    pub fn of_bytes(file: FileId, bytes: PostedBytes) -> Post<'static> {
-        Post { parent: FileId::default(), name: &[], file, change: Change::Write(bytes) }
+    pub fn of_bytes(file: FileId, time: i64, bytes: PostedBytes) -> Post<'static> {
+        Post { parent: FileId::default(), name: &[], file, time, change: Change::Write(bytes) }
     }
 
     /// The words; nothing for a name that is too long.
@@ -79,6 +83,7 @@ impl Post<'_> {
         if let Change::Write(PostedBytes { at, size, generation }) = self.change {
             let mut words = [0; POST_WORDS];
             words[..BYTES_START + 3].copy_from_slice(&[KIND_WRITE, 0, self.file.0, at, size.into(), generation]);
+            words[TIME_WORD] = self.time as u64;
             return Some(words);
         }
         if self.name.is_empty() || self.name.len() > NAME_SIZE_MAX {
@@ -88,7 +93,7 @@ impl Post<'_> {
         bytes[0] = self.name.len() as u8;
         bytes[1..=self.name.len()].copy_from_slice(self.name);
         let mut words = [0; POST_WORDS];
-        (words[1], words[2]) = (self.parent.0, self.file.0);
+        (words[1], words[2], words[TIME_WORD]) = (self.parent.0, self.file.0, self.time as u64);
         for (word, part) in words[NAME_START..].iter_mut().zip(bytes.as_chunks::<WORD_SIZE>().0) {
             *word = u64::from_le_bytes(*part);
         }
@@ -140,7 +145,7 @@ impl PostBytes {
             let size =
                 u32::try_from(words[BYTES_START + 1]).ok().filter(|size| (1..=POSTED_SIZE_MAX).contains(size))?;
             let bytes = PostedBytes { at: words[BYTES_START], size, generation: words[BYTES_START + 2] };
-            return Some(Post::of_bytes(FileId(words[2]), bytes));
+            return Some(Post::of_bytes(FileId(words[2]), words[TIME_WORD] as i64, bytes));
         }
         let size = usize::from(self.0[0]);
         let name = Name::new(self.0.get(1..=size)?).ok()?.as_bytes();
@@ -152,7 +157,8 @@ impl PostBytes {
             }
             _ => return None,
         };
-        Some(Post { parent: FileId(words[1]), name, file: FileId(words[2]), change })
+        let time = words[TIME_WORD] as i64;
+        Some(Post { parent: FileId(words[1]), name, file: FileId(words[2]), time, change })
     }
 }
 
@@ -175,13 +181,13 @@ mod tests {
     /// Goal: a post is what it was when it is read again, and nonsense is none.
     #[test]
     fn there_and_back() {
-        let (parent, file) = (FileId::new(7, 3), FileId::new(9, 3));
+        let (parent, file, time) = (FileId::new(7, 3), FileId::new(9, 3), -77);
         for name in [&b"a"[..], b"file.mdtest.0.1234567", &[7; NAME_SIZE_MAX]] {
             let made = Made { mode: 0o640, chunk_size: 1 << 20, uid: 7, gid: 8 };
-            let made = Post { parent, name, file, change: Change::Create(made) };
+            let made = Post { parent, name, file, time, change: Change::Create(made) };
             let words = made.words().expect("it fits");
             assert_eq!(PostBytes::of(&words).post(&words), Some(made));
-            let post = Post { parent, name, file, change: Change::Unlink };
+            let post = Post { parent, name, file, time, change: Change::Unlink };
             let words = post.words().expect("it fits");
             assert_eq!(PostBytes::of(&words).post(&words), Some(post));
             let mut other = words;
@@ -189,20 +195,20 @@ mod tests {
             assert_eq!(PostBytes::of(&other).post(&other), None);
         }
         for size in [0, 1, POSTED_SIZE_MAX, POSTED_SIZE_MAX + 1, u32::MAX] {
-            let post = Post::of_bytes(file, PostedBytes { at: 77 << 12, size, generation: 9 });
+            let post = Post::of_bytes(file, time, PostedBytes { at: 77 << 12, size, generation: 9 });
             let words = post.words().expect("it fits");
             let is_one = (1..=POSTED_SIZE_MAX).contains(&size);
             assert_eq!(PostBytes::of(&words).post(&words), is_one.then_some(post));
         }
         for name in [&b""[..], &[7; NAME_SIZE_MAX + 1]] {
-            assert_eq!(Post { parent, name, file, change: Change::Unlink }.words(), None);
+            assert_eq!(Post { parent, name, file, time, change: Change::Unlink }.words(), None);
         }
         for nonsense in [0, 1, u64::MAX] {
             assert_eq!(PostBytes::of(&[nonsense; POST_WORDS]).post(&[nonsense; POST_WORDS]), None);
         }
         // What no request may name, no post may either.
         for name in [&b"."[..], b"..", b"a/b", b"a\0b"] {
-            let words = Post { parent, name, file, change: Change::Unlink }.words().expect("it fits");
+            let words = Post { parent, name, file, time, change: Change::Unlink }.words().expect("it fits");
             assert_eq!(PostBytes::of(&words).post(&words), None);
         }
     }
