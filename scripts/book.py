@@ -40,7 +40,7 @@ RUNNABLE = ["console", "sh"]
 SHOWN_ONLY = ["text", "c", "toml", "json", "ini", "rust", "makefile"]
 # Time for what a chapter has ended to be gone.
 ENDING_SECONDS_MAX = 10
-COMMAND_SECONDS_MAX = 120
+COMMAND_SECONDS_MAX = 900
 IGNORED_MAX = 30
 
 
