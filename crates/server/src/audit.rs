@@ -50,9 +50,9 @@ pub struct Audit {
     /// For each directory with its name here the directory that it is in, and for each with its inode here what that says.
     pub placed: BTreeMap<u64, u64>,
     pub parents: BTreeMap<u64, u64>,
-    /// Contradictions found, in words.
     /// Changes that clients of this machine posted, as far as this life has taken them up.
     pub posts: u64,
+    /// Contradictions found, in words.
     pub errors: Vec<String>,
 }
 
