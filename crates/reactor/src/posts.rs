@@ -39,7 +39,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::Range;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use wire::posts::POST_WORDS;
 
@@ -50,6 +50,8 @@ pub const CLAIM_COUNT: usize = 8192;
 /// Posts of a client that its server has not taken up.
 pub const SLOT_COUNT: u64 = 32;
 const LANE_COUNT: usize = 64;
+/// Posts that wait before one with which a server that sleeps is woken.
+const BELL_COUNT: u64 = SLOT_COUNT / 2;
 /// Looks whether a step has ended, some two microseconds; and times that the core is given away until it has, or there is room in the lane: where
 /// the server has to wait for the core that we have, it is there the sooner, and else these cost less than asking it.
 const SPINS_MAX: u32 = 50;
@@ -417,6 +419,11 @@ impl Posts {
     }
 }
 
+/// Wakes a server that sleeps, at other times it does nothing.
+pub(crate) trait Bell {
+    fn ring(&self);
+}
+
 /// A client's side. See the module.
 pub(crate) struct Lane {
     words: Words,
@@ -429,13 +436,15 @@ pub(crate) struct Lane {
     /// Times that the core is given away for a server that is busy.
     yields_max: u32,
     ignores_claims: bool,
+    /// As long as there is a connection.
+    bell: Option<Weak<dyn Bell>>,
     _memory: Rc<dyn Any>,
 }
 
 impl Lane {
     /// The words at an address in `memory`, of [`POSTS_SIZE`] bytes.
-    pub fn at(address: *const u8, memory: Rc<dyn Any>) -> Lane {
-        Lane::new(Words(address.cast()), memory)
+    pub fn at(address: *const u8, memory: Rc<dyn Any>, bell: Weak<dyn Bell>) -> Lane {
+        Lane { bell: Some(bell), ..Lane::new(Words(address.cast()), memory) }
     }
 
     fn new(words: Words, memory: Rc<dyn Any>) -> Lane {
@@ -446,6 +455,7 @@ impl Lane {
             next_number: Cell::new(0),
             yields_max: YIELDS_MAX,
             ignores_claims: false,
+            bell: None,
             _memory: memory,
         }
     }
@@ -487,9 +497,24 @@ impl Lane {
         spun.or_else(|| (0..self.yields_max).find_map(|_| allowed(yield_core))).unwrap_or_else(|| self.is_allowed())
     }
 
+    fn ring(&self) {
+        if let Some(bell) = self.bell.as_ref().and_then(Weak::upgrade) {
+            bell.ring();
+        }
+    }
+
+    /// Posts before this one that the server has not taken up.
+    fn waiting_before(&self, lane: usize, number: u64) -> u64 {
+        number.wrapping_sub(self.words.lane(lane, TAKEN_WORD).load(Ordering::Acquire))
+    }
+
     /// Whether there is room for post `number`, if need be after the server was let run.
     fn waits_for_room(&self, lane: usize, number: u64) -> bool {
-        let has_room = || number.wrapping_sub(self.words.lane(lane, TAKEN_WORD).load(Ordering::Acquire)) < SLOT_COUNT;
+        let has_room = || self.waiting_before(lane, number) < SLOT_COUNT;
+        if has_room() {
+            return true;
+        }
+        self.ring();
         let waits = |_| {
             let has_room = has_room();
             if !has_room {
@@ -578,7 +603,11 @@ impl Posting {
         let (old, new) = (self.state | ABOUT_TO, self.state + 2);
         let state = self.of.words.lane(self.lane, STATE_WORD);
         self.is_posted = state.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        self.is_posted.then_some(self.state >> 1)
+        let number = self.state >> 1;
+        if self.is_posted && self.of.waiting_before(self.lane, number) == BELL_COUNT {
+            self.of.ring();
+        }
+        self.is_posted.then_some(number)
     }
 }
 
@@ -652,6 +681,38 @@ mod tests {
             posts.taken(lane, [number as usize; 2]);
         }
         assert!(!posts.forbid());
+    }
+
+    /// Goal: a server that may sleep is woken when a lane is half full and when it is full, not for each post; and not any more when the connection has gone.
+    #[test]
+    fn bells() {
+        struct Counted(Cell<u32>);
+        impl Bell for Counted {
+            fn ring(&self) {
+                self.0.set(self.0.get() + 1);
+            }
+        }
+        let posts = Rc::new(Posts::new(region()));
+        posts.reset();
+        let loan = posts.loan().expect("lent");
+        let lane = posts.open_lane(7, &loan).expect("a lane");
+        let counted = Rc::new(Counted(Cell::new(0)));
+        let bell: Rc<dyn Bell> = counted.clone();
+        let client = Rc::new(Lane { bell: Some(Rc::downgrade(&bell)), ..posts.seen_by(loan) });
+        posts.allow();
+        let post = |number: u64| client.begin(7, [number as usize; 2], &[number; POST_WORDS]).and_then(Posting::commit);
+        let rung = |number| {
+            assert_eq!(post(number), Some(number));
+            counted.0.get()
+        };
+        let rings: Vec<u32> = (0..SLOT_COUNT).map(rung).collect();
+        assert!((0..SLOT_COUNT).all(|number| rings[number as usize] == u32::from(number >= BELL_COUNT)));
+        assert_eq!((post(100), counted.0.get()), (None, 2));
+        drop(bell);
+        drop(counted);
+        assert!(post(100).is_none() && posts.look());
+        posts.taken(lane, [0; 2]);
+        assert!(post(100).is_some());
     }
 
     /// Goal: a number that was not used in a post is there for the next one, whatever became of the one that it was meant for.

@@ -20,14 +20,14 @@ use crate::copying::before_streaming;
 use crate::holds::{Held, Holds};
 use crate::loan::GrantedPages;
 use crate::near::bring_range_near;
-use crate::posts::{Lane, POSTS_SIZE, PostWords, Posting, Posts};
+use crate::posts::{Bell, Lane, POSTS_SIZE, PostWords, Posting, Posts};
 use crate::region::{Loan, LocalFuture, Region};
 use crate::system::check;
 use std::cell::Cell;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Size of a table of stamps in bytes. What its file has beyond is a board ([`Board`]).
@@ -251,6 +251,7 @@ impl Window {
         [region, table, posts]: [&OwnedFd; 3],
         loan: Option<Rc<dyn Loan>>,
         holds: Option<Rc<Holds>>,
+        bell: Weak<dyn Bell>,
     ) -> io::Result<Window> {
         let region = Mapping::new(region, libc::PROT_READ)?;
         let table = Mapping::new(table, libc::PROT_READ)?;
@@ -259,7 +260,7 @@ impl Window {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the table of stamps or the posts are too small"));
         }
         let address = posts.address.cast_const().cast();
-        let lane = Rc::new(Lane::at(address, Rc::new(posts)));
+        let lane = Rc::new(Lane::at(address, Rc::new(posts), bell));
         let stamps = Stamps(table.address.cast_const().cast());
         let shown = table.address.cast_const().cast::<u8>().wrapping_add(STAMPS_SIZE as usize);
         Ok(Window {

@@ -16,6 +16,7 @@ mod segment;
 
 use crate::holds::Holds;
 use crate::loan::FileLoan;
+use crate::posts::Bell;
 use crate::region::Loan;
 use crate::stream::{ListenSocket, Listener, Readiness, Socket, Stream};
 use crate::system::{INCOMING, Watch, check};
@@ -37,12 +38,34 @@ pub fn local_name(cluster: &wire::Cluster, server: u32) -> Vec<u8> {
     format!("tabane/{:032x}/{server}", cluster.id).into_bytes()
 }
 
-/// One connection's end.
-struct Port {
+/// What a connection's end and its peer share.
+struct Line {
     socket: OwnedFd,
-    readiness: Rc<Readiness>,
     /// At a server: nothing until the caller's segment has come.
     segment: OnceCell<Rc<Segment>>,
+}
+
+impl Line {
+    /// Wakes the peer if it sleeps for this.
+    fn tell(&self, wish: u32) {
+        if self.segment.get().is_some_and(|segment| segment.must_wake_peer(wish)) {
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            // SAFETY: sends one byte of a constant. A failure means that the peer has gone or does not read (invariant 2).
+            unsafe { libc::send(self.socket.as_raw_fd(), [1u8].as_ptr().cast(), 1, flags) };
+        }
+    }
+}
+
+impl Bell for Line {
+    fn ring(&self) {
+        self.tell(WANTS_BYTES);
+    }
+}
+
+/// One connection's end.
+struct Port {
+    line: Rc<Line>,
+    readiness: Rc<Readiness>,
     /// A send found no room.
     wants_room: Cell<bool>,
     /// The driver has announced its sleep to the peer.
@@ -54,13 +77,8 @@ struct Port {
 }
 
 impl Port {
-    /// Wakes the peer if it sleeps for this.
-    fn tell(&self, segment: &Segment, wish: u32) {
-        if segment.must_wake_peer(wish) {
-            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            // SAFETY: sends one byte of a constant. A failure means that the peer has gone or does not read (invariant 2).
-            unsafe { libc::send(self.socket.as_raw_fd(), [1u8].as_ptr().cast(), 1, flags) };
-        }
+    fn segment(&self) -> Option<&Rc<Segment>> {
+        self.line.segment.get()
     }
 
     /// Takes the bytes that woke us, and with them what the server has lent, if it is here.
@@ -69,17 +87,20 @@ impl Port {
         if left == 0 {
             let mut bytes = [0u8; BYTES_AT_ONCE];
             // SAFETY: receives into a local. The end of the stream is reported by the driver.
-            unsafe { libc::recv(self.socket.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) };
+            unsafe {
+                libc::recv(self.line.socket.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT)
+            };
             return;
         }
         self.looks_for_window.set(left - 1);
-        let Ok(files) = receive_files(&self.socket) else { return };
+        let Ok(files) = receive_files(&self.line.socket) else { return };
         let mut files = files.into_iter();
         if let (Some(region), Some(table), Some(posts)) = (files.next(), files.next(), files.next()) {
             self.looks_for_window.set(0);
             let loan = files.next().map(|file| Rc::new(FileLoan::received(file)) as Rc<dyn Loan>);
-            let holds = self.segment.get().map(Segment::holds);
-            if let Ok(window) = Window::map([&region, &table, &posts], loan, holds) {
+            let holds = self.segment().map(Segment::holds);
+            let line: Rc<dyn Bell> = self.line.clone();
+            if let Ok(window) = Window::map([&region, &table, &posts], loan, holds, Rc::downgrade(&line)) {
                 self.window.get_or_init(|| Rc::new(window));
             }
         }
@@ -87,7 +108,7 @@ impl Port {
 
     /// Tells the readiness what is new. True if anything is.
     fn look(&self) -> bool {
-        let Some(segment) = self.segment.get() else { return false };
+        let Some(segment) = self.segment() else { return false };
         let mut news = false;
         if !self.readiness.is_readable() && segment.has_bytes() {
             self.readiness.set_readable();
@@ -122,7 +143,7 @@ impl Ports {
     pub fn begin_sleep(&self) -> bool {
         let list = self.list.borrow();
         for port in list.iter() {
-            let Some(segment) = port.segment.get() else { continue };
+            let Some(segment) = port.segment() else { continue };
             // Bytes that nobody here wants to read yet are no reason to be woken.
             let bytes = if port.readiness.is_readable() { 0 } else { WANTS_BYTES };
             let room = if port.wants_room.get() { WANTS_ROOM } else { 0 };
@@ -147,7 +168,7 @@ impl Ports {
     pub fn end_sleep(&self) {
         for port in self.list.borrow().iter() {
             if port.announced.replace(false)
-                && let Some(segment) = port.segment.get()
+                && let Some(segment) = port.segment()
                 && segment.end_sleep()
             {
                 port.drain();
@@ -179,7 +200,7 @@ struct LocalSocket<W: HasPorts> {
 impl<W: HasPorts> Drop for LocalSocket<W> {
     fn drop(&mut self) {
         self.driver.ports().remove(&self.port);
-        self.driver.unwatch(&self.port.socket, self.token);
+        self.driver.unwatch(&self.port.line.socket, self.token);
     }
 }
 
@@ -189,16 +210,15 @@ impl<W: HasPorts> LocalSocket<W> {
         readiness.set_writable();
         let token = driver.watch(&socket, &readiness, INCOMING)?;
         let port = Rc::new(Port {
-            socket,
+            line: Rc::new(Line { socket, segment: OnceCell::new() }),
             readiness: readiness.clone(),
-            segment: OnceCell::new(),
             wants_room: Cell::new(false),
             announced: Cell::new(false),
             window: OnceCell::new(),
             looks_for_window: Cell::new(if segment.is_some() { WINDOW_LOOKS } else { 0 }),
         });
         if let Some(segment) = segment {
-            let fresh = port.segment.set(segment).is_ok();
+            let fresh = port.line.segment.set(segment).is_ok();
             assert!(fresh, "a port begins without a segment");
         }
         driver.ports().add(&port);
@@ -207,11 +227,11 @@ impl<W: HasPorts> LocalSocket<W> {
 
     /// The segment, once the caller has sent it. Errors: `WouldBlock` before, `InvalidData` for anything else.
     fn segment(&self) -> io::Result<&Segment> {
-        if let Some(segment) = self.port.segment.get() {
+        if let Some(segment) = self.port.segment() {
             return Ok(segment);
         }
-        let segment = Rc::new(Segment::open(&receive_file(&self.port.socket)?)?);
-        Ok(self.port.segment.get_or_init(|| segment))
+        let segment = Rc::new(Segment::open(&receive_file(&self.port.line.socket)?)?);
+        Ok(self.port.line.segment.get_or_init(|| segment))
     }
 }
 
@@ -220,7 +240,7 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
         let segment = self.segment()?;
         match segment.receive(places) {
             Ok(received) => {
-                self.port.tell(segment, WANTS_ROOM);
+                self.port.line.tell(WANTS_ROOM);
                 Ok(received)
             }
             // What the peer sent before it went is taken first.
@@ -238,7 +258,7 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
         let segment = self.segment()?;
         match segment.send(pieces) {
             Ok(sent) => {
-                self.port.tell(segment, WANTS_BYTES);
+                self.port.line.tell(WANTS_BYTES);
                 Ok(sent)
             }
             Err(error) => {
@@ -250,7 +270,7 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
 
     fn shutdown(&self) {
         // SAFETY: no pointers; a failure means that it is disconnected already.
-        unsafe { libc::shutdown(self.port.socket.as_raw_fd(), libc::SHUT_RDWR) };
+        unsafe { libc::shutdown(self.port.line.socket.as_raw_fd(), libc::SHUT_RDWR) };
     }
 
     fn peer_address(&self) -> io::Result<SocketAddr> {
@@ -272,11 +292,11 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
         let mut files: Vec<&OwnedFd> = vec![&region, &table, posts];
         files.extend(lent.pages.as_ref().and_then(|loan| loan.file()));
         // A caller that can't take them reads and writes as all others do.
-        is_our_user(&self.port.socket) && send_files(&self.port.socket, &files).is_ok()
+        is_our_user(&self.port.line.socket) && send_files(&self.port.line.socket, &files).is_ok()
     }
 
     fn holds(&self) -> Option<Rc<Holds>> {
-        self.port.segment.get().map(Segment::holds)
+        self.port.segment().map(Segment::holds)
     }
 
     fn window(&self) -> Option<Rc<Window>> {
