@@ -1,9 +1,9 @@
 //! Reading without the server: where bytes of chunks lie in the region that a server of this machine lends us.
 //!
-//! A server asked once tells the places of all that it holds of a chunk, and the number of the last change. As long as the
-//! stamps of those places are not above that number, the bytes are there, and are the chunk's: whatever changes either is
-//! stamped first ([`reactor::Window`]). So a read copies, looks at the stamps, and is done, without a message; if a stamp
-//! has moved on, it asks anew, and in the end reads as everybody else does.
+//! A server asked once tells the places of all that it holds of a chunk, and the number of the last change; where a file is read from front
+//! to back it is asked for the next chunks as well. As long as the stamps of those places are not above that number, the bytes
+//! are there, and are the chunk's: whatever changes either is stamped first ([`reactor::Window`]). So a read copies, looks at the
+//! stamps, and is done, without a message; if a stamp has moved on, it asks anew, and in the end reads as everybody else does.
 
 use crate::file::{File, OpenHow};
 use crate::servers::{Common, Servers};
@@ -15,6 +15,7 @@ use std::io::IoSliceMut;
 use std::rc::Rc;
 use wire::board::FirstBytes;
 use wire::layout::ChunkRange;
+use wire::limits::PIECE_COUNT_MAX;
 use wire::messages::{BytePlace, DataRequest, LeasedContents, LocateReply, Pieces, open_flags};
 use wire::{Attributes, Decode, Encode, FastMap, FileId, Operation};
 
@@ -22,6 +23,11 @@ use wire::{Attributes, Decode, Encode, FastMap, FileId, Operation};
 const CHUNKS_MAX: usize = 1_024;
 /// A read of fewer bytes than this is answered by the server at once, unless the places are known.
 const SIZE_MIN: usize = 4_096;
+/// Chunks that a question asks for beyond those that are read, at most, where a file is read from front to back; they double with each
+/// question that goes on where the last one had ended.
+const AHEAD_MAX: usize = 15;
+/// Chunks among which those of the same server are looked for, and beyond which a read does not go on.
+const AHEAD_RANGE: u64 = 256;
 /// Questions about a read whose bytes change, before the server reads for us.
 const ATTEMPTS_MAX: usize = 1;
 
@@ -41,10 +47,32 @@ enum Proof {
     Cell(CellPlace, u64),
 }
 
+/// Questions about chunks of a file that one server holds.
+#[derive(Clone, Copy)]
+struct Run {
+    /// The chunk behind the last one that was asked for.
+    end: u64,
+    ahead: usize,
+}
+
+impl Run {
+    /// The run that a question belongs to, for a read from `first` on, after the run before.
+    fn going_on(before: Option<Run>, first: u64) -> Run {
+        match before {
+            Some(run) if (run.end..run.end + AHEAD_RANGE).contains(&first) => {
+                Run { end: first, ahead: (2 * run.ahead + 1).min(AHEAD_MAX) }
+            }
+            _ => Run { end: first, ahead: 0 },
+        }
+    }
+}
+
 /// What is known of many.
 #[derive(Default)]
 pub(crate) struct PlaceCache {
     chunks: RefCell<FastMap<(FileId, u64), Rc<ChunkPlaces>>>,
+    /// By file and server.
+    runs: RefCell<FastMap<(FileId, u32), Run>>,
 }
 
 impl PlaceCache {
@@ -63,6 +91,18 @@ impl PlaceCache {
 
     fn forget(&self, file: FileId, chunk: u64) {
         self.chunks.borrow_mut().remove(&(file, chunk));
+    }
+
+    fn run(&self, file: FileId, server: u32) -> Option<Run> {
+        self.runs.borrow().get(&(file, server)).copied()
+    }
+
+    fn note_run(&self, file: FileId, server: u32, run: Run) {
+        let mut runs = self.runs.borrow_mut();
+        if runs.len() >= CHUNKS_MAX {
+            runs.clear();
+        }
+        runs.insert((file, server), run);
     }
 }
 
@@ -141,10 +181,28 @@ impl Servers {
         matches!(self.copy_known(file, &share.pieces, &mut share.slices).await, Found::Copied)
     }
 
+    /// A piece of each chunk of a share, and of each that is likely to be read next.
+    fn pieces_ahead(&self, file: &File, share: &Share<IoSliceMut<'_>>) -> Pieces {
+        // Whatever the size, places are told of whole chunks.
+        let piece = |chunk_index| ChunkRange { chunk_index, chunk_offset: 0, size: 1 };
+        let mut pieces: Vec<ChunkRange> = share.pieces.iter().map(|read| piece(read.chunk_index)).collect();
+        let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return Pieces(pieces) };
+        let (first, behind) = (first.chunk_index, last.chunk_index + 1);
+        let mut run = Run::going_on(self.places.run(file.id, share.server), first);
+        let size = file.known_size().size.max(file.written_end());
+        let end = size.div_ceil(u64::from(file.layout.chunk_size)).min(behind + AHEAD_RANGE);
+        let is_there = |chunk: &u64| self.cluster.chunk_server(file.id, &file.layout, *chunk) == share.server;
+        let count = run.ahead.min(PIECE_COUNT_MAX - pieces.len());
+        pieces.extend((behind..end).filter(is_there).take(count).map(piece));
+        run.end = pieces.last().map_or(behind, |last| last.chunk_index + 1);
+        self.places.note_run(file.id, share.server, run);
+        Pieces(pieces)
+    }
+
     /// Asks where the bytes of all chunks of a share are. False if the server does not say.
     async fn locate(&self, file: &File, share: &Share<IoSliceMut<'_>>, window: Rc<Window>) -> bool {
-        let request =
-            DataRequest { file: file.id, layout: file.layout, pieces: Pieces(share.pieces.clone()) }.to_bytes();
+        let pieces = self.pieces_ahead(file, share);
+        let request = DataRequest { file: file.id, layout: file.layout, pieces }.to_bytes();
         let Ok(reply) = self.send(share.server, Call::encoded(Operation::Locate, request)).await else { return false };
         let Ok(reply) = LocateReply::from_bytes(&reply.params) else { return false };
         let mut places = reply.places.as_slice();
@@ -309,5 +367,23 @@ impl Target<'_, '_> {
             }
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: more and more chunks are asked for where reads go on, up to a bound; who goes back or far ahead begins anew.
+    #[test]
+    fn runs_grow() {
+        let mut run = Run::going_on(None, 3);
+        assert_eq!((run.end, run.ahead), (3, 0));
+        for ahead in [1, 3, 7, 15, 15] {
+            run = Run::going_on(Some(run), run.end + 2);
+            assert_eq!(run.ahead, ahead);
+        }
+        assert_eq!(Run::going_on(Some(run), run.end - 1).ahead, 0);
+        assert_eq!(Run::going_on(Some(run), run.end + AHEAD_RANGE).ahead, 0);
     }
 }

@@ -461,6 +461,43 @@ fn creations_are_posted() {
     }
 }
 
+/// Goal: whoever reads a file from front to back asks seldom where its bytes are, and sees what others write meanwhile.
+/// Method: reads a file of many chunks in halves of chunks and counts its round trips; then another client writes to every third chunk while this one
+/// reads again.
+#[test]
+fn places_are_told_ahead() {
+    const COUNT: u64 = 200;
+    let cluster = Real::in_memory("ahead", 2, CHUNK);
+    let (reader, writer) = (cluster.client(), cluster.client());
+    let half = u64::from(CHUNK) / 2;
+    let expected = |number: u64, at: u64| version(number * 2 + at % 2, half as usize);
+    let file = writer.open(b"/f", &OpenHow::creating(0o644)).expect("made");
+    for at in 0..2 * COUNT {
+        assert_eq!(writer.write_at(&file, &expected(1, at), at * half), Ok(half as usize));
+    }
+    let seen = reader.open(b"/f", &OpenHow::reading()).expect("there");
+    let mut place = vec![0; half as usize];
+    let before = reader.round_trips();
+    for at in 0..2 * COUNT {
+        assert_eq!(reader.read_at(&seen, &mut place, at * half), Ok(half as usize));
+        assert!(place == expected(1, at), "half {at}");
+    }
+    let asked = reader.round_trips() - before;
+    assert!(asked < COUNT / 4, "{asked} round trips for {COUNT} chunks");
+    for at in 0..2 * COUNT {
+        // Its place is known to the reader by now, or soon.
+        let ahead = (at + 3).min(2 * COUNT - 1);
+        if ahead.is_multiple_of(3) {
+            assert_eq!(writer.write_at(&file, &expected(2, ahead), ahead * half), Ok(half as usize));
+        }
+        assert_eq!(reader.read_at(&seen, &mut place, at * half), Ok(half as usize));
+        let number = 1 + u64::from(at.is_multiple_of(3) && at >= 3);
+        assert!(place == expected(number, at), "half {at}");
+    }
+    reader.close(&seen);
+    writer.close(&file);
+}
+
 /// Goal: small files are made, written and closed without waiting for the server, and have their bytes for everybody at once all the same.
 /// Method: one client makes files of sizes around those of pages and of what is posted at most, writes to some twice, and counts first writes without a round trip; another one reads
 /// some right after, and all of them in the end, after which nothing of them is left when they are removed.
