@@ -34,8 +34,17 @@ fn make(client: &Client, number: u64) {
     client.close(&file);
 }
 
+fn check(client: &Client, number: u64) {
+    let bytes = contents(number);
+    let file = client.open(&path(number), &OpenHow::reading()).unwrap();
+    let mut read = vec![0; bytes.len() + 1];
+    assert_eq!(client.read_at(&file, &mut read, 0), Ok(bytes.len()), "file {number}");
+    assert!(read[..bytes.len()] == bytes, "file {number} has other bytes");
+    client.close(&file);
+}
+
 /// Goal: what a client has made and written without its server doing anything is there when that one is killed before it did something,
-/// once, with its bytes.
+/// once, with its bytes; and that a client has one lane of a server, however many connections it had.
 /// Method: a server is stopped; a client makes files until it has to ask; the server is killed and started again, and another client looks at everything.
 #[test]
 fn outlive_their_server() {
@@ -53,6 +62,8 @@ fn outlive_their_server() {
     for round in 0..ROUNDS {
         let first = round * (FILES_BEFORE + FILES);
         (first..first + FILES_BEFORE).for_each(|number| make(&maker, number));
+        // Where its bytes are is remembered.
+        check(&maker, first + 2);
         send_signal(ground.pid(0), libc::SIGSTOP);
         made.store(0, Ordering::Relaxed);
         std::thread::scope(|scope| {
@@ -71,13 +82,11 @@ fn outlive_their_server() {
             ground.run(&["up"]);
         });
         for number in 0..(round + 1) * (FILES_BEFORE + FILES) {
-            let bytes = contents(number);
-            let file = other.open(&path(number), &OpenHow::reading()).unwrap();
-            let mut read = vec![0; bytes.len() + 1];
-            assert_eq!(other.read_at(&file, &mut read, 0), Ok(bytes.len()), "file {number}");
-            assert!(read[..bytes.len()] == bytes, "file {number} has other bytes");
-            other.close(&file);
+            check(&other, number);
         }
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let mapped = maps.lines().filter(|line| line.ends_with("/posts")).count();
+        assert!((1..=2).contains(&mapped), "2 clients have {mapped} lanes mapped after {} lives", round + 2);
     }
     assert!(made_alone > 0, "nothing was made without the server");
     ground.run(&["check"]);

@@ -23,7 +23,7 @@ use crate::near::bring_range_near;
 use crate::posts::{Bell, Lane, POSTS_SIZE, PostWords, Posting, Posts};
 use crate::region::{Loan, LocalFuture, Region};
 use crate::system::check;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -134,7 +134,9 @@ impl StampedRegion {
         let (stamps, board) = (self.stamps(), self.board.words());
         let lane = lent.posts.clone().map(|posts| Rc::new(self.posts.seen_by(posts)));
         let loan = lent.pages.clone();
-        Rc::new(Window { bytes, size, stamps, board, trust, holds, lane, loan, _source: Source::Lent(self.clone()) })
+        let (lane, has_ended) = (RefCell::new(lane), Cell::new(false));
+        let source = Source::Lent(self.clone());
+        Rc::new(Window { bytes, size, stamps, board, trust, holds, lane, has_ended, loan, _source: source })
     }
 }
 
@@ -236,8 +238,9 @@ pub struct Window {
     stamps: Stamps,
     board: Words,
     trust: Trust,
-    /// Where we post changes, and see what others have posted.
-    lane: Option<Rc<Lane>>,
+    /// Where we post changes, and see what others have posted, until the connection ends.
+    lane: RefCell<Option<Rc<Lane>>>,
+    has_ended: Cell<bool>,
     /// Where we say what the owner is to keep.
     holds: Option<Rc<Holds>>,
     /// What pages that are granted to us are mapped through.
@@ -269,7 +272,8 @@ impl Window {
             stamps,
             board: Words::at(shown, table.size - STAMPS_SIZE),
             trust: Trust::default(),
-            lane: Some(lane),
+            lane: RefCell::new(Some(lane)),
+            has_ended: Cell::new(false),
             holds,
             loan,
             _source: Source::Mapped(region, table),
@@ -329,26 +333,32 @@ impl Window {
         self.holds.as_ref()?.hold(id)
     }
 
-    /// Whether somebody has posted a change, or is about to, of something that comes to this claim.
+    /// Whether somebody has posted a change, or is about to, of something that comes to this claim; after the end nobody knows.
     pub fn is_claimed(&self, claim: usize) -> bool {
-        self.lane.as_ref().is_some_and(|lane| lane.is_claimed(claim))
+        self.lane.borrow().as_ref().map_or(self.has_ended.get(), |lane| lane.is_claimed(claim))
     }
 
     /// Whether the owner of this has not taken up a post of the client `owner`, which [`Posting::commit`] told the number of.
     pub fn is_waiting(&self, owner: u64, number: u64) -> bool {
-        self.lane.as_ref().is_some_and(|lane| lane.is_waiting(owner, number))
+        self.lane.borrow().as_ref().is_some_and(|lane| lane.is_waiting(owner, number))
     }
 
     /// The next number that the server has given the client `owner` for something that it makes by a post ([`Posting::commit_made`]; until then
     /// nothing is to be awaited). Nothing when it has none left, or can't post.
     pub fn unused_number(&self, owner: u64) -> Option<u64> {
-        self.lane.as_ref()?.unused_number(owner)
+        self.lane.borrow().as_ref()?.unused_number(owner)
     }
 
     /// Begins to post a change for the client `owner`. Nothing when that is not possible now. What the change rests on is to be
     /// looked at after this.
     pub fn begin_post(&self, owner: u64, claims: [usize; 2], post: &PostWords) -> Option<Posting> {
-        self.lane.as_ref()?.begin(owner, claims, post)
+        self.lane.borrow().as_ref()?.begin(owner, claims, post)
+    }
+
+    /// The connection has ended: nothing is posted any more, and the lane is free for another client. What is read along stays where it is.
+    pub(crate) fn end(&self) {
+        self.has_ended.set(true);
+        self.lane.replace(None);
     }
 
     /// Whether the owner may grant us pages to write to.
@@ -390,12 +400,15 @@ impl Mapping {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "what is lent is a file that is not empty"));
         }
         let (size, descriptor) = (status.st_size as u64, file.as_raw_fd());
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let address =
-            unsafe { libc::mmap(std::ptr::null_mut(), size as usize, protection, libc::MAP_SHARED, descriptor, 0) };
-        if address == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        // SAFETY: a new mapping at an address of the kernel's choice; a forked child does not inherit it, and so keeps no lane.
+        let address = unsafe {
+            let address = libc::mmap(std::ptr::null_mut(), size as usize, protection, libc::MAP_SHARED, descriptor, 0);
+            if address == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+            libc::madvise(address, size as usize, libc::MADV_DONTFORK);
+            address
+        };
         Ok(Mapping { address, size })
     }
 }

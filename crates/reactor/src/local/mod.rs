@@ -200,6 +200,9 @@ struct LocalSocket<W: HasPorts> {
 impl<W: HasPorts> Drop for LocalSocket<W> {
     fn drop(&mut self) {
         self.driver.ports().remove(&self.port);
+        if let Some(window) = self.port.window.get() {
+            window.end();
+        }
         self.driver.unwatch(&self.port.line.socket, self.token);
     }
 }

@@ -394,13 +394,9 @@ impl Serving {
         self.count(&connection, true);
         self.fences.borrow_mut().insert(key, connection.peer.connection);
         self.connections.borrow_mut().insert(connection.peer.connection, connection.clone());
-        let welcome = self.welcome(session_known);
-        if let Err(error) = send_welcome(stream, &welcome).await {
-            connection.close();
-            self.forget(&connection);
-            return Err(error.into());
-        }
-        Ok(Admitted::Connection(connection))
+        let admitting = Admitting { serving: self, connection: Some(connection) };
+        send_welcome(stream, &self.welcome(session_known)).await?;
+        Ok(Admitted::Connection(admitting.done()))
     }
 
     /// Whether no more connections of a role are taken, apart from those that come through others.
@@ -474,6 +470,27 @@ impl Serving {
     fn wake_watcher(&self) {
         if let Some(waker) = self.watcher.borrow_mut().take() {
             waker.wake();
+        }
+    }
+}
+
+/// A connection that is on the books and was not told so: it ends unless that is done, also where the time for it is up.
+struct Admitting<'s> {
+    serving: &'s Serving,
+    connection: Option<Rc<Connection>>,
+}
+
+impl Admitting<'_> {
+    fn done(mut self) -> Rc<Connection> {
+        self.connection.take().unwrap_or_else(|| unreachable!("it is done once"))
+    }
+}
+
+impl Drop for Admitting<'_> {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            connection.close();
+            self.serving.forget(&connection);
         }
     }
 }

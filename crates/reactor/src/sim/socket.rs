@@ -199,6 +199,9 @@ impl Socket for SimSocket {
 impl Drop for SimSocket {
     fn drop(&mut self) {
         if !self.is_frozen() {
+            if let (0, Some(window)) = (self.end, self.window()) {
+                window.end();
+            }
             self.universe.network.borrow_mut().close(&self.universe, self.connection, self.end);
         }
     }
