@@ -64,6 +64,18 @@ impl Loan for FileLoan {
 
 /// The first bytes in a range of a file that are lent; see [`crate::Region::borrowed`].
 pub(crate) fn borrowed(file: &OwnedFd, offset: u64, size: u64) -> Option<Range<u64>> {
+    let mut first = any_borrowed(file, offset, size)?;
+    // The kernel looks at one borrower after the other, each from its first lock on: others may have something before this.
+    while first.start > offset
+        && let Some(earlier) = any_borrowed(file, offset, first.start - offset)
+    {
+        first = earlier;
+    }
+    Some(first)
+}
+
+/// Bytes in a range of a file that are lent, not always the first.
+fn any_borrowed(file: &OwnedFd, offset: u64, size: u64) -> Option<Range<u64>> {
     let everything = offset..offset + size;
     let Ok(mut lock) = lock_of(libc::F_WRLCK, offset, size) else { return Some(everything) };
     // SAFETY: the lock is a local.
@@ -170,6 +182,24 @@ mod tests {
             assert!(raw >= 0 && libc::ftruncate(raw, SIZE as libc::off_t) == 0);
             OwnedFd::from_raw_fd(raw)
         }
+    }
+
+    /// Goal: all that is lent is found from front to back, whichever borrower was there first.
+    #[test]
+    fn borrowers_come_in_any_order() {
+        let own = file();
+        let loans: Vec<FileLoan> = (0..3).map(|_| FileLoan::of(&own).expect("opened")).collect();
+        let starts = [81_920, 16_384, 49_152, 8192, 65_536, 32_768];
+        for (number, start) in starts.iter().enumerate() {
+            loans[number % 3].hold(*start, 4096).expect("free");
+        }
+        let (mut found, mut from) = (Vec::new(), 0);
+        while let Some(range) = borrowed(&own, from, SIZE - from) {
+            assert_eq!(range.end - range.start, 4096);
+            found.push(range.start);
+            from = range.end;
+        }
+        assert_eq!(found, [8192, 16_384, 32_768, 49_152, 65_536, 81_920]);
     }
 
     /// Goal: what is lent is seen as such by another open file for as long as a mapping is left, also when every descriptor is
