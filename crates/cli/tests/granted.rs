@@ -22,7 +22,7 @@ const CHUNK: u64 = 1 << 20;
 const CALL: u64 = 4 * CHUNK;
 /// Each writer has this many calls' worth of the file for itself, and as much is written by both.
 const CALLS: u64 = 4;
-const ROUNDS: u64 = 10;
+const ROUNDS: u64 = 18;
 
 /// Where a step of a writer goes: in turns to its own part and to that of all.
 fn call_of(writer: u64, step: u64) -> u64 {
