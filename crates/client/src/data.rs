@@ -195,8 +195,12 @@ impl Servers {
         }
     }
 
-    async fn write_share(&self, file: &File, share: Share<IoSlice<'_>>) -> Attempt<()> {
-        if self.post_write(file, &share).await || self.write_granted(file, &share).await? {
+    async fn write_share(&self, file: &File, mut share: Share<IoSlice<'_>>) -> Attempt<()> {
+        if self.post_write(file, &share).await {
+            return Ok(());
+        }
+        self.post_bytes(file, &mut share).await;
+        if share.pieces.is_empty() || self.write_granted(file, &share).await? {
             return Ok(());
         }
         let request = DataRequest { file: file.id, layout: file.layout, pieces: Pieces(share.pieces) };

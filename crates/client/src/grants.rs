@@ -12,6 +12,7 @@
 //! 2. A page is used by one write. After its commit was sent it is never written to again, whatever comes of that.
 //! 3. A grant is given back when the last write that uses it has let go of it, for then it is unmapped.
 
+use crate::bounce::{Bounce, RING_SIZE_MIN};
 use crate::error::Trouble;
 use crate::file::File;
 use crate::servers::{Common, Servers};
@@ -27,7 +28,7 @@ use wire::messages::{
     CommitGrantedReply, CommitGrantedRequest, GRANT_COUNT_MAX, GRANTED_PIECE_COUNT_MAX, GrantReply, GrantRequest,
     GrantedPlace, Pieces,
 };
-use wire::posts::{POSTED_SIZE_MAX, Post, PostedBytes};
+use wire::posts::{BOUNCE_SIZE, POSTED_SIZE_MAX, Post, PostedBytes};
 use wire::{Decode, Operation};
 
 const PAGE: u64 = 4096;
@@ -56,12 +57,12 @@ const SIMULATED_STOP_NS: Nanos = 1_000_000_000;
 const SIMULATED_PAUSE_COUNT: usize = 2;
 
 /// One grant.
-struct Granted {
-    generation: u64,
+pub(crate) struct Granted {
+    pub generation: u64,
     /// First byte in the region that was not used yet, and the byte after the last.
     next: Cell<u64>,
     end: u64,
-    window: Rc<Window>,
+    pub window: Rc<Window>,
     /// Unmapped before it is noted as given back.
     pages: Option<GrantedPages>,
     returned: Rc<RefCell<Vec<u64>>>,
@@ -75,8 +76,13 @@ impl Drop for Granted {
 }
 
 impl Granted {
-    fn left(&self) -> u64 {
+    pub(crate) fn left(&self) -> u64 {
         self.end - self.next.get()
+    }
+
+    /// Takes so many bytes, which are left, and returns the first.
+    pub(crate) fn take(&self, size: u64) -> u64 {
+        self.next.replace(self.next.get() + size)
     }
 }
 
@@ -85,11 +91,14 @@ impl Granted {
 struct OfServer {
     /// The first one is in use.
     grants: Vec<Rc<Granted>>,
+    /// Where bytes wait that were posted.
+    bounce: Option<Rc<Bounce>>,
     /// Generations that the server is to be told of.
     returned: Rc<RefCell<Vec<u64>>>,
     is_asking: bool,
-    /// Writes in a row that pages were for.
+    /// Writes in a row that pages were for, and writes that might have been posted.
     suited_count: u32,
+    posted_count: u32,
     refused_at: Option<Nanos>,
     used_at: Nanos,
     /// Whether the task that gives back what nobody uses is at work.
@@ -165,6 +174,26 @@ impl Servers {
         Some(stands && posting.commit().is_some())
     }
 
+    /// Copies so many bytes to a part of granted pages that the server reads soon. Nothing if they are not mapped.
+    pub(crate) async fn fill_part(
+        &self,
+        grant: &Granted,
+        (mut at, mut size): (u64, usize),
+        slices: &[IoSlice<'_>],
+    ) -> Option<()> {
+        let pages = grant.pages.as_ref()?;
+        for slice in slices {
+            let part = &slice[..slice.len().min(size)];
+            pages.write_near(at, part);
+            (at, size) = (at + part.len() as u64, size - part.len());
+            if size == 0 {
+                break;
+            }
+            self.simulated_pause(&grant.window).await;
+        }
+        Some(())
+    }
+
     /// Copies a share to its pages.
     async fn fill_pages(&self, share: &Share<IoSlice<'_>>, targets: &[Target]) -> bool {
         let mut source = Source { slices: &share.slices, position: 0 };
@@ -211,36 +240,62 @@ impl Common {
     /// Pages for all pieces of a share, which is one that they are for, if there are some.
     fn pages_for(&self, share: &Share<IoSlice<'_>>) -> Option<Vec<Target>> {
         let window = self.channel(share.server).window().filter(|window| window.may_be_granted())?;
-        let now = self.reactor.now();
         let mut servers = self.grants.servers.borrow_mut();
         let of_server = servers.entry(share.server).or_default();
         // What another connection was granted is void.
         of_server.grants.retain(|grant| Rc::ptr_eq(&grant.window, &window));
         let targets = of_server.take(&share.pieces);
-        of_server.used_at = now;
-        of_server.suited_count = of_server.suited_count.saturating_add(1);
         let left: u64 = of_server.grants.iter().map(|grant| grant.left()).sum();
-        let is_refused = of_server.refused_at.is_some_and(|at| now < at + REFUSED_NS);
         let wanted = (2 * share.size as u64).clamp(AHEAD_SIZE_MIN, AHEAD_SIZE_MAX);
-        if left < wanted && of_server.suited_count >= SUITED_COUNT_MIN && !of_server.is_asking && !is_refused {
-            of_server.is_asking = true;
-            self.ask_for_pages(share.server, window);
-        }
+        of_server.suited_count = of_server.suited_count.saturating_add(1);
+        let is_wanted = left < wanted && of_server.suited_count >= SUITED_COUNT_MIN;
+        self.note_use(share.server, of_server, &window, is_wanted.then_some(GRANT_SIZE));
         targets
     }
 
+    /// The ring for what is posted to a server; nothing as long as it has granted too little.
+    pub(crate) fn bounce_for(&self, server: u32, window: &Rc<Window>) -> Option<Rc<Bounce>> {
+        let mut servers = self.grants.servers.borrow_mut();
+        let of_server = servers.entry(server).or_default();
+        of_server.grants.retain(|grant| Rc::ptr_eq(&grant.window, window));
+        let is_ours = |bounce: &Rc<Bounce>| Rc::ptr_eq(bounce.window(), window);
+        let bounce = of_server.bounce.take().filter(is_ours);
+        of_server.bounce = bounce.or_else(|| of_server.grants.iter().find_map(Bounce::of).map(Rc::new));
+        let bounce = of_server.bounce.clone();
+        of_server.posted_count = of_server.posted_count.saturating_add(1);
+        let is_wanted = bounce.is_none() && of_server.posted_count >= SUITED_COUNT_MIN;
+        self.note_use(server, of_server, window, is_wanted.then_some(BOUNCE_SIZE));
+        bounce
+    }
+
+    /// Pages are used, or would be; asks for so many bytes if they are wanted.
+    fn note_use(&self, server: u32, of_server: &mut OfServer, window: &Rc<Window>, wanted: Option<u64>) {
+        let now = self.reactor.now();
+        of_server.used_at = now;
+        let is_refused = of_server.refused_at.is_some_and(|at| now < at + REFUSED_NS);
+        if let Some(size) = wanted
+            && !of_server.is_asking
+            && !is_refused
+        {
+            of_server.is_asking = true;
+            self.ask_for_pages(server, window.clone(), size);
+        }
+    }
+
     /// Asks for another grant, in the background.
-    fn ask_for_pages(&self, server: u32, window: Rc<Window>) {
+    fn ask_for_pages(&self, server: u32, window: Rc<Window>, size: u64) {
         let Some(own) = self.own.upgrade() else { return };
         self.reactor.spawn(Class::Data, async move {
-            let reply = own.ask_grant(server, GRANT_SIZE).await;
+            let reply = own.ask_grant(server, size).await;
             let is_same = own.channel(server).window().is_some_and(|now| Rc::ptr_eq(&now, &window));
             let mut servers = own.grants.servers.borrow_mut();
             let of_server = servers.entry(server).or_default();
             of_server.is_asking = false;
             // A connection that ended meanwhile: nobody can tell which one the grant belongs to (invariant 1).
             let given = reply.filter(|reply| reply.size > 0);
-            let mapped = given.as_ref().filter(|_| is_same).and_then(|reply| {
+            let is_too_small = given.as_ref().is_some_and(|reply| reply.size < size.min(RING_SIZE_MIN));
+            let is_given = given.is_some();
+            let mapped = given.as_ref().filter(|_| is_same && !is_too_small).and_then(|reply| {
                 let pages = window.granted(reply.at, reply.size).ok()?;
                 Some(Granted {
                     generation: reply.generation,
@@ -254,7 +309,10 @@ impl Common {
             match (mapped, given) {
                 (Some(grant), _) => of_server.grants.push(Rc::new(grant)),
                 (None, Some(reply)) => of_server.returned.borrow_mut().push(reply.generation),
-                (None, None) => of_server.refused_at = Some(own.reactor.now()),
+                (None, None) => {}
+            }
+            if is_too_small || !is_given {
+                of_server.refused_at = Some(own.reactor.now());
             }
             if !of_server.grants.is_empty() && !std::mem::replace(&mut of_server.is_watched, true) {
                 own.return_when_idle(server);
@@ -281,7 +339,11 @@ impl Common {
             let mut servers = self.grants.servers.borrow_mut();
             let Some(of_server) = servers.get_mut(&server) else { return false };
             of_server.refused_at = Some(self.reactor.now());
-            of_server.grants.drain(..).count() > 0
+            let has_bounce = of_server.bounce.is_some() && self.is_settled(of_server.bounce.as_ref());
+            if has_bounce {
+                of_server.bounce = None;
+            }
+            has_bounce | (of_server.grants.drain(..).count() > 0)
         };
         had_some && self.ask_grant(server, 0).await.is_some()
     }
@@ -296,10 +358,14 @@ impl Common {
                 let is_idle = {
                     let mut servers = common.grants.servers.borrow_mut();
                     let of_server = servers.entry(server).or_default();
-                    let is_idle = reactor.now() >= of_server.used_at + IDLE_NS && !of_server.is_asking;
+                    let is_idle = reactor.now() >= of_server.used_at + IDLE_NS
+                        && !of_server.is_asking
+                        && common.is_settled(of_server.bounce.as_ref());
                     if is_idle {
                         of_server.is_watched = false;
                         of_server.grants.clear();
+                        of_server.bounce = None;
+                        of_server.posted_count = 0;
                     }
                     is_idle
                 };
@@ -350,7 +416,7 @@ impl OfServer {
                 self.grants.remove(0);
             }
             let grant = self.grants.first()?;
-            let at = grant.next.replace(grant.next.get() + size);
+            let at = grant.take(size);
             targets.push(Target { grant: grant.clone(), at });
         }
         Some(targets)

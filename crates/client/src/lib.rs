@@ -10,6 +10,7 @@
 
 mod at;
 mod blocking;
+mod bounce;
 mod cache;
 pub mod check;
 mod contact;

@@ -17,6 +17,7 @@ use wire::board::FirstBytes;
 use wire::layout::ChunkRange;
 use wire::limits::PIECE_COUNT_MAX;
 use wire::messages::{BytePlace, DataRequest, LeasedContents, LocateReply, Pieces, open_flags};
+use wire::posts::file_claim;
 use wire::{Attributes, Decode, Encode, FastMap, FileId, Operation};
 
 /// Chunks remembered at most.
@@ -309,6 +310,14 @@ impl Common {
         let mut target = Target { slices: into, index: 0, position: 0 };
         for piece in pieces {
             let Some(known) = self.places.get(file.id, piece.chunk_index) else { return Found::Unknown };
+            if known.window.has_ended() {
+                self.places.forget(file.id, piece.chunk_index);
+                return Found::Unknown;
+            }
+            if known.window.is_written(file_claim(file.id)) {
+                // The server takes up what was posted before it answers.
+                return Found::Hole;
+            }
             let mut parts = known.parts(piece);
             for part in parts.by_ref() {
                 if !target.copy(&known.window, &part) {

@@ -17,7 +17,7 @@ use reactor::{CellPlace, Window};
 use std::rc::Rc;
 use wire::board::{
     BoardShape, FirstBytes, INODE_WORDS, NAME_WORDS, NameCell, attributes_in, directory_words, first_bytes_in,
-    tree_word,
+    tree_word, writable_words,
 };
 use wire::identity::dentry_hash;
 use wire::messages::KNOWN_UNCHECKED;
@@ -55,7 +55,7 @@ impl ServerBoard {
     }
 
     fn inode(&self, file: FileId) -> Option<InodeFound> {
-        if self.window.is_claimed(file_claim(file)) {
+        if self.window.is_claimed(file_claim(file)) || self.window.is_written(file_claim(file)) {
             return None;
         }
         let place = CellPlace { offset: self.shape.inode_offset(file), words: INODE_WORDS };
@@ -79,6 +79,14 @@ impl ServerBoard {
         (words == directory_words(directory)).then_some((place, version))
     }
 
+    /// The cell of a file to which writes may be posted.
+    fn writable(&self, file: FileId) -> Option<CellSeen> {
+        let place = CellPlace { offset: self.shape.directory_offset(file), words: INODE_WORDS };
+        let mut words = [0; 2];
+        let version = self.window.read_cell(place, &mut words)?;
+        (words == writable_words(file)).then_some((place, version))
+    }
+
     /// Whether a name still leads to the file, on the path by which it was resolved.
     fn leads(&self, target: &EntryTarget, name: &NameFound) -> bool {
         self.window.is_same_cell(name.cell.0, name.cell.1) && self.has_tree(target.known)
@@ -99,7 +107,7 @@ impl ServerBoard {
 }
 
 /// A cell, and the version that it had.
-type CellSeen = (CellPlace, u64);
+pub(crate) type CellSeen = (CellPlace, u64);
 
 /// A name's cell as it was read.
 struct NameFound {
@@ -263,9 +271,19 @@ impl Servers {
         self.simulated_pause(&board.window).await;
         let stands = self.is_current(server, &board.window)
             && board.leads(target, &name)
+            && !board.window.is_written(file_claim(name.file))
             && board.window.is_same_cell(inode.cell.0, inode.cell.1);
         self.simulated_pause(&board.window).await;
         Some(stands && posting.commit().is_some())
+    }
+
+    /// Where writes to a file may be posted to a server, as it shows now, and the cell that says so.
+    pub(crate) async fn writable(&self, server: u32, file: FileId) -> Option<(Rc<Window>, CellSeen)> {
+        let board = self.board(server).await?;
+        let cell = board.writable(file)?;
+        // In simulations they are written otherwise as well, so that everything is met.
+        let is_wanted = !board.window.is_simulated() || self.reactor.random().is_multiple_of(2);
+        (is_wanted && board.window.may_be_granted()).then_some((board.window, cell))
     }
 
     /// The attributes of a file that has a name, as its home shows them now. Nothing if that has to be asked.

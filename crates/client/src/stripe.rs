@@ -18,6 +18,18 @@ pub(crate) struct Share<S> {
     pub size: usize,
 }
 
+impl Share<IoSlice<'_>> {
+    /// Takes the first piece out, with its bytes.
+    pub(crate) fn drop_first(&mut self) {
+        let size = self.pieces.remove(0).size as usize;
+        self.size -= size;
+        let mut slices = std::mem::take(&mut self.slices);
+        let mut rest = &mut slices[..];
+        IoSlice::advance_slices(&mut rest, size);
+        self.slices = rest.to_vec();
+    }
+}
+
 /// The caller's memory, taken from the front.
 pub(crate) trait Memory {
     type Slice;

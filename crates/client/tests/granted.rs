@@ -80,8 +80,8 @@ fn contents() {
     assert!(granted > 60, "only {granted} requests committed granted pages");
 }
 
-/// Goal: nothing is granted for writes that pages are not for, such as small odd pieces of large chunks, some of which happen to be
-/// whole pages, and for a large one alone; then it is, and the bytes count as all others do.
+/// Goal: of writes that pages are not for, such as small odd pieces of large chunks, some of which happen to be whole pages, no page becomes the
+/// file's, and one grant is enough; nor of a large one alone; then they do, and the bytes count as all others.
 #[test]
 fn pages_are_asked_for_where_they_pay() {
     const PIECE: u64 = 47_008;
@@ -99,7 +99,8 @@ fn pages_are_asked_for_where_they_pay() {
         assert_eq!(client.write_at(&file, &bytes, index % 16 * 2 * u64::from(CHUNK)), Ok(bytes.len()));
     };
     write(0);
-    assert_eq!((sum(Operation::Grant), sum(Operation::CommitGranted)), (0, 0));
+    assert_eq!(sum(Operation::CommitGranted), 0);
+    assert!(sum(Operation::Grant) <= 2, "one for what is posted to each server");
     let count = (1..1000).take_while(|index| (write(*index), sum(Operation::CommitGranted) == 0).1).count();
     assert!(count < 900, "no pages were granted in {count} writes");
     for server in 0..2 {

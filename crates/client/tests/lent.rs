@@ -556,6 +556,60 @@ fn first_bytes_are_posted() {
     }
 }
 
+/// Goal: small writes to a file take no round trip, whoever else writes to it, and everybody reads the last ones.
+/// Method: two clients write to a file in turns, at places and of sizes without a pattern, which grows; now and then one of them or a third one reads it,
+/// cuts it, or asks for its size. In the end one writes alone.
+#[test]
+fn small_writes_are_posted() {
+    const COUNT: u64 = 3_000;
+    const SIZES: [usize; 7] = [1, 100, 4_096, 5_000, 47_008, 20_000, 65_536];
+    let cluster = Real::in_memory("posted-writes", 2, CHUNK);
+    let clients = [cluster.client(), cluster.client(), cluster.client()];
+    let how = OpenHow { create: true, ..OpenHow::reading_and_writing() };
+    let files: Vec<_> = clients.iter().map(|client| client.open(b"/f", &how).expect("made")).collect();
+    let mut all: Vec<u8> = Vec::new();
+    let write = |all: &mut Vec<u8>, number: u64, who: usize| {
+        let bytes = version(number, SIZES[(number * number % 31) as usize % SIZES.len()]);
+        let at = (number * 7_919) as usize % (all.len() + 1_000).min(10 * CHUNK as usize);
+        assert_eq!(clients[who].write_at(&files[who], &bytes, at as u64), Ok(bytes.len()));
+        all.resize(all.len().max(at + bytes.len()), 0);
+        all[at..at + bytes.len()].copy_from_slice(&bytes);
+    };
+    for number in 1..COUNT {
+        write(&mut all, number, (number >> (number % 3)) as usize % 2);
+        let reader = (number / 7) as usize % 3;
+        match number % 29 {
+            0..5 => {
+                let mut read = vec![0xEE; all.len() + 100];
+                assert_eq!(clients[reader].read_at(&files[reader], &mut read, 0), Ok(all.len()));
+                assert!(read[..all.len()] == all, "after write {number}");
+            }
+            5 => assert_eq!(clients[reader].stat_file(&files[reader]).expect("open").size, all.len() as u64),
+            6 => assert_eq!(clients[reader].stat(b"/f").expect("there").size, all.len() as u64),
+            7 if number % 5 == 0 => {
+                all.truncate(all.len() / 3 * 2);
+                clients[reader].truncate_file(&files[reader], all.len() as u64).expect("cut");
+            }
+            _ => {}
+        }
+    }
+    // Some of them cross from one chunk to the next, and some wait until the server has made room.
+    let before = clients[0].round_trips();
+    (0..COUNT).for_each(|number| write(&mut all, number, 0));
+    let waited = clients[0].round_trips() - before;
+    assert!(waited < COUNT / 2, "{waited} round trips for {COUNT} writes");
+    let mut read = vec![0; all.len()];
+    assert_eq!(clients[2].read_at(&files[2], &mut read, 0), Ok(all.len()));
+    assert!(read == all);
+    clients.iter().zip(&files).for_each(|(client, file)| client.close(file));
+    clients[1].unlink(b"/f").expect("there");
+    let mut questions = 0;
+    while (0..2).any(|server| clients[0].stat_server(server).expect("told").chunks > 0) {
+        questions += 1;
+        assert!(questions < QUESTIONS_MAX, "chunks of a file are left that nobody has open");
+    }
+}
+
 /// Goal: what is made later has no earlier time, whichever server it is on and whenever that takes it up.
 #[test]
 fn posts_have_their_own_times() {

@@ -6,6 +6,8 @@
 //! | a word | server | 0 while clients may post, 1 during a step, 2 while they may not after it either |
 //! | `CLAIM_COUNT` words | clients, and the server to free them | which lane has posted, or is about to post, changes of something that comes to this word by its hash, and how many; 0 for none |
 //! | `LANE_COUNT` lanes | see below | what one client posts |
+//! | two words for numbers, and one for permission | clients; server; server | the next number of a posted write, the first one that may still be under way, and whether writes may be posted |
+//! | words in what lanes leave free | clients | the highest number of a posted write of a file that comes to this word by its hash |
 //!
 //! A lane has a word for its state (how many posts there were; the lowest bit is set while its client is about to post one more), one
 //! for its owner and one for how many the server has taken up (both are the server's), and `SLOT_COUNT` slots for posts.
@@ -22,6 +24,11 @@
 //! What is posted already it takes up before it forbids posting, so that others go on posting meanwhile: changes that are claimed by different
 //! clients are of different things, so it does not matter which comes first, and none of them changes what else posts rest on.
 //!
+//! Writes claim nothing, for many clients may write to a file at a time. Each takes a number instead after its lane's bit is set, and notes it in
+//! its file's word. Who looks at something of the file asks the server while that word is not below the first number that may be under way,
+//! which the server raises with each step. It takes writes up in the order of their numbers; before it forbids posting, only those whose numbers were
+//! taken before it began to look at lanes: whatever was posted before one of these was taken is there then.
+//!
 //! So of a post and a step one comes first, and the other one sees it (the fences are those of Dekker's algorithm), and what a post rests
 //! on cannot change between the look and the exchange. What is posted lies in memory of the store: a server that is killed
 //! leaves it there, and the next one takes it up before anything else. Whoever looks at something that is claimed asks the server.
@@ -37,11 +44,12 @@ use crate::region::{Loan, Region};
 use crate::system::yield_core;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use wire::posts::POST_WORDS;
+use wire::posts::{NO_CLAIM, POST_WORDS, TICKET_WORD};
 
 /// One post.
 pub type PostWords = [u64; POST_WORDS];
@@ -64,6 +72,10 @@ const REFUSED: u64 = 2;
 const FORBIDDEN_WORD: usize = 0;
 /// See `hide_leftovers`; it counts in simulations only.
 const HIDDEN_WORD: usize = 8;
+/// The next number of a posted write, the first that may be under way, and whether writes may be posted, each on a line of its own.
+const NEXT_TICKET_WORD: usize = 16;
+const OPEN_TICKET_WORD: usize = 24;
+const WRITES_WORD: usize = 32;
 const CLAIMS_START: usize = 512;
 const LANES_START: usize = CLAIMS_START + CLAIM_COUNT;
 const LANE_WORDS: usize = 1024;
@@ -75,12 +87,18 @@ const NUMBERS_WORD: usize = 10;
 const NUMBERS_END_WORD: usize = 11;
 const SLOTS_START: usize = 512;
 const WORD_COUNT: usize = LANES_START + LANE_COUNT * LANE_WORDS;
+/// Files that can be told apart while writes to them are posted; their words lie where lanes leave room.
+const WRITTEN_PER_LANE: usize = 64;
+const WRITTEN_START: usize = 64;
+/// The first number of a posted write: 0 is none.
+const FIRST_TICKET: u64 = 1;
 /// Bytes of all of it.
 pub const POSTS_SIZE: u64 = WORD_COUNT as u64 * 8;
 /// The bit of a state.
 const ABOUT_TO: u64 = 1;
 
 const _: () = assert!(SLOTS_START + SLOT_COUNT as usize * POST_WORDS <= LANE_WORDS);
+const _: () = assert!(WRITTEN_START + WRITTEN_PER_LANE <= SLOTS_START);
 
 /// The words, in whoever's mapping.
 #[derive(Clone, Copy)]
@@ -99,6 +117,11 @@ impl Words {
 
     fn claim(&self, claim: usize) -> &AtomicU64 {
         self.at(CLAIMS_START + claim % CLAIM_COUNT)
+    }
+
+    fn written(&self, file: usize) -> &AtomicU64 {
+        let (lane, word) = (file / WRITTEN_PER_LANE % LANE_COUNT, file % WRITTEN_PER_LANE);
+        self.lane(lane, WRITTEN_START + word)
     }
 
     fn slot(&self, lane: usize, number: u64) -> impl Iterator<Item = &AtomicU64> {
@@ -138,10 +161,10 @@ impl Words {
     }
 }
 
-/// Both claims, or the one that both are: freed once, it may be somebody else's.
+/// Both claims, or the one that both are: freed once, it may be somebody else's. Or none.
 fn different(claims: [usize; 2]) -> impl Iterator<Item = usize> {
     let count = if claims[0] % CLAIM_COUNT == claims[1] % CLAIM_COUNT { 1 } else { 2 };
-    claims.into_iter().take(count)
+    claims.into_iter().take(count).filter(|claim| *claim != NO_CLAIM)
 }
 
 /// What a lane writes to what it claims, in the lower bits; above them is for how many posts.
@@ -191,8 +214,12 @@ pub struct Posts {
     region: Rc<dyn Region>,
     /// Lanes that clients have.
     open: RefCell<Vec<OpenLane>>,
-    /// See `ignore_claims` and `come_late`.
+    /// Writes with lower numbers are to be taken up, and those below the second one are all there once that is done.
+    due_ticket: Cell<u64>,
+    closed_ticket: Cell<u64>,
+    /// See `ignore_claims`, `ignore_order` and `come_late`.
     ignores_claims: Cell<bool>,
+    ignores_order: Cell<bool>,
     lateness: Cell<Option<u32>>,
 }
 
@@ -209,19 +236,31 @@ impl Posts {
             words,
             region,
             open: RefCell::new((0..LANE_COUNT).map(OpenLane::new).collect()),
+            due_ticket: Cell::new(FIRST_TICKET),
+            closed_ticket: Cell::new(FIRST_TICKET),
             ignores_claims: Cell::new(false),
+            ignores_order: Cell::new(false),
             lateness: Cell::new(None),
         };
         posts.forbid();
-        posts.refuse();
+        // What was written by posts before counts as taken up when it is (`reset`).
+        posts.words.at(FORBIDDEN_WORD).store(REFUSED, Ordering::Release);
         posts.open.borrow_mut().clear();
         posts
     }
 
-    /// Server, when it begins: what was posted to an earlier life and not taken up, each lane's in order.
+    /// Server, when it begins: what was posted to an earlier life and not taken up, each lane's in order, and writes in theirs.
     pub fn leftovers(&self) -> Vec<PostWords> {
         let hidden = self.region.file().is_none() && self.words.at(HIDDEN_WORD).load(Ordering::Relaxed) != 0;
-        (0..LANE_COUNT).filter(|_| !hidden).flat_map(|lane| self.waiting_in(lane)).collect()
+        let lanes = (0..LANE_COUNT).filter(|_| !hidden);
+        let mut waiting: Vec<VecDeque<PostWords>> = lanes.map(|lane| self.waiting_in(lane).collect()).collect();
+        let mut all = Vec::new();
+        loop {
+            let heads =
+                waiting.iter().enumerate().filter_map(|(lane, posts)| Some((posts.front()?[TICKET_WORD], lane)));
+            let Some((_, lane)) = heads.min() else { return all };
+            all.extend(waiting[lane].pop_front());
+        }
     }
 
     /// Server, when it begins, after it has taken up the leftovers: all lanes are free, and nothing is claimed.
@@ -232,6 +271,10 @@ impl Posts {
         for claim in 0..CLAIM_COUNT {
             self.words.claim(claim).store(0, Ordering::Relaxed);
         }
+        // Numbers go on, for clients of an earlier life may still note theirs.
+        let next = self.words.at(NEXT_TICKET_WORD).fetch_max(FIRST_TICKET, Ordering::SeqCst).max(FIRST_TICKET);
+        self.closed_ticket.set(next);
+        self.words.at(OPEN_TICKET_WORD).store(next, Ordering::Release);
     }
 
     /// Gives the client `owner`, which is not 0, a lane. `loan` is what it maps the region through. Nothing when all lanes are
@@ -315,12 +358,14 @@ impl Posts {
         if self.lateness.get().is_some() {
             return false;
         }
+        // In this order: what was posted before one of these numbers was taken is seen.
+        self.due_ticket.set(self.words.at(NEXT_TICKET_WORD).load(Ordering::SeqCst));
         let mut any = false;
         for open in self.open.borrow_mut().iter_mut() {
             let state = self.words.lane(open.lane, STATE_WORD).load(Ordering::Acquire);
             any |= open.saw(state >> 1);
         }
-        any
+        any && self.head().is_some()
     }
 
     /// A step begins: nobody may post any more. Whether something was posted.
@@ -328,6 +373,9 @@ impl Posts {
         self.words.at(FORBIDDEN_WORD).store(STEP, Ordering::Relaxed);
         // The counterpart of the fence in `Lane::begin`.
         fence(Ordering::SeqCst);
+        // Whoever takes a higher number finds that he may not post.
+        self.closed_ticket.set(self.words.at(NEXT_TICKET_WORD).load(Ordering::SeqCst));
+        self.due_ticket.set(u64::MAX);
         let mut any = false;
         for open in self.open.borrow_mut().iter_mut() {
             let state = self.words.lane(open.lane, STATE_WORD);
@@ -346,21 +394,53 @@ impl Posts {
         any
     }
 
-    /// The step has ended: posting is allowed again.
-    pub fn allow(&self) {
-        self.words.at(FORBIDDEN_WORD).store(ALLOWED, Ordering::Release);
+    /// The step has ended: posting is allowed again, that of writes if `writes` says so.
+    pub fn allow(&self, writes: bool) {
+        self.words.at(WRITES_WORD).store(writes.into(), Ordering::Relaxed);
+        self.leave(ALLOWED);
     }
 
     /// The step has ended, but nobody may post.
     pub fn refuse(&self) {
-        self.words.at(FORBIDDEN_WORD).store(REFUSED, Ordering::Release);
+        self.leave(REFUSED);
     }
 
-    /// Something that was posted before the last look. Of one client what it posted first.
+    fn leave(&self, word: u64) {
+        let open_ticket = self.words.at(OPEN_TICKET_WORD);
+        if open_ticket.load(Ordering::Relaxed) != self.closed_ticket.get() {
+            open_ticket.store(self.closed_ticket.get(), Ordering::Release);
+        }
+        self.words.at(FORBIDDEN_WORD).store(word, Ordering::Release);
+    }
+
+    /// Something that was posted before the last look. Of one client what it posted first, of several writes that with the lowest number.
     pub fn next(&self) -> Option<(usize, PostWords)> {
+        let (lane, number) = self.head()?;
+        Some((lane, self.post(lane, number)))
+    }
+
+    /// The lane of what is next, and which of its posts that is.
+    fn head(&self) -> Option<(usize, u64)> {
         let open = self.open.borrow();
-        let waiting = open.iter().find(|open| open.taken != open.posted)?;
-        Some((waiting.lane, self.post(waiting.lane, waiting.taken)))
+        let mut first: Option<(u64, usize, u64)> = None;
+        for open in open.iter().filter(|open| open.taken != open.posted) {
+            let ticket = match self.ignores_order.get() {
+                true => 0,
+                false => self.ticket(open.lane, open.taken),
+            };
+            if ticket == 0 {
+                return Some((open.lane, open.taken));
+            }
+            if ticket < self.due_ticket.get() && first.is_none_or(|(lowest, ..)| ticket < lowest) {
+                first = Some((ticket, open.lane, open.taken));
+            }
+        }
+        first.map(|(_, lane, number)| (lane, number))
+    }
+
+    fn ticket(&self, lane: usize, number: u64) -> u64 {
+        // Nonsense is some number as well, and taken up in the next step at the latest.
+        self.words.slot(lane, number).nth(TICKET_WORD).map_or(0, |word| word.load(Ordering::Relaxed)).min(u64::MAX - 1)
     }
 
     /// What `next` will tell of a lane after that.
@@ -404,6 +484,11 @@ impl Posts {
     /// From now on nobody sees what is claimed: a fault that tests must notice.
     pub(crate) fn ignore_claims(&self) {
         self.ignores_claims.set(true);
+    }
+
+    /// From now on writes are taken up lane by lane: a fault that tests must notice.
+    pub(crate) fn ignore_order(&self) {
+        self.ignores_order.set(true);
     }
 
     /// From now on the server takes posts up late: a fault that tests must notice.
@@ -463,6 +548,28 @@ impl Lane {
     /// Whether somebody has posted a change of what comes to this claim, or is about to, that the server has not taken up.
     pub fn is_claimed(&self, claim: usize) -> bool {
         !self.ignores_claims && self.words.claim(claim).load(Ordering::Acquire) != 0
+    }
+
+    /// Whether somebody has posted a write to a file that comes to this word, or is about to, that the server may not have taken up.
+    pub fn is_written(&self, file: usize) -> bool {
+        if self.ignores_claims {
+            return false;
+        }
+        let ticket = self.words.written(file).load(Ordering::Acquire);
+        ticket != 0 && ticket >= self.words.at(OPEN_TICKET_WORD).load(Ordering::Acquire)
+    }
+
+    /// Whether the server has taken up a post of the client `owner`, if need be after it was let run.
+    pub fn waits_until_taken(&self, owner: u64, number: u64) -> bool {
+        if !self.is_waiting(owner, number) {
+            return true;
+        }
+        self.ring();
+        let is_taken = |_| {
+            yield_core();
+            !self.is_waiting(owner, number)
+        };
+        (0..self.yields_max).any(is_taken)
     }
 
     /// Whether the server has not taken up a post of the client `owner`.
@@ -554,12 +661,11 @@ impl Lane {
         if state & ABOUT_TO != 0 || !self.waits_for_room(lane, number) {
             return None;
         }
-        if !self.words.take(lane, claims[0]) {
-            return None;
-        }
-        if claims[1] % CLAIM_COUNT != claims[0] % CLAIM_COUNT && !self.words.take(lane, claims[1]) {
-            self.words.free(lane, claims[..1].iter().copied());
-            return None;
+        for (count, claim) in different(claims).enumerate() {
+            if !self.words.take(lane, claim) {
+                self.words.free(lane, different(claims).take(count));
+                return None;
+            }
         }
         for (word, value) in self.words.slot(lane, number).zip(post) {
             word.store(*value, Ordering::Relaxed);
@@ -587,6 +693,22 @@ pub struct Posting {
 impl Posting {
     fn is_allowed(&self) -> bool {
         self.of.is_allowed() && self.of.is_ours(self.lane, self.owner)
+    }
+
+    /// Takes a number for a write to a file with this claim ([`wire::posts::file_claim`]). False when the write may not be posted:
+    /// writes may not now, or somebody else has claimed the file. To be called before what the write rests on is looked at.
+    pub fn number_write(&self, file: usize) -> bool {
+        let words = &self.of.words;
+        let ticket = words.at(NEXT_TICKET_WORD).fetch_add(1, Ordering::SeqCst);
+        if let Some(word) = words.slot(self.lane, self.state >> 1).nth(TICKET_WORD) {
+            word.store(ticket, Ordering::Relaxed);
+        }
+        words.written(file).fetch_max(ticket, Ordering::SeqCst);
+        // Who claims the file and looks whether it is being written, or we, see the other one.
+        fence(Ordering::SeqCst);
+        let claim = words.claim(file).load(Ordering::Acquire);
+        let is_free = claim == 0 || claim & TAG_MASK == tag_of(self.lane);
+        is_free && words.at(WRITES_WORD).load(Ordering::Relaxed) != 0
     }
 
     /// As `commit`, for something that is made with a number (`Window::unused_number`), which nothing else gets then.
@@ -632,6 +754,13 @@ mod tests {
     use crate::region::OpenMode;
     use crate::sim::World;
 
+    /// A post that is told from others by its number, and is no write.
+    fn words(number: u64) -> PostWords {
+        let mut words = [number; POST_WORDS];
+        words[TICKET_WORD] = 0;
+        words
+    }
+
     fn region() -> Rc<dyn Region> {
         let world = World::new(1);
         let node = world.add_node("node", std::net::IpAddr::from([10, 0, 0, 1]));
@@ -653,13 +782,9 @@ mod tests {
         let posts = Rc::new(Posts::new(region()));
         posts.reset();
         let ((one, lane), (other, _)) = (client(&posts, 7), client(&posts, 8));
-        let begin = |who: &Rc<Lane>, owner, number: u64| {
-            let mut post = [0; POST_WORDS];
-            post[0] = number;
-            who.begin(owner, [number as usize, 100], &post)
-        };
+        let begin = |who: &Rc<Lane>, owner, number: u64| who.begin(owner, [number as usize, 100], &words(number));
         assert!(begin(&one, 7, 1).is_none(), "nobody may post yet");
-        posts.allow();
+        posts.allow(true);
         assert!(begin(&one, 9, 1).is_none(), "nobody's lane");
         let first = begin(&one, 7, 1).expect("it begins");
         assert!(one.is_claimed(1) && one.is_claimed(100) && !other.is_claimed(2));
@@ -670,14 +795,14 @@ mod tests {
         assert_eq!(posts.next().map(|(at, post)| (at, post[0])), Some((lane, 1)));
         posts.taken(lane, [1, 100]);
         assert!(posts.next().is_none() && !one.is_claimed(1) && !one.is_claimed(100));
-        posts.allow();
+        posts.allow(true);
         for number in 0..SLOT_COUNT {
-            assert!(one.begin(7, [number as usize; 2], &[number; POST_WORDS]).and_then(Posting::commit).is_some());
+            assert!(one.begin(7, [number as usize; 2], &words(number)).and_then(Posting::commit).is_some());
         }
-        assert!(one.begin(7, [200, 201], &[0; POST_WORDS]).is_none(), "no room");
+        assert!(one.begin(7, [200, 201], &words(0)).is_none(), "no room");
         assert!(posts.forbid());
         for number in 0..SLOT_COUNT {
-            assert_eq!(posts.next(), Some((lane, [number; POST_WORDS])));
+            assert_eq!(posts.next(), Some((lane, words(number))));
             posts.taken(lane, [number as usize; 2]);
         }
         assert!(!posts.forbid());
@@ -699,8 +824,8 @@ mod tests {
         let counted = Rc::new(Counted(Cell::new(0)));
         let bell: Rc<dyn Bell> = counted.clone();
         let client = Rc::new(Lane { bell: Some(Rc::downgrade(&bell)), ..posts.seen_by(loan) });
-        posts.allow();
-        let post = |number: u64| client.begin(7, [number as usize; 2], &[number; POST_WORDS]).and_then(Posting::commit);
+        posts.allow(true);
+        let post = |number: u64| client.begin(7, [number as usize; 2], &words(number)).and_then(Posting::commit);
         let rung = |number| {
             assert_eq!(post(number), Some(number));
             counted.0.get()
@@ -721,10 +846,10 @@ mod tests {
         let posts = Rc::new(Posts::new(region()));
         posts.reset();
         let (client, lane) = client(&posts, 7);
-        posts.allow();
+        posts.allow(true);
         assert_eq!(client.unused_number(7), None);
         posts.set_numbers(lane, 50..52);
-        let begin = || client.begin(7, [1, 2], &[5; POST_WORDS]).expect("it begins");
+        let begin = || client.begin(7, [1, 2], &words(5)).expect("it begins");
         drop(begin());
         assert_eq!(client.unused_number(7), Some(50));
         assert!(begin().commit_made(50).is_some() && posts.look());
@@ -734,7 +859,7 @@ mod tests {
         let last = begin();
         posts.forbid();
         assert!(last.commit_made(51).is_none());
-        posts.allow();
+        posts.allow(true);
         assert_eq!((client.unused_number(7), posts.numbers(lane)), (Some(51), 51..52));
         assert!(begin().commit_made(51).is_some() && client.unused_number(7).is_none());
     }
@@ -745,17 +870,17 @@ mod tests {
         let posts = Rc::new(Posts::new(region()));
         posts.reset();
         let ((one, lane), (other, _)) = (client(&posts, 7), client(&posts, 8));
-        posts.allow();
+        posts.allow(true);
         for _ in 0..2 {
-            assert!(one.begin(7, [1, 1], &[5; POST_WORDS]).and_then(Posting::commit).is_some());
+            assert!(one.begin(7, [1, 1], &words(5)).and_then(Posting::commit).is_some());
         }
         assert!(posts.look());
         posts.taken(lane, [1, 1]);
-        assert!(one.is_claimed(1) && other.begin(8, [1, 2], &[6; POST_WORDS]).is_none());
+        assert!(one.is_claimed(1) && other.begin(8, [1, 2], &words(6)).is_none());
         posts.taken(lane, [1, 1]);
         assert!(!one.is_claimed(1) && posts.next().is_none());
         posts.words.claim(1).store(u64::MAX << 8 | tag_of(lane), Ordering::Relaxed);
-        assert!(one.begin(7, [1, 1], &[5; POST_WORDS]).is_none(), "no more can be counted");
+        assert!(one.begin(7, [1, 1], &words(5)).is_none(), "no more can be counted");
         posts.close_lane(lane);
         assert!(!other.is_claimed(1));
     }
@@ -766,20 +891,20 @@ mod tests {
         let posts = Rc::new(Posts::new(region()));
         posts.reset();
         let (client, lane) = client(&posts, 7);
-        posts.allow();
-        let begin = || client.begin(7, [1, 2], &[5; POST_WORDS]);
+        posts.allow(true);
+        let begin = || client.begin(7, [1, 2], &words(5));
         let begun = begin().expect("it begins");
         assert!(!posts.forbid() && begin().is_none());
-        posts.allow();
+        posts.allow(true);
         assert!(begun.commit().is_none(), "a step has been");
         assert!(!client.is_claimed(1));
         drop(begin().expect("it begins"));
         assert!(!posts.forbid() && !client.is_claimed(1) && !client.is_claimed(2));
-        posts.allow();
+        posts.allow(true);
         let begun = begin().expect("it begins");
         posts.forbid();
         posts.close_lane(lane);
-        posts.allow();
+        posts.allow(true);
         assert!(begun.commit().is_none() && begin().is_none() && !posts.has_lanes());
     }
 
@@ -791,16 +916,16 @@ mod tests {
         let posts = Rc::new(Posts::new(region.clone()));
         posts.reset();
         let (client, lane) = client(&posts, 7);
-        posts.allow();
-        assert!(client.begin(7, [1, 2], &[5; POST_WORDS]).and_then(Posting::commit).is_some());
-        let begun = client.begin(7, [3, 4], &[6; POST_WORDS]).expect("it begins");
+        posts.allow(true);
+        assert!(client.begin(7, [1, 2], &words(5)).and_then(Posting::commit).is_some());
+        let begun = client.begin(7, [3, 4], &words(6)).expect("it begins");
         let next = Rc::new(Posts::new(region));
         assert!(begun.commit().is_none());
-        assert_eq!(next.leftovers(), [[5; POST_WORDS]]);
+        assert_eq!(next.leftovers(), [words(5)]);
         next.reset();
         assert!(next.leftovers().is_empty() && !client.is_claimed(1));
-        next.allow();
-        assert!(client.begin(7, [1, 2], &[5; POST_WORDS]).is_none(), "the lane is nobody's");
+        next.allow(true);
+        assert!(client.begin(7, [1, 2], &words(5)).is_none(), "the lane is nobody's");
         let loan = next.loan().expect("lent");
         assert_ne!(next.open_lane(8, &loan), Some(lane), "it is still mapped");
         drop((client, posts));
@@ -818,5 +943,64 @@ mod tests {
         assert!(!posts.forbid());
         assert!(posts.next().is_none());
         posts.close_lane(lane);
+    }
+
+    /// Goal: writes of several clients are taken up in the order of their numbers, and a file that is written to is known as such until all
+    /// writes are taken up; who posts a name's change and who writes to its file see each other; nobody writes where that is not allowed.
+    #[test]
+    fn writes() {
+        let posts = Rc::new(Posts::new(region()));
+        posts.reset();
+        let ((one, lane), (other, other_lane)) = (client(&posts, 7), client(&posts, 8));
+        let begin = |who: &Rc<Lane>, owner, post| who.begin(owner, [NO_CLAIM; 2], &words(post)).expect("it begins");
+        let write = |who, owner, post, file| {
+            let posting = begin(who, owner, post);
+            posting.number_write(file) && posting.commit().is_some()
+        };
+        posts.allow(false);
+        assert!(!write(&one, 7, 1, 100));
+        posts.forbid();
+        posts.allow(true);
+        assert!(!one.is_written(100));
+        assert!(
+            write(&one, 7, 1, 100) && write(&other, 8, 2, 100) && write(&one, 7, 3, 200) && write(&other, 8, 4, 100)
+        );
+        assert!(one.is_written(100) && one.is_written(200) && !other.is_written(300));
+        assert!(posts.look());
+        let mut all = Vec::new();
+        while let Some((from, post)) = posts.next() {
+            all.push((from, post[0]));
+            posts.taken(from, [NO_CLAIM; 2]);
+        }
+        assert_eq!(all, [(lane, 1), (other_lane, 2), (lane, 3), (other_lane, 4)]);
+        assert!(one.is_written(100), "until a step has been");
+        posts.forbid();
+        posts.allow(true);
+        assert!(!one.is_written(100) && !one.is_written(200));
+
+        // A number that was taken after the server had begun to look waits for the next time, and so does what is behind it.
+        assert!(posts.look() || write(&one, 7, 5, 100));
+        posts.open.borrow_mut().iter_mut().for_each(|open| open.posted += u64::from(open.lane == lane));
+        assert!(posts.next().is_none() && posts.look());
+        assert_eq!(posts.next().map(|(_, post)| post[0]), Some(5));
+        posts.taken(lane, [NO_CLAIM; 2]);
+
+        let removal = one.begin(7, [100, 100], &words(6)).expect("it begins");
+        let late = begin(&other, 8, 7);
+        assert!(!late.number_write(100) && other.is_written(100));
+        drop((late, removal));
+        let own = begin(&one, 7, 8);
+        assert!(own.number_write(100));
+        posts.forbid();
+        posts.allow(true);
+        assert!(own.commit().is_none() && !one.is_written(100));
+
+        // What was posted to an earlier life counts as such until that is taken up, in the order of all writes.
+        assert!(write(&other, 8, 9, 200) && write(&one, 7, 10, 100));
+        let next = Posts::new(posts.region.clone());
+        assert!(one.is_written(100) && one.is_written(200));
+        assert_eq!(next.leftovers().iter().map(|post| post[0]).collect::<Vec<_>>(), [9, 10]);
+        next.reset();
+        assert!(!one.is_written(100) && !one.is_written(200));
     }
 }

@@ -1,5 +1,6 @@
 //! Real storage: files mapped into memory, on tmpfs, a DAX file system or a disk.
 
+use crate::copying::copy_streaming;
 use crate::loan::{FileLoan, borrowed};
 use crate::region::{Loan, LocalFuture, OpenMode, Region, Storage};
 use crate::system::check;
@@ -251,9 +252,16 @@ impl Region for MappedRegion {
     }
 
     fn copy_within(&self, from: u64, to: u64, size: u64) {
+        let is_apart = from.abs_diff(to) >= size;
         let (from, to) = (self.at(from, size), self.at(to, size));
-        // SAFETY: both ranges were checked; they may overlap.
-        unsafe { std::ptr::copy(from, to, size as usize) };
+        // SAFETY: both ranges were checked, and whether they overlap.
+        unsafe {
+            if is_apart {
+                copy_streaming(from, to, size as usize);
+            } else {
+                std::ptr::copy(from, to, size as usize);
+            }
+        }
     }
 
     fn fill_zero(&self, offset: u64, size: u64) {

@@ -328,6 +328,11 @@ impl Window {
         self.trust.board || self.board.is_same(place, version)
     }
 
+    /// Whether the connection by which this was lent has ended.
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.get()
+    }
+
     /// Asks the owner to keep what has an id; see [`Holds::hold`].
     pub fn hold(&self, id: u64) -> Option<Held> {
         self.holds.as_ref()?.hold(id)
@@ -336,6 +341,17 @@ impl Window {
     /// Whether somebody has posted a change, or is about to, of something that comes to this claim; after the end nobody knows.
     pub fn is_claimed(&self, claim: usize) -> bool {
         self.lane.borrow().as_ref().map_or(self.has_ended.get(), |lane| lane.is_claimed(claim))
+    }
+
+    /// Whether somebody has posted a write to a file with this claim ([`wire::posts::file_claim`]), or is about to, that the owner may not have taken up; after the
+    /// end nobody knows.
+    pub fn is_written(&self, file: usize) -> bool {
+        self.lane.borrow().as_ref().map_or(self.has_ended.get(), |lane| lane.is_written(file))
+    }
+
+    /// Whether the owner has taken up a post of the client `owner`, if need be after it was woken and the core given away.
+    pub fn waits_until_taken(&self, owner: u64, number: u64) -> bool {
+        self.lane.borrow().as_ref().is_none_or(|lane| lane.waits_until_taken(owner, number))
     }
 
     /// Whether the owner of this has not taken up a post of the client `owner`, which [`Posting::commit`] told the number of.

@@ -92,7 +92,12 @@ pub fn audit(core: &Core) -> Audit {
                 || tables.marks.contains_key(&directory.0)
                 || tables.check_not_removed(std::iter::once(directory)).is_err()
         };
-        audit.errors.extend(shown.contradictions(&tables, |attributes| core.first_bytes(attributes), is_kept));
+        audit.errors.extend(shown.contradictions(
+            &tables,
+            |attributes| core.first_bytes(attributes),
+            is_kept,
+            |file| core.takes_writes(&tables, file),
+        ));
     }
     drop(tables);
     check_names(core, &mut audit);

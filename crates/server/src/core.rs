@@ -23,6 +23,7 @@ use crate::posts::PostWork;
 use crate::prefault::Prefaulting;
 use crate::read_leases::ReadLeases;
 use crate::records::Record;
+use crate::rights::has_dropped_bits;
 use crate::service::Parked;
 use crate::shown::Changes;
 use crate::statistics::Statistics;
@@ -270,6 +271,34 @@ impl Core {
     fn show(&self, tables: &Tables, file: FileId) {
         if let (Some(shown), Some(inode)) = (&tables.shown, tables.inodes.get(file)) {
             shown.put_inode(inode, self.first_bytes(&inode.attributes), &tables.locks);
+        }
+    }
+
+    /// Whether nothing has to be done before a write to a file: no server has to be told, nobody to be waited for, and no bit of its mode goes.
+    pub fn takes_writes(&self, tables: &Tables, file: FileId) -> bool {
+        if self.cluster.home_of(file) != Some(self.index) {
+            return self.is_announced(file);
+        }
+        let is_fit = |inode: &Inode| inode.attributes.kind == Kind::File && !has_dropped_bits(inode.attributes.mode);
+        tables.inodes.get(file).is_some_and(is_fit) && !self.read_leases.may_stand(file, self.reactor.now())
+    }
+
+    /// Somebody who may post has written to a file: the next writes need not be asked for.
+    pub fn invite_writes(&self, lane: Option<usize>, file: FileId) {
+        let tables = self.tables.borrow();
+        if let (Some(_), Some(shown)) = (lane, &tables.shown)
+            && self.takes_writes(&tables, file)
+        {
+            shown.put_writable(file);
+            // Where somebody always writes, nothing is faulted in ahead.
+            self.store.approach_kept_pages();
+        }
+    }
+
+    /// From now on who writes to the file asks.
+    pub fn forget_writable(&self, file: FileId) {
+        if let Some(shown) = &self.tables.borrow().shown {
+            shown.forget_writable(file);
         }
     }
 

@@ -10,13 +10,14 @@ use crate::core::Core;
 use crate::failure::Failure;
 use crate::handlers::{self, PostedSource};
 use crate::names::cursor_of_hash;
+use crate::store::PAGE_SIZE;
 use reactor::log::{self, Level};
 use reactor::{Class, Gate, Nanos, PostWords, Posts, Region, SLOT_COUNT};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use wire::identity::dentry_hash;
-use wire::posts::{Change, Made, Post, PostBytes, PostedBytes};
+use wire::posts::{BOUNCE_SIZE, Change, Made, POSTED_CHUNK_SIZE_MAX, POSTED_SIZE_MAX, Post, PostBytes, PostedBytes};
 use wire::{FileId, Operation, Status};
 
 /// Time between looks while there may be posts, and looks in vain after which nobody may post until somebody asks again.
@@ -27,6 +28,11 @@ const NUMBER_COUNT: u64 = 1024;
 /// Bytes of the journal that a post takes at most, beside what names servers; and those that no post may have.
 const RECORD_SIZE_MAX: u64 = 512;
 const RESERVE: u64 = 16 << 10;
+/// The same of a write, with the whole of a chunk of which each page is an extent and a range of its own; and pages that the writes of one client take at most: those of
+/// as many bytes as it may have posted, and two more for each.
+const WRITE_RECORD_SIZE_MAX: u64 = RECORD_SIZE_MAX + 24 * (POSTED_CHUNK_SIZE_MAX as u64 / PAGE_SIZE);
+const WRITE_PAGES_MAX: u64 = BOUNCE_SIZE / PAGE_SIZE + 2 * SLOT_COUNT;
+const _: () = assert!(BOUNCE_SIZE >= POSTED_SIZE_MAX as u64);
 
 /// What this server does about posts.
 #[derive(Default)]
@@ -58,6 +64,7 @@ enum Poster<'a> {
 struct PostGate {
     core: Weak<Core>,
     posts: Rc<Posts>,
+    writes_allowed: Cell<bool>,
 }
 
 impl Gate for PostGate {
@@ -67,11 +74,12 @@ impl Gate for PostGate {
         let is_posted = self.posts.has_lanes() && self.posts.look();
         if is_posted {
             core.take_up(&self.posts);
-            if !core.may_post(&self.posts) {
+            let is_allowed = self.writes_allowed.get();
+            if !core.may_post(&self.posts) || is_allowed && !core.may_post_writes(&self.posts, is_allowed) {
                 // As a step would.
                 self.posts.forbid();
                 core.take_up(&self.posts);
-                self.posts.refuse();
+                self.leave();
             }
         }
         is_posted
@@ -90,13 +98,18 @@ impl Gate for PostGate {
     }
 
     fn leave(&self) {
+        let Some(core) = self.core.upgrade() else { return };
         if !self.posts.has_lanes() {
+            if self.writes_allowed.replace(false) {
+                core.store.keep_pages(0);
+            }
             return;
         }
-        match self.core.upgrade().is_some_and(|core| core.may_post(&self.posts)) {
-            true => self.posts.allow(),
-            false => self.posts.refuse(),
+        if !core.may_post(&self.posts) {
+            return self.posts.refuse();
         }
+        self.writes_allowed.set(core.may_post_writes(&self.posts, self.writes_allowed.get()));
+        self.posts.allow(self.writes_allowed.get());
     }
 }
 
@@ -109,7 +122,7 @@ impl Core {
         // Bytes lie in pages that are free as far as this life knows, until they are written anew: nothing is written before all are here.
         let bytes_of = |words: PostWords| {
             let change = PostBytes::of(&words).post(&words)?.change;
-            let Change::Write(PostedBytes { at, size, .. }) = change else { return None };
+            let PostedBytes { at, size, .. } = change.bytes()?;
             let is_inside = at.checked_add(size.into()).is_some_and(|end| end <= lent.size());
             let mut bytes = vec![0; size as usize];
             is_inside.then(|| lent.read(at, &mut bytes)).map(|()| bytes)
@@ -119,7 +132,11 @@ impl Core {
             self.do_posted(words, Poster::Earlier(bytes.as_deref()));
         }
         posts.reset();
-        self.reactor.add_gate(Rc::new(PostGate { core: Rc::downgrade(self), posts: posts.clone() }));
+        self.reactor.add_gate(Rc::new(PostGate {
+            core: Rc::downgrade(self),
+            posts: posts.clone(),
+            writes_allowed: Cell::new(false),
+        }));
     }
 
     fn take_up(self: &Rc<Self>, posts: &Posts) {
@@ -137,7 +154,7 @@ impl Core {
         let bytes = PostBytes::of(words);
         let Some(post) = bytes.post(words) else { return };
         let tables = self.tables.borrow();
-        if let Change::Write(_) = post.change {
+        if post.change.bytes().is_some() {
             tables.inodes.bring_near(post.file);
             return;
         }
@@ -178,16 +195,11 @@ impl Core {
                 };
                 (Operation::Open, result)
             }
-            Change::Write(bytes) => {
-                let source = match poster {
-                    Poster::Lane(_, lane) => {
-                        let connection =
-                            self.posting.clients.borrow().get(&lane).map_or(0, |(_, connection)| *connection);
-                        PostedSource::Granted(connection)
-                    }
-                    Poster::Earlier(bytes) => PostedSource::Bytes(bytes.unwrap_or_default()),
-                };
-                (Operation::CommitGranted, handlers::write_posted(self, post.file, &bytes, source))
+            Change::Begin(bytes) => {
+                (Operation::CommitGranted, handlers::begin_posted(self, post.file, &bytes, self.source_of(poster)))
+            }
+            Change::Write(range, bytes) => {
+                (Operation::Write, handlers::write_posted(self, post.file, &range, &bytes, self.source_of(poster)))
             }
         });
         let is_done_before = |status| matches!(status, Status::NotFound | Status::Exists | Status::StaleFile);
@@ -208,6 +220,17 @@ impl Core {
             log::event(Level::Error, "post-failed", words, &[("status", &failure.status), ("why", &text)]);
         }
         post.claims()
+    }
+
+    /// Where the bytes of a post are.
+    fn source_of<'a>(&self, poster: Poster<'a>) -> PostedSource<'a> {
+        match poster {
+            Poster::Lane(_, lane) => {
+                let connection = self.posting.clients.borrow().get(&lane).map_or(0, |(_, connection)| *connection);
+                PostedSource::Granted(connection)
+            }
+            Poster::Earlier(bytes) => PostedSource::Bytes(bytes.unwrap_or_default()),
+        }
     }
 
     /// Takes the number of a file that a client has made from those that it was given. False when it is none of them, or the client makes it for
@@ -252,6 +275,17 @@ impl Core {
             && self.leases.is_empty()
             && !self.is_journal_low()
             && self.store.journal_room().0 > most
+    }
+
+    /// Whether the same is so of writes: there is room for all that may be posted while as much is taken up, and twice as much where they have not been allowed
+    /// so far, so that chunks go on getting more than they need at a time.
+    fn may_post_writes(&self, posts: &Posts, is_allowed: bool) -> bool {
+        let lanes = posts.lane_count() as u64;
+        let pages = 2 * lanes * WRITE_PAGES_MAX;
+        self.store.keep_pages(pages);
+        let one = WRITE_RECORD_SIZE_MAX + 8 * u64::from(self.cluster.server_count());
+        self.store.has_ready_pages(if is_allowed { pages } else { 2 * pages })
+            && self.store.journal_room().0 > 2 * lanes * SLOT_COUNT * one + RESERVE
     }
 
     /// Somebody changes names, and may post such changes for a while.

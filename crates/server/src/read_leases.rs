@@ -145,6 +145,10 @@ impl Core {
             let read = self.store.read(file.0, 0, 0, inode.attributes.size as u32).ok()?;
             self.read_leases.give(file, self.reactor.now(), self.options.read_leasing).then_some((inode, read))
         });
+        if let (Some(_), Some(shown)) = (&told, &tables.shown) {
+            // Who writes waits until the lease has ended.
+            shown.forget_writable(file);
+        }
         told.is_some().encode(reply);
         let Some((inode, read)) = told else { return };
         reply.reserve(inode.attributes.size as usize + 16);

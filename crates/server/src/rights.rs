@@ -49,6 +49,11 @@ pub fn drop_for_owner(attributes: &mut Attributes, who: &Credentials) {
     }
 }
 
+/// Whether a mode has bits that a change of the contents may take away.
+pub fn has_dropped_bits(mode: u32) -> bool {
+    mode & (SETUID | SETGID) != 0
+}
+
 /// What a change of its contents leaves of a file's mode.
 pub fn drop_for_contents(attributes: &mut Attributes, who: &Credentials) {
     if attributes.mode & (SETUID | SETGID) != 0 && !who.is_root() {

@@ -132,7 +132,9 @@ impl Service for Front {
             core.left_to_the_next.borrow_mut().push(incoming);
             return;
         }
-        if matches!(operation, Operation::Unlink | Operation::Open) && incoming.peer.lane.is_some() {
+        let may_go_on_by_posts =
+            matches!(operation, Operation::Unlink | Operation::Open | Operation::Write | Operation::CommitGranted);
+        if may_go_on_by_posts && incoming.peer.lane.is_some() {
             core.watch_posts();
         }
         let sequence = incoming.header.session_sequence;

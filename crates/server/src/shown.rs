@@ -14,6 +14,7 @@ use crate::inodes::Inode;
 use crate::locks::Locks;
 use crate::names::cursor_of;
 use crate::records::Record;
+use crate::rights::has_dropped_bits;
 use crate::tables::Tables;
 use crate::tree::Tree;
 use reactor::{Board, CellPlace};
@@ -22,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wire::board::{
     BUCKET_FULL, BoardShape, FirstBytes, INODE_WORDS, NAME_WAYS, NAME_WORDS, NameCell, attributes_in, directory_words,
-    first_bytes_in, inode_words, tree_word,
+    first_bytes_in, inode_words, tree_word, writable_words,
 };
 use wire::identity::dentry_hash;
 use wire::{Attributes, FileId, Kind};
@@ -207,8 +208,15 @@ impl Shown {
             Record::InodePut(ref inode) => {
                 self.forget_inode(inode.attributes.id);
                 changes.note_file(inode.attributes.id);
+                if has_dropped_bits(inode.attributes.mode) {
+                    self.forget_writable(inode.attributes.id);
+                }
             }
-            Record::InodeDelete(file) | Record::FileAnnounced { file, .. } => self.forget_inode(file),
+            Record::InodeDelete(file) => {
+                self.forget_inode(file);
+                self.forget_writable(file);
+            }
+            Record::FileAnnounced { file, .. } => self.forget_inode(file),
             // Nobody makes anything in a directory that goes, or may.
             Record::MarkPut { directory, .. } | Record::Tombstone(directory) => self.forget_directory(directory),
             Record::TreeMark { .. } | Record::TreeSettled(_) | Record::TreeLog(_) => self.forget_tree(),
@@ -236,6 +244,25 @@ impl Shown {
     fn forget_directory(&self, directory: FileId) {
         if self.is_seen() && self.has_directory(directory) {
             self.board.clear(self.directory_place(directory));
+        }
+    }
+
+    /// Writes to a file may be posted: nothing has to be done before one here.
+    pub fn put_writable(&self, file: FileId) {
+        if self.is_seen() && !self.is_writable(file) {
+            self.board.put(self.directory_place(file), &writable_words(file));
+        }
+    }
+
+    fn is_writable(&self, file: FileId) -> bool {
+        let mut words = [0; 2];
+        self.board.get(self.directory_place(file), &mut words) && words == writable_words(file)
+    }
+
+    /// From now on who writes to the file asks.
+    pub fn forget_writable(&self, file: FileId) {
+        if self.is_seen() && self.is_writable(file) {
+            self.board.clear(self.directory_place(file));
         }
     }
 
@@ -281,12 +308,13 @@ impl Shown {
     }
 
     /// What is on the board and not so, in words; `first_bytes` tells where those of a file are, `is_kept` whether something has to be done before a name is made in
-    /// a directory. For checks, between two changes.
+    /// a directory, `takes_writes` that nothing has to be before a file is written to. For checks, between two changes.
     pub fn contradictions(
         &self,
         tables: &Tables,
         first_bytes: impl Fn(&Attributes) -> FirstBytes,
         is_kept: impl Fn(FileId) -> bool,
+        takes_writes: impl Fn(FileId) -> bool,
     ) -> Vec<String> {
         let (names, inodes) = self.shape.all_offsets();
         let mut errors = Vec::new();
@@ -315,6 +343,14 @@ impl Shown {
             if words[1] == directory_words(file)[1] {
                 if is_kept(file) {
                     errors.push(format!("directory {file} is shown as one to make names in, but is not"));
+                }
+                continue;
+            }
+            if words[1] == writable_words(file)[1] {
+                if !takes_writes(file) {
+                    errors.push(format!(
+                        "file {file} is shown as one that takes writes, but something has to be done before"
+                    ));
                 }
                 continue;
             }

@@ -99,6 +99,9 @@ impl Harness {
         if profile.sabotage == Sabotage::IgnoreClaims {
             world.ignore_claims();
         }
+        if profile.sabotage == Sabotage::MixWrites {
+            world.mix_writes();
+        }
         if profile.sabotage == Sabotage::LatePosts {
             world.take_posts_late();
         }

@@ -65,6 +65,8 @@ pub enum Sabotage {
     IgnoreClaims,
     /// Servers do other things before they take up what was posted.
     LatePosts,
+    /// Servers take up what clients have written client by client, not in the order of the writes.
+    MixWrites,
     /// Servers that start again know nothing of what was posted to the life before.
     LosePosts,
     /// Clients copy into granted pages once more after they have sent the commit.

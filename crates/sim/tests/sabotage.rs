@@ -1,8 +1,12 @@
 //! Whether the checkers would notice: rules are broken on purpose, and the run has to say so.
 
+use client::OpenHow;
 use server::ReadLeasing;
-use sim::profile::{Faults, Flavour, Profile, Sabotage, Wishes};
+use sim::harness::Harness;
+use sim::profile::{Faults, Flavour, Profile, SECOND, Sabotage, Wishes};
 use sim::run::run_profile;
+use std::cell::Cell;
+use std::rc::Rc;
 
 /// Runs some seeds without other faults, which pass when nothing is sabotaged.
 fn problems(sabotage: Sabotage, change: impl Fn(&mut Profile)) -> Vec<String> {
@@ -260,5 +264,88 @@ fn late_copies() {
         assert_eq!(problems_with_grants(Sabotage::None, faults), Vec::<String>::new());
         let problems = problems_with_grants(Sabotage::WriteOn, faults);
         assert_noticed(&problems, &TORN);
+    }
+}
+
+/// Goal: restarts that forget what was written by posts are noticed, and nothing is when all is well.
+#[test]
+fn lost_posted_writes() {
+    assert_eq!(problems_of_posted_writes(Sabotage::None, Faults::default()), Vec::<String>::new());
+    let kills = Faults { kills: true, torn_kills: true, ..Faults::default() };
+    assert_eq!(problems_of_posted_writes(Sabotage::None, kills), Vec::<String>::new());
+    assert_noticed(&problems_of_posted_writes(Sabotage::LosePosts, kills), &["no order of the writes explains"]);
+}
+
+/// Runs seeds in which clients post writes, until something is said of them.
+fn problems_of_posted_writes(sabotage: Sabotage, faults: Faults) -> Vec<String> {
+    let mut problems = Vec::new();
+    for seed in 0..if sabotage == Sabotage::None { 24 } else { 300 } {
+        let mut profile = Profile::new(seed, &Wishes { servers: Some(1), ..Wishes::default() });
+        profile.sabotage = sabotage;
+        (profile.stable_media, profile.checksums, profile.relaying) = (false, false, false);
+        (profile.short_circuit, profile.granted_writes) = (true, true);
+        profile.read_leasing = ReadLeasing::OFF;
+        (profile.flavour, profile.crowded, profile.pause_max) = (Flavour::Contents, true, 0);
+        (profile.clients, profile.tasks, profile.steps) = (3, 3, 500);
+        (profile.store_size, profile.journal_size) = (64 << 20, 8 << 20);
+        (profile.faults, profile.fault_count) = (faults, 20);
+        let found = run_profile(&profile, false).problems;
+        let is_of_writes = |problem: &String| problem.contains("no order of the writes explains");
+        if sabotage == Sabotage::None || found.iter().any(is_of_writes) {
+            problems.extend(found);
+        }
+        if !problems.is_empty() {
+            break;
+        }
+    }
+    problems
+}
+
+/// Writes of two clients to the same bytes, one after the other, and a read of one of them now and then. Returns how many reads did not find the last write.
+fn misread(seed: u64, sabotage: Sabotage) -> u32 {
+    const ROUNDS: u32 = 40;
+    const WRITES: u32 = 3;
+    let mut profile = Profile::new(seed, &Wishes { no_faults: true, servers: Some(1), ..Wishes::default() });
+    profile.sabotage = sabotage;
+    (profile.stable_media, profile.checksums, profile.relaying, profile.contacts) = (false, false, false, false);
+    (profile.short_circuit, profile.granted_writes) = (true, true);
+    (profile.store_size, profile.journal_size, profile.chunk_sizes) = (64 << 20, 8 << 20, vec![1 << 20]);
+    let harness = Harness::new(&profile, false);
+    harness.wait_for_servers(3600 * SECOND).expect("servers start");
+    let clients: Vec<_> = (0..2).map(|_| harness.add_client()).collect();
+    let (turn, wrong) = (Rc::new(Cell::new(0u32)), Rc::new(Cell::new(0u32)));
+    for (client, index) in clients.iter().zip(0u32..) {
+        let (files, turn, wrong) = (client.client.file_system.clone(), turn.clone(), wrong.clone());
+        harness.world.reactor(client.node).spawn(reactor::Class::Metadata, async move {
+            let how = OpenHow { create: true, ..OpenHow::reading_and_writing() };
+            let file = files.open(b"/both", &how).await.expect("open");
+            // Whose write each is has no pattern.
+            for number in (0..ROUNDS * WRITES).filter(|number| number.wrapping_mul(0x9E37_79B9) >> 20 & 1 == index) {
+                while turn.get() != number {
+                    files.reactor().sleep(1_000).await;
+                }
+                let bytes = [number as u8; 100];
+                files.write_at(&file, &bytes, 0).await.expect("write");
+                if number % WRITES == WRITES - 1 {
+                    let mut found = [0; 100];
+                    files.read_at(&file, &mut found, 0).await.expect("read");
+                    wrong.set(wrong.get() + u32::from(found != bytes));
+                }
+                turn.set(number + 1);
+            }
+        });
+    }
+    assert!(harness.world.run_until(|| turn.get() == ROUNDS * WRITES, 3600 * SECOND), "nobody waits for ever");
+    wrong.get()
+}
+
+/// Goal: writes that are taken up client by client are noticed where a later one of another client goes to the same bytes, and so are reads that do not
+/// wait for what was posted, and servers that do something else first; nothing is when all is well.
+#[test]
+fn posted_writes_out_of_order() {
+    let wrong = |sabotage| (0..20).map(|seed| misread(seed, sabotage)).sum::<u32>();
+    assert_eq!(wrong(Sabotage::None), 0);
+    for sabotage in [Sabotage::MixWrites, Sabotage::IgnoreClaims, Sabotage::LatePosts] {
+        assert!(wrong(sabotage) > 0, "{sabotage:?} is not noticed");
     }
 }

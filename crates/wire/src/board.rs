@@ -209,6 +209,11 @@ pub fn directory_words(directory: FileId) -> [u64; 2] {
     [directory.0, u64::MAX]
 }
 
+/// The words of the cell of a file to which writes may be posted, which is where one for a directory with its id would be.
+pub fn writable_words(file: FileId) -> [u64; 2] {
+    [file.0, u64::MAX - 1]
+}
+
 /// The word of the tree's cell, where the last change of the tree is `number` and none is under way.
 pub fn tree_word(number: u64) -> u64 {
     number << 1 | 1

@@ -13,6 +13,13 @@ pub enum LayoutPolicy {
     Ring = 1,
 }
 
+impl LayoutPolicy {
+    /// The policy with this number.
+    pub(crate) fn of(number: u8) -> Option<LayoutPolicy> {
+        [LayoutPolicy::Modular, LayoutPolicy::Ring].into_iter().find(|policy| *policy as u8 == number)
+    }
+}
+
 /// A file's placement rule, fixed at its creation and carried by every data request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
@@ -117,11 +124,7 @@ impl Encode for Layout {
 
 impl<'a> Decode<'a> for Layout {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
-        let policy = match u8::decode(input)? {
-            0 => LayoutPolicy::Modular,
-            1 => LayoutPolicy::Ring,
-            _ => return Err(Malformed("layout policy is unknown")),
-        };
+        let policy = LayoutPolicy::of(u8::decode(input)?).ok_or(Malformed("layout policy is unknown"))?;
         Ok(Layout {
             policy,
             chunk_size: u32::decode(input)?,

@@ -5,6 +5,7 @@
 
 use crate::board::NAME_SIZE_MAX;
 use crate::identity::{FileId, dentry_hash};
+use crate::layout::{ChunkRange, Layout, LayoutPolicy};
 use crate::names::Name;
 
 const WORD_SIZE: usize = 8;
@@ -15,11 +16,19 @@ const NAME_WORDS: usize = (NAME_SIZE_MAX + 1) / WORD_SIZE;
 const NAME_START: usize = 3;
 const KIND_UNLINK: u64 = 1;
 const KIND_CREATE: u64 = 2;
-const KIND_WRITE: u64 = 3;
+const KIND_BEGIN: u64 = 3;
+const KIND_WRITE: u64 = 4;
 /// Those of bytes, where there is no name.
 const BYTES_START: usize = NAME_START;
+/// Those of the chunk and the layout, where there are bytes; whose policy is in the upper half of the first word.
+const CHUNK_WORD: usize = 1;
+const LAYOUT_START: usize = BYTES_START + 3;
 /// The word of the time.
 const TIME_WORD: usize = POST_WORDS - 1;
+/// The word in which the order of writes is that several clients post; 0 in other posts.
+pub const TICKET_WORD: usize = POST_WORDS - 2;
+/// Stands for a claim where there is none.
+pub const NO_CLAIM: usize = usize::MAX;
 /// The words of a file that is made, behind the name.
 const MADE_START: usize = NAME_START + NAME_WORDS;
 
@@ -43,12 +52,44 @@ pub enum Change {
     Unlink,
     /// The name comes, with a new file of this id.
     Create(Made),
-    /// The file begins with these bytes.
-    Write(PostedBytes),
+    /// The file, which the same client has just made, begins with these bytes.
+    Begin(PostedBytes),
+    /// Bytes of the file are these from now on. The pages that they lie in do not become the file's.
+    Write(Written, PostedBytes),
 }
 
-/// Most bytes of a file that are posted.
+/// Which bytes of a file are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    pub chunk_index: u64,
+    /// First byte within the chunk.
+    pub chunk_offset: u32,
+    pub layout: Layout,
+}
+
+impl Written {
+    /// The bytes, so many of them.
+    pub fn range(&self, size: u32) -> ChunkRange {
+        ChunkRange { chunk_index: self.chunk_index, chunk_offset: self.chunk_offset, size }
+    }
+}
+
+impl Change {
+    /// Where the bytes are that it is about.
+    pub fn bytes(&self) -> Option<PostedBytes> {
+        match self {
+            Change::Begin(bytes) | Change::Write(_, bytes) => Some(*bytes),
+            Change::Unlink | Change::Create(_) => None,
+        }
+    }
+}
+
+/// Most bytes of a file that are posted at a time.
 pub const POSTED_SIZE_MAX: u32 = 64 << 10;
+/// Writes to files of larger chunks are not posted.
+pub const POSTED_CHUNK_SIZE_MAX: u32 = 1 << 20;
+/// Most bytes of granted pages in which a client has bytes of writes that its server has not taken up.
+pub const BOUNCE_SIZE: u64 = 512 << 10;
 
 /// Bytes that lie in pages which the server has granted to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,15 +116,27 @@ pub struct Made {
 impl Post<'_> {
     /// A post that begins a file with bytes.
     pub fn of_bytes(file: FileId, time: i64, bytes: PostedBytes) -> Post<'static> {
-        Post { parent: FileId::default(), name: &[], file, time, change: Change::Write(bytes) }
+        Post { parent: FileId::default(), name: &[], file, time, change: Change::Begin(bytes) }
+    }
+
+    /// A post that writes bytes to a file.
+    pub fn of_write(file: FileId, time: i64, written: Written, bytes: PostedBytes) -> Post<'static> {
+        Post { change: Change::Write(written, bytes), ..Post::of_bytes(file, time, bytes) }
     }
 
     /// The words; nothing for a name that is too long.
     pub fn words(&self) -> Option<[u64; POST_WORDS]> {
-        if let Change::Write(PostedBytes { at, size, generation }) = self.change {
+        if let Some(PostedBytes { at, size, generation }) = self.change.bytes() {
             let mut words = [0; POST_WORDS];
-            words[..BYTES_START + 3].copy_from_slice(&[KIND_WRITE, 0, self.file.0, at, size.into(), generation]);
+            words[..LAYOUT_START].copy_from_slice(&[KIND_BEGIN, 0, self.file.0, at, size.into(), generation]);
             words[TIME_WORD] = self.time as u64;
+            if let Change::Write(Written { chunk_index, chunk_offset, layout }, _) = self.change {
+                words[0] = pair(KIND_WRITE as u32, layout.policy as u32);
+                words[CHUNK_WORD] = chunk_index;
+                words[BYTES_START + 1] = pair(size, chunk_offset);
+                words[LAYOUT_START] = pair(layout.chunk_size, layout.first);
+                words[LAYOUT_START + 1] = pair(layout.width, layout.run);
+            }
             return Some(words);
         }
         if self.name.is_empty() || self.name.len() > NAME_SIZE_MAX {
@@ -104,7 +157,7 @@ impl Post<'_> {
                 words[MADE_START] = pair(made.mode, made.chunk_size);
                 words[MADE_START + 1] = pair(made.uid, made.gid);
             }
-            Change::Write(_) => unreachable!("it has no name"),
+            Change::Begin(_) | Change::Write(..) => unreachable!("it has no name"),
         }
         Some(words)
     }
@@ -112,7 +165,8 @@ impl Post<'_> {
     /// What it claims.
     pub fn claims(&self) -> [usize; 2] {
         match self.change {
-            Change::Write(_) => [file_claim(self.file); 2],
+            Change::Begin(_) => [file_claim(self.file); 2],
+            Change::Write(..) => [NO_CLAIM; 2],
             _ => [name_claim(dentry_hash(self.parent, self.name)), file_claim(self.file)],
         }
     }
@@ -141,11 +195,22 @@ impl PostBytes {
 
     /// What the words stand for.
     pub fn post(&self, words: &[u64; POST_WORDS]) -> Option<Post<'_>> {
-        if words[0] == KIND_WRITE {
-            let size =
-                u32::try_from(words[BYTES_START + 1]).ok().filter(|size| (1..=POSTED_SIZE_MAX).contains(size))?;
+        let (kind, policy) = parts(words[0]);
+        if [KIND_BEGIN, KIND_WRITE].contains(&kind.into()) {
+            let (size, chunk_offset) = parts(words[BYTES_START + 1]);
+            let (file, time) = (FileId(words[2]), words[TIME_WORD] as i64);
             let bytes = PostedBytes { at: words[BYTES_START], size, generation: words[BYTES_START + 2] };
-            return Some(Post::of_bytes(FileId(words[2]), words[TIME_WORD] as i64, bytes));
+            if !(1..=POSTED_SIZE_MAX).contains(&size) {
+                return None;
+            }
+            if u64::from(kind) == KIND_BEGIN {
+                return (policy == 0 && chunk_offset == 0).then(|| Post::of_bytes(file, time, bytes));
+            }
+            let policy = LayoutPolicy::of(u8::try_from(policy).ok()?)?;
+            let ((chunk_size, first), (width, run)) = (parts(words[LAYOUT_START]), parts(words[LAYOUT_START + 1]));
+            let layout = Layout { policy, chunk_size, first, width, run };
+            let written = Written { chunk_index: words[CHUNK_WORD], chunk_offset, layout };
+            return Some(Post::of_write(file, time, written, bytes));
         }
         let size = usize::from(self.0[0]);
         let name = Name::new(self.0.get(1..=size)?).ok()?.as_bytes();
@@ -202,6 +267,17 @@ mod tests {
         }
         for name in [&b""[..], &[7; NAME_SIZE_MAX + 1]] {
             assert_eq!(Post { parent, name, file, time, change: Change::Unlink }.words(), None);
+        }
+        let layout = Layout { width: 7, run: 9, ..Layout::default_for(LayoutPolicy::Ring, 3, 8, 1 << 20) };
+        let written = Written { chunk_index: u64::MAX, chunk_offset: 77, layout };
+        for size in [0, 1, POSTED_SIZE_MAX, POSTED_SIZE_MAX + 1] {
+            let post = Post::of_write(file, time, written, PostedBytes { at: 77 << 12, size, generation: 9 });
+            let mut words = post.words().expect("it fits");
+            assert_eq!(words[TICKET_WORD], 0);
+            let is_one = (1..=POSTED_SIZE_MAX).contains(&size);
+            assert_eq!(PostBytes::of(&words).post(&words), is_one.then_some(post));
+            words[0] |= 2 << 32;
+            assert_eq!(PostBytes::of(&words).post(&words), None, "no such policy");
         }
         for nonsense in [0, 1, u64::MAX] {
             assert_eq!(PostBytes::of(&[nonsense; POST_WORDS]).post(&[nonsense; POST_WORDS]), None);

@@ -164,6 +164,9 @@ impl Socket for SimSocket {
         if self.universe.ignores_claims.get() {
             region.posts().ignore_claims();
         }
+        if self.universe.mixes_writes.get() {
+            region.posts().ignore_order();
+        }
         if self.universe.takes_posts_late.get() {
             region.posts().come_late();
         }

@@ -106,6 +106,8 @@ pub(crate) struct Universe {
     /// See `World::ignore_claims` and `World::take_posts_late`.
     pub ignores_claims: Cell<bool>,
     pub takes_posts_late: Cell<bool>,
+    /// See `World::mix_writes`.
+    pub mixes_writes: Cell<bool>,
     /// See `World::lose_posts`.
     pub loses_posts: Cell<bool>,
     /// See `World::keep_boards`.
@@ -164,6 +166,7 @@ impl World {
                 ignores_holds: Cell::new(false),
                 ignores_claims: Cell::new(false),
                 takes_posts_late: Cell::new(false),
+                mixes_writes: Cell::new(false),
                 loses_posts: Cell::new(false),
                 keeps_boards: Cell::new(false),
                 writes_on: Cell::new(false),
@@ -205,6 +208,11 @@ impl World {
     /// From now on servers do other things before they take up what was posted: a fault that tests must notice.
     pub fn take_posts_late(&self) {
         self.universe.takes_posts_late.set(true);
+    }
+
+    /// From now on servers take up what clients have written client by client: a fault that tests must notice.
+    pub fn mix_writes(&self) {
+        self.universe.mixes_writes.set(true);
     }
 
     /// From now on servers that end have lost what was posted to them: a fault that tests must notice.

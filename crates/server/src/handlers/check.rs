@@ -388,6 +388,7 @@ pub fn repair(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, F
                 return Err(changed_meanwhile(file));
             }
             core.spoil_announce(file);
+            core.forget_writable(file);
             let mut transaction = core.store.begin();
             core.store.reap_file(file.0, &mut transaction);
             core.commit(transaction, [caller.outcome(&[])])?;

@@ -179,7 +179,9 @@ pub async fn write(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) ->
     }
     // From the last look at the announcement to the commit nothing is awaited.
     core.until_writes_stand(request.file, &mut writes, caller.deadline).await?;
-    Ok(write_pieces(core, caller, &request, writes, is_home, |end| WriteReply { end }.to_bytes())?)
+    let reply = write_pieces(core, caller, &request, writes, is_home, |end| WriteReply { end }.to_bytes())?;
+    core.invite_writes(caller.peer.lane, request.file);
+    Ok(reply)
 }
 
 /// Space for all pieces, before the first byte of the body is taken.

@@ -3,10 +3,11 @@
 
 use super::Step;
 use super::append::grown;
-use super::data::{WriteEnd, check, check_inode, write_pieces};
+use super::data::{WriteEnd, check, check_inode, piece_end, write_pieces};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::records::Record;
+use crate::rights::has_dropped_bits;
 use crate::store::{ChunkWrite, GrantedRun, Holder, PAGE_SIZE};
 use reactor::{Class, Nanos};
 use std::rc::Rc;
@@ -15,14 +16,11 @@ use wire::messages::{
     CommitGrantedReply, CommitGrantedRequest, DataRequest, GRANT_COUNT_MAX, GRANTED_PIECE_COUNT_MAX, GrantReply,
     GrantRequest, GrantedPlace, Pieces,
 };
-use wire::posts::PostedBytes;
+use wire::posts::{POSTED_CHUNK_SIZE_MAX, PostedBytes, Written};
 use wire::{Decode, Encode, FileId, Operation, Status};
 
 /// Times after which it is looked whether what somebody had who has gone is still mapped; later whenever space is asked for.
 const LOOKS_NS: [Nanos; 5] = [1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000];
-
-/// Bits of a mode that a write takes away, depending on whose it is.
-const MODE_DROPPED: u32 = 0o6000;
 
 /// `Grant`: takes back what the client has unmapped, and gives it pages.
 pub fn grant(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
@@ -72,6 +70,7 @@ pub async fn commit_granted(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> 
     let reply_of = |end| CommitGrantedReply { end: Some(end) }.to_bytes();
     let reply = write_pieces(core, caller, &request, writes, is_home, reply_of)?;
     core.statistics.arrived_by_themselves(Operation::CommitGranted, size as u64);
+    core.invite_writes(caller.peer.lane, file);
     Ok(reply)
 }
 
@@ -83,9 +82,9 @@ pub enum PostedSource<'a> {
     Bytes(&'a [u8]),
 }
 
-/// A write that was posted (docs/posts.md): the file, whose home this is, begins with these bytes. Errors: `StaleFile` when the file is not there any more; and it
+/// A file that was just made by a post, whose home this is, begins with these bytes (docs/posts.md). Errors: `StaleFile` when the file is not there any more; and it
 /// can't be done, which must not happen.
-pub fn write_posted(
+pub fn begin_posted(
     core: &Rc<Core>,
     file: FileId,
     bytes: &PostedBytes,
@@ -100,7 +99,7 @@ pub fn write_posted(
     let request = DataRequest { file, layout, pieces: Pieces(vec![piece]) };
     check(core, &request)?;
     check_inode(core.tables.borrow().inodes.get(file), &request)?;
-    if core.read_leases.may_stand(file, core.reactor.now()) || mode & MODE_DROPPED != 0 {
+    if core.read_leases.may_stand(file, core.reactor.now()) || has_dropped_bits(mode) {
         return Err(Failure::with_text(Status::Busy, "something has to be done before the file can be written to"));
     }
     let (key, range, chunk_size) = ((file.0, 0), (0, bytes.size), request.layout.chunk_size);
@@ -113,22 +112,84 @@ pub fn write_posted(
             let words = "the pages are not its client's";
             run.and_then(reserve).ok_or_else(|| Failure::with_text(Status::NotPermitted, words))??
         }
-        PostedSource::Bytes(bytes) => {
-            let write = core.store.reserve_write(key.0, key.1, chunk_size, range.0, bytes.len() as u32)?;
-            let mut rest = bytes;
-            for place in &write.places {
-                let (part, behind) = rest.split_at(place.size as usize);
-                place.region.write(place.offset, part);
-                rest = behind;
-            }
-            write
-        }
+        PostedSource::Bytes(bytes) => written(core, key, chunk_size, range.0, bytes)?,
     };
     let inode = grown(core, core.inode(file)?.clone(), bytes.size.into());
     let mut transaction = core.store.begin();
     core.store.commit_write(write, &mut transaction, inode.attributes.mtime)?;
     core.commit(transaction, [Record::InodePut(inode)])?;
     core.statistics.arrived_by_themselves(Operation::CommitGranted, bytes.size.into());
+    Ok(())
+}
+
+/// A write of these bytes to a chunk, from `offset` on.
+fn written(core: &Core, key: (u64, u64), chunk_size: u32, offset: u32, bytes: &[u8]) -> Result<ChunkWrite, Failure> {
+    let write = core.store.reserve_write(key.0, key.1, chunk_size, offset, bytes.len() as u32)?;
+    let mut rest = bytes;
+    for place in &write.places {
+        let (part, behind) = rest.split_at(place.size as usize);
+        place.region.write(place.offset, part);
+        rest = behind;
+    }
+    Ok(write)
+}
+
+/// A write that was posted (docs/posts.md) to a chunk that is here. Errors: `StaleFile` when the file is not there any more; and it can't be done, which must not
+/// happen.
+pub fn write_posted(
+    core: &Rc<Core>,
+    file: FileId,
+    range: &Written,
+    bytes: &PostedBytes,
+    source: PostedSource<'_>,
+) -> Result<(), Failure> {
+    let piece = range.range(bytes.size);
+    let request = DataRequest { file, layout: range.layout, pieces: Pieces(vec![piece]) };
+    check(core, &request)?;
+    let is_home = core.cluster.home_of(file) == Some(core.index);
+    if is_home {
+        check_inode(core.tables.borrow().inodes.get(file), &request)?;
+    }
+    if range.layout.chunk_size > POSTED_CHUNK_SIZE_MAX || !core.takes_writes(&core.tables.borrow(), file) {
+        return Err(Failure::with_text(Status::Busy, "something has to be done before the file can be written to"));
+    }
+    let (key, chunk_size) = ((file.0, piece.chunk_index), range.layout.chunk_size);
+    let write = match source {
+        PostedSource::Bytes(bytes) => written(core, key, chunk_size, piece.chunk_offset, bytes)?,
+        PostedSource::Granted(connection) => {
+            if !core.store.is_granted(connection, bytes.generation, bytes.at, bytes.size.into()) {
+                return Err(Failure::with_text(Status::NotPermitted, "the bytes are not in its client's pages"));
+            }
+            let write = core.store.reserve_write(key.0, key.1, chunk_size, piece.chunk_offset, bytes.size)?;
+            let mut at = bytes.at;
+            for place in &write.places {
+                place.region.copy_within(at, place.offset, place.size);
+                at += place.size;
+            }
+            write
+        }
+    };
+    let mut transaction = core.store.begin();
+    // Who was told a time sees no earlier one, whenever this was posted.
+    match is_home {
+        true => {
+            let end = piece_end(&piece, chunk_size).ok_or(Status::TooLarge)?;
+            let before = core.inode(file)?;
+            let latest = before.attributes.ctime;
+            let mut inode = grown(core, before, end);
+            let attributes = &mut inode.attributes;
+            attributes.ctime = attributes.ctime.max(latest);
+            attributes.mtime = attributes.ctime;
+            core.store.commit_write(write, &mut transaction, attributes.mtime)?;
+            core.commit(transaction, [Record::InodePut(inode)])?;
+        }
+        false => {
+            let latest = core.store.share(file.0).map_or(i64::MIN, |share| share.mtime);
+            core.store.commit_write(write, &mut transaction, core.time().max(latest))?;
+            core.commit(transaction, [])?;
+        }
+    }
+    core.statistics.arrived_by_themselves(Operation::Write, bytes.size.into());
     Ok(())
 }
 

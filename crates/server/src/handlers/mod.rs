@@ -44,7 +44,7 @@ pub use data::{WriteEnd, locate_bytes, read, write};
 pub use extended::{get_extended, list_extended, set_extended};
 pub use file_locks::{after_release, await_lock, forget_listeners};
 pub use find::find;
-pub use granted::{PostedSource, commit_granted, watch_grants, write_posted};
+pub use granted::{PostedSource, begin_posted, commit_granted, watch_grants, write_posted};
 pub use listing::{LISTING_BYTES_MAX, read_directory, removal_under_way, wait_for_names};
 pub use open::create_posted;
 pub use prepare::watch;

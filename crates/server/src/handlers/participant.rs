@@ -50,6 +50,7 @@ pub fn gather(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Ste
     if request.retract && stands.is_some() {
         let mut transaction = core.store.begin();
         core.store.set_announced(request.file.0, None, 0, &mut transaction);
+        core.forget_writable(request.file);
         core.commit(transaction, [])?;
     }
     let announce_generation = match stands {
@@ -70,6 +71,7 @@ pub fn reap_chunks(core: &Rc<Core>, params: &[u8]) -> Result<Step, Failure> {
     let file = ReapChunksRequest::from_bytes(params)?.file;
     check_elsewhere(core, file)?;
     core.spoil_announce(file);
+    core.forget_writable(file);
     let mut transaction = core.store.begin();
     core.store.reap_file(file.0, &mut transaction);
     let changed = core.tables.borrow().changes.contains_key(&file.0);

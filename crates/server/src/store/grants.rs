@@ -110,6 +110,17 @@ impl Grants {
         self.table.is_empty()
     }
 
+    /// See [`super::Store::is_granted`].
+    pub fn has(&self, connection: u64, generation: u64, offset: u64, size: u64) -> bool {
+        let Ok(page) = u32::try_from(offset / PAGE_SIZE) else { return false };
+        let Some((start, grant)) = self.table.range(..=page).next_back() else { return false };
+        let (first, end) = (u64::from(*start) * PAGE_SIZE, u64::from(*start + grant.pages) * PAGE_SIZE);
+        grant.generation == generation
+            && grant.holder.as_ref().is_some_and(|holder| holder.connection == connection)
+            && (first..=end).contains(&offset)
+            && size <= end - offset
+    }
+
     /// Pages that are free, but for nobody else.
     pub fn free(&self) -> u64 {
         self.free

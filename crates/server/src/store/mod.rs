@@ -415,6 +415,26 @@ impl Store {
         self.state.borrow_mut().end_unmapped()
     }
 
+    /// Whether bytes `offset..offset + size` of the data space lie in a grant of this connection's.
+    pub fn is_granted(&self, connection: u64, generation: u64, offset: u64, size: u64) -> bool {
+        self.state.borrow().grants.has(connection, generation, offset, size)
+    }
+
+    /// Keeps so many pages that are free and faulted in for writes that must find some: nobody is given more than he needs of them.
+    pub fn keep_pages(&self, pages: u64) {
+        self.state.borrow_mut().kept_pages = pages;
+    }
+
+    /// Faults some pages in if fewer are free than twice those that are to be kept, for as long as a step of faulting in ahead takes.
+    pub fn approach_kept_pages(&self) {
+        self.state.borrow_mut().approach_kept_pages();
+    }
+
+    /// Whether so many pages are free and faulted in.
+    pub fn has_ready_pages(&self, pages: u64) -> bool {
+        self.state.borrow().allocator.ready() >= pages
+    }
+
     /// What is granted.
     pub fn grant_usage(&self) -> GrantUsage {
         self.state.borrow().grants.usage()

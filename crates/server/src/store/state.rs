@@ -65,6 +65,8 @@ pub struct State {
     pub page_size: u64,
     /// The medium refused to give space ahead of its use; it is not asked for that again.
     prefault_refused: bool,
+    /// See [`super::Store::keep_pages`].
+    pub kept_pages: u64,
     pub deferred: Deferred,
     pub checkpoint: Option<Writer>,
     pub durability: Durability,
@@ -102,6 +104,7 @@ impl State {
             chunk_count,
             page_size: PAGE_SIZE,
             prefault_refused: false,
+            kept_pages: 0,
             deferred: Deferred::default(),
             checkpoint: None,
             durability,
@@ -217,11 +220,23 @@ impl State {
         if self.allocator.ready() >= self.prefault_goal() {
             return false;
         }
+        self.grow_ready()
+    }
+
+    /// Faults some more pages in. False where there are none left, or the medium refuses.
+    fn grow_ready(&mut self) -> bool {
         let step = PREFAULT_STEP_PAGES.max((self.page_size / PAGE_SIZE) as u32);
         let data = &self.data;
         let grown = self.allocator.grow_step(step, &mut |from, to| back(data.as_ref(), from, to).is_ok());
         self.prefault_refused = grown.is_err();
         grown.unwrap_or(false)
+    }
+
+    /// See [`super::Store::approach_kept_pages`].
+    pub fn approach_kept_pages(&mut self) {
+        if self.allocator.ready() < 2 * self.kept_pages && !self.prefault_refused {
+            self.grow_ready();
+        }
     }
 
     /// Registers a reader or writer of a chunk and returns its number.

@@ -226,7 +226,8 @@ impl State {
             (first, needed.max(held).max(start_size))
         };
         let wanted = wanted.min(limit - from);
-        let is_scarce = self.allocator.free() < u64::from(self.allocator.total()) / 16;
+        let is_scarce = self.allocator.free() < u64::from(self.allocator.total()) / 16
+            || self.kept_pages > 0 && self.allocator.ready() < self.kept_pages + u64::from(wanted);
         if wanted > needed
             && !is_scarce
             && let Some(run) = self.allocate_run(wanted)

@@ -1,0 +1,184 @@
+//! Writing without waiting for the server: bytes are copied into pages that it has granted us, and a post tells where they are to go (docs/posts.md).
+//!
+//! The pages are used again and again, as a ring, so that they stay in the processors' caches: the server copies the bytes on when it takes the post
+//! up. Larger writes go into pages that become the file's ([`crate::grants`]), for which a message is little beside the copy that it saves.
+//!
+//! Invariants
+//! 1. Pages are used again only after the server has taken up what was posted of them.
+//! 2. They are given back only when nothing of them waits.
+
+use crate::file::File;
+use crate::grants::Granted;
+use crate::servers::{Common, Servers};
+use crate::stripe::Share;
+use reactor::Window;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::rc::Rc;
+use wire::layout::ChunkRange;
+use wire::posts::{
+    BOUNCE_SIZE, NO_CLAIM, POSTED_CHUNK_SIZE_MAX, POSTED_SIZE_MAX, Post, PostedBytes, Written, file_claim,
+};
+
+const PAGE: u64 = 4096;
+/// A ring of fewer bytes is not worth the while, nor is a grant.
+pub(crate) const RING_SIZE_MIN: u64 = 2 * POSTED_SIZE_MAX as u64;
+
+/// Pieces that are posted of one call to one server at most, and bytes: more of them are better off with one message.
+const PIECES_MAX: usize = 16;
+const SHARE_SIZE_MAX: u64 = BOUNCE_SIZE / 2;
+
+/// Pages that bytes wait in until the server has taken them up.
+pub(crate) struct Bounce {
+    grant: Rc<Granted>,
+    start: u64,
+    end: u64,
+    next: Cell<u64>,
+    /// What is used, in the order in which it was taken.
+    parts: RefCell<VecDeque<Part>>,
+}
+
+struct Part {
+    at: u64,
+    state: PartState,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PartState {
+    Filling,
+    /// By this post of ours.
+    Posted(u64),
+    Free,
+}
+
+impl Bounce {
+    /// A ring in pages that nothing else is done with; nothing if they are too few.
+    pub fn of(grant: &Rc<Granted>) -> Option<Bounce> {
+        let size = grant.left().min(BOUNCE_SIZE);
+        let start = (size >= RING_SIZE_MIN).then(|| grant.take(size))?;
+        Some(Bounce {
+            grant: grant.clone(),
+            start,
+            end: start + size,
+            next: Cell::new(start),
+            parts: RefCell::default(),
+        })
+    }
+
+    pub fn window(&self) -> &Rc<Window> {
+        &self.grant.window
+    }
+
+    /// Whether nothing of it waits for the server `owner` has posted it to.
+    pub fn is_free(&self, owner: u64) -> bool {
+        self.free_taken(owner);
+        self.parts.borrow().is_empty()
+    }
+
+    fn free_taken(&self, owner: u64) {
+        let mut parts = self.parts.borrow_mut();
+        while let Some(part) = parts.front() {
+            match part.state {
+                PartState::Filling => break,
+                PartState::Posted(number) if self.window().is_waiting(owner, number) => break,
+                PartState::Posted(_) | PartState::Free => drop(parts.pop_front()),
+            }
+        }
+    }
+
+    /// The first of so many bytes, in pages of their own, if there are some.
+    fn take(&self, size: u64) -> Option<u64> {
+        let size = size.next_multiple_of(PAGE);
+        let mut parts = self.parts.borrow_mut();
+        let next = self.next.get();
+        let at = match parts.front() {
+            None => (self.start + size <= self.end).then_some(self.start)?,
+            Some(first) if first.at < next && next + size <= self.end => next,
+            Some(first) if first.at < next => (self.start + size <= first.at).then_some(self.start)?,
+            Some(first) => (next + size <= first.at).then_some(next)?,
+        };
+        self.next.set(at + size);
+        parts.push_back(Part { at, state: PartState::Filling });
+        Some(at)
+    }
+
+    /// The same, if need be after the server was let run.
+    fn take_soon(self: &Rc<Self>, size: u64, owner: u64) -> Option<Place> {
+        self.free_taken(owner);
+        let at = self.take(size).or_else(|| {
+            let oldest = self.parts.borrow().front().map(|part| part.state);
+            let Some(PartState::Posted(number)) = oldest else { return None };
+            if !self.window().waits_until_taken(owner, number) {
+                return None;
+            }
+            self.free_taken(owner);
+            self.take(size)
+        })?;
+        Some(Place { bounce: self.clone(), at, posted: None })
+    }
+}
+
+/// Bytes of a ring for one write; free again when this is dropped, unless they were posted.
+struct Place {
+    bounce: Rc<Bounce>,
+    at: u64,
+    posted: Option<u64>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let state = self.posted.map_or(PartState::Free, PartState::Posted);
+        let mut parts = self.bounce.parts.borrow_mut();
+        if let Some(part) = parts.iter_mut().rev().find(|part| part.at == self.at && part.state == PartState::Filling) {
+            part.state = state;
+        }
+    }
+}
+
+impl Servers {
+    /// Writes the first pieces of a share without waiting for its server, and takes them out of it: they are written when this returns. What is left has to be
+    /// written otherwise.
+    pub(crate) async fn post_bytes(&self, file: &File, share: &mut Share<IoSlice<'_>>) {
+        let is_fit = file.layout.chunk_size <= POSTED_CHUNK_SIZE_MAX
+            && share.pieces.len() <= PIECES_MAX
+            && share.size as u64 <= SHARE_SIZE_MAX
+            && share.pieces.iter().all(|piece| (1..=POSTED_SIZE_MAX).contains(&piece.size));
+        while is_fit
+            && let Some(piece) = share.pieces.first().copied()
+            && self.post_piece(file, share.server, piece, &share.slices).await.is_some()
+        {
+            share.drop_first();
+        }
+    }
+
+    /// Posts a piece, whose bytes the slices begin with.
+    async fn post_piece(&self, file: &File, server: u32, piece: ChunkRange, slices: &[IoSlice<'_>]) -> Option<()> {
+        let ChunkRange { chunk_index, chunk_offset, size } = piece;
+        let (window, cell) = self.writable(server, file.id).await?;
+        let mut place = self.bounce_for(server, &window)?.take_soon(size.into(), self.session())?;
+        let (bounce, at) = (place.bounce.clone(), place.at);
+        self.fill_part(&bounce.grant, (at, size as usize), slices).await?;
+        let written = Written { chunk_index, chunk_offset, layout: file.layout };
+        let bytes = PostedBytes { at, size, generation: bounce.grant.generation };
+        let post = Post::of_write(file.id, self.reactor.wall_clock(), written, bytes);
+        let posting = window.begin_post(self.session(), [NO_CLAIM; 2], &post.words()?)?;
+        self.simulated_pause(&window).await;
+        let may_write = posting.number_write(file_claim(file.id));
+        self.simulated_pause(&window).await;
+        let stands = may_write && self.is_current(server, &window) && window.is_same_cell(cell.0, cell.1);
+        self.simulated_pause(&window).await;
+        if !stands {
+            return None;
+        }
+        place.posted = Some(posting.commit()?);
+        Some(())
+    }
+}
+
+impl Common {
+    /// Whether nothing that was posted of a ring waits.
+    pub(crate) fn is_settled(&self, bounce: Option<&Rc<Bounce>>) -> bool {
+        bounce.is_none_or(|bounce| bounce.is_free(self.session()))
+    }
+}
