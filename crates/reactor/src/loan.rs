@@ -139,33 +139,29 @@ impl GrantedPages {
         }
     }
 
-    /// Copies bytes to `offset` in the region. What was copied is there for whoever hears of it by a message that is sent
+    /// Copies bytes to `offset` in the region, past the cache where that pays. What was copied is there for whoever hears of it by a message that is sent
     /// afterwards. Panics when they do not lie in this range.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
-        let size = bytes.len() as u64;
-        let fits =
-            offset >= self.offset && offset - self.offset <= self.size && size <= self.size - (offset - self.offset);
-        assert!(fits, "only granted pages are written to");
-        let Some(base) = self.base else { return self.loan.poke(offset, bytes) };
+        let Some(target) = self.place(offset, bytes.len()) else { return self.loan.poke(offset, bytes) };
         // SAFETY: just checked; nobody's memory overlaps with pages that were granted to us alone.
-        unsafe { copy_streaming(bytes.as_ptr(), base.as_ptr().add((offset - self.offset) as usize), bytes.len()) };
+        unsafe { copy_streaming(bytes.as_ptr(), target, bytes.len()) };
     }
 
     /// As `write`, for bytes that somebody reads soon.
     pub fn write_near(&self, offset: u64, bytes: &[u8]) {
-        let size = bytes.len() as u64;
+        let Some(target) = self.place(offset, bytes.len()) else { return self.loan.poke(offset, bytes) };
+        // SAFETY: as in `write`.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+    }
+
+    /// Where bytes of the region are mapped; nothing in simulations. Panics when they do not lie in this range.
+    fn place(&self, offset: u64, size: usize) -> Option<*mut u8> {
+        let size = size as u64;
         let fits =
             offset >= self.offset && offset - self.offset <= self.size && size <= self.size - (offset - self.offset);
         assert!(fits, "only granted pages are written to");
-        let Some(base) = self.base else { return self.loan.poke(offset, bytes) };
-        // SAFETY: just checked; nobody's memory overlaps with pages that were granted to us alone.
-        unsafe {
-            std::ptr::copy_nonoverlapping(
-                bytes.as_ptr(),
-                base.as_ptr().add((offset - self.offset) as usize),
-                bytes.len(),
-            );
-        }
+        // SAFETY: just checked.
+        self.base.map(|base| unsafe { base.as_ptr().add((offset - self.offset) as usize) })
     }
 
     /// Whether the owner is a part of the same simulation, which does nothing while we copy.
