@@ -157,19 +157,20 @@ fn trusted_cells() {
 /// with a restart what was posted.
 #[test]
 fn posts_out_of_order() {
-    let words = ["no order explains", "posted could not be done", "there is still"];
+    let words = ["no order explains", "posted could not be done", "there is still", "the file is gone"];
     for sabotage in [Sabotage::IgnoreClaims, Sabotage::LatePosts] {
         assert_noticed(&problems_by_boards(sabotage, Faults::default()), &words);
     }
     let kills = Faults { kills: true, torn_kills: true, ..Faults::default() };
     assert_eq!(problems_by_boards(Sabotage::None, kills), Vec::<String>::new());
+    assert_eq!(problems_by_boards(Sabotage::None, Faults::default()), Vec::<String>::new());
     assert_noticed(&problems_by_boards(Sabotage::LosePosts, kills), &words);
 }
 
 /// Runs seeds in which clients look at boards, until something is said.
 fn problems_by_boards(sabotage: Sabotage, faults: Faults) -> Vec<String> {
     let mut problems = Vec::new();
-    for seed in 0..if sabotage == Sabotage::None { 12 } else { 300 } {
+    for seed in 0..if sabotage == Sabotage::None { 24 } else { 300 } {
         let mut profile = Profile::new(seed, &Wishes { servers: Some(1), ..Wishes::default() });
         profile.sabotage = sabotage;
         (profile.stable_media, profile.checksums, profile.short_circuit) = (false, false, true);
