@@ -132,11 +132,15 @@ hold() {
 hold off 36
 hold always 0
 
-# Requests at the home of a file that everybody on one host opens; one of two hosts is not the home itself.
+# Requests at the home of a file that everybody on host 1 opens. Each storm has a file of its own: it is repeated until the home is on another host.
 storm() {
-    for host in 1 2; do
-        within 60 "$work/enter" $name-$host "$programs/tabane-bench" open-storm --clients 32 --contact "$1"
-    done | sed 's/.*"home_requests":\([0-9]*\).*/\1/' | sort -n | head -n 1
+    for attempt in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        line=$(within 60 "$work/enter" $name-1 "$programs/tabane-bench" open-storm --clients 32 --contact "$1")
+        case $line in *'"requests_per_server":[32,0,0,0]'*) continue ;; esac
+        echo "$line" | sed 's/.*"home_requests":\([0-9]*\).*/\1/'
+        return
+    done
+    fail "the home of $attempt files was on host 1"
 }
 without=$(storm off)
 with=$(storm auto)

@@ -353,6 +353,9 @@ fn broken_frames_end_the_connection() {
         oversized_body.body_size = BODY_SIZE_MAX as u32 + 1;
         let mut reply = request(0, Operation::Ping);
         reply.kind = FrameKind::Reply;
+        let mut waiting_with_body = request(0, Operation::Ping);
+        waiting_with_body.kind = FrameKind::Waiting;
+        waiting_with_body.body_size = 8;
         let of_servers = request(0, Operation::Gather);
         let mut user_missing = request(0, Operation::Ping);
         user_missing.status = 10;
@@ -365,6 +368,7 @@ fn broken_frames_end_the_connection() {
             ("oversized parameters", oversized_params, Status::BadMessage),
             ("oversized body", oversized_body, Status::BadMessage),
             ("a reply", reply, Status::BadMessage),
+            ("a sign of waiting with a body", waiting_with_body, Status::BadMessage),
             ("an operation of servers", of_servers, Status::BadMessage),
             ("a user who is not named", user_missing, Status::BadMessage),
         ];

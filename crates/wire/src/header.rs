@@ -19,6 +19,8 @@ pub enum FrameKind {
     Goodbye = 4,
     /// A part of another connection that a trunk carries: see `relay`.
     Stream = 5,
+    /// The caller still waits for replies and has heard nothing for long. Nobody answers it: a machine that has forgotten the connection resets it.
+    Waiting = 6,
 }
 
 impl Encode for FrameKind {
@@ -35,6 +37,7 @@ impl<'a> Decode<'a> for FrameKind {
             3 => Ok(FrameKind::Working),
             4 => Ok(FrameKind::Goodbye),
             5 => Ok(FrameKind::Stream),
+            6 => Ok(FrameKind::Waiting),
             _ => Err(Malformed("kind of frame is unknown")),
         }
     }

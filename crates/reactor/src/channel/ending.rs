@@ -1,11 +1,11 @@
 //! Calls that end without a reply: silence, deadlines, callers that went away.
 
 use super::Inner;
-use super::table::{BodyTarget, Connection, Receiving, WINDOW};
+use super::table::{BodyTarget, Connection, Receiving, State, WINDOW};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
-use wire::Status;
+use wire::{FrameKind, Header, Status};
 
 /// Ends calls of which nothing was heard for too long. Sleeps while there are none.
 pub(super) async fn watch(inner: std::rc::Weak<Inner>) {
@@ -46,11 +46,14 @@ impl Inner {
         let now = self.reactor.now();
         let mut state = self.state.borrow_mut();
         let mut silent = false;
+        let mut longest_silence = 0;
         for slot in 0..WINDOW {
             let Some(outstanding) = &mut state.calls[slot] else {
                 continue;
             };
-            let is_silent = now.saturating_sub(outstanding.last_life) > self.options.timeout;
+            let silence = now.saturating_sub(outstanding.last_life);
+            longest_silence = longest_silence.max(silence);
+            let is_silent = silence > self.options.timeout;
             let is_over = is_silent || outstanding.deadline.is_some_and(|limit| now > limit);
             if outstanding.outcome.is_some() || !is_over {
                 continue;
@@ -76,6 +79,21 @@ impl Inner {
             if state.outstanding > 0 {
                 self.start_connecting(&mut state);
             }
+        } else if longest_silence > self.options.timeout / 4 {
+            self.say_that_we_wait(&mut state);
+        }
+    }
+
+    /// Says something on a connection that has been silent. Where the server's machine has lost power after it had taken
+    /// all that we sent, nothing is under way that it could refuse when it is back, and we would wait in vain.
+    fn say_that_we_wait(&self, state: &mut State) {
+        if let Connection::Open { link, .. } = &mut state.connection
+            && !link.has_queued()
+        {
+            let mut header = Header::new(FrameKind::Waiting, 0);
+            header.level = self.options.level;
+            link.enqueue(header, &[], Vec::new(), 0, None);
+            link.wake();
         }
     }
 

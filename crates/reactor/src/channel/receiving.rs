@@ -49,7 +49,7 @@ impl Inner {
                 let status = Status::from_code(header.status).unwrap_or(Status::BadMessage);
                 return Err(LinkError::Protocol(status, "the server closed the connection because of our request"));
             }
-            FrameKind::Request | FrameKind::Stream => {
+            FrameKind::Request | FrameKind::Stream | FrameKind::Waiting => {
                 return Err(LinkError::Protocol(Status::BadMessage, "the server sent a request where a reply was due"));
             }
         }

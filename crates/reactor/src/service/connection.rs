@@ -166,6 +166,12 @@ impl Connection {
                     return Ok(Step::Wait);
                 }
                 return Ok(match link.next_frame()? {
+                    Some((header, params)) if header.kind == FrameKind::Waiting => {
+                        if header.body_size > 0 || !params.is_empty() {
+                            return Err(LinkError::Protocol(Status::BadMessage, "a sign of waiting carries nothing"));
+                        }
+                        Step::Progress
+                    }
                     Some((header, params)) => Step::Request(header, params),
                     None => Step::Wait,
                 });

@@ -1,0 +1,95 @@
+//! Calls over a connection whose server has forgotten it, in the simulated twin.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use reactor::sim::{CrashKind, World};
+use reactor::{Call, Channel, ChannelOptions, Class, Incoming, Peer, Reactor, ServeOptions, Service, serve};
+use std::cell::{Cell, RefCell};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use wire::credentials::Credentials;
+use wire::handshake::Role;
+use wire::messages::{Empty, FileRequest};
+use wire::{Cluster, FileId, Operation, Placement, ServerAddress, Status};
+
+const SECOND: u64 = 1_000_000_000;
+const TIMEOUT: u64 = 30 * SECOND;
+
+/// Answers in its second life, and keeps what it is asked in its first one.
+struct Keeper {
+    answers: bool,
+    held: RefCell<Vec<Incoming>>,
+}
+
+impl Service for Keeper {
+    fn connected(&self, _: &Peer, _: u64) -> Result<bool, Status> {
+        Ok(true)
+    }
+
+    fn disconnected(&self, _: &Peer) {}
+
+    fn request(self: Rc<Self>, incoming: Incoming) {
+        if self.answers {
+            incoming.reply(&Empty {});
+        } else {
+            self.held.borrow_mut().push(incoming);
+        }
+    }
+}
+
+fn start(reactor: &Reactor, cluster: &Rc<Cluster>, incarnation: u64) -> Rc<Keeper> {
+    let service = Rc::new(Keeper { answers: incarnation > 1, held: RefCell::default() });
+    let listener = reactor.listen(cluster.servers[0].address).unwrap();
+    let options = ServeOptions {
+        cluster: cluster.clone(),
+        server: 0,
+        connections_max: 4,
+        incarnation,
+        lent: None,
+        grants: false,
+        working_interval: TIMEOUT / 4,
+        timeout: TIMEOUT,
+    };
+    std::mem::forget(serve(reactor, listener, options, service.clone()));
+    service
+}
+
+/// Goal: a request that had reached a machine which then lost power is sent again soon after the machine is back, not given up at the time-out: nothing is
+/// under way that the machine could refuse, so that the caller has to say something first.
+/// Method: one request, or a whole window of them, held by the server; power loss; the server back at once; all have to be answered within half of the time-out.
+#[test]
+fn a_machine_that_is_back_is_noticed() {
+    for (seed, count) in [(1, 1), (2, 64), (3, 80)] {
+        let world = World::new(seed);
+        let ip = |number| IpAddr::from(Ipv4Addr::new(10, 0, 0, number));
+        let (server, client) = (world.add_node("server", ip(1)), world.add_node("client", ip(2)));
+        let servers = vec![ServerAddress { address: SocketAddr::new(ip(1), 700) }];
+        let cluster = Rc::new(Cluster::new(77, [3; 32], Placement::Modular, 1 << 20, servers));
+        let first = start(&world.reactor(server), &cluster, 1);
+        let reactor = world.reactor(client);
+        let options = ChannelOptions {
+            cluster: cluster.clone(),
+            server: 0,
+            role: Role::Client,
+            from_server: 0,
+            level: 0,
+            session: 5,
+            user: Credentials::new(0, 0),
+            timeout: TIMEOUT,
+            relay: None,
+        };
+        let channel = Channel::new(&reactor, options);
+        let answered = Rc::new(Cell::new(0));
+        for _ in 0..count {
+            let (channel, answered) = (channel.clone(), answered.clone());
+            reactor.spawn(Class::Metadata, async move {
+                channel.call(Call::new(Operation::StatId, &FileRequest { file: FileId::ROOT })).await.unwrap();
+                answered.set(answered.get() + 1);
+            });
+        }
+        assert!(world.run_until(|| first.held.borrow().len() == count.min(64), SECOND));
+        world.run_until(|| false, SECOND);
+        world.crash(server, CrashKind::PowerLoss);
+        start(&world.restart(server), &cluster, 2);
+        assert!(world.run_until(|| answered.get() == count, TIMEOUT / 2), "{} of {count} answered", answered.get());
+    }
+}
