@@ -94,7 +94,7 @@ connections_of_clients() {
     total=0
     for host in 1 2 3 4; do
         for process in $(ip netns pids $name-$host); do
-            if tr '\0' ' ' <"/proc/$process/cmdline" 2>/dev/null | grep -q 'put :/held'; then
+            if { tr '\0' ' ' <"/proc/$process/cmdline"; } 2>/dev/null | grep -q 'put :/held'; then
                 own=$(ip netns exec $name-$host ss -tnpH state established | grep -c "pid=$process," || true)
                 total=$((total + own))
             fi
@@ -170,13 +170,16 @@ load() {
 on 1 "$tabane" mkdir /kept
 acknowledge &
 load &
-kept() { wc -l 2>/dev/null <"$work/kept" || echo 0; }
-# Waits until this many more files were acknowledged.
+count() { wc -l 2>/dev/null <"$work/$1" || echo 0; }
+# Waits until this many more files were acknowledged, and the load has come through one more round. What waits for one outage is not to
+# wait for the next one as well: both together are longer than the time-out.
 until_more() {
-    goal=$(($(kept) + $1))
+    files=$(($(count kept) + $1))
+    round=$(($(count rounds) + 1))
     limit=$(($(date +%s) + 120))
-    until [ "$(kept)" -ge $goal ]; do
-        [ "$(date +%s)" -lt $limit ] || fail "no file was acknowledged for too long"
+    until [ "$(count kept)" -ge $files ] && [ "$(count rounds)" -ge $round ]; do
+        [ ! -e "$work/load-failed" ] || { tail "$work/bench-errors" >&2; fail "the load did not live through it"; }
+        [ "$(date +%s)" -lt $limit ] || fail "no file was acknowledged for too long, or the load stands still"
         sleep 0.2
     done
 }
@@ -225,7 +228,7 @@ wait
 say "$(wc -l <"$work/rounds") rounds of load went through, all contents verified"
 [ ! -s "$work/refused" ] || say "refused in between: $(sort <"$work/refused" | uniq -c | head -3)"
 
-say "$(kept) files were acknowledged; all of them have to be there"
+say "$(count kept) files were acknowledged; all of them have to be there"
 mkdir "$work/back"
 within 120 "$work/enter" $name-3 "$tabane" cp -q -r :/kept "$work/back"
 while read -r number; do
