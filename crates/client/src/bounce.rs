@@ -25,9 +25,13 @@ const PAGE: u64 = 4096;
 /// A ring of fewer bytes is not worth the while, nor is a grant.
 pub(crate) const RING_SIZE_MIN: u64 = 2 * POSTED_SIZE_MAX as u64;
 
-/// Pieces that are posted of one call to one server at most, and bytes: more of them are better off with one message.
+/// The rings of a client at all servers together, as long as none is smaller than the second: where more processes take turns on a core than it has room in
+/// its caches for, smaller rings are faster.
+const RINGS_SIZE: u64 = 2 << 20;
+const RING_SIZE_OF_MANY: u64 = 256 << 10;
+
+/// Pieces that are posted of one call to one server at most: more of them, or more bytes than half of a ring, are better off with one message.
 const PIECES_MAX: usize = 16;
-const SHARE_SIZE_MAX: u64 = BOUNCE_SIZE / 2;
 
 /// Pages that bytes wait in until the server has taken them up.
 pub(crate) struct Bounce {
@@ -53,9 +57,9 @@ enum PartState {
 }
 
 impl Bounce {
-    /// A ring in pages that nothing else is done with; nothing if they are too few.
-    pub fn of(grant: &Rc<Granted>) -> Option<Bounce> {
-        let size = grant.left().min(BOUNCE_SIZE);
+    /// A ring of up to so many bytes, in pages that nothing else is done with; nothing if they are too few.
+    pub fn of(grant: &Rc<Granted>, size: u64) -> Option<Bounce> {
+        let size = grant.left().min(size);
         let start = (size >= RING_SIZE_MIN).then(|| grant.take(size))?;
         Some(Bounce {
             grant: grant.clone(),
@@ -142,7 +146,7 @@ impl Servers {
     pub(crate) async fn post_bytes(&self, file: &File, share: &mut Share<IoSlice<'_>>) {
         let is_fit = file.layout.chunk_size <= POSTED_CHUNK_SIZE_MAX
             && share.pieces.len() <= PIECES_MAX
-            && share.size as u64 <= SHARE_SIZE_MAX
+            && share.size as u64 <= self.ring_size() / 2
             && share.pieces.iter().all(|piece| (1..=POSTED_SIZE_MAX).contains(&piece.size));
         while is_fit
             && let Some(piece) = share.pieces.first().copied()
@@ -177,6 +181,12 @@ impl Servers {
 }
 
 impl Common {
+    /// Bytes of a ring of a client of so many servers.
+    pub(crate) fn ring_size(&self) -> u64 {
+        let size = RINGS_SIZE / u64::from(self.cluster.server_count()).max(1);
+        size.clamp(RING_SIZE_OF_MANY, BOUNCE_SIZE).next_multiple_of(PAGE)
+    }
+
     /// Whether nothing that was posted of a ring waits.
     pub(crate) fn is_settled(&self, bounce: Option<&Rc<Bounce>>) -> bool {
         bounce.is_none_or(|bounce| bounce.is_free(self.session()))

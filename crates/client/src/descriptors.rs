@@ -11,6 +11,7 @@ use crate::file::File;
 use std::future::poll_fn;
 use std::io::{IoSlice, IoSliceMut};
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::task::Poll;
 use wire::Status;
@@ -26,7 +27,16 @@ const END_NS_MAX: reactor::Nanos = 1_000_000_000;
 
 /// The number under which this process owns locks.
 pub fn own_process() -> u64 {
-    u64::from(std::process::id())
+    // To ask is a system call, and each close wants to know. The upper half says after which fork it was asked; no process has the number 0.
+    static KNOWN: AtomicU64 = AtomicU64::new(0);
+    let generation = reactor::fork_generation() << 32;
+    let known = KNOWN.load(Ordering::Relaxed);
+    if known != 0 && known & !u64::from(u32::MAX) == generation {
+        return known & u64::from(u32::MAX);
+    }
+    let process = u64::from(std::process::id());
+    KNOWN.store(generation | process, Ordering::Relaxed);
+    process
 }
 
 /// Where `seek` counts from.

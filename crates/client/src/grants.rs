@@ -28,7 +28,7 @@ use wire::messages::{
     CommitGrantedReply, CommitGrantedRequest, GRANT_COUNT_MAX, GRANTED_PIECE_COUNT_MAX, GrantReply, GrantRequest,
     GrantedPlace, Pieces,
 };
-use wire::posts::{BOUNCE_SIZE, POSTED_SIZE_MAX, Post, PostedBytes};
+use wire::posts::{POSTED_SIZE_MAX, Post, PostedBytes};
 use wire::{Decode, Operation};
 
 const PAGE: u64 = 4096;
@@ -260,11 +260,12 @@ impl Common {
         of_server.grants.retain(|grant| Rc::ptr_eq(&grant.window, window));
         let is_ours = |bounce: &Rc<Bounce>| Rc::ptr_eq(bounce.window(), window);
         let bounce = of_server.bounce.take().filter(is_ours);
-        of_server.bounce = bounce.or_else(|| of_server.grants.iter().find_map(Bounce::of).map(Rc::new));
+        of_server.bounce = bounce
+            .or_else(|| of_server.grants.iter().find_map(|grant| Bounce::of(grant, self.ring_size())).map(Rc::new));
         let bounce = of_server.bounce.clone();
         of_server.posted_count = of_server.posted_count.saturating_add(1);
         let is_wanted = bounce.is_none() && of_server.posted_count >= SUITED_COUNT_MIN;
-        self.note_use(server, of_server, window, is_wanted.then_some(BOUNCE_SIZE));
+        self.note_use(server, of_server, window, is_wanted.then_some(self.ring_size()));
         bounce
     }
 

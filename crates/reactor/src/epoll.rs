@@ -29,8 +29,10 @@ const POKE_TOKEN: u64 = u64::MAX;
 /// that was in vain. After events it is asked at once again.
 const KERNEL_POLL_INTERVALS: (u32, u32) = (8, 512);
 /// Looks at local ports in vain, one after the other, from which on the kernel is asked as often as at first: an answer of a
-/// local peer takes fewer, and whoever waits for others must not wait for long.
+/// local peer takes fewer, and whoever waits for others must not wait for long. Where looks take no time, as they do while nobody else wants the core, so much passes
+/// between two questions.
 const LOCAL_PATIENCE: u32 = 32;
+const KERNEL_POLL_PAUSE_NS: Nanos = 5_000;
 
 /// Events taken from the kernel and not delivered yet.
 pub(crate) struct EventBuffer {
@@ -152,17 +154,20 @@ struct KernelLooks {
     interval: Cell<u32>,
     /// Looks elsewhere in a row that found nothing.
     vain: Cell<u32>,
+    /// When the kernel was asked last while there were many of these.
+    asked: Cell<Nanos>,
 }
 
 impl Default for KernelLooks {
     fn default() -> KernelLooks {
-        KernelLooks { skips: Cell::new(0), interval: Cell::new(KERNEL_POLL_INTERVALS.0), vain: Cell::new(0) }
+        let interval = Cell::new(KERNEL_POLL_INTERVALS.0);
+        KernelLooks { interval, skips: Cell::default(), vain: Cell::default(), asked: Cell::default() }
     }
 }
 
 impl KernelLooks {
     /// Whether to ask the kernel after one more look elsewhere, which found something or not.
-    fn is_due(&self, found: bool) -> bool {
+    fn is_due(&self, found: bool, now: impl Fn() -> Nanos) -> bool {
         let vain = if found { 0 } else { self.vain.get() + 1 };
         self.vain.set(vain);
         if vain > LOCAL_PATIENCE {
@@ -172,7 +177,15 @@ impl KernelLooks {
         }
         let skips = self.skips.get();
         self.skips.set(skips.saturating_sub(1));
-        skips == 0
+        if skips > 0 || vain <= LOCAL_PATIENCE {
+            return skips == 0;
+        }
+        let now = now();
+        let is_time = now - self.asked.get() >= KERNEL_POLL_PAUSE_NS;
+        if is_time {
+            self.asked.set(now);
+        }
+        is_time
     }
 
     /// The kernel was asked.
@@ -326,7 +339,7 @@ impl Driver for EpollDriver {
         let news = self.core.ports.poll();
         // While local peers or busy sockets answer, the kernel is asked now and then only.
         let elsewhere = !self.core.ports.is_empty() || !self.core.busy.is_empty();
-        if elsewhere && !self.kernel.is_due(news) {
+        if elsewhere && !self.kernel.is_due(news, system::monotonic) {
             return news;
         }
         let events = self.take_events(Some(0));
@@ -388,13 +401,15 @@ mod tests {
     use super::*;
 
     /// Goal: while local peers answer, the kernel is asked less and less; once they don't, or it had something, as often as
-    /// at first.
+    /// at first, but not without a pause.
     #[test]
     fn kernel_is_asked_as_often_as_it_pays() {
         let looks = KernelLooks::default();
-        let asked = |rounds: u32, found: bool| {
+        let now = Cell::new(0);
+        let asked_every = |look_ns: Nanos, rounds: u32, found: bool| {
             let due = |_: &u32| {
-                let due = looks.is_due(found);
+                now.set(now.get() + look_ns);
+                let due = looks.is_due(found, || now.get());
                 if due {
                     looks.note(false);
                 }
@@ -402,6 +417,7 @@ mod tests {
             };
             (0..rounds).filter(due).count() as u32
         };
+        let asked = |rounds, found| asked_every(KERNEL_POLL_PAUSE_NS, rounds, found);
         let (least, most) = KERNEL_POLL_INTERVALS;
         assert_eq!(asked(1, true), 1, "at once");
         asked(10 * most, true);
@@ -409,6 +425,7 @@ mod tests {
         // Then nobody answers.
         asked(LOCAL_PATIENCE + 2 * least, false);
         assert!((10..=11).contains(&asked(10 * least, false)));
+        assert!((4..=5).contains(&asked_every(KERNEL_POLL_PAUSE_NS / 100, 450, false)));
         // An event brings back the shortest interval.
         asked(10 * most, true);
         looks.note(true);

@@ -48,8 +48,10 @@ const COMPANY_MIN: u32 = 16;
 const COMPANY_PER_SWITCH: u32 = 8;
 /// Of so many waits on a core of our own one yields at first.
 const CHECK_WAITS: u32 = 64;
-/// Longest look between two yields: who has just come to share the core waits for no longer.
-const SPIN_NS_MAX: Nanos = 10_000;
+/// Longest look before the first yield of a wait: who has just come to share the core waits for no longer. After each yield that came straight back
+/// it may take twice as long, up to the second one.
+const SPIN_NS_FIRST: Nanos = 10_000;
+const SPIN_NS_MAX: Nanos = 40_000;
 /// One of so many nanoseconds may go to long yields: that is what looking whether a neighbour still computes costs.
 const LOSS_SHARE: Nanos = 100;
 /// Time that may be lost at once, after none was lost for a while: a hiccup of the machine is no neighbour.
@@ -97,8 +99,9 @@ pub(crate) struct Waiting {
 pub(crate) struct Patience {
     switches: u32,
     idle_ns: Nanos,
-    /// Until so much of the allowance for an idle core is used up, it may look without giving the core away.
+    /// Until so much of the allowance for an idle core is used up, it may look without giving the core away; and how long after the next yield.
     spin_until_ns: Nanos,
+    next_spin_ns: Nanos,
     exhausted: bool,
 }
 
@@ -126,12 +129,13 @@ impl Waiting {
         if checks {
             self.unchecked_waits = 0;
         }
-        let spin_until_ns = if checks { 0 } else { SPIN_NS_MAX };
+        let (spin_until_ns, next_spin_ns) =
+            if checks { (0, SPIN_NS_FIRST) } else { (SPIN_NS_FIRST, 2 * SPIN_NS_FIRST) };
         let exhausted = now < self.recovered_at;
         if let Some(cores) = &mut self.preferred_cores {
             cores.note_wait(exhausted);
         }
-        Patience { spin_until_ns, exhausted, ..Patience::default() }
+        Patience { spin_until_ns, next_spin_ns, exhausted, ..Patience::default() }
     }
 
     /// Whether to look once more in this wait without giving the core away.
@@ -154,7 +158,8 @@ impl Waiting {
     pub fn note_yield(&mut self, patience: &mut Patience, yield_ns: Nanos, round_ns: Nanos, now: Nanos) {
         if yield_ns <= self.switched_ns {
             patience.idle_ns += round_ns;
-            patience.spin_until_ns = patience.idle_ns + SPIN_NS_MAX;
+            patience.spin_until_ns = patience.idle_ns + patience.next_spin_ns;
+            patience.next_spin_ns = (2 * patience.next_spin_ns).min(SPIN_NS_MAX);
             self.company = self.company.saturating_sub(1);
             return;
         }
@@ -266,9 +271,11 @@ mod tests {
                 assert!(waiting.may_yield(&patience));
                 waiting.note_yield(&mut patience, 300, 400, 0);
                 checks += 1;
-                assert_eq!(spin(&mut waiting, &mut patience), SPIN_NS_MAX, "one yield is enough");
+                assert_eq!(spin(&mut waiting, &mut patience), SPIN_NS_FIRST, "one yield is enough");
+                waiting.note_yield(&mut patience, 300, 400, 0);
+                assert_eq!(spin(&mut waiting, &mut patience), 2 * SPIN_NS_FIRST, "the next one comes later");
             } else {
-                assert_eq!(patience.idle_ns, SPIN_NS_MAX);
+                assert_eq!(patience.idle_ns, SPIN_NS_FIRST);
             }
             assert!(waiting.may_yield(&patience), "what was not spun is yielded");
         }

@@ -5,7 +5,9 @@ use super::{
     OPEN_TICKET_WORD, OWNER_WORD, PostWords, SLOT_COUNT, STATE_WORD, STEP, TAG_MASK, TAKEN_WORD, WRITES_WORD, Words,
     different, tag_of,
 };
-use crate::system::yield_core;
+use crate::Nanos;
+use crate::system;
+use crate::waiting::is_core_wanted;
 use std::any::Any;
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
@@ -16,6 +18,9 @@ use wire::posts::TICKET_WORD;
 /// the server has to wait for the core that we have, it is there the sooner, and else these cost less than asking it.
 const SPINS_MAX: u32 = 50;
 const YIELDS_MAX: u32 = 3;
+/// Longest look before the first yield, where the last one has shown that nobody else wants the core; before each further one it may take twice as long.
+/// Together that is the time of a lane full of posts.
+const ALONE_NS_FIRST: Nanos = 10_000;
 
 /// Wakes a server that sleeps, at other times it does nothing.
 pub(crate) trait Bell {
@@ -33,6 +38,8 @@ pub(crate) struct Lane {
     next_number: Cell<u64>,
     /// Times that the core is given away for a server that is busy.
     pub(super) yields_max: u32,
+    /// Whether nobody wanted the core when it was last given away.
+    is_alone: Cell<bool>,
     pub(super) ignores_claims: bool,
     /// As long as there is a connection.
     pub(super) bell: Option<Weak<dyn Bell>>,
@@ -52,6 +59,7 @@ impl Lane {
             is_posting: Cell::new(false),
             next_number: Cell::new(0),
             yields_max: YIELDS_MAX,
+            is_alone: Cell::new(false),
             ignores_claims: false,
             bell: None,
             _memory: memory,
@@ -78,11 +86,19 @@ impl Lane {
             return true;
         }
         self.ring();
-        let is_taken = |_| {
-            yield_core();
-            !self.is_waiting(owner, number)
-        };
-        (0..self.yields_max).any(is_taken)
+        self.waits_for(|| !self.is_waiting(owner, number))
+    }
+
+    /// Whether the server does something soon, if need be after it was let run. Where it has another core than we, looking longer spares the system
+    /// calls; where it waits for ours, giving that away is all there is to do.
+    fn waits_for(&self, is_done: impl Fn() -> bool) -> bool {
+        (0..self.yields_max).any(|round| {
+            if self.is_alone.get() && spins_until(&is_done, ALONE_NS_FIRST << round) {
+                return true;
+            }
+            self.is_alone.set(!is_core_wanted());
+            is_done()
+        })
     }
 
     /// Whether the server has not taken up a post of the client `owner`.
@@ -106,15 +122,13 @@ impl Lane {
 
     /// Whether posting is allowed, if need be after the step that is just being done: most take no longer than this waits.
     fn waits_for_a_step(&self) -> bool {
-        let allowed = |pause: fn()| match self.words.at(FORBIDDEN_WORD).load(Ordering::Acquire) {
-            STEP => {
-                pause();
-                None
-            }
-            word => Some(word == ALLOWED),
+        let is_over = || self.words.at(FORBIDDEN_WORD).load(Ordering::Acquire) != STEP;
+        let looks_again = |_| {
+            std::hint::spin_loop();
+            is_over()
         };
-        let spun = (0..SPINS_MAX).find_map(|_| allowed(std::hint::spin_loop));
-        spun.or_else(|| (0..self.yields_max).find_map(|_| allowed(yield_core))).unwrap_or_else(|| self.is_allowed())
+        let _ = is_over() || (0..SPINS_MAX).any(looks_again) || self.waits_for(is_over);
+        self.is_allowed()
     }
 
     fn ring(&self) {
@@ -135,14 +149,7 @@ impl Lane {
             return true;
         }
         self.ring();
-        let waits = |_| {
-            let has_room = has_room();
-            if !has_room {
-                yield_core();
-            }
-            has_room
-        };
-        (0..self.yields_max).any(waits) || has_room()
+        self.waits_for(has_room)
     }
 
     fn is_ours(&self, lane: usize, owner: u64) -> bool {
@@ -258,5 +265,21 @@ impl Drop for Posting {
         let _ = state.compare_exchange(about, self.state, Ordering::AcqRel, Ordering::Relaxed);
         self.of.is_posting.set(false);
         words.free(self.lane, different(self.claims));
+    }
+}
+
+/// Looks for so long without giving the core away.
+fn spins_until(is_done: impl Fn() -> bool, limit: Nanos) -> bool {
+    let begun = system::monotonic();
+    loop {
+        for _ in 0..SPINS_MAX {
+            if is_done() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        if system::monotonic() - begun > limit {
+            return false;
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! | part | written by | holds |
 //! |---|---|---|
 //! | a word | server | 0 while clients may post, 1 during a step, 2 while they may not after it either |
-//! | `CLAIM_COUNT` words | clients, and the server to free them | which lane has posted, or is about to post, changes of something that comes to this word by its hash, and how many; 0 for none |
+//! | `CLAIM_COUNT` claims, two bytes each | clients, and the server to free them | which lane has posted, or is about to post, changes of something that comes to this claim by its hash, and how many; 0 for none |
 //! | `LANE_COUNT` lanes | see below | what one client posts |
 //! | two words for numbers, and one for permission | clients; server; server | the next number of a posted write, the first one that may still be under way, and whether writes may be posted |
 //! | words in what lanes leave free | clients | the highest number of a posted write of a file that comes to this word by its hash |
@@ -52,13 +52,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering, fence};
 use wire::posts::{NO_CLAIM, POST_WORDS, TICKET_WORD};
 
 /// One post.
 pub type PostWords = [u64; POST_WORDS];
 /// Things that can be told apart while changes of them are posted.
-pub const CLAIM_COUNT: usize = 8192;
+pub const CLAIM_COUNT: usize = 1 << 15;
 /// Posts of a client that its server has not taken up.
 pub const SLOT_COUNT: u64 = 32;
 const LANE_COUNT: usize = 64;
@@ -77,7 +77,8 @@ const NEXT_TICKET_WORD: usize = 16;
 const OPEN_TICKET_WORD: usize = 24;
 const WRITES_WORD: usize = 32;
 const CLAIMS_START: usize = 512;
-const LANES_START: usize = CLAIMS_START + CLAIM_COUNT;
+const LANES_START: usize = CLAIMS_START + CLAIM_COUNT / CLAIMS_PER_WORD;
+const CLAIMS_PER_WORD: usize = size_of::<AtomicU64>() / size_of::<AtomicU16>();
 const LANE_WORDS: usize = 1024;
 /// Within a lane: the state on a line of its own, then what the server writes, then the slots.
 const STATE_WORD: usize = 0;
@@ -100,7 +101,7 @@ const ABOUT_TO: u64 = 1;
 const _: () = assert!(SLOTS_START + SLOT_COUNT as usize * POST_WORDS <= LANE_WORDS);
 const _: () = assert!(WRITTEN_START + WRITTEN_PER_LANE <= SLOTS_START);
 
-/// The words, in whoever's mapping.
+/// The words and claims, in whoever's mapping.
 #[derive(Clone, Copy)]
 struct Words(*const AtomicU64);
 
@@ -115,8 +116,9 @@ impl Words {
         self.at(LANES_START + lane * LANE_WORDS + word)
     }
 
-    fn claim(&self, claim: usize) -> &AtomicU64 {
-        self.at(CLAIMS_START + claim % CLAIM_COUNT)
+    fn claim(&self, claim: usize) -> &AtomicU16 {
+        // SAFETY: as in `at`: they lie between the words in front of them and the lanes, none of which is among them.
+        unsafe { &*self.0.add(CLAIMS_START).cast::<AtomicU16>().add(claim % CLAIM_COUNT) }
     }
 
     fn written(&self, file: usize) -> &AtomicU64 {
@@ -132,7 +134,7 @@ impl Words {
     /// Claims something for a post of a lane. False when it is another lane's.
     fn take(&self, lane: usize, claim: usize) -> bool {
         let word = self.claim(claim);
-        let add = |word: u64| match word {
+        let add = |word: u16| match word {
             0 => Some(tag_of(lane) | ONE_POST),
             _ if word & TAG_MASK == tag_of(lane) => word.checked_add(ONE_POST),
             _ => None,
@@ -143,7 +145,7 @@ impl Words {
     /// Frees what a lane has claimed for a post.
     fn free(&self, lane: usize, claims: impl Iterator<Item = usize>) {
         for claim in claims {
-            let less = |word: u64| match word {
+            let less = |word: u16| match word {
                 _ if word & TAG_MASK != tag_of(lane) => None,
                 _ if word < 2 * ONE_POST => Some(0),
                 _ => Some(word - ONE_POST),
@@ -155,7 +157,7 @@ impl Words {
     /// Frees all that a lane has claimed, whose client has gone.
     fn free_all(&self, lane: usize) {
         for claim in 0..CLAIM_COUNT {
-            let none = |word: u64| (word & TAG_MASK == tag_of(lane)).then_some(0);
+            let none = |word: u16| (word & TAG_MASK == tag_of(lane)).then_some(0);
             let _ = self.claim(claim).fetch_update(Ordering::Release, Ordering::Relaxed, none);
         }
     }
@@ -168,13 +170,13 @@ fn different(claims: [usize; 2]) -> impl Iterator<Item = usize> {
 }
 
 /// What a lane writes to what it claims, in the lower bits; above them is for how many posts.
-fn tag_of(lane: usize) -> u64 {
-    lane as u64 + 1
+fn tag_of(lane: usize) -> u16 {
+    lane as u16 + 1
 }
 
-const ONE_POST: u64 = 1 << 8;
-const TAG_MASK: u64 = ONE_POST - 1;
-const _: () = assert!((LANE_COUNT as u64) < TAG_MASK);
+const ONE_POST: u16 = 1 << 8;
+const TAG_MASK: u16 = ONE_POST - 1;
+const _: () = assert!(LANE_COUNT < TAG_MASK as usize && 2 * SLOT_COUNT < (u16::MAX / ONE_POST) as u64);
 
 /// Bytes of the region that are a lane's.
 fn lane_range(lane: usize) -> (u64, u64) {

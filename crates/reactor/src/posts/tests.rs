@@ -131,7 +131,7 @@ fn claims_nest() {
     assert!(one.is_claimed(1) && other.begin(8, [1, 2], &words(6)).is_none());
     posts.taken(lane, [1, 1]);
     assert!(!one.is_claimed(1) && posts.next().is_none());
-    posts.words.claim(1).store(u64::MAX << 8 | tag_of(lane), Ordering::Relaxed);
+    posts.words.claim(1).store(u16::MAX << 8 | tag_of(lane), Ordering::Relaxed);
     assert!(one.begin(7, [1, 1], &words(5)).is_none(), "no more can be counted");
     posts.close_lane(lane);
     assert!(!other.is_claimed(1));
