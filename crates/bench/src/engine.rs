@@ -26,6 +26,8 @@ pub struct Outcome {
     pub done: Vec<Done>,
     /// From the start of the first to the end of the last.
     pub seconds: f64,
+    /// Bytes that the processes have copied for it, or had copied by the kernel; 0 in simulations, where nothing counts that.
+    pub copied: u64,
 }
 
 impl Outcome {
@@ -44,6 +46,8 @@ pub struct Served {
     /// Without those for these counts themselves.
     pub requests: u64,
     pub bytes: u64,
+    /// Bytes that it has copied; 0 in simulations.
+    pub copied: u64,
 }
 
 impl Served {
@@ -59,6 +63,7 @@ impl Served {
         }
         let looks = statistics["operations"]["Statistics"]["arrivals"].as_u64().unwrap_or(0);
         served.requests = served.requests.saturating_sub(looks);
+        served.copied = statistics["bytes_copied"].as_u64().unwrap_or(0);
         Ok(served)
     }
 
@@ -69,6 +74,7 @@ impl Served {
             .map(|(before, after)| Served {
                 requests: after.requests.saturating_sub(before.requests),
                 bytes: after.bytes.saturating_sub(before.bytes),
+                copied: after.copied.saturating_sub(before.copied),
             })
             .collect()
     }
@@ -150,11 +156,11 @@ mod tests {
     /// Goal: requests and bytes of both classes count, and the looks at them do not.
     #[test]
     fn statistics_are_read() {
-        let text = r#"{"classes":{"metadata":{"arrivals":3,"bytes_in":0,"bytes_out":1},"data":{"arrivals":4,"bytes_in":50,"bytes_out":600}},"operations":{"OpenExisting":{"arrivals":2},"Statistics":{"arrivals":1}}}"#;
+        let text = r#"{"classes":{"metadata":{"arrivals":3,"bytes_in":0,"bytes_out":1},"data":{"arrivals":4,"bytes_in":50,"bytes_out":600}},"operations":{"OpenExisting":{"arrivals":2},"Statistics":{"arrivals":1}},"bytes_copied":11}"#;
         let served = Served::read(text).unwrap();
-        assert_eq!(served, Served { requests: 6, bytes: 651 });
-        let later = Served { requests: 8, bytes: 700 };
-        assert_eq!(Served::between(&[served], &[later]), [Served { requests: 2, bytes: 49 }]);
+        assert_eq!(served, Served { requests: 6, bytes: 651, copied: 11 });
+        let later = Served { requests: 8, bytes: 700, copied: 30 };
+        assert_eq!(Served::between(&[served], &[later]), [Served { requests: 2, bytes: 49, copied: 19 }]);
     }
 
     /// Goal: a line is JSON, with its keys in order.

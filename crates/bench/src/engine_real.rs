@@ -7,6 +7,7 @@ use crate::options::{self, Bench, Options, TargetName, Worker};
 use crate::step::{Actor, Done, Step};
 use client::{Client, FileId, FileSystem};
 use reactor::barrier::{Board, monotonic_now};
+use reactor::bytes_copied;
 use reactor::workers::HeldSignals;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::ops::Range;
@@ -139,19 +140,19 @@ impl Engine for Real {
             let line = if procs.contains(&(rank as u32)) { &own } else { &rest };
             worker.lines.get_mut().write_all(line.as_bytes()).map_err(|error| format!("process {rank}: {error}"))?;
         }
-        let (mut start, mut end, mut all) = (u64::MAX, 0, Vec::new());
+        let (mut start, mut end, mut copied, mut all) = (u64::MAX, 0, 0, Vec::new());
         for rank in 0..self.workers.len() {
             let line = self.line_of(rank)?;
             let wrong = || format!("process {rank}: {}", line.trim());
-            let mut parts = line.splitn(3, ' ');
-            let mut time = || parts.next().and_then(|word| word.parse::<u64>().ok());
-            let (Some(from), Some(to)) = (time(), time()) else { return Err(wrong()) };
+            let mut parts = line.splitn(4, ' ');
+            let mut number = || parts.next().and_then(|word| word.parse::<u64>().ok());
+            let (Some(from), Some(to), Some(bytes)) = (number(), number(), number()) else { return Err(wrong()) };
             if procs.contains(&(rank as u32)) {
-                (start, end) = (start.min(from), end.max(to));
+                (start, end, copied) = (start.min(from), end.max(to), copied + bytes);
                 all.push(parts.next().and_then(Done::from_line).ok_or_else(wrong)?);
             }
         }
-        Ok(Outcome { done: all, seconds: end.saturating_sub(start).max(1) as f64 / 1e9 })
+        Ok(Outcome { done: all, seconds: end.saturating_sub(start).max(1) as f64 / 1e9, copied })
     }
 
     fn served(&mut self) -> Result<Vec<Served>, String> {
@@ -204,11 +205,13 @@ fn try_work(options: &Options, worker: &Worker) -> Result<(), String> {
         if board.wait().is_err() {
             return Err("another process has failed".to_owned());
         }
+        let copied = bytes_copied();
         let start = monotonic_now();
         let done = client.run(async |_, files: &FileSystem| actor.act(files, &step).await);
         let end = monotonic_now();
         let done = done.inspect_err(|_| board.abort())?;
-        writeln!(output, "{start} {end} {}", done.to_line())
+        let copied = bytes_copied() - copied;
+        writeln!(output, "{start} {end} {copied} {}", done.to_line())
             .and_then(|()| output.flush())
             .map_err(|error| format!("output: {error}"))?;
     }

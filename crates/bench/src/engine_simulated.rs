@@ -129,7 +129,7 @@ impl Engine for Simulated {
         };
         let together = self.cluster.run(procs.map(work).collect())?;
         let done = together.results.into_iter().collect::<Result<Vec<Done>, String>>()?;
-        Ok(Outcome { done, seconds: together.took as f64 / 1e9 })
+        Ok(Outcome { done, seconds: together.took as f64 / 1e9, copied: 0 })
     }
 
     fn served(&mut self) -> Result<Vec<Served>, String> {

@@ -1,7 +1,8 @@
 //! Where the time goes: for each phase of IOR and mdtest what processor time an operation takes, split among client, server
-//! and kernel, and how many system calls and context switches. From /proc of both sides; system calls by `perf stat`.
+//! and kernel, and how many system calls, context switches and copies. From /proc of both sides; system calls by `perf stat`; copies as
+//! both count them.
 
-use crate::engine::{Engine, Line, Outcome, Setting};
+use crate::engine::{Engine, Line, Outcome, Served, Setting};
 use crate::experiment::Runner;
 use crate::phases::{Phase, Volumes, go_through};
 use crate::plot::{Look, Panel, Picture, Series};
@@ -60,11 +61,13 @@ fn measure(
     setting: &Setting,
     sides: &[Vec<u32>; 2],
 ) -> Result<Row, String> {
+    let served = engine.served()?;
     let mut calls: Vec<Option<Calls>> = sides.iter().map(|side| Calls::start(side)).collect();
     let before: Vec<Used> = sides.iter().map(|side| Used::by(side)).collect();
     let outcome: Outcome = engine.all(&phase.step)?;
     let after: Vec<Used> = sides.iter().map(|side| Used::by(side)).collect();
     let calls: Vec<Option<f64>> = calls.iter_mut().map(|calls| calls.take().and_then(Calls::end)).collect();
+    let by_servers: u64 = Served::between(&served, &engine.served()?).iter().map(|served| served.copied).sum();
     let work = phase.work(outcome.work()).max(1.0);
     let used = |side: usize| after[side].since(&before[side]);
     let (client, server) = (used(0), used(1));
@@ -80,8 +83,13 @@ fn measure(
     let line = line.put("client_system_calls", each(calls[0])).put("server_system_calls", each(calls[1]));
     let line = line.put_rounded("client_switches", client.switches / work, 4);
     let line = line.put_rounded("server_switches", server.switches / work, 4);
-    // Nothing counts copies.
-    runner.print(&line.put("bytes_copied_per_byte", Value::Null).end())?;
+    let moved = phase.bytes(outcome.work());
+    let copies = |copied: u64| match moved {
+        0 => Value::Null,
+        _ => ((copied as f64 / moved as f64 * 1e3).round() / 1e3).into(),
+    };
+    let line = line.put("bytes_copied_per_byte", copies(outcome.copied + by_servers));
+    runner.print(&line.put("client_bytes_copied_per_byte", copies(outcome.copied)).end())?;
     Ok(Row { name: format!("{} {}", phase.bench, phase.phase), is_data: phase.is_data(), split })
 }
 

@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::step::Step;
+use crate::workload_mdtest::HARD_FILE_SIZE;
 
 pub const EASY_SIZE: u64 = 1 << 20;
 /// The odd size that IO500 chose for its hard case.
@@ -32,6 +33,15 @@ impl Phase {
     /// Whether its work is bytes and not operations.
     pub fn is_data(&self) -> bool {
         self.bench.starts_with("ior")
+    }
+
+    /// Bytes of files that so much work moves.
+    pub fn bytes(&self, work: u64) -> u64 {
+        match (self.is_data(), self.bench, self.phase) {
+            (true, ..) => work,
+            (false, "mdtest-hard", "create" | "read") => work * HARD_FILE_SIZE as u64,
+            _ => 0,
+        }
     }
 
     /// MiB or operations.

@@ -3,7 +3,20 @@
 //! An ordinary copy first reads the memory that it is going to overwrite into the cache, and pushes out what was there; both
 //! are in vain where the target is a store's memory. Non-temporal stores go past the cache, a line at a time.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+static BYTES_COPIED: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of messages and files that this process has copied since it started, or had copied by the kernel for its sockets: into and out of stores, shared
+/// memory, and buffers. Each time that a byte is copied counts.
+pub fn bytes_copied() -> u64 {
+    BYTES_COPIED.load(Ordering::Relaxed)
+}
+
+/// So many bytes were copied by other means than [`copy_streaming`], which counts itself.
+pub(crate) fn note_copied(size: usize) {
+    BYTES_COPIED.fetch_add(size as u64, Ordering::Relaxed);
+}
 
 /// A release fence that orders what was stored before it with non-temporal stores after it too, which on x86 pass earlier
 /// stores otherwise. The C library's copies of much memory may use them as well.
@@ -28,6 +41,7 @@ const STREAMED_SIZE_MIN: usize = 4 << 10;
 /// As for [`std::ptr::copy_nonoverlapping`]: both ranges are valid for `size` bytes and do not overlap. The source may change
 /// meanwhile; then any mixture of bytes arrives.
 pub(crate) unsafe fn copy_streaming(source: *const u8, target: *mut u8, size: usize) {
+    note_copied(size);
     #[cfg(target_arch = "x86_64")]
     if size >= STREAMED_SIZE_MIN {
         // SAFETY: as the caller says.

@@ -71,6 +71,10 @@ pub trait Driver {
     fn received(&self) -> u64 {
         0
     }
+    /// As [`crate::Reactor::bytes_copied`].
+    fn bytes_copied(&self) -> u64 {
+        0
+    }
     /// As [`crate::Reactor::is_core_wanted`].
     fn is_core_wanted(&self) -> bool {
         false

@@ -355,6 +355,10 @@ impl Driver for EpollDriver {
         self.core.busy.received()
     }
 
+    fn bytes_copied(&self) -> u64 {
+        crate::copying::bytes_copied()
+    }
+
     fn is_core_wanted(&self) -> bool {
         crate::waiting::is_core_wanted()
     }

@@ -369,6 +369,11 @@ impl Reactor {
         self.0.just_now.set(Some(now));
     }
 
+    /// Bytes that this process has copied since it started ([`crate::bytes_copied`]); 0 in simulations, where many share a process.
+    pub fn bytes_copied(&self) -> u64 {
+        self.0.driver.bytes_copied()
+    }
+
     /// Whether somebody else wants the core: it is given away once, for as long as they take it. For work that can wait. What a
     /// simulated node says is set ([`crate::sim::World::set_core_wanted`]).
     pub fn is_core_wanted(&self) -> bool {

@@ -45,6 +45,7 @@ pub mod workers;
 
 pub use board::{Board, CELL_SIZE_MIN, CellPlace};
 pub use channel::{Call, Channel, ChannelOptions, ChannelStatistics, Failure, Reply};
+pub use copying::bytes_copied;
 pub use driver::{Driver, DriverKind};
 pub use executor::{Class, Gate, JoinHandle, LoopStatistics, Reactor, Sleep, YieldNow};
 pub use forks::fork_generation;

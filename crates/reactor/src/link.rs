@@ -8,6 +8,7 @@
 //! 4. Memory named by raw slices outlives the frame: `Outgoing::keep` holds it, or the owner of the borrowed memory
 //!    closes the link before letting go (`channel`).
 
+use crate::copying::note_copied;
 use crate::{Span, Stream};
 use std::any::Any;
 use std::cell::Cell;
@@ -407,6 +408,7 @@ impl Link {
                 std::ptr::copy_nonoverlapping(self.buffer.as_ptr().add(self.start), place.pointer, part);
             }
             copied += part;
+            note_copied(part);
             self.consume(part);
         }
         copied

@@ -2,6 +2,7 @@
 
 use crate::Nanos;
 use crate::busy_poll::{BusyPoll, BusySocket, KernelWatch};
+use crate::copying::note_copied;
 use crate::stream::{ListenSocket, Listener, Readiness, Socket, Stream};
 use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -408,6 +409,7 @@ impl<W: Watch> Socket for WatchedSocket<W> {
             };
             if received >= 0 {
                 self.driver.busy_poll().note_received(&self.socket, &*self.driver);
+                note_copied(received as usize);
                 return Ok(received as usize);
             }
             let error = io::Error::last_os_error();
@@ -438,6 +440,7 @@ impl<W: Watch> Socket for WatchedSocket<W> {
                 }
             };
             if sent >= 0 {
+                note_copied(sent as usize);
                 return Ok(sent as usize);
             }
             let error = io::Error::last_os_error();

@@ -229,6 +229,7 @@ fn put_peers(core: &Core, object: &mut Object<'_>) {
         ("connections_refused", served.connections_refused),
         ("bytes_received", served.bytes_received),
         ("bytes_sent", served.bytes_sent),
+        ("bytes_copied", core.reactor.bytes_copied()),
     ]);
     object.numbers(&relay_numbers(&served));
     object.list("peers", handle.peers().iter().take(PEER_COUNT_MAX), |object, (peer, received, sent)| {

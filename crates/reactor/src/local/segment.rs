@@ -20,7 +20,7 @@
 //!    stored before the number that makes bytes visible. Many bytes walk through the ring: to take back as many lines from
 //!    the cache of a core that has just read them costs more than to write others.
 
-use crate::copying::copy_streaming;
+use crate::copying::{copy_streaming, note_copied};
 use crate::holds::{HOLDS_SIZE, Holds};
 use crate::system::check;
 use std::cell::Cell;
@@ -214,6 +214,7 @@ impl Segment {
         }
         published.store(put, Ordering::Release);
         let sent = put - self.put.replace(put);
+        note_copied(sent as usize);
         Ok(sent as usize)
     }
 
@@ -239,7 +240,10 @@ impl Segment {
                     let source = self.base.as_ptr().add(ring + position).cast_const();
                     match self.side {
                         // What a caller receives it reads next; a server puts it into its store.
-                        Side::Caller => std::ptr::copy_nonoverlapping(source, rest.as_mut_ptr(), size),
+                        Side::Caller => {
+                            note_copied(size);
+                            std::ptr::copy_nonoverlapping(source, rest.as_mut_ptr(), size);
+                        }
                         Side::Server => copy_streaming(source, rest.as_mut_ptr(), size),
                     }
                 }
