@@ -8,7 +8,7 @@
 //! 4. Memory named by raw slices outlives the frame: `Outgoing::keep` holds it, or the owner of the borrowed memory
 //!    closes the link before letting go (`channel`).
 
-use crate::copying::note_copied;
+use crate::copying::copy;
 use crate::{Span, Stream};
 use std::any::Any;
 use std::cell::Cell;
@@ -404,11 +404,8 @@ impl Link {
                 break;
             }
             // SAFETY: invariant 4 for the place; the source is the buffer's own initialised memory, which no place overlaps.
-            unsafe {
-                std::ptr::copy_nonoverlapping(self.buffer.as_ptr().add(self.start), place.pointer, part);
-            }
+            unsafe { copy(self.buffer.as_ptr().add(self.start), place.pointer, part) };
             copied += part;
-            note_copied(part);
             self.consume(part);
         }
         copied

@@ -11,7 +11,7 @@
 //! 1. A borrower maps for writing only through the open file that he was given, and only what is locked on it.
 //! 2. The lender's own open files hold no locks.
 
-use crate::copying::{copy_streaming, note_copied};
+use crate::copying::{copy, copy_streaming};
 use crate::region::Loan;
 use crate::system::check;
 use std::ffi::CString;
@@ -150,9 +150,8 @@ impl GrantedPages {
     /// As `write`, for bytes that somebody reads soon.
     pub fn write_near(&self, offset: u64, bytes: &[u8]) {
         let Some(target) = self.place(offset, bytes.len()) else { return self.loan.poke(offset, bytes) };
-        note_copied(bytes.len());
         // SAFETY: as in `write`.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+        unsafe { copy(bytes.as_ptr(), target, bytes.len()) };
     }
 
     /// Where bytes of the region are mapped; nothing in simulations. Panics when they do not lie in this range.

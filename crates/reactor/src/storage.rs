@@ -1,6 +1,6 @@
 //! Real storage: files mapped into memory, on tmpfs, a DAX file system or a disk.
 
-use crate::copying::{copy_streaming, note_copied};
+use crate::copying::{copy, copy_streaming, note_copied};
 use crate::loan::{FileLoan, borrowed};
 use crate::region::{Loan, LocalFuture, OpenMode, Region, Storage};
 use crate::system::check;
@@ -241,16 +241,14 @@ impl Region for MappedRegion {
 
     fn read(&self, offset: u64, into: &mut [u8]) {
         let from = self.at(offset, into.len() as u64);
-        note_copied(into.len());
         // SAFETY: the range was checked; a caller's slice never lies in the mapping (invariant 1 of `region`).
-        unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+        unsafe { copy(from, into.as_mut_ptr(), into.len()) };
     }
 
     fn write(&self, offset: u64, from: &[u8]) {
         let to = self.at(offset, from.len() as u64);
-        note_copied(from.len());
         // SAFETY: as in `read`.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
+        unsafe { copy(from.as_ptr(), to, from.len()) };
     }
 
     fn copy_within(&self, from: u64, to: u64, size: u64) {

@@ -16,7 +16,7 @@
 //!    (`loan`).
 
 use crate::board::{Board, CellPlace, Words};
-use crate::copying::{before_streaming, note_copied};
+use crate::copying::{self, before_streaming};
 use crate::holds::{Held, Holds};
 use crate::loan::GrantedPages;
 use crate::near::bring_range_near;
@@ -286,9 +286,8 @@ impl Window {
         if offset > self.size || size > self.size - offset {
             return false;
         }
-        note_copied(into.len());
         // SAFETY: just checked. The owner may change the bytes meanwhile; `is_unchanged` tells, and nobody uses them before.
-        unsafe { std::ptr::copy_nonoverlapping(self.bytes.add(offset as usize), into.as_mut_ptr(), into.len()) };
+        unsafe { copying::copy(self.bytes.add(offset as usize), into.as_mut_ptr(), into.len()) };
         true
     }
 

@@ -20,7 +20,7 @@
 //!    stored before the number that makes bytes visible. Many bytes walk through the ring: to take back as many lines from
 //!    the cache of a core that has just read them costs more than to write others.
 
-use crate::copying::{copy_streaming, note_copied};
+use crate::copying::{copy, copy_streaming};
 use crate::holds::{HOLDS_SIZE, Holds};
 use crate::system::check;
 use std::cell::Cell;
@@ -202,7 +202,7 @@ impl Segment {
                 let size = rest.len().min(room).min(RING_SIZE - position).min(STEP_SIZE);
                 // SAFETY: the source is a live slice; the target lies within the ring, in bytes that the peer has taken
                 // already and that it does not read before they are published.
-                unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), self.base.as_ptr().add(ring + position), size) };
+                unsafe { copy(rest.as_ptr(), self.base.as_ptr().add(ring + position), size) };
                 rest = &rest[size..];
                 room -= size;
                 put += size as u64;
@@ -214,7 +214,6 @@ impl Segment {
         }
         published.store(put, Ordering::Release);
         let sent = put - self.put.replace(put);
-        note_copied(sent as usize);
         Ok(sent as usize)
     }
 
@@ -240,10 +239,7 @@ impl Segment {
                     let source = self.base.as_ptr().add(ring + position).cast_const();
                     match self.side {
                         // What a caller receives it reads next; a server puts it into its store.
-                        Side::Caller => {
-                            note_copied(size);
-                            std::ptr::copy_nonoverlapping(source, rest.as_mut_ptr(), size);
-                        }
+                        Side::Caller => copy(source, rest.as_mut_ptr(), size),
                         Side::Server => copy_streaming(source, rest.as_mut_ptr(), size),
                     }
                 }
