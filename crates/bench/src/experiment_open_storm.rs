@@ -2,7 +2,8 @@
 //! file's home answers for that, with contacts and without.
 //!
 //! Each storm is of a file of its own, all with the same home, so that nothing is known of it before. A first one, counted by
-//! itself, is the one in which clients and contacts make the connections that they had not.
+//! itself, is the one in which clients and contacts make the connections that they had not. What the machine allows stands
+//! beside each: all clients send the home a request without work, and all are woken to do nothing.
 
 use crate::engine::{Engine, Line, Served, Setting, spread};
 use crate::experiment::{Runner, Table};
@@ -12,6 +13,9 @@ use client::Contact;
 
 const SERVERS: u32 = 8;
 const SIMULATED_STORE_SIZE: u64 = 64 << 20;
+
+/// The curve of requests without work.
+const PINGS: &str = "pings";
 
 /// What came of a storm.
 struct Storm {
@@ -38,15 +42,20 @@ pub fn run(runner: &Runner<'_>) -> Result<Picture, String> {
             let (home, paths) = prepare(runner, engine.as_mut())?;
             let first = storm(engine.as_mut(), &paths[0])?;
             for path in &paths[1..] {
+                let ping_seconds = engine.all(&Step::Ping { server: home })?.seconds;
+                let wake_seconds = engine.all(&Step::Rest)?.seconds;
                 let Storm { seconds, requests } = storm(engine.as_mut(), path)?;
                 let at_home = requests[home as usize];
                 table.add(curve("time", *contact), category, seconds * 1e6 / f64::from(*clients));
                 table.add(curve("home", *contact), category, at_home as f64);
+                table.add(PINGS.to_owned(), category, ping_seconds * 1e6 / f64::from(*clients));
                 let line = Line::new("open-storm").put("engine", runner.engine_name()).put("servers", servers);
                 let line = line.put("contact", contact.word());
                 let line = line.put("clients", *clients).put_rounded("seconds", seconds, 6);
                 let line = line.put_rounded("first_seconds", first.seconds, 6);
                 let line = line.put_rounded("ops_per_s", f64::from(*clients) / seconds, 1);
+                let line =
+                    line.put_rounded("ping_seconds", ping_seconds, 6).put_rounded("wake_seconds", wake_seconds, 6);
                 let line = line.put("home_requests", at_home).put("requests_per_server", requests.clone());
                 runner.print(&line.put_rounded("spread", spread(&requests), 3).end())?;
             }
@@ -109,12 +118,17 @@ fn picture(runner: &Runner<'_>, table: &Table, servers: u32) -> Picture {
             points: table.points(&curve(what, *contact)),
             is_reference: false,
         });
+        let mut series: Vec<Series> = series.collect();
+        if what == "time" {
+            let points = table.points(PINGS);
+            series.push(Series { name: "a request without work".to_owned(), points, is_reference: true });
+        }
         picture.panels.push(Panel {
             title: title.to_owned(),
             x_label: "clients".to_owned(),
             y_label: y_label.to_owned(),
             categories: categories.clone(),
-            series: series.collect(),
+            series,
             look: Look::LogLines,
         });
     }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// How the processes of a cluster of our own speak to each other, as for `tabane up`.
-const TRANSPORTS: [&str; 2] = ["auto", "tcp"];
+const TRANSPORTS: [&str; 3] = ["auto", "shm", "tcp"];
 
 /// How an option's text is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,7 +66,13 @@ const TABLE: &[Spec] = &[
         "servers",
         "servers of the cluster started for --target tabane; experiments take several: 1,2,3, or 1..8 (doubling)",
     ),
-    spec("transport", Kind::Text, TRANSPORTS[0], "NAME", "transport of that cluster, as for `tabane up`: auto or tcp"),
+    spec(
+        "transport",
+        Kind::Text,
+        TRANSPORTS[0],
+        "NAME",
+        "transport of that cluster, as for `tabane up`: auto, shm or tcp",
+    ),
     spec("store", Kind::Text, "", "STORE", "store of that cluster, as for `tabane up`"),
     spec(
         "chunk-size",
@@ -734,7 +740,7 @@ mod tests {
         assert!(refused(&[]).contains("name a bench"));
         assert!(refused(&["--target", "disk", "all"]).contains("posix:DIRECTORY"));
         assert!(refused(&["--target", "posix:/x", "ping"]).contains("ping"));
-        assert!(refused(&["--transport", "pigeon", "all"]).contains("auto or tcp"));
+        assert!(refused(&["--transport", "pigeon", "all"]).contains("auto or shm or tcp"));
         assert!(refused(&["--compare", "tabane", "all"]).contains("same target"));
         assert!(refused(&["--chunk-size", "100", "all"]).contains("at least 4096"));
     }

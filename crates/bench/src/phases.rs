@@ -71,6 +71,7 @@ pub fn go_through(engine: &mut dyn Engine, volumes: &Volumes, measure: &mut Meas
             measure(engine, &Phase { bench, phase, step: Step::MovePieces { shared, size, count, write } })?;
             engine.all(&Step::CloseFile)?;
         }
+        engine.all(&Step::RemoveFile { path, shared })?;
     }
     for (bench, hard) in [("mdtest-easy", false), ("mdtest-hard", true)] {
         let path = format!("{}/{bench}", volumes.base);
@@ -82,11 +83,12 @@ pub fn go_through(engine: &mut dyn Engine, volumes: &Volumes, measure: &mut Meas
         let steps = [
             ("create", Step::MakeFiles { path: path.clone(), hard, count, at_once: false }),
             ("stat", Step::StatFiles { path: path.clone(), hard, count }),
+            ("read", Step::ReadFiles { path: path.clone(), hard, count }),
             ("remove", Step::RemoveFiles { path: path.clone(), hard, count }),
         ];
         if volumes.warm {
             engine.all(&steps[0].1)?;
-            engine.all(&steps[2].1)?;
+            engine.all(&steps[3].1)?;
         }
         for (phase, step) in steps {
             measure(engine, &Phase { bench, phase, step })?;

@@ -54,6 +54,12 @@ pub enum Step {
         hard: bool,
         count: u64,
     },
+    /// Opens each of the neighbour's files, reads all of it and closes it.
+    ReadFiles {
+        path: String,
+        hard: bool,
+        count: u64,
+    },
     RemoveFiles {
         path: String,
         hard: bool,
@@ -92,6 +98,10 @@ pub enum Step {
         way: Way,
         newer_than: i64,
         places: Vec<Place>,
+    },
+    /// A request without work.
+    Ping {
+        server: u32,
     },
     /// The id and the time of a path.
     Look {
@@ -160,6 +170,7 @@ impl Actor {
                 }
                 Ok(Done::work(*count))
             }
+            Step::ReadFiles { path, hard, count } => self.read_files(files, &Tree::new(path, *hard), *count).await,
             Step::RemoveFiles { path, hard, count } => {
                 let (tree, owner, mut path) = (Tree::new(path, *hard), self.neighbour(), String::new());
                 for index in 0..*count {
@@ -198,6 +209,10 @@ impl Actor {
                 Ok(Done::work(1))
             }
             Step::Find { way, newer_than, places } => self.find(files, *way, *newer_than, places).await,
+            Step::Ping { server } => {
+                files.ping(*server).await.map_err(words)?;
+                Ok(Done::work(1))
+            }
             Step::Look { path } => {
                 let found = files.stat(path.as_bytes()).await.map_err(words)?;
                 let place = Place { id: found.id.0, path: path.clone() };
@@ -214,6 +229,25 @@ impl Actor {
 
     fn open_file(&self) -> Result<&File, String> {
         self.file.as_ref().ok_or_else(|| "no file is open".to_owned())
+    }
+
+    async fn read_files(&mut self, files: &FileSystem, tree: &Tree, count: u64) -> Result<Done, String> {
+        let (owner, mut path) = (self.neighbour(), String::new());
+        let mut buffer = self.take_buffer(tree.file_size as u64);
+        let how = OpenHow { read: true, ..OpenHow::default() };
+        for index in 0..count {
+            tree.set_path(&mut path, owner, index);
+            let file = files.open(path.as_bytes(), &how).await.map_err(words)?;
+            if !buffer.is_empty() {
+                let size = files.read_at(&file, &mut buffer, 0).await.map_err(words)?;
+                if size != buffer.len() {
+                    return Err(format!("{path}: {size} instead of {} bytes read", buffer.len()));
+                }
+            }
+            files.close(&file).await;
+        }
+        self.buffer = buffer;
+        Ok(Done::work(count))
     }
 
     async fn move_pieces(
@@ -432,12 +466,14 @@ impl Step {
             Step::MakeDirectory { path } => format!("mkdir {path}"),
             Step::MakeFiles { path, hard, count, at_once } => format!("make {path} {hard} {count} {at_once}"),
             Step::StatFiles { path, hard, count } => format!("stat {path} {hard} {count}"),
+            Step::ReadFiles { path, hard, count } => format!("read {path} {hard} {count}"),
             Step::RemoveFiles { path, hard, count } => format!("remove {path} {hard} {count}"),
             Step::OpenFile { path, shared, chunk_size, write } => format!("open {path} {shared} {chunk_size} {write}"),
             Step::MovePieces { shared, size, count, write } => format!("move {shared} {size} {count} {write}"),
             Step::WriteBlocks { block, volume, chunk, serial } => format!("blocks {block} {volume} {chunk} {serial}"),
             Step::CloseFile => "close".to_owned(),
             Step::RemoveFile { path, shared } => format!("unlink {path} {shared}"),
+            Step::Ping { server } => format!("ping {server}"),
             Step::Look { path } => format!("look {path}"),
             Step::Find { way, newer_than, places } => {
                 let mut text = format!("find {} {newer_than}", way.name());
@@ -462,6 +498,7 @@ impl Step {
                 at_once: read(&mut words)?,
             },
             "stat" => Step::StatFiles { path: path()?, hard: read(&mut words)?, count: read(&mut words)? },
+            "read" => Step::ReadFiles { path: path()?, hard: read(&mut words)?, count: read(&mut words)? },
             "remove" => Step::RemoveFiles { path: path()?, hard: read(&mut words)?, count: read(&mut words)? },
             "open" => Step::OpenFile {
                 path: path()?,
@@ -483,6 +520,7 @@ impl Step {
             },
             "close" => Step::CloseFile,
             "unlink" => Step::RemoveFile { path: path()?, shared: read(&mut words)? },
+            "ping" => Step::Ping { server: read(&mut words)? },
             "look" => Step::Look { path: path()? },
             "find" => {
                 let name = words.next()?;
@@ -526,12 +564,14 @@ mod tests {
             Step::MakeDirectory { path: path() },
             Step::MakeFiles { path: path(), hard: true, count: 3, at_once: false },
             Step::StatFiles { path: path(), hard: false, count: 9 },
+            Step::ReadFiles { path: path(), hard: true, count: 4 },
             Step::RemoveFiles { path: path(), hard: true, count: 1 },
             Step::OpenFile { path: path(), shared: true, chunk_size: 47_008, write: false },
             Step::MovePieces { shared: false, size: 1 << 20, count: 8, write: true },
             Step::WriteBlocks { block: 8192, volume: 1 << 30, chunk: 4096, serial: true },
             Step::CloseFile,
             Step::RemoveFile { path: path(), shared: true },
+            Step::Ping { server: 7 },
             Step::Look { path: path() },
             Step::Find { way: Way::Index, newer_than: -5, places: places.clone() },
         ];
