@@ -114,7 +114,7 @@ impl Start<'_> {
         if settings.checksums {
             command.arg("--checksums");
         }
-        command.arg("--transport").arg(settings.transport());
+        command.arg("--transport").arg(settings.transport.word());
         command.arg("--short-circuit").arg(settings.short_circuit());
         command.arg("--pin").arg(settings.pin.to_string());
         command.arg("--huge-pages").arg(settings.huge_pages());

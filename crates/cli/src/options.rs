@@ -214,10 +214,10 @@ pub static TABLE: &[OptionRow] = &[
     ),
     setting(
         "transport",
-        Value::Choice(&["auto", "tcp"]),
+        Value::Choice(&["auto", "shm", "tcp"]),
         "auto",
-        "auto|tcp",
-        "how clients and servers of one machine speak: through shared memory, or over TCP as between machines",
+        "auto|shm|tcp",
+        "how clients reach servers: those of a server's machine through shared memory and others over TCP, all through shared memory (those of other machines are refused), or all over TCP",
     ),
     setting(
         "short-circuit",

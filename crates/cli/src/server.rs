@@ -6,6 +6,7 @@ use crate::launch::stop_asked;
 use crate::log::tell;
 use crate::pin::Pin;
 use crate::session::find_cluster;
+use crate::settings::transport;
 use crate::store_memory::pages_note;
 use crate::text::size_words;
 use crate::together::{Either, race};
@@ -50,7 +51,7 @@ fn server_options(arguments: &Arguments) -> Outcome<ServerOptions> {
         store_size,
         journal_size: arguments.number("journal-size"),
         checksums: arguments.flag("checksums"),
-        local: arguments.text_or_default("transport") != "tcp",
+        transport: transport(arguments),
         short_circuit: arguments.text_or_default("short-circuit") != "off",
         granted_writes: arguments.text_or_default("short-circuit") == "auto",
         read_leasing: ReadLeasing::default(),

@@ -6,11 +6,19 @@ use crate::options::{OptionRow, STORE_SIZE_MAX, STORE_SIZE_MIN};
 use crate::pin::Pin;
 use crate::text::{parse_size, size_words};
 use client::Cluster;
+use server::Transport;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 const FORMAT: &str = "tabane servers 1";
 const MEBIBYTE: u64 = 1 << 20;
+/// Transports by their numbers at "local" in the file.
+const LOCAL: [Transport; 3] = [Transport::Tcp, Transport::Auto, Transport::Shm];
+
+/// The value of --transport.
+pub fn transport(arguments: &Arguments) -> Transport {
+    Transport::of_word(&arguments.text_or_default("transport")).unwrap_or(Transport::Auto)
+}
 
 /// What every server of a cluster is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +31,7 @@ pub struct Settings {
     pub store_size: u64,
     pub journal_size: u64,
     pub checksums: bool,
-    /// Whether processes of this machine may connect through shared memory.
-    pub local: bool,
+    pub transport: Transport,
     pub short_circuit: bool,
     /// Whether clients that read from the stores' mappings may also be granted pages to write to.
     pub granted_writes: bool,
@@ -122,7 +129,7 @@ impl Settings {
             store_size: store.size.unwrap_or(0),
             journal_size,
             checksums: arguments.flag("checksums"),
-            local: arguments.text_or_default("transport") != "tcp",
+            transport: transport(arguments),
             short_circuit: arguments.text_or_default("short-circuit") != "off",
             granted_writes: arguments.text_or_default("short-circuit") == "auto",
             pin: Pin::wanted(arguments)?,
@@ -162,7 +169,7 @@ impl Settings {
             compare("store size=", self.store_size.to_string(), store.size.map(|size| size.to_string()));
         }
         if arguments.is_on_command_line("transport") {
-            compare("transport", self.transport().to_owned(), arguments.text("transport"));
+            compare("transport", self.transport.word().to_owned(), arguments.text("transport"));
         }
         if arguments.is_on_command_line("short-circuit") {
             compare("short-circuit", self.short_circuit().to_owned(), arguments.text("short-circuit"));
@@ -193,11 +200,6 @@ impl Settings {
         if self.huge_pages { "auto" } else { "off" }
     }
 
-    /// The value of --transport.
-    pub fn transport(&self) -> &'static str {
-        if self.local { "auto" } else { "tcp" }
-    }
-
     /// The store of one server.
     pub fn store_of(&self, index: u32) -> PathBuf {
         self.stores.join(format!("server-{index}"))
@@ -213,7 +215,7 @@ impl Settings {
             ("store-size", self.store_size),
             ("journal-size", self.journal_size),
             ("checksums", u64::from(self.checksums)),
-            ("local", u64::from(self.local)),
+            ("local", LOCAL.iter().position(|own| *own == self.transport).unwrap_or(0) as u64),
             ("short_circuit", u64::from(self.short_circuit) + u64::from(self.short_circuit && self.granted_writes)),
             ("huge-pages", u64::from(self.huge_pages)),
             ("connections-max", self.connections_max),
@@ -248,7 +250,9 @@ impl Settings {
             store_size: checked("store-size")?,
             journal_size: checked("journal-size")?,
             checksums: plain("checksums")? == 1,
-            local: plain("local")? == 1,
+            transport: *LOCAL
+                .get(plain("local")? as usize)
+                .ok_or_else(|| "has a value out of range at \"local\"".to_owned())?,
             short_circuit: plain("short_circuit")? != 0,
             granted_writes: plain("short_circuit")? == 2,
             pin: Pin::parse(field("pin")?)?,
@@ -294,7 +298,7 @@ pub fn for_tests() -> Settings {
         store_size: 1 << 30,
         journal_size: 1 << 26,
         checksums: false,
-        local: false,
+        transport: Transport::Shm,
         short_circuit: true,
         granted_writes: true,
         pin: Pin::Listed(vec![0, 4, 5, 6]),

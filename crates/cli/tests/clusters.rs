@@ -136,7 +136,7 @@ fn one_failing_server_fails_all() {
 /// Method: copies of the cluster file with another key, and with none.
 #[test]
 fn wrong_key() {
-    for transport in ["tcp", "auto"] {
+    for transport in ["tcp", "auto", "shm"] {
         let ground = Ground::new(&format!("key-{transport}"));
         ground.run(&["up", "--servers", "1", "--transport", transport]);
         let text = std::fs::read_to_string(ground.run_directory().join("cluster")).unwrap();

@@ -44,6 +44,7 @@ fn run_server(kind: DriverKind) {
         connections_max: 100,
         incarnation: 1,
         lent: None,
+        local_clients_only: false,
         grants: false,
         working_interval: 1_000_000_000,
         timeout: 10_000_000_000,

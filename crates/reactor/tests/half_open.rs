@@ -45,6 +45,7 @@ fn start(reactor: &Reactor, cluster: &Rc<Cluster>, incarnation: u64) -> Rc<Keepe
         connections_max: 4,
         incarnation,
         lent: None,
+        local_clients_only: false,
         grants: false,
         working_interval: TIMEOUT / 4,
         timeout: TIMEOUT,

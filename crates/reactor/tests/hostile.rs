@@ -70,13 +70,14 @@ fn fixture(is_local: bool) -> Fixture {
         connections_max: 8,
         incarnation: 1,
         lent: None,
+        local_clients_only: false,
         grants: false,
         working_interval: SECOND,
         timeout: 10 * SECOND,
     };
     let handle = serve(&reactor, listener, options, Rc::new(Keep::default()));
     if is_local {
-        handle.accept_from(reactor.listen_local(&local_name(&cluster, 0)).unwrap());
+        handle.accept_local(reactor.listen_local(&local_name(&cluster, 0)).unwrap());
     }
     let options = ChannelOptions {
         cluster: cluster.clone(),

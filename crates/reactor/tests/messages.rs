@@ -92,6 +92,7 @@ fn serving(kind: DriverKind, working_interval: u64, service: Rc<impl Service>) -
         connections_max: 4,
         incarnation: 1,
         lent: None,
+        local_clients_only: false,
         grants: false,
         working_interval,
         timeout: 10 * SECOND,

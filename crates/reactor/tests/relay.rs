@@ -88,6 +88,7 @@ fn servers(kind: DriverKind, count: usize) -> Servers {
             connections_max: 32,
             incarnation: index as u64 + 1,
             lent: None,
+            local_clients_only: false,
             grants: false,
             working_interval: SECOND / 10,
             timeout: 2 * SECOND,

@@ -47,5 +47,5 @@ mod waiting;
 mod watches;
 
 pub use audit::{Audit, check_links};
-pub use options::{ReadLeasing, ServerOptions, StartError};
+pub use options::{ReadLeasing, ServerOptions, StartError, Transport};
 pub use server::Server;

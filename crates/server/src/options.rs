@@ -29,6 +29,36 @@ impl Default for ReadLeasing {
     }
 }
 
+/// How clients may connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// Those of this machine through shared memory, all others over TCP.
+    Auto,
+    /// All through shared memory, so those of this machine alone. Other servers come as with `Auto`.
+    Shm,
+    /// All over TCP.
+    Tcp,
+}
+
+impl Transport {
+    /// All, by their words.
+    pub const WORDS: [(&str, Transport); 3] =
+        [("auto", Transport::Auto), ("shm", Transport::Shm), ("tcp", Transport::Tcp)];
+
+    /// `None` for a word that stands for none.
+    pub fn of_word(word: &str) -> Option<Transport> {
+        Transport::WORDS.into_iter().find(|(own, _)| *own == word).map(|(_, transport)| transport)
+    }
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Transport::Auto => "auto",
+            Transport::Shm => "shm",
+            Transport::Tcp => "tcp",
+        }
+    }
+}
+
 /// What a server has to be told.
 #[derive(Clone)]
 pub struct ServerOptions {
@@ -45,8 +75,7 @@ pub struct ServerOptions {
     pub checksums: bool,
     /// Most connections at a time, of clients and other servers together.
     pub connections_max: usize,
-    /// Whether processes of this machine may connect through shared memory.
-    pub local: bool,
+    pub transport: Transport,
     /// Whether processes of this machine and user may read from the store's mapping by themselves.
     pub short_circuit: bool,
     /// Whether they may also be granted pages of it to write to.
@@ -65,6 +94,8 @@ pub struct ServerOptions {
 /// Why a server did not start. The words say what to do.
 #[derive(Debug)]
 pub enum StartError {
+    /// Nobody could connect through shared memory, and clients must.
+    NoSharedMemory(io::Error),
     /// The index is not one of the cluster's.
     NoSuchServer { index: u32, server_count: u32 },
     /// The directory can't be used.
@@ -82,6 +113,12 @@ impl std::fmt::Display for StartError {
         match self {
             StartError::NoSuchServer { index, server_count } => {
                 write!(f, "server {index} is not in the cluster file, which names servers 0 to {}", server_count - 1)
+            }
+            StartError::NoSharedMemory(error) => {
+                write!(
+                    f,
+                    "clients can't connect through shared memory: {error}; use --transport auto to let them use TCP"
+                )
             }
             StartError::Directory(path, error) => write!(
                 f,

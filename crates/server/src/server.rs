@@ -9,7 +9,7 @@ use crate::handlers;
 use crate::inodes::Inode;
 use crate::intents::Intent;
 use crate::leases::Leases;
-use crate::options::{ServerOptions, StartError};
+use crate::options::{ServerOptions, StartError, Transport};
 use crate::read_leases::{self, ReadLeases};
 use crate::records::Record;
 use crate::service::{self, Front};
@@ -20,6 +20,7 @@ use crate::tables::Tables;
 use crate::{checkpoint, durability, metrics, open_files, prefault, report};
 use reactor::log::{self, Level};
 use reactor::{Class, Listener, Nanos, Reactor, ServeOptions, Storage};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use wire::limits::{
@@ -104,12 +105,23 @@ impl Server {
             incarnation: reactor.random(),
             working_interval: (core.options.timeout / SIGNS_PER_TIMEOUT).clamp(1_000_000, WORKING_INTERVAL_NS_MAX),
             timeout: core.options.timeout,
+            local_clients_only: core.options.transport == Transport::Shm,
         };
         let handle = reactor::serve(reactor, listener, serve_options, Rc::new(Front::new(&core)));
-        if core.options.local
-            && let Ok(listener) = reactor.listen_local(&reactor::local_name(&core.cluster, core.index))
-        {
-            handle.accept_from(listener);
+        if core.options.transport != Transport::Tcp {
+            match reactor.listen_local(&reactor::local_name(&core.cluster, core.index)) {
+                Ok(listener) => handle.accept_local(listener),
+                Err(error) if core.options.transport == Transport::Shm => {
+                    handle.close();
+                    return Err(StartError::NoSharedMemory(error));
+                }
+                // Simulated machines have no such names.
+                Err(error) if error.kind() == ErrorKind::Unsupported => {}
+                Err(error) => {
+                    let words = "clients of this machine come over TCP: another process listens in our place";
+                    log::event(Level::Warning, "no-shared-memory", words, &[("reason", &error)]);
+                }
+            }
         }
         core.handle.replace(Some(handle));
         core.publish_tree_number();
@@ -292,7 +304,7 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         terms.push(("names and files that clients of this machine need not ask for", lent.board().size()));
         terms.push(("changes that clients of this machine post", reactor::POSTS_SIZE));
     }
-    if options.local {
+    if options.transport != Transport::Tcp {
         let connections = (options.connections_max + reactor::service::STRANGERS_MAX) as u64;
         terms
             .push(("memory shared with processes of this machine", connections * reactor::LOCAL_MEMORY_PER_CONNECTION));

@@ -171,7 +171,7 @@ impl Harness {
             connections_max: self.profile.connections_max,
             timeout: self.profile.server_timeout,
             session_grace: self.profile.session_grace,
-            local: false,
+            transport: server::Transport::Tcp,
             short_circuit: self.profile.short_circuit,
             granted_writes: self.profile.granted_writes,
             read_leasing: self.profile.read_leasing,

@@ -170,7 +170,7 @@ fn start_server(world: &World, cluster: &Rc<Cluster>, options: &ScaleOptions, in
         connections_max: (options.clients as usize + options.servers as usize * 3 + CONNECTIONS_SPARE) * 4 / 3 + 1,
         timeout: TIMEOUT_NS,
         session_grace: TIMEOUT_NS,
-        local: false,
+        transport: server::Transport::Tcp,
         short_circuit: false,
         granted_writes: false,
         read_leasing: ReadLeasing::default(),

@@ -78,6 +78,8 @@ statuses! {
     WouldBlock = 54, 11, "the lock is held by another";
     NoLocks = 55, 37, "no locks available";
     IsSpecial = 60, 6, "is a pipe, socket or device: these are opened through a mount";
+    /// Clients have to come through shared memory.
+    NotLocal = 61, 113, "server takes clients of its own machine only: it was started with --transport shm";
     /// Of a look for data or a hole, as lseek(2) has it.
     NoData = 47, 6, "nothing to find: the offset is at or beyond the end of the file, or only a hole follows";
 }

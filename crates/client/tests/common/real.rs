@@ -80,7 +80,7 @@ fn serve(cluster: Cluster, directory: &Path, report: &mpsc::Sender<()>) {
                 connections_max: 64,
                 timeout: 10 * SECOND,
                 session_grace: 60 * SECOND,
-                local: true,
+                transport: server::Transport::Auto,
                 short_circuit: true,
                 granted_writes: true,
                 read_leasing: ReadLeasing::default(),

@@ -51,7 +51,7 @@ impl Stage {
             connections_max: 64,
             timeout: 10 * SECOND,
             session_grace: 600 * SECOND,
-            local: false,
+            transport: server::Transport::Tcp,
             short_circuit: true,
             granted_writes: true,
             read_leasing: ReadLeasing::default(),

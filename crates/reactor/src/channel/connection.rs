@@ -9,6 +9,7 @@ use crate::log::{self, Level};
 use crate::service::within;
 use crate::{Class, Nanos, Relay, Stream};
 use std::future::poll_fn;
+use std::io::ErrorKind;
 use std::rc::Rc;
 use std::task::Poll;
 use wire::handshake::{Role, Welcome};
@@ -226,13 +227,8 @@ impl Inner {
 
     pub(super) async fn try_connect(&self) -> Result<(Stream, Welcome), HandshakeError> {
         let options = &self.options;
-        if let Ok(stream) = self.reactor.connect_local(&local_name(&options.cluster, options.server)) {
-            // Anybody may listen at that name: only the handshake shows who it is. If it fails, the address counts.
-            let limit = self.reactor.now() + LOCAL_HANDSHAKE_NS_MAX.min(options.timeout);
-            let outcome = within(&self.reactor, limit, std::pin::pin!(self.shake_hands(&stream))).await;
-            if let Some(Ok(welcome)) = outcome {
-                return Ok((stream, welcome));
-            }
+        if let Some(Some(connected)) = self.connect_locally().await {
+            return Ok(connected);
         }
         if let Some(relay) = options.relay.as_ref().filter(|relay| !relay.is_for_full_servers()) {
             // What the server itself refuses is refused. Without an answer it may still be reached directly.
@@ -248,7 +244,25 @@ impl Inner {
         {
             return Ok(relayed);
         }
+        if let Err(HandshakeError::Refused(Status::NotLocal, _)) = &direct {
+            // It may have come up since we looked; by now it listens here, if it is on this machine.
+            match self.connect_locally().await {
+                Some(Some(connected)) => return Ok(connected),
+                Some(None) => return Err(HandshakeError::Broken(ErrorKind::TimedOut.into())),
+                None => {}
+            }
+        }
         direct
+    }
+
+    /// Through shared memory. Nothing where nobody listens for it, and nothing within where nobody answers as the server
+    /// would: anybody may listen at that name, and only the handshake shows who it is.
+    async fn connect_locally(&self) -> Option<Option<(Stream, Welcome)>> {
+        let options = &self.options;
+        let stream = self.reactor.connect_local(&local_name(&options.cluster, options.server)).ok()?;
+        let limit = self.reactor.now() + LOCAL_HANDSHAKE_NS_MAX.min(options.timeout);
+        let outcome = within(&self.reactor, limit, std::pin::pin!(self.shake_hands(&stream))).await;
+        Some(outcome.and_then(Result::ok).map(|welcome| (stream, welcome)))
     }
 
     async fn connect_directly(&self) -> Result<(Stream, Welcome), HandshakeError> {

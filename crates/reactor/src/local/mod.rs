@@ -93,6 +93,11 @@ impl Port {
             return;
         }
         self.looks_for_window.set(left - 1);
+        // What another user lends could be taken away again while we read it.
+        if !is_our_user(&self.line.socket) {
+            self.looks_for_window.set(0);
+            return;
+        }
         let Ok(files) = receive_files(&self.line.socket) else { return };
         let mut files = files.into_iter();
         if let (Some(region), Some(table), Some(posts)) = (files.next(), files.next(), files.next()) {
@@ -319,7 +324,8 @@ const BYTES_AT_ONCE: usize = 64;
 /// Looks for what a server lends; see `Port::looks_for_window`.
 const WINDOW_LOOKS: u32 = 1_000;
 
-/// Whether the process at the other end runs as our own user, who could read our files anyway.
+/// Whether the process at the other end ran as our own user when it connected or began to listen: it could read our files
+/// anyway.
 fn is_our_user(socket: &OwnedFd) -> bool {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut size = size_of::<libc::ucred>() as libc::socklen_t;
@@ -491,14 +497,59 @@ fn receive_files(socket: &OwnedFd) -> io::Result<Vec<OwnedFd>> {
 
 #[cfg(test)]
 mod tests {
+    use super::{abstract_address, is_our_user, new_socket};
     use crate::driver::Driver;
     use crate::epoll::EpollDriver;
+    use crate::system::check;
     use std::future::Future;
     use std::io::{IoSlice, IoSliceMut};
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
     const SECOND: crate::Nanos = 1_000_000_000;
+    const NOBODY: libc::uid_t = 65_534;
+
+    /// Sets the effective user of this thread alone, which the C library's call of that name does not do.
+    fn become_user(user: libc::uid_t) {
+        // SAFETY: no pointers. The thread is this test's own.
+        let result = unsafe { libc::syscall(libc::SYS_setresuid, -1i32, user, -1i32) };
+        assert_eq!(result, 0, "this test changes its user: run it as root, or set TABANE_CI_NO_ROOT=1 to leave it out");
+    }
+
+    /// Goal: nobody lends to another user, and nobody takes what another user lends.
+    /// Method: the kernel notes the user of either side when it connects or begins to listen; each side once another user's.
+    #[test]
+    fn other_users_are_told_apart() {
+        if std::env::var_os("TABANE_CI_NO_ROOT").is_some() {
+            return;
+        }
+        let own = crate::process::user();
+        for (index, (listener_user, caller_user)) in [(own, own), (own, NOBODY), (NOBODY, own)].into_iter().enumerate()
+        {
+            let name = format!("tabane-test/users/{}/{index}", std::process::id()).into_bytes();
+            let (address, size) = abstract_address(&name).expect("a short name");
+            let sockets = [new_socket().expect("socket"), new_socket().expect("socket")];
+            let [listener, caller] = &sockets;
+            become_user(listener_user);
+            // SAFETY: the address is a local of at least that size.
+            unsafe {
+                check(libc::bind(listener.as_raw_fd(), (&raw const address).cast(), size)).expect("the name is ours");
+                check(libc::listen(listener.as_raw_fd(), 1)).expect("listens");
+                become_user(own);
+                become_user(caller_user);
+                check(libc::connect(caller.as_raw_fd(), (&raw const address).cast(), size)).expect("somebody listens");
+            }
+            become_user(own);
+            // SAFETY: no address is asked for; the new descriptor is owned from here on.
+            let accepted = unsafe {
+                let raw = libc::accept(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut());
+                OwnedFd::from_raw_fd(check(raw).expect("somebody called"))
+            };
+            assert_eq!(is_our_user(&accepted), caller_user == own, "the server looks at its caller");
+            assert_eq!(is_our_user(caller), listener_user == own, "the caller looks at who listens");
+        }
+    }
 
     /// Goal: a sleeper is woken however often it was woken before, also where somebody else found what it was woken for.
     /// Method: what threads that share a driver do: one sleeps, the peer wakes it, another one takes the bytes first and

@@ -114,6 +114,19 @@ pub struct ServeOptions {
     pub lent: Option<Rc<StampedRegion>>,
     /// Whether these may also be granted pages to write to.
     pub grants: bool,
+    /// Whether clients must come through shared memory. Servers need not.
+    pub local_clients_only: bool,
+}
+
+/// Where a connection comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// A socket of the network.
+    Network,
+    /// A process of this machine, through shared memory.
+    Local,
+    /// Another server, which passes it on.
+    Relay,
 }
 
 impl ServeOptions {
@@ -200,15 +213,15 @@ pub fn serve(reactor: &Reactor, listener: Listener, options: ServeOptions, servi
         bytes_sent: Cell::new(0),
         tree_number: Cell::new(0),
     });
-    reactor.spawn(Class::Metadata, accept_all(serving.clone(), listener));
+    reactor.spawn(Class::Metadata, accept_all(serving.clone(), listener, Origin::Network));
     reactor.spawn(Class::Metadata, watch(serving.clone()));
     ServerHandle(serving)
 }
 
 impl ServerHandle {
-    /// Accepts connections from another listener too.
-    pub fn accept_from(&self, listener: Listener) {
-        self.0.reactor.spawn(Class::Metadata, accept_all(self.0.clone(), listener));
+    /// Accepts connections through shared memory too.
+    pub fn accept_local(&self, listener: Listener) {
+        self.0.reactor.spawn(Class::Metadata, accept_all(self.0.clone(), listener, Origin::Local));
     }
 
     /// Stops accepting and closes all connections.
@@ -269,10 +282,10 @@ impl ServerHandle {
     }
 }
 
-async fn accept_all(serving: Rc<Serving>, listener: Listener) {
+async fn accept_all(serving: Rc<Serving>, listener: Listener, origin: Origin) {
     while !serving.closed.get() {
         match listener.accept().await {
-            Ok((stream, _)) => meet(&serving, stream, false),
+            Ok((stream, _)) => meet(&serving, stream, origin),
             // Out of descriptors, most likely: others will be closed.
             Err(error) => {
                 let words = "a connection can't be accepted; allow more open files (ulimit -n)";
@@ -284,10 +297,10 @@ async fn accept_all(serving: Rc<Serving>, listener: Listener) {
 }
 
 /// Takes in a connection of somebody unknown, which may have come through another server, unless there are too many of them.
-fn meet(serving: &Rc<Serving>, stream: Stream, is_relayed: bool) {
+fn meet(serving: &Rc<Serving>, stream: Stream, origin: Origin) {
     if serving.strangers.get() < STRANGERS_MAX {
         serving.strangers.set(serving.strangers.get() + 1);
-        serving.reactor.spawn(Class::Metadata, welcome(serving.clone(), stream, is_relayed));
+        serving.reactor.spawn(Class::Metadata, welcome(serving.clone(), stream, origin));
     } else {
         serving.refused.set(serving.refused.get() + 1);
     }
@@ -300,10 +313,10 @@ enum Admitted {
 }
 
 /// One connection from its first byte to its last.
-async fn welcome(serving: Rc<Serving>, stream: Stream, is_relayed: bool) {
+async fn welcome(serving: Rc<Serving>, stream: Stream, origin: Origin) {
     let outcome = {
         let limit = serving.reactor.now() + HANDSHAKE_NS;
-        let handshake = std::pin::pin!(serving.admit(&stream, is_relayed));
+        let handshake = std::pin::pin!(serving.admit(&stream, origin));
         within(&serving.reactor, limit, handshake).await
     };
     serving.strangers.set(serving.strangers.get() - 1);
@@ -348,7 +361,7 @@ pub(crate) async fn within<T>(
 }
 
 impl Serving {
-    async fn admit(&self, stream: &Stream, is_relayed: bool) -> Result<Admitted, HandshakeError> {
+    async fn admit(&self, stream: &Stream, origin: Origin) -> Result<Admitted, HandshakeError> {
         let options = &self.options;
         let hello = examine(&self.reactor, stream, &options.cluster, options.server).await?;
         let key: FenceKey = (hello.role as u8, hello.level, hello.session, hello.from_server);
@@ -360,6 +373,7 @@ impl Serving {
         if hello.role.is_trunk() {
             return self.admit_trunk(stream, &hello, key).await.map(Admitted::Trunk);
         }
+        let is_relayed = origin == Origin::Relay;
         let full = if is_relayed { self.has_all_relayed() } else { self.is_full(hello.role) };
         let mut peer = Peer {
             connection: self.next_connection.replace(self.next_connection.get() + 1),
@@ -372,7 +386,10 @@ impl Serving {
             holds: None,
             lane: None,
         };
-        let known = if full || self.closed.get() {
+        let is_foreign = options.local_clients_only && hello.role == Role::Client && origin != Origin::Local;
+        let known = if is_foreign {
+            Err(Status::NotLocal)
+        } else if full || self.closed.get() {
             Err(if full { Status::TooManyConnections } else { Status::Draining })
         } else {
             self.service.connected(&peer, hello.welcomes)

@@ -6,7 +6,7 @@
 //!    handshake is done. At most `connections_max` streams are passed on at a time, so that what they hold is bounded (`ServerHandle::relay_memory_max`).
 //! 2. Only a client's streams are passed on, so that no stream goes through two contacts.
 
-use super::{FenceKey, Serving, meet, within};
+use super::{FenceKey, Origin, Serving, meet, within};
 use crate::channel::ChannelOptions;
 use crate::handshake::{HandshakeError, refusal, send_welcome};
 use crate::relay::{End, Trunk, TrunkOptions, pass_on, streams_of_client_max};
@@ -145,7 +145,7 @@ pub(super) async fn carry(serving: &Rc<Serving>, number: u64) {
 fn take_stream(serving: &Rc<Serving>, role: Role, end: End, server: u32) {
     let options = &serving.options;
     if server == options.server {
-        return meet(serving, end.into_stream(), true);
+        return meet(serving, end.into_stream(), Origin::Relay);
     }
     if role != Role::ClientTrunk || server >= options.cluster.server_count() {
         return end.finish(Status::WrongServer);

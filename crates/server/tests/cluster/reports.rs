@@ -107,7 +107,7 @@ fn start_somewhere(reactor: &reactor::Reactor, directory: &std::path::Path) -> (
             connections_max: 4,
             timeout: 2 * SECOND,
             session_grace: 2 * SECOND,
-            local: false,
+            transport: server::Transport::Tcp,
             short_circuit: true,
             granted_writes: true,
             read_leasing: server::ReadLeasing::default(),

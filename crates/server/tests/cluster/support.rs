@@ -91,7 +91,7 @@ impl TestCluster {
             connections_max: 128,
             timeout: 2 * SECOND,
             session_grace: self.session_grace,
-            local: false,
+            transport: server::Transport::Tcp,
             short_circuit: true,
             granted_writes: true,
             read_leasing: ReadLeasing::default(),
