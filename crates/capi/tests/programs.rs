@@ -9,24 +9,29 @@ use c_program::Program;
 use real::Real;
 use std::path::Path;
 
-fn run(name: &str, source: &str, servers: usize, chunk_size: u32) {
-    let cluster = Real::start(name, servers, chunk_size);
-    let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let program = Program { crate_root, source, library: "tabane", place: &cluster.directory };
-    program.run(&[("TABANE_CLUSTER", &cluster.directory.to_string_lossy())]);
+/// Runs a program over stores on a disk and over stores in memory, where it reads, looks and writes by itself; `after` looks at
+/// what is left.
+fn run(name: &str, source: &str, servers: usize, chunk_size: u32, after: &dyn Fn(&Real)) {
+    for start in [Real::start, Real::in_memory] {
+        let cluster = start(name, servers, chunk_size);
+        let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let program = Program { crate_root, source, library: "tabane", place: &cluster.directory };
+        program.run(&[("TABANE_CLUSTER", &cluster.directory.to_string_lossy())]);
+        after(&cluster);
+    }
 }
 
 /// Goal: every function does what its POSIX namesake does, failures and errno included.
 /// Method: tests/c/interface.c checks each call and exits with the line that went wrong.
 #[test]
 fn interface() {
-    run("capi-interface", "interface.c", 3, 4096);
+    run("capi-interface", "interface.c", 3, 4096, &|_| ());
 }
 
 /// Goal: threads share the library and one descriptor; a child after fork goes on with what was open, beside its parent.
 #[test]
 fn threads_and_fork() {
-    run("capi-fork", "fork.c", 2, 47_008);
+    run("capi-fork", "fork.c", 2, 47_008, &|_| ());
 }
 
 /// Goal: who may do what is as on Linux: owners, groups and others, supplementary groups, sticky and setgid directories,
@@ -35,17 +40,15 @@ fn threads_and_fork() {
 /// compares errno and the attributes of everything after each. It needs root, and says so where it is not.
 #[test]
 fn rights() {
-    run("capi-rights", "rights.c", 3, 4096);
+    run("capi-rights", "rights.c", 3, 4096, &|_| ());
 }
 
 /// Goal: a program that ends without closing anything leaves nothing open behind, and its children nothing closed.
 /// Method: tests/c/exit.c ends with an unlinked file open; when it has ended, no server has an inode but the root.
 #[test]
 fn exit_closes() {
-    let cluster = Real::start("capi-exit", 2, 4096);
-    let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let program = Program { crate_root, source: "exit.c", library: "tabane", place: &cluster.directory };
-    program.run(&[("TABANE_CLUSTER", &cluster.directory.to_string_lossy())]);
-    let servers = cluster.client().stat_file_system().expect("servers are up");
-    assert_eq!(servers.iter().map(|server| server.inodes).sum::<u64>(), 1, "{servers:?}");
+    run("capi-exit", "exit.c", 2, 4096, &|cluster| {
+        let servers = cluster.client().stat_file_system().expect("servers are up");
+        assert_eq!(servers.iter().map(|server| server.inodes).sum::<u64>(), 1, "{servers:?}");
+    });
 }

@@ -10,11 +10,14 @@ use real::Real;
 use std::path::Path;
 
 fn run(name: &str, source: &str, environment: &dyn Fn(&str) -> Vec<(&'static str, String)>) {
-    let cluster = Real::start(name, 3, 65_536);
-    let environment = environment(&cluster.directory.to_string_lossy());
-    let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    Program { crate_root, source, library: "chfs", place: &cluster.directory }.run(&environment);
+    // Over stores in memory programs read, look and write by themselves.
+    for start in [Real::start, Real::in_memory] {
+        let cluster = start(name, 3, 65_536);
+        let environment = environment(&cluster.directory.to_string_lossy());
+        let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        Program { crate_root, source, library: "chfs", place: &cluster.directory }.run(&environment);
+    }
 }
 
 /// Goal: every function does what programs written for CHFS rely on.

@@ -1,4 +1,4 @@
-//! The blocking face against real servers over TCP.
+//! The blocking face against real servers.
 
 #[path = "common/real.rs"]
 mod real;
@@ -7,13 +7,19 @@ use client::{OpenHow, Status};
 use real::Real;
 
 /// Goal: many threads share one client; each finds its own bytes, and all find those of a file that they share.
-/// Method: every thread writes a file of its own and its stripes of a shared one, then reads both back whole.
+/// Method: every thread writes a file of its own and its stripes of a shared one, then reads both back whole; over stores on a
+/// disk, and in memory, where the client posts, looks and reads by itself.
 #[test]
 fn threads_share_a_client() {
+    for start in [Real::start, Real::in_memory] {
+        threads_share_a_client_of(&start("threads", 2, 4096));
+    }
+}
+
+fn threads_share_a_client_of(cluster: &Real) {
     const THREADS: usize = 8;
     const STRIPE: usize = 10_000;
     const STRIPES: usize = 40;
-    let cluster = Real::start("threads", 2, 4096);
     let client = cluster.client();
     client.mkdir(b"/d", 0o755).expect("made");
     let shared = client.open(b"/d/shared", &OpenHow::creating(0o644)).expect("made");
