@@ -332,3 +332,64 @@ fn grants_and_revocations_cross() {
     let revoked: u64 = harness.server_indexes().map(|server| number(&harness, server, "leases_revoked")).sum();
     assert!(hits > 20 && revoked > 5, "{hits} hits, {revoked} revocations");
 }
+
+/// Goal: what a contact keeps is bounded, and opens of names that find no room there are answered all the same.
+/// Method: more names of one home than a contact keeps leases of, each opened until it would be lent, all within the time of a lease.
+#[test]
+fn leases_are_bounded() {
+    const NAMES: usize = 1_500;
+    const LEASES: u64 = 1_024;
+    const WORKERS: usize = 20;
+    let harness = cluster(2);
+    let (owner, looker) = (harness.add_client(), looker(&harness, Credentials::new(0, 0)));
+    let home = places(&harness, "n0").0;
+    let names = (0..).map(|number| format!("n{number}")).filter(|name| places(&harness, name).0 == home);
+    let names: Rc<Vec<String>> = Rc::new(names.take(NAMES).collect());
+    let made = names.clone();
+    let ids: Rc<Vec<FileId>> = Rc::new(run(&harness, &owner, async move |fs| {
+        let mut ids = Vec::new();
+        for name in made.iter() {
+            let file = fs.open(format!("/{name}").as_bytes(), &creating()).await.expect("create");
+            fs.close(&file).await;
+            ids.push(file.id);
+        }
+        ids
+    }));
+    let ended = Rc::new(RefCell::new(0));
+    for worker in 0..WORKERS {
+        let (fs, names, ids, ended) = (looker.client.file_system.clone(), names.clone(), ids.clone(), ended.clone());
+        harness.world.reactor(looker.node).spawn(Class::Data, async move {
+            for index in (worker..NAMES).step_by(WORKERS) {
+                for _ in 0..3 {
+                    let file =
+                        fs.open(format!("/{}", names[index]).as_bytes(), &OpenHow::reading()).await.expect("open");
+                    assert_eq!(file.id, ids[index]);
+                    fs.close(&file).await;
+                }
+            }
+            *ended.borrow_mut() += 1;
+        });
+    }
+    let most = RefCell::new(0);
+    let kept = || number(&harness, 1 - home, "contact_names");
+    let look = || {
+        let now = kept();
+        most.replace_with(|most| now.max(*most));
+        *ended.borrow() == WORKERS
+    };
+    assert!(harness.world.run_until(look, LIMIT), "it never ends");
+    assert_eq!(*most.borrow(), LEASES, "as many as there is room for");
+    let lent = || number(&harness, 1 - home, "contact_hits");
+    let before = lent();
+    // When the leases have ended, and their home has swept them up, there is room again.
+    harness.world.run_until(|| false, 2 * LEASE);
+    let last = names[NAMES - 1].clone();
+    run(&harness, &looker, async move |fs| {
+        for _ in 0..3 {
+            let file = fs.open(format!("/{last}").as_bytes(), &OpenHow::reading()).await.expect("open");
+            fs.close(&file).await;
+        }
+    });
+    assert!(lent() > before, "the name is lent now");
+    wait_until_closed(&harness);
+}
