@@ -12,6 +12,7 @@ use wire::handshake::Role;
 use wire::layout::ChunkRange;
 use wire::messages::*;
 use wire::operation::LEVEL_CLIENT;
+use wire::posts::{Change, Made, Post, PostBytes, PostedBytes, Written};
 use wire::{Decode, Encode, FileId, Layout, Operation};
 
 const CHUNK: u32 = 1 << 20;
@@ -213,6 +214,101 @@ fn hostile_clients() {
     let mut read = vec![0; bytes.len()];
     assert_eq!(honest.read_at(&file, &mut read, 0), Ok(read.len()));
     assert!(read == bytes);
+}
+
+/// Numbers that look random, the same ones each time (Marsaglia, "Xorshift RNGs", 2003).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
+
+/// Goal: whatever a client posts, the server goes on, and nothing that others have made changes.
+/// Method: words that mean nothing, and sound posts of what is not the client's, each with a word or two changed: files made with the
+/// number and the name of another one, other users' files, removals that name the wrong file, bytes in pages of nobody or of others.
+#[test]
+fn hostile_posts() {
+    const SESSION: u64 = 81;
+    const ROUNDS: u64 = 30_000;
+    let cluster = Real::in_memory("hostile-posts", 1, CHUNK);
+    let honest = cluster.client();
+    honest.mkdir(b"/d", 0o755).expect("made");
+    let file = honest.open(b"/d/f", &OpenHow::creating(0o644)).expect("made");
+    let bytes = version(5, 300_000);
+    assert_eq!(honest.write_at(&file, &bytes, 0), Ok(bytes.len()));
+    let directory = honest.stat(b"/d").expect("is there").id;
+    let raw = Raw::connect(&cluster, SESSION);
+    let (mine, window) = (raw.grant(vec![], 1 << 20), raw.window());
+    let mut random = Random(1);
+    let mut posted = 0;
+    for round in 0..ROUNDS {
+        let stranger = FileId::new(random.below(1 << 20), 0);
+        let made =
+            Made { mode: random.next() as u32, chunk_size: random.next() as u32, uid: random.next() as u32, gid: 0 };
+        // Another's grant, or pages beyond our own.
+        let (wrong, beyond) = (mine.generation ^ (1 + random.below(9)), mine.at + mine.size);
+        let (generation, at) = if random.below(2) == 0 { (wrong, mine.at) } else { (mine.generation, beyond) };
+        let pieces = PostedBytes { at, size: 1 + random.below(1 << 16) as u32, generation };
+        let written = Written { chunk_index: random.below(4), chunk_offset: 0, layout: file.layout };
+        let name = |change, file| Post { parent: directory, name: b"f", file, time: 0, change };
+        let words = match random.below(7) {
+            0 => name(Change::Create(made), file.id).words(),
+            1 => name(Change::Create(made), stranger).words(),
+            2 => name(Change::Unlink, stranger).words(),
+            3 => Post::of_bytes(file.id, 0, pieces).words(),
+            4 | 5 => Post::of_write(file.id, 0, written, pieces).words(),
+            _ => None,
+        };
+        let is_sound = words.is_some();
+        let mut words = words.unwrap_or_else(|| std::array::from_fn(|_| random.next()));
+        for _ in 0..if is_sound { random.below(3) } else { 0 } {
+            // Not which grant or which file is meant.
+            let word = [0, 1, 14, 15][random.below(4) as usize];
+            words[word] ^= 1 << random.below(64);
+        }
+        // What is allowed to this client is no attack.
+        let bytes = PostBytes::of(&words);
+        if bytes.post(&words).is_some_and(|post| post.change == Change::Unlink && post.file == file.id) {
+            continue;
+        }
+        let claims = [random.next() as usize, random.next() as usize];
+        if let Some(posting) = window.begin_post(SESSION, claims, &words) {
+            if random.below(2) == 0 {
+                let _ = posting.number_write(random.next() as usize);
+            }
+            posted += u64::from(posting.commit().is_some());
+        }
+        if round % 32 == 0 {
+            assert!(raw.ask(Operation::Ping, &Empty {}).is_some(), "the server answers after {posted} posts");
+        }
+    }
+    assert!(posted > ROUNDS / 4, "{posted} were posted");
+    let mut names = Vec::new();
+    let mut note = |entry: &client::DirectoryEntry| {
+        names.push(entry.name.clone());
+        true
+    };
+    honest.read_directory(b"/d", &mut note).expect("listed");
+    assert_eq!(names, [b"f".to_vec()]);
+    for client in [honest, cluster.client()] {
+        let file = client.open(b"/d/f", &OpenHow::reading()).expect("is there");
+        let mut read = vec![0; bytes.len() + 1];
+        assert_eq!(client.read_at(&file, &mut read, 0), Ok(bytes.len()));
+        assert!(read[..bytes.len()] == bytes);
+        let new = client.open(b"/d/g", &OpenHow::creating(0o644)).expect("others make files");
+        assert_eq!(client.write_at(&new, b"x", 0), Ok(1));
+        client.close(&new);
+        client.unlink(b"/d/g").expect("and remove them");
+    }
 }
 
 /// Goal: pages that a client has mapped whose connection has ended are given to nobody, and are everybody's once it unmaps them.
