@@ -4,7 +4,9 @@ mod common;
 
 use common::{Ground, TABANE};
 use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::process::{Command, Stdio};
 
 /// Goal: a cluster comes up, tells how it is, and goes down with everything that it made.
@@ -147,6 +149,38 @@ fn wrong_key() {
             std::fs::write(&path, lines.collect::<Vec<_>>().join("\n")).unwrap();
             let complaint = ground.fail(1, &["ls", "--cluster", path.to_str().unwrap(), "--timeout-ms", "5000"]);
             assert!(complaint.contains(expected), "{complaint}");
+        }
+        ground.run(&["ls"]);
+    }
+}
+
+/// Goal: where something else has the name at which a server would listen for clients of its machine, a server whose clients must
+/// come that way does not start, and says what to do; others start, say so in their log, and serve over TCP.
+#[test]
+fn taken_names() {
+    for transport in ["shm", "auto"] {
+        let ground = Ground::new(&format!("taken-{transport}"));
+        ground.run(&["up", "--servers", "1", "--transport", transport]);
+        let cluster = client::load_cluster(&ground.run_directory()).unwrap();
+        ground.kill(0);
+        let name = UnixAddress::from_abstract_name(reactor::local_name(&cluster, 0)).unwrap();
+        // The kernel gives up the killed server's socket a moment later.
+        let taken = loop {
+            if let Ok(taken) = UnixListener::bind_addr(&name) {
+                break taken;
+            }
+        };
+        if transport == "shm" {
+            let complaint = ground.fail(1, &["up"]);
+            assert!(complaint.contains("shared memory") && complaint.contains("--transport auto"), "{complaint}");
+        } else {
+            ground.run(&["up"]);
+            let log = std::fs::read_to_string(ground.run_directory().join("server-0.log")).unwrap();
+            assert!(log.contains("no-shared-memory"), "{log}");
+        }
+        drop(taken);
+        if transport == "shm" {
+            ground.run(&["up"]);
         }
         ground.run(&["ls"]);
     }

@@ -36,6 +36,9 @@ const WORKING_INTERVAL_NS_MAX: Nanos = 5_000_000_000;
 const STOP_PAUSE_NS: Nanos = 1_000_000;
 /// Longest wait for requests under way when a server stops.
 const STOP_NS_MAX: Nanos = 2_000_000_000;
+/// Longest wait for the name at which clients of this machine connect, and between two looks.
+const NAME_NS_MAX: Nanos = 1_000_000_000;
+const NAME_PAUSE_NS: Nanos = 10_000_000;
 
 /// A running server; a cheap handle.
 #[derive(Clone)]
@@ -47,6 +50,30 @@ pub struct Server {
 pub fn process_owner() -> (u32, u32) {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").map_or((0, 0), |metadata| (metadata.uid(), metadata.gid()))
+}
+
+/// The listener for clients of this machine; nothing where they come over TCP.
+async fn listen_locally(reactor: &Reactor, options: &ServerOptions) -> Result<Option<Listener>, StartError> {
+    if options.transport == Transport::Tcp {
+        return Ok(None);
+    }
+    let name = reactor::local_name(&options.cluster, options.index);
+    let limit = reactor.now() + NAME_NS_MAX;
+    loop {
+        match reactor.listen_local(&name) {
+            Ok(listener) => return Ok(Some(listener)),
+            // The kernel gives up the socket of a life that was killed a moment after that has ended.
+            Err(error) if error.kind() == ErrorKind::AddrInUse && reactor.now() < limit => {
+                reactor.sleep(NAME_PAUSE_NS).await;
+            }
+            Err(error) if options.transport == Transport::Shm => return Err(StartError::NoSharedMemory(error)),
+            Err(error) => {
+                let words = "clients of this machine come over TCP: another process listens in our place";
+                log::event(Level::Warning, "no-shared-memory", words, &[("reason", &error)]);
+                return Ok(None);
+            }
+        }
+    }
 }
 
 impl Server {
@@ -61,6 +88,7 @@ impl Server {
         // An earlier life has ended by now, and changes nothing any more that it has told clients.
         reactor.sleep(read_leases::kept_for(options.read_leasing)).await;
         let listener = reactor.listen(address).map_err(|error| StartError::Listen(address, error))?;
+        let local = listen_locally(reactor, &options).await?;
         let page = match options.metrics_port {
             Some(port) => Some(listen_for_metrics(reactor, port)?),
             None => None,
@@ -108,20 +136,8 @@ impl Server {
             local_clients_only: core.options.transport == Transport::Shm,
         };
         let handle = reactor::serve(reactor, listener, serve_options, Rc::new(Front::new(&core)));
-        if core.options.transport != Transport::Tcp {
-            match reactor.listen_local(&reactor::local_name(&core.cluster, core.index)) {
-                Ok(listener) => handle.accept_local(listener),
-                Err(error) if core.options.transport == Transport::Shm => {
-                    handle.close();
-                    return Err(StartError::NoSharedMemory(error));
-                }
-                // Simulated machines have no such names.
-                Err(error) if error.kind() == ErrorKind::Unsupported => {}
-                Err(error) => {
-                    let words = "clients of this machine come over TCP: another process listens in our place";
-                    log::event(Level::Warning, "no-shared-memory", words, &[("reason", &error)]);
-                }
-            }
+        if let Some(listener) = local {
+            handle.accept_local(listener);
         }
         core.handle.replace(Some(handle));
         core.publish_tree_number();
