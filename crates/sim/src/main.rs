@@ -27,12 +27,12 @@ fn main() -> ExitCode {
         1 => run_here(&options),
         _ => lead(&options),
     };
-    let count = options.seeds.end - options.seeds.start;
     match failed {
-        Ok(failed) if options.worker => ExitCode::from(u8::from(failed > 0)),
-        Ok(failed) => {
-            println!("{} passed, {failed} failed", count - failed);
-            ExitCode::from(u8::from(failed > 0))
+        Ok(counts) => {
+            if !options.worker {
+                println!("{} passed, {} failed", counts.done - counts.failed, counts.failed);
+            }
+            ExitCode::from(u8::from(counts.failed > 0))
         }
         Err(words) => {
             eprintln!("sim: {words}");
@@ -41,10 +41,53 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs all seeds in this process. Returns how many failed.
-fn run_here(options: &Options) -> Result<u64, String> {
-    let mut failed = 0;
-    for seed in options.seeds.clone() {
+/// Seeds that were run, and those of them that failed.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    done: u64,
+    failed: u64,
+}
+
+/// Seeds that are still to be run.
+struct Seeds {
+    /// In reverse order.
+    ranges: Vec<Range<u64>>,
+    /// Go on with the seed after the last one, until one fails.
+    endless: bool,
+}
+
+impl Seeds {
+    fn new(options: &Options) -> Seeds {
+        Seeds { ranges: options.seeds.iter().rev().cloned().collect(), endless: options.forever }
+    }
+
+    /// So many of the next ones at most.
+    fn take(&mut self, count_max: u64) -> Option<Range<u64>> {
+        let range = self.ranges.pop()?;
+        let end = range.end.min(range.start.saturating_add(count_max));
+        if end < range.end {
+            self.ranges.push(end..range.end);
+        } else if self.endless && self.ranges.is_empty() {
+            self.ranges.push(end..end.saturating_add(count_max));
+        }
+        Some(range.start..end)
+    }
+
+    fn put_back(&mut self, range: Range<u64>) {
+        self.ranges.push(range);
+    }
+
+    /// No more are given out.
+    fn stop(&mut self) {
+        self.ranges.clear();
+    }
+}
+
+/// Runs all seeds in this process.
+fn run_here(options: &Options) -> Result<Counts, String> {
+    let mut counts = Counts::default();
+    let mut seeds = Seeds::new(options);
+    while let Some(seed) = seeds.take(1).map(|range| range.start) {
         say(options, &format!("start {seed}"))?;
         let arguments = options.arguments(&(seed..seed + 1)).join(" ");
         let before = std::panic::take_hook();
@@ -55,15 +98,19 @@ fn run_here(options: &Options) -> Result<u64, String> {
         std::panic::set_hook(before);
         let passed = report.problems.is_empty();
         if !passed {
-            failed += 1;
+            counts.failed += 1;
             show(&report, options);
         }
+        counts.done += 1;
         say(options, &format!("{} {seed}", if passed { "pass" } else { "fail" }))?;
         if !options.worker {
-            progress(&report, seed + 1 - options.seeds.start, failed, options);
+            progress(&report, counts, options);
+        }
+        if options.forever && counts.failed > 0 {
+            seeds.stop();
         }
     }
-    Ok(failed)
+    Ok(counts)
 }
 
 fn backtrace() -> std::backtrace::Backtrace {
@@ -79,7 +126,8 @@ fn say(options: &Options, line: &str) -> Result<(), String> {
     writeln!(out, "{line}").and_then(|_| out.flush()).map_err(|error| format!("standard output: {error}"))
 }
 
-fn progress(report: &Report, done: u64, failed: u64, options: &Options) {
+fn progress(report: &Report, counts: Counts, options: &Options) {
+    let Counts { done, failed } = counts;
     if options.trace || done.is_multiple_of(50) || report.operations == 0 {
         println!(
             "{done} seeds, {failed} failed; seed {}: {} operations, {} unknown, {:.1} s, longest {:.1} s, trace {:016x}",
@@ -114,27 +162,20 @@ struct Worker {
     seeds: Range<u64>,
 }
 
-/// Shares the seeds among worker processes. Returns how many failed.
-fn lead(options: &Options) -> Result<u64, String> {
+/// Shares the seeds among worker processes.
+fn lead(options: &Options) -> Result<Counts, String> {
     let signals = HeldSignals::hold().map_err(|error| format!("signals: {error}"))?;
-    let mut batches: Vec<Range<u64>> = Vec::new();
-    let mut start = options.seeds.start;
-    while start < options.seeds.end {
-        let end = (start + BATCH_COUNT).min(options.seeds.end);
-        batches.push(start..end);
-        start = end;
-    }
-    batches.reverse();
+    let mut batches = Seeds::new(options);
     let mut workers: Vec<Worker> = Vec::new();
-    let (mut done, mut failed) = (0, 0);
+    let (mut counts, mut told) = (Counts::default(), 0);
     loop {
         while workers.len() < options.jobs as usize
-            && let Some(seeds) = batches.pop()
+            && let Some(seeds) = batches.take(BATCH_COUNT)
         {
             workers.push(start_worker(options, &signals, seeds)?);
         }
         if workers.is_empty() {
-            return Ok(failed);
+            return Ok(counts);
         }
         if let Event::Interrupted(signal) = signals.next().map_err(|error| format!("signals: {error}"))? {
             return Err(format!("interrupted by signal {signal}"));
@@ -149,13 +190,17 @@ fn lead(options: &Options) -> Result<u64, String> {
             let worker = workers.swap_remove(position);
             let seeds = worker.seeds.clone();
             let outcome = outcome(worker)?;
-            done += outcome.done;
-            failed += outcome.failed;
+            counts.done += outcome.done;
+            counts.failed += outcome.failed;
             if seeds.start + outcome.done < seeds.end {
-                batches.push(seeds.start + outcome.done..seeds.end);
+                batches.put_back(seeds.start + outcome.done..seeds.end);
             }
-            if done % 100 == 0 {
-                println!("{done} seeds, {failed} failed");
+            if options.forever && counts.failed > 0 {
+                batches.stop();
+            }
+            if counts.done >= told + 100 {
+                told = counts.done;
+                println!("{} seeds, {} failed", counts.done, counts.failed);
             }
         }
     }
@@ -170,13 +215,8 @@ fn start_worker(options: &Options, signals: &HeldSignals, seeds: Range<u64>) -> 
     Ok(Worker { child, seeds })
 }
 
-struct BatchOutcome {
-    done: u64,
-    failed: u64,
-}
-
 /// Reads what a worker said. A seed that it started and never ended took it down.
-fn outcome(mut worker: Worker) -> Result<BatchOutcome, String> {
+fn outcome(mut worker: Worker) -> Result<Counts, String> {
     let mut text = String::new();
     if let Some(out) = &mut worker.child.stdout {
         out.read_to_string(&mut text).map_err(|error| format!("worker: {error}"))?;
@@ -187,5 +227,5 @@ fn outcome(mut worker: Worker) -> Result<BatchOutcome, String> {
         return Err("a worker ended before its first seed".to_owned());
     }
     let crashed = started - passed - failed;
-    Ok(BatchOutcome { done: started, failed: failed + crashed })
+    Ok(Counts { done: started, failed: failed + crashed })
 }

@@ -15,6 +15,14 @@ pub struct OptionRow {
 /// All options.
 pub const TABLE: &[OptionRow] = &[
     OptionRow { name: "seeds", value: "A..B", default: "0..100", help: "seeds to run, B not included" },
+    OptionRow {
+        name: "list",
+        value: "FILE",
+        default: "",
+        help: "run the seeds of a file instead: one a line, # begins a remark",
+    },
+    OptionRow { name: "forever", value: "", default: "", help: "go on from the first seed until one fails" },
+    OptionRow { name: "seed-from", value: "clock", default: "", help: "draw the first seed from the clock" },
     OptionRow { name: "steps", value: "COUNT", default: "300", help: "operations of all clients of a run together" },
     OptionRow { name: "servers", value: "COUNT", default: "by seed", help: "servers of every cluster, 1 to 5" },
     OptionRow { name: "jobs", value: "COUNT", default: "1", help: "processes that share the seeds" },
@@ -26,7 +34,10 @@ pub const TABLE: &[OptionRow] = &[
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    pub seeds: Range<u64>,
+    /// Ranges of seeds, in order.
+    pub seeds: Vec<Range<u64>>,
+    /// Go on after the last of them until a seed fails.
+    pub forever: bool,
     pub wishes: Wishes,
     pub jobs: u32,
     pub trace: bool,
@@ -48,8 +59,15 @@ pub fn help() -> String {
 
 /// Reads the command line. Errors say what is wrong with it.
 pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options =
-        Options { seeds: 0..100, wishes: Wishes::default(), jobs: 1, trace: false, worker: false, help: false };
+    let mut options = Options {
+        seeds: only(0..100),
+        forever: false,
+        wishes: Wishes::default(),
+        jobs: 1,
+        trace: false,
+        worker: false,
+        help: false,
+    };
     while let Some(argument) = arguments.next() {
         let row = argument.strip_prefix("--").and_then(|name| TABLE.iter().find(|row| row.name == name));
         let row = row.ok_or_else(|| format!("{argument} is not an option; see --help"))?;
@@ -59,13 +77,20 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, Str
         }
         options.take(row.name, value.as_deref().unwrap_or(""))?;
     }
+    if !options.forever && options.seeds.iter().any(|range| range.end == u64::MAX) {
+        return Err("--seed-from clock gives seeds without end; say --forever too".to_owned());
+    }
     Ok(options)
 }
 
 impl Options {
     fn take(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
-            "seeds" => self.seeds = seeds(value)?,
+            "seeds" => self.seeds = only(seeds(value)?),
+            "list" => self.seeds = listed(value)?,
+            "forever" => self.forever = true,
+            "seed-from" if value == "clock" => self.seeds = only(fresh_seed()..u64::MAX),
+            "seed-from" => return Err(format!("--seed-from {value}: only the clock gives seeds")),
             "steps" => self.wishes.steps = Some(number(name, value, 1, 1_000_000)?),
             "servers" => self.wishes.servers = Some(number(name, value, 1, 5)? as u32),
             "jobs" => self.jobs = number(name, value, 1, 256)? as u32,
@@ -99,6 +124,29 @@ fn number(name: &str, value: &str, least: u64, most: u64) -> Result<u64, String>
     number.ok_or_else(|| format!("--{name} {value} is not a number from {least} to {most}"))
 }
 
+fn only(range: Range<u64>) -> Vec<Range<u64>> {
+    std::iter::once(range).collect()
+}
+
+/// A seed that nobody has seen: microseconds since the epoch. More of them pass in a second than are run in one.
+fn fresh_seed() -> u64 {
+    reactor::workers::wall_clock().unsigned_abs() / 1_000
+}
+
+/// The seeds of a list. Errors name the line.
+fn listed(path: &str) -> Result<Vec<Range<u64>>, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("--list {path}: {error}"))?;
+    let mut seeds = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let word = line.split('#').next().unwrap_or("").trim();
+        if !word.is_empty() {
+            let seed: u64 = word.parse().map_err(|_| format!("{path}:{}: {word} is not a seed", index + 1))?;
+            seeds.push(seed..seed + 1);
+        }
+    }
+    if seeds.is_empty() { Err(format!("--list {path}: there is no seed in it")) } else { Ok(seeds) }
+}
+
 fn seeds(value: &str) -> Result<Range<u64>, String> {
     let wrong = || format!("--seeds {value} is not like 0..100");
     if let Ok(seed) = value.parse::<u64>() {
@@ -122,9 +170,22 @@ mod tests {
     fn command_lines() {
         let text = "--seeds 5..9 --steps 40 --servers 3 --no-faults";
         let options = of(text).expect("understood");
-        assert_eq!(options.arguments(&options.seeds).join(" "), text);
-        assert_eq!(of("--seeds 7").expect("understood").seeds, 7..8);
-        for wrong in ["--seeds 9..5", "--seeds", "--servers 6", "--steps x", "-x", "stray", "--seeds a..b"] {
+        assert_eq!(options.arguments(&options.seeds[0]).join(" "), text);
+        assert_eq!(of("--seeds 7").expect("understood").seeds, only(7..8));
+        let soak = of("--forever --seed-from clock").expect("understood");
+        assert!(soak.forever && soak.seeds[0].start > 1_700_000_000_000_000, "{:?}", soak.seeds);
+        assert!(of("--seed-from clock").is_err(), "it would never end");
+        for wrong in [
+            "--seed-from dice",
+            "--list /nowhere",
+            "--seeds 9..5",
+            "--seeds",
+            "--servers 6",
+            "--steps x",
+            "-x",
+            "stray",
+            "--seeds a..b",
+        ] {
             assert!(of(wrong).is_err(), "{wrong}");
         }
     }
