@@ -55,6 +55,7 @@ fn server_options(arguments: &Arguments) -> Outcome<ServerOptions> {
         short_circuit: arguments.text_or_default("short-circuit") != "off",
         granted_writes: arguments.text_or_default("short-circuit") == "auto",
         read_leasing: ReadLeasing::default(),
+        bounds: server::Bounds::default(),
         pages_note,
         connections_max: arguments.number("connections-max") as usize,
         timeout: arguments.number("timeout-ms") * NANOS_PER_MS,

@@ -440,3 +440,29 @@ fn servers_stay_on_their_cores() {
     let own = own.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
     assert_eq!(cores(&ground), [own, own]);
 }
+
+/// Goal: after more tree changes than servers remember, new processes find every path, also after a restart.
+/// Method: the modes of 1,100 directories are changed, and some are renamed; then commands look at files two levels deep.
+#[test]
+fn more_tree_changes_than_the_log_holds() {
+    let ground = Ground::new("tree-changes");
+    ground.run(&["up", "--servers", "2"]);
+    ground.run(&["mkdir", "-p", ":/d/e"]);
+    std::fs::write(ground.path.join("x"), "x").unwrap();
+    ground.run(&["put", "x", ":/d/e/f"]);
+    let tree = ground.path.join("T");
+    (0..1_100).for_each(|index| std::fs::create_dir_all(tree.join(index.to_string())).unwrap());
+    ground.run(&["cp", "-r", "T", ":/"]);
+    ground.run(&["chmod", "-R", "go=", ":/T"]);
+    let look = || {
+        assert_eq!(ground.run(&["cat", ":/d/e/f"]), "x");
+        assert_eq!(ground.run(&["ls", ":/d/e"]).trim(), "f");
+        ground.run(&["put", "x", ":/d/e/g"]);
+        ground.run(&["rm", ":/d/e/g"]);
+    };
+    look();
+    ground.run(&["mv", ":/T/7", ":/T/moved"]);
+    ground.run(&["restart"]);
+    look();
+    ground.run(&["check"]);
+}

@@ -290,11 +290,8 @@ impl Servers {
         match trouble.status() {
             // The name led to this file a moment ago: it is to be asked for again.
             Status::StaleFile => true,
-            Status::StaleDirectory if trouble.id() == FileId::default() => {
-                self.cache.borrow_mut().forget_all();
-                self.forget_tree_changes();
-                true
-            }
+            // All is forgotten already (`Servers::send`).
+            Status::StaleDirectory if trouble.id() == FileId::default() => true,
             // It was moved, or closed to someone; or removed, about which there is no news to come.
             Status::StaleDirectory => {
                 self.cache.borrow_mut().forget(trouble.id());

@@ -126,11 +126,8 @@ impl std::fmt::Display for Directory {
 
 /// Table slot, reference counts and allocator overhead of one entry, roughly, in bytes.
 const ENTRY_OVERHEAD: usize = 256;
-/// Bytes that one of the two generations may take.
-const GENERATION_WEIGHT_MAX: usize = 8 << 20;
-
-/// Directories by their ids that one of the two generations may have.
-const BY_ID_COUNT_MAX: usize = 16 << 10;
+/// Bytes of the cache for each directory that may be known by its id alone.
+const BY_ID_WEIGHT: usize = 512;
 
 type Table = HashMap<Vec<u8>, Rc<Directory>>;
 type IdTable = HashMap<FileId, Rc<Directory>>;
@@ -152,11 +149,8 @@ pub(crate) struct DirectoryCache {
 }
 
 impl DirectoryCache {
-    pub(crate) fn new() -> DirectoryCache {
-        DirectoryCache::with_weight(GENERATION_WEIGHT_MAX)
-    }
-
-    fn with_weight(weight_max: usize) -> DirectoryCache {
+    /// A cache of which one of the two generations takes so many bytes at most.
+    pub(crate) fn new(weight_max: usize) -> DirectoryCache {
         DirectoryCache {
             root: Directory::root(),
             young: Table::new(),
@@ -200,7 +194,7 @@ impl DirectoryCache {
             return directory.clone();
         }
         let directory = self.old_by_id.remove(&id).unwrap_or_else(|| Directory::by_id(id));
-        if self.young_by_id.len() >= BY_ID_COUNT_MAX {
+        if self.young_by_id.len() * BY_ID_WEIGHT >= self.weight_max {
             self.old_by_id = std::mem::take(&mut self.young_by_id);
         }
         self.young_by_id.insert(id, directory.clone());
@@ -295,7 +289,7 @@ mod tests {
     /// Goal: a directory is found by its canonical path and names its ancestors, nearest first.
     #[test]
     fn ancestors_are_nearest_first() {
-        let mut cache = DirectoryCache::new();
+        let mut cache = DirectoryCache::new(8 << 20);
         let a = cache.root().child(b"a", id(10));
         let b = a.child(b"b", id(11));
         cache.insert(a);
@@ -310,7 +304,7 @@ mod tests {
     /// Goal: forgetting an id drops what lies beneath it and nothing else.
     #[test]
     fn forget_drops_what_lies_beneath() {
-        let mut cache = DirectoryCache::new();
+        let mut cache = DirectoryCache::new(8 << 20);
         let a = cache.root().child(b"a", id(10));
         let b = a.child(b"b", id(11));
         let c = b.child(b"c", id(12));
@@ -336,7 +330,7 @@ mod tests {
     /// Method: ten thousand directories pass through a small cache while one of them is looked up again and again.
     #[test]
     fn bounded_and_keeps_the_used() {
-        let mut cache = DirectoryCache::with_weight(64 << 10);
+        let mut cache = DirectoryCache::new(64 << 10);
         let used = cache.root().child(b"used", id(1));
         cache.insert(used);
         for number in 2..10_000 {

@@ -29,6 +29,8 @@ pub struct Options {
     pub contact: Contact,
     /// Whether connections to servers of other machines go through one server.
     pub relaying: Relaying,
+    /// Bytes of directories that are cached, in each of two generations.
+    pub directory_cache_size: usize,
     /// The session's number, for simulations; else drawn at random.
     pub session: Option<u64>,
 }
@@ -43,6 +45,7 @@ impl Default for Options {
             is_patient: false,
             contact: Contact::Auto,
             relaying: Relaying::Auto,
+            directory_cache_size: 8 << 20,
             session: None,
         }
     }

@@ -176,11 +176,8 @@ impl Servers {
                 cache.forget(id);
                 true
             }
-            (Status::StaleDirectory, _) => {
-                cache.forget_all();
-                self.forget_tree_changes();
-                true
-            }
+            // All is forgotten already (`Servers::send`).
+            (Status::StaleDirectory, _) => true,
             // The name led to this file a moment ago: ask for the name again.
             (Status::StaleFile, _) => true,
             (Status::NotFound, Some(Target::Entry(entry))) if id == entry.parent.id && id != FileId::ROOT => {

@@ -10,7 +10,7 @@ use crate::options::Options;
 use crate::places::PlaceCache;
 use crate::read_leases::ReadLeases;
 use crate::relaying::Relays;
-use reactor::channel::{Call, Channel, ChannelOptions, Reply, Turnabout};
+use reactor::channel::{Call, Channel, ChannelOptions, Failure, Reply, Turnabout};
 use reactor::{Nanos, Reactor};
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
@@ -146,8 +146,8 @@ impl Common {
         Common {
             reactor: reactor.clone(),
             cluster,
+            cache: RefCell::new(DirectoryCache::new(options.directory_cache_size)),
             options,
-            cache: RefCell::new(DirectoryCache::new()),
             own,
             open_files: OpenFiles::default(),
             locks: LockBook::new(),
@@ -244,10 +244,20 @@ impl Common {
         self.send_due(server).await;
         let channel = self.channel(server);
         let result = channel.call(call).await;
-        if channel.tree_number() > self.tree_seen.get().0 {
+        if result.as_ref().is_err_and(is_too_old) {
+            self.begin_tree_anew(channel.tree_number(), server);
+        } else if channel.tree_number() > self.tree_seen.get().0 {
             self.tree_seen.set((channel.tree_number(), server));
         }
         Ok(result?)
+    }
+
+    /// A server has refused what we know of the tree as a whole: it is too little, or a power loss took some of it back. The
+    /// cache is empty then, and right about whatever that server knows.
+    fn begin_tree_anew(&self, number: u64, server: u32) {
+        self.cache.borrow_mut().forget_all();
+        self.tree_known.set(number);
+        self.tree_seen.set((number, server));
     }
 
     /// The last tree change that the cache is right about.
@@ -355,4 +365,9 @@ fn call_for<'a>(user: Option<&Credentials>, operation: Operation, params: &impl 
         None => call,
         Some(user) => call.on_behalf_of(user),
     }
+}
+
+/// Whether a server says that a request knows of no tree change that it could compare: it names no directory.
+fn is_too_old(failure: &Failure) -> bool {
+    failure.status == Status::StaleDirectory && failure.id == FileId::default()
 }

@@ -2,6 +2,7 @@
 
 use crate::core::Core;
 use crate::intents::Intent;
+use crate::service::ACTIVE_MAX;
 use crate::store::FastMap;
 use std::collections::BTreeMap;
 use wire::identity::dentry_slot;
@@ -83,6 +84,11 @@ pub fn audit(core: &Core) -> Audit {
         posts: core.posting.numbers().0,
         ..Audit::default()
     };
+    // Removals that were begun before there were too many may still end (forgetting, invariant 3).
+    let bound = 2 * core.options.bounds.tombstones + ACTIVE_MAX;
+    if tables.tombstones.len() > bound {
+        audit.errors.push(format!("{} removed directories are remembered, {bound} at most", tables.tombstones.len()));
+    }
     if core.posting.numbers().1 > 0 {
         audit.errors.push(format!("{} changes that were posted could not be done", core.posting.numbers().1));
     }

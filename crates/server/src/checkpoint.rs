@@ -75,6 +75,7 @@ pub async fn complete(core: &Rc<Core>) -> Result<(), StoreError> {
 async fn run(core: &Rc<Core>) -> Result<(), StoreError> {
     let mut writer = Writer { checkpoint: core.store.checkpoint_begin(), bytes: Vec::new(), failed: None };
     small_tables(core, &mut writer)?;
+    tombstone_steps(core, &mut writer).await?;
     let sessions = core.tables.borrow().sessions.ids();
     for session in sessions {
         session_step(core, &mut writer, session)?;
@@ -169,11 +170,6 @@ fn small_tables(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> 
     for (number, intent) in &tables.intents {
         writer.put(&Record::IntentPut { number: *number, intent: intent.clone() });
     }
-    let mut removed: Vec<u64> = tables.tombstones.keys().copied().collect();
-    removed.sort_unstable();
-    for directory in removed {
-        writer.put(&Record::Tombstone(wire::FileId(directory)));
-    }
     for ((coordinator, number), change) in &tables.prepared {
         writer.put(&Record::PreparedPut { coordinator: *coordinator, number: *number, change: change.clone() });
     }
@@ -195,6 +191,17 @@ fn small_tables(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> 
     }
     tree(&tables.tree, writer);
     writer.check()
+}
+
+/// Removed directories. When all are forgotten meanwhile, the journal says so after what is put here.
+async fn tombstone_steps(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> {
+    let removed: Vec<u64> = core.tables.borrow().tombstones.keys().copied().collect();
+    for directories in removed.chunks(STEP_COUNT) {
+        directories.iter().for_each(|directory| writer.put(&Record::Tombstone(wire::FileId(*directory))));
+        writer.check()?;
+        core.reactor.yield_now().await;
+    }
+    Ok(())
 }
 
 fn tree(tree: &Tree, writer: &mut Writer) {

@@ -15,6 +15,7 @@
 use crate::coordination::ask;
 use crate::core::Core;
 use crate::failure::Failure;
+use crate::options::Bounds;
 use crate::store::FastMap;
 use crate::waiting::Notice;
 use reactor::channel::Turnabout;
@@ -32,12 +33,9 @@ use wire::{Attributes, Encode, FileId, Kind, Operation};
 const RECENT_COUNT: usize = 4_096;
 /// Within this time a second request for a name has it asked for at its home.
 const RECENT_NS: Nanos = 1_000_000_000;
-/// Leases at a time.
-const LEASE_COUNT_MAX: usize = 1_024;
 /// Bytes of a lease with its name.
 const LEASE_SIZE: u64 = 512;
-/// Files held open at their homes.
-const HELD_COUNT_MAX: usize = 16_384;
+/// Bytes of a file held open at its home.
 const HELD_SIZE: u64 = 64;
 /// For this long a home is waited for; then clients are sent to it.
 const ASK_NS_MAX: Nanos = 1_000_000_000;
@@ -88,6 +86,7 @@ pub enum Answer {
 /// See the module.
 #[derive(Default)]
 pub struct Contact {
+    bounds: Bounds,
     /// By the lower bits of the name's hash: the whole hash, and when it was asked for.
     recent: RefCell<Vec<(u64, Nanos)>>,
     names: RefCell<FastMap<u64, Name>>,
@@ -107,10 +106,14 @@ pub struct Contact {
 }
 
 impl Contact {
+    pub fn new(bounds: &Bounds) -> Contact {
+        Contact { bounds: *bounds, ..Contact::default() }
+    }
+
     /// Bytes that all of this takes at most.
-    pub fn memory_max() -> u64 {
+    pub fn memory_max(&self) -> u64 {
         let recent = (RECENT_COUNT * size_of::<(u64, Nanos)>()) as u64;
-        recent + LEASE_COUNT_MAX as u64 * LEASE_SIZE + HELD_COUNT_MAX as u64 * HELD_SIZE
+        recent + self.bounds.contact_names as u64 * LEASE_SIZE + self.bounds.contact_files as u64 * HELD_SIZE
     }
 
     /// Opens answered here, and sent on to homes; how often a home had forgotten us, and so what our clients had open; names lent
@@ -145,13 +148,13 @@ impl Contact {
 
     fn has_room(&self, now: Nanos) -> bool {
         let mut names = self.names.borrow_mut();
-        if names.len() >= LEASE_COUNT_MAX {
+        if names.len() >= self.bounds.contact_names {
             names.retain(|_, name| match name.known {
                 Known::Asking(_) => true,
                 Known::Held { until, .. } | Known::Refused(until) => until > now,
             });
         }
-        names.len() < LEASE_COUNT_MAX && self.held.borrow().len() < HELD_COUNT_MAX
+        names.len() < self.bounds.contact_names && self.held.borrow().len() < self.bounds.contact_files
     }
 
     fn raise_floor(&self, home: u32, number: u64) {

@@ -11,6 +11,7 @@ use crate::directories::DirectoryWork;
 use crate::durability::Syncs;
 use crate::failure::Failure;
 use crate::file_locks::queue::Queues;
+use crate::forgetting::{self, Forgetting};
 use crate::handlers::Sequencer;
 use crate::inodes::Inode;
 use crate::intents::Origin;
@@ -81,6 +82,7 @@ pub struct Core {
     pub contact: Contact,
     /// Contents of small files that opens were told.
     pub read_leases: ReadLeases,
+    pub forgetting: Forgetting,
     /// Announcements and gathers of directories that are under way.
     pub directories: DirectoryWork,
     /// Numbers of changes that other servers are asked to prepare and that are not decided.
@@ -144,6 +146,7 @@ impl Core {
     pub fn new(reactor: &Reactor, options: ServerOptions, store: Store, tables: Tables) -> Core {
         let syncs = Syncs::new(reactor, &store);
         let peers = Peers::new(reactor, &options, &syncs);
+        let bounds = options.bounds;
         Core {
             reactor: reactor.clone(),
             cluster: options.cluster.clone(),
@@ -163,9 +166,10 @@ impl Core {
             announcing: RefCell::default(),
             trails: Rc::default(),
             sequencer: Sequencer::default(),
-            leases: Leases::default(),
-            contact: Contact::default(),
-            read_leases: ReadLeases::default(),
+            leases: Leases::new(&bounds),
+            contact: Contact::new(&bounds),
+            read_leases: ReadLeases::new(&bounds),
+            forgetting: Forgetting::default(),
             directories: DirectoryWork::default(),
             undecided: RefCell::default(),
             statistics: Statistics::new(),
@@ -222,8 +226,8 @@ impl Core {
         mut transaction: Transaction,
         records: impl AsRef<[Record<'a>]> + IntoIterator<Item = Record<'a>>,
     ) -> Result<(), Failure> {
-        debug_assert!(records.as_ref().iter().all(|record| self.keeps_leases(record)), "leases, invariant 1");
-        debug_assert!(records.as_ref().iter().all(|record| self.keeps_read_leases(record)), "read leases, invariant 1");
+        assert!(records.as_ref().iter().all(|record| self.keeps_leases(record)), "leases, invariant 1");
+        assert!(records.as_ref().iter().all(|record| self.keeps_read_leases(record)), "read leases, invariant 1");
         let changes_names = records.as_ref().iter().any(Record::is_dentry);
         let time = if changes_names { self.change_time() } else { NO_TIME };
         for record in records.as_ref() {
@@ -249,6 +253,7 @@ impl Core {
         if released {
             crate::handlers::after_release(self);
         }
+        forgetting::start(self);
         if self.store.checkpoint_due() {
             crate::checkpoint::start(self);
         }
@@ -349,6 +354,9 @@ impl Core {
 
     /// Whether a record changes nothing that who holds a read lease was told.
     fn keeps_read_leases(&self, record: &Record<'_>) -> bool {
+        if self.read_leases.is_empty() {
+            return true;
+        }
         let changed = match record {
             Record::FileAnnounced { file, .. } => Some(*file),
             Record::InodePut(new) => {

@@ -248,12 +248,18 @@ async fn announce(core: &Rc<Core>, directory: FileId) -> Result<(), Failure> {
         return Err(Failure::with_text(Status::BadMessage, "id of a directory is out of range"));
     };
     let request = AnnounceDirectoryRequest { directory, server: core.index };
-    let reply: AnnounceDirectoryReply = core.peers.call(home, Operation::AnnounceDirectory, &request, None).await?;
-    core.note_time(reply.time);
-    // It may have been removed meanwhile; then its share is forgotten already and must not come back.
-    core.tables.borrow().check_not_removed(std::iter::once(directory))?;
-    core.tables.borrow_mut().names.set_announced(directory);
-    Ok(())
+    loop {
+        let floor = core.tables.borrow().tree.floor();
+        let reply: AnnounceDirectoryReply = core.peers.call(home, Operation::AnnounceDirectory, &request, None).await?;
+        core.note_time(reply.time);
+        // It may have been removed meanwhile; then its share is forgotten already and must not come back.
+        core.tables.borrow().check_not_removed(std::iter::once(directory))?;
+        // That it was removed may be forgotten as well.
+        if core.tables.borrow().tree.floor() == floor {
+            core.tables.borrow_mut().names.set_announced(directory);
+            return Ok(());
+        }
+    }
 }
 
 async fn gather(core: &Rc<Core>, directory: FileId, kept: bool) -> Result<Shares, Failure> {

@@ -14,6 +14,7 @@
 use crate::core::Core;
 use crate::failure::Failure;
 use crate::handlers::Encoded;
+use crate::options::Bounds;
 use crate::records::Record;
 use crate::store::FastMap;
 use crate::waiting::{Notice, all, until};
@@ -30,9 +31,6 @@ const LEASE_NS: Nanos = LEASE_MS as Nanos * 1_000_000;
 const MARGIN_NS: Nanos = LEASE_NS / 10;
 /// For this long after leases were called back none are given of the file: it is being changed.
 const REST_NS: Nanos = 1_000_000_000;
-/// Files of which leases may stand at a time, each of every other server.
-const FILE_COUNT_MAX: usize = 1_024;
-
 /// Leases of one file.
 #[derive(Default)]
 struct Given {
@@ -46,6 +44,8 @@ struct Given {
 /// See the module.
 #[derive(Default)]
 pub struct Leases {
+    /// Files of which leases may stand at a time, each of every other server.
+    file_count_max: usize,
     files: RefCell<FastMap<u64, Given>>,
     /// Told when what an earlier life of this server gave has ended.
     earlier: RefCell<Option<Notice<()>>>,
@@ -67,6 +67,10 @@ fn add(counter: &Cell<u64>) {
 }
 
 impl Leases {
+    pub fn new(bounds: &Bounds) -> Leases {
+        Leases { file_count_max: bounds.leased_files, ..Leases::default() }
+    }
+
     /// Whether there is nothing to look for: the common case.
     pub fn is_empty(&self) -> bool {
         self.files.borrow().is_empty() && self.earlier.borrow().is_none()
@@ -83,7 +87,7 @@ impl Leases {
         let files = self.files.borrow();
         match files.get(&file.0) {
             Some(given) => given.ending.is_none() && given.rests_until <= now,
-            None => files.len() < FILE_COUNT_MAX,
+            None => files.len() < self.file_count_max,
         }
     }
 
@@ -105,8 +109,8 @@ impl Leases {
     }
 
     /// Bytes that the table takes at most, in a cluster of so many servers.
-    pub fn memory_max(server_count: u32) -> u64 {
-        FILE_COUNT_MAX as u64 * (128 + u64::from(server_count) * size_of::<(u32, Nanos)>() as u64 * 2)
+    pub fn memory_max(&self, server_count: u32) -> u64 {
+        self.file_count_max as u64 * (128 + u64::from(server_count) * size_of::<(u32, Nanos)>() as u64 * 2)
     }
 
     pub fn note_refused(&self) {

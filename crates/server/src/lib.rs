@@ -14,6 +14,7 @@ mod durability;
 mod extended;
 mod failure;
 mod file_locks;
+mod forgetting;
 mod gather;
 mod handlers;
 pub mod inodes;
@@ -47,5 +48,5 @@ mod waiting;
 mod watches;
 
 pub use audit::{Audit, check_links};
-pub use options::{ReadLeasing, ServerOptions, StartError, Transport};
+pub use options::{Bounds, ReadLeasing, ServerOptions, StartError, Transport};
 pub use server::Server;

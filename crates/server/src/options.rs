@@ -59,6 +59,37 @@ impl Transport {
     }
 }
 
+/// How much a server remembers of each kind. Beyond it something is forgotten, refused, or asked for anew; nothing goes wrong.
+/// Simulations choose small ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Directories in the log of tree changes; 2 at least.
+    pub tree_log: usize,
+    /// Removed directories, until all clients are told to forget what they have cached; twice as many at most.
+    pub tombstones: usize,
+    /// Files of which other servers may hold leases.
+    pub leased_files: usize,
+    /// Names that a contact knows.
+    pub contact_names: usize,
+    /// Files that a contact holds open for clients.
+    pub contact_files: usize,
+    /// Files whose contents clients have a lease of.
+    pub read_leased_files: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds {
+            tree_log: 1024,
+            tombstones: 65_536,
+            leased_files: 1024,
+            contact_names: 1024,
+            contact_files: 16_384,
+            read_leased_files: 4096,
+        }
+    }
+}
+
 /// What a server has to be told.
 #[derive(Clone)]
 pub struct ServerOptions {
@@ -81,6 +112,7 @@ pub struct ServerOptions {
     /// Whether they may also be granted pages of it to write to.
     pub granted_writes: bool,
     pub read_leasing: ReadLeasing,
+    pub bounds: Bounds,
     /// Why the store lies on the pages that it lies on, in words for reports; empty where that needs none.
     pub pages_note: String,
     /// Silence of another server after which it counts as unreachable.

@@ -15,7 +15,7 @@
 
 use crate::core::Core;
 use crate::inodes::Inode;
-use crate::options::ReadLeasing;
+use crate::options::{Bounds, ReadLeasing};
 use crate::store::FastMap;
 use crate::waiting::Notice;
 use reactor::{Class, Nanos};
@@ -27,8 +27,6 @@ use wire::{Encode, FileId, Kind};
 
 /// A lease is kept to for a time longer than it was given for by this part of it.
 const MARGIN: Nanos = 8;
-/// Files of which leases may stand at a time.
-const FILE_COUNT_MAX: usize = 4_096;
 
 /// How long a lease is kept to here.
 pub fn kept_for(leasing: ReadLeasing) -> Nanos {
@@ -48,6 +46,8 @@ struct Given {
 /// See the module.
 #[derive(Default)]
 pub struct ReadLeases {
+    /// Files whose contents clients have leases of at a time.
+    file_count_max: usize,
     files: RefCell<FastMap<u64, Given>>,
     /// The same by the time at which each may be forgotten, if none has been given again.
     order: RefCell<VecDeque<(u64, Nanos)>>,
@@ -58,10 +58,14 @@ pub struct ReadLeases {
 }
 
 impl ReadLeases {
+    pub fn new(bounds: &Bounds) -> ReadLeases {
+        ReadLeases { file_count_max: bounds.read_leased_files, ..ReadLeases::default() }
+    }
+
     /// Bytes that the tables take at most.
-    pub fn memory_max() -> u64 {
+    pub fn memory_max(&self) -> u64 {
         // Of each file one entry counts and one may be out of date.
-        (FILE_COUNT_MAX * (2 * size_of::<(u64, Given)>() + 4 * size_of::<(u64, Nanos)>())) as u64
+        (self.file_count_max * (2 * size_of::<(u64, Given)>() + 4 * size_of::<(u64, Nanos)>())) as u64
     }
 
     /// Leases given, and those that a change has waited for.
@@ -72,6 +76,11 @@ impl ReadLeases {
     /// Has this server break its word, for tests of the simulation's checker.
     pub fn ignore(&self) {
         self.ignored.set(true);
+    }
+
+    /// Whether there is nothing to look for.
+    pub fn is_empty(&self) -> bool {
+        self.files.borrow().is_empty()
     }
 
     /// Whether a lease of the file may stand.
@@ -89,7 +98,7 @@ impl ReadLeases {
                 files.remove(&oldest);
             }
         }
-        if order.len() >= 2 * FILE_COUNT_MAX || files.len() >= FILE_COUNT_MAX {
+        if order.len() >= 2 * self.file_count_max || files.len() >= self.file_count_max {
             return false;
         }
         let until = now + kept_for(leasing);
@@ -180,18 +189,18 @@ mod tests {
     /// Goal: what is noted stays bounded, makes room as time passes, and none is given while somebody waits, nor just after.
     #[test]
     fn bounded_and_renewed() {
-        let leases = ReadLeases::default();
-        let count = FILE_COUNT_MAX as u64;
+        let leases = ReadLeases::new(&Bounds::default());
+        let count = leases.file_count_max as u64;
         let given =
             |now: Nanos| (0..2 * count).filter(|file| leases.give(FileId(now << 32 | file), now, LEASING)).count();
-        assert_eq!(given(1), FILE_COUNT_MAX);
+        assert_eq!(given(1), leases.file_count_max);
         assert!(leases.may_stand(FileId(1 << 32), 900) && !leases.may_stand(FileId(1 << 32), 901));
         assert_eq!(given(1_700), 0);
-        assert_eq!(given(1_701), FILE_COUNT_MAX);
+        assert_eq!(given(1_701), leases.file_count_max);
         // One file again and again takes the room of one, as time passes.
         let one = (10_000..30_000).filter(|now| leases.give(FileId(7), *now, LEASING)).count();
         assert_eq!((one, leases.files.borrow().len()), (20_000, 1));
-        assert!(leases.order.borrow().len() <= 2 * FILE_COUNT_MAX && leases.may_stand(FileId(7), 30_898));
+        assert!(leases.order.borrow().len() <= 2 * leases.file_count_max && leases.may_stand(FileId(7), 30_898));
         leases.files.borrow_mut().get_mut(&7).expect("given").ended = Some(Notice::new());
         assert!(!leases.give(FileId(7), 30_000, LEASING) && !leases.give(FileId(7), 30_900, LEASING));
         assert!(leases.give(FileId(7), 31_700, LEASING));

@@ -1,16 +1,15 @@
 //! A running server: how it starts, recovers, and stops.
 
 use crate::audit::{Audit, audit};
-use crate::contact::Contact;
 use crate::core::Core;
 use crate::file_locks::RANGES_MAX;
 use crate::file_locks::queue::WAITERS_MAX;
+use crate::forgetting;
 use crate::handlers;
 use crate::inodes::Inode;
 use crate::intents::Intent;
-use crate::leases::Leases;
 use crate::options::{ServerOptions, StartError, Transport};
-use crate::read_leases::{self, ReadLeases};
+use crate::read_leases;
 use crate::records::Record;
 use crate::service::{self, Front};
 use crate::shown::Shown;
@@ -23,9 +22,7 @@ use reactor::{Class, Listener, Nanos, Reactor, ServeOptions, Storage};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use wire::limits::{
-    COPY_SIZE_MAX, EXTENDED_SIZE_MAX, OUTCOME_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW, TREE_LOG_COUNT_MAX,
-};
+use wire::limits::{COPY_SIZE_MAX, EXTENDED_SIZE_MAX, OUTCOME_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW};
 use wire::{FileId, Kind};
 
 /// Sessions that are remembered for each connection that there may be.
@@ -302,10 +299,11 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         ("locks of files, and who waits for them", ((RANGES_MAX + WAITERS_MAX) * 128) as u64),
         ("bytes of copies between servers", handlers::COPY_COUNT_MAX * u64::from(COPY_SIZE_MAX) * 2),
         ("counters and samples", Statistics::memory_max()),
-        ("names lent to other servers", Leases::memory_max(core.cluster.server_count())),
-        ("names lent by other servers", Contact::memory_max()),
-        ("contents told to clients", ReadLeases::memory_max()),
-        ("log of moved directories", TREE_LOG_COUNT_MAX as u64 * 96),
+        ("names lent to other servers", core.leases.memory_max(core.cluster.server_count())),
+        ("names lent by other servers", core.contact.memory_max()),
+        ("contents told to clients", core.read_leases.memory_max()),
+        ("log of moved directories", options.bounds.tree_log as u64 * 96),
+        ("removed directories", 2 * options.bounds.tombstones as u64 * forgetting::TOMBSTONE_SIZE),
     ];
     if peers > 0 {
         let channel = window * 1024 + 2 * PARAMS_SIZE_MAX as u64 + (256 << 10);
@@ -354,7 +352,7 @@ fn open_store(
 ) -> Result<(Store, Tables), StartError> {
     let identity =
         StoreIdentity { cluster_id: options.cluster.id, server: options.index, slots: options.cluster.slot_count };
-    let mut tables = Tables::new(options.connections_max * SESSIONS_PER_CONNECTION);
+    let mut tables = Tables::new(options.connections_max * SESSIONS_PER_CONNECTION, &options.bounds);
     let now = reactor.now();
     let store = if Store::exists(&*storage) {
         Store::open(storage, identity, &mut |kind, bytes| {
@@ -424,5 +422,6 @@ fn resume(core: &Rc<Core>) {
     core.tables.borrow_mut().open.await_reclaim(sessions);
     core.await_earlier_leases();
     core.reap_orphans();
+    forgetting::start(core);
     crate::handlers::watch_grants(core);
 }

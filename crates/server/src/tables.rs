@@ -14,6 +14,7 @@ use crate::intents::Intent;
 use crate::locks::Locks;
 use crate::names::Names;
 use crate::open_files::OpenFiles;
+use crate::options::Bounds;
 use crate::prepared::Change;
 use crate::records::Record;
 use crate::sessions::Sessions;
@@ -25,6 +26,7 @@ use crate::watches::{self, Watches};
 use reactor::{Incoming, Nanos};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use wire::messages::tree_kinds;
 use wire::{FileId, Kind, Status};
 
 /// Numbers that one record sets aside.
@@ -47,7 +49,7 @@ pub struct Tables {
     pub announced: AnnouncedDirectories,
     pub sessions: Sessions<Incoming>,
     pub intents: BTreeMap<u64, Intent>,
-    /// Ids of removed directories.
+    /// Ids of removed directories that clients may have cached (`handlers::forgetting`).
     pub tombstones: FastMap<u64, ()>,
     pub marks: FastMap<u64, Mark>,
     /// Changes that wait for the decision of their coordinator, by its number and the change's.
@@ -74,7 +76,7 @@ pub struct Tables {
 
 impl Tables {
     /// Empty tables for at most `session_count_max` sessions.
-    pub fn new(session_count_max: usize) -> Tables {
+    pub fn new(session_count_max: usize, bounds: &Bounds) -> Tables {
         let first = FileId::ROOT.sequence() + 1;
         Tables {
             names: Names::default(),
@@ -89,7 +91,7 @@ impl Tables {
             prepared: BTreeMap::new(),
             locks: Locks::default(),
             open: OpenFiles::default(),
-            tree: Tree::default(),
+            tree: Tree::new(bounds.tree_log),
             shown: None,
             leases_given: false,
             watches: Watches::default(),
@@ -190,6 +192,10 @@ impl Tables {
                 self.show_tree();
             }
             Record::TreeLog(entry) => {
+                // Whoever may know a removed directory is refused from now on (tree, invariant 4).
+                if entry.kind == tree_kinds::ALL {
+                    self.tombstones.clear();
+                }
                 self.tree.put_log(entry);
                 self.show_tree();
             }

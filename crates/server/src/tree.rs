@@ -9,6 +9,8 @@
 //!    with one comparison.
 //! 2. Numbers rise. What is told of a number up to `settled` is late, and changes nothing.
 //! 3. `latest` has the directories of `log`, each with the last change of it.
+//! 4. Whoever knows less than `floor` is refused without a directory being named, forgets all that he has cached, and begins
+//!    at the number that the refusal tells.
 
 use crate::failure::Failure;
 use crate::store::FastMap;
@@ -16,7 +18,6 @@ use crate::waiting::Notice;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-use wire::limits::TREE_LOG_COUNT_MAX;
 use wire::messages::{KNOWN_UNCHECKED, TreeEntry, TreeLogEntry, tree_kinds};
 use wire::{FileId, Status};
 
@@ -37,8 +38,9 @@ impl TreeMark {
 }
 
 /// See the module.
-#[derive(Default)]
 pub struct Tree {
+    /// Entries of the log at most.
+    log_count_max: usize,
     gate: u64,
     number: u64,
     settled: u64,
@@ -47,9 +49,30 @@ pub struct Tree {
     latest: FastMap<u64, u64>,
     /// The last number that fell out of the log.
     floor: u64,
+    /// The last change of everything in this life.
+    emptied: u64,
 }
 
+/// Entries of the log that one change makes at most: a log keeps the last change whole.
+pub const LOG_COUNT_MIN: usize = 2;
+
 impl Tree {
+    /// A tree of which nothing is known, with so many entries of the log at most.
+    pub fn new(log_count_max: usize) -> Tree {
+        assert!(log_count_max >= LOG_COUNT_MIN, "the log keeps at least one change");
+        Tree {
+            log_count_max,
+            gate: 0,
+            number: 0,
+            settled: 0,
+            mark: None,
+            log: VecDeque::new(),
+            latest: FastMap::default(),
+            floor: 0,
+            emptied: 0,
+        }
+    }
+
     /// The last tree change that happened.
     pub fn number(&self) -> u64 {
         self.number
@@ -61,6 +84,11 @@ impl Tree {
 
     pub fn floor(&self) -> u64 {
         self.floor
+    }
+
+    /// The last number with which everything was to be forgotten, as far as this life of the server has seen it.
+    pub fn emptied(&self) -> u64 {
+        self.emptied
     }
 
     pub fn mark(&self) -> Option<&TreeMark> {
@@ -96,15 +124,14 @@ impl Tree {
                 "the request knows of a tree change that is not known",
             ));
         }
-        let stale = path.find(|directory| {
-            let forgotten = known < self.floor && *directory != FileId::ROOT;
-            forgotten || self.latest.get(&directory.0).is_some_and(|number| *number > known)
-        });
-        match stale {
-            None => Ok(()),
-            Some(_) if known < self.floor => Err(Status::StaleDirectory.into()),
-            Some(directory) => Err(Failure::new(Status::StaleDirectory, directory)),
+        if known < self.floor && path.next().is_some() {
+            return Err(Failure::with_text(
+                Status::StaleDirectory,
+                "the request knows of no tree change that is still in the log",
+            ));
         }
+        let stale = path.find(|directory| self.latest.get(&directory.0).is_some_and(|number| *number > known));
+        stale.map_or(Ok(()), |directory| Err(Failure::new(Status::StaleDirectory, directory)))
     }
 
     /// Told when it is known whether a path holds: a directory on it may be on the move.
@@ -141,10 +168,15 @@ impl Tree {
         if entry.number < self.number || known.into_iter().any(|other| *other == entry) {
             return;
         }
+        if entry.kind == tree_kinds::ALL {
+            self.emptied = entry.number;
+            self.put_floor(entry.number);
+            return;
+        }
         self.number = entry.number;
         self.latest.insert(entry.directory.0, entry.number);
         self.log.push_back(entry);
-        while self.log.len() > TREE_LOG_COUNT_MAX {
+        while self.log.len() > self.log_count_max {
             let Some(oldest) = self.log.pop_front() else { break };
             self.floor = self.floor.max(oldest.number);
             if self.latest.get(&oldest.directory.0) == Some(&oldest.number) {
@@ -154,9 +186,16 @@ impl Tree {
         self.gate = if self.mark.is_some() { GATE_SHUT } else { self.number };
     }
 
-    /// Notes how far back the log goes; for recovery.
+    /// Notes how far back the log goes: what it has up to a number counts no more.
     pub fn put_floor(&mut self, number: u64) {
-        self.floor = self.floor.max(number);
+        if number <= self.floor {
+            return;
+        }
+        self.floor = number;
+        self.number = self.number.max(number);
+        self.log.retain(|entry| entry.number > number);
+        self.latest.retain(|_, latest| *latest > number);
+        self.gate = if self.mark.is_some() { GATE_SHUT } else { self.number };
     }
 }
 
@@ -215,7 +254,7 @@ mod tests {
     /// Goal: a path is refused when it leads through what was moved since, waits while that is moving, and passes else.
     #[test]
     fn paths_are_checked() {
-        let mut tree = Tree::default();
+        let mut tree = Tree::new(1024);
         assert!(tree.check(0, path(&[7])).is_ok());
         assert!(tree.check(1, path(&[7])).is_err(), "no such change");
         tree.put_mark(5, vec![TreeEntry { directory: FileId(7), kind: tree_kinds::MOVED, parent: FileId(1) }]);
@@ -230,19 +269,41 @@ mod tests {
         assert!(tree.check(KNOWN_UNCHECKED, path(&[7])).is_ok());
     }
 
-    /// Goal: the log is bounded, and who knows less than it holds forgets everything.
+    /// Goal: the log is bounded, and who knows less than it holds forgets everything and goes on from the number that he is told.
     #[test]
     fn log_is_bounded() {
-        let mut tree = Tree::default();
-        let count = TREE_LOG_COUNT_MAX as u64;
-        for number in 1..=2 * count {
-            tree.put_log(moved(number, number % 1500));
-            tree.put_log(moved(number, number % 1500));
+        for bound in [2, 3, 1024] {
+            let mut tree = Tree::new(bound);
+            let count = bound as u64;
+            for number in 1..=2 * count {
+                tree.put_log(moved(number, number % 1500));
+                tree.put_log(moved(number, number % 1500));
+            }
+            assert_eq!(tree.log.len(), bound);
+            assert_eq!((tree.number, tree.floor), (2 * count, count));
+            let refusal = |known, directory| tree.check(known, path(&[directory])).expect_err("too old").id;
+            assert_eq!((refusal(count - 1, 9999), refusal(0, FileId::ROOT.0)), (FileId::default(), FileId::default()));
+            assert!(tree.check(count, path(&[9999])).is_ok() && tree.check(tree.number, path(&[9999])).is_ok());
         }
-        assert_eq!((tree.log.len(), tree.latest.len() as u64), (TREE_LOG_COUNT_MAX, count));
-        assert_eq!((tree.number, tree.floor), (2 * count, count));
-        assert_eq!(tree.check(count - 1, path(&[9999])).expect_err("too old").id, FileId::default());
-        assert!(tree.check(count - 1, path(&[FileId::ROOT.0])).is_ok());
-        assert!(tree.check(count, path(&[9999])).is_ok());
+    }
+
+    /// Goal: a change of everything empties the log, late entries change nothing, and a floor that is read back is a number
+    /// that is known.
+    #[test]
+    fn everything_is_forgotten() {
+        let everything = |number| TreeLogEntry { number, directory: FileId::ROOT, kind: tree_kinds::ALL };
+        let mut tree = Tree::new(8);
+        tree.put_log(moved(3, 7));
+        tree.put_log(everything(5));
+        assert_eq!((tree.number(), tree.floor(), tree.log().count()), (5, 5, 0));
+        assert!(tree.check(4, path(&[9])).is_err() && tree.check(5, path(&[7])).is_ok());
+        tree.put_log(moved(6, 8));
+        tree.put_log(everything(5));
+        tree.put_log(moved(3, 7));
+        assert_eq!((tree.number(), tree.floor(), tree.log().count()), (6, 5, 1));
+        let mut later = Tree::new(8);
+        later.put_floor(5);
+        later.settle(5);
+        assert_eq!((later.number(), later.passing()), (5, Some(5)));
     }
 }

@@ -175,6 +175,7 @@ impl Harness {
             short_circuit: self.profile.short_circuit,
             granted_writes: self.profile.granted_writes,
             read_leasing: self.profile.read_leasing,
+            bounds: self.profile.bounds,
             pages_note: String::new(),
             metrics_port: None,
         };
@@ -378,7 +379,8 @@ impl Harness {
         let address = IpAddr::V4(Ipv4Addr::new(10, 1, (number >> 8) as u8, number as u8));
         let node = self.world.add_node(&format!("client{number}"), address);
         let timeout_ms = self.profile.client_timeout / 1_000_000;
-        let options = Options { timeout_ms, umask: 0, ..options };
+        let directory_cache_size = self.profile.directory_cache;
+        let options = Options { timeout_ms, umask: 0, directory_cache_size, ..options };
         let file_system = FileSystem::new(&self.world.reactor(node), self.cluster.clone(), options);
         let (recorder, sabotage) = (self.recorder.clone(), self.profile.sabotage);
         SimClient {

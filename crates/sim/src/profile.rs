@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 use reactor::Nanos;
-use server::ReadLeasing;
+use server::{Bounds, ReadLeasing};
 use wire::Placement;
 
 pub const MILLISECOND: Nanos = 1_000_000;
@@ -140,6 +140,10 @@ pub struct Profile {
     /// Whether they also grant them pages to write to.
     pub granted_writes: bool,
     pub read_leasing: ReadLeasing,
+    /// How much servers remember.
+    pub bounds: Bounds,
+    /// Bytes of directories that clients cache in each of two generations.
+    pub directory_cache: usize,
     pub store_size: u64,
     pub journal_size: u64,
     /// Silence after which a client gives up, and a server on another.
@@ -212,8 +216,25 @@ impl Profile {
             connections_max: CONNECTIONS_MAX,
             granted_writes: Random::new(seed ^ 0x6772_616e_7400).percent(70),
             read_leasing: draw_read_leasing(&mut Random::new(seed ^ 0x6c65_6173_6500)),
+            bounds: draw_bounds(&mut Random::new(seed ^ 0x626f_756e_6473)),
+            directory_cache: *Random::new(seed ^ 0x6361_6368_6500).choose(&[1 << 10, 4 << 10, 8 << 20, 8 << 20]),
             sabotage: Sabotage::None,
         }
+    }
+}
+
+/// Mostly so small that a run gets beyond each of them, and the real ones now and then.
+fn draw_bounds(random: &mut Random) -> Bounds {
+    if random.percent(20) {
+        return Bounds::default();
+    }
+    Bounds {
+        tree_log: random.between(2, 12) as usize,
+        tombstones: random.between(1, 12) as usize,
+        leased_files: random.between(1, 6) as usize,
+        contact_names: random.between(1, 6) as usize,
+        contact_files: random.between(1, 6) as usize,
+        read_leased_files: random.between(1, 6) as usize,
     }
 }
 

@@ -372,7 +372,11 @@ impl Run {
         }
         let limit = self.harness.profile.session_grace * 2 + 120 * SECOND;
         let root_home = self.harness.cluster.home_of(FileId::ROOT);
-        let clean = || self.harness.audits().iter().all(|(server, audit)| is_clean(audit, root_home == Some(*server)));
+        let tombstones_max = self.harness.profile.bounds.tombstones as u64;
+        let is_left = |(server, audit): &(u32, Audit)| {
+            !is_clean(audit, root_home == Some(*server)) || audit.tombstones >= tombstones_max
+        };
+        let clean = || !self.harness.audits().iter().any(is_left);
         let mut found_clean = false;
         let end = self.harness.world.now() + limit;
         while self.harness.world.now() < end && !found_clean {

@@ -174,6 +174,7 @@ fn start_server(world: &World, cluster: &Rc<Cluster>, options: &ScaleOptions, in
         short_circuit: false,
         granted_writes: false,
         read_leasing: ReadLeasing::default(),
+        bounds: server::Bounds::default(),
         pages_note: String::new(),
         metrics_port: None,
     };

@@ -63,7 +63,7 @@ decoders!(
     TreeLogReply,
     PrepareTreeRequest,
     PrepareTreeReply,
-    ChangeRightsRequest,
+    NumberChangeRequest,
     MarkTreeRequest,
     ResolveTreeRequest,
     AskParentsReply,

@@ -47,9 +47,6 @@ pub const SERVER_COUNT_MAX: u32 = SLOT_COUNT_MAX / SLOTS_PER_SERVER_MIN;
 /// Most names of one file.
 pub const LINK_COUNT_MAX: u32 = 65_000;
 
-/// Tree changes that a server remembers; who knows less than these has to forget all paths.
-pub const TREE_LOG_COUNT_MAX: usize = 1024;
-
 /// Requests without a reply that one connection may have: also the outcomes that a server keeps of a session.
 pub const REQUEST_WINDOW: u32 = 64;
 /// Bytes of request bodies that one connection may have under way; a single larger body is let through alone.

@@ -1,4 +1,4 @@
-//! Tree changes: renames of directories and changes of rights on them, as the sequencer, the other servers and clients
+//! Tree changes: renames of directories, changes of rights on them, and the order to forget everything, as the sequencer, the other servers and clients
 //! tell each other of them. docs/names.md has the steps.
 
 use crate::identity::FileId;
@@ -15,6 +15,8 @@ pub mod tree_kinds {
     pub const REMOVED: u8 = 2;
     /// Somebody has less rights on it than before, or others.
     pub const RIGHTS: u8 = 3;
+    /// Everything that clients have cached counts no more; `directory` is the root then.
+    pub const ALL: u8 = 4;
 }
 
 message! {
@@ -92,10 +94,14 @@ message! {
 }
 
 message! {
-    /// `ChangeRights`, to the sequencer: rights on the directory have changed. The answer comes when all servers know.
-    /// Reply: `Empty`. Repeating it does no harm.
-    pub struct ChangeRightsRequest {
+    /// `NumberChange`, to the sequencer: rights on a directory have changed, or all that clients have cached is to be
+    /// forgotten (`RIGHTS`, `ALL`). The answer comes when all servers know. Reply: `Empty`. Repeating it does no harm.
+    pub struct NumberChangeRequest {
         pub directory: FileId,
+        /// One of `tree_kinds`.
+        pub kind: u8,
+        /// Of `ALL`: nothing is done if that has happened after this number.
+        pub since: u64,
     }
 }
 

@@ -122,7 +122,7 @@ operations! {
     CheckCaller = 95, LEVEL_PARTICIPANT, Metadata, false;
     NoteRenamed = 77, LEVEL_PARTICIPANT, Metadata, false;
     PrepareTree = 72, LEVEL_COORDINATION, Metadata, false;
-    ChangeRights = 73, LEVEL_COORDINATION, Metadata, false;
+    NumberChange = 73, LEVEL_COORDINATION, Metadata, false;
     MarkTree = 74, LEVEL_PARTICIPANT, Metadata, false;
     ResolveTree = 75, LEVEL_PARTICIPANT, Metadata, false;
     AskParents = 76, LEVEL_GATHER, Metadata, false;

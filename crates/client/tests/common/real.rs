@@ -84,6 +84,7 @@ fn serve(cluster: Cluster, directory: &Path, report: &mpsc::Sender<()>) {
                 short_circuit: true,
                 granted_writes: true,
                 read_leasing: ReadLeasing::default(),
+                bounds: server::Bounds::default(),
                 pages_note: String::new(),
                 metrics_port: None,
             };

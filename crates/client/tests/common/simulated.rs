@@ -55,6 +55,7 @@ impl Stage {
             short_circuit: true,
             granted_writes: true,
             read_leasing: ReadLeasing::default(),
+            bounds: server::Bounds::default(),
             pages_note: String::new(),
             metrics_port: None,
         };

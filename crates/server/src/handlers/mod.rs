@@ -50,7 +50,7 @@ pub use open::create_posted;
 pub use prepare::watch;
 pub use rename::drive_names;
 pub use rmdir::resume_removal;
-pub use sequencer::{Sequencer, resume_tree};
+pub use sequencer::{Sequencer, have_all_know, resume_tree};
 pub use tree_rights::{change_rights, resume_rights};
 pub use truncate::resume_truncate;
 pub use unlink::{drive_reap, reap_orphan, unlink_posted};
@@ -150,7 +150,7 @@ pub fn handle(
         }
         Operation::TreeLog => tree::tree_log(core, params, reply),
         Operation::PrepareTree => sequencer::prepare_tree(core, caller, params, reply),
-        Operation::ChangeRights => sequencer::change_rights(core, caller, params),
+        Operation::NumberChange => sequencer::number_change(core, caller, params),
         Operation::MarkTree => tree::mark_tree(core, caller, params),
         Operation::ResolveTree => tree::resolve_tree(core, caller, params),
         Operation::AskParents => tree::ask_parents(core, params, reply),

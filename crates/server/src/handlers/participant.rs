@@ -129,6 +129,7 @@ pub fn mark_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result
             _ => {}
         }
     }
+    core.check_room_for_tombstone()?;
     core.change([Record::MarkPut { directory, coordinator, attempt }])?;
     Ok(Step::Done)
 }

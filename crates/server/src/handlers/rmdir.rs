@@ -37,6 +37,7 @@ pub fn remove_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Resu
     if let Some(step) = core.check_share(&core.tables.borrow(), caller, parent) {
         return Ok(step);
     }
+    core.check_room_for_tombstone()?;
     if core.cluster.server_count() == 1 {
         let request = RemoveRequest::from_bytes(params)?;
         core.change([

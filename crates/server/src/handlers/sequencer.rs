@@ -25,7 +25,7 @@ use reactor::{Class, LocalFuture, Nanos};
 use std::cell::RefCell;
 use std::rc::Rc;
 use wire::messages::{
-    AskParentsReply, AskParentsRequest, ChangeRightsRequest, Empty, MarkTreeRequest, PrepareTreeReply,
+    AskParentsReply, AskParentsRequest, Empty, MarkTreeRequest, NumberChangeRequest, PrepareTreeReply,
     PrepareTreeRequest, ResolveTreeRequest, TreeEntry, tree_kinds,
 };
 use wire::{Decode, Encode, FileId, Operation, Status};
@@ -268,21 +268,37 @@ pub fn resume_tree(core: &Rc<Core>, number: u64, phase: RemovalPhase, entries: V
     }
 }
 
-pub fn change_rights(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
-    let directory = ChangeRightsRequest::from_bytes(params)?.directory;
+pub fn number_change(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+    let NumberChangeRequest { directory, kind, since } = NumberChangeRequest::from_bytes(params)?;
     check_sequencer(core)?;
+    if !matches!(kind, tree_kinds::RIGHTS | tree_kinds::ALL) {
+        return Err(Failure::with_text(Status::BadMessage, "a tree change is not valid"));
+    }
     let (core, deadline) = (core.clone(), caller.deadline);
     later(async move {
-        tell_rights(&core, directory, deadline).await?;
+        number_one(&core, directory, kind, since, deadline).await?;
         Ok(Encoded(Vec::new()))
     })
 }
 
-/// Numbers a change of rights, and has all servers know it.
-pub async fn tell_rights(core: &Rc<Core>, directory: FileId, deadline: Nanos) -> Result<(), Failure> {
-    let entries = vec![TreeEntry { directory, kind: tree_kinds::RIGHTS, parent: FileId::default() }];
+/// Has the sequencer number something that has happened (`RIGHTS`, `ALL`), and all servers know it.
+pub async fn have_all_know(core: &Rc<Core>, directory: FileId, kind: u8) -> Result<(), Failure> {
+    let (server, since) = (sequencer(core), core.tables.borrow().tree.number());
+    if server == core.index {
+        return number_one(core, directory, kind, since, core.reactor.now() + core.options.timeout).await;
+    }
+    let request = NumberChangeRequest { directory, kind, since };
+    core.peers.call::<Empty>(server, Operation::NumberChange, &request, None).await.map(drop)
+}
+
+async fn number_one(core: &Rc<Core>, directory: FileId, kind: u8, since: u64, deadline: Nanos) -> Result<(), Failure> {
+    let entries = vec![TreeEntry { directory, kind, parent: FileId::default() }];
     check_entries(core, &entries)?;
     let turn = take_turn(core, deadline).await?;
+    // All servers ask for it at the same time, for all bury the same directories; once is enough.
+    if kind == tree_kinds::ALL && core.tables.borrow().tree.emptied() > since {
+        return Ok(());
+    }
     let number = core.next_number()?;
     core.change([intent(number, RemovalPhase::Marking, &entries)])?;
     let marked = mark_all(core, number, &entries, deadline).await;

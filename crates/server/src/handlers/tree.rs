@@ -26,9 +26,14 @@ const ENTRY_COUNT_MAX: usize = 2;
 /// Checks what another server says of a change.
 pub fn check_entries(core: &Core, entries: &[TreeEntry]) -> Result<(), Failure> {
     let right = |entry: &TreeEntry| {
-        let known = matches!(entry.kind, tree_kinds::MOVED | tree_kinds::REMOVED | tree_kinds::RIGHTS);
-        let movable = entry.directory != FileId::ROOT || entry.kind == tree_kinds::RIGHTS;
-        known && movable && core.cluster.home_of(entry.directory).is_some()
+        let is_root = entry.directory == FileId::ROOT;
+        let fits = match entry.kind {
+            tree_kinds::MOVED | tree_kinds::REMOVED => !is_root,
+            tree_kinds::RIGHTS => true,
+            tree_kinds::ALL => is_root,
+            _ => false,
+        };
+        fits && core.cluster.home_of(entry.directory).is_some()
     };
     match (1..=ENTRY_COUNT_MAX).contains(&entries.len()) && entries.iter().all(right) {
         true => Ok(()),
@@ -73,6 +78,7 @@ pub fn mark(core: &Rc<Core>, sequencer: u32, number: u64, entries: &[TreeEntry])
             if other || !tables.locks.in_directory(directory).is_empty() {
                 return Err(Status::Busy.into());
             }
+            core.check_room_for_tombstone()?;
             records.push(Record::MarkPut { directory, coordinator: sequencer, attempt: number });
         }
     }

@@ -4,7 +4,7 @@
 //! Invariant: the change and the intent are one journal record; the outcome is journalled when all servers know. A restart
 //! goes on with the intent, and who sends its request again waits for it.
 
-use super::sequencer::{sequencer, tell_rights};
+use super::sequencer::have_all_know;
 use crate::coordination::settle;
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
@@ -14,8 +14,8 @@ use crate::store::Transaction;
 use crate::waiting::Notice;
 use reactor::{Class, Nanos};
 use std::rc::Rc;
-use wire::messages::{ChangeRightsRequest, Empty};
-use wire::{FileId, Operation};
+use wire::FileId;
+use wire::messages::tree_kinds;
 
 const PAUSE_NS_FIRST: Nanos = 20_000_000;
 const PAUSE_NS_MAX: Nanos = 5_000_000_000;
@@ -51,7 +51,7 @@ fn drive(
     let core = core.clone();
     core.reactor.clone().spawn(Class::Metadata, async move {
         let mut pause = PAUSE_NS_FIRST;
-        while tell(&core, directory).await.is_err() {
+        while have_all_know(&core, directory, tree_kinds::RIGHTS).await.is_err() {
             if core.stopping.get() {
                 return;
             }
@@ -67,15 +67,6 @@ fn drive(
         }
         done.tell(reply);
     });
-}
-
-async fn tell(core: &Rc<Core>, directory: FileId) -> Result<(), Failure> {
-    let server = sequencer(core);
-    if server == core.index {
-        return tell_rights(core, directory, core.reactor.now() + core.options.timeout).await;
-    }
-    let request = ChangeRightsRequest { directory };
-    core.peers.call::<Empty>(server, Operation::ChangeRights, &request, None).await.map(drop)
 }
 
 /// Goes on after a restart.

@@ -111,6 +111,7 @@ fn start_somewhere(reactor: &reactor::Reactor, directory: &std::path::Path) -> (
             short_circuit: true,
             granted_writes: true,
             read_leasing: server::ReadLeasing::default(),
+            bounds: server::Bounds::default(),
             pages_note: String::new(),
             metrics_port: Some(page.port()),
         };

@@ -95,6 +95,7 @@ impl TestCluster {
             short_circuit: true,
             granted_writes: true,
             read_leasing: ReadLeasing::default(),
+            bounds: server::Bounds::default(),
             pages_note: String::new(),
             metrics_port: None,
         };

@@ -1,0 +1,133 @@
+//! What is bounded is driven beyond its bound: clients find every path that there is, and servers stay within what they say.
+
+use client::{DirectoryEntry, FileSystem, OpenHow, Status};
+use reactor::Class;
+use server::Bounds;
+use sim::harness::{Harness, SimClient};
+use sim::profile::{Profile, SECOND, Wishes};
+use std::cell::RefCell;
+use std::future::Future;
+use std::rc::Rc;
+
+const CHANGES: usize = 40;
+
+fn cluster(servers: u32, bounds: Bounds) -> Harness {
+    let wishes = Wishes { no_faults: true, servers: Some(servers), ..Wishes::default() };
+    let mut profile = Profile::new(7, &wishes);
+    profile.client_timeout = 20 * SECOND;
+    profile.bounds = bounds;
+    let harness = Harness::new(&profile, false);
+    harness.wait_for_servers(60 * SECOND).expect("servers start");
+    harness
+}
+
+fn run<T: 'static, F: Future<Output = T> + 'static>(
+    harness: &Harness,
+    client: &SimClient,
+    work: impl FnOnce(FileSystem) -> F,
+) -> T {
+    let told = Rc::new(RefCell::new(None));
+    let (future, place) = (work(client.client.file_system.clone()), told.clone());
+    harness.world.reactor(client.node).spawn(Class::Metadata, async move {
+        let value = future.await;
+        place.replace(Some(value));
+    });
+    assert!(harness.world.run_until(|| told.borrow().is_some(), 6_000 * SECOND), "it never ends");
+    told.borrow_mut().take().expect("it has ended")
+}
+
+async fn make(fs: &FileSystem, path: &str) {
+    let how = OpenHow { create: true, ..OpenHow::reading_and_writing() };
+    let file = fs.open(path.as_bytes(), &how).await.expect("made");
+    fs.close(&file).await;
+}
+
+/// Looks at a path of each depth, makes something there, and lists it.
+async fn use_all(fs: &FileSystem, turn: usize) {
+    for directory in ["/d", "/d/e", "/d/e/f"] {
+        fs.stat(directory.as_bytes()).await.expect("a directory is there");
+        fs.stat(format!("{directory}/x").as_bytes()).await.expect("a file is there");
+        make(fs, &format!("{directory}/y{turn}")).await;
+        let mut is_listed = false;
+        let mut look = |entry: &DirectoryEntry| {
+            is_listed |= entry.name == b"x";
+            true
+        };
+        fs.read_directory(directory.as_bytes(), &mut look).await.expect("listed");
+        assert!(is_listed, "{directory}");
+    }
+}
+
+async fn make_tree(fs: FileSystem) {
+    for directory in ["/d", "/d/e", "/d/e/f", "/moving"] {
+        fs.mkdir(directory.as_bytes(), 0o755).await.expect("made");
+        make(&fs, &format!("{directory}/x")).await;
+    }
+}
+
+/// Many tree changes, of rights and of names.
+async fn change_tree(fs: FileSystem) {
+    for turn in 0..CHANGES / 2 {
+        fs.chmod(b"/moving", if turn % 2 == 0 { 0o700 } else { 0o500 }).await.expect("changed");
+        fs.rename(b"/moving", b"/moved", 0).await.expect("renamed");
+        fs.rename(b"/moved", b"/moving", 0).await.expect("renamed");
+    }
+}
+
+/// Goal: after more tree changes than servers remember, whoever is new, slept through them or goes on, over paths, finds all.
+/// Method: clusters of one and three servers with logs of 2, 5 and 1,024 entries; a client that has cached everything
+/// sleeps, another one changes the tree, and then the sleeper, the changer and a new client use paths of each depth.
+#[test]
+fn more_tree_changes_than_the_log_holds() {
+    for servers in [1, 3] {
+        for tree_log in [2, 5, 1024] {
+            let harness = cluster(servers, Bounds { tree_log, ..Bounds::default() });
+            let (sleeper, changer) = (harness.add_client(), harness.add_client());
+            run(&harness, &changer, make_tree);
+            run(&harness, &sleeper, async |fs| use_all(&fs, 0).await);
+            run(&harness, &changer, change_tree);
+            for (turn, client) in [sleeper, changer, harness.add_client()].iter().enumerate() {
+                run(&harness, client, async move |fs| use_all(&fs, turn + 1).await);
+            }
+        }
+    }
+}
+
+/// Goal: servers remember a bounded number of removed directories, and what a client has cached of them does no harm.
+/// Method: directories are made and removed in turns, several times as many as are remembered; another client, which has
+/// cached each of them, makes files in it afterwards, by its path and by its id.
+#[test]
+fn more_removed_directories_than_are_remembered() {
+    for servers in [1, 3] {
+        let bounds = Bounds { tombstones: 5, ..Bounds::default() };
+        let harness = cluster(servers, bounds);
+        let (remover, other) = (harness.add_client(), harness.add_client());
+        let mut ids = Vec::new();
+        for turn in 0..CHANGES {
+            let path = format!("/r{turn}");
+            let (own, seen) = (path.clone(), path.clone());
+            run(&harness, &remover, async move |fs| fs.mkdir(own.as_bytes(), 0o755).await.expect("made"));
+            ids.push(run(&harness, &other, async move |fs| {
+                make(&fs, &format!("{seen}/x")).await;
+                fs.unlink(format!("{seen}/x").as_bytes()).await.expect("removed");
+                fs.stat(seen.as_bytes()).await.expect("there").id
+            }));
+            run(&harness, &remover, async move |fs| fs.rmdir(path.as_bytes()).await.expect("removed"));
+        }
+        run(&harness, &other, async move |fs| {
+            let how = OpenHow { create: true, ..OpenHow::reading_and_writing() };
+            for (turn, id) in ids.into_iter().enumerate() {
+                let by_path = fs.open(format!("/r{turn}/late").as_bytes(), &how).await;
+                assert_eq!(by_path.expect_err("the directory is gone").status, Status::NotFound, "turn {turn}");
+                let by_id = fs.open_at(id, b"late", &how).await.map(drop);
+                assert_eq!(by_id.expect_err("the directory is gone").status, Status::NotFound, "turn {turn}");
+            }
+            make(&fs, "/new").await;
+        });
+        harness.world.run_for(10 * SECOND);
+        for (server, audit) in harness.audits() {
+            assert!(audit.tombstones < 5, "server {server} remembers {} removed directories", audit.tombstones);
+            assert!(audit.errors.is_empty(), "{:?}", audit.errors);
+        }
+    }
+}
