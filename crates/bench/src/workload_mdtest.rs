@@ -46,7 +46,7 @@ impl Tree {
         } else {
             write!(path, "{rank}/file.mdtest.{rank}.{index}")
         };
-        debug_assert!(written.is_ok());
+        assert!(written.is_ok());
     }
 
     fn seed(rank: u32, index: u64) -> u64 {

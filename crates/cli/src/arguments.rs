@@ -153,7 +153,7 @@ impl Arguments {
     }
 
     fn find(&self, key: &str) -> Option<&Given> {
-        debug_assert!(self.command.options.contains(&key), "{} has no option {key}", self.command.name);
+        assert!(self.command.options.contains(&key), "{} has no option {key}", self.command.name);
         self.given.iter().find(|given| given.key == key)
     }
 

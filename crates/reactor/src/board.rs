@@ -33,7 +33,7 @@ pub struct CellPlace {
 impl CellPlace {
     /// Cell `index` of a row of cells with `size` bytes each that begins at `start`.
     pub fn in_row(start: u64, size: u64, index: u64) -> CellPlace {
-        debug_assert!(size.is_multiple_of(CELL_SIZE_MIN) && start.is_multiple_of(CELL_SIZE_MIN));
+        assert!(size.is_multiple_of(CELL_SIZE_MIN) && start.is_multiple_of(CELL_SIZE_MIN));
         CellPlace { offset: start + index * size, words: (size / WORD_SIZE) as usize - 1 }
     }
 }

@@ -61,7 +61,7 @@ impl Holds {
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {
-        debug_assert!(index < WORD_COUNT);
+        assert!(index < WORD_COUNT);
         // SAFETY: there are so many words at the address, for as long as the memory is held.
         unsafe { &*self.words.add(index) }
     }

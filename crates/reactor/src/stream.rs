@@ -159,7 +159,7 @@ impl Stream {
     /// nothing is there now; anything else means that the stream is broken.
     pub fn try_recv(&self, places: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let asked: usize = places.iter().map(|place| place.len()).sum();
-        debug_assert!(asked > 0, "receiving nothing would look like the end of the stream");
+        assert!(asked > 0, "receiving nothing would look like the end of the stream");
         let result = self.0.socket.try_recv(places);
         let exhausted = match &result {
             Ok(received) => *received < asked && !self.0.readiness.hung_up.get(),

@@ -80,7 +80,7 @@ impl ReadyQueue {
 
     /// Runs `with` on the local queues.
     fn with_local<R>(&self, with: impl FnOnce(&mut [VecDeque<Arc<dyn Runnable>>; CLASS_COUNT]) -> R) -> R {
-        debug_assert!(self.is_owner());
+        assert!(self.is_owner());
         // SAFETY: only the owner comes here (invariant 1), and none of the callers' closures call back into the queue.
         with(unsafe { &mut *self.local.get() })
     }

@@ -72,7 +72,7 @@ impl Timers {
             (self.slots.len() - 1) as u32
         });
         let entry = &mut self.slots[slot as usize];
-        debug_assert!(entry.waker.is_none());
+        assert!(entry.waker.is_none());
         entry.waker = Some(waker);
         let key = TimerKey { slot, generation: entry.generation };
         self.sequence += 1;
@@ -87,7 +87,7 @@ impl Timers {
 
     /// Changes who is woken.
     pub fn update(&mut self, key: TimerKey, waker: &Waker) {
-        debug_assert!(self.is_set(key));
+        assert!(self.is_set(key));
         let slot = &mut self.slots[key.slot as usize];
         if !slot.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
             slot.waker = Some(waker.clone());
@@ -118,7 +118,7 @@ impl Timers {
             self.heap.pop();
             self.stale -= 1;
         }
-        debug_assert_eq!(self.stale, 0);
+        assert_eq!(self.stale, 0);
         None
     }
 

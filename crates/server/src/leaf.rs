@@ -132,7 +132,7 @@ impl Leaf {
                 self.bytes.extend_from_slice(&entry.head());
                 self.bytes.extend_from_slice(entry.name);
                 self.bytes[offset..].rotate_right(entry.size());
-                debug_assert_eq!(self.bytes.len(), end + entry.size());
+                assert_eq!(self.bytes.len(), end + entry.size());
                 None
             }
         }

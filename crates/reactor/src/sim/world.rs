@@ -124,7 +124,7 @@ impl Universe {
 
     /// A random number below `bound`.
     pub fn below(&self, bound: u64) -> u64 {
-        debug_assert!(bound > 0);
+        assert!(bound > 0);
         ((u128::from(self.random.next()) * u128::from(bound)) >> 64) as u64
     }
 
