@@ -156,6 +156,8 @@ pub struct Profile {
     /// Longest pause of a client between two operations.
     pub pause_max: Nanos,
     pub flavour: Flavour,
+    /// Whether clients but the first come late, and sleep through a part of what others do.
+    pub tardy: bool,
     /// Whether clients meet on few names and offsets.
     pub crowded: bool,
     /// Latency of the network: least and most.
@@ -188,6 +190,9 @@ impl Profile {
         // Sessions are given up on before their clients give up.
         let forgetful = random.percent(20);
         let latency_min = random.between(5_000, 200_000);
+        let mut extra = Random::new(seed ^ 0x6578_7472_6100);
+        let (tardy, filling) = (extra.percent(25), faults.any() && !wishes.no_faults && extra.percent(6));
+        let faults = Faults { kills: faults.kills || filling, ..faults };
         Profile {
             seed,
             servers: wishes.servers.unwrap_or(servers),
@@ -197,7 +202,11 @@ impl Profile {
             placement: if random.percent(25) { Placement::Ring } else { Placement::Modular },
             chunk_sizes,
             checksums,
-            store_size: if random.percent(6) { random.between(1, 3) << 20 } else { STORE_SIZE },
+            store_size: match random.percent(6).then(|| random.between(1, 3) << 20) {
+                _ if filling => extra.between(1, 2) << 20,
+                drawn => drawn.unwrap_or(STORE_SIZE),
+            },
+            tardy,
             // A small journal makes checkpoints frequent.
             journal_size: *random.choose(&[64 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 8 << 20]),
             client_timeout: if forgetful { 20 * SECOND } else { random.between(2, 10) * SECOND },

@@ -3,9 +3,10 @@
 use crate::actor::{Client, Handle};
 use crate::history::{Action, Path};
 use crate::pattern::Tag;
-use crate::profile::{Flavour, MILLISECOND, Profile};
+use crate::profile::{Flavour, MILLISECOND, Profile, SECOND};
 use crate::random::Random;
 use client::Allocation;
+use reactor::{Nanos, Reactor};
 use std::cell::Cell;
 use std::rc::Rc;
 use wire::FileId;
@@ -26,6 +27,9 @@ const COPIES: [&str; 2] = ["copy0", "copy1"];
 const HANDLE_COUNT_MAX: usize = 4;
 /// Most bytes of one read or write.
 const SIZE_MAX: u64 = 3 << 20;
+/// Longest that a client sleeps while others work, and most operations of others that it sleeps through once it has come.
+const SLEEP_MAX: Nanos = 20 * SECOND;
+const SLEPT_COUNT_MAX: u64 = 100;
 
 /// What all clients of a run share.
 pub struct Plan {
@@ -44,6 +48,15 @@ impl Plan {
             next_tag: Cell::new(1),
             next_time: Cell::new(1_000_000),
         })
+    }
+
+    /// Waits until others have done so many operations, or a while if they don't.
+    async fn sleep_through(&self, reactor: &Reactor, count: u64) {
+        let until = self.steps_left.get().saturating_sub(count);
+        let latest = reactor.now() + SLEEP_MAX;
+        while self.steps_left.get() > until && reactor.now() < latest {
+            reactor.sleep(MILLISECOND).await;
+        }
     }
 
     fn take_step(&self) -> bool {
@@ -108,7 +121,14 @@ impl Worker {
     /// Works until all steps of the run are started.
     pub async fn run(mut self) {
         let reactor = self.client.file_system.reactor().clone();
+        let is_tardy = self.plan.profile.tardy && self.client.number > 0;
+        if is_tardy && self.random.percent(50) {
+            self.plan.sleep_through(&reactor, self.random.below(self.plan.profile.steps)).await;
+        }
         while self.plan.take_step() {
+            if is_tardy && self.random.percent(4) {
+                self.plan.sleep_through(&reactor, self.random.below(SLEPT_COUNT_MAX)).await;
+            }
             let pause_max = self.plan.profile.pause_max;
             if pause_max > 0 && self.random.percent(50) {
                 reactor.sleep(self.random.below(pause_max)).await;
