@@ -668,3 +668,33 @@ fn one_client_posts_the_same_change_twice() {
         check(&harness);
     }
 }
+
+/// Goal: a file that was made by a post is there though the server was killed before it took the post up, also when its directory, whose home
+/// is another server, had no other names at that one.
+/// Method: the directory's only name at the server goes, another one is made, and the server is killed as soon as that is told.
+#[test]
+fn a_post_outlives_the_last_other_name() {
+    for seed in 0..SEEDS {
+        let harness = cluster_with_posts(seed, 2);
+        let client = harness.add_client();
+        let away = |name: &&&str| harness.cluster.dentry_server(FileId::ROOT, name.as_bytes()) == 1;
+        let [first, second] =
+            ["a", "b", "c", "d", "e", "f", "g", "h"].iter().filter(away).take(2).collect::<Vec<_>>()[..]
+        else {
+            unreachable!("every server has names");
+        };
+        run(&harness, &client, async move |files| {
+            let [first, second] = [first, second].map(|name| format!("/{name}").into_bytes());
+            let file = files.open(&first, &creating()).await.expect("created");
+            files.close(&file).await;
+            files.unlink(&first).await.expect("removed");
+            files.open(&second, &OpenHow { exclusive: true, ..creating() }).await.expect("created");
+        });
+        harness.kill(1);
+        harness.restart(1);
+        harness.wait_for_servers(LIMIT).expect("it starts again");
+        assert_eq!(names(&harness, "/"), set(&[second]), "seed {seed}");
+        check_servers(&harness);
+        check(&harness);
+    }
+}
