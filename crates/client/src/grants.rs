@@ -166,7 +166,7 @@ impl Servers {
         let (at, generation) = (target.at, target.grant.generation);
         let bytes = PostedBytes { at, size: share.size as u32, generation };
         let post = Post::of_bytes(file.id, self.reactor.wall_clock(), bytes);
-        let posting = window.begin_post(self.session(), post.claims(), &post.words()?)?;
+        let posting = window.begin_post_on_top(self.session(), post.claims(), &post.words()?)?;
         self.simulated_pause(&window).await;
         // No step has been since the file was made, and none will be before this is posted.
         let stands = is_new() && Rc::ptr_eq(&target.grant.window, &window);

@@ -371,6 +371,11 @@ impl Window {
         self.lane.borrow().as_ref()?.begin(owner, claims, post)
     }
 
+    /// The same for a change that rests on one that this client has posted before, of the same thing.
+    pub fn begin_post_on_top(&self, owner: u64, claims: [usize; 2], post: &PostWords) -> Option<Posting> {
+        self.lane.borrow().as_ref()?.begin_on_top(owner, claims, post)
+    }
+
     /// The connection has ended: nothing is posted any more, and the lane is free for another client. What is read along stays where it is.
     pub(crate) fn end(&self) {
         self.has_ended.set(true);

@@ -18,12 +18,22 @@ const GRACE: Nanos = 5 * SECOND;
 const SEEDS: u64 = 24;
 
 fn cluster(seed: u64, servers: u32) -> Harness {
+    cluster_as(seed, servers, |_| {})
+}
+
+/// One in which clients see what servers show, and may post changes.
+fn cluster_with_posts(seed: u64, servers: u32) -> Harness {
+    cluster_as(seed, servers, |profile| (profile.short_circuit, profile.checksums) = (true, false))
+}
+
+fn cluster_as(seed: u64, servers: u32, adapt: impl FnOnce(&mut Profile)) -> Harness {
     let wishes = Wishes { no_faults: true, servers: Some(servers), ..Wishes::default() };
     let mut profile = Profile::new(seed, &wishes);
     (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK as u32]);
     (profile.client_timeout, profile.server_timeout) = (10 * SECOND, 2 * SECOND);
     (profile.session_grace, profile.latency) = (GRACE, (5_000, 300_000));
     (profile.store_size, profile.stable_media) = (16 << 20, false);
+    adapt(&mut profile);
     let harness = Harness::new(&profile, false);
     harness.wait_for_servers(LIMIT).expect("servers start");
     harness
@@ -120,6 +130,12 @@ fn check(harness: &Harness) {
         files.check(&CheckOptions { data: true }, &|_| {}).await.expect("the check ends")
     });
     assert!(report.faults.is_empty(), "seed {}: {:?}", harness.profile.seed, report.faults);
+}
+
+/// No server finds anything wrong with itself: above all, each change that was posted could be done.
+fn check_servers(harness: &Harness) {
+    let errors: Vec<_> = harness.audits().into_iter().flat_map(|(_, audit)| audit.errors).collect();
+    assert!(errors.is_empty(), "seed {}: {errors:?}", harness.profile.seed);
 }
 
 fn with_directories(seed: u64, paths: &'static [&'static str]) -> Harness {
@@ -611,5 +627,74 @@ fn opens_under_way_against_a_close() {
                 files.close(&kept).await;
             });
         }
+    }
+}
+
+/// Goal: of two tasks of one client that make the same new name exclusively, or remove it, one does and the other one is told so, also where
+/// the changes are posted: neither is posted while the other one is.
+/// Method: over many schedules both look before either posts; each server's audit counts posts that could not be done.
+#[test]
+fn one_client_posts_the_same_change_twice() {
+    for seed in 0..4 * SEEDS {
+        let harness = cluster_with_posts(seed, 1);
+        let client = harness.add_client();
+        run(&harness, &client, async |files| {
+            // The first one is asked for; whoever asks is invited to post the next ones.
+            let first = files.open(b"/first", &creating()).await.expect("created");
+            files.close(&first).await;
+        });
+        let make = async |files: FileSystem| {
+            let made = files.open(b"/f", &OpenHow { exclusive: true, ..creating() }).await;
+            if let Ok(file) = &made {
+                files.close(file).await;
+            }
+            status(made)
+        };
+        let remove = async |files: FileSystem| status(files.unlink(b"/f").await);
+        let both = |one: Cell<Status>, other: Cell<Status>| {
+            BTreeSet::from([wait(&harness, &one), wait(&harness, &other)].map(|status| status as u32))
+        };
+        for _ in 0..3 {
+            let made = both(start(&harness, &client, make), start(&harness, &client, make));
+            assert_eq!(made, BTreeSet::from([Status::Ok, Status::Exists].map(|status| status as u32)), "seed {seed}");
+            let removed = both(start(&harness, &client, remove), start(&harness, &client, remove));
+            assert_eq!(
+                removed,
+                BTreeSet::from([Status::Ok, Status::NotFound].map(|status| status as u32)),
+                "seed {seed}"
+            );
+        }
+        check_servers(&harness);
+        check(&harness);
+    }
+}
+
+/// Goal: a file that was made by a post is there though the server was killed before it took the post up, also when its directory, whose home
+/// is another server, had no other names at that one.
+/// Method: the directory's only name at the server goes, another one is made, and the server is killed as soon as that is told.
+#[test]
+fn a_post_outlives_the_last_other_name() {
+    for seed in 0..SEEDS {
+        let harness = cluster_with_posts(seed, 2);
+        let client = harness.add_client();
+        let away = |name: &&&str| harness.cluster.dentry_server(FileId::ROOT, name.as_bytes()) == 1;
+        let [first, second] =
+            ["a", "b", "c", "d", "e", "f", "g", "h"].iter().filter(away).take(2).collect::<Vec<_>>()[..]
+        else {
+            unreachable!("every server has names");
+        };
+        run(&harness, &client, async move |files| {
+            let [first, second] = [first, second].map(|name| format!("/{name}").into_bytes());
+            let file = files.open(&first, &creating()).await.expect("created");
+            files.close(&file).await;
+            files.unlink(&first).await.expect("removed");
+            files.open(&second, &OpenHow { exclusive: true, ..creating() }).await.expect("created");
+        });
+        harness.kill(1);
+        harness.restart(1);
+        harness.wait_for_servers(LIMIT).expect("it starts again");
+        assert_eq!(names(&harness, "/"), set(&[second]), "seed {seed}");
+        check_servers(&harness);
+        check(&harness);
     }
 }

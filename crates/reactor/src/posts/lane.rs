@@ -171,6 +171,15 @@ impl Lane {
     /// Begins to post for client `owner` what comes to these claims. Nothing when it has no lane or no room in it, something is claimed, or
     /// nobody may post now.
     pub fn begin(self: &Rc<Self>, owner: u64, claims: [usize; 2], post: &PostWords) -> Option<Posting> {
+        self.begin_as(owner, claims, post, false)
+    }
+
+    /// The same for a post that rests on one of this client which the server has not taken up: both claim the same.
+    pub fn begin_on_top(self: &Rc<Self>, owner: u64, claims: [usize; 2], post: &PostWords) -> Option<Posting> {
+        self.begin_as(owner, claims, post, true)
+    }
+
+    fn begin_as(self: &Rc<Self>, owner: u64, claims: [usize; 2], post: &PostWords, on_top: bool) -> Option<Posting> {
         // Whatever else this client posts meanwhile would take the same slot.
         if !self.waits_for_a_step() || self.is_posting.get() {
             return None;
@@ -182,7 +191,7 @@ impl Lane {
             return None;
         }
         for (count, claim) in different(claims).enumerate() {
-            if !self.words.take(lane, claim) {
+            if !self.words.take(lane, claim, on_top) {
                 self.words.free(lane, different(claims).take(count));
                 return None;
             }

@@ -36,7 +36,7 @@
 //! Invariants
 //! 1. A lane is given to a client only when nobody else has it mapped (`Region::borrowed`), so that nobody writes to another one's slots.
 //! 2. Who posts for something has claimed it before, and the server frees it after it has taken the post up. So at most one
-//!    lane has posted a change of the same thing.
+//!    change of the same thing is posted, beside those that a client posts on top of its own (`Lane::begin_on_top`).
 //! 3. The server trusts no word: posts are checked as requests are, counts are bounded, and there is no place in here that leads anywhere
 //!    else.
 
@@ -131,12 +131,12 @@ impl Words {
         (first..first + POST_WORDS).map(move |word| self.lane(lane, word))
     }
 
-    /// Claims something for a post of a lane. False when it is another lane's.
-    fn take(&self, lane: usize, claim: usize) -> bool {
+    /// Claims something for a post of a lane. False when it is claimed already; `again`: by another lane.
+    fn take(&self, lane: usize, claim: usize, again: bool) -> bool {
         let word = self.claim(claim);
         let add = |word: u16| match word {
             0 => Some(tag_of(lane) | ONE_POST),
-            _ if word & TAG_MASK == tag_of(lane) => word.checked_add(ONE_POST),
+            _ if again && word & TAG_MASK == tag_of(lane) => word.checked_add(ONE_POST),
             _ => None,
         };
         word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, add).is_ok()

@@ -116,7 +116,8 @@ fn numbers_are_used_once() {
     assert!(begin().commit_made(51).is_some() && client.unused_number(7).is_none());
 }
 
-/// Goal: a lane claims the same thing for several posts, and it is free after the last of them; nonsense in a claim does no harm.
+/// Goal: what a lane has claimed it claims again only on purpose, for several posts then, and it is free after the last of them; nonsense in a claim
+/// does no harm.
 #[test]
 fn claims_nest() {
     let posts = Rc::new(Posts::new(region()));
@@ -124,15 +125,17 @@ fn claims_nest() {
     let ((one, lane), (other, _)) = (client(&posts, 7), client(&posts, 8));
     posts.allow(true);
     for _ in 0..2 {
-        assert!(one.begin(7, [1, 1], &words(5)).and_then(Posting::commit).is_some());
+        assert!(one.begin_on_top(7, [1, 1], &words(5)).and_then(Posting::commit).is_some());
     }
+    assert!(one.begin(7, [1, 1], &words(5)).is_none() && one.begin(7, [2, 1], &words(5)).is_none());
+    assert!(!one.is_claimed(2) && other.begin_on_top(8, [1, 1], &words(5)).is_none());
     assert!(posts.look());
     posts.taken(lane, [1, 1]);
     assert!(one.is_claimed(1) && other.begin(8, [1, 2], &words(6)).is_none());
     posts.taken(lane, [1, 1]);
     assert!(!one.is_claimed(1) && posts.next().is_none());
     posts.words.claim(1).store(u16::MAX << 8 | tag_of(lane), Ordering::Relaxed);
-    assert!(one.begin(7, [1, 1], &words(5)).is_none(), "no more can be counted");
+    assert!(one.begin_on_top(7, [1, 1], &words(5)).is_none(), "no more can be counted");
     posts.close_lane(lane);
     assert!(!other.is_claimed(1));
 }
