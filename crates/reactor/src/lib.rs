@@ -38,6 +38,7 @@ mod system;
 pub mod task;
 pub mod threads;
 mod timers;
+pub mod trust;
 mod uring;
 mod waiting;
 mod window;
