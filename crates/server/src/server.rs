@@ -352,8 +352,12 @@ fn open_store(
     storage: Rc<dyn Storage>,
     options: &ServerOptions,
 ) -> Result<(Store, Tables), StartError> {
-    let identity =
-        StoreIdentity { cluster_id: options.cluster.id, server: options.index, slots: options.cluster.slot_count };
+    let identity = StoreIdentity {
+        cluster_id: options.cluster.id,
+        server: options.index,
+        slots: options.cluster.slot_count,
+        placement: options.cluster.placement,
+    };
     let mut tables = Tables::new(options.connections_max * SESSIONS_PER_CONNECTION);
     let now = reactor.now();
     let store = if Store::exists(&*storage) {
