@@ -55,7 +55,7 @@ pub use link::{BodyPiece, ReplyBody};
 pub use loan::GrantedPages;
 pub use local::{MEMORY_PER_CONNECTION as LOCAL_MEMORY_PER_CONNECTION, local_name};
 pub use near::bring_near;
-pub use posts::{CLAIM_COUNT, POSTS_SIZE, PostWords, Posting, Posts, SLOT_COUNT};
+pub use posts::{CLAIM_COUNT, POSTS_LAYOUT, POSTS_SIZE, PostWords, Posting, Posts, PostsLeft, SLOT_COUNT, posts_left};
 pub use region::{Loan, LocalFuture, OpenMode, Region, Span, Storage};
 pub use relay::Relay;
 pub use scratch::scratch;

@@ -175,6 +175,7 @@ impl Server {
         }
         drop(core.lock_queues.take());
         drop(core.left_to_the_next.take());
+        core.end_posts();
         core.peers.close();
         // Without a checkpoint the journal has everything as well; recovery only takes longer.
         let _: Result<(), StoreError> = checkpoint::complete(core).await;
