@@ -2,7 +2,7 @@
 
 use crate::activity::Line;
 use crate::failure::{Failure, Outcome, io_words};
-use crate::run_directory::RunDirectory;
+use crate::run_directory::{RunDirectory, process_of};
 use crate::settings::Settings;
 use crate::text::{duration_words, plural};
 use crate::together::{Either, join_all, race};
@@ -12,6 +12,7 @@ use reactor::{Nanos, Reactor};
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::rc::Rc;
 
@@ -49,20 +50,64 @@ impl Start<'_> {
     /// again before this returns.
     pub fn start(&self, indices: &[u32]) -> Outcome<Vec<Started>> {
         let mut started = Vec::new();
-        let spawned = indices.iter().try_for_each(|index| {
+        let outcome = self.spawn_all(indices, &mut started);
+        let outcome = outcome.and_then(|()| self.reactor.block_on(self.wait_for_answers(&mut started)));
+        let outcome = outcome.and_then(|answers| {
+            let reasons: Vec<String> = answers.into_iter().filter_map(Result::err).collect();
+            if reasons.is_empty() { Ok(()) } else { Err(not_all_started(&reasons)) }
+        });
+        self.or_push_out(started, outcome).map(|(started, ())| started)
+    }
+
+    /// The same, but a server that fails keeps none of the others from starting: those that answer, and the reasons why others
+    /// don't. When a signal comes, or time is up, all of them are stopped again.
+    pub fn start_each(&self, indices: &[u32]) -> Outcome<(Vec<Started>, Vec<String>)> {
+        let mut started = Vec::new();
+        let outcome = self.spawn_all(indices, &mut started);
+        let outcome = outcome.and_then(|()| self.reactor.block_on(self.wait_for_answers(&mut started)));
+        let (started, answers) = self.or_push_out(started, outcome)?;
+        let (mut living, mut failed, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
+        for (server, answer) in started.into_iter().zip(answers) {
+            match answer {
+                Ok(()) => living.push(server),
+                Err(reason) => {
+                    reasons.push(reason);
+                    failed.push(server);
+                }
+            }
+        }
+        // One that refuses us lives still.
+        self.push_out(&failed);
+        Ok((living, reasons))
+    }
+
+    fn push_out(&self, started: &[Started]) {
+        let living = started.iter().map(|server| server.process).filter(|process| process.is_alive());
+        let living: Vec<ProcessId> = living.collect();
+        if !living.is_empty() {
+            self.reactor.block_on(push_out(self.reactor, &living));
+        }
+    }
+
+    fn spawn_all(&self, indices: &[u32], started: &mut Vec<Started>) -> Outcome {
+        indices.iter().try_for_each(|index| {
             let server = self.spawn(*index)?;
             let process = server.process;
             // From here on it is stopped when anything fails.
             started.push(server);
             self.directory.keep_process(*index, process)
-        });
-        let outcome = spawned.and_then(|()| self.reactor.block_on(self.wait_for_answers(&mut started)));
-        if let Err(failure) = outcome {
-            let processes: Vec<ProcessId> = started.iter().map(|server| server.process).collect();
-            self.reactor.block_on(push_out(self.reactor, &processes));
-            return Err(failure);
+        })
+    }
+
+    /// Stops what was started if something has failed.
+    fn or_push_out<T>(&self, started: Vec<Started>, outcome: Outcome<T>) -> Outcome<(Vec<Started>, T)> {
+        match outcome {
+            Ok(value) => Ok((started, value)),
+            Err(failure) => {
+                self.push_out(&started);
+                Err(failure)
+            }
         }
-        Ok(started)
     }
 
     fn spawn(&self, index: u32) -> Outcome<Started> {
@@ -120,7 +165,8 @@ impl Start<'_> {
         command.arg("--huge-pages").arg(settings.huge_pages());
     }
 
-    async fn wait_for_answers(&self, started: &mut [Started]) -> Outcome {
+    /// What each of them came to.
+    async fn wait_for_answers(&self, started: &mut [Started]) -> Outcome<Vec<Result<(), String>>> {
         let timeout_ms = self.timeout / NANOS_PER_MS;
         let options = Options { timeout_ms, user: Credentials::new(reactor::process::user(), 0), ..Options::default() };
         let files = FileSystem::new(self.reactor, Rc::new(self.cluster.clone()), options);
@@ -134,10 +180,7 @@ impl Start<'_> {
         let waiting = race(self.reactor.sleep(self.timeout), line.say_waiting(self.reactor, words));
         let timed = race(answers, waiting);
         match race(timed, stop_asked(self.signals)).await {
-            Either::First(Either::First(answers)) => {
-                let reasons: Vec<String> = answers.into_iter().filter_map(Result::err).collect();
-                if reasons.is_empty() { Ok(()) } else { Err(not_all_started(&reasons)) }
-            }
+            Either::First(Either::First(answers)) => Ok(answers),
             Either::First(Either::Second(_)) => {
                 let waited = duration_words(self.timeout);
                 let words =
@@ -172,6 +215,58 @@ impl Start<'_> {
                 format!("server {index} ended ({status}): {}", last.join(" / "))
             }
         }
+    }
+}
+
+/// Which of the servers of a cluster run.
+pub struct Survey {
+    /// Those that don't.
+    pub missing: Vec<u32>,
+    /// Those that run but did not answer in time, with the reason.
+    pub silent: Vec<(u32, String)>,
+}
+
+/// Looks which of these servers run. One counts when it has answered: the process of one that was killed is there until its
+/// memory is given back.
+pub async fn survey(
+    reactor: &Reactor,
+    run_directory: &Path,
+    cluster: &Cluster,
+    indices: &[u32],
+    timeout: Nanos,
+) -> Survey {
+    let options = Options {
+        timeout_ms: (timeout / NANOS_PER_MS).max(1),
+        user: Credentials::new(reactor::process::user(), 0),
+        ..Options::default()
+    };
+    let files = FileSystem::new(reactor, Rc::new(cluster.clone()), options);
+    let states = join_all(indices.iter().map(|index| async {
+        let Some(process) = process_of(run_directory, *index).filter(|process| process.is_alive()) else {
+            return Err(None);
+        };
+        match race(end_of(reactor, process), race(files.ping(*index), reactor.sleep(timeout))).await {
+            Either::First(()) => Err(None),
+            Either::Second(Either::First(Ok(()))) => Ok(()),
+            Either::Second(Either::First(Err(error))) => Err(Some(error.to_string())),
+            Either::Second(Either::Second(())) => Err(Some("it does not answer".to_owned())),
+        }
+    }))
+    .await;
+    let mut survey = Survey { missing: Vec::new(), silent: Vec::new() };
+    for (index, state) in indices.iter().zip(states) {
+        match state {
+            Ok(()) => {}
+            Err(None) => survey.missing.push(*index),
+            Err(Some(reason)) => survey.silent.push((*index, reason)),
+        }
+    }
+    survey
+}
+
+async fn end_of(reactor: &Reactor, process: ProcessId) {
+    while process.is_alive() {
+        reactor.sleep(LOOK_INTERVAL).await;
     }
 }
 

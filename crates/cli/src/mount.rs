@@ -36,6 +36,8 @@ pub struct Wanted {
     thread_count: u64,
     timeout_ms: Option<u64>,
     allow_other: bool,
+    suid: bool,
+    dev: bool,
     contact: Option<String>,
 }
 
@@ -46,6 +48,8 @@ impl Wanted {
             thread_count: arguments.number("threads"),
             timeout_ms: arguments.number_given("timeout-ms"),
             allow_other: arguments.flag("allow-other"),
+            suid: arguments.flag("suid"),
+            dev: arguments.flag("dev"),
             contact: arguments.text("contact"),
         }
     }
@@ -57,6 +61,8 @@ impl Wanted {
             "threads": self.thread_count,
             "timeout_ms": self.timeout_ms,
             "allow_other": self.allow_other,
+            "suid": self.suid,
+            "dev": self.dev,
             "contact": self.contact,
         })
     }
@@ -68,6 +74,8 @@ impl Wanted {
             thread_count: told["threads"].as_u64()?,
             timeout_ms: told["timeout_ms"].as_u64(),
             allow_other: told["allow_other"].as_bool()?,
+            suid: told["suid"].as_bool()?,
+            dev: told["dev"].as_bool()?,
             contact: told["contact"].as_str().map(str::to_string),
         })
     }
@@ -75,7 +83,7 @@ impl Wanted {
 
 /// `tabane mount`.
 pub fn run(arguments: &Arguments) -> Outcome {
-    check_cache(arguments)?;
+    check_options(arguments)?;
     let directory = mount_directory(Path::new(&arguments.operands[0]))?;
     if arguments.flag("foreground") {
         return serve(arguments, directory);
@@ -86,8 +94,14 @@ pub fn run(arguments: &Arguments) -> Outcome {
     Ok(())
 }
 
-/// Modes of caching have a name from the day on which they are there.
-fn check_cache(arguments: &Arguments) -> Outcome {
+/// Modes of caching have a name from the day on which they are there; set-user bits and devices are root's to allow, which
+/// `fusermount3` would leave out without a word.
+fn check_options(arguments: &Arguments) -> Outcome {
+    for key in ["suid", "dev"] {
+        if arguments.flag(key) && reactor::process::user() != 0 {
+            return Err(Failure::usage(format!("--{key}: only root may mount so; leave it away")));
+        }
+    }
     match arguments.text("cache") {
         None => Ok(()),
         Some(value) => Err(Failure::usage(format!(
@@ -140,10 +154,16 @@ fn serve(arguments: &Arguments, directory: PathBuf) -> Outcome {
     client.run(async |_, files| files.look_id(FileId::ROOT).await).map_err(|error| Failure::failed(error.message))?;
     let thread_count = arguments.number("threads");
     let allow_other = user.is_root() || arguments.flag("allow-other");
-    let mount_options =
-        MountOptions { directory: directory.clone(), source, thread_count: thread_count as usize, allow_other };
-    let mut mount = Mount::new(client, user, mount_options).map_err(|error| cannot_mount(&directory, &error))?;
-    let mut unmounter = mount.unmounter();
+    let mount_options = MountOptions {
+        directory: directory.clone(),
+        source,
+        thread_count: thread_count as usize,
+        allow_other,
+        suid: arguments.flag("suid"),
+        dev: arguments.flag("dev"),
+    };
+    let mount = Mount::new(client, user, mount_options).map_err(|error| cannot_mount(&directory, &error))?;
+    let unmounter = mount.unmounter();
     let us = ProcessId::of(std::process::id())
         .ok_or_else(|| Failure::failed("this process is not to be found in /proc".to_owned()))?;
     let record = Record { directory: directory.clone(), process: us, thread_count, place: Place::here() };
@@ -197,9 +217,8 @@ pub fn start(wanted: &Wanted, cluster: &Path) -> Outcome<ProcessId> {
     if let Some(contact) = &wanted.contact {
         command.arg(format!("--contact={contact}"));
     }
-    if wanted.allow_other {
-        command.arg("--allow-other");
-    }
+    let flags = [("--allow-other", wanted.allow_other), ("--suid", wanted.suid), ("--dev", wanted.dev)];
+    command.args(flags.iter().filter(|(_, wanted)| *wanted).map(|(flag, _)| flag));
     command.arg("--").arg(directory).current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped());
     let log = of_cluster_path(&cluster).and_then(|run_directory| open_log(&log_path(&run_directory, directory)));
     let log_path = log.map(|(path, log)| {
@@ -245,12 +264,32 @@ pub fn unmount(arguments: &Arguments) -> Outcome {
     let run_directory = of_cluster_path(&cluster_path(arguments));
     // Who serves it removes its record when it is taken out, and ends then.
     let record = run_directory.and_then(|run_directory| record_of(&run_directory, &directory));
-    take_out(&mount, arguments.flag("umount-force"))?;
-    let reactor = open_reactor()?;
+    let force = arguments.flag("umount-force");
+    take_out(&mount, force)?;
+    if force {
+        // Programs that use it would keep it, and the process that serves it. Without a record it is told by the kernel.
+        let told = record.as_ref().is_some_and(|record| record.process.signal(SIGTERM).unwrap_or(false));
+        if !told {
+            mount.abort();
+        }
+    }
     if let Some(record) = record {
-        reactor.block_on(wait_for_end(&reactor, &[record.process]));
+        let reactor = open_reactor()?;
+        end_all(&reactor, &[record.process], force);
     }
     Ok(())
+}
+
+/// Waits until those who served what is out of the tree now have ended; those that don't are killed, if that is wanted.
+fn end_all(reactor: &Reactor, processes: &[ProcessId], kill: bool) {
+    reactor.block_on(wait_for_end(reactor, processes));
+    if kill {
+        for process in processes.iter().filter(|process| process.is_alive()) {
+            // It may have ended by itself since.
+            let _ = process.signal(SIGKILL);
+        }
+        reactor.block_on(wait_for_end(reactor, processes));
+    }
 }
 
 /// Takes a mount out of the tree. One that nobody serves goes in any case, one that is in use only by force.
@@ -319,11 +358,7 @@ fn take_records_out(reactor: &Reactor, records: Vec<Record>) -> Outcome {
         }
     }
     let processes: Vec<ProcessId> = records.iter().map(|record| record.process).collect();
-    reactor.block_on(wait_for_end(reactor, &processes));
-    for process in processes.iter().filter(|process| process.is_alive()) {
-        let _ = process.signal(SIGKILL);
-    }
-    reactor.block_on(wait_for_end(reactor, &processes));
+    end_all(reactor, &processes, true);
     Ok(())
 }
 
@@ -336,14 +371,14 @@ async fn wait_for_end(reactor: &Reactor, processes: &[ProcessId]) {
 
 /// What --mount asks for, if it is there, after a look at whether its directory can be mounted on.
 pub fn wanted(arguments: &Arguments) -> Outcome<Option<Wanted>> {
-    check_cache(arguments)?;
+    check_options(arguments)?;
     let Some(path) = arguments.path("mount") else { return Ok(None) };
     mount_directory(&path).map(|directory| Some(Wanted::of(arguments, directory)))
 }
 
 /// The same for several hosts, where it may be there already of some.
 pub fn wanted_on_hosts(arguments: &Arguments) -> Outcome<Option<Wanted>> {
-    check_cache(arguments)?;
+    check_options(arguments)?;
     let Some(path) = arguments.path("mount") else { return Ok(None) };
     let directory = settled_to_mount(&path)?;
     let directory = if mount_on(&directory).is_some() { directory } else { mount_directory(&directory)? };

@@ -22,6 +22,16 @@ pub struct MountPoint {
     pub source: String,
     /// Options, with commas between them.
     pub options: String,
+    /// Number of its connection, as /sys/fs/fuse/connections has it.
+    connection: String,
+}
+
+impl MountPoint {
+    /// Ends the connection to who serves it: whoever still uses it gets errors, and who serves it sees that it is over. Where
+    /// the control file system of FUSE is not mounted it stays until nobody uses it.
+    pub fn abort(&self) {
+        let _ = fs::write(format!("/sys/fs/fuse/connections/{}/abort", self.connection), "1");
+    }
 }
 
 const SOURCE_PREFIX: &str = "tabane:";
@@ -61,10 +71,12 @@ fn parse_any(line: &str) -> Option<(&str, MountPoint)> {
     let (front, back) = line.split_once(" - ")?;
     let mut back = back.split(' ');
     let kind = back.next()?;
-    let directory = unescape(front.split(' ').nth(4)?);
+    let mut front = front.split(' ').skip(2);
+    let connection = front.next()?.rsplit_once(':')?.1.to_owned();
+    let directory = unescape(front.nth(1)?);
     let source = unescape(back.next()?).to_string_lossy().into_owned();
     let options = back.next().unwrap_or_default().to_owned();
-    Some((kind, MountPoint { directory: directory.into(), source, options }))
+    Some((kind, MountPoint { directory: directory.into(), source, options, connection }))
 }
 
 /// Blanks and the like are written as a backslash and three octal digits.
@@ -239,7 +251,8 @@ mod tests {
         let mount = parse_line(line).unwrap();
         assert_eq!(mount.directory, PathBuf::from("/mnt/a b\\c"));
         assert_eq!((mount.source.as_str(), mount.options.as_str()), ("tabane:0a1b2c3d", "rw,user_id=0"));
-        assert!(parse_line("36 35 98:0 / /mnt rw,noatime - fuse tabane:0a1b2c3d rw").is_some());
+        assert_eq!(mount.connection, "0");
+        assert!(parse_line("36 35 0:71 / /mnt rw,noatime - fuse tabane:0a1b2c3d rw").unwrap().connection == "71");
         assert_eq!(parse_line("36 35 98:0 / /mnt rw - fuse other:0a1b2c3d rw"), None);
         assert_eq!(parse_line("36 35 98:0 / /mnt rw - ext4 /dev/sda rw"), None);
         assert_eq!(parse_line("nonsense"), None);

@@ -332,7 +332,20 @@ pub static TABLE: &[OptionRow] = &[
         "",
         "other users may use the mount too, which those of root allow anyway (takes user_allow_other in /etc/fuse.conf)",
     ),
-    choice_of_command("umount-force", "force", "f", Value::Flag, "", "also when it is in use; who uses it keeps it"),
+    flag(
+        "suid",
+        "",
+        "programs on the mount run as the user or group that their set-user and set-group bits name (root only)",
+    ),
+    flag("dev", "", "device nodes on the mount can be opened (root only)"),
+    choice_of_command(
+        "umount-force",
+        "force",
+        "f",
+        Value::Flag,
+        "",
+        "also when it is in use; who uses it gets errors from then on",
+    ),
     choice_of_command(
         "index",
         "index",

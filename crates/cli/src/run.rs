@@ -33,7 +33,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let path = arguments.path("run-directory").unwrap_or_else(|| own_name(default_run_directory()));
     let raised = raise(arguments, &path, &reactor, &signals, true)?;
     let run_directory = &raised.directory.path;
-    let mounted = mount.map_or(Ok(()), |mount| crate::mount::start(&mount, run_directory).map(drop));
+    let whole = raised.check();
+    let mounted =
+        whole.and_then(|()| mount.map_or(Ok(()), |mount| crate::mount::start(&mount, run_directory).map(drop)));
     let ended = mounted.and_then(|()| run_command(&reactor, &signals, arguments, run_directory));
     let stop_timeout = arguments.number("stop-timeout-ms") * NANOS_PER_MS;
     let down = take_down(&reactor, raised.directory, &raised.cluster, &raised.settings, stop_timeout, false);

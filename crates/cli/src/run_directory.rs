@@ -9,6 +9,7 @@ use crate::settings::{Settings, absolute};
 use crate::store_memory::remove_store;
 use client::{CLUSTER_FILE_NAME, Cluster, load_cluster};
 use reactor::process::ProcessId;
+use reactor::trust;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -39,10 +40,12 @@ fn pid_path(run_directory: &Path, index: u32) -> PathBuf {
     run_directory.join(format!("server-{index}.pid"))
 }
 
-/// The run directory that a cluster path stands for, if it is one: itself, or the directory of the cluster file.
+/// The run directory that a cluster path stands for, if it is one: itself, or the directory of the cluster file. One that
+/// others may have filled is none, for nothing in it is to be believed.
 pub fn of_cluster_path(path: &Path) -> Option<PathBuf> {
     let directory = if path.is_dir() { path } else { path.parent()? };
-    directory.join(SETTINGS_FILE).is_file().then(|| directory.to_owned())
+    let is_one = directory.join(SETTINGS_FILE).is_file() && trust::check_directory(directory).is_ok();
+    is_one.then(|| directory.to_owned())
 }
 
 fn failed(path: &Path, error: &io::Error, advice: &str) -> Failure {
@@ -86,6 +89,8 @@ impl RunDirectory {
 
     fn claim(path: PathBuf, is_new: bool) -> Outcome<RunDirectory> {
         let advice = "choose another one with --run-directory";
+        trust::check_directory(&path)
+            .map_err(|distrust| Failure::failed(format!("run directory: {distrust}; {advice}")))?;
         let facts = fs::symlink_metadata(&path).map_err(|error| failed(&path, &error, advice))?;
         if !facts.is_dir() || facts.uid() != reactor::process::user() || facts.mode() & 0o077 != 0 {
             return Err(Failure::failed(format!(

@@ -2,7 +2,7 @@
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, io_words};
-use crate::launch::{Start, Started};
+use crate::launch::{Start, Started, Survey, survey};
 use crate::run_directory::{RunDirectory, remove_stores};
 use crate::session::{default_run_directory, open_reactor};
 use crate::settings::Settings;
@@ -22,8 +22,6 @@ const NANOS_PER_MS: Nanos = 1_000_000;
 const PORTS: std::ops::Range<u16> = 10_000..61_000;
 /// Where the servers of this machine alone listen.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// How long a killed process may take to vanish.
-const DYING_TIME: Nanos = 100 * NANOS_PER_MS;
 /// Ports tried for each that is wanted.
 const PORT_TRIES: usize = 1000;
 
@@ -37,6 +35,23 @@ pub struct Raised {
     pub settings: Settings,
     /// Servers that were started now.
     pub started: Vec<Started>,
+    /// Why others of a cluster that was there before are not up.
+    pub failed: Vec<String>,
+}
+
+impl Raised {
+    /// Fails where not all of it is up.
+    pub fn check(&self) -> Outcome {
+        if self.failed.is_empty() {
+            return Ok(());
+        }
+        let path = self.directory.path.display();
+        Err(Failure::failed(format!(
+            "not all servers are up:\n  {}\nthe others are, with what does not need these; 'tabane status --lost' lists what can't be \
+             had, and docs/troubleshooting.md says what to do about a damaged store (run directory {path})",
+            self.failed.join("\n  ")
+        )))
+    }
 }
 
 /// `tabane up`.
@@ -51,6 +66,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     check_no_hosts(arguments)?;
     let raised = raise(arguments, &path, &reactor, &signals, false)?;
     report(&raised);
+    raised.check()?;
     if let Some(mount) = mount {
         crate::mount::start(&mount, &raised.directory.path)?;
         println!("mounted on {}", mount.directory.display());
@@ -69,6 +85,9 @@ pub fn check_no_hosts(arguments: &Arguments) -> Outcome {
 fn report(raised: &Raised) {
     let count = raised.cluster.server_count();
     let again = !raised.directory.is_new && raised.started.len() < count as usize;
+    if again && raised.started.is_empty() {
+        return;
+    }
     if again {
         let indices: Vec<String> = raised.started.iter().map(|server| server.index.to_string()).collect();
         println!("{} started again: {}", plural(indices.len() as u64, "server"), indices.join(", "));
@@ -106,14 +125,33 @@ pub fn raise(
     let directory = RunDirectory::make(path)?;
     let known = directory.cluster()?;
     let timeout = arguments.number("start-timeout-ms") * NANOS_PER_MS;
-    let start = |directory: &RunDirectory, cluster: &Cluster, settings: &Settings, indices: &[u32]| {
-        Start { reactor, directory, cluster, settings, signals, timeout, bound_to_us }.start(indices)
-    };
     if let Some((cluster, settings)) = known {
-        let missing = missing_servers(reactor, arguments, &directory, &cluster, &settings)?;
-        check_stores(reactor, &directory, &settings, &missing)?;
-        let started = start(&directory, &cluster, &settings, &missing)?;
-        return Ok(Raised { directory, cluster, settings, started });
+        let Survey { missing, silent } = missing_servers(reactor, arguments, &directory, &cluster, &settings)?;
+        let mut failed: Vec<String> = silent
+            .iter()
+            .map(|(index, reason)| {
+                format!("server {index} runs but: {reason}; 'tabane restart {index}' starts it anew")
+            })
+            .collect();
+        let mut whole = Vec::new();
+        for index in missing {
+            match check_stores(reactor, &directory, &settings, &[index]) {
+                Err(Failure::Failed(words)) => failed.push(words),
+                other => other.map(|()| whole.push(index))?,
+            }
+        }
+        let start = Start {
+            reactor,
+            directory: &directory,
+            cluster: &cluster,
+            settings: &settings,
+            signals,
+            timeout,
+            bound_to_us,
+        };
+        let (started, reasons) = start.start_each(&whole)?;
+        failed.extend(reasons);
+        return Ok(Raised { directory, cluster, settings, started, failed });
     }
     match prepare(arguments, &directory, reactor) {
         Err(failure) => {
@@ -122,8 +160,17 @@ pub fn raise(
         }
         Ok((cluster, settings)) => {
             let indices: Vec<u32> = (0..cluster.server_count()).collect();
-            match start(&directory, &cluster, &settings, &indices) {
-                Ok(started) => Ok(Raised { directory, cluster, settings, started }),
+            let start = Start {
+                reactor,
+                directory: &directory,
+                cluster: &cluster,
+                settings: &settings,
+                signals,
+                timeout,
+                bound_to_us,
+            };
+            match start.start(&indices) {
+                Ok(started) => Ok(Raised { directory, cluster, settings, started, failed: Vec::new() }),
                 Err(failure) => {
                     give_up(directory, Some((&cluster, &settings)));
                     Err(failure)
@@ -133,24 +180,21 @@ pub fn raise(
     }
 }
 
-/// The servers of a known cluster that do not run. Errors: all of them do, or the command line wants another cluster.
+/// The servers of a known cluster that do not run, or do not answer. Errors: all of them do, or the command line wants another
+/// cluster.
 fn missing_servers(
     reactor: &Reactor,
     arguments: &Arguments,
     directory: &RunDirectory,
     cluster: &Cluster,
     settings: &Settings,
-) -> Outcome<Vec<u32>> {
+) -> Outcome<Survey> {
     let path = directory.path.display();
     let count = cluster.server_count();
-    let look = || (0..count).filter(|index| directory.living_process(*index).is_none()).collect();
-    let mut missing: Vec<u32> = look();
-    if missing.is_empty() {
-        // Who has just been killed is gone only when its memory is.
-        reactor.block_on(reactor.sleep(DYING_TIME));
-        missing = look();
-    }
-    if missing.is_empty() {
+    let indices: Vec<u32> = (0..count).collect();
+    let timeout = arguments.number("start-timeout-ms") * NANOS_PER_MS;
+    let found = reactor.block_on(survey(reactor, &directory.path, cluster, &indices, timeout));
+    if found.missing.is_empty() && found.silent.is_empty() {
         return Err(Failure::failed(format!(
             "a cluster of {} is up already in {path}; use it, take it down with 'tabane down --run-directory {path}', or \
              start another one with --run-directory PATH",
@@ -165,7 +209,7 @@ fn missing_servers(
             differences.join("; ")
         )));
     }
-    Ok(missing)
+    Ok(found)
 }
 
 /// Makes what a new cluster needs before its servers start.

@@ -145,6 +145,12 @@ fn starting() {
     fs::remove_dir_all(ground.stores()).unwrap();
     ground.run(&["up", "--servers", "2"]);
     said.note(&ground, 1, &["up"]);
+    fs::set_permissions(&run, Permissions::from_mode(0o777)).unwrap();
+    said.note(&ground, 1, &["ls"]);
+    fs::set_permissions(&run, Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(run.join("cluster"), Permissions::from_mode(0o644)).unwrap();
+    said.note(&ground, 1, &["ls"]);
+    fs::set_permissions(&run, Permissions::from_mode(0o700)).unwrap();
     ground.kill(0);
     said.note(&ground, 1, &["up", "--servers", "3"]);
     let store = ground.stores().join("server-0");

@@ -461,3 +461,80 @@ fn signals_unmount() {
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
     assert!(open.write_all_at(b"late", 0).is_err());
 }
+
+/// A program that stands in a directory until its input ends.
+fn stand_in(directory: &Path) -> Child {
+    let mut program = Command::new("sh");
+    program.args(["-c", "echo here; read line"]).current_dir(directory).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut program = program.spawn().unwrap();
+    let mut word = [0; 5];
+    std::io::Read::read_exact(program.stdout.as_mut().unwrap(), &mut word).unwrap();
+    program
+}
+
+/// Goal: `umount --force` of a mount in use ends the process that served it, and what is mounted at its place afterwards stays
+/// when the program that used it leaves; so it does with a cluster file alone, whose mounts are not written down.
+/// Method: a program stands in the mount.
+#[test]
+fn forced_unmounts_end() {
+    if !fuse_is_here() {
+        return;
+    }
+    let ground = Ground::new("mount-force");
+    let directory = mount_point(&ground, "mnt");
+    ground.run(&["up", "--servers", "1", "--mount", text(&directory)]);
+    ground.run(&["put", "/file"]);
+    let process = process_of(&ground, &directory);
+    let mut program = stand_in(&directory);
+    assert!(ground.fail(1, &["umount", text(&directory)]).contains("--force"));
+    ground.run(&["umount", "--force", text(&directory)]);
+    assert!(!process.is_alive(), "the process that served it is left");
+    ground.run(&["mount", text(&directory)]);
+    drop(program.stdin.take());
+    program.wait().unwrap();
+    assert!(directory.join("file").exists(), "the newer mount has gone");
+    ground.run(&["umount", text(&directory)]);
+
+    let file = ground.path.join("cluster");
+    fs::copy(ground.run_directory().join("cluster"), &file).unwrap();
+    let mut serving = ground.command(&["mount", "--foreground", "--cluster", text(&file), text(&directory)]);
+    let mut serving = serving.stdout(Stdio::piped()).spawn().unwrap();
+    std::io::Read::read_exact(serving.stdout.as_mut().unwrap(), &mut [0; 5]).unwrap();
+    let mut program = stand_in(&directory);
+    ground.run(&["umount", "--force", "--cluster", text(&file), text(&directory)]);
+    if fs::read_dir("/sys/fs/fuse/connections").unwrap().count() > 0 {
+        serving.wait().unwrap();
+    }
+    program.kill().unwrap();
+    program.wait().unwrap();
+    serving.wait().unwrap();
+}
+
+/// Goal: the process of a mount that somebody else took out of the tree never takes out a newer one at the same place.
+/// Method: as umount -l does it, while a program stands in the mount; then a newer one, and the old process is asked to end.
+#[test]
+fn old_processes_leave_newer_mounts() {
+    if !fuse_is_here() || reactor::process::user() != 0 {
+        return;
+    }
+    let ground = Ground::new("mount-newer");
+    let directory = mount_point(&ground, "mnt");
+    ground.run(&["up", "--servers", "1", "--mount", text(&directory)]);
+    ground.run(&["put", "/file"]);
+    for asked in [true, false] {
+        let old = process_of(&ground, &directory);
+        let mut program = stand_in(&directory);
+        reactor::process::unmount(&directory, true).unwrap();
+        assert!(old.is_alive(), "it serves the program still");
+        ground.run(&["mount", text(&directory)]);
+        match asked {
+            true => assert!(old.signal(SIGTERM).unwrap()),
+            false => drop(program.stdin.take()),
+        }
+        while old.is_alive() {}
+        assert!(directory.join("file").exists(), "the newer mount has gone");
+        drop(program.stdin.take());
+        program.wait().unwrap();
+    }
+    ground.run(&["umount", text(&directory)]);
+}

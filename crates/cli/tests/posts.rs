@@ -6,6 +6,7 @@ mod common;
 use client::{Client, OpenHow};
 use common::{Ground, send_signal};
 use reactor::barrier::monotonic_now;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -90,4 +91,37 @@ fn outlive_their_server() {
     }
     assert!(made_alone > 0, "nothing was made without the server");
     ground.run(&["check"]);
+}
+
+/// Goal: a server over posts of another version refuses to start, with words, for what was posted would be lost; after a clean stop any
+/// version may begin.
+/// Method: the version in the file is changed by hand while the server is down: killed, and stopped.
+#[test]
+fn posts_of_another_version() {
+    let ground = Ground::new("posts-version");
+    let stores = Path::new("/dev/shm").join(ground.path.file_name().unwrap());
+    ground.run(&["up", "--servers", "1", "--store", &format!("memory:{},size=64M", stores.display())]);
+    let file = stores.join("server-0").join("posts");
+    let version = || {
+        let mut word = [0; 8];
+        let file = std::fs::File::options().read(true).write(true).open(&file).unwrap();
+        FileExt::read_exact_at(&file, &mut word, 320).unwrap();
+        (file, u64::from_le_bytes(word))
+    };
+    let set = |word: u64| FileExt::write_all_at(&version().0, &word.to_le_bytes(), 320).unwrap();
+    ground.kill(0);
+    let own = version().1;
+    set(own + 1);
+    let complaint = ground.fail(1, &["up"]);
+    assert!(complaint.contains(&format!("are of layout {}", own + 1)) && complaint.contains("--keep"), "{complaint}");
+    set(own);
+    ground.run(&["up"]);
+    ground.run(&["mkdir", "/directory"]);
+    ground.run(&["down", "--keep"]);
+    assert_eq!(version().1, own | 1 << 63);
+    set((own + 1) | 1 << 63);
+    ground.run(&["up"]);
+    assert_eq!(version().1, own);
+    ground.run(&["stat", "/directory"]);
+    ground.run(&["down"]);
 }

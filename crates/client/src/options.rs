@@ -4,6 +4,7 @@
 use crate::contact::Contact;
 use crate::error::{Error, Result};
 use crate::relaying::Relaying;
+use reactor::trust::{self, Distrust};
 use std::path::Path;
 use wire::credentials::{Credentials, Groups};
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
@@ -184,22 +185,28 @@ fn parse_within(name: &str, text: &str, least: u64, most: u64) -> Result<u64> {
     })
 }
 
-/// Reads the cluster file at `path`, or within it when it is a run directory.
+/// Reads the cluster file at `path`, or within it when it is a run directory. The one door to a cluster: what another user
+/// may have put there is refused (`reactor::trust`).
 ///
 /// Errors name the path and say what to do.
 pub fn load_cluster(path: &Path) -> Result<Cluster> {
-    let file = if path.is_dir() { path.join(CLUSTER_FILE_NAME) } else { path.to_owned() };
-    let text = std::fs::read_to_string(&file).map_err(|error| {
-        let status = match error.kind() {
-            std::io::ErrorKind::NotFound => Status::NotFound,
-            std::io::ErrorKind::PermissionDenied => Status::AccessDenied,
-            _ => Status::Io,
+    let text = trust::read(path, CLUSTER_FILE_NAME).map_err(|distrust| {
+        let status = match &distrust {
+            Distrust::System(_, error) => match error.kind() {
+                std::io::ErrorKind::NotFound => Status::NotFound,
+                std::io::ErrorKind::PermissionDenied => Status::AccessDenied,
+                _ => Status::Io,
+            },
+            _ => Status::AccessDenied,
         };
-        let advice = "is the cluster up, and is this its run directory?";
-        Error::new(status, format!("cluster file {}: {error}; {advice}", file.display()))
+        let advice = match &distrust {
+            Distrust::System(..) => "; is the cluster up, and is this its run directory?",
+            _ => "",
+        };
+        Error::new(status, format!("cluster file: {distrust}{advice}"))
     })?;
     Cluster::parse(&text)
-        .map_err(|reason| Error::new(Status::Invalid, format!("cluster file {} {reason}", file.display())))
+        .map_err(|reason| Error::new(Status::Invalid, format!("cluster file of {} {reason}", path.display())))
 }
 
 #[cfg(test)]

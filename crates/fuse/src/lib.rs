@@ -13,6 +13,7 @@ mod crew;
 mod device;
 mod errno;
 mod extended;
+mod failed;
 mod handles;
 mod held;
 mod listing;

@@ -7,6 +7,7 @@
 use crate::caller::Callers;
 use crate::crew::Crew;
 use crate::device::{Device, TRANSFER_SIZE_MAX};
+use crate::failed::FailedLookUps;
 use crate::handles::Handles;
 use crate::held::HeldNodes;
 use crate::locks::LockOwners;
@@ -14,9 +15,11 @@ use crate::seen::SeenDirectories;
 use crate::serve::{Mounted, Worker};
 use crate::waiting::WaitingRoom;
 use client::{Client, Credentials};
-use fuser::{Config, Filesystem, InitFlags, KernelConfig, MountOption, Request, Session, SessionACL, SessionUnmounter};
+use fuser::{Config, Filesystem, InitFlags, KernelConfig, MountOption, Request, Session, SessionACL};
+use reactor::process::{MountId, detach_mount};
 use reactor::threads::LastOne;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,6 +35,10 @@ pub struct MountOptions {
     pub thread_count: usize,
     /// Whether other users than who mounts may use it.
     pub allow_other: bool,
+    /// Whether programs on it that are another user's or group's by their set-user and set-group bits run as such.
+    pub suid: bool,
+    /// Whether device nodes on it can be opened.
+    pub dev: bool,
 }
 
 /// Requests that the kernel has under way by itself at most: reads ahead of mapped files, pages written back.
@@ -70,7 +77,10 @@ impl Filesystem for Greeter {
 
 /// A file system in the tree. Dropping it takes it out, if it is there still.
 pub struct Mount {
-    session: Session<Greeter>,
+    /// Never dropped: it would unmount whatever is at its place by then, even if that is a newer mount. Its descriptor closes
+    /// with the process.
+    _session: ManuallyDrop<Session<Greeter>>,
+    unmounter: Unmounter,
     mounted: Arc<Mounted>,
     options: MountOptions,
 }
@@ -85,14 +95,13 @@ impl Mount {
             MountOption::FSName(options.source.clone()),
             MountOption::Subtype("tabane".to_owned()),
             MountOption::DefaultPermissions,
-            MountOption::NoDev,
             MountOption::NoAtime,
+            if options.suid { MountOption::Suid } else { MountOption::NoSuid },
+            if options.dev { MountOption::Dev } else { MountOption::NoDev },
         ];
-        if user.is_root() {
-            config.mount_options.push(MountOption::Suid);
-        }
         config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-        let session = Session::new(Greeter, &options.directory, &config)?;
+        let session = ManuallyDrop::new(Session::new(Greeter, &options.directory, &config)?);
+        let unmounter = Unmounter { directory: options.directory.clone(), mount: MountId::at(&options.directory).ok() };
         let mounted = Mounted {
             client,
             user,
@@ -102,11 +111,12 @@ impl Mount {
             listings: Handles::default(),
             directories: SeenDirectories::default(),
             held: HeldNodes::default(),
+            failed: FailedLookUps::default(),
             owners: LockOwners::default(),
             waiting: WaitingRoom::default(),
             crew: Crew::new(options.thread_count),
         };
-        Ok(Mount { session, mounted: Arc::new(mounted), options })
+        Ok(Mount { _session: session, unmounter, mounted: Arc::new(mounted), options })
     }
 
     pub fn options(&self) -> &MountOptions {
@@ -136,8 +146,8 @@ impl Mount {
     }
 
     /// What takes the file system out of the tree from any thread.
-    pub fn unmounter(&mut self) -> Unmounter {
-        Unmounter { session: self.session.unmount_callable(), directory: self.options.directory.clone() }
+    pub fn unmounter(&self) -> Unmounter {
+        self.unmounter.clone()
     }
 
     /// Closes what programs have left open, and tells the servers.
@@ -171,18 +181,33 @@ fn start_worker<F: FnOnce() + Send + 'static>(mounted: &Arc<Mounted>, last: &Arc
     started
 }
 
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(error) = self.unmounter.unmount() {
+            eprintln!("tabane: mount: {}: unmounting: {error}", self.options.directory.display());
+        }
+    }
+}
+
 /// See `Mount::unmounter`.
+#[derive(Debug, Clone)]
 pub struct Unmounter {
-    session: SessionUnmounter,
     directory: PathBuf,
+    /// What was mounted; `None` where that was not to be seen.
+    mount: Option<MountId>,
 }
 
 impl Unmounter {
-    /// Takes the file system out of the tree. Programs that still use it keep it until they end, as with `umount -l`.
-    pub fn unmount(&mut self) -> io::Result<()> {
-        match self.session.unmount() {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => detach(&self.directory),
-            other => other,
+    /// Takes the file system out of the tree. Programs that still use it keep it until they end, as with `umount -l`. Where it
+    /// has been taken out by somebody else, whatever is mounted there by now stays.
+    pub fn unmount(&self) -> io::Result<()> {
+        let Some(mount) = self.mount else { return Ok(()) };
+        match detach_mount(&self.directory, mount) {
+            Ok(_) => Ok(()),
+            // The directory has gone, and the mount with it.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => take_out_by_helper(&self.directory, true),
+            Err(error) => Err(error),
         }
     }
 }

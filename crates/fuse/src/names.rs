@@ -48,8 +48,18 @@ impl Worker<'_> {
 
     pub fn look_up(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let (parent, name) = (file_of(header.node), input.name()?);
+        if let Some(errno) = self.mounted.failed.take(header.pid, parent, name) {
+            return Err(errno);
+        }
         let found = self.mounted.for_caller(header, async |files| files.lookup_at(parent, name).await);
-        let found = found.map_err(in_directory)?;
+        let found = found.map_err(|error| {
+            let was_silent = matches!(error.status, Status::TimedOut | Status::Unreachable);
+            let errno = in_directory(error);
+            if was_silent {
+                self.mounted.failed.note(header.pid, parent, name, errno);
+            }
+            errno
+        })?;
         if found.kind != Kind::Directory && self.mounted.held.take_misled(header.pid) {
             let held = self.hold(header, (parent, name), found).map_err(in_directory)?;
             return self.entry(&held);

@@ -9,6 +9,7 @@ use crate::caller::Callers;
 use crate::crew::{Crew, Seat};
 use crate::device::{Device, REQUEST_SIZE_MAX};
 use crate::errno::Errno;
+use crate::failed::FailedLookUps;
 use crate::handles::Handles;
 use crate::held::HeldNodes;
 use crate::listing::Listing;
@@ -32,6 +33,7 @@ pub struct Mounted {
     pub listings: Handles<Listing>,
     pub directories: SeenDirectories,
     pub held: HeldNodes,
+    pub failed: FailedLookUps,
     pub owners: LockOwners,
     pub waiting: WaitingRoom,
     pub crew: Crew,

@@ -136,6 +136,7 @@ impl WaitingRoom {
                 if timeout.timed_out() {
                     mounted.client.run(async |reactor, _| reactor.sleep(TEND_NS).await);
                     mounted.close_all(&mounted.held.age());
+                    mounted.failed.age();
                 }
                 continue;
             }

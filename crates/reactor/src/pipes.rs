@@ -2,12 +2,13 @@
 
 use crate::process::{ProcessId, SIGHUP};
 use crate::system::check;
+use crate::trust::{self, Distrust};
 use crate::{Reactor, Stream, threads};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -77,18 +78,30 @@ pub fn shield_standard_error() -> io::Result<()> {
     })
 }
 
+/// Opens a file that nobody else can have put there.
+fn open_trusted(path: &Path) -> io::Result<File> {
+    trust::open(path, "orders").map_err(|distrust| match distrust {
+        Distrust::System(_, error) => error,
+        distrust => io::Error::new(ErrorKind::PermissionDenied, distrust.to_string()),
+    })
+}
+
 /// The file is opened anew for each look, for only then network file systems tell what others wrote.
 #[allow(clippy::disallowed_methods)] // A thread of its own, which may sleep.
-fn follow_file(path: &std::path::Path, looks_max: u32, out: &mut impl Write) -> io::Result<()> {
+fn follow_file(path: &Path, looks_max: u32, out: &mut impl Write) -> io::Result<()> {
     let (mut offset, mut idle) = (0, 0);
     while idle < looks_max {
         let mut bytes = Vec::new();
-        let read = File::open(path).and_then(|mut file| {
+        let read = open_trusted(path).and_then(|mut file| {
             file.seek(SeekFrom::Start(offset))?;
             file.read_to_end(&mut bytes)
         });
         match read {
             Err(error) if error.kind() == ErrorKind::NotFound && offset > 0 => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                eprintln!("tabane: orders: {error}");
+                return Err(error);
+            }
             Ok(count) if count > 0 => {
                 out.write_all(&bytes)?;
                 offset += count as u64;
@@ -135,6 +148,7 @@ mod tests {
     fn growing_files() {
         let path = std::env::temp_dir().join(format!("tabane-follow-{}", std::process::id()));
         std::fs::write(&path, "one\n").unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let mut out = Vec::new();
         follow_file(&path, 2, &mut out).unwrap();
         std::fs::remove_file(&path).unwrap();

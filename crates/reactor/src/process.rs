@@ -3,11 +3,13 @@
 
 use crate::{Nanos, Reactor, Stream, system};
 use std::ffi::{CStr, CString};
+use std::fs::{File, OpenOptions};
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -290,6 +292,31 @@ pub fn group_name(gid: u32) -> Option<String> {
     }
 }
 
+/// Whether a group is that of this process's user alone, as many systems give each user one: it bears the user's name and
+/// has no other members.
+pub fn is_private_group(gid: u32) -> bool {
+    let Some(own_name) = user_name(user()) else { return false };
+    let mut buffer = vec![0; 1 << 16];
+    let mut entry = MaybeUninit::<libc::group>::zeroed();
+    let mut found = std::ptr::null_mut();
+    // SAFETY: all places are ours and as large as is said; names and the list of members, which ends with a null pointer,
+    // lie in the buffer, which outlives the look at them.
+    unsafe {
+        let status = libc::getgrgid_r(gid, entry.as_mut_ptr(), buffer.as_mut_ptr(), buffer.len(), &mut found);
+        if status != 0 || found.is_null() {
+            return false;
+        }
+        let is_own = |name| CStr::from_ptr(name).to_bytes() == own_name.as_bytes();
+        let mut member = (*found).gr_mem;
+        let mut alone = is_own((*found).gr_name);
+        while !(*member).is_null() {
+            alone &= is_own(*member);
+            member = member.add(1);
+        }
+        alone
+    }
+}
+
 /// The number of the user of this name.
 pub fn user_id(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
@@ -386,6 +413,55 @@ pub fn is_memory(path: &Path) -> io::Result<bool> {
         status.assume_init()
     };
     Ok(crate::storage::is_volatile(&status))
+}
+
+/// A mounted file system, told apart from any other that is mounted at the same place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MountId {
+    /// Number of the mount; 0 on kernels before 5.8.
+    mount: u64,
+    device: (u32, u32),
+}
+
+impl MountId {
+    /// What is mounted on top of a directory, or what the directory is part of. Who serves it is not asked.
+    pub fn at(directory: &Path) -> io::Result<MountId> {
+        MountId::of(&open_place(directory)?)
+    }
+
+    fn of(place: &File) -> io::Result<MountId> {
+        let mut facts = MaybeUninit::<libc::statx>::zeroed();
+        let flags = libc::AT_EMPTY_PATH | libc::AT_NO_AUTOMOUNT | libc::AT_STATX_DONT_SYNC;
+        // SAFETY: the empty path ends with NUL and stands for the descriptor; the call writes the structure, of which any
+        // bytes are valid.
+        let facts = unsafe {
+            let mask = libc::STATX_MNT_ID;
+            system::check(libc::statx(place.as_raw_fd(), c"".as_ptr(), flags, mask, facts.as_mut_ptr()))?;
+            facts.assume_init()
+        };
+        let mount = if facts.stx_mask & libc::STATX_MNT_ID == 0 { 0 } else { facts.stx_mnt_id };
+        Ok(MountId { mount, device: (facts.stx_dev_major, facts.stx_dev_minor) })
+    }
+}
+
+/// A place in the tree, without opening what is there.
+fn open_place(directory: &Path) -> io::Result<File> {
+    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    OpenOptions::new().read(true).custom_flags(flags).open(directory)
+}
+
+/// Takes this very mount out of the tree if it is what is on top at a directory; returns whether it was. Who uses it keeps it.
+/// What else is mounted there by now stays. Errors: `PermissionDenied` for those who may not unmount, and others.
+pub fn detach_mount(directory: &Path, mount: MountId) -> io::Result<bool> {
+    let place = open_place(directory)?;
+    if MountId::of(&place)? != mount {
+        return Ok(false);
+    }
+    // By the descriptor, so that it is what was looked at even if another one comes on top meanwhile.
+    let path = CString::new(format!("/proc/self/fd/{}", place.as_raw_fd())).expect("there is no NUL in it");
+    // SAFETY: the path ends with NUL.
+    let result = unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+    system::check(result).map(|_| true)
 }
 
 /// Takes what is mounted at a path out of the tree. What is in use stays (`ResourceBusy`), but for `detach`: then it goes from

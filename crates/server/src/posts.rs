@@ -114,6 +114,15 @@ impl Gate for PostGate {
 }
 
 impl Core {
+    /// Ends the posts of this life: whatever program is next finds that nothing is left.
+    pub fn end_posts(self: &Rc<Self>) {
+        let Some(lent) = self.store.lent() else { return };
+        let posts = lent.posts();
+        posts.forbid();
+        self.take_up(posts);
+        posts.end();
+    }
+
     /// Begins a life of this server: takes up what was posted to the one before, and from now on what is posted to this one.
     pub fn begin_posts(self: &Rc<Self>) {
         // Also where nobody may read along any more.

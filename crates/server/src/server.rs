@@ -172,6 +172,7 @@ impl Server {
         }
         drop(core.lock_queues.take());
         drop(core.left_to_the_next.take());
+        core.end_posts();
         core.peers.close();
         // Without a checkpoint the journal has everything as well; recovery only takes longer.
         let _: Result<(), StoreError> = checkpoint::complete(core).await;
@@ -350,8 +351,12 @@ fn open_store(
     storage: Rc<dyn Storage>,
     options: &ServerOptions,
 ) -> Result<(Store, Tables), StartError> {
-    let identity =
-        StoreIdentity { cluster_id: options.cluster.id, server: options.index, slots: options.cluster.slot_count };
+    let identity = StoreIdentity {
+        cluster_id: options.cluster.id,
+        server: options.index,
+        slots: options.cluster.slot_count,
+        placement: options.cluster.placement,
+    };
     let mut tables = Tables::new(options.connections_max * SESSIONS_PER_CONNECTION, &options.bounds);
     let now = reactor.now();
     let store = if Store::exists(&*storage) {

@@ -9,7 +9,7 @@ use super::orders::{Lines, MARK, VERSION, numbers, order, report};
 use super::record::{HOSTS_FILE, Record};
 use crate::arguments::{Arguments, environment};
 use crate::failure::{Failure, Outcome, io_words};
-use crate::launch::{Start, Started, push_out, stop_asked, stop_servers};
+use crate::launch::{Start, Started, push_out, stop_asked, stop_servers, survey};
 use crate::mount::{self, Wanted};
 use crate::mount_status::{self, MountStatus};
 use crate::run_directory::{RunDirectory, remove_stores};
@@ -32,6 +32,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 const NANOS_PER_MS: Nanos = 1_000_000;
+/// How long a server that runs has to answer before it counts as running all the same.
+const SURVEY_TIME: Nanos = 2_000 * NANOS_PER_MS;
 const LOOK_INTERVAL: Nanos = 500 * NANOS_PER_MS;
 /// Orders in a file are waited for so often (20 s): whoever writes them shows every second that he lives.
 const LOOKS_MAX: u32 = 400;
@@ -182,9 +184,10 @@ impl Agent {
         let servers = numbers(&own["servers"]).ok_or_else(|| misunderstood("servers"))?;
         let shared = is_copy_of(&path, id);
         if told["again"].as_bool() == Some(true) {
-            let living =
-                |index: &&u32| crate::run_directory::process_of(&path, **index).is_some_and(ProcessId::is_alive);
-            let living: Vec<u32> = servers.iter().filter(living).copied().collect();
+            let cluster = client::load_cluster(&path).map_err(|error| Failure::failed(error.message))?;
+            // Who runs but is silent counts as living: 'restart' is for those.
+            let missing = self.reactor.block_on(survey(&self.reactor, &path, &cluster, &servers, SURVEY_TIME)).missing;
+            let living: Vec<u32> = servers.iter().filter(|server| !missing.contains(server)).copied().collect();
             return Ok(json!({ "living": living }));
         }
         if told["orders_shared"].as_bool() == Some(true) && !shared {

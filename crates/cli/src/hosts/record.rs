@@ -35,9 +35,11 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record of a run directory, if it is that of a cluster over several hosts.
+    /// The record of a run directory, if it is that of a cluster over several hosts. It names programs that are run, so it
+    /// counts only where nobody else can have put it.
     pub fn of(run_directory: &Path) -> Option<Record> {
-        let text = std::fs::read_to_string(run_directory.join(HOSTS_FILE)).ok()?;
+        reactor::trust::check_directory(run_directory).ok()?;
+        let text = reactor::trust::read(&run_directory.join(HOSTS_FILE), HOSTS_FILE).ok()?;
         Record::parse(&text)
     }
 

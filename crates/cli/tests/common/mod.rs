@@ -20,7 +20,11 @@ pub struct Ground {
 impl Ground {
     pub fn new(name: &str) -> Ground {
         let path = std::env::temp_dir().join(format!("tabane-test-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
+        // Whatever the umask: what others may write to is refused.
+        std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o755)
+            .recursive(true)
+            .create(&path)
+            .unwrap();
         Ground { path }
     }
 

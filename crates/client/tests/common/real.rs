@@ -47,7 +47,10 @@ impl Real {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let id = u128::from(std::process::id()) << 64 | u128::from(STARTED.fetch_add(1, Ordering::Relaxed));
         let cluster = Cluster::new(id, [42; 32], Placement::Modular, chunk_size, servers);
-        std::fs::write(directory.join(CLUSTER_FILE_NAME), cluster.to_text()).expect("the cluster file can be written");
+        let cluster_file = directory.join(CLUSTER_FILE_NAME);
+        std::fs::write(&cluster_file, cluster.to_text()).expect("the cluster file can be written");
+        let ours_alone = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&cluster_file, ours_alone).expect("it is ours");
         let (report, started) = mpsc::channel();
         let (own_cluster, own_directory) = (cluster.clone(), directory.clone());
         let body = move || serve(own_cluster, &own_directory, &report);

@@ -7,6 +7,7 @@
 //! | `CLAIM_COUNT` claims, two bytes each | clients, and the server to free them | which lane has posted, or is about to post, changes of something that comes to this claim by its hash, and how many; 0 for none |
 //! | `LANE_COUNT` lanes | see below | what one client posts |
 //! | two words for numbers, and one for permission | clients; server; server | the next number of a posted write, the first one that may still be under way, and whether writes may be posted |
+//! | one word, at the same place in every version | server | the version of all of this, with its highest bit set while nothing is left that was posted |
 //! | words in what lanes leave free | clients | the highest number of a posted write of a file that comes to this word by its hash |
 //!
 //! A lane has a word for its state (how many posts there were; the lowest bit is set while its client is about to post one more), one
@@ -76,6 +77,8 @@ const HIDDEN_WORD: usize = 8;
 const NEXT_TICKET_WORD: usize = 16;
 const OPEN_TICKET_WORD: usize = 24;
 const WRITES_WORD: usize = 32;
+/// The version; at the same place whatever the version is.
+const LAYOUT_WORD: usize = 40;
 const CLAIMS_START: usize = 512;
 const LANES_START: usize = CLAIMS_START + CLAIM_COUNT / CLAIMS_PER_WORD;
 const CLAIMS_PER_WORD: usize = size_of::<AtomicU64>() / size_of::<AtomicU16>();
@@ -100,6 +103,39 @@ const ABOUT_TO: u64 = 1;
 
 const _: () = assert!(SLOTS_START + SLOT_COUNT as usize * POST_WORDS <= LANE_WORDS);
 const _: () = assert!(WRITTEN_START + WRITTEN_PER_LANE <= SLOTS_START);
+
+/// Version of what lies where, and of what posts say (`wire::posts`): whoever changes either raises it.
+pub const POSTS_LAYOUT: u64 = 1;
+/// Beside the version: an earlier life has taken up everything and ended.
+const NOTHING_LEFT: u64 = 1 << 63;
+
+/// What an earlier life of a server has left in its file for posts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PostsLeft {
+    /// What this program can take up.
+    Ours,
+    /// Nothing that anybody would miss: the file is of no use.
+    Nothing,
+    /// What a program of this other version has to take up.
+    OfLayout(u64),
+}
+
+/// Looks what a file for posts holds, before it is used. One without a version is from before there were any, when all lay as in the
+/// first.
+pub fn posts_left(region: &dyn Region) -> PostsLeft {
+    let is_whole = region.size() == POSTS_SIZE;
+    let mut word = [0; 8];
+    if region.size() >= (LAYOUT_WORD as u64 + 1) * 8 {
+        region.read(LAYOUT_WORD as u64 * 8, &mut word);
+    }
+    let word = u64::from_le_bytes(word);
+    match word & !NOTHING_LEFT {
+        0 | POSTS_LAYOUT if is_whole => PostsLeft::Ours,
+        0 => PostsLeft::Nothing,
+        _ if word & NOTHING_LEFT != 0 => PostsLeft::Nothing,
+        layout => PostsLeft::OfLayout(layout),
+    }
+}
 
 /// The words and claims, in whoever's mapping.
 #[derive(Clone, Copy)]
@@ -219,6 +255,7 @@ pub struct Posts {
     /// Writes with lower numbers are to be taken up, and those below the second one are all there once that is done.
     due_ticket: Cell<u64>,
     closed_ticket: Cell<u64>,
+    has_ended: Cell<bool>,
     /// See `ignore_claims`, `ignore_order` and `come_late`.
     ignores_claims: Cell<bool>,
     ignores_order: Cell<bool>,
@@ -240,6 +277,7 @@ impl Posts {
             open: RefCell::new((0..LANE_COUNT).map(OpenLane::new).collect()),
             due_ticket: Cell::new(FIRST_TICKET),
             closed_ticket: Cell::new(FIRST_TICKET),
+            has_ended: Cell::new(false),
             ignores_claims: Cell::new(false),
             ignores_order: Cell::new(false),
             lateness: Cell::new(None),
@@ -277,6 +315,17 @@ impl Posts {
         let next = self.words.at(NEXT_TICKET_WORD).fetch_max(FIRST_TICKET, Ordering::SeqCst).max(FIRST_TICKET);
         self.closed_ticket.set(next);
         self.words.at(OPEN_TICKET_WORD).store(next, Ordering::Release);
+        self.words.at(LAYOUT_WORD).store(POSTS_LAYOUT.to_le(), Ordering::Release);
+    }
+
+    /// Server, when it ends, after a step in which it has taken up everything: nobody posts any more, and whatever version begins next finds
+    /// nothing left.
+    pub fn end(&self) {
+        self.has_ended.set(true);
+        self.refuse();
+        if (0..LANE_COUNT).all(|lane| self.waiting_in(lane).next().is_none()) {
+            self.words.at(LAYOUT_WORD).store((POSTS_LAYOUT | NOTHING_LEFT).to_le(), Ordering::Release);
+        }
     }
 
     /// Gives the client `owner`, which is not 0, a lane. `loan` is what it maps the region through. Nothing when all lanes are
@@ -412,6 +461,7 @@ impl Posts {
         if open_ticket.load(Ordering::Relaxed) != self.closed_ticket.get() {
             open_ticket.store(self.closed_ticket.get(), Ordering::Release);
         }
+        let word = if self.has_ended.get() { REFUSED } else { word };
         self.words.at(FORBIDDEN_WORD).store(word, Ordering::Release);
     }
 

@@ -256,3 +256,34 @@ fn writes() {
     next.reset();
     assert!(!one.is_written(100) && !one.is_written(200));
 }
+
+/// Goal: what another version has posted is seen to be so; what a life that has ended in order leaves is nothing to anybody, and what
+/// one that was killed leaves is there.
+/// Method: lives of this version over a region, whose version is changed by hand.
+#[test]
+fn versions() {
+    let region = region();
+    assert_eq!(posts_left(region.as_ref()), PostsLeft::Ours, "from before there were versions, or just made");
+    let posts = Rc::new(Posts::new(region.clone()));
+    posts.reset();
+    assert_eq!(posts_left(region.as_ref()), PostsLeft::Ours);
+    let set = |layout: u64| posts.words.at(LAYOUT_WORD).store(layout, Ordering::Relaxed);
+    set(POSTS_LAYOUT + 1);
+    assert_eq!(posts_left(region.as_ref()), PostsLeft::OfLayout(POSTS_LAYOUT + 1));
+    set(POSTS_LAYOUT + 1 | NOTHING_LEFT);
+    assert_eq!(posts_left(region.as_ref()), PostsLeft::Nothing);
+    set(POSTS_LAYOUT);
+    let (client, lane) = client(&posts, 7);
+    posts.allow(true);
+    assert!(client.begin(7, [1, 2], &words(1)).and_then(Posting::commit).is_some());
+    let word = || posts.words.at(LAYOUT_WORD).load(Ordering::Relaxed);
+    posts.end();
+    assert_eq!(word(), POSTS_LAYOUT, "something is left");
+    assert!(posts.forbid() && posts.next().is_some());
+    posts.taken(lane, [1, 2]);
+    posts.end();
+    assert_eq!(word(), POSTS_LAYOUT | NOTHING_LEFT);
+    posts.allow(true);
+    assert!(client.begin(7, [1, 2], &words(2)).is_none(), "it has ended");
+    assert_eq!(posts_left(region.as_ref()), PostsLeft::Ours, "whose version it is");
+}

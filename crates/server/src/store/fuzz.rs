@@ -17,7 +17,8 @@ use std::path::Path;
 use std::rc::Rc;
 
 const OPTIONS: StoreOptions = StoreOptions { size: 64 << 12, journal_size: 64 << 10, checksums: true };
-const IDENTITY: StoreIdentity = StoreIdentity { cluster_id: 1, server: 0, slots: 1024 };
+const IDENTITY: StoreIdentity =
+    StoreIdentity { cluster_id: 1, server: 0, slots: 1024, placement: wire::Placement::Modular };
 /// What a store that was just created says of its journal.
 const START: Position = Position { at: 0, lsn: 1, previous: 0 };
 

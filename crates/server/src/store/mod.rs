@@ -45,6 +45,7 @@ use reactor::{Span, StampedRegion, Storage};
 use state::{Key, State};
 use std::cell::RefCell;
 use std::rc::Rc;
+use wire::Placement;
 use write::Ticket;
 
 /// Decodes the store's own entries in bytes of any origin, checks the chunks among them, and returns how many are sound.
@@ -91,6 +92,8 @@ pub struct StoreIdentity {
     pub server: u32,
     /// Number of slots of the cluster.
     pub slots: u32,
+    /// How these are assigned to servers.
+    pub placement: Placement,
 }
 
 /// What is in a store.

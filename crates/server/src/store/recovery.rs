@@ -10,7 +10,7 @@ use super::journal::{self, Journal, Position};
 use super::state::State;
 use super::superblock::{Head, SUPER_SIZE, Super};
 use super::{Corrupt, KIND_FOREIGN_FIRST, StoreError, StoreIdentity, StoreOptions};
-use reactor::{OpenMode, POSTS_SIZE, Region, STAMPS_SIZE, StampedRegion, Storage};
+use reactor::{OpenMode, POSTS_LAYOUT, POSTS_SIZE, PostsLeft, Region, STAMPS_SIZE, StampedRegion, Storage, posts_left};
 use std::rc::Rc;
 use wire::board::BoardShape;
 
@@ -107,8 +107,30 @@ fn stamped(storage: &dyn Storage, data: &Rc<dyn Region>) -> Result<Option<Rc<Sta
         return Ok(None);
     }
     let table = kept(storage, NAME_STAMPS, STAMPS_SIZE + BoardShape::size_within(data.size() / BOARD_SHARE))?;
-    let posts = kept(storage, NAME_POSTS, POSTS_SIZE)?;
+    let posts = posts(storage)?;
     Ok(Some(StampedRegion::new(data.clone(), table, posts)))
+}
+
+/// What clients have posted to an earlier life, if this program can take it up. Errors: `Incompatible`.
+fn posts(storage: &dyn Storage) -> Result<Rc<dyn Region>, StoreError> {
+    if storage.exists(NAME_POSTS)
+        && let Ok(region) = storage.open(NAME_POSTS, 0, OpenMode::Existing)
+    {
+        match posts_left(region.as_ref()) {
+            PostsLeft::Ours => {}
+            PostsLeft::Nothing => storage
+                .remove(NAME_POSTS)
+                .map_err(|error| StoreError::Medium("remove a file of posts that is of no use", error))?,
+            PostsLeft::OfLayout(layout) => {
+                return Err(StoreError::Incompatible(format!(
+                    "changes that clients have posted (`posts`) are of layout {layout}, and this program reads layout {POSTS_LAYOUT}; \
+                     start the server with the program that it ran with and stop it ('tabane down --keep'), which takes them up, or \
+                     remove that file if they may be lost"
+                )));
+            }
+        }
+    }
+    kept(storage, NAME_POSTS, POSTS_SIZE)
 }
 
 /// What is shared with clients of this machine, as an earlier life has left it.

@@ -1,6 +1,7 @@
 //! The superblock: whose store this is, how it is laid out, and where recovery starts.
 //!
-//! Region `super`: at 0 the identity, written last at creation and never again; at 4096 and 8192 two checkpoint heads,
+//! Region `super`: at 0 the identity, written last at creation and never again; behind it the placement, which stores that were made
+//! before it was kept lack; at 4096 and 8192 two checkpoint heads,
 //! of which the valid one with the higher version counts. A new head never overwrites the one that counts.
 
 use super::entries::Reader;
@@ -8,6 +9,7 @@ use super::journal::Position;
 use super::{Lsn, StoreError, StoreIdentity, StoreOptions};
 use reactor::Region;
 use std::rc::Rc;
+use wire::Placement;
 
 /// Version of everything on the medium; others are refused.
 pub const FORMAT_VERSION: u32 = 3;
@@ -18,6 +20,9 @@ pub const SUPER_SIZE: u64 = 16 * 1024;
 const MAGIC: u64 = u64::from_le_bytes(*b"TabaneSt");
 pub const HEAD_OFFSET: u64 = 4096;
 const HEAD_STEP: u64 = 4096;
+/// Bytes of the identity with its checksum; the placement's number follows, and its checksum.
+const IDENTITY_SIZE: u64 = 64;
+const PLACEMENTS: [Placement; 2] = [Placement::Modular, Placement::Ring];
 
 /// Where recovery starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +65,8 @@ impl Super {
         let mut superblock = Super { region, options, head, place: 1, version: 0, prepared: None };
         superblock.advance(head);
         let bytes = encode_identity(&options, identity);
+        assert!(bytes.len() as u64 == IDENTITY_SIZE);
+        superblock.region.write(IDENTITY_SIZE, &encode_placement(identity.placement));
         superblock.region.write(8, &bytes[8..]);
         superblock.region.write(0, &bytes[..8]);
         superblock
@@ -169,15 +176,44 @@ fn read_identity(region: &dyn Region, identity: StoreIdentity) -> Result<StoreOp
     }
     let cluster_id = reader.u128().unwrap_or_default();
     let (server, slots) = (reader.u32().unwrap_or_default(), reader.u32().unwrap_or_default());
-    let found = StoreIdentity { cluster_id, server, slots };
+    let placement = read_placement(region)?.unwrap_or(identity.placement);
+    let found = StoreIdentity { cluster_id, server, slots, placement: identity.placement };
     if found != identity {
         return incompatible(format!(
             "it belongs to server {server} of cluster {cluster_id:032x} with {slots} slots, not to server {} of cluster {:032x} with {} slots",
             identity.server, identity.cluster_id, identity.slots
         ));
     }
+    if placement != identity.placement {
+        return incompatible(format!(
+            "its placement is {}, and the cluster file says {}: names and chunks would be looked for at other servers; put the cluster \
+             file back as it was",
+            placement.name(),
+            identity.placement.name()
+        ));
+    }
     let (size, journal_size) = (reader.u64().unwrap_or_default(), reader.u64().unwrap_or_default());
     Ok(StoreOptions { size, journal_size, checksums: reader.u32().unwrap_or_default() != 0 })
+}
+
+/// The number of a placement, from 1, and its checksum.
+fn encode_placement(placement: Placement) -> [u8; 8] {
+    let number = PLACEMENTS.iter().position(|known| *known == placement).map_or(0, |index| index as u32 + 1);
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&number.to_le_bytes());
+    bytes[4..].copy_from_slice(&crc32c::crc32c(&number.to_le_bytes()).to_le_bytes());
+    bytes
+}
+
+/// The placement that the store was made for; nothing in a store that was made before it was kept. Errors: `Damaged`.
+fn read_placement(region: &dyn Region) -> Result<Option<Placement>, StoreError> {
+    let mut bytes = [0; 8];
+    region.read(IDENTITY_SIZE, &mut bytes);
+    if bytes == [0; 8] {
+        return Ok(None);
+    }
+    let found = PLACEMENTS.into_iter().find(|placement| encode_placement(*placement) == bytes);
+    found.map(Some).ok_or_else(|| StoreError::Damaged("the placement in `super` is none".into()))
 }
 
 /// Version, place and contents of the head that counts.

@@ -32,10 +32,10 @@ pub const NEW_CLUSTER: [&str; 24] = [
     "start-timeout-ms",
 ];
 /// What a mount beside it is to be like.
-const MOUNT: [&str; 5] = ["mount", "threads", "allow-other", "cache", "contact"];
+const MOUNT: [&str; 7] = ["mount", "threads", "allow-other", "suid", "dev", "cache", "contact"];
 
-static UP_OPTIONS: [&str; 29] = joined(&[&NEW_CLUSTER, &MOUNT]);
-static RUN_OPTIONS: [&str; 30] = joined(&[&NEW_CLUSTER, &["stop-timeout-ms"], &MOUNT]);
+static UP_OPTIONS: [&str; 31] = joined(&[&NEW_CLUSTER, &MOUNT]);
+static RUN_OPTIONS: [&str; 32] = joined(&[&NEW_CLUSTER, &["stop-timeout-ms"], &MOUNT]);
 
 /// In the order of the overview.
 pub static ROWS: &[Command] = &[
@@ -224,9 +224,10 @@ pub static ROWS: &[Command] = &[
              installed; then only you may use the mount, unless --allow-other. What one mount, command or library changes \
              all others see at once. Returns when the mount is there; a process in the background serves it, and writes what \
              goes wrong to a log in the run directory.",
+            "Set-user bits and device nodes mean nothing on a mount, unless root asks for them by --suid and --dev.",
         ],
         example: "tabane mount /mnt/job\nls -l /mnt/job\ntabane umount /mnt/job",
-        options: &["cluster", "foreground", "threads", "allow-other", "cache", "timeout-ms", "contact"],
+        options: &["cluster", "foreground", "threads", "allow-other", "suid", "dev", "cache", "timeout-ms", "contact"],
         single_dash: false,
         takes_command_line: false,
         run: mount::run,
@@ -239,7 +240,7 @@ pub static ROWS: &[Command] = &[
         operand_count: (1, 1),
         details: &[
             "Also clears a mount whose process was killed. One that is in use stays, unless --force: then it goes from the \
-             tree, and programs that have files of it open keep these until they end.",
+             tree, the process that serves it ends, and programs that use it still get errors.",
         ],
         example: "tabane umount /mnt/job",
         options: &["umount-force", "cluster"],

@@ -154,6 +154,7 @@ fn a_store_belongs_to_one_server() {
         StoreIdentity { cluster_id: 1, ..IDENTITY },
         StoreIdentity { server: 4, ..IDENTITY },
         StoreIdentity { slots: 2048, ..IDENTITY },
+        StoreIdentity { placement: wire::Placement::Ring, ..IDENTITY },
     ] {
         assert!(matches!(open(identity), Err(StoreError::Incompatible(_))));
     }

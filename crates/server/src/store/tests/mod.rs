@@ -10,7 +10,8 @@ mod rules;
 use super::testing::{Random, TestDisk};
 use super::*;
 
-const IDENTITY: StoreIdentity = StoreIdentity { cluster_id: 0x1234, server: 3, slots: 1024 };
+const IDENTITY: StoreIdentity =
+    StoreIdentity { cluster_id: 0x1234, server: 3, slots: 1024, placement: wire::Placement::Modular };
 
 /// A store of `size` bytes with a small journal on a disk of its own.
 fn new_store(size: u64, checksums: bool) -> (TestDisk, Store) {
