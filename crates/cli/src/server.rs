@@ -26,6 +26,8 @@ const REMAINS_INTERVAL: Nanos = 20 * NANOS_PER_MS;
 /// `tabane server`.
 pub fn run(arguments: &Arguments) -> Outcome {
     let options = server_options(arguments)?;
+    // Where that is not allowed, fewer connections fit; whoever finds no room is told.
+    let _ = reactor::process::allow_open_files();
     let reactor = Reactor::open(DriverKind::Auto).map_err(|error| Failure::failed(format!("event loop: {error}")))?;
     Pin::wanted(arguments)?.apply(&reactor, &options.cluster, options.index)?;
     let signals = catch_signals(&reactor)?;

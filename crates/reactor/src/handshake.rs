@@ -8,7 +8,8 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use wire::credentials::Credentials;
 use wire::handshake::{
-    Challenge, HANDSHAKE_SIZE_MAX, HELLO_MAGIC, HELLO_SIZE_MAX, Hello, MAC_SIZE, NONCE_SIZE, Proof, Role, Welcome,
+    Challenge, HANDSHAKE_SIZE_MAX, HELLO_MAGIC, HELLO_SIZE_MAX, Hello, MAC_SIZE, NONCE_SIZE, Proof, Role, VOUCHER_SIZE,
+    Welcome,
 };
 use wire::{Cluster, Decode, Encode, PROTOCOL_VERSION, Status};
 
@@ -33,6 +34,7 @@ fn refused(status: Status, words: &'static str) -> HandshakeError {
 
 const PROVER_SERVER: &[u8] = b"tabane server proof 1";
 const PROVER_CLIENT: &[u8] = b"tabane client proof 1";
+const VOUCHER: &[u8] = b"tabane voucher 1";
 
 /// MAC over everything that the two sides have agreed on so far.
 fn prove(cluster: &Cluster, prover: &[u8], hello: &Hello, server_nonce: &[u8; NONCE_SIZE]) -> Hmac<Sha256> {
@@ -42,6 +44,11 @@ fn prove(cluster: &Cluster, prover: &[u8], hello: &Hello, server_nonce: &[u8; NO
     mac.update(&hello.to_bytes());
     mac.update(server_nonce);
     mac
+}
+
+/// MAC of which a caller's first message ends with the first bytes: see `Hello::voucher`.
+fn vouch(cluster: &Cluster, hello: &Hello) -> Hmac<Sha256> {
+    prove(cluster, VOUCHER, &Hello { voucher: [0; VOUCHER_SIZE], ..hello.clone() }, &[0; NONCE_SIZE])
 }
 
 fn finished(mac: Hmac<Sha256>) -> [u8; MAC_SIZE] {
@@ -81,16 +88,18 @@ pub(crate) struct Introduction {
     pub user: Credentials,
 }
 
-/// The connecting side. Errors name what the other side refused.
+/// The connecting side. Errors name what the other side refused. `in_queue` hears of a server that has no connection
+/// left how many are served before us, 0 if we have to come again, and how many others had their turn; and says whether we wait.
 pub(crate) async fn introduce(
     reactor: &Reactor,
     stream: &Stream,
     cluster: &Cluster,
     who: &Introduction,
+    in_queue: impl Fn(u32, u64) -> bool,
 ) -> Result<Welcome, HandshakeError> {
     let mut nonce = [0; NONCE_SIZE];
     reactor.fill_random(&mut nonce);
-    let hello = Hello {
+    let mut hello = Hello {
         magic: HELLO_MAGIC,
         protocol_version: PROTOCOL_VERSION,
         role: who.role,
@@ -102,7 +111,10 @@ pub(crate) async fn introduce(
         welcomes: who.welcomes,
         user: who.user.clone(),
         nonce,
+        voucher: [0; VOUCHER_SIZE],
     };
+    let mac = finished(vouch(cluster, &hello));
+    hello.voucher = std::array::from_fn(|index| mac[index]);
     send_message(stream, &hello).await?;
     let challenge: Challenge = receive_message(stream).await?;
     if challenge.protocol_version != PROTOCOL_VERSION {
@@ -121,20 +133,34 @@ pub(crate) async fn introduce(
         .map_err(|_| refused(Status::KeyMismatch, "the server does not hold this cluster's key"))?;
     let proof = Proof { mac: finished(prove(cluster, PROVER_CLIENT, &hello, &challenge.nonce)) };
     send_message(stream, &proof).await?;
-    let welcome: Welcome = receive_message(stream).await?;
+    let welcome = loop {
+        let welcome: Welcome = receive_message(stream).await?;
+        if welcome.places_before == 0 {
+            break welcome;
+        }
+        if !in_queue(welcome.places_before, welcome.turns) {
+            return Err(refused(Status::TooManyConnections, "the server has no connection left"));
+        }
+    };
     match Status::from_code(welcome.status) {
         Some(Status::Ok) => Ok(welcome),
+        Some(Status::TooManyConnections) => {
+            in_queue(0, welcome.turns);
+            Err(refused(Status::TooManyConnections, "the server has no connection left"))
+        }
         Some(status) => Err(refused(status, "the server refused the connection")),
         None => Err(refused(Status::BadMessage, "the server answered with an unknown status")),
     }
 }
 
 /// The accepting side up to the proof: afterwards the peer is who its `Hello` says. The caller sends the `Welcome`.
+/// `vouched` hears that somebody who holds the key has made the `Hello`.
 pub(crate) async fn examine(
     reactor: &Reactor,
     stream: &Stream,
     cluster: &Cluster,
     server: u32,
+    vouched: impl FnOnce(),
 ) -> Result<Hello, HandshakeError> {
     let hello = match receive_hello(stream).await {
         Err(HandshakeError::Refused(status, words)) => {
@@ -146,6 +172,9 @@ pub(crate) async fn examine(
     if let Err((status, words)) = check_hello(&hello, cluster, server) {
         send_refusal(stream, status).await?;
         return Err(refused(status, words));
+    }
+    if vouch(cluster, &hello).verify_truncated_left(&hello.voucher).is_ok() {
+        vouched();
     }
     let mut nonce = [0; NONCE_SIZE];
     reactor.fill_random(&mut nonce);
@@ -222,7 +251,14 @@ pub(crate) fn refusal(status: Status) -> Welcome {
         session_known: false,
         incarnation: 0,
         working_interval_ms: 0,
+        places_before: 0,
+        turns: 0,
     }
+}
+
+/// Says that so many are served before the peer is, it included.
+pub(crate) async fn send_place(stream: &Stream, places_before: u32, turns: u64) -> std::io::Result<()> {
+    send_message(stream, &Welcome { places_before, turns, ..refusal(Status::TooManyConnections) }).await
 }
 
 pub(crate) async fn send_welcome(stream: &Stream, welcome: &Welcome) -> std::io::Result<()> {

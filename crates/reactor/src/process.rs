@@ -46,6 +46,18 @@ pub fn stay_on(cores: &[usize]) -> io::Result<()> {
     }
 }
 
+/// Lets this process have as many open files as it may allow itself; answers how many those are.
+pub fn allow_open_files() -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: writes and reads one local.
+    unsafe {
+        system::check(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit))?;
+        limit.rlim_cur = limit.rlim_max;
+        system::check(libc::setrlimit(libc::RLIMIT_NOFILE, &limit))?;
+    }
+    Ok(limit.rlim_cur)
+}
+
 /// A signal that has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signal {

@@ -120,6 +120,12 @@ pub trait Socket {
     fn shutdown(&self);
     /// As [`Stream::peer_address`].
     fn peer_address(&self) -> io::Result<SocketAddr>;
+    /// As [`Stream::peer_user`].
+    fn peer_user(&self) -> Option<u32> {
+        None
+    }
+    /// As [`Stream::prepare`].
+    fn prepare(&self) {}
     /// As [`Stream::local_address`].
     fn local_address(&self) -> io::Result<SocketAddr>;
     /// How connecting ended: `WouldBlock` while it has not.
@@ -269,6 +275,16 @@ impl Stream {
     /// Address of the other end.
     pub fn peer_address(&self) -> io::Result<SocketAddr> {
         self.0.socket.peer_address()
+    }
+
+    /// The user of the process at the other end when it connected, where that is one of this machine and the kernel knows it.
+    pub fn peer_user(&self) -> Option<u32> {
+        self.0.socket.peer_user()
+    }
+
+    /// Makes ready for much traffic, which is not worth while before it is known who is at the other end.
+    pub fn prepare(&self) {
+        self.0.socket.prepare();
     }
 
     /// Address of this end.

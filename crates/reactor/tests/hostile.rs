@@ -115,6 +115,7 @@ impl Fixture {
             welcomes: 0,
             user: Credentials { uid: 6, gid: 7, groups: Groups::new(&[5, 4000, 77]) },
             nonce: [7; 32],
+            voucher: [0; 16],
         }
     }
 
@@ -478,6 +479,7 @@ fn trunks_keep_their_rules() {
     let misdeeds: Vec<(&str, Frames)> = vec![
         ("data of no stream", vec![data(0, 1, 10)]),
         ("data after the end", vec![open(0, 1), end(1, 1), data(2, 1, 10)]),
+        ("the number after the last", vec![open(0, u64::MAX)]),
         ("the same number again", vec![open(0, 1), open(1, 1)]),
         ("too many streams", (0..9).map(|sequence| open(sequence, sequence + 1)).collect()),
         ("more than the window", std::iter::once(nowhere).chain(flood).collect()),

@@ -217,6 +217,29 @@ fn slow_server_delays_nobody_else() {
     });
 }
 
+/// Goal: a trunk whose numbers of streams are used up ends, and another one carries what it carried.
+/// Method: a trunk that begins with the last two numbers, for three channels; a large body before and after.
+#[test]
+fn numbers_of_streams_are_used_up() {
+    in_both(|kind| {
+        let servers = servers(kind, 3);
+        let (relay, channels) = client(&servers, 0, 1);
+        relay.count_from(u64::MAX - 2);
+        servers.reactor.block_on(async {
+            echoed(&channels[1], 100_000).await;
+            echoed(&channels[2], 100_000).await;
+            relay.count_from(1);
+            assert_eq!(channels[1].statistics().connects, 1);
+            channels[0].call(ping()).await.unwrap();
+            echoed(&channels[1], 100_000).await;
+            echoed(&channels[2], 100_000).await;
+        });
+        assert_eq!(channels[1].statistics().connects, 2, "the first trunk has ended");
+        assert_eq!(channels[2].statistics().connects, 2);
+        assert_eq!(servers.handles[0].statistics().relay.trunks_of_clients, 1);
+    });
+}
+
 /// Goal: when a contact goes, calls under way are sent again over the server's own address, with the same sequence, and the
 /// caller notices nothing.
 /// Method: a call is held by server 1 when contact 0 closes; its copy is answered.

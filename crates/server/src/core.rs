@@ -228,6 +228,10 @@ impl Core {
     ) -> Result<(), Failure> {
         assert!(records.as_ref().iter().all(|record| self.keeps_leases(record)), "leases, invariant 1");
         assert!(records.as_ref().iter().all(|record| self.keeps_read_leases(record)), "read leases, invariant 1");
+        if records.as_ref().iter().any(Record::is_too_large) {
+            let words = "the answer to this change is larger than what a server keeps of answers";
+            return Err(Failure::with_text(Status::TooLarge, words));
+        }
         let changes_names = records.as_ref().iter().any(Record::is_dentry);
         let time = if changes_names { self.change_time() } else { NO_TIME };
         for record in records.as_ref() {

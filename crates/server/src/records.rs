@@ -7,6 +7,7 @@ use crate::intents::Intent;
 use crate::names::NO_TIME;
 use crate::prepared::Change;
 use crate::store::Corrupt;
+use wire::limits::OUTCOME_SIZE_MAX;
 use wire::messages::{LockOwner, LockSpace};
 use wire::messages::{TreeEntry, TreeLogEntry};
 use wire::{Decode, Decoder, Encode, FileId, Kind, Malformed};
@@ -206,6 +207,11 @@ impl Record<'_> {
     /// Whether it changes an entry of a directory, and therefore the directory's times.
     pub fn is_dentry(&self) -> bool {
         matches!(self, Record::DentryPut { .. } | Record::DentryDelete { .. })
+    }
+
+    /// Whether it is an answer that is larger than what sessions keep.
+    pub fn is_too_large(&self) -> bool {
+        matches!(self, Record::Outcome { reply, .. } if reply.len() > OUTCOME_SIZE_MAX)
     }
 
     /// Appends the entry's bytes, without its kind. `time` is the time of the change, which entries of directories carry.

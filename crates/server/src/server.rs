@@ -313,16 +313,14 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
     if let Some(handle) = core.handle.borrow().as_ref() {
         terms.push(("buffers of connections", handle.memory_max()));
         terms.push(("bytes of relayed connections", handle.relay_memory_max()));
+        if options.transport != Transport::Tcp {
+            terms.push(("memory shared with processes of this machine", handle.shared_memory_max()));
+        }
     }
     if let Some(lent) = core.lent() {
         terms.push(("stamps of what clients of this machine read along", reactor::STAMPS_SIZE));
         terms.push(("names and files that clients of this machine need not ask for", lent.board().size()));
         terms.push(("changes that clients of this machine post", reactor::POSTS_SIZE));
-    }
-    if options.transport != Transport::Tcp {
-        let connections = (options.connections_max + reactor::service::STRANGERS_MAX) as u64;
-        terms
-            .push(("memory shared with processes of this machine", connections * reactor::LOCAL_MEMORY_PER_CONNECTION));
     }
     if options.metrics_port.is_some() {
         terms.push(("metrics page", metrics::MEMORY_MAX));

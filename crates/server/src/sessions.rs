@@ -192,8 +192,8 @@ impl<W> Sessions<W> {
         if place.sequence != sequence {
             return Vec::new();
         }
-        assert!(status != Status::Ok || bytes.len() <= OUTCOME_SIZE_MAX, "outcomes that have effects are small");
-        // A failure changed nothing, so that a long one need not be kept: asked again, it is found out again.
+        // What is longer comes of a request that has changed nothing (`Core::commit` refuses others), and need not be kept: asked
+        // again, it is found out again.
         let state = if bytes.len() <= OUTCOME_SIZE_MAX {
             place.outcome.status = status;
             place.outcome.bytes.clear();
@@ -315,10 +315,13 @@ mod tests {
         assert!(matches!(sessions.begin((9, 3), 0), Begin::New));
     }
 
-    /// Goal: a long failure is not kept, a short one is.
+    /// Goal: a long failure is not kept, a short one is; nor is a long answer, which comes of a request without effect.
     #[test]
     fn failures() {
         let mut sessions = sessions();
+        assert!(matches!(sessions.begin((9, 2), 0), Begin::New));
+        sessions.finish((9, 2), Status::Ok, &[b'x'; OUTCOME_SIZE_MAX + 1]);
+        assert!(matches!(sessions.begin((9, 2), 0), Begin::New));
         assert!(matches!(sessions.begin((9, 1), 0), Begin::New));
         sessions.finish((9, 1), Status::IsSymlink, &[b'x'; OUTCOME_SIZE_MAX + 1]);
         assert!(matches!(sessions.begin((9, 1), 0), Begin::New));

@@ -12,6 +12,7 @@ use crate::message;
 
 pub const NONCE_SIZE: usize = 32;
 pub const MAC_SIZE: usize = 32;
+pub const VOUCHER_SIZE: usize = 16;
 /// Largest handshake message, in bytes; a `Hello` is larger, for the groups in it.
 pub const HANDSHAKE_SIZE_MAX: usize = 256;
 /// Largest `Hello`, in bytes.
@@ -82,6 +83,9 @@ message! {
         /// On whose behalf; of servers, root.
         pub user: Credentials,
         pub nonce: [u8; NONCE_SIZE],
+        /// First bytes of a MAC over all of the above, which only a holder of the key can make. It proves nothing of the peer, for it
+        /// may be a repeated one, and admits to nothing: where connections are many, these are the last to be sent away.
+        pub voucher: [u8; VOUCHER_SIZE],
     }
 }
 
@@ -113,5 +117,10 @@ message! {
         pub incarnation: u64,
         /// Milliseconds within which the server shows a sign of life for each request it holds.
         pub working_interval_ms: u32,
+        /// Other than 0: the server has no connection left, and so many of those who wait for one get theirs before, this one
+        /// included. Another `Welcome` follows when that has changed.
+        pub places_before: u32,
+        /// Those who had waited and have got a connection, since the server's start: who finds even the queue full sees whether it moves.
+        pub turns: u64,
     }
 }

@@ -66,6 +66,7 @@ fn seeds() -> Vec<Vec<u8>> {
         welcomes: 3,
         user: Credentials { uid: 3, gid: 4, groups: Groups::new(&[4, 5, 70_000]) },
         nonce: [3; 32],
+        voucher: [9; 16],
     };
     let other = entry.clone();
     let node = MakeNodeRequest { entry: entry.clone(), kind: Kind::Fifo, mode: 0o600, device: 0, group: Some(1) };

@@ -19,8 +19,12 @@ const FRAMES_PER_TURN: usize = 32;
 /// First and longest pause between attempts to connect.
 const PAUSE_NS_FIRST: Nanos = 5_000_000;
 const PAUSE_NS_MAX: Nanos = 500_000_000;
+/// The longest where even the queue for the server's connections is full: many come again and again then.
+const FULL_PAUSE_NS_MAX: Nanos = 2_000_000_000;
 /// Whoever listens on this machine in a server's name answers at once, or is not that server.
 const LOCAL_HANDSHAKE_NS_MAX: Nanos = 2_000_000_000;
+/// Shortest pause after which a caller comes again where too many others wait to be heard.
+const CROWD_PAUSE_NS: Nanos = 10_000_000;
 /// Longest wait for an answer through another server, before the server's own address is tried.
 const RELAYED_HANDSHAKE_NS_MAX: Nanos = 3_000_000_000;
 
@@ -226,9 +230,29 @@ impl Inner {
     }
 
     pub(super) async fn try_connect(&self) -> Result<(Stream, Welcome), HandshakeError> {
+        let relay = self.options.relay.as_ref().filter(|relay| relay.is_for_full_servers());
+        let outcome = self.try_each_way(relay.is_none()).await;
+        if let Err(HandshakeError::Refused(Status::TooManyConnections, _)) = &outcome
+            && let Some(relay) = relay
+        {
+            if let Some(Ok(relayed)) = self.connect_through(relay).await {
+                return Ok(relayed);
+            }
+            return self.try_each_way(true).await;
+        }
+        outcome
+    }
+
+    /// `waits`: where the server has no connection left, until it has.
+    async fn try_each_way(&self, waits: bool) -> Result<(Stream, Welcome), HandshakeError> {
         let options = &self.options;
-        if let Some(Some(connected)) = self.connect_locally().await {
-            return Ok(connected);
+        match self.connect_locally(waits).await {
+            Some(Some(Ok(connected))) => return Ok(connected),
+            // Another way to the same server finds no more room.
+            Some(Some(Err(HandshakeError::Refused(Status::TooManyConnections, words)))) => {
+                return Err(HandshakeError::Refused(Status::TooManyConnections, words));
+            }
+            _ => {}
         }
         if let Some(relay) = options.relay.as_ref().filter(|relay| !relay.is_for_full_servers()) {
             // What the server itself refuses is refused. Without an answer it may still be reached directly.
@@ -237,18 +261,12 @@ impl Inner {
                 Some(outcome) => return outcome,
             }
         }
-        let direct = self.connect_directly().await;
-        if let Err(HandshakeError::Refused(Status::TooManyConnections, _)) = &direct
-            && let Some(relay) = options.relay.as_ref().filter(|relay| relay.is_for_full_servers())
-            && let Some(Ok(relayed)) = self.connect_through(relay).await
-        {
-            return Ok(relayed);
-        }
+        let direct = self.connect_directly(waits).await;
         if let Err(HandshakeError::Refused(Status::NotLocal, _)) = &direct {
             // It may have come up since we looked; by now it listens here, if it is on this machine.
-            match self.connect_locally().await {
-                Some(Some(connected)) => return Ok(connected),
-                Some(None) => return Err(HandshakeError::Broken(ErrorKind::TimedOut.into())),
+            match self.connect_locally(waits).await {
+                Some(Some(Ok(connected))) => return Ok(connected),
+                Some(_) => return Err(HandshakeError::Broken(ErrorKind::TimedOut.into())),
                 None => {}
             }
         }
@@ -257,18 +275,28 @@ impl Inner {
 
     /// Through shared memory. Nothing where nobody listens for it, and nothing within where nobody answers as the server
     /// would: anybody may listen at that name, and only the handshake shows who it is.
-    async fn connect_locally(&self) -> Option<Option<(Stream, Welcome)>> {
+    async fn connect_locally(&self, waits: bool) -> Option<Option<Result<(Stream, Welcome), HandshakeError>>> {
         let options = &self.options;
-        let stream = self.reactor.connect_local(&local_name(&options.cluster, options.server)).ok()?;
         let limit = self.reactor.now() + LOCAL_HANDSHAKE_NS_MAX.min(options.timeout);
-        let outcome = within(&self.reactor, limit, std::pin::pin!(self.shake_hands(&stream))).await;
-        Some(outcome.and_then(Result::ok).map(|welcome| (stream, welcome)))
+        let stream = loop {
+            match self.reactor.connect_local(&local_name(&options.cluster, options.server)) {
+                Ok(stream) => break stream,
+                // More callers wait there than the kernel keeps.
+                Err(error) if error.kind() == ErrorKind::WouldBlock && self.reactor.now() < limit => {
+                    let pause = CROWD_PAUSE_NS + self.reactor.random() % CROWD_PAUSE_NS;
+                    self.reactor.sleep(pause).await;
+                }
+                Err(_) => return None,
+            }
+        };
+        let outcome = self.within_patience(limit, self.shake_hands(&stream, waits)).await;
+        Some(outcome.map(|outcome| outcome.map(|welcome| (stream, welcome))))
     }
 
-    async fn connect_directly(&self) -> Result<(Stream, Welcome), HandshakeError> {
+    async fn connect_directly(&self, waits: bool) -> Result<(Stream, Welcome), HandshakeError> {
         let options = &self.options;
         let stream = self.reactor.connect(options.cluster.servers[options.server as usize].address).await?;
-        let welcome = self.shake_hands(&stream).await?;
+        let welcome = self.shake_hands(&stream, waits).await?;
         Ok((stream, welcome))
     }
 
@@ -277,15 +305,46 @@ impl Inner {
         let limit = self.reactor.now() + RELAYED_HANDSHAKE_NS_MAX.min(self.options.timeout / 4);
         let relayed = std::pin::pin!(async {
             let stream = relay.open(self.options.server).await?;
-            let welcome = self.shake_hands(&stream).await?;
+            let welcome = self.shake_hands(&stream, false).await?;
             Ok((stream, welcome))
         });
         within(&self.reactor, limit, relayed).await
     }
 
-    async fn shake_hands(&self, stream: &Stream) -> Result<Welcome, HandshakeError> {
+    async fn shake_hands(&self, stream: &Stream, waits: bool) -> Result<Welcome, HandshakeError> {
         let welcomes = self.state.borrow().statistics.connects;
-        introduce(&self.reactor, stream, &self.options.cluster, &self.introduction(welcomes)).await
+        let in_queue = |places_before, turns| waits && self.note_queue(places_before, turns);
+        introduce(&self.reactor, stream, &self.options.cluster, &self.introduction(welcomes), in_queue).await
+    }
+
+    /// As `within`, but while the server says that we wait our turn, and it moves, there is no limit.
+    async fn within_patience<T>(&self, mut limit: Nanos, future: impl Future<Output = T>) -> Option<T> {
+        let mut future = std::pin::pin!(future);
+        loop {
+            let outcome = within(&self.reactor, limit, future.as_mut()).await;
+            let until = self.queued_until.get();
+            if outcome.is_some() || until <= limit {
+                return outcome;
+            }
+            limit = until;
+        }
+    }
+
+    /// Takes in that we wait for a connection of the server's, in its queue or, where that is full too, outside. While others get
+    /// theirs this is no silence. True if anybody here waits.
+    fn note_queue(&self, places_before: u32, turns: u64) -> bool {
+        let now = self.reactor.now();
+        let has_moved = self.turns_seen.replace(turns) != turns;
+        let mut state = self.state.borrow_mut();
+        if places_before > 0 {
+            self.queued_until.set(now + self.options.timeout);
+            state.last_error = format!("all connections of the server are in use; place {places_before} in the queue");
+        }
+        if places_before > 0 || has_moved {
+            state.calls.iter_mut().flatten().for_each(|outstanding| outstanding.last_life = now);
+        }
+        self.fail_once(&mut state, Status::TooManyConnections);
+        state.outstanding > 0 && !state.closed
     }
 
     /// Takes in that an attempt to connect has failed.
@@ -335,6 +394,7 @@ impl Inner {
             state.life += 1;
             self.fail_outdated(&mut state);
         }
+        stream.prepare();
         state.connection =
             Connection::Open { link: Link::new(stream.clone()), stream: stream.clone(), receiving: Receiving::Head };
         let mut slots: Vec<usize> = (0..WINDOW)
@@ -360,9 +420,9 @@ impl Inner {
 pub(super) async fn connect(inner: Rc<Inner>) {
     let mut pause = PAUSE_NS_FIRST;
     loop {
+        let mut pause_max = PAUSE_NS_MAX;
         let limit = inner.reactor.now() + inner.options.timeout;
-        let attempt = std::pin::pin!(inner.try_connect());
-        match within(&inner.reactor, limit, attempt).await {
+        match inner.within_patience(limit, inner.try_connect()).await {
             Some(Ok((stream, welcome))) => {
                 if pause > PAUSE_NS_FIRST {
                     inner.log(Level::Info, "server-reached", "another server can be reached again");
@@ -375,7 +435,10 @@ pub(super) async fn connect(inner: Rc<Inner>) {
                 inner.fail_all(&mut state, status, words);
                 return;
             }
-            Some(Err(HandshakeError::Refused(status, _))) => inner.note_attempt(status.to_string(), status),
+            Some(Err(HandshakeError::Refused(status, _))) => {
+                pause_max = if status == Status::TooManyConnections { FULL_PAUSE_NS_MAX } else { PAUSE_NS_MAX };
+                inner.note_attempt(status.to_string(), status);
+            }
             Some(Err(HandshakeError::Broken(error))) => inner.note_attempt(error.to_string(), Status::Unreachable),
             None => inner.note_attempt("no answer to the handshake".to_string(), Status::Unreachable),
         }
@@ -383,7 +446,7 @@ pub(super) async fn connect(inner: Rc<Inner>) {
             inner.log(Level::Warning, "server-unreachable", "another server can't be reached; it is tried again");
         }
         inner.reactor.sleep(pause + inner.reactor.random() % pause).await;
-        pause = (pause * 2).min(PAUSE_NS_MAX);
+        pause = (pause * 2).min(pause_max);
         let mut state = inner.state.borrow_mut();
         if state.outstanding == 0 || state.closed {
             state.connection = Connection::None;

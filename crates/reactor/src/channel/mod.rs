@@ -21,7 +21,7 @@ pub use call::{Call, ChannelOptions, ChannelStatistics, Failure, Reply};
 
 use crate::link::RawSlice;
 use crate::{Nanos, Reactor, Window};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
@@ -63,6 +63,10 @@ struct Inner {
     options: ChannelOptions,
     observer: RefCell<Option<Observer>>,
     state: RefCell<State>,
+    /// Until when a server that has no connection left may let us wait.
+    queued_until: Cell<Nanos>,
+    /// How many others it had let in when we heard of it last (`Welcome::turns`).
+    turns_seen: Cell<u64>,
 }
 
 impl Channel {
@@ -73,6 +77,8 @@ impl Channel {
             options,
             observer: RefCell::default(),
             state: RefCell::new(State::new()),
+            queued_until: Cell::new(0),
+            turns_seen: Cell::new(0),
         });
         let owner = Rc::new(Owner(Rc::downgrade(&inner)));
         Channel(inner, owner)

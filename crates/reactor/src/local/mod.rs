@@ -285,6 +285,16 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
         Ok(NO_ADDRESS)
     }
 
+    fn peer_user(&self) -> Option<u32> {
+        user_of(&self.port.line.socket)
+    }
+
+    fn prepare(&self) {
+        if let Some(segment) = self.port.segment() {
+            segment.populate();
+        }
+    }
+
     fn local_address(&self) -> io::Result<SocketAddr> {
         Ok(NO_ADDRESS)
     }
@@ -324,17 +334,20 @@ const BYTES_AT_ONCE: usize = 64;
 /// Looks for what a server lends; see `Port::looks_for_window`.
 const WINDOW_LOOKS: u32 = 1_000;
 
-/// Whether the process at the other end ran as our own user when it connected or began to listen: it could read our files
-/// anyway.
-fn is_our_user(socket: &OwnedFd) -> bool {
+/// The user that the process at the other end ran as when it connected or began to listen.
+fn user_of(socket: &OwnedFd) -> Option<u32> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut size = size_of::<libc::ucred>() as libc::socklen_t;
     let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
-    // SAFETY: writes a local of that size; the other call has no arguments.
-    unsafe {
-        libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut peer).cast(), &mut size) == 0
-            && peer.uid == libc::geteuid()
-    }
+    // SAFETY: writes a local of that size.
+    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut peer).cast(), &mut size) };
+    (result == 0).then_some(peer.uid)
+}
+
+/// Whether that is our own user: it could read our files anyway.
+fn is_our_user(socket: &OwnedFd) -> bool {
+    // SAFETY: no arguments, cannot fail.
+    user_of(socket) == Some(unsafe { libc::geteuid() })
 }
 
 /// Local streams have no addresses; this one stands for them.

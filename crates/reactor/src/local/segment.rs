@@ -118,7 +118,7 @@ impl Segment {
 
     fn map(file: &OwnedFd, side: Side) -> io::Result<Segment> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        let flags = libc::MAP_SHARED;
         // SAFETY: a new mapping at an address that the kernel picks; a forked child does not inherit it.
         let base = unsafe {
             let base = libc::mmap(std::ptr::null_mut(), SEGMENT_SIZE, protection, flags, file.as_raw_fd(), 0);
@@ -130,6 +130,13 @@ impl Segment {
         };
         let Some(base) = NonNull::new(base.cast()) else { unreachable!("mappings are not at address 0") };
         Ok(Segment { base, side, put: Cell::new(0), taken: Cell::new(0), origin: Cell::new(0) })
+    }
+
+    /// Has all pages here before they are needed: so many only for a peer that has proved itself.
+    pub fn populate(&self) {
+        // A kernel that can't do it takes a fault for each page instead.
+        // SAFETY: the mapping is ours; its bytes stay as they are.
+        unsafe { libc::madvise(self.base.as_ptr().cast(), SEGMENT_SIZE, libc::MADV_POPULATE_WRITE) };
     }
 
     /// What the caller holds.

@@ -25,7 +25,7 @@ use crate::handshake::{HandshakeError, Introduction, introduce};
 use crate::local::local_name;
 use crate::service::within;
 use crate::{Class, Nanos, Reactor, Stream};
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
@@ -73,6 +73,8 @@ struct Inner {
     contacts: OnceCell<Vec<u32>>,
     find_contacts: Box<dyn Fn() -> Vec<u32>>,
     state: RefCell<State>,
+    /// See `TrunkOptions`.
+    first_stream: Cell<u64>,
 }
 
 #[derive(Default)]
@@ -100,7 +102,14 @@ impl Relay {
     pub fn through(reactor: &Reactor, options: ChannelOptions, contacts: impl Fn() -> Vec<u32> + 'static) -> Relay {
         assert!(options.role.is_trunk() && options.relay.is_none());
         let (contacts, find_contacts) = (OnceCell::new(), Box::new(contacts));
-        let inner = Inner { reactor: reactor.clone(), options, contacts, find_contacts, state: RefCell::default() };
+        let inner = Inner {
+            reactor: reactor.clone(),
+            options,
+            contacts,
+            find_contacts,
+            state: RefCell::default(),
+            first_stream: Cell::new(1),
+        };
         let inner = Rc::new(inner);
         let owner = Rc::new(Owner(Rc::downgrade(&inner)));
         Relay { inner, owner, for_full_servers: false }
@@ -109,6 +118,11 @@ impl Relay {
     /// The same way for a channel that takes it only where the server itself has no connection left.
     pub fn for_full_servers(&self) -> Relay {
         Relay { for_full_servers: true, ..self.clone() }
+    }
+
+    /// Has trunks that it begins from now on count their streams from this number, for tests of the last ones.
+    pub fn count_from(&self, first_stream: u64) {
+        self.inner.first_stream.set(first_stream);
     }
 
     pub(crate) fn is_for_full_servers(&self) -> bool {
@@ -133,6 +147,9 @@ impl Relay {
             let mut state = self.inner.state.borrow_mut();
             if state.closed {
                 return Poll::Ready(Err(ErrorKind::NotConnected.into()));
+            }
+            if let Some(trunk) = state.trunk.take_if(|trunk| trunk.is_used_up()) {
+                trunk.close();
             }
             if let Some(trunk) = state.trunk.as_ref().filter(|trunk| !trunk.is_closed()) {
                 return Poll::Ready(Ok(trunk.clone()));
@@ -193,6 +210,7 @@ impl Inner {
                     stream_count_max: self.stream_count_max(),
                     accepts: false,
                     is_logged: self.options.role == Role::ServerTrunk,
+                    first_stream: self.first_stream.get(),
                 };
                 state.trunk = Some(Trunk::new(&self.reactor, stream, options));
                 None
@@ -220,7 +238,9 @@ impl Inner {
             welcomes: 0,
             user: options.user.clone(),
         };
-        introduce(&self.reactor, stream, &options.cluster, &introduction).await.map(|_| ())
+        introduce(&self.reactor, stream, &options.cluster, &introduction, |_, _| false).await?;
+        stream.prepare();
+        Ok(())
     }
 
     fn contacts(&self) -> &[u32] {

@@ -20,6 +20,8 @@ const FRAMES_PER_TURN: usize = 32;
 const SMALL_SIZE_MAX: usize = 4096;
 /// Room is returned in parts of this size at least.
 const CREDIT_SIZE_MIN: usize = STREAM_WINDOW / 4;
+/// Numbers of streams are below this. A trunk that has used them up ends, and another one begins anew.
+const NUMBER_END: u64 = u64::MAX;
 /// Frames without data that one stream may have waiting to be sent: its beginning, its end, and room returned.
 const CONTROLS_PER_STREAM: usize = 2 + STREAM_WINDOW / CREDIT_SIZE_MIN;
 /// The same of a trunk without streams: questions and answers of life.
@@ -34,6 +36,8 @@ pub(crate) struct TrunkOptions {
     pub accepts: bool,
     /// Whether what goes wrong is told in this process's log: that of a server.
     pub is_logged: bool,
+    /// The number of the first stream that begins here: 1, and another one in tests.
+    pub first_stream: u64,
 }
 
 /// Bytes that came in one frame.
@@ -140,6 +144,7 @@ fn frame(kind: StreamFrame, stream: u64) -> Header {
 impl Trunk {
     /// An end over a connection whose handshake is done. Nothing moves until `run`.
     pub(crate) fn new(reactor: &Reactor, stream: Stream, options: TrunkOptions) -> Rc<Trunk> {
+        let next_stream = options.first_stream;
         Rc::new(Trunk {
             reactor: reactor.clone(),
             options,
@@ -147,7 +152,7 @@ impl Trunk {
                 link: Link::new(stream),
                 arriving: None,
                 streams: BTreeMap::new(),
-                next_stream: 1,
+                next_stream,
                 controls: Rc::default(),
                 unheard_since: None,
                 has_pinged: false,
@@ -162,6 +167,11 @@ impl Trunk {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.state.borrow().closed
+    }
+
+    /// Whether it can begin no more streams.
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.state.borrow().next_stream >= NUMBER_END
     }
 
     /// Bytes received and sent.
@@ -185,6 +195,9 @@ impl Trunk {
             return Err(io::Error::new(ErrorKind::QuotaExceeded, "the trunk has its most streams"));
         }
         let number = state.next_stream;
+        if number >= NUMBER_END {
+            return Err(io::Error::new(ErrorKind::QuotaExceeded, "the trunk has used up its numbers"));
+        }
         state.next_stream += 1;
         state.streams.insert(number, StreamState::new());
         self.send_control(&mut state, frame(StreamFrame::Open, number), &OpenStream { server }.to_bytes());
@@ -300,7 +313,7 @@ impl Trunk {
             StreamFrame::Pong => return Ok(Step::Progress),
             StreamFrame::Open => {
                 let server = OpenStream::from_bytes(&params).map_err(malformed)?.server;
-                if !self.options.accepts || number < state.next_stream {
+                if !self.options.accepts || !(state.next_stream..NUMBER_END).contains(&number) {
                     return protocol("a stream begins that can't");
                 }
                 if state.streams.len() >= self.options.stream_count_max {

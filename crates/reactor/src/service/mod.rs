@@ -7,12 +7,17 @@
 //! 2. Every request gets exactly one reply, or its connection is closed.
 //! 3. A newer connection of the same session and level closes the older one before the service hears of it.
 //! 4. Nothing is borrowed while the service runs.
+//! 5. A peer that has not proved itself holds a place among the strangers (`strangers`) and nothing else, for `HANDSHAKE_NS`
+//!    at most; a client that has waits for its turn where all connections are in use (`queue`). Servers never wait for clients.
 
 mod connection;
 mod incoming;
+mod queue;
+mod strangers;
 mod trunks;
 
 pub use incoming::Incoming;
+pub use strangers::STRANGERS_MAX;
 pub use trunks::RelayStatistics;
 
 use crate::handshake::{HandshakeError, examine, refusal, send_welcome};
@@ -22,28 +27,30 @@ use crate::relay::Passed;
 use crate::window::Lent;
 use crate::{Class, Holds, Listener, Loan, Nanos, Reactor, Region, Relay, StampedRegion, Stream};
 use connection::{Connection, PARAMS_HELD_MAX, REPLIES_HELD_MAX};
+use queue::{Queue, WAITING_SHARED_SIZE, waiting_max};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
+use strangers::{Room, STRANGER_SHARED_SIZE, STRANGER_SIZE, Source, Strangers};
 use trunks::OpenTrunk;
 use wire::credentials::Credentials;
-use wire::handshake::{Role, Welcome};
+use wire::handshake::{Hello, Role, Welcome};
 use wire::limits::{BYTES_WINDOW, PARAMS_SIZE_MAX, REQUEST_WINDOW};
 use wire::{Cluster, Status};
 
 /// A handshake takes at most this long.
 const HANDSHAKE_NS: Nanos = 10_000_000_000;
+const TIMED_OUT: std::io::ErrorKind = std::io::ErrorKind::TimedOut;
 /// Of all connections, the part that is kept for clients' trunks, and the most that is kept for these and for servers: a
 /// server that has no room for them could not be reached through others where it has none for clients.
 const TRUNKS_SHARE: usize = 8;
 const KEPT_SHARE_MAX: usize = 4;
 /// Connections of one other server: one for each of three levels, and a trunk.
 const CONNECTIONS_PER_SERVER: usize = 4;
-
-/// Connections that may be in their handshake beyond `connections_max`.
-pub const STRANGERS_MAX: usize = 64;
+/// Connections that are accepted before other tasks get their turn, and those that had to go have gone.
+const ACCEPTS_PER_TURN: usize = 32;
 
 /// Who is at the other end of a connection, after authentication.
 #[derive(Debug, Clone)]
@@ -164,7 +171,10 @@ struct Serving {
     passed_streams: Cell<u64>,
     passed: Passed,
     next_connection: Cell<u64>,
-    strangers: Cell<usize>,
+    strangers: RefCell<Strangers<Stream>>,
+    /// Who waits for one of them to go.
+    room_wakers: RefCell<Vec<Waker>>,
+    queue: RefCell<Queue>,
     refused: Cell<u64>,
     closed: Cell<bool>,
     requests_held: Cell<usize>,
@@ -204,7 +214,9 @@ pub fn serve(reactor: &Reactor, listener: Listener, options: ServeOptions, servi
         passed_streams: Cell::new(0),
         passed: Passed::default(),
         next_connection: Cell::new(1),
-        strangers: Cell::new(0),
+        strangers: RefCell::new(Strangers::new()),
+        room_wakers: RefCell::default(),
+        queue: RefCell::default(),
         refused: Cell::new(0),
         closed: Cell::new(false),
         requests_held: Cell::new(0),
@@ -232,6 +244,7 @@ impl ServerHandle {
             connection.close();
         }
         self.0.close_trunks();
+        self.0.queue.borrow_mut().wake_all();
         self.0.wake_watcher();
     }
 
@@ -248,7 +261,16 @@ impl ServerHandle {
     /// The most memory that all connections together may hold, in bytes.
     pub fn memory_max(&self) -> u64 {
         let per_connection = RECEIVE_BUFFER_SIZE_MAX + PARAMS_HELD_MAX + PARAMS_SIZE_MAX + 2 * REPLIES_HELD_MAX + 8192;
-        ((2 * self.0.options.connections_max + STRANGERS_MAX) * per_connection) as u64
+        let connections_max = self.0.options.connections_max;
+        let strangers = (STRANGERS_MAX + waiting_max(connections_max)) * STRANGER_SIZE;
+        (2 * connections_max * per_connection + strangers) as u64
+    }
+
+    /// The most memory of other processes, in bytes, that connections through shared memory may have mapped here.
+    pub fn shared_memory_max(&self) -> u64 {
+        let connections_max = self.0.options.connections_max;
+        let strangers = STRANGERS_MAX * STRANGER_SHARED_SIZE + waiting_max(connections_max) * WAITING_SHARED_SIZE;
+        connections_max as u64 * crate::LOCAL_MEMORY_PER_CONNECTION + strangers as u64
     }
 
     pub fn statistics(&self) -> ServeStatistics {
@@ -283,27 +305,44 @@ impl ServerHandle {
 }
 
 async fn accept_all(serving: Rc<Serving>, listener: Listener, origin: Origin) {
+    let mut accepted = 0;
     while !serving.closed.get() {
         match listener.accept().await {
-            Ok((stream, _)) => meet(&serving, stream, origin),
-            // Out of descriptors, most likely: others will be closed.
+            Ok((stream, _)) => {
+                serving.wait_for_room().await;
+                meet(&serving, Source::of(&stream), stream, origin);
+            }
+            // Out of descriptors, most likely.
             Err(error) => {
+                let least_wanted = serving.strangers.borrow().least_wanted();
+                if let Some(number) = least_wanted {
+                    serving.dismiss(number);
+                    serving.reactor.yield_now().await;
+                    continue;
+                }
                 let words = "a connection can't be accepted; allow more open files (ulimit -n)";
                 log::event(Level::Error, "accept-failed", words, &[("reason", &error)]);
                 serving.reactor.sleep(100_000_000).await;
             }
         }
+        accepted += 1;
+        if accepted % ACCEPTS_PER_TURN == 0 {
+            serving.reactor.yield_now().await;
+        }
     }
 }
 
-/// Takes in a connection of somebody unknown, which may have come through another server, unless there are too many of them.
-fn meet(serving: &Rc<Serving>, stream: Stream, origin: Origin) {
-    if serving.strangers.get() < STRANGERS_MAX {
-        serving.strangers.set(serving.strangers.get() + 1);
-        serving.reactor.spawn(Class::Metadata, welcome(serving.clone(), stream, origin));
-    } else {
-        serving.refused.set(serving.refused.get() + 1);
+/// Takes in a connection of somebody unknown, which may have come through another server. Somebody else may have to go for
+/// it; if nobody has to, it is refused.
+fn meet(serving: &Rc<Serving>, source: Source, stream: Stream, origin: Origin) {
+    let room = serving.strangers.borrow().room(serving.reactor.now());
+    match room {
+        Room::Free => {}
+        Room::Instead(number) => serving.dismiss(number),
+        Room::NotBefore(_) => return serving.refused.set(serving.refused.get() + 1),
     }
+    let number = serving.strangers.borrow_mut().enter(source, stream.clone());
+    serving.reactor.spawn(Class::Metadata, welcome(serving.clone(), stream, origin, number));
 }
 
 /// Who has been let in.
@@ -313,26 +352,26 @@ enum Admitted {
 }
 
 /// One connection from its first byte to its last.
-async fn welcome(serving: Rc<Serving>, stream: Stream, origin: Origin) {
-    let outcome = {
-        let limit = serving.reactor.now() + HANDSHAKE_NS;
-        let handshake = std::pin::pin!(serving.admit(&stream, origin));
-        within(&serving.reactor, limit, handshake).await
+async fn welcome(serving: Rc<Serving>, stream: Stream, origin: Origin, number: u64) {
+    let outcome = match serving.prove(&stream, number).await {
+        Ok(hello) => serving.take_in(&stream, origin, &hello).await,
+        Err(error) => Err(error),
     };
-    serving.strangers.set(serving.strangers.get() - 1);
     match outcome {
-        Some(Ok(Admitted::Connection(connection))) => {
+        Ok(Admitted::Connection(connection)) => {
             connection.run(&serving).await;
             serving.forget(&connection);
         }
-        Some(Ok(Admitted::Trunk(number))) => trunks::carry(&serving, number).await,
-        Some(Err(HandshakeError::Refused(status, words))) => {
+        Ok(Admitted::Trunk(number)) => trunks::carry(&serving, number).await,
+        Err(HandshakeError::Refused(status, words)) => {
             log::event(Level::Warning, "connection-refused", words, &[("status", &status)]);
             serving.refused.set(serving.refused.get() + 1);
             hang_up(&serving.reactor, &stream).await;
         }
-        Some(Err(HandshakeError::Broken(_))) | None => serving.refused.set(serving.refused.get() + 1),
+        Err(HandshakeError::Broken(_)) => serving.refused.set(serving.refused.get() + 1),
     }
+    // Who was not let in was one of them until here.
+    serving.part_with(number);
 }
 
 /// Reads on for a moment, so that the peer gets our last words instead of a reset.
@@ -361,9 +400,88 @@ pub(crate) async fn within<T>(
 }
 
 impl Serving {
-    async fn admit(&self, stream: &Stream, origin: Origin) -> Result<Admitted, HandshakeError> {
+    /// Waits until there is room for another stranger, which may be that of one who has to go.
+    async fn wait_for_room(&self) {
+        loop {
+            let room = self.strangers.borrow().room(self.reactor.now());
+            let Room::NotBefore(limit) = room else { return };
+            let mut waited = false;
+            let changed = std::pin::pin!(poll_fn(|cx| {
+                if std::mem::replace(&mut waited, true) {
+                    return Poll::Ready(());
+                }
+                self.room_wakers.borrow_mut().push(cx.waker().clone());
+                Poll::Pending
+            }));
+            within(&self.reactor, limit, changed).await;
+        }
+    }
+
+    /// Ends the connection of a stranger, for another one.
+    fn dismiss(&self, number: u64) {
+        if let Some(stream) = self.part_with(number) {
+            stream.shutdown();
+        }
+    }
+
+    /// Takes one of the strangers off the books, if it still is on them.
+    fn part_with(&self, number: u64) -> Option<Stream> {
+        let stream = self.strangers.borrow_mut().leave(number)?;
+        self.room_wakers.borrow_mut().drain(..).for_each(Waker::wake);
+        Some(stream)
+    }
+
+    /// Who a stranger is; it is none any more.
+    async fn prove(&self, stream: &Stream, number: u64) -> Result<Hello, HandshakeError> {
+        let limit = self.reactor.now() + HANDSHAKE_NS;
+        let vouched = || {
+            self.strangers.borrow_mut().vouch(number, self.reactor.now());
+        };
         let options = &self.options;
-        let hello = examine(&self.reactor, stream, &options.cluster, options.server).await?;
+        let examined = std::pin::pin!(examine(&self.reactor, stream, &options.cluster, options.server, vouched));
+        let hello =
+            within(&self.reactor, limit, examined).await.unwrap_or(Err(HandshakeError::Broken(TIMED_OUT.into())))?;
+        match self.part_with(number) {
+            Some(_) => Ok(hello),
+            None => Err(HandshakeError::Broken(std::io::ErrorKind::ConnectionAborted.into())),
+        }
+    }
+
+    /// Lets somebody in who has proved itself, where need be when its turn has come.
+    async fn take_in(&self, stream: &Stream, origin: Origin, hello: &Hello) -> Result<Admitted, HandshakeError> {
+        let is_own_client = hello.role.is_client() && origin != Origin::Relay && !self.is_foreign(hello, origin);
+        let waits = is_own_client && !self.closed.get() && !self.takes_over(hello);
+        if waits && (self.queue.borrow().len() > 0 || self.is_full(hello.role)) {
+            let turn = self.wait_for_turn(stream, hello.role).await;
+            if let Err(HandshakeError::Refused(status, _)) = &turn {
+                self.refuse(stream, *status).await?;
+            }
+            turn?;
+        }
+        let limit = self.reactor.now() + HANDSHAKE_NS;
+        let admitted = std::pin::pin!(self.admit(stream, origin, hello));
+        within(&self.reactor, limit, admitted).await.unwrap_or(Err(HandshakeError::Broken(TIMED_OUT.into())))
+    }
+
+    /// Says why not, to somebody who may not listen.
+    async fn refuse(&self, stream: &Stream, status: Status) -> Result<(), HandshakeError> {
+        let limit = self.reactor.now() + HANDSHAKE_NS;
+        let reason = Welcome { turns: self.queue.borrow().turns(), ..refusal(status) };
+        let told = std::pin::pin!(send_welcome(stream, &reason));
+        Ok(within(&self.reactor, limit, told).await.unwrap_or(Err(TIMED_OUT.into()))?)
+    }
+
+    fn is_foreign(&self, hello: &Hello, origin: Origin) -> bool {
+        self.options.local_clients_only && hello.role == Role::Client && origin != Origin::Local
+    }
+
+    /// Whether there is a connection whose place this one takes.
+    fn takes_over(&self, hello: &Hello) -> bool {
+        let key: FenceKey = (hello.role as u8, hello.level, hello.session, hello.from_server);
+        self.fences.borrow().get(&key).is_some_and(|older| self.connections.borrow().contains_key(older))
+    }
+
+    async fn admit(&self, stream: &Stream, origin: Origin, hello: &Hello) -> Result<Admitted, HandshakeError> {
         let key: FenceKey = (hello.role as u8, hello.level, hello.session, hello.from_server);
         let older = self.fences.borrow().get(&key).copied();
         if let Some(older) = older.and_then(|id| self.connections.borrow().get(&id).cloned()) {
@@ -371,7 +489,7 @@ impl Serving {
             self.forget(&older);
         }
         if hello.role.is_trunk() {
-            return self.admit_trunk(stream, &hello, key).await.map(Admitted::Trunk);
+            return self.admit_trunk(stream, hello, key).await.map(Admitted::Trunk);
         }
         let is_relayed = origin == Origin::Relay;
         let full = if is_relayed { self.has_all_relayed() } else { self.is_full(hello.role) };
@@ -381,13 +499,12 @@ impl Serving {
             level: hello.level,
             session: hello.session,
             from_server: hello.from_server,
-            user: hello.user,
+            user: hello.user.clone(),
             loan: None,
             holds: None,
             lane: None,
         };
-        let is_foreign = options.local_clients_only && hello.role == Role::Client && origin != Origin::Local;
-        let known = if is_foreign {
+        let known = if self.is_foreign(hello, origin) {
             Err(Status::NotLocal)
         } else if full || self.closed.get() {
             Err(if full { Status::TooManyConnections } else { Status::Draining })
@@ -404,6 +521,7 @@ impl Serving {
         if hello.role == Role::Client {
             self.lend(stream, &mut peer);
         }
+        stream.prepare();
         if peer.holds.is_some() {
             self.service.lent(&peer);
         }
@@ -445,6 +563,8 @@ impl Serving {
             session_known,
             incarnation: self.options.incarnation,
             working_interval_ms: (self.options.working_interval / 1_000_000) as u32,
+            places_before: 0,
+            turns: self.queue.borrow().turns(),
         }
     }
 
@@ -469,6 +589,7 @@ impl Serving {
             return;
         }
         self.count(connection, false);
+        self.queue.borrow_mut().wake_first();
         if let (Some(lane), Some(region)) = (peer.lane, &self.options.lent) {
             region.posts().close_lane(lane);
         }

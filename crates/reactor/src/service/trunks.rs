@@ -6,6 +6,7 @@
 //!    handshake is done. At most `connections_max` streams are passed on at a time, so that what they hold is bounded (`ServerHandle::relay_memory_max`).
 //! 2. Only a client's streams are passed on, so that no stream goes through two contacts.
 
+use super::strangers::Source;
 use super::{FenceKey, Origin, Serving, meet, within};
 use crate::channel::ChannelOptions;
 use crate::handshake::{HandshakeError, refusal, send_welcome};
@@ -70,7 +71,13 @@ impl Serving {
             Role::ClientTrunk => streams_of_client_max(&self.options.cluster),
             _ => self.options.connections_max,
         };
-        let options = TrunkOptions { timeout: self.options.timeout, stream_count_max, accepts: true, is_logged: true };
+        let options = TrunkOptions {
+            timeout: self.options.timeout,
+            stream_count_max,
+            accepts: true,
+            is_logged: true,
+            first_stream: 1,
+        };
         let trunk = Trunk::new(&self.reactor, stream.clone(), options);
         self.trunks.borrow_mut().insert(number, OpenTrunk { trunk, role: hello.role, key });
         self.fences.borrow_mut().insert(key, number);
@@ -88,6 +95,7 @@ impl Serving {
             self.fences.borrow_mut().remove(&open.key);
         }
         open.trunk.close();
+        self.queue.borrow_mut().wake_first();
         let (received, sent) = open.trunk.traffic();
         self.bytes_received.set(self.bytes_received.get() + received);
         self.bytes_sent.set(self.bytes_sent.get() + sent);
@@ -137,15 +145,15 @@ impl Serving {
 pub(super) async fn carry(serving: &Rc<Serving>, number: u64) {
     let open = serving.trunks.borrow().get(&number).map(|open| (open.trunk.clone(), open.role));
     let Some((trunk, role)) = open else { return };
-    trunk.run(&|trunk, stream, server| take_stream(serving, role, trunk.end_of(stream), server)).await;
+    trunk.run(&|trunk, stream, server| take_stream(serving, (number, role), trunk.end_of(stream), server)).await;
     serving.forget_trunk(number);
 }
 
 /// A stream has begun.
-fn take_stream(serving: &Rc<Serving>, role: Role, end: End, server: u32) {
+fn take_stream(serving: &Rc<Serving>, (number, role): (u64, Role), end: End, server: u32) {
     let options = &serving.options;
     if server == options.server {
-        return meet(serving, end.into_stream(), Origin::Relay);
+        return meet(serving, Source::Trunk(number), end.into_stream(), Origin::Relay);
     }
     if role != Role::ClientTrunk || server >= options.cluster.server_count() {
         return end.finish(Status::WrongServer);

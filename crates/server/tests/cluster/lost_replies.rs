@@ -11,6 +11,24 @@ const CHUNK: u64 = 4096;
 /// Moments at which the connections break, from the start of the request on.
 const CUT_STEP: Nanos = 4_000;
 
+/// Goal: a change whose answer is larger than what sessions keep is refused, and the server goes on.
+/// Method: such a record, of the largest size and beyond it.
+#[test]
+fn answers_that_are_too_large_to_keep() {
+    let test = TestCluster::new(8, 1);
+    let server = test.server(0);
+    let keep = |size: usize| {
+        let reply = vec![7; size];
+        server.damage(vec![server::records::Record::Outcome { session: 1, sequence: 1, reply: &reply }])
+    };
+    assert_eq!(keep(wire::limits::OUTCOME_SIZE_MAX), Ok(()));
+    assert!(keep(wire::limits::OUTCOME_SIZE_MAX + 1).is_err_and(|words| words.contains("larger")));
+    let caller = test.caller(0, 1);
+    test.run(0, async move {
+        caller.create(ROOT, "f").await.expect("created");
+    });
+}
+
 /// What all deeds find: files `f` (in chunks of both servers) and `g`, an empty directory `d`, an attribute of `f`, a lock
 /// of it, and an open file without a name.
 #[derive(Clone)]

@@ -60,8 +60,9 @@ fn counters_tell_what_happened() {
     assert!((1..=3).contains(&samples(&all)), "an idle server takes no samples: {all}");
 }
 
-/// Goal: the metrics page answers, refuses other paths, and cuts off who says nothing sensible.
-/// Method: a real server on the loopback, for simulated nodes have none.
+/// Goal: the metrics page answers, refuses other paths, and cuts off who says nothing sensible; who says nothing at all takes
+/// nothing from others, however many they are.
+/// Method: a real server on the loopback, for simulated nodes have none; 300 silent connections, and more before each question.
 #[test]
 fn metrics_page() {
     let directory = std::env::temp_dir().join(format!("tabane-metrics-{}", std::process::id()));
@@ -85,6 +86,12 @@ fn metrics_page() {
     assert!(page.starts_with("HTTP/1.1 200 OK\r\n") && page.contains("\ntabane_inodes 1\n"), "{page}");
     assert!(ask(b"GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
     assert!(ask(&[b'x'; 4096]).starts_with("HTTP/1.1 404"), "a request that never ends is not read to its end");
+    let silent = || std::net::TcpStream::connect(("127.0.0.1", port)).expect("somebody listens");
+    let mut crowd: Vec<_> = (0..300).map(|_| silent()).collect();
+    for _ in 0..20 {
+        crowd.extend((0..20).map(|_| silent()));
+        assert!(ask(b"GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 OK\r\n"));
+    }
     reactor.block_on(server.stop());
     std::fs::remove_dir_all(&directory).expect("the store is there");
 }
