@@ -4,6 +4,8 @@
 use crate::contact::Contact;
 use crate::error::{Error, Result};
 use crate::relaying::Relaying;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use wire::credentials::{Credentials, Groups};
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
@@ -186,7 +188,13 @@ fn parse_within(name: &str, text: &str, least: u64, most: u64) -> Result<u64> {
 /// Errors name the path and say what to do.
 pub fn load_cluster(path: &Path) -> Result<Cluster> {
     let file = if path.is_dir() { path.join(CLUSTER_FILE_NAME) } else { path.to_owned() };
-    let text = std::fs::read_to_string(&file).map_err(|error| {
+    let read = || {
+        let mut opened = std::fs::File::open(&file)?;
+        let mut text = String::new();
+        opened.read_to_string(&mut text)?;
+        Ok((text, opened.metadata()?.uid()))
+    };
+    let (text, owner) = read().map_err(|error: std::io::Error| {
         let status = match error.kind() {
             std::io::ErrorKind::NotFound => Status::NotFound,
             std::io::ErrorKind::PermissionDenied => Status::AccessDenied,
@@ -195,8 +203,10 @@ pub fn load_cluster(path: &Path) -> Result<Cluster> {
         let advice = "is the cluster up, and is this its run directory?";
         Error::new(status, format!("cluster file {}: {error}; {advice}", file.display()))
     })?;
-    Cluster::parse(&text)
-        .map_err(|reason| Error::new(Status::Invalid, format!("cluster file {} {reason}", file.display())))
+    let mut cluster = Cluster::parse(&text)
+        .map_err(|reason| Error::new(Status::Invalid, format!("cluster file {} {reason}", file.display())))?;
+    cluster.owner = Some(owner);
+    Ok(cluster)
 }
 
 #[cfg(test)]

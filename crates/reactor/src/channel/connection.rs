@@ -4,7 +4,7 @@ use super::table::{Connection, Outstanding, Receiving, State, WINDOW, body_size}
 use super::{Failure, Inner, Turnabout};
 use crate::handshake::{HandshakeError, Introduction, introduce};
 use crate::link::{Link, LinkError, RawSlice};
-use crate::local::local_name;
+use crate::local::reach;
 use crate::log::{self, Level};
 use crate::service::within;
 use crate::{Class, Nanos, Relay, Stream};
@@ -255,11 +255,11 @@ impl Inner {
         direct
     }
 
-    /// Through shared memory. Nothing where nobody listens for it, and nothing within where nobody answers as the server
-    /// would: anybody may listen at that name, and only the handshake shows who it is.
+    /// Through shared memory. Nothing where nobody listens for it who may be the server, and nothing within where nobody answers
+    /// as the server would: only the handshake shows who it is.
     async fn connect_locally(&self) -> Option<Option<(Stream, Welcome)>> {
         let options = &self.options;
-        let stream = self.reactor.connect_local(&local_name(&options.cluster, options.server)).ok()?;
+        let stream = reach(&self.reactor, &options.cluster, options.server)?;
         let limit = self.reactor.now() + LOCAL_HANDSHAKE_NS_MAX.min(options.timeout);
         let outcome = within(&self.reactor, limit, std::pin::pin!(self.shake_hands(&stream))).await;
         Some(outcome.and_then(Result::ok).map(|welcome| (stream, welcome)))

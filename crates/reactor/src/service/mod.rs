@@ -15,7 +15,7 @@ mod trunks;
 pub use incoming::Incoming;
 pub use trunks::RelayStatistics;
 
-use crate::handshake::{HandshakeError, examine, refusal, send_welcome};
+use crate::handshake::{HandshakeError, examine};
 use crate::link::RECEIVE_BUFFER_SIZE_MAX;
 use crate::log::{self, Level};
 use crate::relay::Passed;
@@ -363,7 +363,8 @@ pub(crate) async fn within<T>(
 impl Serving {
     async fn admit(&self, stream: &Stream, origin: Origin) -> Result<Admitted, HandshakeError> {
         let options = &self.options;
-        let hello = examine(&self.reactor, stream, &options.cluster, options.server).await?;
+        let guest = examine(&self.reactor, stream, &options.cluster, options.server).await?;
+        let hello = &guest.hello;
         let key: FenceKey = (hello.role as u8, hello.level, hello.session, hello.from_server);
         let older = self.fences.borrow().get(&key).copied();
         if let Some(older) = older.and_then(|id| self.connections.borrow().get(&id).cloned()) {
@@ -371,7 +372,7 @@ impl Serving {
             self.forget(&older);
         }
         if hello.role.is_trunk() {
-            return self.admit_trunk(stream, &hello, key).await.map(Admitted::Trunk);
+            return self.admit_trunk(stream, &guest, key).await.map(Admitted::Trunk);
         }
         let is_relayed = origin == Origin::Relay;
         let full = if is_relayed { self.has_all_relayed() } else { self.is_full(hello.role) };
@@ -381,7 +382,7 @@ impl Serving {
             level: hello.level,
             session: hello.session,
             from_server: hello.from_server,
-            user: hello.user,
+            user: hello.user.clone(),
             loan: None,
             holds: None,
             lane: None,
@@ -396,10 +397,7 @@ impl Serving {
         };
         let session_known = match known {
             Ok(known) => known,
-            Err(status) => {
-                send_welcome(stream, &refusal(status)).await?;
-                return Err(HandshakeError::Refused(status, "the connection was refused"));
-            }
+            Err(status) => return Err(guest.refuse(status).await?),
         };
         if hello.role == Role::Client {
             self.lend(stream, &mut peer);
@@ -412,7 +410,7 @@ impl Serving {
         self.fences.borrow_mut().insert(key, connection.peer.connection);
         self.connections.borrow_mut().insert(connection.peer.connection, connection.clone());
         let admitting = Admitting { serving: self, connection: Some(connection) };
-        send_welcome(stream, &self.welcome(session_known)).await?;
+        guest.welcome(&self.welcome(session_known)).await?;
         Ok(Admitted::Connection(admitting.done()))
     }
 
