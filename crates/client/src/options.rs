@@ -5,6 +5,8 @@ use crate::contact::Contact;
 use crate::error::{Error, Result};
 use crate::relaying::Relaying;
 use reactor::trust::{self, Distrust};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use wire::credentials::{Credentials, Groups};
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
@@ -190,7 +192,13 @@ fn parse_within(name: &str, text: &str, least: u64, most: u64) -> Result<u64> {
 ///
 /// Errors name the path and say what to do.
 pub fn load_cluster(path: &Path) -> Result<Cluster> {
-    let text = trust::read(path, CLUSTER_FILE_NAME).map_err(|distrust| {
+    let read = || {
+        let mut file = trust::open(path, CLUSTER_FILE_NAME)?;
+        let mut text = String::new();
+        let owner = file.read_to_string(&mut text).and_then(|_| file.metadata()).map(|facts| facts.uid());
+        owner.map(|owner| (text, owner)).map_err(|error| Distrust::System(path.to_owned(), error))
+    };
+    let (text, owner) = read().map_err(|distrust| {
         let status = match &distrust {
             Distrust::System(_, error) => match error.kind() {
                 std::io::ErrorKind::NotFound => Status::NotFound,
@@ -205,8 +213,10 @@ pub fn load_cluster(path: &Path) -> Result<Cluster> {
         };
         Error::new(status, format!("cluster file: {distrust}{advice}"))
     })?;
-    Cluster::parse(&text)
-        .map_err(|reason| Error::new(Status::Invalid, format!("cluster file of {} {reason}", path.display())))
+    let mut cluster = Cluster::parse(&text)
+        .map_err(|reason| Error::new(Status::Invalid, format!("cluster file of {} {reason}", path.display())))?;
+    cluster.owner = Some(owner);
+    Ok(cluster)
 }
 
 #[cfg(test)]

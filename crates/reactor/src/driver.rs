@@ -50,7 +50,7 @@ pub trait Driver {
         Vec::new()
     }
     /// As [`crate::Reactor::connect_local`].
-    fn connect_local(&self, _name: &[u8]) -> io::Result<Stream> {
+    fn connect_local(&self, _name: &[u8], _owner: Option<u32>) -> io::Result<Stream> {
         Err(io::ErrorKind::Unsupported.into())
     }
     /// As [`crate::Reactor::listen_local`].

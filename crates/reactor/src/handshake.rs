@@ -1,15 +1,16 @@
 //! Mutual authentication before anything else is read: `wire::handshake` over a stream.
 //!
-//! Each side's MAC covers its own role, so that a reflected message proves nothing, and both nonces, so that a replayed
-//! one doesn't either.
+//! Both sides make one secret from the cluster's key and all that makes this connection this one: what the client wants, both
+//! nonces, and the way between them. So what was said on one connection proves nothing on another, nor on the same one passed on
+//! by somebody to another way. Each MAC has the name of what it is for in it, so that a reflected one proves nothing either.
 
-use crate::{Reactor, Stream};
+use crate::{Reactor, Stream, Way};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use wire::credentials::Credentials;
 use wire::handshake::{
-    Challenge, HANDSHAKE_SIZE_MAX, HELLO_MAGIC, HELLO_SIZE_MAX, Hello, MAC_SIZE, NONCE_SIZE, Proof, Role, VOUCHER_SIZE,
-    Welcome,
+    Challenge, GREETING_MAGIC, Greeting, HANDSHAKE_SIZE_MAX, HELLO_SIZE_MAX, Hello, MAC_SIZE, NONCE_SIZE, Proven, Role,
+    VOUCHER_SIZE, Welcome,
 };
 use wire::{Cluster, Decode, Encode, PROTOCOL_VERSION, Status};
 
@@ -32,47 +33,69 @@ fn refused(status: Status, words: &'static str) -> HandshakeError {
     HandshakeError::Refused(status, words)
 }
 
-const PROVER_SERVER: &[u8] = b"tabane server proof 1";
-const PROVER_CLIENT: &[u8] = b"tabane client proof 1";
-const VOUCHER: &[u8] = b"tabane voucher 1";
+const FOR_CONNECTION: &[u8] = b"tabane connection 2";
+const FOR_CHALLENGE: &[u8] = b"challenge";
+const FOR_HELLO: &[u8] = b"hello";
+const FOR_WELCOME: &[u8] = b"welcome";
+const VOUCHER: &[u8] = b"tabane voucher 2";
 
-/// MAC over everything that the two sides have agreed on so far.
-fn prove(cluster: &Cluster, prover: &[u8], hello: &Hello, server_nonce: &[u8; NONCE_SIZE]) -> Hmac<Sha256> {
-    let mut mac =
-        <Hmac<Sha256> as Mac>::new_from_slice(&cluster.key).unwrap_or_else(|_| unreachable!("any key size fits"));
-    mac.update(prover);
-    mac.update(&hello.to_bytes());
-    mac.update(server_nonce);
+/// What only the two ends of one connection know, and only if both hold the cluster's key.
+struct Secret([u8; MAC_SIZE]);
+
+fn mac_under(key: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
+    let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(key).unwrap_or_else(|_| unreachable!("any key size fits"));
+    parts.iter().for_each(|part| mac.update(part));
     mac
-}
-
-/// MAC of which a caller's first message ends with the first bytes: see `Hello::voucher`.
-fn vouch(cluster: &Cluster, hello: &Hello) -> Hmac<Sha256> {
-    prove(cluster, VOUCHER, &Hello { voucher: [0; VOUCHER_SIZE], ..hello.clone() }, &[0; NONCE_SIZE])
 }
 
 fn finished(mac: Hmac<Sha256>) -> [u8; MAC_SIZE] {
     mac.finalize().into_bytes().into()
 }
 
-async fn send_message(stream: &Stream, message: &impl Encode) -> std::io::Result<()> {
-    let body = message.to_bytes();
+impl Secret {
+    /// All parts have fixed sizes.
+    fn new(cluster: &Cluster, greeting: &Greeting, server_nonce: &[u8; NONCE_SIZE], way: Way) -> Secret {
+        let parts = [FOR_CONNECTION, &greeting.to_bytes(), server_nonce, &way.to_bytes()];
+        Secret(finished(mac_under(&cluster.key, &parts)))
+    }
+
+    fn mac(&self, purpose: &[u8], message: &[u8]) -> Hmac<Sha256> {
+        mac_under(&self.0, &[purpose, message])
+    }
+}
+
+/// MAC of which a caller's first message ends with the first bytes: see `Greeting::voucher`.
+fn vouch(cluster: &Cluster, greeting: &Greeting) -> Hmac<Sha256> {
+    let greeting = Greeting { voucher: [0; VOUCHER_SIZE], ..greeting.clone() };
+    mac_under(&cluster.key, &[VOUCHER, &greeting.to_bytes()])
+}
+
+async fn send_bytes(stream: &Stream, body: &[u8]) -> std::io::Result<()> {
     assert!(body.len() <= HELLO_SIZE_MAX);
     let mut bytes = (body.len() as u16).to_le_bytes().to_vec();
-    bytes.extend_from_slice(&body);
+    bytes.extend_from_slice(body);
     stream.send_all(&bytes).await
 }
 
-async fn receive_message<T: for<'a> Decode<'a>>(stream: &Stream) -> Result<T, HandshakeError> {
+async fn send_proven(stream: &Stream, secret: &Secret, purpose: &[u8], message: &[u8]) -> std::io::Result<()> {
+    let proven = Proven { mac: finished(secret.mac(purpose, message)), message };
+    send_bytes(stream, &proven.to_bytes()).await
+}
+
+async fn receive_bytes(stream: &Stream, size_max: usize) -> Result<Vec<u8>, HandshakeError> {
     let mut size = [0; 2];
     stream.recv_exact(&mut size).await?;
     let size = u16::from_le_bytes(size) as usize;
-    if size > HANDSHAKE_SIZE_MAX {
+    if size > size_max {
         return Err(refused(Status::BadMessage, "handshake message is too large"));
     }
     let mut body = vec![0; size];
     stream.recv_exact(&mut body).await?;
-    T::from_bytes(&body).map_err(|error| refused(Status::BadMessage, error.0))
+    Ok(body)
+}
+
+fn decoded<'a, T: Decode<'a>>(bytes: &'a [u8]) -> Result<T, HandshakeError> {
+    T::from_bytes(bytes).map_err(|error| refused(Status::BadMessage, error.0))
 }
 
 /// Everything about a connecting side that goes into its `Hello`.
@@ -99,42 +122,34 @@ pub(crate) async fn introduce(
 ) -> Result<Welcome, HandshakeError> {
     let mut nonce = [0; NONCE_SIZE];
     reactor.fill_random(&mut nonce);
-    let mut hello = Hello {
-        magic: HELLO_MAGIC,
+    let mut greeting = Greeting {
+        magic: GREETING_MAGIC,
         protocol_version: PROTOCOL_VERSION,
-        role: who.role,
-        level: who.level,
         cluster: cluster.id,
         server: who.server,
+        nonce,
+        voucher: [0; VOUCHER_SIZE],
+    };
+    let mac = finished(vouch(cluster, &greeting));
+    greeting.voucher = std::array::from_fn(|index| mac[index]);
+    send_bytes(stream, &greeting.to_bytes()).await?;
+    let challenge: Challenge = decoded(&receive_bytes(stream, HANDSHAKE_SIZE_MAX).await?)?;
+    check_challenge(&challenge)?;
+    let secret = Secret::new(cluster, &greeting, &challenge.nonce, stream.way());
+    secret.mac(FOR_CHALLENGE, &[]).verify_slice(&challenge.mac).map_err(|_| {
+        refused(Status::KeyMismatch, "the server does not hold this cluster's key, or was not reached directly")
+    })?;
+    let hello = Hello {
+        role: who.role,
+        level: who.level,
         from_server: who.from_server,
         session: who.session,
         welcomes: who.welcomes,
         user: who.user.clone(),
-        nonce,
-        voucher: [0; VOUCHER_SIZE],
     };
-    let mac = finished(vouch(cluster, &hello));
-    hello.voucher = std::array::from_fn(|index| mac[index]);
-    send_message(stream, &hello).await?;
-    let challenge: Challenge = receive_message(stream).await?;
-    if challenge.protocol_version != PROTOCOL_VERSION {
-        let words = if challenge.protocol_version < PROTOCOL_VERSION {
-            "the server is older: upgrade the server"
-        } else {
-            "the server is newer: upgrade this program"
-        };
-        return Err(refused(Status::VersionMismatch, words));
-    }
-    if let Some(status) = Status::from_code(challenge.status).filter(|status| *status != Status::Ok) {
-        return Err(refused(status, "the server refused the connection"));
-    }
-    prove(cluster, PROVER_SERVER, &hello, &challenge.nonce)
-        .verify_slice(&challenge.mac)
-        .map_err(|_| refused(Status::KeyMismatch, "the server does not hold this cluster's key"))?;
-    let proof = Proof { mac: finished(prove(cluster, PROVER_CLIENT, &hello, &challenge.nonce)) };
-    send_message(stream, &proof).await?;
+    send_proven(stream, &secret, FOR_HELLO, &hello.to_bytes()).await?;
     let welcome = loop {
-        let welcome: Welcome = receive_message(stream).await?;
+        let welcome = receive_welcome(stream, &secret).await?;
         if welcome.places_before == 0 {
             break welcome;
         }
@@ -153,43 +168,91 @@ pub(crate) async fn introduce(
     }
 }
 
-/// The accepting side up to the proof: afterwards the peer is who its `Hello` says. The caller sends the `Welcome`.
-/// `vouched` hears that somebody who holds the key has made the `Hello`.
+async fn receive_welcome(stream: &Stream, secret: &Secret) -> Result<Welcome, HandshakeError> {
+    let bytes = receive_bytes(stream, HANDSHAKE_SIZE_MAX).await?;
+    let proven: Proven = decoded(&bytes)?;
+    secret
+        .mac(FOR_WELCOME, proven.message)
+        .verify_slice(&proven.mac)
+        .map_err(|_| refused(Status::KeyMismatch, "the welcome is not the server's"))?;
+    decoded(proven.message)
+}
+
+fn check_challenge(challenge: &Challenge) -> Result<(), HandshakeError> {
+    if challenge.protocol_version != PROTOCOL_VERSION {
+        let words = if challenge.protocol_version < PROTOCOL_VERSION {
+            "the server is older: upgrade the server"
+        } else {
+            "the server is newer: upgrade this program"
+        };
+        return Err(refused(Status::VersionMismatch, words));
+    }
+    match Status::from_code(challenge.status) {
+        Some(Status::Ok) | None => Ok(()),
+        Some(status) => Err(refused(status, "the server refused the connection")),
+    }
+}
+
+/// A peer that has proved itself and waits for its welcome.
+pub(crate) struct Guest {
+    pub hello: Hello,
+    stream: Stream,
+    secret: Secret,
+}
+
+impl Guest {
+    pub(crate) async fn welcome(&self, welcome: &Welcome) -> std::io::Result<()> {
+        send_proven(&self.stream, &self.secret, FOR_WELCOME, &welcome.to_bytes()).await
+    }
+
+    /// Says that so many are served before the peer is, it included.
+    pub(crate) async fn tell_place(&self, places_before: u32, turns: u64) -> std::io::Result<()> {
+        self.welcome(&Welcome { places_before, turns, ..refusal(Status::TooManyConnections) }).await
+    }
+
+    /// Sends it away; so many have had their turn so far. The error is for whoever counts these.
+    pub(crate) async fn refuse(&self, status: Status, turns: u64) -> Result<HandshakeError, HandshakeError> {
+        self.welcome(&Welcome { turns, ..refusal(status) }).await?;
+        Ok(refused(status, "the connection was refused"))
+    }
+}
+
+/// The accepting side up to the proof: afterwards the peer is who its `Hello` says. `vouched` hears that somebody who holds
+/// the key has made the `Greeting`.
 pub(crate) async fn examine(
     reactor: &Reactor,
     stream: &Stream,
     cluster: &Cluster,
     server: u32,
     vouched: impl FnOnce(),
-) -> Result<Hello, HandshakeError> {
-    let hello = match receive_hello(stream).await {
+) -> Result<Guest, HandshakeError> {
+    let greeting = match receive_greeting(stream).await.and_then(|greeting| check_greeting(greeting, cluster, server)) {
         Err(HandshakeError::Refused(status, words)) => {
-            send_refusal(stream, status).await?;
+            send_bytes(stream, &challenge(status, [0; NONCE_SIZE], [0; MAC_SIZE]).to_bytes()).await?;
             return Err(refused(status, words));
         }
         other => other?,
     };
-    if let Err((status, words)) = check_hello(&hello, cluster, server) {
-        send_refusal(stream, status).await?;
-        return Err(refused(status, words));
-    }
-    if vouch(cluster, &hello).verify_truncated_left(&hello.voucher).is_ok() {
+    if vouch(cluster, &greeting).verify_truncated_left(&greeting.voucher).is_ok() {
         vouched();
     }
     let mut nonce = [0; NONCE_SIZE];
     reactor.fill_random(&mut nonce);
-    let mac = finished(prove(cluster, PROVER_SERVER, &hello, &nonce));
-    let challenge = Challenge { protocol_version: PROTOCOL_VERSION, status: Status::Ok as u32, nonce, mac };
-    send_message(stream, &challenge).await?;
-    let proof: Proof = receive_message(stream).await?;
-    if prove(cluster, PROVER_CLIENT, &hello, &nonce).verify_slice(&proof.mac).is_err() {
-        send_message(stream, &refusal(Status::KeyMismatch)).await?;
-        return Err(refused(Status::KeyMismatch, "the client does not hold this cluster's key"));
+    let secret = Secret::new(cluster, &greeting, &nonce, stream.way());
+    let mac = finished(secret.mac(FOR_CHALLENGE, &[]));
+    send_bytes(stream, &challenge(Status::Ok, nonce, mac).to_bytes()).await?;
+    let outcome = receive_bytes(stream, HELLO_SIZE_MAX).await.and_then(|hello| check_hello(&hello, &secret, cluster));
+    match outcome {
+        Ok(hello) => Ok(Guest { hello, stream: stream.clone(), secret }),
+        Err(HandshakeError::Refused(status, words)) => {
+            send_proven(stream, &secret, FOR_WELCOME, &refusal(status).to_bytes()).await?;
+            Err(refused(status, words))
+        }
+        Err(error) => Err(error),
     }
-    Ok(hello)
 }
 
-async fn receive_hello(stream: &Stream) -> Result<Hello, HandshakeError> {
+async fn receive_greeting(stream: &Stream) -> Result<Greeting, HandshakeError> {
     // The magic number and version come first in every version, so that strangers and other versions are told apart
     // before the rest is understood.
     let mut start = [0; 2 + 8 + 4];
@@ -197,28 +260,39 @@ async fn receive_hello(stream: &Stream) -> Result<Hello, HandshakeError> {
     let size = u16::from_le_bytes([start[0], start[1]]) as usize;
     let magic = start[2..10].first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes));
     let version = start[10..].first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes));
-    if magic != Some(HELLO_MAGIC) {
+    if magic != Some(GREETING_MAGIC) {
         return Err(refused(Status::BadMessage, "the peer does not speak this protocol"));
     }
     if version != Some(PROTOCOL_VERSION) {
         return Err(refused(Status::VersionMismatch, "the client speaks another version"));
     }
-    if !(12..=HELLO_SIZE_MAX).contains(&size) {
+    if !(12..=HANDSHAKE_SIZE_MAX).contains(&size) {
         return Err(refused(Status::BadMessage, "handshake message has a wrong size"));
     }
-    let mut body = vec![0; size];
+    let mut body = [0; HANDSHAKE_SIZE_MAX];
+    let body = &mut body[..size];
     body[..12].copy_from_slice(&start[2..]);
     stream.recv_exact(&mut body[12..]).await?;
-    Hello::from_bytes(&body).map_err(|error| refused(Status::BadMessage, error.0))
+    decoded(body)
 }
 
-fn check_hello(hello: &Hello, cluster: &Cluster, server: u32) -> Result<(), (Status, &'static str)> {
-    if hello.cluster != cluster.id {
-        return Err((Status::ClusterMismatch, "the client belongs to another cluster"));
+fn check_greeting(greeting: Greeting, cluster: &Cluster, server: u32) -> Result<Greeting, HandshakeError> {
+    if greeting.cluster != cluster.id {
+        return Err(refused(Status::ClusterMismatch, "the client belongs to another cluster"));
     }
-    if hello.server != server {
-        return Err((Status::WrongServer, "the client wants another server"));
+    if greeting.server != server {
+        return Err(refused(Status::WrongServer, "the client wants another server"));
     }
+    Ok(greeting)
+}
+
+/// The `Hello` of a client that holds the key.
+fn check_hello(bytes: &[u8], secret: &Secret, cluster: &Cluster) -> Result<Hello, HandshakeError> {
+    let proven: Proven = decoded(bytes)?;
+    secret.mac(FOR_HELLO, proven.message).verify_slice(&proven.mac).map_err(|_| {
+        refused(Status::KeyMismatch, "the client does not hold this cluster's key, or is not who was greeted")
+    })?;
+    let hello: Hello = decoded(proven.message)?;
     let level_fits = match hello.role {
         Role::Client | Role::Patient | Role::ClientTrunk => hello.level == wire::operation::LEVEL_CLIENT,
         Role::ServerTrunk => hello.level == wire::operation::LEVEL_CLIENT && hello.from_server < cluster.server_count(),
@@ -226,24 +300,14 @@ fn check_hello(hello: &Hello, cluster: &Cluster, server: u32) -> Result<(), (Sta
             (1..wire::operation::LEVEL_COUNT as u8).contains(&hello.level) && hello.from_server < cluster.server_count()
         }
     };
-    if !level_fits {
-        return Err((Status::BadMessage, "role and call level do not fit"));
-    }
-    Ok(())
+    if level_fits { Ok(hello) } else { Err(refused(Status::BadMessage, "role and call level do not fit")) }
 }
 
-/// A `Challenge` that only says why not.
-async fn send_refusal(stream: &Stream, status: Status) -> std::io::Result<()> {
-    let challenge = Challenge {
-        protocol_version: PROTOCOL_VERSION,
-        status: status as u32,
-        nonce: [0; NONCE_SIZE],
-        mac: [0; MAC_SIZE],
-    };
-    send_message(stream, &challenge).await
+fn challenge(status: Status, nonce: [u8; NONCE_SIZE], mac: [u8; MAC_SIZE]) -> Challenge {
+    Challenge { protocol_version: PROTOCOL_VERSION, status: status as u32, nonce, mac }
 }
 
-pub(crate) fn refusal(status: Status) -> Welcome {
+fn refusal(status: Status) -> Welcome {
     Welcome {
         status: status as u32,
         request_window: 0,
@@ -254,13 +318,4 @@ pub(crate) fn refusal(status: Status) -> Welcome {
         places_before: 0,
         turns: 0,
     }
-}
-
-/// Says that so many are served before the peer is, it included.
-pub(crate) async fn send_place(stream: &Stream, places_before: u32, turns: u64) -> std::io::Result<()> {
-    send_message(stream, &Welcome { places_before, turns, ..refusal(Status::TooManyConnections) }).await
-}
-
-pub(crate) async fn send_welcome(stream: &Stream, welcome: &Welcome) -> std::io::Result<()> {
-    send_message(stream, welcome).await
 }

@@ -63,7 +63,7 @@ pub use service::{
     Borrowing, Disconnected, Holding, Incoming, Peer, ServeOptions, ServeStatistics, ServerHandle, Service, serve,
 };
 pub use shared::Shared;
-pub use stream::{Listener, Stream};
+pub use stream::{Listener, Parties, Stream, Way};
 pub use system::tune as tune_connection;
 pub use window::{STAMPS_SIZE, StampedRegion, Window};
 

@@ -110,6 +110,49 @@ impl Readiness {
     }
 }
 
+/// How the two ends of a stream are joined, as both see it alike. A handshake is about one way, so that nobody passes it on to
+/// another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Over the network. Addresses are no part of it, for both ends may see others of them (NAT).
+    Network,
+    /// Through another server.
+    Relayed,
+    /// Between two processes of this machine, whose users the kernel has told both.
+    Local(Parties),
+}
+
+/// Whose processes the two ends of a local stream are. Users have numbers that mean the same to both unless they are in
+/// different user namespaces; that both are one and the same holds there too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parties {
+    OneUser,
+    Users { caller: u32, listener: u32 },
+}
+
+impl Parties {
+    pub(crate) fn new(caller: u32, listener: u32) -> Parties {
+        if caller == listener { Parties::OneUser } else { Parties::Users { caller, listener } }
+    }
+}
+
+impl Way {
+    /// What stands for it in a proof.
+    pub(crate) fn to_bytes(self) -> [u8; 9] {
+        let (kind, caller, listener) = match self {
+            Way::Network => (1, 0, 0),
+            Way::Relayed => (2, 0, 0),
+            Way::Local(Parties::OneUser) => (3, 0, 0),
+            Way::Local(Parties::Users { caller, listener }) => (4, caller, listener),
+        };
+        let mut bytes = [0; 9];
+        bytes[0] = kind;
+        bytes[1..5].copy_from_slice(&caller.to_le_bytes());
+        bytes[5..].copy_from_slice(&listener.to_le_bytes());
+        bytes
+    }
+}
+
 /// The operations of one driver's sockets. Dropping it closes the socket.
 pub trait Socket {
     /// As [`Stream::try_recv`].
@@ -130,6 +173,10 @@ pub trait Socket {
     fn local_address(&self) -> io::Result<SocketAddr>;
     /// How connecting ended: `WouldBlock` while it has not.
     fn take_error(&self) -> io::Result<()>;
+    /// As [`Stream::way`].
+    fn way(&self) -> Way {
+        Way::Network
+    }
     /// As [`Stream::lend`].
     fn lend(&self, _region: &Rc<StampedRegion>, _lent: &Lent) -> bool {
         false
@@ -256,6 +303,11 @@ impl Stream {
         self.0.readiness.set_writable();
     }
 
+    /// How it leads to the peer.
+    pub fn way(&self) -> Way {
+        self.0.socket.way()
+    }
+
     /// Lends the peer a region to read from, and what it is to write through, where that is possible: to the same user on the same machine.
     /// True if it was sent.
     pub fn lend(&self, region: &Rc<StampedRegion>, lent: &Lent) -> bool {
@@ -366,10 +418,16 @@ impl Reactor {
         self.driver().own_addresses()
     }
 
-    /// Connects to a process of this machine through shared memory. Errors: `ConnectionRefused` when nobody listens at the
-    /// name, `Unsupported` where there is no such thing.
-    pub fn connect_local(&self, name: &[u8]) -> io::Result<Stream> {
-        self.driver().connect_local(name)
+    /// Whether an address is this machine's.
+    pub fn is_own_address(&self, address: IpAddr) -> bool {
+        address.is_loopback() || self.own_addresses().contains(&address)
+    }
+
+    /// Connects to a process of this machine through shared memory. Anybody may listen at a name, so it has to be one of our
+    /// own user, of root or of `owner`. Errors: `ConnectionRefused` when nobody listens there, `PermissionDenied` when somebody
+    /// else does, who is told nothing; `Unsupported` where there is no such thing.
+    pub fn connect_local(&self, name: &[u8], owner: Option<u32>) -> io::Result<Stream> {
+        self.driver().connect_local(name, owner)
     }
 
     /// Listens for processes of this machine. Errors: `AddrInUse`, `Unsupported`.

@@ -306,8 +306,8 @@ impl Driver for UringDriver {
         crate::interfaces::own_addresses()
     }
 
-    fn connect_local(&self, name: &[u8]) -> io::Result<Stream> {
-        local::connect(&self.core, name)
+    fn connect_local(&self, name: &[u8], owner: Option<u32>) -> io::Result<Stream> {
+        local::connect(&self.core, name, owner)
     }
 
     fn listen_local(&self, name: &[u8]) -> io::Result<Listener> {

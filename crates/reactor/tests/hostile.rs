@@ -12,7 +12,7 @@ use sha2::Sha256;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use wire::credentials::{Credentials, GROUP_COUNT_MAX, Groups};
-use wire::handshake::{Challenge, HELLO_MAGIC, HELLO_SIZE_MAX, Hello, Proof, Role, Welcome};
+use wire::handshake::{Challenge, GREETING_MAGIC, Greeting, HELLO_SIZE_MAX, Hello, Proven, Role, Welcome};
 use wire::header::HEADER_SIZE;
 use wire::limits::{BODY_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW};
 use wire::messages::{Empty, ErrorDetail};
@@ -102,26 +102,52 @@ impl Fixture {
         assert_eq!(self.good.statistics().connects, 1);
     }
 
-    fn hello(&self) -> Hello {
-        Hello {
-            magic: HELLO_MAGIC,
+    fn greeting(&self) -> Greeting {
+        Greeting {
+            magic: GREETING_MAGIC,
             protocol_version: PROTOCOL_VERSION,
-            role: Role::Client,
-            level: 0,
             cluster: self.cluster.id,
             server: 0,
-            from_server: 0,
-            session: 2,
-            welcomes: 0,
-            user: Credentials { uid: 6, gid: 7, groups: Groups::new(&[5, 4000, 77]) },
             nonce: [7; 32],
             voucher: [0; 16],
         }
     }
 
+    fn hello(&self) -> Hello {
+        Hello {
+            role: Role::Client,
+            level: 0,
+            from_server: 0,
+            session: 2,
+            welcomes: 0,
+            user: Credentials { uid: 6, gid: 7, groups: Groups::new(&[5, 4000, 77]) },
+        }
+    }
+
+    fn secret(&self, challenge: &Challenge) -> [u8; 32] {
+        self.secret_of(challenge, self.is_local)
+    }
+
+    fn secret_of(&self, challenge: &Challenge, is_local: bool) -> [u8; 32] {
+        // Both are processes of one user.
+        let way = [if is_local { 3 } else { 1 }, 0, 0, 0, 0, 0, 0, 0, 0];
+        mac(&KEY, &[b"tabane connection 2", &self.greeting().to_bytes(), &challenge.nonce, &way])
+    }
+
+    /// A message under a proof.
+    fn proven(&self, challenge: &Challenge, message: &[u8]) -> Vec<u8> {
+        self.proven_for(challenge, message, self.is_local)
+    }
+
+    /// The same for a way.
+    fn proven_for(&self, challenge: &Challenge, message: &[u8], is_local: bool) -> Vec<u8> {
+        let mac = mac(&self.secret_of(challenge, is_local), &[b"hello", message]);
+        Proven { mac, message }.to_bytes()
+    }
+
     async fn connect(&self) -> Stream {
         if self.is_local {
-            return self.reactor.connect_local(&local_name(&self.cluster, 0)).unwrap();
+            return self.reactor.connect_local(&local_name(&self.cluster, 0), None).unwrap();
         }
         self.reactor.connect(self.cluster.servers[0].address).await.unwrap()
     }
@@ -132,42 +158,61 @@ impl Fixture {
     }
 
     async fn admitted_as(&self, role: Role) -> Stream {
-        let stream = self.connect().await;
-        let hello = Hello { role, ..self.hello() };
-        send(&stream, &hello).await;
-        let challenge: Challenge = receive(&stream).await.unwrap();
-        send(&stream, &Proof { mac: client_mac(&hello, &challenge) }).await;
-        let welcome: Welcome = receive(&stream).await.unwrap();
-        assert_eq!(welcome.status, Status::Ok as u32);
+        let (stream, challenge) = self.greeted().await;
+        let hello = Hello { role, ..self.hello() }.to_bytes();
+        send_bytes(&stream, &self.proven(&challenge, &hello)).await;
+        let answer = receive_bytes(&stream).await.unwrap();
+        let answer = Proven::from_bytes(&answer).unwrap();
+        assert_eq!(answer.mac, mac(&self.secret(&challenge), &[b"welcome", answer.message]), "a welcome is proved");
+        assert_eq!(Welcome::from_bytes(answer.message).unwrap().status, Status::Ok as u32);
         stream
+    }
+
+    /// A connection that was greeted on, and the server's answer, which proves it.
+    async fn greeted(&self) -> (Stream, Challenge) {
+        let stream = self.connect().await;
+        send(&stream, &self.greeting()).await;
+        let challenge: Challenge = receive(&stream).await.unwrap();
+        assert_eq!(challenge.mac, mac(&self.secret(&challenge), &[b"challenge"]), "the server proves itself first");
+        (stream, challenge)
+    }
+
+    /// What a client is told that says this after the greeting.
+    async fn answer_to(&self, stream: &Stream, proof: &[u8]) -> Status {
+        send_bytes(stream, proof).await;
+        let answer = receive_bytes(stream).await.unwrap();
+        let welcome = Welcome::from_bytes(Proven::from_bytes(&answer).unwrap().message).unwrap();
+        assert!(is_closed(stream).await);
+        Status::from_code(welcome.status).unwrap()
     }
 }
 
-fn client_mac(hello: &Hello, challenge: &Challenge) -> [u8; 32] {
-    mac(b"tabane client proof 1", hello, challenge)
-}
-
-fn mac(prover: &[u8], hello: &Hello, challenge: &Challenge) -> [u8; 32] {
-    let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(&KEY).unwrap();
-    mac.update(prover);
-    mac.update(&hello.to_bytes());
-    mac.update(&challenge.nonce);
+fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+    let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(key).unwrap();
+    parts.iter().for_each(|part| mac.update(part));
     mac.finalize().into_bytes().into()
 }
 
 async fn send(stream: &Stream, message: &impl Encode) {
-    let body = message.to_bytes();
+    send_bytes(stream, &message.to_bytes()).await;
+}
+
+async fn send_bytes(stream: &Stream, body: &[u8]) {
     let mut bytes = (body.len() as u16).to_le_bytes().to_vec();
-    bytes.extend_from_slice(&body);
+    bytes.extend_from_slice(body);
     stream.send_all(&bytes).await.unwrap();
 }
 
 async fn receive<T: for<'a> Decode<'a>>(stream: &Stream) -> Option<T> {
+    Some(T::from_bytes(&receive_bytes(stream).await?).unwrap())
+}
+
+async fn receive_bytes(stream: &Stream) -> Option<Vec<u8>> {
     let mut size = [0; 2];
     stream.recv_exact(&mut size).await.ok()?;
     let mut body = vec![0; u16::from_le_bytes(size) as usize];
     stream.recv_exact(&mut body).await.ok()?;
-    Some(T::from_bytes(&body).unwrap())
+    Some(body)
 }
 
 /// Whether the server has closed the stream; everything that it still sent is read.
@@ -201,15 +246,15 @@ fn request(sequence: u64, operation: Operation) -> Header {
     header
 }
 
-/// Goal: another version is told so, whatever else its hello holds, and which side to upgrade can be told from the answer.
+/// Goal: another version is told so, whatever else its greeting holds, and which side to upgrade can be told from the answer.
 #[test]
 fn other_versions_are_told() {
     for fixture in fixtures() {
         for version in [0, PROTOCOL_VERSION + 1, u32::MAX] {
             fixture.reactor.block_on(async {
                 let stream = fixture.connect().await;
-                let hello = Hello { protocol_version: version, ..fixture.hello() };
-                send(&stream, &hello).await;
+                let greeting = Greeting { protocol_version: version, ..fixture.greeting() };
+                send(&stream, &greeting).await;
                 let challenge: Challenge = receive(&stream).await.unwrap();
                 assert_eq!(challenge.status, Status::VersionMismatch as u32);
                 assert_eq!(challenge.protocol_version, PROTOCOL_VERSION);
@@ -221,83 +266,71 @@ fn other_versions_are_told() {
 }
 
 /// Goal: what was overheard proves nothing.
-/// Method: replay a whole recorded handshake on a new connection; reflect the server's own MAC; send none at all.
+/// Method: replay a whole recorded handshake on a new connection; reflect the server's own MAC; send none at all; prove it for
+/// another way than the one that is taken.
 #[test]
 fn replayed_and_reflected_proofs_are_refused() {
     for fixture in fixtures() {
         fixture.reactor.block_on(async {
-            let first = fixture.connect().await;
-            let hello = fixture.hello();
-            send(&first, &hello).await;
-            let challenge: Challenge = receive(&first).await.unwrap();
-            let recorded = Proof { mac: client_mac(&hello, &challenge) };
-            for kind in ["replayed", "reflected", "empty"] {
-                let stream = fixture.connect().await;
-                send(&stream, &hello).await;
-                let fresh: Challenge = receive(&stream).await.unwrap();
+            let (_first, challenge) = fixture.greeted().await;
+            let hello = fixture.hello().to_bytes();
+            let recorded = fixture.proven(&challenge, &hello);
+            for kind in ["replayed", "reflected", "empty", "of another way"] {
+                let (stream, fresh) = fixture.greeted().await;
                 assert_ne!(fresh.nonce, challenge.nonce, "a nonce was used twice");
                 let proof = match kind {
                     "replayed" => recorded.clone(),
-                    "reflected" => Proof { mac: fresh.mac },
-                    _ => Proof { mac: [0; 32] },
+                    "reflected" => Proven { mac: fresh.mac, message: &hello }.to_bytes(),
+                    "empty" => Proven { mac: [0; 32], message: &hello }.to_bytes(),
+                    _ => fixture.proven_for(&fresh, &hello, !fixture.is_local),
                 };
-                send(&stream, &proof).await;
-                let welcome: Welcome = receive(&stream).await.unwrap();
-                assert_eq!(welcome.status, Status::KeyMismatch as u32, "a {kind} proof was taken");
-                assert!(is_closed(&stream).await);
+                let status = fixture.answer_to(&stream, &proof).await;
+                assert_eq!(status, Status::KeyMismatch, "a proof that was {kind} was taken");
             }
-            // The server has proved itself with a MAC of its own role only.
-            assert_eq!(challenge.mac, mac(b"tabane server proof 1", &hello, &challenge));
         });
         fixture.check_undisturbed();
     }
 }
 
 /// Goal: nobody between the two sides adds groups to a user, and hellos with too many groups, or with others than they say,
-/// are refused before anything is allocated for them.
+/// are refused, from whoever holds the key too.
 /// Method: a proof over a hello with other groups than were sent; hellos whose groups were changed byte by byte.
 #[test]
 fn groups_are_proved_and_bounded() {
     for fixture in fixtures() {
         let hello = fixture.hello();
         fixture.reactor.block_on(async {
-            let stream = fixture.connect().await;
-            send(&stream, &Hello { user: Credentials::new(0, 0), ..hello.clone() }).await;
-            let challenge: Challenge = receive(&stream).await.unwrap();
-            send(&stream, &Proof { mac: client_mac(&hello, &challenge) }).await;
-            let welcome: Welcome = receive(&stream).await.unwrap();
-            assert_eq!(welcome.status, Status::KeyMismatch as u32);
-            assert!(is_closed(&stream).await);
+            let (stream, challenge) = fixture.greeted().await;
+            let proven = fixture.proven(&challenge, &hello.to_bytes());
+            let mac = Proven::from_bytes(&proven).unwrap().mac;
+            let other = Hello { user: Credentials::new(0, 0), ..hello.clone() }.to_bytes();
+            let status = fixture.answer_to(&stream, &Proven { mac, message: &other }.to_bytes()).await;
+            assert_eq!(status, Status::KeyMismatch);
         });
         let bytes = hello.to_bytes();
-        let groups = bytes.len() - 32 - hello.user.groups.to_bytes().len();
+        let groups = bytes.len() - hello.user.groups.to_bytes().len();
         let with = |count: u16, numbers: &[u32]| {
             let mut changed = bytes[..groups].to_vec();
             changed.extend_from_slice(&count.to_le_bytes());
             numbers.iter().for_each(|number| changed.extend_from_slice(&number.to_le_bytes()));
-            changed.extend_from_slice(&bytes[bytes.len() - 32..]);
             changed
         };
         let many: Vec<u32> = (0..GROUP_COUNT_MAX as u32 + 1).collect();
         let cases =
             [with(257, &many), with(u16::MAX, &[1]), with(2, &[2, 1]), with(1, &[]), vec![b'x'; HELLO_SIZE_MAX + 1]];
-        for (index, mut body) in cases.into_iter().enumerate() {
-            body[..12].copy_from_slice(&bytes[..12]);
-            let challenge: Option<Challenge> = fixture.reactor.block_on(async {
-                let stream = fixture.connect().await;
-                let mut framed = (body.len() as u16).to_le_bytes().to_vec();
-                framed.extend_from_slice(&body);
-                stream.send_all(&framed).await.unwrap();
-                receive(&stream).await
+        for (index, body) in cases.into_iter().enumerate() {
+            let status = fixture.reactor.block_on(async {
+                let (stream, challenge) = fixture.greeted().await;
+                fixture.answer_to(&stream, &fixture.proven(&challenge, &body)).await
             });
-            assert_eq!(challenge.map(|challenge| challenge.status), Some(Status::BadMessage as u32), "case {index}");
+            assert_eq!(status, Status::BadMessage, "case {index}");
         }
         fixture.check_undisturbed();
     }
 }
 
-/// Goal: strangers who say something else than hello, too much or too little, are told so or forgotten, and hold no slot.
-/// Method: random bytes, a hello cut short within its frame, one that is too long; and peers that go in the middle of a hello,
+/// Goal: strangers who say something else than a greeting, too much or too little, are told so or forgotten, and hold no slot.
+/// Method: random bytes, a greeting cut short within its frame, one that is too long; and peers that go in the middle of a greeting,
 /// a proof, a header, parameters or a body, more of them than there are connections.
 #[test]
 fn strangers_and_truncated_messages() {
@@ -315,14 +348,14 @@ fn strangers_and_truncated_messages() {
         let begun = [&header.to_array()[..], &[0; 100], &[1; 300]].concat();
         for round in 0..30 {
             fixture.reactor.block_on(async {
-                let hello = fixture.hello().to_bytes();
+                let greeting = fixture.greeting().to_bytes();
                 let stream = fixture.connect().await;
                 match round % 5 {
                     0 => stream
-                        .send_all(&[&(hello.len() as u16).to_le_bytes()[..], &hello[..20]].concat())
+                        .send_all(&[&(greeting.len() as u16).to_le_bytes()[..], &greeting[..20]].concat())
                         .await
                         .unwrap(),
-                    1 => send(&stream, &fixture.hello()).await,
+                    1 => send(&stream, &fixture.greeting()).await,
                     cut => {
                         let size = [30, HEADER_SIZE + 40, begun.len()][cut - 2];
                         drop(stream);

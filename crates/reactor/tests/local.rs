@@ -58,7 +58,7 @@ fn echo_of_much() {
         reactor.block_on(async {
             let mut joins = Vec::new();
             for number in 0..20u64 {
-                let stream = reactor.connect_local(&name).unwrap();
+                let stream = reactor.connect_local(&name, None).unwrap();
                 let pattern: Vec<u8> = (0..3_000_000u64).map(|at| ((at * (number + 3)) >> 3) as u8).collect();
                 let (reader, expected) = (stream.clone(), pattern.clone());
                 joins.push(reactor.spawn_joinable(Class::Data, async move {
@@ -84,7 +84,7 @@ fn sleepers_are_woken() {
         start_server(server_kind, &name);
         let reactor = Reactor::open(kind).unwrap();
         reactor.block_on(async {
-            let stream = reactor.connect_local(&name).unwrap();
+            let stream = reactor.connect_local(&name, None).unwrap();
             for number in 0..20u8 {
                 reactor.sleep(5_000_000).await;
                 stream.send_all(&[number]).await.unwrap();
@@ -115,7 +115,7 @@ fn ends_are_seen() {
         let reactor = Reactor::open(kind).unwrap();
         let listener = reactor.listen_local(&name).unwrap();
         reactor.block_on(async {
-            let caller = reactor.connect_local(&name).unwrap();
+            let caller = reactor.connect_local(&name, None).unwrap();
             let (server, _) = listener.accept().await.unwrap();
             caller.send_all(b"last words").await.unwrap();
             drop(caller);
@@ -123,7 +123,7 @@ fn ends_are_seen() {
             server.recv_exact(&mut words).await.unwrap();
             assert_eq!(&words, b"last words");
             assert_eq!(server.recv(&mut words).await.unwrap(), 0);
-            let caller = reactor.connect_local(&name).unwrap();
+            let caller = reactor.connect_local(&name, None).unwrap();
             let (server, _) = listener.accept().await.unwrap();
             caller.send_all(b"x").await.unwrap();
             server.recv_exact(&mut words[..1]).await.unwrap();
@@ -139,7 +139,7 @@ fn ends_are_seen() {
 fn refusals() {
     for kind in KINDS {
         let (name, reactor) = (fresh_name(), Reactor::open(kind).unwrap());
-        assert_eq!(reactor.connect_local(&name).err().unwrap().kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(reactor.connect_local(&name, None).err().unwrap().kind(), ErrorKind::ConnectionRefused);
         let _listener = reactor.listen_local(&name).unwrap();
         assert_eq!(reactor.listen_local(&name).err().unwrap().kind(), ErrorKind::AddrInUse);
     }
@@ -160,7 +160,7 @@ fn strangers_without_memory() {
             drop(UnixStream::connect_addr(&address).unwrap());
             let (stream, _) = listener.accept().await.unwrap();
             assert_eq!(stream.recv(&mut [0; 8]).await.unwrap_err().kind(), ErrorKind::UnexpectedEof);
-            let caller = reactor.connect_local(&name).unwrap();
+            let caller = reactor.connect_local(&name, None).unwrap();
             let (server, _) = listener.accept().await.unwrap();
             caller.send_all(b"ok").await.unwrap();
             let mut words = [0; 2];
@@ -201,7 +201,8 @@ fn threads_share_a_client() {
     let name = fresh_name();
     start_server(DriverKind::Auto, &name);
     let shared = Shared::new(move |reactor: &Reactor| {
-        let client = Rc::new(Client { stream: reactor.connect_local(&name).unwrap(), waiting: RefCell::default() });
+        let client =
+            Rc::new(Client { stream: reactor.connect_local(&name, None).unwrap(), waiting: RefCell::default() });
         reactor.spawn(Class::Data, receive_answers(client.clone()));
         client
     });

@@ -1,31 +1,51 @@
-//! Connections whose peers say nothing, and crowds of peers that come at once: who holds the key is let in.
+//! Processes of other users of the machine: who listens in a server's place is told nothing, and who passes a handshake on to
+//! another way gets nowhere.
+//!
+//! Two real users: this test plays the other one, for which it has to be run as root; TABANE_CI_NO_ROOT=1 leaves it out.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "whether a test is left out is for whoever runs it; others run in threads"
+)]
 
-use reactor::process::{allow_open_files, user};
 use reactor::{
-    Call, Channel, ChannelOptions, Class, DriverKind, Incoming, Peer, Reactor, ServeOptions, ServerHandle, Service,
-    local_name, serve,
+    Call, Channel, ChannelOptions, Class, DriverKind, Failure, Incoming, Listener, Parties, Peer, Reactor,
+    ServeOptions, Service, Stream, Way, local_name, serve,
 };
-use std::cell::Cell;
-use std::net::TcpStream;
+use std::io::{ErrorKind, Read};
+use std::net::SocketAddr;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
 use wire::credentials::Credentials;
-use wire::handshake::Role;
+use wire::handshake::{Greeting, Role};
 use wire::messages::Empty;
-use wire::{Cluster, Operation, Placement, ServerAddress, Status};
+use wire::{Cluster, Encode, Operation, Placement, ServerAddress, Status};
 
 const SECOND: u64 = 1_000_000_000;
-const NOBODY: libc::uid_t = 65_534;
-const SILENT: usize = 4_000;
+const NOBODY: u32 = 65_534;
 
-/// Answers pings.
-struct Pong;
+fn is_left_out() -> bool {
+    std::env::var("TABANE_CI_NO_ROOT").is_ok_and(|value| value == "1")
+}
 
-impl Service for Pong {
+/// Makes this thread one of another user, which the C library's call of that name does not do.
+fn become_user(user: u32) {
+    // SAFETY: no pointers. The thread is this test's own.
+    let result = unsafe { libc::syscall(libc::SYS_setresuid, -1i32, user, -1i32) };
+    assert_eq!(result, 0, "this test changes its user: run it as root, or set TABANE_CI_NO_ROOT=1 to leave it out");
+}
+
+/// Answers everything, and counts who comes.
+#[derive(Default)]
+struct Answers(Arc<AtomicU64>);
+
+impl Service for Answers {
     fn connected(&self, _: &Peer, _: u64) -> Result<bool, Status> {
+        self.0.fetch_add(1, Ordering::SeqCst);
         Ok(true)
     }
 
@@ -36,195 +56,259 @@ impl Service for Pong {
     }
 }
 
-struct Fixture {
-    reactor: Reactor,
-    cluster: Rc<Cluster>,
-    handle: ServerHandle,
-    next_session: Cell<u64>,
+fn some_port() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
 }
 
-fn fixture(connections_max: usize, is_local: bool) -> Fixture {
+/// An address at which nobody listens, and which nobody else is given.
+fn nowhere() -> SocketAddr {
+    static COUNT: AtomicU64 = AtomicU64::new(1);
+    let [low, high, ..] = std::process::id().to_le_bytes();
+    let ip = [127, high, low, COUNT.fetch_add(1, Ordering::SeqCst) as u8];
+    std::net::TcpListener::bind(SocketAddr::from((ip, 0))).unwrap().local_addr().unwrap()
+}
+
+/// A cluster of one server of that address.
+fn cluster_at(address: SocketAddr) -> Cluster {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let files = allow_open_files().unwrap();
-    assert!(files >= 10_000, "this test needs 10,000 open files (ulimit -Hn), of which {files} are allowed");
-    let reactor = Reactor::open(DriverKind::Epoll).unwrap();
-    let listener = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
-    let id = 7 << 120 | u128::from(std::process::id()) << 64 | u128::from(COUNT.fetch_add(1, Ordering::SeqCst));
-    let servers = vec![
-        ServerAddress { address: listener.local_address().unwrap() },
-        // Another server, whose connections come first.
-        ServerAddress { address: "127.0.0.1:1".parse().unwrap() },
-    ];
-    let cluster = Rc::new(Cluster::new(id, [9; 32], Placement::Modular, 1 << 20, servers));
-    let options = ServeOptions {
-        cluster: cluster.clone(),
-        server: 0,
-        connections_max,
-        incarnation: 1,
-        lent: None,
-        local_clients_only: false,
-        grants: false,
-        working_interval: SECOND / 10,
-        timeout: 30 * SECOND,
-    };
-    let handle = serve(&reactor, listener, options, Rc::new(Pong));
-    if is_local {
-        handle.accept_local(reactor.listen_local(&local_name(&cluster, 0)).unwrap());
-    }
-    Fixture { reactor, cluster, handle, next_session: Cell::new(1) }
+    let id = u128::from(std::process::id()) << 64 | u128::from(COUNT.fetch_add(1, Ordering::SeqCst));
+    Cluster::new(id, [9; 32], Placement::Modular, 1 << 20, vec![ServerAddress { address }])
 }
 
-impl Fixture {
-    fn channel(&self, role: Role, level: u8) -> Channel {
-        let options = ChannelOptions {
-            cluster: self.cluster.clone(),
+/// A thread with a loop of its own, until it is dropped.
+struct Process {
+    thread: Option<JoinHandle<()>>,
+    stop: SocketAddr,
+}
+
+impl Process {
+    /// Has a loop, as a user, do what `begin` starts.
+    fn new<B: FnOnce(&Reactor) + Send + 'static>(user: u32, begin: B) -> Process {
+        let (tell, told) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            if user != 0 {
+                become_user(user);
+            }
+            let reactor = Reactor::open(DriverKind::Epoll).unwrap();
+            let stop = reactor.listen(some_port()).unwrap();
+            begin(&reactor);
+            tell.send(stop.local_address().unwrap()).unwrap();
+            reactor.block_on(stop.accept()).unwrap();
+            // What tasks hold would outlive the loop.
+            reactor.shutdown();
+        });
+        Process { thread: Some(thread), stop: told.recv().expect("the other thread has begun") }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        std::net::TcpStream::connect(self.stop).unwrap();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// A server; at which name it takes processes of the machine, if at any. Counts those who were let in.
+fn server(user: u32, cluster: &Cluster, address: SocketAddr, name: Option<Vec<u8>>) -> (Process, Arc<AtomicU64>) {
+    let (cluster, count) = (cluster.clone(), Arc::new(AtomicU64::new(0)));
+    let counted = count.clone();
+    let process = Process::new(user, move |reactor| {
+        let options = ServeOptions {
+            cluster: Rc::new(cluster),
             server: 0,
-            role,
-            from_server: u32::from(role == Role::Server),
-            level,
-            session: self.next_session.replace(self.next_session.get() + 1),
-            user: Credentials::new(0, 0),
-            timeout: 60 * SECOND,
-            relay: None,
+            connections_max: 8,
+            incarnation: 1,
+            lent: None,
+            local_clients_only: false,
+            grants: false,
+            working_interval: SECOND,
+            timeout: 10 * SECOND,
         };
-        Channel::new(&self.reactor, options)
-    }
-
-    /// A client comes, is served over its first connection, and goes.
-    fn come_and_go(&self) {
-        let client = self.channel(Role::Client, 0);
-        self.ping(&client);
-        assert_eq!(client.statistics().connects, 1);
-    }
-
-    fn ping(&self, channel: &Channel) {
-        self.reactor.block_on(channel.call(Call::new(Operation::Ping, &Empty {}))).unwrap();
-    }
-}
-
-/// A connection of which nothing is ever heard.
-#[expect(dead_code, reason = "they are open, no more")]
-enum Silent {
-    Network(TcpStream),
-    Local(UnixStream),
-}
-
-impl Fixture {
-    fn silent(&self, is_local: bool) -> Silent {
-        if is_local {
-            let name = SocketAddr::from_abstract_name(local_name(&self.cluster, 0)).unwrap();
-            Silent::Local(UnixStream::connect_addr(&name).unwrap())
-        } else {
-            Silent::Network(TcpStream::connect(self.cluster.servers[0].address).unwrap())
+        let listener = reactor.listen(address).unwrap();
+        let handle = serve(reactor, listener, options, Rc::new(Answers(counted)));
+        if let Some(name) = name {
+            handle.accept_local(reactor.listen_local(&name).unwrap());
         }
+    });
+    (process, count)
+}
+
+fn channel(reactor: &Reactor, cluster: &Cluster) -> Channel {
+    let options = ChannelOptions {
+        cluster: Rc::new(cluster.clone()),
+        server: 0,
+        role: Role::Client,
+        from_server: 0,
+        level: 0,
+        session: 1,
+        user: Credentials::new(0, 0),
+        timeout: 20 * SECOND,
+        relay: None,
+    };
+    Channel::new(reactor, options)
+}
+
+/// One call, over one connection or none.
+fn ping(reactor: &Reactor, channel: &Channel) -> Result<(), Failure> {
+    let mut call = Call::new(Operation::Ping, &Empty {});
+    call.once = true;
+    reactor.block_on(channel.call(call)).map(|_| ())
+}
+
+/// Somebody who listens at a name as another user, and what is said to him.
+fn squat(name: &[u8]) -> UnixListener {
+    let name = UnixAddress::from_abstract_name(name).unwrap();
+    let listener = std::thread::spawn(move || {
+        become_user(NOBODY);
+        UnixListener::bind_addr(&name).unwrap()
+    });
+    listener.join().unwrap()
+}
+
+/// Everything that callers have said to him, who have all gone.
+fn heard(listener: &UnixListener) -> (usize, Vec<u8>) {
+    listener.set_nonblocking(true).unwrap();
+    let (mut count, mut bytes) = (0, Vec::new());
+    while let Ok((mut caller, _)) = listener.accept() {
+        caller.read_to_end(&mut bytes).unwrap();
+        count += 1;
     }
+    (count, bytes)
 }
 
-/// Sets the effective user of this thread alone, which the C library's call of that name does not do.
-fn become_user(user: libc::uid_t) {
-    // SAFETY: no pointers. The thread is this test's own.
-    let result = unsafe { libc::syscall(libc::SYS_setresuid, -1i32, user, -1i32) };
-    assert_eq!(result, 0, "this test changes its user: run it as root, or set TABANE_CI_NO_ROOT=1 to leave it out");
-}
-
-/// Goal: thousands of silent connections of another user take nothing from those who hold the key, over either way.
-/// Method: 4,000 of them, which stay as long as the server lets them; then a hundred clients one after the other, and twenty more
-/// silent ones before each. A client that was there before keeps its connection.
+/// Goal: whoever sits on a server's name, before its start or after a kill, is told nothing, and keeps nobody from the server.
+/// Method: another user takes the name before a server starts, which so has none; and in the moment between two lives of a
+/// server. A client of either life reaches it, and the other user has got no byte and no file.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "whether a test is left out is for whoever runs it")]
-fn silent_crowd_of_another_user() {
-    if std::env::var("TABANE_CI_NO_ROOT").is_ok_and(|value| value == "1") {
+fn name_of_a_server_is_taken() {
+    if is_left_out() {
         return;
     }
-    let own = user();
-    for is_local in [false, true] {
-        let fixture = fixture(16, is_local);
-        let good = fixture.channel(Role::Client, 0);
-        fixture.ping(&good);
-        become_user(NOBODY);
-        let mut crowd: Vec<Silent> = (0..SILENT).map(|_| fixture.silent(is_local)).collect();
-        become_user(own);
-        for _ in 0..100 {
-            become_user(NOBODY);
-            crowd.extend((0..20).map(|_| fixture.silent(is_local)));
-            become_user(own);
-            fixture.come_and_go();
-        }
-        fixture.ping(&good);
-        assert_eq!(good.statistics().connects, 1, "the client that was there kept its connection");
-        assert!(fixture.handle.statistics().connections_refused > SILENT as u64 / 2, "most had to go");
+    let reactor = Reactor::open(DriverKind::Epoll).unwrap();
+    let cluster = cluster_at(nowhere());
+    let (address, name) = (cluster.servers[0].address, local_name(&cluster, 0));
+    let squatter = squat(&name);
+    let first = server(0, &cluster, address, None);
+    ping(&reactor, &channel(&reactor, &cluster)).expect("over the network");
+    assert_eq!(heard(&squatter), (1, Vec::new()), "somebody looked who listens, and left");
+    drop((first, squatter));
+
+    let life = server(0, &cluster, address, Some(name.clone()));
+    let client = channel(&reactor, &cluster);
+    ping(&reactor, &client).expect("through shared memory");
+    drop(life);
+    let squatter = squat(&name);
+    let _life = server(0, &cluster, address, None);
+    reactor.block_on(client.call(Call::new(Operation::Ping, &Empty {}))).expect("over the network");
+    let (callers, bytes) = heard(&squatter);
+    assert!(callers >= 1 && bytes.is_empty(), "{callers} callers said {bytes:?}");
+}
+
+/// Goal: a server of another user is taken for the server only where that user is root or the owner of the cluster file, and
+/// then its clients, whom it has to let in by the key alone, come through shared memory.
+/// Method: a server of nobody's, which can't be reached over the network; its name with and without its owner told.
+#[test]
+fn servers_of_other_users() {
+    if is_left_out() {
+        return;
+    }
+    let reactor = Reactor::open(DriverKind::Epoll).unwrap();
+    let mut cluster = cluster_at(nowhere());
+    let name = local_name(&cluster, 0);
+    let _server = server(NOBODY, &cluster, some_port(), Some(name.clone()));
+    for owner in [None, Some(0), Some(NOBODY - 1)] {
+        let error = reactor.connect_local(&name, owner).map(|_| ()).expect_err("it is another one's");
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        cluster.owner = owner;
+        assert_eq!(ping(&reactor, &channel(&reactor, &cluster)).map_err(|f| f.status), Err(Status::Unreachable));
+    }
+    let stream = reactor.connect_local(&name, Some(NOBODY)).unwrap();
+    assert_eq!(stream.way(), Way::Local(Parties::Users { caller: 0, listener: NOBODY }));
+    cluster.owner = Some(NOBODY);
+    ping(&reactor, &channel(&reactor, &cluster)).expect("both see the same two users");
+}
+
+/// Where somebody in between is called, or calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Network,
+    Local,
+}
+
+/// Bytes that a client has said.
+type Overheard = Arc<Mutex<Vec<u8>>>;
+
+/// Another user between a client and a server, who passes on all that both say. Tells where he listens.
+fn between(front: (Side, Vec<u8>), back: (Side, Vec<u8>, SocketAddr)) -> (Process, SocketAddr, Overheard) {
+    let (tell, told) = mpsc::channel();
+    let overheard = Overheard::default();
+    let record = overheard.clone();
+    let process = Process::new(NOBODY, move |reactor| {
+        let network = reactor.listen(some_port()).unwrap();
+        tell.send(network.local_address().unwrap()).unwrap();
+        let listener = if front.0 == Side::Network { network } else { reactor.listen_local(&front.1).unwrap() };
+        reactor.spawn(Class::Metadata, pass_on(reactor.clone(), listener, back, record));
+    });
+    (process, told.recv().unwrap(), overheard)
+}
+
+async fn pass_on(reactor: Reactor, listener: Listener, back: (Side, Vec<u8>, SocketAddr), record: Overheard) {
+    loop {
+        let (client, _) = listener.accept().await.unwrap();
+        let server = match back.0 {
+            Side::Network => reactor.connect(back.2).await.unwrap(),
+            Side::Local => reactor.connect_local(&back.1, None).unwrap(),
+        };
+        reactor.spawn(Class::Metadata, pump(server.clone(), client.clone(), None));
+        reactor.spawn(Class::Metadata, pump(client, server, Some(record.clone())));
     }
 }
 
-/// Goal: of a crowd that comes at once everybody is served, however few connections there are; and another server is let in
-/// meanwhile without waiting for them.
-/// Method: 2,000 clients of one process ask at the same time and leave after their answer; a server comes after them.
-#[test]
-fn crowd_that_comes_at_once() {
-    for is_local in [false, true] {
-        let fixture = fixture(64, is_local);
-        let (served, failed) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
-        for _ in 0..2_000 {
-            let client = fixture.channel(Role::Client, 0);
-            let (served, failed) = (served.clone(), failed.clone());
-            fixture.reactor.spawn(Class::Data, async move {
-                let outcome = client.call(Call::new(Operation::Ping, &Empty {})).await;
-                let count = if outcome.is_ok() { &served } else { &failed };
-                count.set(count.get() + 1);
-                if let Err(failure) = outcome {
-                    eprintln!("{}", String::from_utf8_lossy(&failure.text));
-                }
-            });
+async fn pump(from: Stream, to: Stream, record: Option<Overheard>) {
+    let mut bytes = [0; 4096];
+    while let Ok(size @ 1..) = from.recv(&mut bytes).await {
+        if let Some(record) = &record {
+            record.lock().unwrap().extend_from_slice(&bytes[..size]);
         }
-        let server = fixture.channel(Role::Server, 3);
-        fixture.reactor.block_on(server.call(Call::new(Operation::Announce, &Empty {}))).unwrap();
-        assert_eq!(server.statistics().connects, 1);
-        assert!(served.get() < 2_000, "the server did not wait for all of them");
-        while served.get() + failed.get() < 2_000 {
-            fixture.reactor.block_on(fixture.reactor.yield_now());
+        if to.send_all(&bytes[..size]).await.is_err() {
+            break;
         }
-        assert_eq!((served.get(), failed.get()), (2_000, 0));
-        assert_eq!(server.statistics().connects, 1);
     }
+    to.shutdown();
+    from.shutdown();
 }
 
-/// Goal: who waits for a connection gets the first that is free; who is connected keeps it; and where nobody leaves, whoever
-/// waits hears in the end that the server is full.
-/// Method: as many clients as there may be stay; three more wait in turn; one leaves after the other.
+/// Goal: nobody gets in between by passing a handshake on from one way to another, nor between two of his own machine, and he
+/// does not learn who the client is.
+/// Method: another user listens in a server's place, where clients believe that he may, and passes every byte on to the server
+/// by each other way. Clients have no other way to it.
 #[test]
-fn the_next_one_is_let_in() {
-    let fixture = fixture(4, true);
-    let mut inside: Vec<Channel> = (0..3).map(|_| fixture.channel(Role::Client, 0)).collect();
-    inside.iter().for_each(|channel| fixture.ping(channel));
-    let order: Rc<std::cell::RefCell<Vec<usize>>> = Rc::default();
-    let (enough, done) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
-    for number in 0..3 {
-        let client = fixture.channel(Role::Client, 0);
-        let (order, enough, done) = (order.clone(), enough.clone(), done.clone());
-        let reactor = fixture.reactor.clone();
-        fixture.reactor.spawn(Class::Data, async move {
-            client.call(Call::new(Operation::Ping, &Empty {})).await.unwrap();
-            order.borrow_mut().push(number);
-            while !enough.get() {
-                reactor.yield_now().await;
-            }
-            done.set(done.get() + 1);
-        });
-        // It is in the queue before the next one comes.
-        fixture.reactor.block_on(fixture.reactor.sleep(SECOND / 20));
+fn handshakes_are_not_passed_on() {
+    if is_left_out() {
+        return;
     }
-    assert!(order.borrow().is_empty());
-    while let Some(channel) = inside.pop() {
-        let before = order.borrow().len();
-        drop(channel);
-        while order.borrow().len() == before {
-            fixture.reactor.block_on(fixture.reactor.yield_now());
+    let ways = [(Side::Local, Side::Network), (Side::Local, Side::Local), (Side::Network, Side::Local)];
+    for (front, back) in ways {
+        let reactor = Reactor::open(DriverKind::Epoll).unwrap();
+        let mut cluster = cluster_at(nowhere());
+        cluster.owner = Some(NOBODY);
+        let (name, behind) = (local_name(&cluster, 0), [&local_name(&cluster, 0)[..], b"/behind"].concat());
+        let address = nowhere();
+        let (_server, let_in) = server(0, &cluster, address, Some(behind.clone()));
+        let (_between, called_at, overheard) = between((front, name), (back, behind, address));
+        if front == Side::Network {
+            cluster.servers[0].address = called_at;
         }
-        assert_eq!(order.borrow().len(), before + 1, "one for one");
-    }
-    assert_eq!(*order.borrow(), [0, 1, 2]);
-    enough.set(true);
-    while done.get() < 3 {
-        fixture.reactor.block_on(fixture.reactor.yield_now());
+        let failure = ping(&reactor, &channel(&reactor, &cluster)).expect_err("nobody is at the other end");
+        assert!(matches!(failure.status, Status::KeyMismatch | Status::Unreachable), "{front:?}-{back:?}: {failure}");
+        assert_eq!(let_in.load(Ordering::SeqCst), 0, "{front:?}-{back:?}: the server let somebody in");
+        let greeting =
+            Greeting { magic: 0, protocol_version: 0, cluster: 0, server: 0, nonce: [0; 32], voucher: [0; 16] }
+                .to_bytes();
+        let said = overheard.lock().unwrap().len();
+        assert!(
+            said > 0 && said % (2 + greeting.len()) == 0,
+            "{front:?}-{back:?}: {said} bytes are not greetings alone"
+        );
     }
 }

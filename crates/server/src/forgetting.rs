@@ -43,9 +43,10 @@ fn is_due(core: &Core) -> bool {
     core.tables.borrow().tombstones.len() >= core.options.bounds.tombstones
 }
 
-/// Has everything forgotten, if there is too much and nobody is at it.
+/// Has everything forgotten, if there is too much and nobody is at it. Not before this server serves, for a tree change of an
+/// earlier life has the turn first.
 pub fn start(core: &Rc<Core>) {
-    if !is_due(core) || core.forgetting.is_running.replace(true) {
+    if !is_due(core) || core.handle.borrow().is_none() || core.forgetting.is_running.replace(true) {
         return;
     }
     let core = core.clone();

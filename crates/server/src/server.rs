@@ -138,6 +138,7 @@ impl Server {
         }
         core.handle.replace(Some(handle));
         core.publish_tree_number();
+        forgetting::start(&core);
         if let Some(listener) = page {
             reactor.spawn(Class::Background, metrics::serve(core.clone(), listener));
         }
@@ -425,6 +426,5 @@ fn resume(core: &Rc<Core>) {
     core.tables.borrow_mut().open.await_reclaim(sessions);
     core.await_earlier_leases();
     core.reap_orphans();
-    forgetting::start(core);
     crate::handlers::watch_grants(core);
 }

@@ -49,6 +49,8 @@ pub struct Cluster {
     /// Chunk size of files whose creator did not choose, in bytes.
     pub chunk_size: u32,
     pub servers: Vec<ServerAddress>,
+    /// Whose file it was read from, where it was: a user whose processes may serve it. No part of the text.
+    pub owner: Option<u32>,
     map: Vec<u32>,
 }
 
@@ -77,7 +79,7 @@ impl Cluster {
         assert!((1..=SERVER_COUNT_MAX).contains(&server_count));
         let slot_count = slot_count_for(server_count);
         let map = first_map(placement, slot_count, server_count);
-        Cluster { id, key, map_version: 1, slot_count, placement, chunk_size, servers, map }
+        Cluster { id, key, map_version: 1, slot_count, placement, chunk_size, servers, owner: None, map }
     }
 
     pub fn server_count(&self) -> u32 {
@@ -208,6 +210,7 @@ impl ClusterFields {
             chunk_size,
             map: first_map(placement, slot_count, server_count),
             servers: self.servers,
+            owner: None,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The entry point of the fuzz targets: every decoder on the same input. What decodes must encode to the same bytes.
 
 use crate::attributes::Attributes;
-use crate::handshake::{Challenge, Hello, Proof, Welcome};
+use crate::handshake::{Challenge, Greeting, Hello, Proven, Welcome};
 use crate::header::HEADER_SIZE;
 use crate::messages::*;
 use crate::relay::{Credit, OpenStream};
@@ -41,9 +41,10 @@ macro_rules! decoders {
 }
 
 decoders!(
+    Greeting,
     Hello,
     Challenge,
-    Proof,
+    Proven,
     Welcome,
     OpenStream,
     Credit,

@@ -1,10 +1,11 @@
 //! The first four messages of a connection: both sides prove that they hold the cluster's key before anything else is
-//! read. Each message has a fixed size in front (16 bits) so that nothing is allocated for a stranger.
+//! read, the server before the client has said who it is. Each message has a fixed size in front (16 bits) so that nothing is
+//! allocated for a stranger.
 //!
-//! client -> server  `Hello`      who I am, whom I want, my nonce
-//! server -> client  `Challenge`  my nonce, MAC over (server role, both nonces, cluster, server)
-//! client -> server  `Proof`      MAC over (client role, both nonces, cluster, server)
-//! server -> client  `Welcome`    windows, or the one error before the connection is closed
+//! client -> server  `Greeting`              whom I want, my nonce
+//! server -> client  `Challenge`             my nonce, MAC over all that was said, and the way between us
+//! client -> server  `Proven` of a `Hello`   who I am, MAC over the same and that
+//! server -> client  `Proven` of a `Welcome` windows, or the one error before the connection is closed; MAC over the same and that
 
 use crate::codec::{Decode, Decoder, Encode, Malformed};
 use crate::credentials::{Credentials, GROUP_COUNT_MAX};
@@ -13,11 +14,11 @@ use crate::message;
 pub const NONCE_SIZE: usize = 32;
 pub const MAC_SIZE: usize = 32;
 pub const VOUCHER_SIZE: usize = 16;
-/// Largest handshake message, in bytes; a `Hello` is larger, for the groups in it.
+/// Largest handshake message, in bytes; one with a `Hello` is larger, for the groups in it.
 pub const HANDSHAKE_SIZE_MAX: usize = 256;
-/// Largest `Hello`, in bytes.
+/// Largest message with a `Hello`, in bytes.
 pub const HELLO_SIZE_MAX: usize = 256 + GROUP_COUNT_MAX * size_of::<u32>();
-pub const HELLO_MAGIC: u64 = u64::from_le_bytes(*b"TABANEhi");
+pub const GREETING_MAGIC: u64 = u64::from_le_bytes(*b"TABANEhi");
 
 /// Who connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,15 +66,26 @@ impl<'a> Decode<'a> for Role {
 }
 
 message! {
-    pub struct Hello {
+    /// Magic and version stand first in every version, so that others are told which side to upgrade.
+    pub struct Greeting {
         pub magic: u64,
         pub protocol_version: u32,
+        pub cluster: u128,
+        /// The server that is wanted.
+        pub server: u32,
+        pub nonce: [u8; NONCE_SIZE],
+        /// First bytes of a MAC over all of the above, which only a holder of the key can make. It proves nothing of the peer, for it
+        /// may be a repeated one, and admits to nothing: where connections are many, these are the last to be sent away.
+        pub voucher: [u8; VOUCHER_SIZE],
+    }
+}
+
+message! {
+    pub struct Hello {
         pub role: Role,
         /// Call level of all requests on this connection.
         pub level: u8,
-        pub cluster: u128,
-        /// The server that is wanted; of a server that connects: its own index in `from_server`.
-        pub server: u32,
+        /// Of a server that connects: its own index.
         pub from_server: u32,
         /// The session, chosen at random by the client; the same at all servers.
         pub session: u64,
@@ -82,10 +94,6 @@ message! {
         pub welcomes: u64,
         /// On whose behalf; of servers, root.
         pub user: Credentials,
-        pub nonce: [u8; NONCE_SIZE],
-        /// First bytes of a MAC over all of the above, which only a holder of the key can make. It proves nothing of the peer, for it
-        /// may be a repeated one, and admits to nothing: where connections are many, these are the last to be sent away.
-        pub voucher: [u8; VOUCHER_SIZE],
     }
 }
 
@@ -100,8 +108,10 @@ message! {
 }
 
 message! {
-    pub struct Proof {
+    /// A message of somebody who knows what the connection's MACs are made with.
+    pub struct Proven<'a> {
         pub mac: [u8; MAC_SIZE],
+        pub message: &'a [u8],
     }
 }
 

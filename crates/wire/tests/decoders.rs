@@ -8,7 +8,7 @@
 use std::path::Path;
 use wire::credentials::{Credentials, Groups};
 use wire::fuzz::decode_everything;
-use wire::handshake::{HELLO_MAGIC, Hello, Role};
+use wire::handshake::{GREETING_MAGIC, Greeting, Hello, Role};
 use wire::layout::ChunkRange;
 use wire::messages::*;
 use wire::search::{Order, Test, Tests, Verdict};
@@ -54,24 +54,27 @@ fn seeds() -> Vec<Vec<u8>> {
     let name = Name::new(b"some name").unwrap();
     let entry = Entry { parent: FileId::ROOT, name, ancestors: Ancestors(vec![FileId(5), FileId(6)]), known: 7 };
     let moved = TreeEntry { directory: FileId(5), kind: tree_kinds::MOVED, parent: FileId(6) };
-    let hello = Hello {
-        magic: HELLO_MAGIC,
+    let greeting = Greeting {
+        magic: GREETING_MAGIC,
         protocol_version: 1,
-        role: Role::Client,
-        level: 0,
         cluster: 7,
         server: 0,
+        nonce: [3; 32],
+        voucher: [9; 16],
+    };
+    let hello = Hello {
+        role: Role::Client,
+        level: 0,
         from_server: 0,
         session: 8,
         welcomes: 3,
         user: Credentials { uid: 3, gid: 4, groups: Groups::new(&[4, 5, 70_000]) },
-        nonce: [3; 32],
-        voucher: [9; 16],
     };
     let other = entry.clone();
     let node = MakeNodeRequest { entry: entry.clone(), kind: Kind::Fifo, mode: 0o600, device: 0, group: Some(1) };
     let range = ChunkRange { chunk_index: 1, chunk_offset: 2, size: 3 };
     vec![
+        greeting.to_bytes(),
         hello.to_bytes(),
         EntryRequest { entry: entry.clone() }.to_bytes(),
         EntryReply { attributes: attributes(), target: b"target" }.to_bytes(),

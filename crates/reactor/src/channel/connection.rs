@@ -4,7 +4,7 @@ use super::table::{Connection, Outstanding, Receiving, State, WINDOW, body_size}
 use super::{Failure, Inner, Turnabout};
 use crate::handshake::{HandshakeError, Introduction, introduce};
 use crate::link::{Link, LinkError, RawSlice};
-use crate::local::local_name;
+use crate::local::reach;
 use crate::log::{self, Level};
 use crate::service::within;
 use crate::{Class, Nanos, Relay, Stream};
@@ -273,13 +273,13 @@ impl Inner {
         direct
     }
 
-    /// Through shared memory. Nothing where nobody listens for it, and nothing within where nobody answers as the server
-    /// would: anybody may listen at that name, and only the handshake shows who it is.
+    /// Through shared memory. Nothing where nobody listens for it who may be the server, and nothing within where nobody answers
+    /// as the server would: only the handshake shows who it is.
     async fn connect_locally(&self, waits: bool) -> Option<Option<Result<(Stream, Welcome), HandshakeError>>> {
         let options = &self.options;
         let limit = self.reactor.now() + LOCAL_HANDSHAKE_NS_MAX.min(options.timeout);
         let stream = loop {
-            match self.reactor.connect_local(&local_name(&options.cluster, options.server)) {
+            match reach(&self.reactor, &options.cluster, options.server)? {
                 Ok(stream) => break stream,
                 // More callers wait there than the kernel keeps.
                 Err(error) if error.kind() == ErrorKind::WouldBlock && self.reactor.now() < limit => {

@@ -1,8 +1,8 @@
 //! Streams between processes of one machine, through memory that both share ([`segment`]). To everything above they are
 //! streams like any other.
 //!
-//! The server listens at a Unix socket of the abstract name space. A caller connects there and passes the file of a fresh
-//! segment; from then on bytes go through the segment, and the socket only wakes a side that sleeps (one byte) and tells
+//! The server listens at a Unix socket of the abstract name space. A caller connects there, looks who listens, and passes the
+//! file of a fresh segment; from then on bytes go through the segment, and the socket only wakes a side that sleeps (one byte) and tells
 //! when the other one has gone. While both sides are awake no system call is made.
 //!
 //! Invariants
@@ -11,14 +11,18 @@
 //! 2. Whoever sends the byte never waits: a hostile peer that does not read its bytes only misses its own. So each side
 //!    takes its bytes whenever it learns that it was woken; left to pile up they would fill the socket and the next one be
 //!    lost.
+//! 3. A name belongs to whoever takes it first. So a caller says nothing to a process of a user who has no business there, and
+//!    what the kernel tells each side about the other one's user is part of their proofs (`Way`): somebody between the two is
+//!    seen by both, unless he is one of them.
 
 mod segment;
 
+use crate::Reactor;
 use crate::holds::Holds;
 use crate::loan::FileLoan;
 use crate::posts::Bell;
 use crate::region::Loan;
-use crate::stream::{ListenSocket, Listener, Readiness, Socket, Stream};
+use crate::stream::{ListenSocket, Listener, Parties, Readiness, Socket, Stream, Way};
 use crate::system::{INCOMING, Watch, check};
 use crate::window::{Lent, StampedRegion, Window};
 use segment::{SEGMENT_SIZE, Segment, WANTS_BYTES, WANTS_ROOM};
@@ -36,6 +40,15 @@ pub const MEMORY_PER_CONNECTION: u64 = SEGMENT_SIZE as u64;
 /// The name at which a server of a cluster listens for processes of its own machine.
 pub fn local_name(cluster: &wire::Cluster, server: u32) -> Vec<u8> {
     format!("tabane/{:032x}/{server}", cluster.id).into_bytes()
+}
+
+/// A stream to a server whose address is this machine's, if somebody listens in its name who may be that server. `WouldBlock`:
+/// more callers wait there than the kernel keeps.
+pub(crate) fn reach(reactor: &Reactor, cluster: &wire::Cluster, server: u32) -> Option<io::Result<Stream>> {
+    if !reactor.is_own_address(cluster.servers[server as usize].address.ip()) {
+        return None;
+    }
+    Some(reactor.connect_local(&local_name(cluster, server), cluster.owner))
 }
 
 /// What a connection's end and its peer share.
@@ -198,6 +211,7 @@ pub(crate) trait HasPorts: Watch {
 /// A local stream's socket.
 struct LocalSocket<W: HasPorts> {
     port: Rc<Port>,
+    parties: Parties,
     driver: Rc<W>,
     token: u64,
 }
@@ -213,7 +227,7 @@ impl<W: HasPorts> Drop for LocalSocket<W> {
 }
 
 impl<W: HasPorts> LocalSocket<W> {
-    fn stream(driver: &Rc<W>, socket: OwnedFd, segment: Option<Rc<Segment>>) -> io::Result<Stream> {
+    fn stream(driver: &Rc<W>, socket: OwnedFd, parties: Parties, segment: Option<Rc<Segment>>) -> io::Result<Stream> {
         let readiness = Readiness::new();
         readiness.set_writable();
         let token = driver.watch(&socket, &readiness, INCOMING)?;
@@ -230,7 +244,7 @@ impl<W: HasPorts> LocalSocket<W> {
             assert!(fresh, "a port begins without a segment");
         }
         driver.ports().add(&port);
-        Ok(Stream::new(LocalSocket { port, driver: driver.clone(), token }, readiness))
+        Ok(Stream::new(LocalSocket { port, parties, driver: driver.clone(), token }, readiness))
     }
 
     /// The segment, once the caller has sent it. Errors: `WouldBlock` before, `InvalidData` for anything else.
@@ -286,7 +300,7 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
     }
 
     fn peer_user(&self) -> Option<u32> {
-        user_of(&self.port.line.socket)
+        peer_user(&self.port.line.socket).ok()
     }
 
     fn prepare(&self) {
@@ -301,6 +315,10 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
 
     fn take_error(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn way(&self) -> Way {
+        Way::Local(self.parties)
     }
 
     fn lend(&self, region: &Rc<StampedRegion>, lent: &Lent) -> bool {
@@ -334,38 +352,51 @@ const BYTES_AT_ONCE: usize = 64;
 /// Looks for what a server lends; see `Port::looks_for_window`.
 const WINDOW_LOOKS: u32 = 1_000;
 
-/// The user that the process at the other end ran as when it connected or began to listen.
-fn user_of(socket: &OwnedFd) -> Option<u32> {
+/// The user as whom the process at the other end ran when it connected or began to listen.
+fn peer_user(socket: &OwnedFd) -> io::Result<u32> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut size = size_of::<libc::ucred>() as libc::socklen_t;
     let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
     // SAFETY: writes a local of that size.
-    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut peer).cast(), &mut size) };
-    (result == 0).then_some(peer.uid)
+    check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut peer).cast(), &mut size) })?;
+    Ok(peer.uid)
 }
 
-/// Whether that is our own user: it could read our files anyway.
+fn own_user() -> u32 {
+    // SAFETY: no arguments; it never fails.
+    unsafe { libc::geteuid() }
+}
+
+/// Whether the process at the other end ran as our own user: it could read our files anyway.
 fn is_our_user(socket: &OwnedFd) -> bool {
-    // SAFETY: no arguments, cannot fail.
-    user_of(socket) == Some(unsafe { libc::geteuid() })
+    peer_user(socket).is_ok_and(|user| user == own_user())
 }
 
 /// Local streams have no addresses; this one stands for them.
 const NO_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Connects to whoever listens at a name. Errors: `ConnectionRefused` when nobody does.
-pub(crate) fn connect<W: HasPorts>(driver: &Rc<W>, name: &[u8]) -> io::Result<Stream> {
+/// As [`Reactor::connect_local`].
+pub(crate) fn connect<W: HasPorts>(driver: &Rc<W>, name: &[u8], owner: Option<u32>) -> io::Result<Stream> {
     let socket = new_socket()?;
     let (address, size) = abstract_address(name)?;
     // SAFETY: the address is a local of at least that size.
     check(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), size) })?;
+    let (own, listener) = (own_user(), peer_user(&socket)?);
+    if listener != own && listener != ROOT && Some(listener) != owner {
+        return Err(ErrorKind::PermissionDenied.into());
+    }
     let (segment, file) = Segment::create()?;
     send_files(&socket, &[&file])?;
-    LocalSocket::stream(driver, socket, Some(Rc::new(segment)))
+    LocalSocket::stream(driver, socket, Parties::new(own, listener), Some(Rc::new(segment)))
 }
+
+/// The user whom nobody on the machine is kept from.
+const ROOT: u32 = 0;
 
 struct LocalListener<W: HasPorts> {
     socket: OwnedFd,
+    /// As whom it listens, for callers are told that one.
+    user: u32,
     driver: Rc<W>,
     token: u64,
 }
@@ -387,7 +418,7 @@ pub(crate) fn listen<W: HasPorts>(driver: &Rc<W>, name: &[u8]) -> io::Result<Lis
     }
     let readiness = Readiness::new();
     let token = driver.watch(&socket, &readiness, INCOMING)?;
-    Ok(Listener::new(LocalListener { socket, driver: driver.clone(), token }, readiness))
+    Ok(Listener::new(LocalListener { socket, user: own_user(), driver: driver.clone(), token }, readiness))
 }
 
 impl<W: HasPorts> ListenSocket for LocalListener<W> {
@@ -398,7 +429,8 @@ impl<W: HasPorts> ListenSocket for LocalListener<W> {
             let raw = libc::accept4(self.socket.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags);
             OwnedFd::from_raw_fd(check(raw)?)
         };
-        Ok((LocalSocket::stream(&self.driver, socket, None)?, NO_ADDRESS))
+        let parties = Parties::new(peer_user(&socket)?, self.user);
+        Ok((LocalSocket::stream(&self.driver, socket, parties, None)?, NO_ADDRESS))
     }
 
     fn local_address(&self) -> io::Result<SocketAddr> {
@@ -510,7 +542,8 @@ fn receive_files(socket: &OwnedFd) -> io::Result<Vec<OwnedFd>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{abstract_address, is_our_user, new_socket};
+    use super::{abstract_address, is_our_user, local_name, new_socket, reach};
+    use crate::Reactor;
     use crate::driver::Driver;
     use crate::epoll::EpollDriver;
     use crate::system::check;
@@ -565,6 +598,20 @@ mod tests {
         }
     }
 
+    /// Goal: nobody on this machine is taken for a server of another one.
+    /// Method: somebody of our own user listens in the name of a server, whose address is this machine's, or not (RFC 5737).
+    #[test]
+    fn servers_of_other_machines_are_not_looked_for_here() {
+        let reactor = Reactor::open(crate::DriverKind::Epoll).expect("a loop");
+        for (address, is_found) in [("127.0.0.1:9", true), ("192.0.2.1:9", false)] {
+            let servers = vec![wire::ServerAddress { address: address.parse().expect("an address") }];
+            let id = u128::from(std::process::id()) << 64;
+            let cluster = wire::Cluster::new(id, [1; 32], wire::Placement::Modular, 1 << 20, servers);
+            let _listener = reactor.listen_local(&local_name(&cluster, 0)).expect("the name is ours");
+            assert_eq!(reach(&reactor, &cluster, 0).is_some_and(|reached| reached.is_ok()), is_found, "{address}");
+        }
+    }
+
     /// Goal: a sleeper is woken however often it was woken before, also where somebody else found what it was woken for.
     /// Method: what threads that share a driver do: one sleeps, the peer wakes it, another one takes the bytes first and
     /// announces the sleep anew. Far more often than the socket has room for wake-ups that nobody takes.
@@ -573,7 +620,7 @@ mod tests {
         let name = format!("tabane-test/pile/{}", std::process::id()).into_bytes();
         let (server, client) = (EpollDriver::new().expect("driver"), EpollDriver::new().expect("driver"));
         let listener = server.listen_local(&name).expect("the name is ours");
-        let caller = client.connect_local(&name).expect("somebody listens");
+        let caller = client.connect_local(&name, None).expect("somebody listens");
         assert!(server.take_events(Some(SECOND)));
         let accepted = pin!(listener.accept()).poll(&mut Context::from_waker(Waker::noop()));
         let Poll::Ready(Ok((answerer, _))) = accepted else { panic!("somebody called") };

@@ -22,7 +22,7 @@ pub(crate) use trunk::{Trunk, TrunkOptions};
 
 use crate::channel::ChannelOptions;
 use crate::handshake::{HandshakeError, Introduction, introduce};
-use crate::local::local_name;
+use crate::local::reach;
 use crate::service::within;
 use crate::{Class, Nanos, Reactor, Stream};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -186,8 +186,8 @@ impl Inner {
 
     async fn try_connect(&self, contact: u32) -> Result<Stream, HandshakeError> {
         let options = &self.options;
-        if let Ok(stream) = self.reactor.connect_local(&local_name(&options.cluster, contact)) {
-            // Anybody may listen at that name: only the handshake shows who it is. If it fails, the address counts.
+        if let Some(Ok(stream)) = reach(&self.reactor, &options.cluster, contact) {
+            // Only the handshake shows who it is. If it fails, the address counts.
             let limit = self.reactor.now() + self.patience() / 2;
             let outcome = within(&self.reactor, limit, std::pin::pin!(self.shake_hands(&stream, contact))).await;
             if let Some(Ok(())) = outcome {

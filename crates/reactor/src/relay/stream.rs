@@ -2,7 +2,7 @@
 
 use super::trunk::{Freeing, Piece, Trunk};
 use crate::Stream;
-use crate::stream::{Readiness, Socket};
+use crate::stream::{Readiness, Socket, Way};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
@@ -177,6 +177,10 @@ impl Socket for End {
 
     fn local_address(&self) -> io::Result<SocketAddr> {
         Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
+    }
+
+    fn way(&self) -> Way {
+        Way::Relayed
     }
 
     fn take_error(&self) -> io::Result<()> {

@@ -20,7 +20,7 @@ pub use incoming::Incoming;
 pub use strangers::STRANGERS_MAX;
 pub use trunks::RelayStatistics;
 
-use crate::handshake::{HandshakeError, examine, refusal, send_welcome};
+use crate::handshake::{Guest, HandshakeError, examine};
 use crate::link::RECEIVE_BUFFER_SIZE_MAX;
 use crate::log::{self, Level};
 use crate::relay::Passed;
@@ -354,7 +354,7 @@ enum Admitted {
 /// One connection from its first byte to its last.
 async fn welcome(serving: Rc<Serving>, stream: Stream, origin: Origin, number: u64) {
     let outcome = match serving.prove(&stream, number).await {
-        Ok(hello) => serving.take_in(&stream, origin, &hello).await,
+        Ok(guest) => serving.take_in(&stream, origin, &guest).await,
         Err(error) => Err(error),
     };
     match outcome {
@@ -432,43 +432,44 @@ impl Serving {
     }
 
     /// Who a stranger is; it is none any more.
-    async fn prove(&self, stream: &Stream, number: u64) -> Result<Hello, HandshakeError> {
+    async fn prove(&self, stream: &Stream, number: u64) -> Result<Guest, HandshakeError> {
         let limit = self.reactor.now() + HANDSHAKE_NS;
         let vouched = || {
             self.strangers.borrow_mut().vouch(number, self.reactor.now());
         };
         let options = &self.options;
         let examined = std::pin::pin!(examine(&self.reactor, stream, &options.cluster, options.server, vouched));
-        let hello =
+        let guest =
             within(&self.reactor, limit, examined).await.unwrap_or(Err(HandshakeError::Broken(TIMED_OUT.into())))?;
         match self.part_with(number) {
-            Some(_) => Ok(hello),
+            Some(_) => Ok(guest),
             None => Err(HandshakeError::Broken(std::io::ErrorKind::ConnectionAborted.into())),
         }
     }
 
     /// Lets somebody in who has proved itself, where need be when its turn has come.
-    async fn take_in(&self, stream: &Stream, origin: Origin, hello: &Hello) -> Result<Admitted, HandshakeError> {
+    async fn take_in(&self, stream: &Stream, origin: Origin, guest: &Guest) -> Result<Admitted, HandshakeError> {
+        let hello = &guest.hello;
         let is_own_client = hello.role.is_client() && origin != Origin::Relay && !self.is_foreign(hello, origin);
         let waits = is_own_client && !self.closed.get() && !self.takes_over(hello);
         if waits && (self.queue.borrow().len() > 0 || self.is_full(hello.role)) {
-            let turn = self.wait_for_turn(stream, hello.role).await;
+            let turn = self.wait_for_turn(stream, guest).await;
             if let Err(HandshakeError::Refused(status, _)) = &turn {
-                self.refuse(stream, *status).await?;
+                return Err(self.refuse(guest, *status).await?);
             }
             turn?;
         }
         let limit = self.reactor.now() + HANDSHAKE_NS;
-        let admitted = std::pin::pin!(self.admit(stream, origin, hello));
+        let admitted = std::pin::pin!(self.admit(stream, origin, guest));
         within(&self.reactor, limit, admitted).await.unwrap_or(Err(HandshakeError::Broken(TIMED_OUT.into())))
     }
 
     /// Says why not, to somebody who may not listen.
-    async fn refuse(&self, stream: &Stream, status: Status) -> Result<(), HandshakeError> {
+    async fn refuse(&self, guest: &Guest, status: Status) -> Result<HandshakeError, HandshakeError> {
         let limit = self.reactor.now() + HANDSHAKE_NS;
-        let reason = Welcome { turns: self.queue.borrow().turns(), ..refusal(status) };
-        let told = std::pin::pin!(send_welcome(stream, &reason));
-        Ok(within(&self.reactor, limit, told).await.unwrap_or(Err(TIMED_OUT.into()))?)
+        let turns = self.queue.borrow().turns();
+        let told = std::pin::pin!(guest.refuse(status, turns));
+        within(&self.reactor, limit, told).await.unwrap_or(Err(HandshakeError::Broken(TIMED_OUT.into())))
     }
 
     fn is_foreign(&self, hello: &Hello, origin: Origin) -> bool {
@@ -481,7 +482,8 @@ impl Serving {
         self.fences.borrow().get(&key).is_some_and(|older| self.connections.borrow().contains_key(older))
     }
 
-    async fn admit(&self, stream: &Stream, origin: Origin, hello: &Hello) -> Result<Admitted, HandshakeError> {
+    async fn admit(&self, stream: &Stream, origin: Origin, guest: &Guest) -> Result<Admitted, HandshakeError> {
+        let hello = &guest.hello;
         let key: FenceKey = (hello.role as u8, hello.level, hello.session, hello.from_server);
         let older = self.fences.borrow().get(&key).copied();
         if let Some(older) = older.and_then(|id| self.connections.borrow().get(&id).cloned()) {
@@ -489,7 +491,7 @@ impl Serving {
             self.forget(&older);
         }
         if hello.role.is_trunk() {
-            return self.admit_trunk(stream, hello, key).await.map(Admitted::Trunk);
+            return self.admit_trunk(stream, guest, key).await.map(Admitted::Trunk);
         }
         let is_relayed = origin == Origin::Relay;
         let full = if is_relayed { self.has_all_relayed() } else { self.is_full(hello.role) };
@@ -513,10 +515,7 @@ impl Serving {
         };
         let session_known = match known {
             Ok(known) => known,
-            Err(status) => {
-                send_welcome(stream, &refusal(status)).await?;
-                return Err(HandshakeError::Refused(status, "the connection was refused"));
-            }
+            Err(status) => return Err(self.refuse(guest, status).await?),
         };
         if hello.role == Role::Client {
             self.lend(stream, &mut peer);
@@ -530,7 +529,7 @@ impl Serving {
         self.fences.borrow_mut().insert(key, connection.peer.connection);
         self.connections.borrow_mut().insert(connection.peer.connection, connection.clone());
         let admitting = Admitting { serving: self, connection: Some(connection) };
-        send_welcome(stream, &self.welcome(session_known)).await?;
+        guest.welcome(&self.welcome(session_known)).await?;
         Ok(Admitted::Connection(admitting.done()))
     }
 

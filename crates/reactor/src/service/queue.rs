@@ -3,7 +3,7 @@
 
 use super::{HANDSHAKE_NS, Serving, within};
 use crate::Stream;
-use crate::handshake::{HandshakeError, send_place};
+use crate::handshake::{Guest, HandshakeError};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io::{ErrorKind, IoSliceMut};
@@ -100,7 +100,8 @@ impl Place<'_> {
 
 impl Serving {
     /// Waits until a client may have a connection; it hears when it is nearer to it. Errors: the client has gone, or there are too many that wait.
-    pub(super) async fn wait_for_turn(&self, stream: &Stream, role: Role) -> Result<(), HandshakeError> {
+    pub(super) async fn wait_for_turn(&self, stream: &Stream, guest: &Guest) -> Result<(), HandshakeError> {
+        let role = guest.hello.role;
         let place = {
             let mut queue = self.queue.borrow_mut();
             if queue.len() >= waiting_max(self.options.connections_max) {
@@ -117,7 +118,7 @@ impl Serving {
         loop {
             let left = self.queue.borrow().left;
             let limit = self.reactor.now() + HANDSHAKE_NS;
-            let telling = std::pin::pin!(send_place(stream, place.places_before(), left));
+            let telling = std::pin::pin!(guest.tell_place(place.places_before(), left));
             let told = within(&self.reactor, limit, telling).await;
             told.ok_or(HandshakeError::Broken(ErrorKind::TimedOut.into()))??;
             // Who is told that nothing has moved would wait for ever where nobody leaves.

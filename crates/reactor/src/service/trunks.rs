@@ -9,13 +9,13 @@
 use super::strangers::Source;
 use super::{FenceKey, Origin, Serving, meet, within};
 use crate::channel::ChannelOptions;
-use crate::handshake::{HandshakeError, refusal, send_welcome};
+use crate::handshake::{Guest, HandshakeError};
 use crate::relay::{End, Trunk, TrunkOptions, pass_on, streams_of_client_max};
 use crate::{Class, Nanos, Relay, Stream};
 use std::rc::Rc;
 use wire::Status;
 use wire::credentials::Credentials;
-use wire::handshake::{Hello, Role};
+use wire::handshake::Role;
 use wire::operation::LEVEL_CLIENT;
 
 /// Longest wait for the way to another server.
@@ -46,9 +46,10 @@ impl Serving {
     pub(super) async fn admit_trunk(
         &self,
         stream: &Stream,
-        hello: &Hello,
+        guest: &Guest,
         key: FenceKey,
     ) -> Result<u64, HandshakeError> {
+        let hello = &guest.hello;
         let older = self.fences.borrow().get(&key).copied();
         if let Some(older) = older {
             self.forget_trunk(older);
@@ -63,8 +64,7 @@ impl Serving {
             None
         };
         if let Some(status) = refused {
-            send_welcome(stream, &refusal(status)).await?;
-            return Err(HandshakeError::Refused(status, "the connection was refused"));
+            return Err(self.refuse(guest, status).await?);
         }
         let number = self.next_connection.replace(self.next_connection.get() + 1);
         let stream_count_max = match hello.role {
@@ -81,7 +81,7 @@ impl Serving {
         let trunk = Trunk::new(&self.reactor, stream.clone(), options);
         self.trunks.borrow_mut().insert(number, OpenTrunk { trunk, role: hello.role, key });
         self.fences.borrow_mut().insert(key, number);
-        if let Err(error) = send_welcome(stream, &self.welcome(true)).await {
+        if let Err(error) = guest.welcome(&self.welcome(true)).await {
             self.forget_trunk(number);
             return Err(error.into());
         }
