@@ -20,6 +20,7 @@ use crate::intents::{Intent, RemovalPhase};
 use crate::prepared::Change;
 use crate::records::Record;
 use crate::store::FastMap;
+use crate::tree::undone;
 use crate::waiting::{Notice, Turn, all};
 use reactor::{Class, LocalFuture, Nanos};
 use std::cell::RefCell;
@@ -98,7 +99,7 @@ pub async fn prepare(core: &Rc<Core>, request: &PrepareTreeRequest, deadline: Na
             check_cycle(core, moved, deadline).await?;
         }
     }
-    let number = core.next_number()?;
+    let number = next_number(core)?;
     let entries = request.entries.clone();
     core.change([intent(number, RemovalPhase::Marking, &entries)])?;
     let marked = match mark_all(core, number, &entries, deadline).await {
@@ -119,6 +120,13 @@ pub async fn prepare(core: &Rc<Core>, request: &PrepareTreeRequest, deadline: Na
             Err(failure)
         }
     }
+}
+
+/// A number for a change, after which the next one is left for the case that it comes to nothing.
+fn next_number(core: &Rc<Core>) -> Result<u64, Failure> {
+    let numbers = core.next_numbers(2)?;
+    assert_eq!(numbers.end - 1, undone(numbers.start), "tree, invariant 2");
+    Ok(numbers.start)
 }
 
 fn intent(number: u64, phase: RemovalPhase, entries: &[TreeEntry]) -> Record<'static> {
@@ -283,7 +291,7 @@ pub async fn tell_rights(core: &Rc<Core>, directory: FileId, deadline: Nanos) ->
     let entries = vec![TreeEntry { directory, kind: tree_kinds::RIGHTS, parent: FileId::default() }];
     check_entries(core, &entries)?;
     let turn = take_turn(core, deadline).await?;
-    let number = core.next_number()?;
+    let number = next_number(core)?;
     core.change([intent(number, RemovalPhase::Marking, &entries)])?;
     let marked = mark_all(core, number, &entries, deadline).await;
     if let Err(failure) = marked.and_then(|()| conclude(core, number, true, &entries, Record::Nothing)) {
