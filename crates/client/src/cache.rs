@@ -9,6 +9,8 @@
 //!    tables are empty.
 //! 4. A directory that is known by its id alone is in no path: it has neither ancestors nor parent, nothing is kept beneath
 //!    it, and only who may use it can turn out wrong.
+//! 5. When all is forgotten, because a server may have taken back what it had told, nothing is kept beneath what was found before: whoever is still
+//!    on the way has found it as it never was. Numbers of tree changes don't tell, for these are taken back too.
 
 use crate::rights::Rights;
 use std::cell::Cell;
@@ -257,6 +259,7 @@ impl DirectoryCache {
         self.last = None;
         self.rights_epoch += 1;
         self.root.rights.set(None);
+        self.root = Directory::root();
         let by_id = self.young_by_id.values().chain(self.old_by_id.values());
         self.young.values().chain(self.old.values()).chain(by_id).for_each(|directory| directory.rights.set(None));
         self.young.clear();
@@ -264,6 +267,19 @@ impl DirectoryCache {
         self.young_by_id.clear();
         self.old_by_id.clear();
         self.young_weight = 0;
+    }
+
+    /// Whether a directory was found since all was last forgotten (invariant 5). One that is known by its id alone may have been dropped since.
+    pub(crate) fn has_found(&self, directory: &Rc<Directory>) -> bool {
+        if !directory.has_path() {
+            let by_id = self.young_by_id.get(&directory.id).or_else(|| self.old_by_id.get(&directory.id));
+            return by_id.is_some_and(|found| Rc::ptr_eq(found, directory));
+        }
+        let mut top = directory;
+        while let Some(parent) = &top.parent {
+            top = parent;
+        }
+        Rc::ptr_eq(top, &self.root)
     }
 
     /// Whether nothing is known that a tree change could make wrong (invariant 3).
@@ -321,9 +337,14 @@ mod tests {
         cache.forget_path(b"a");
         assert!(cache.get(b"a").is_none() && cache.get(b"other").is_some());
         assert_eq!(cache.count(), 1);
+        let (root, by_id) = (cache.root(), cache.by_id(id(14)));
+        let beneath = root.child(b"d", id(15));
+        assert!(cache.has_found(&root) && cache.has_found(&beneath) && cache.has_found(&by_id));
         cache.forget_all();
         assert!(cache.get(b"other").is_none());
         assert_eq!((cache.count(), cache.young_weight), (0, 0));
+        assert!(!cache.has_found(&root) && !cache.has_found(&beneath) && !cache.has_found(&by_id));
+        assert!(cache.has_found(&cache.root().child(b"d", id(15))));
     }
 
     /// Goal: the cache stays within its bound and keeps what is used often.

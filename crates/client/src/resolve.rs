@@ -302,12 +302,13 @@ impl Servers {
         Ok((reply.attributes, reply.target.to_vec()))
     }
 
-    /// Keeps a directory that a server has just shown; unless directories have moved since its path was resolved.
+    /// Keeps a directory that a server has just shown; unless directories have moved since its path was resolved, or all was forgotten.
     pub(crate) fn remember(&self, target: &EntryTarget, attributes: &Attributes) -> Rc<Directory> {
         let mut cache = self.cache.borrow_mut();
+        let is_current = target.known == self.tree_known() && cache.has_found(&target.parent);
         if !target.parent.has_path() {
             let directory = cache.by_id(attributes.id);
-            if target.known == self.tree_known() {
+            if is_current {
                 cache.note_rights(&directory, Rights::of(attributes));
             }
             return directory;
@@ -316,7 +317,7 @@ impl Servers {
         let known = known.filter(|known| known.id == attributes.id && known.lies_directly_in(&target.parent));
         let directory = known.unwrap_or_else(|| target.parent.child(&target.name, attributes.id));
         cache.note_rights(&directory, Rights::of(attributes));
-        if target.known == self.tree_known() {
+        if is_current {
             cache.insert(directory.clone());
         }
         directory

@@ -7,7 +7,9 @@
 //! Invariants
 //! 1. `gate` is `number` while no mark stands, else a number that nobody has: a request that knows what we know passes
 //!    with one comparison.
-//! 2. Numbers rise. What is told of a number up to `settled` is late, and changes nothing.
+//! 2. Numbers rise. What is told of a number up to `settled` is late, and changes nothing. A change has two: its own, and the next one, under which it is
+//!    in the log if it came to nothing (`undone`): a server that lost power may have told that it happened. Whoever has gone by that, with the number of
+//!    before or with that of the change, is refused.
 //! 3. `latest` has the directories of `log`, each with the last change of it.
 //! 4. Whoever knows less than `floor` is refused without a directory being named, forgets all that he has cached, and begins
 //!    at the number that the refusal tells.
@@ -23,6 +25,11 @@ use wire::{FileId, Status};
 
 /// No change ever has this number.
 const GATE_SHUT: u64 = u64::MAX - 1;
+
+/// The number under which change `number` is in the log that came to nothing.
+pub fn undone(number: u64) -> u64 {
+    number + 1
+}
 
 /// A tree change that is under way.
 pub struct TreeMark {
@@ -115,8 +122,8 @@ impl Tree {
         if known == KNOWN_UNCHECKED {
             return Ok(());
         }
-        // Who knows the change that is under way here has seen it happen elsewhere.
-        let last = self.mark.as_ref().map_or(self.number, |mark| mark.number);
+        // Who knows the change that is under way here, or that it came to nothing, has seen that elsewhere.
+        let last = self.mark.as_ref().map_or(self.number, |mark| undone(mark.number));
         if known > last {
             // It never was, or a power loss took it back: the caller begins anew.
             return Err(Failure::with_text(
@@ -261,6 +268,7 @@ mod tests {
         assert!(tree.wait_for(0, path(&[9, 7])).is_some() && tree.wait_for(0, path(&[9])).is_none());
         assert!(tree.wait_for(5, path(&[7])).is_none(), "who knows of it has seen it happen");
         assert!(tree.check(5, path(&[7])).is_ok() && tree.check(0, path(&[9])).is_ok());
+        assert!(tree.check(undone(5), path(&[7])).is_ok() && tree.check(undone(5) + 1, path(&[9])).is_err());
         tree.put_log(moved(5, 7));
         tree.settle(5);
         assert!(tree.wait_for(0, path(&[7])).is_none());

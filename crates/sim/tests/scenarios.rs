@@ -20,8 +20,12 @@ fn cluster(servers: u32) -> Harness {
 
 /// A cluster on media that keep what was synced when power is lost, or nothing.
 fn cluster_on(servers: u32, stable_media: bool) -> Harness {
+    cluster_of_seed(1, servers, stable_media)
+}
+
+fn cluster_of_seed(seed: u64, servers: u32, stable_media: bool) -> Harness {
     let wishes = Wishes { no_faults: true, servers: Some(servers), ..Wishes::default() };
-    let mut profile = Profile::new(1, &wishes);
+    let mut profile = Profile::new(seed, &wishes);
     (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK_SIZE]);
     (profile.client_timeout, profile.server_timeout) = (10 * SECOND, 2 * SECOND);
     (profile.latency, profile.stable_media) = ((10_000, 200_000), stable_media);
@@ -225,6 +229,104 @@ fn lost_names_of_directories_are_forgotten() {
     assert_eq!(created, Err(Status::NotFound), "the directory is called /d again");
     let there = run(&harness, &mover, async |fs| fs.stat(b"/d/f").await.map(drop).map_err(|error| error.status));
     assert_eq!(there, Err(Status::NotFound));
+}
+
+/// Goal: what was made in a directory whose new name goes with a power loss is found under its old name: the server that has it lost nothing.
+/// Method: a directory is renamed at one server, and a file made in it at the other; then the first one loses power, in some of the runs before it
+/// has made the rename durable. The checker of histories takes it so as well (`check::names`).
+#[test]
+fn lost_names_of_directories_keep_what_was_made_within() {
+    let mut lost_count = 0;
+    for seed in 0..40 {
+        let harness = cluster_of_seed(seed, 2, true);
+        let client = harness.add_client();
+        let at = move |fs: &FileSystem, server: u32, parent: FileId, but: &str| {
+            let mut names = ('a'..='z').map(String::from).filter(|name| name != but);
+            let cluster = fs.cluster().clone();
+            names.find(|name| cluster.dentry_server(parent, name.as_bytes()) == server).expect("every server has names")
+        };
+        let paths = run(&harness, &client, async move |fs| {
+            let root = fs.cluster().home_of(FileId::ROOT).expect("it has one");
+            let old = at(&fs, root, FileId::ROOT, "");
+            let new = at(&fs, root, FileId::ROOT, &old);
+            let (old, new) = (format!("/{old}"), format!("/{new}"));
+            let directory = fs.mkdir(old.as_bytes(), 0o755).await.expect("made").id;
+            // The directory's home knows of the other server's names in it: telling it makes all durable that it has done so far.
+            let first = at(&fs, 1 - root, directory, "");
+            fs.open(format!("{old}/{first}").as_bytes(), &creating()).await.expect("created");
+            fs.synchronise_all().await.expect("synced");
+            let name = at(&fs, 1 - root, directory, &first);
+            fs.rename(old.as_bytes(), new.as_bytes(), 0).await.expect("renamed");
+            let within = format!("{new}/{name}");
+            fs.open(within.as_bytes(), &creating()).await.expect("created");
+            [old + "/" + &name, within]
+        });
+        let root = harness.cluster.home_of(FileId::ROOT).expect("it has one");
+        harness.lose_power(root);
+        harness.restart(root);
+        harness.wait_for_servers(LIMIT).expect("servers start");
+        let found = run(&harness, &harness.add_client(), async move |fs| {
+            [fs.stat(paths[0].as_bytes()).await.is_ok(), fs.stat(paths[1].as_bytes()).await.is_ok()]
+        });
+        assert!(found[0] != found[1], "seed {seed}: {found:?}");
+        lost_count += u32::from(found[0]);
+    }
+    assert!((1..40).contains(&lost_count), "the rename was lost in {lost_count} runs");
+}
+
+/// Goal: what a client has found on its way is not kept when it has forgotten all names of directories meanwhile, for a server lost power.
+/// Method: one client renames a directory, another one makes a directory in it by the new name, at a server that it can't reach; the server of
+/// the name loses power, in some runs before the rename is durable, and the other one is reached again. Nothing is made where nobody looks for it, neither
+/// by the request that was on its way nor by the next one.
+#[test]
+fn lost_names_of_directories_are_forgotten_on_the_way() {
+    let mut lost_count = 0;
+    for seed in 0..40 {
+        let harness = cluster_of_seed(seed, 2, true);
+        let root = harness.cluster.home_of(FileId::ROOT).expect("it has one");
+        let (mover, other) = (harness.add_client(), harness.add_client());
+        let cluster = harness.cluster.clone();
+        let name_at = move |server: u32, parent: FileId, but: &str| {
+            let mut names = ('a'..='z').map(String::from).filter(|name| name != but);
+            names.find(|name| cluster.dentry_server(parent, name.as_bytes()) == server).expect("every server has names")
+        };
+        let old = name_at(root, FileId::ROOT, "");
+        let new = format!("/{}", name_at(root, FileId::ROOT, &old));
+        let old = format!("/{old}");
+        let (from, to, name_of) = (old.clone(), new.clone(), name_at.clone());
+        let within = run(&harness, &mover, async move |fs| {
+            let directory = fs.mkdir(from.as_bytes(), 0o755).await.expect("made").id;
+            let first = name_of(1 - root, directory, "");
+            fs.mkdir(format!("{from}/{first}").as_bytes(), 0o755).await.expect("made");
+            fs.synchronise_all().await.expect("synced");
+            name_of(1 - root, directory, &first)
+        });
+        run(&harness, &other, async |fs| fs.stat(b"/").await.map(drop)).expect("it is there");
+        harness.world.partition(other.node, harness.node(1 - root));
+        let (from, to_path) = (old.clone(), to.clone());
+        run(&harness, &mover, async move |fs| fs.rename(from.as_bytes(), to_path.as_bytes(), 0).await)
+            .expect("renamed");
+        let path = format!("{to}/{within}");
+        let made = path.clone();
+        let making = start(&harness, &other, async move |fs| fs.mkdir(made.as_bytes(), 0o755).await.is_ok());
+        harness.world.run_for(200_000);
+        harness.lose_power(root);
+        harness.restart(root);
+        harness.wait_for_servers(LIMIT).expect("servers start");
+        run(&harness, &other, async |fs| fs.stat(b"/").await.map(drop)).expect("it is connected again");
+        harness.world.heal(other.node, harness.node(1 - root));
+        let is_directory_made = wait(&harness, &making);
+        let file = format!("{path}/f");
+        let looked_for = file.clone();
+        let is_made = run(&harness, &other, async move |fs| fs.open(file.as_bytes(), &creating()).await.is_ok());
+        let is_found =
+            run(&harness, &harness.add_client(), async move |fs| fs.stat(looked_for.as_bytes()).await.is_ok());
+        assert_eq!(is_made, is_found, "seed {seed}");
+        let is_lost = run(&harness, &mover, async move |fs| fs.stat(old.as_bytes()).await.is_ok());
+        assert_eq!(is_directory_made, !is_lost, "seed {seed}: it is made in the directory of that name, or not at all");
+        lost_count += u32::from(is_lost);
+    }
+    assert!((1..40).contains(&lost_count), "the rename was lost in {lost_count} runs");
 }
 
 /// Goal: a listing of a directory that is removed and made again and again ends with what there is, or with `NotFound`.

@@ -20,6 +20,7 @@ use crate::intents::{Intent, RemovalPhase};
 use crate::prepared::Change;
 use crate::records::Record;
 use crate::store::FastMap;
+use crate::tree::undone;
 use crate::waiting::{Notice, Turn, all};
 use reactor::{Class, LocalFuture, Nanos};
 use std::cell::RefCell;
@@ -98,7 +99,7 @@ pub async fn prepare(core: &Rc<Core>, request: &PrepareTreeRequest, deadline: Na
             check_cycle(core, moved, deadline).await?;
         }
     }
-    let number = core.next_number()?;
+    let number = next_number(core)?;
     let entries = request.entries.clone();
     core.change([intent(number, RemovalPhase::Marking, &entries)])?;
     let marked = match mark_all(core, number, &entries, deadline).await {
@@ -119,6 +120,13 @@ pub async fn prepare(core: &Rc<Core>, request: &PrepareTreeRequest, deadline: Na
             Err(failure)
         }
     }
+}
+
+/// A number for a change, after which the next one is left for the case that it comes to nothing.
+fn next_number(core: &Rc<Core>) -> Result<u64, Failure> {
+    let numbers = core.next_numbers(2)?;
+    assert_eq!(numbers.end - 1, undone(numbers.start), "tree, invariant 2");
+    Ok(numbers.start)
 }
 
 fn intent(number: u64, phase: RemovalPhase, entries: &[TreeEntry]) -> Record<'static> {
@@ -299,7 +307,7 @@ async fn number_one(core: &Rc<Core>, directory: FileId, kind: u8, since: u64, de
     if kind == tree_kinds::ALL && core.tables.borrow().tree.emptied() > since {
         return Ok(());
     }
-    let number = core.next_number()?;
+    let number = next_number(core)?;
     core.change([intent(number, RemovalPhase::Marking, &entries)])?;
     let marked = mark_all(core, number, &entries, deadline).await;
     if let Err(failure) = marked.and_then(|()| conclude(core, number, true, &entries, Record::Nothing)) {

@@ -11,6 +11,7 @@ use super::lookup::is_elsewhere;
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::records::Record;
+use crate::tree::undone;
 use reactor::Nanos;
 use std::rc::Rc;
 use wire::limits::ANCESTOR_COUNT_MAX;
@@ -121,6 +122,9 @@ pub fn resolution(core: &Core, number: u64, commit: bool, entries: &[TreeEntry])
             records.push(Record::MarkDelete(directory));
         }
         if !commit {
+            // What was removed is there as before, and what was moved where it was: whoever was told otherwise looks again.
+            let log = TreeLogEntry { number: undone(number), directory, kind };
+            records.extend((kind != tree_kinds::REMOVED).then_some(Record::TreeLog(log)));
             continue;
         }
         if kind == tree_kinds::REMOVED {
@@ -138,7 +142,7 @@ pub fn resolution(core: &Core, number: u64, commit: bool, entries: &[TreeEntry])
             records.push(Record::InodePut(inode));
         }
     }
-    records.push(Record::TreeSettled(number));
+    records.push(Record::TreeSettled(if commit { number } else { undone(number) }));
     records
 }
 

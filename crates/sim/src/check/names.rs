@@ -35,6 +35,9 @@ pub struct Tree {
     undo: BTreeMap<u32, Undo>,
 }
 
+/// A name in a directory, as servers have them: by the directory's inode, or none for the root directory's.
+type Dentry = (Option<usize>, String);
+
 /// What a server decided on since a moment to which it will go back: how things were before.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 struct Undo {
@@ -45,7 +48,7 @@ struct Undo {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 struct Changes {
-    entries: BTreeMap<Path, Option<usize>>,
+    entries: BTreeMap<Dentry, Option<usize>>,
     modes: BTreeMap<usize, u32>,
 }
 
@@ -124,15 +127,19 @@ impl Tree {
             let next = numbers.len();
             numbers.entry(*key).or_insert(next);
         }
-        // What may be undone comes back with its inode.
-        for key in self.changes().flat_map(|changes| changes.entries.values().flatten()) {
+        // What may be undone comes back with its inode, and in the directory that it was in.
+        let undone = self.changes().flat_map(|changes| &changes.entries);
+        for key in undone.flat_map(|((directory, _), key)| [*directory, *key]).flatten() {
             let next = numbers.len();
-            numbers.entry(*key).or_insert(next);
+            numbers.entry(key).or_insert(next);
         }
         self.entries.values_mut().for_each(|key| *key = numbers[key]);
         for undo in self.undo.values_mut() {
             for changes in [&mut undo.sure, &mut undo.doubtful] {
-                changes.entries.values_mut().flatten().for_each(|key| *key = numbers[key]);
+                let entries = std::mem::take(&mut changes.entries).into_iter();
+                let number = |key: Option<usize>| key.map(|key| numbers[&key]);
+                changes.entries =
+                    entries.map(|((directory, name), key)| ((number(directory), name), number(key))).collect();
                 let modes = std::mem::take(&mut changes.modes);
                 changes.modes = modes.into_iter().filter_map(|(key, mode)| Some((*numbers.get(&key)?, mode))).collect();
             }
@@ -184,17 +191,18 @@ impl Tree {
     /// Notes how things were before a change, for those servers that decided on it or may have.
     fn note_change(&mut self, before: &Tree, decider: Option<u32>) {
         let mut undo = std::mem::take(&mut self.undo);
+        let (names_before, names) = (before.dentries(), self.dentries());
         for (server, undo) in &mut undo {
             let (changes, other) = match decider {
                 Some(decider) if decider != *server => continue,
                 Some(_) => (&mut undo.sure, None),
                 None => (&mut undo.doubtful, Some(&undo.sure)),
             };
-            for path in before.entries.keys().chain(self.entries.keys()) {
-                let old = before.entries.get(path).copied();
-                let is_noted = other.is_some_and(|other| other.entries.contains_key(path));
-                if old != self.entries.get(path).copied() && !is_noted {
-                    changes.entries.entry(path.clone()).or_insert(old);
+            for name in names_before.keys().chain(names.keys()) {
+                let old = names_before.get(name).copied();
+                let is_noted = other.is_some_and(|other| other.entries.contains_key(name));
+                if old != names.get(name).copied() && !is_noted {
+                    changes.entries.entry(name.clone()).or_insert(old);
                 }
             }
             for (key, node) in &before.nodes {
@@ -216,36 +224,57 @@ impl Tree {
             }
             Step::Return { server, with_doubtful, .. } => {
                 let Some(undo) = after.undo.remove(&server) else { return Some(after) };
-                after.take_back(undo.sure);
-                if with_doubtful {
-                    after.take_back(undo.doubtful);
-                }
-                let is_reachable = |path: &Path| {
-                    path.parent().is_none_or(|parent| {
-                        after.entries.get(&parent).is_some_and(|key| after.nodes[key].kind == Kind::Directory)
-                    })
-                };
-                if !after.entries.keys().all(is_reachable) {
-                    return None;
-                }
+                let doubtful = if with_doubtful { undo.doubtful } else { Changes::default() };
+                after.take_back([undo.sure, doubtful])?;
                 after.reap();
             }
         }
         Some(after)
     }
 
-    fn take_back(&mut self, changes: Changes) {
-        for (path, key) in changes.entries {
-            match key {
-                Some(key) => drop(self.entries.insert(path, key)),
-                None => drop(self.entries.remove(&path)),
+    /// `None` when something is in no directory then, or a directory in two.
+    fn take_back(&mut self, undone: [Changes; 2]) -> Option<()> {
+        let mut names = self.dentries();
+        for changes in undone {
+            for (name, key) in changes.entries {
+                match key {
+                    Some(key) => drop(names.insert(name, key)),
+                    None => drop(names.remove(&name)),
+                }
+            }
+            for (key, mode) in changes.modes {
+                if let Some(node) = self.nodes.get_mut(&key) {
+                    node.mode = mode;
+                }
             }
         }
-        for (key, mode) in changes.modes {
-            if let Some(node) = self.nodes.get_mut(&key) {
-                node.mode = mode;
+        self.entries = self.paths(&names)?;
+        Some(())
+    }
+
+    fn dentries(&self) -> BTreeMap<Dentry, usize> {
+        let directory = |path: &Path| path.parent().map(|parent| self.entries[&parent]);
+        self.entries.iter().map(|(path, key)| ((directory(path), path.name().to_owned()), *key)).collect()
+    }
+
+    /// The paths that names make. `None` when one of them is not beneath the root directory, or a directory is found twice.
+    fn paths(&self, names: &BTreeMap<Dentry, usize>) -> Option<BTreeMap<Path, usize>> {
+        let (mut paths, mut found) = (BTreeMap::new(), BTreeSet::new());
+        let mut directories = vec![(None, Path { parts: Vec::new() })];
+        while let Some((directory, path)) = directories.pop() {
+            let within = names.range((directory, String::new())..).take_while(|((other, _), _)| *other == directory);
+            for ((_, name), key) in within {
+                let path = path.join(name);
+                if self.is_directory(Some(*key)) {
+                    if !found.insert(*key) {
+                        return None;
+                    }
+                    directories.push((Some(*key), path.clone()));
+                }
+                paths.insert(path, *key);
             }
         }
+        (paths.len() == names.len()).then_some(paths)
     }
 
     fn is_empty(&self, path: &Path) -> bool {
@@ -791,5 +820,48 @@ mod tests {
             assert_eq!(faults(synced, [there(), later()]), both, "{synced:?}");
             assert_eq!(faults(synced, [gone(), later()]), 1, "the later one alone is left, {synced:?}");
         }
+    }
+
+    /// Goal: a directory whose new name is lost has the old one again, with what another server, which lost nothing, has made and removed in it.
+    /// Method: a directory with a file is renamed, the file goes and another one comes; after the loss they are looked for at both places.
+    #[test]
+    fn a_lost_name_of_a_directory() {
+        let cluster = cluster_of(2);
+        let (old, new) = (Path::top("d"), Path::top("e"));
+        let decider = cluster.dentry_server(FileId::ROOT, b"d");
+        let is_other =
+            |id: &FileId| ["f", "g"].iter().all(|name| cluster.dentry_server(*id, name.as_bytes()) != decider);
+        let id = (1..).map(FileId).find(is_other).expect("some directory has both names at the other server");
+        let directory = || Outcome::Seen(Seen { id, kind: Kind::Directory, mode: 0o755, links: 2, size: 0, mtime: 0 });
+        let gone = || Outcome::Failed(Status::NotFound);
+        let faults = |looks: Vec<(Path, Outcome)>| {
+            let mut history = History::default();
+            let tell = |history: &mut History, action: Action, outcome: Outcome| {
+                let index = history.start(0, action, 0);
+                history.finish(index, outcome, 0);
+            };
+            tell(&mut history, Action::MakeDirectory { path: old.clone(), mode: 0o755 }, directory());
+            tell(&mut history, make(&old.join("f")), Outcome::Opened(FileId(7)));
+            tell(&mut history, Action::SynchroniseAll, Outcome::Done);
+            let rename = Action::Rename { from: old.clone(), to: new.clone(), no_replace: false, exchange: false };
+            tell(&mut history, rename, Outcome::Done);
+            tell(&mut history, Action::Unlink { path: new.join("f") }, Outcome::Done);
+            tell(&mut history, make(&new.join("g")), Outcome::Opened(FileId(8)));
+            history.note_loss(decider, 0);
+            for (path, outcome) in looks {
+                tell(&mut history, Action::Stat { path }, outcome);
+            }
+            check(&Losses::new(&history, &cluster)).len()
+        };
+        let made = || seen(8, 0o644);
+        assert_eq!(faults(vec![(old.clone(), directory()), (old.join("f"), gone()), (old.join("g"), made())]), 0);
+        assert_eq!(faults(vec![(new.clone(), directory()), (new.join("f"), gone()), (new.join("g"), made())]), 0);
+        assert_eq!(
+            faults(vec![(old.clone(), directory()), (old.join("g"), gone())]),
+            1,
+            "the other server lost nothing"
+        );
+        assert_eq!(faults(vec![(old.clone(), directory()), (old.join("f"), seen(7, 0o644))]), 1);
+        assert_eq!(faults(vec![(old.clone(), directory()), (new.join("g"), made())]), 1);
     }
 }
