@@ -316,8 +316,8 @@ pub struct Loss {
     /// The first of three moments that it takes.
     pub moment: Moment,
     pub at: Nanos,
-    /// When the server answered again at the latest; `NEVER` while it does not. Until then others may still be told what was
-    /// lost, by who was promised before that it stays so for a moment (`client::read_leases`).
+    /// When the server answered again at the latest; `NEVER` while it does not. Until then others may still be told
+    /// what was lost, by who was promised before that it stays so for a moment (`client::read_leases`).
     pub back: Moment,
     /// Between which moments the state was that came back, by the server's own word.
     pub likely: Option<(Moment, Moment)>,

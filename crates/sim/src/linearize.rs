@@ -9,8 +9,8 @@
 //!    unknown outcome never ends, so it comes directly before one that needs it.
 //! 3. An operation of unknown outcome without which its successor leads to the same state is left out.
 //!
-//! An object may know that a look can't come true any more after what has been placed (`Object::hopeless_look`). The search
-//! then turns back at once, and not only where that look has its place, hundreds of operations later.
+//! An object may know that a look can't come true any more after what has been placed (`Object::hopeless_look`). The
+//! search then turns back at once, and not only where that look has its place, hundreds of operations later.
 
 use crate::history::{Moment, NEVER};
 use std::collections::HashMap;
@@ -35,8 +35,9 @@ pub trait Object {
         None
     }
 
-    /// A look that can't come true any more, whatever is placed from here on: of those that end before a moment, and that
-    /// look at what the operation that was `placed` last has changed (`None`: at anything). Others may be left out.
+    /// A look that can't come true any more, whatever is placed from here on: of those that end before a moment, and
+    /// that look at what the operation that was `placed` last has changed (`None`: at anything). Others may be left
+    /// out.
     fn hopeless_look(
         &self,
         _state: &Self::State,

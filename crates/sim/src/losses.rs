@@ -113,8 +113,8 @@ impl<'a> Losses<'a> {
     fn seen_between(&self, operation: &Operation, from: Moment, to: Moment) -> Operation {
         let mut seen = operation.clone();
         let past = self.losses.iter().filter(|loss| loss.moment <= from && operation.start < loss.moment);
-        // What began before a loss may have seen things as they were before, whenever it ended; and so may a read that took
-        // no time while the server was down, for it was answered by a read lease.
+        // What began before a loss may have seen things as they were before, whenever it ended; and so may a read
+        // that took no time while the server was down, for it was answered by a read lease.
         let is_down = |loss: &Loss| loss.moment <= from && operation.start < loss.back;
         let is_leased = matches!(operation.action, Action::Read { .. }) && operation.ended_at == operation.started_at;
         let is_past = operation.start < from || is_leased && self.losses.iter().any(is_down);

@@ -777,10 +777,10 @@ mod tests {
         assert_eq!(faults(&link, Outcome::Done, vec![stat(&one, seen(7, 0o644))]), 1);
     }
 
-    /// Goal: a change of unknown outcome that only a late look needs is found, whatever happened in between, and a mode that
-    /// nobody can have set is noticed.
-    /// Method: the directory's mode changes before it is renamed; then each of its files gets one of two modes at the same time, so that
-    /// there are far more orders than can be tried.
+    /// Goal: a change of unknown outcome that only a late look needs is found, whatever happened in between, and a
+    /// mode that nobody can have set is noticed.
+    /// Method: the directory's mode changes before it is renamed; then each of its files gets one of two modes at the
+    /// same time, so that there are far more orders than can be tried.
     #[test]
     fn needed_late() {
         let (old, new) = (Path::top("d"), Path::top("e"));

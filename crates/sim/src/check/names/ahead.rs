@@ -1,6 +1,6 @@
-//! What can't come true any more: a look that found an inode somewhere, or with some mode, where that inode is in the state and
-//! no operation is left that could bring it there, or give it that mode. Without this the search would notice only where the
-//! look has its place, and try all orders of what lies between.
+//! What can't come true any more: a look that found an inode somewhere, or with some mode, where that inode is in the
+//! state and no operation is left that could bring it there, or give it that mode. Without this the search would
+//! notice only where the look has its place, and try all orders of what lies between.
 
 use super::{Part, Tree};
 use crate::history::{Action, Moment, Operation, Outcome, Path};
