@@ -83,6 +83,11 @@ impl Recorder {
         self.note(&format!("server {server} loses power"));
     }
 
+    /// Notes that a server answers.
+    pub fn note_return(&self, server: u32) {
+        self.history.borrow_mut().note_return(server);
+    }
+
     fn finish(&self, index: usize, outcome: Outcome) {
         self.history.borrow_mut().finish(index, outcome, (self.clock)());
         self.note_progress();

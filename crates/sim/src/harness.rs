@@ -184,11 +184,12 @@ impl Harness {
         server.failed.set(false);
         let (started, failed) = (server.started.clone(), server.failed.clone());
         let own = reactor.clone();
-        let sabotage = self.profile.sabotage;
+        let (sabotage, recorder) = (self.profile.sabotage, self.recorder.clone());
         reactor.spawn(Class::Metadata, async move {
             let result = Server::start(&own, options).await.map_err(|error| error.to_string());
             started.replace(Some(result.clone()));
             if let Ok(server) = result {
+                recorder.note_return(index);
                 match sabotage {
                     Sabotage::KeepLeases => server.skip_revocations(),
                     Sabotage::IgnoreReadLeases => server.ignore_read_leases(),

@@ -316,6 +316,9 @@ pub struct Loss {
     /// The first of three moments that it takes.
     pub moment: Moment,
     pub at: Nanos,
+    /// When the server answered again at the latest; `NEVER` while it does not. Until then others may still be told
+    /// what was lost, by who was promised before that it stays so for a moment (`client::read_leases`).
+    pub back: Moment,
     /// Between which moments the state was that came back, by the server's own word.
     pub likely: Option<(Moment, Moment)>,
 }
@@ -408,8 +411,18 @@ impl History {
             let start = split.checked_sub(1).map_or(0, |index| progress[index].moment);
             (start, progress.get(split).map_or(self.moments + 2, |past| past.moment))
         });
-        self.losses.push(Loss { server, moment: self.moments + 1, at, likely });
+        self.note_return(server);
+        self.losses.push(Loss { server, moment: self.moments + 1, at, back: NEVER, likely });
         self.moments += 3;
+    }
+
+    /// Notes that a server answers, perhaps after it lost power.
+    pub fn note_return(&mut self, server: u32) {
+        let mut losses = self.losses.iter_mut().rev();
+        if let Some(loss) = losses.find(|loss| loss.server == server).filter(|loss| loss.back == NEVER) {
+            self.moments += 1;
+            loss.back = self.moments;
+        }
     }
 
     /// Notes whether servers may be silent from now on.

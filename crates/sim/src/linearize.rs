@@ -8,6 +8,9 @@
 //! 2. Of two neighbours that may be swapped without a difference the one that ends first comes first. An operation of
 //!    unknown outcome never ends, so it comes directly before one that needs it.
 //! 3. An operation of unknown outcome without which its successor leads to the same state is left out.
+//!
+//! An object may know that a look can't come true any more after what has been placed (`Object::hopeless_look`). The
+//! search then turns back at once, and not only where that look has its place, hundreds of operations later.
 
 use crate::history::{Moment, NEVER};
 use std::collections::HashMap;
@@ -29,6 +32,19 @@ pub trait Object {
 
     /// The second step of a look in two steps that begins with this operation.
     fn second_step(&self, _operation: usize) -> Option<usize> {
+        None
+    }
+
+    /// A look that can't come true any more, whatever is placed from here on: of those that end before a moment, and
+    /// that look at what the operation that was `placed` last has changed (`None`: at anything). Others may be left
+    /// out.
+    fn hopeless_look(
+        &self,
+        _state: &Self::State,
+        _placed: Option<usize>,
+        _done: &Done,
+        _until: Moment,
+    ) -> Option<usize> {
         None
     }
 
@@ -109,9 +125,10 @@ struct Search<'a, O: Object> {
     cut_short: bool,
     placed_count: usize,
     completed_count: usize,
-    /// Most completed operations that were ever placed, and those missing then.
+    /// Most completed operations that were ever placed, those missing then, and a look for which that was too many.
     best: usize,
     missing: Vec<usize>,
+    hopeless: Option<usize>,
 }
 
 /// One level of the search: what is still to be tried there.
@@ -144,6 +161,7 @@ pub fn check<O: Object>(object: &O, spans: &[Span]) -> Verdict {
             completed_count,
             best: 0,
             missing: Vec::new(),
+            hopeless: None,
         };
         match search.run() {
             Verdict::Undecided => {}
@@ -156,7 +174,11 @@ pub fn check<O: Object>(object: &O, spans: &[Span]) -> Verdict {
 impl<O: Object> Search<'_, O> {
     fn run(mut self) -> Verdict {
         self.note_missing();
-        let mut stack = vec![self.enter(self.object.initial(), Vec::new(), 0)];
+        let initial = self.object.initial();
+        if let Some(look) = self.object.hopeless_look(&initial, None, &self.done, NEVER) {
+            return Verdict::Impossible(vec![look]);
+        }
+        let mut stack = vec![self.enter(initial, Vec::new(), 0)];
         while let Some(frame) = stack.last_mut() {
             if self.placed_count == self.completed_count {
                 return Verdict::Linearizable;
@@ -190,11 +212,29 @@ impl<O: Object> Search<'_, O> {
                 continue;
             }
             self.tried.insert(key, unknown_run);
+            if self.is_hopeless(&state, operation) {
+                continue;
+            }
             self.place(operation);
             let frame = self.enter(state, vec![operation], unknown_run);
             stack.push(frame);
         }
-        if self.cut_short { Verdict::Undecided } else { Verdict::Impossible(self.missing) }
+        if self.cut_short {
+            return Verdict::Undecided;
+        }
+        self.missing.retain(|operation| Some(*operation) != self.hopeless);
+        Verdict::Impossible(self.hopeless.into_iter().chain(self.missing).collect())
+    }
+
+    /// Whether an operation that leads to this state leaves some look without hope.
+    fn is_hopeless(&mut self, state: &O::State, operation: usize) -> bool {
+        self.done.add(operation);
+        let look = self.object.hopeless_look(state, Some(operation), &self.done, NEVER);
+        self.done.remove(operation);
+        if look.is_some() && self.placed_count >= self.best {
+            self.hopeless = look;
+        }
+        look.is_some()
     }
 
     fn is_unknown(&self, operation: usize) -> bool {

@@ -37,6 +37,8 @@ pub struct Setback {
     pub floor: Moment,
     /// When power was lost.
     pub moment: Moment,
+    /// See `Loss::back`.
+    back: Moment,
     /// See `Loss::likely`.
     likely: Option<(Moment, Moment)>,
 }
@@ -53,9 +55,14 @@ impl Setback {
         }
     }
 
-    /// When it comes back.
+    /// When it comes back, for what only the server itself tells.
     pub fn return_span(&self) -> Span {
         Span { start: self.moment, end: self.moment + MOMENT_COUNT }
+    }
+
+    /// When it comes back, for what clients may also be told by read leases, which outlive their server.
+    fn late_return_span(&self) -> Span {
+        Span { start: self.moment, end: self.back.max(self.return_span().end) }
     }
 }
 
@@ -73,7 +80,7 @@ impl<'a> Losses<'a> {
             });
             let before = setbacks.last().map(|before| before.return_span().end);
             let floor = synced.map(|sync| sync.start).chain(before).max().unwrap_or(0);
-            setbacks.push(Setback { server, floor, moment: loss.moment, likely: loss.likely });
+            setbacks.push(Setback { server, floor, moment: loss.moment, back: loss.back, likely: loss.likely });
         }
         setbacks
     }
@@ -106,8 +113,11 @@ impl<'a> Losses<'a> {
     fn seen_between(&self, operation: &Operation, from: Moment, to: Moment) -> Operation {
         let mut seen = operation.clone();
         let past = self.losses.iter().filter(|loss| loss.moment <= from && operation.start < loss.moment);
-        // What began before a loss may have seen things as they were before, whenever it ended.
-        let is_past = operation.start < from;
+        // What began before a loss may have seen things as they were before, whenever it ended; and so may a read
+        // that took no time while the server was down, for it was answered by a read lease.
+        let is_down = |loss: &Loss| loss.moment <= from && operation.start < loss.back;
+        let is_leased = matches!(operation.action, Action::Read { .. }) && operation.ended_at == operation.started_at;
+        let is_past = operation.start < from || is_leased && self.losses.iter().any(is_down);
         let lost = match changes_something(&operation.action) {
             true => past.clone().any(|loss| !self.survived(operation, loss)),
             false => is_past,
@@ -167,6 +177,7 @@ fn changes_something(action: &Action) -> bool {
 struct Unlasting<'a, O> {
     object: &'a O,
     own_count: usize,
+    setbacks: &'a [Setback],
 }
 
 /// The state, and the one that comes back with the next loss.
@@ -192,6 +203,28 @@ impl<O: Object> Object for Unlasting<'_, O> {
             _ => Some((kept.clone()?, None)),
         }
     }
+
+    /// What is looked at before the next setback is not changed by any.
+    fn hopeless_look(
+        &self,
+        (state, _): &Self::State,
+        placed: Option<usize>,
+        done: &Done,
+        until: Moment,
+    ) -> Option<usize> {
+        let placed = match placed {
+            Some(operation) if operation >= self.own_count => {
+                if (operation - self.own_count).is_multiple_of(2) {
+                    return None;
+                }
+                None
+            }
+            own => own,
+        };
+        let is_to_come = |number: &usize| !done.contains(self.own_count + 2 * number + 1);
+        let next = (0..self.setbacks.len()).find(is_to_come).map_or(NEVER, |number| self.setbacks[number].moment);
+        self.object.hopeless_look(state, placed, done, until.min(next))
+    }
 }
 
 /// As `linearize::check`, of an object on one server that lost power meanwhile.
@@ -201,8 +234,8 @@ pub fn check<O: Object>(object: &O, spans: &[Span], setbacks: &[Setback]) -> Ver
     }
     let verdict = |likely: bool| {
         let mut all = spans.to_vec();
-        all.extend(setbacks.iter().flat_map(|setback| [setback.keep_span(likely), setback.return_span()]));
-        linearize::check(&Unlasting { object, own_count: spans.len() }, &all)
+        all.extend(setbacks.iter().flat_map(|setback| [setback.keep_span(likely), setback.late_return_span()]));
+        linearize::check(&Unlasting { object, own_count: spans.len(), setbacks }, &all)
     };
     match first_that_fits(verdict) {
         Verdict::Impossible(missing) => {
@@ -226,4 +259,11 @@ pub fn cluster_of(server_count: u16) -> Cluster {
     let address = |port| wire::ServerAddress { address: std::net::SocketAddr::from(([10, 0, 0, 1], port)) };
     let servers = (0..server_count).map(address).collect();
     Cluster::new(1, [0; wire::cluster::KEY_SIZE], wire::Placement::Modular, 4096, servers)
+}
+
+/// A loss of power between two syncs, in any order, for tests of checkers.
+#[cfg(test)]
+pub fn setback(one: Moment, other: Moment) -> Setback {
+    let (floor, moment) = (one.min(other), one.max(other));
+    Setback { server: 0, floor, moment, back: moment + 40, likely: None }
 }

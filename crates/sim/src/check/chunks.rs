@@ -1,7 +1,7 @@
 //! Contents: each chunk of a file is one atomic object, whose bytes are known by the tag of the write they came from.
 
 use super::files::{Event, FileHistory, Origin, What};
-use crate::history::{Finding, NEVER};
+use crate::history::{Finding, Moment, NEVER};
 use crate::linearize::{Done, Object, Span, Verdict};
 use crate::losses::{self, Losses};
 use crate::pattern::{self, Tag};
@@ -15,7 +15,8 @@ enum Part<'a> {
         to: u64,
         tag: Tag,
     },
-    /// Bytes from another file, whatever they were.
+    /// Bytes from another file, whatever they were. Where nobody knows how far it went, `to` may be where the source
+    /// ended, and there is one for each such place, of which one happened at most.
     Copy {
         from: u64,
         to: u64,
@@ -51,15 +52,26 @@ struct ChunkHistory<'a> {
 type Segments = Vec<Tag>;
 
 struct Chunk<'a> {
-    history: &'a ChunkHistory<'a>,
+    index: u64,
     /// Where a segment starts, and where the last ends. No operation begins or ends within a segment.
     bounds: Vec<u64>,
-    /// Per operation: the segments that it touches.
-    touched: Vec<std::ops::Range<usize>>,
-    /// Per read and touched segment: the tags that its bytes may have come from.
-    sources: Vec<Vec<Vec<Tag>>>,
-    /// Tags that some read may have seen.
-    seen: BTreeSet<Tag>,
+    /// What has to have its place, or may.
+    operations: Vec<Placed<'a>>,
+    /// Per segment: operations that change it, and those that look at it.
+    changes: Vec<Vec<usize>>,
+    looks: Vec<Vec<usize>>,
+}
+
+/// An operation on a chunk.
+struct Placed<'a> {
+    event: &'a Event<'a>,
+    part: Part<'a>,
+    /// The segments that it touches.
+    touched: std::ops::Range<usize>,
+    /// Of a read, per touched segment: the tags that its bytes may have come from.
+    sources: Vec<Vec<Tag>>,
+    /// Other operations that stand for the same copy, which did not happen if this one did.
+    rivals: Vec<usize>,
 }
 
 fn split<'a>(file: &'a FileHistory<'a>) -> Vec<ChunkHistory<'a>> {
@@ -78,8 +90,11 @@ fn split<'a>(file: &'a FileHistory<'a>) -> Vec<ChunkHistory<'a>> {
             }
             What::Copy { offset, size, tag, origins, edges, steps } => {
                 for (from, to) in step_ranges(*offset, *size, steps) {
-                    for (index, from, to) in pieces(chunk_size, from, to - from) {
-                        add(index, event, Part::Copy { from, to, tag: *tag, origins, edges });
+                    let is_short = |end: &u64| event.end == NEVER && from < *end && *end < to;
+                    for to in source_ends(origins, edges).into_iter().filter(is_short).chain([to]) {
+                        for (index, from, to) in pieces(chunk_size, from, to - from) {
+                            add(index, event, Part::Copy { from, to, tag: *tag, origins, edges });
+                        }
                     }
                 }
             }
@@ -120,6 +135,12 @@ fn step_ranges(offset: u64, size: u64, steps: &[u64]) -> Vec<(u64, u64)> {
     bounds.windows(2).map(|pair| (pair[0], pair[1])).collect()
 }
 
+/// Places in the target of a copy where its source may have ended.
+fn source_ends(origins: &[Origin], edges: &[u64]) -> BTreeSet<u64> {
+    let end = |origin: &Origin| (origin.offset + origin.size).checked_add_signed(-origin.shift);
+    origins.iter().filter_map(end).chain(edges.iter().copied()).collect()
+}
+
 /// (chunk index, from, to) of each chunk that a range touches.
 pub fn pieces(chunk_size: u64, offset: u64, size: u64) -> Vec<(u64, u64, u64)> {
     let mut pieces = Vec::new();
@@ -135,60 +156,89 @@ pub fn pieces(chunk_size: u64, offset: u64, size: u64) -> Vec<(u64, u64, u64)> {
 
 impl<'a> Chunk<'a> {
     /// Cuts the chunk into segments. Errors: a read that holds bytes nobody wrote.
-    fn new(history: &'a ChunkHistory<'a>, chunk_size: u64) -> Result<Chunk<'a>, Finding> {
-        let mut bounds = BTreeSet::from([0, chunk_size]);
-        for (_, part) in &history.parts {
-            let (from, to) = part.range(chunk_size);
-            bounds.insert(from);
-            bounds.insert(to);
-            if let Part::Copy { origins, edges, .. } = part {
-                let ends =
-                    |origin: &Origin| [origin.offset, origin.offset + origin.size].map(|end| (end, origin.shift));
-                let writes = origins.iter().flat_map(ends).filter_map(|(end, shift)| end.checked_add_signed(-shift));
-                let places = writes.chain(edges.iter().copied());
-                let within = places.filter_map(|place| place.checked_sub(history.index * chunk_size));
-                bounds.extend(within.filter(|place| from < *place && *place < to));
-            }
-        }
-        let bounds: Vec<u64> = bounds.into_iter().collect();
+    fn new(history: ChunkHistory<'a>, chunk_size: u64) -> Result<Chunk<'a>, Finding> {
+        let bounds = history.bounds(chunk_size);
         let position = |at: u64| bounds.partition_point(|bound| *bound < at);
-        let touched: Vec<std::ops::Range<usize>> = history
-            .parts
-            .iter()
-            .map(|(_, part)| part.range(chunk_size))
-            .map(|(from, to)| position(from)..position(to))
-            .collect();
-        let mut chunk = Chunk { history, bounds, touched, sources: Vec::new(), seen: BTreeSet::new() };
-        for operation in 0..history.parts.len() {
-            let sources = chunk.sources_of(operation, chunk_size)?;
-            chunk.seen.extend(sources.iter().flatten());
-            chunk.sources.push(sources);
+        let place = |(event, part): (&'a Event<'a>, Part<'a>)| {
+            let (from, to) = part.range(chunk_size);
+            Placed { event, part, touched: position(from)..position(to), sources: Vec::new(), rivals: Vec::new() }
+        };
+        let operations: Vec<Placed> = history.parts.into_iter().map(place).collect();
+        let segment_count = bounds.len() - 1;
+        let mut chunk = Chunk { index: history.index, bounds, operations, changes: Vec::new(), looks: Vec::new() };
+        for operation in 0..chunk.operations.len() {
+            chunk.operations[operation].sources = chunk.sources_of(operation, chunk_size)?;
         }
+        chunk.leave_out_idle(segment_count);
+        chunk.note_segments(segment_count);
         Ok(chunk)
     }
 
+    fn note_segments(&mut self, segment_count: usize) {
+        (self.changes, self.looks) = (vec![Vec::new(); segment_count], vec![Vec::new(); segment_count]);
+        for (number, operation) in self.operations.iter().enumerate() {
+            let of_segment = if operation.written().is_some() { &mut self.changes } else { &mut self.looks };
+            operation.touched.clone().for_each(|segment| of_segment[segment].push(number));
+        }
+    }
+
+    /// Leaves out what may not have happened and explains nothing, and notes what can't have happened beside each
+    /// other.
+    fn leave_out_idle(&mut self, segment_count: usize) {
+        self.note_segments(segment_count);
+        let idle: Vec<bool> = (0..self.operations.len()).map(|number| self.is_idle(number)).collect();
+        let mut idle = idle.into_iter();
+        self.operations.retain(|_| !idle.next().unwrap_or(false));
+        let mut copies: BTreeMap<(usize, u64), Vec<usize>> = BTreeMap::new();
+        for (number, operation) in self.operations.iter().enumerate() {
+            if let Some(copy) = operation.unsure_copy() {
+                copies.entry(copy).or_default().push(number);
+            }
+        }
+        for numbers in copies.values() {
+            for number in numbers {
+                self.operations[*number].rivals = numbers.iter().copied().filter(|other| other != number).collect();
+            }
+        }
+    }
+
+    /// Whether an operation may not have happened and explains nothing: no look may have seen it; or, of a copy that
+    /// ends with its source, none saw anything else behind its end.
+    fn is_idle(&self, number: usize) -> bool {
+        let operation = &self.operations[number];
+        let Some(tag) = operation.written().filter(|tag| operation.event.end == NEVER && *tag != 0) else {
+            return false;
+        };
+        let sees = |segment: usize| self.looks[segment].iter().any(|look| self.operations[*look].may_see(segment, tag));
+        let sees_other =
+            |segment: usize| self.looks[segment].iter().any(|look| !self.operations[*look].may_see(segment, tag));
+        let copy = operation.unsure_copy();
+        let longer = self.operations.iter().filter(|other| copy.is_some() && other.unsure_copy() == copy);
+        let end = operation.touched.end;
+        let next = longer.map(|other| other.touched.end).filter(|other| *other > end).min();
+        !operation.touched.clone().any(sees) || next.is_some_and(|next| !(end..next).any(sees_other))
+    }
+
     fn sources_of(&self, operation: usize, chunk_size: u64) -> Result<Vec<Vec<Tag>>, Finding> {
-        let (event, Part::Read { from, bytes }) = &self.history.parts[operation] else { return Ok(Vec::new()) };
+        let Placed { event, part: Part::Read { from, bytes }, touched, .. } = &self.operations[operation] else {
+            return Ok(Vec::new());
+        };
         let mut sources = Vec::new();
-        for segment in self.touched[operation].clone() {
+        for segment in touched.clone() {
             let (start, end) = (self.bounds[segment], self.bounds[segment + 1]);
             let piece = &bytes[(start - from) as usize..(end - from) as usize];
-            let place = self.history.index * chunk_size + start;
+            let place = self.index * chunk_size + start;
             let mut tags = BTreeSet::new();
             if pattern::matches(0, place, piece) {
                 tags.insert(0);
             }
-            for (writer, (_, part)) in self.history.parts.iter().enumerate() {
-                let explains = match part {
+            for writer in self.operations.iter().filter(|writer| writer.touched.contains(&segment)) {
+                let explains = match &writer.part {
                     Part::Write { tag, .. } => pattern::matches(*tag, place, piece).then_some(*tag),
                     Part::Copy { tag, origins, .. } => is_copied(origins, place, piece).then_some(*tag),
                     _ => None,
                 };
-                if let Some(tag) = explains
-                    && self.touched[writer].contains(&segment)
-                {
-                    tags.insert(tag);
-                }
+                tags.extend(explains);
             }
             if tags.is_empty() {
                 return Err(self.torn(event, place, piece));
@@ -208,7 +258,7 @@ impl<'a> Chunk<'a> {
             words += &format!("; {zeros} of them are zero");
         }
         let step = 16.min(piece.len());
-        for (writer, part) in &self.history.parts {
+        for Placed { event: writer, part, .. } in &self.operations {
             if let Part::Write { tag, .. } = part {
                 let some = (0..=piece.len() - step)
                     .step_by(step)
@@ -234,6 +284,70 @@ impl Part<'_> {
     }
 }
 
+impl ChunkHistory<'_> {
+    fn bounds(&self, chunk_size: u64) -> Vec<u64> {
+        let mut bounds = BTreeSet::from([0, chunk_size]);
+        for (_, part) in &self.parts {
+            let (from, to) = part.range(chunk_size);
+            bounds.insert(from);
+            bounds.insert(to);
+            if let Part::Copy { origins, edges, .. } = part {
+                let ends =
+                    |origin: &Origin| [origin.offset, origin.offset + origin.size].map(|end| (end, origin.shift));
+                let writes = origins.iter().flat_map(ends).filter_map(|(end, shift)| end.checked_add_signed(-shift));
+                let places = writes.chain(edges.iter().copied());
+                let within = places.filter_map(|place| place.checked_sub(self.index * chunk_size));
+                bounds.extend(within.filter(|place| from < *place && *place < to));
+            }
+        }
+        bounds.into_iter().collect()
+    }
+}
+
+impl Placed<'_> {
+    /// What it leaves in its segments; nothing when it looks.
+    fn written(&self) -> Option<Tag> {
+        match &self.part {
+            Part::Write { tag, .. } | Part::Copy { tag, .. } => Some(*tag),
+            Part::Cut { .. } | Part::Zero { .. } => Some(0),
+            Part::Hole { .. } | Part::Read { .. } => None,
+        }
+    }
+
+    /// Whether a look may have seen this in a segment that it touches.
+    fn may_see(&self, segment: usize, tag: Tag) -> bool {
+        match self.part {
+            Part::Read { .. } => self.sources[segment - self.touched.start].contains(&tag),
+            _ => tag == 0,
+        }
+    }
+
+    /// The operation and the place, where it is not known how far a copy went.
+    fn unsure_copy(&self) -> Option<(usize, u64)> {
+        match self.part {
+            Part::Copy { from, .. } if self.event.end == NEVER => Some((self.event.number, from)),
+            _ => None,
+        }
+    }
+}
+
+impl Chunk<'_> {
+    /// Whether something that a look accepts can come to be in a segment as the last before that look.
+    fn has_hope(&self, segment: usize, look: usize, held: Tag, done: &Done) -> bool {
+        let look = &self.operations[look];
+        let left = || self.changes[segment].iter().filter(|change| !done.contains(**change));
+        let left = || left().map(|change| &self.operations[*change]);
+        // What ended before the look began is placed before it, the latest beginner not before all others.
+        let before = left().filter(|change| change.event.end < look.event.start);
+        let latest = before.map(|change| change.event.start).max();
+        let can_be_last = |change: &Placed| {
+            change.event.start < look.event.end && latest.is_none_or(|latest| change.event.end >= latest)
+        };
+        let accepts = |tag: Option<Tag>| tag.is_some_and(|tag| look.may_see(segment, tag));
+        latest.is_none() && accepts(Some(held)) || left().any(|change| can_be_last(change) && accepts(change.written()))
+    }
+}
+
 impl Object for Chunk<'_> {
     type State = Segments;
 
@@ -242,29 +356,29 @@ impl Object for Chunk<'_> {
     }
 
     fn is_look(&self, operation: usize) -> bool {
-        matches!(self.history.parts[operation].1, Part::Read { .. })
+        self.operations[operation].written().is_none()
     }
 
-    fn apply(&self, state: &Segments, operation: usize, _: &Done) -> Option<Segments> {
-        let touched = self.touched[operation].clone();
-        let tag = match &self.history.parts[operation].1 {
-            // A write of unknown outcome that nobody saw explains nothing.
-            Part::Write { tag, .. } | Part::Copy { tag, .. }
-                if self.history.parts[operation].0.end == NEVER && !self.seen.contains(tag) =>
-            {
-                return None;
-            }
-            Part::Write { tag, .. } | Part::Copy { tag, .. } => *tag,
-            Part::Cut { .. } | Part::Zero { .. } => 0,
-            Part::Hole { .. } => return state[touched].iter().all(|tag| *tag == 0).then(|| state.clone()),
-            Part::Read { .. } => {
-                let mut pairs = state[touched].iter().zip(&self.sources[operation]);
-                return pairs.all(|(tag, sources)| sources.contains(tag)).then(|| state.clone());
-            }
+    fn hopeless_look(&self, state: &Segments, placed: Option<usize>, done: &Done, until: Moment) -> Option<usize> {
+        let segments = placed.map_or(0..state.len(), |placed| self.operations[placed].touched.clone());
+        let looks = |segment: usize| self.looks[segment].iter().map(move |look| (segment, *look));
+        let to_come = segments.flat_map(looks).filter(|(_, look)| !done.contains(*look));
+        let mut to_come = to_come.filter(|(_, look)| self.operations[*look].event.end < until);
+        to_come.find(|(segment, look)| !self.has_hope(*segment, *look, state[*segment], done)).map(|(_, look)| look)
+    }
+
+    fn apply(&self, state: &Segments, number: usize, done: &Done) -> Option<Segments> {
+        let operation = &self.operations[number];
+        let Some(tag) = operation.written() else {
+            let is_true = operation.touched.clone().all(|segment| operation.may_see(segment, state[segment]));
+            return is_true.then(|| state.clone());
         };
+        if operation.rivals.iter().any(|rival| done.contains(*rival)) {
+            return None;
+        }
         let mut after = state.clone();
-        after[touched].fill(tag);
-        let changed = self.history.parts[operation].0.end != NEVER || after != *state;
+        after[operation.touched.clone()].fill(tag);
+        let changed = operation.event.end != NEVER || after != *state;
         changed.then_some(after)
     }
 }
@@ -288,23 +402,25 @@ pub fn check(file: &FileHistory, losses: &Losses) -> Vec<Finding> {
         return findings;
     }
     for history in split(file) {
-        let about = |words: &str| format!("file {}, chunk {}: {words}", file.id, history.index);
-        let chunk = match Chunk::new(&history, u64::from(file.chunk_size)) {
+        let index = history.index;
+        let about = |words: &str| format!("file {}, chunk {index}: {words}", file.id);
+        let chunk = match Chunk::new(history, u64::from(file.chunk_size)) {
             Ok(chunk) => chunk,
             Err(finding) => {
                 findings.push(Finding::new(about(&finding.words), finding.operations));
                 continue;
             }
         };
-        let spans: Vec<Span> =
-            history.parts.iter().map(|(event, _)| Span { start: event.start, end: event.end }).collect();
+        let events = || chunk.operations.iter().map(|operation| operation.event);
+        let spans: Vec<Span> = events().map(|event| Span { start: event.start, end: event.end }).collect();
         let layout = losses.cluster.layout_for(file.id.home(), file.chunk_size);
-        let server = losses.cluster.chunk_server(file.id, &layout, history.index);
+        let server = losses.cluster.chunk_server(file.id, &layout, index);
         match losses::check(&chunk, &spans, &losses.setbacks(server, Some(file.id))) {
             Verdict::Linearizable => {}
             Verdict::Impossible(missing) => {
                 let words = about("no order of the writes explains what was read");
-                let mut concerned: Vec<usize> = missing.iter().map(|index| history.parts[*index].0.number).collect();
+                let mut concerned: Vec<usize> =
+                    missing.iter().map(|operation| chunk.operations[*operation].event.number).collect();
                 concerned.dedup();
                 findings.push(Finding::new(words + &chunk.explain(&missing), concerned));
             }
@@ -319,9 +435,10 @@ impl Chunk<'_> {
     fn explain(&self, operations: &[usize]) -> String {
         let mut words = String::new();
         for operation in operations {
-            if let Part::Read { .. } = self.history.parts[*operation].1 {
+            let Placed { part, touched, sources, .. } = &self.operations[*operation];
+            if let Part::Read { .. } = part {
                 let mut tags: Vec<String> = Vec::new();
-                for (segment, sources) in self.touched[*operation].clone().zip(&self.sources[*operation]) {
+                for (segment, sources) in touched.clone().zip(sources) {
                     tags.push(format!("{}..{} {sources:?}", self.bounds[segment], self.bounds[segment + 1]));
                 }
                 words += &format!("; a read saw tags {}", tags.join(", "));
@@ -332,89 +449,4 @@ impl Chunk<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::history::History;
-    use crate::losses::cluster_of;
-    use wire::FileId;
-
-    const SIZE: u32 = 4096;
-
-    fn write(offset: u64, size: u64, tag: Tag) -> What<'static> {
-        What::Write { offset, size, tag }
-    }
-
-    fn read(offset: u64, bytes: &[u8]) -> What<'_> {
-        What::Read { offset, size: bytes.len() as u64, bytes }
-    }
-
-    fn pattern(tag: Tag, offset: u64, size: usize) -> Vec<u8> {
-        let mut bytes = vec![0; size];
-        pattern::fill(tag, offset, &mut bytes);
-        bytes
-    }
-
-    fn run(whats: Vec<(u64, u64, What)>) -> usize {
-        let events = whats
-            .into_iter()
-            .enumerate()
-            .map(|(number, (start, end, what))| Event { number, start, end, what })
-            .collect();
-        let (history, cluster) = (History::default(), cluster_of(1));
-        check(&FileHistory { id: FileId(1), chunk_size: SIZE, events }, &Losses::new(&history, &cluster)).len()
-    }
-
-    /// Goal: reads see the last write, holes are zero, and neighbouring chunks do not mind each other.
-    #[test]
-    fn plain_order() {
-        let mut expected = pattern(1, 4000, 50);
-        expected.extend(pattern(2, 4050, 100));
-        expected.extend(vec![0; 50]);
-        fn history(bytes: &[u8]) -> Vec<(u64, u64, What<'_>)> {
-            vec![(1, 2, write(4000, 100, 1)), (3, 4, write(4050, 100, 2)), (5, 6, read(4000, bytes))]
-        }
-        assert_eq!(run(history(&expected)), 0);
-        expected[75] ^= 8;
-        assert_eq!(run(history(&expected)), 1, "a changed byte");
-        let mut stale = pattern(1, 4000, 96);
-        stale.extend(pattern(2, 4096, 54));
-        assert_eq!(run(history(&stale)), 1, "the second write is missing from the first chunk");
-    }
-
-    /// Goal: a write is all or nothing within a chunk; half of one next to half of another is found.
-    #[test]
-    fn mixed_chunk() {
-        let mut mixed = pattern(1, 0, 500);
-        mixed.extend(pattern(2, 500, 500));
-        fn history(bytes: &[u8]) -> Vec<(u64, u64, What<'_>)> {
-            vec![(1, 10, write(0, 1000, 1)), (2, 11, write(0, 1000, 2)), (12, 13, read(0, bytes))]
-        }
-        assert_eq!(run(history(&mixed)), 1);
-        assert_eq!(run(history(&pattern(1, 0, 1000))), 0);
-        assert_eq!(run(history(&pattern(2, 0, 1000))), 0);
-    }
-
-    /// Goal: what was acknowledged does not vanish, and what was overwritten does not return by a late second execution.
-    #[test]
-    fn lost_and_repeated() {
-        let first = pattern(1, 0, 100);
-        let zeros = vec![0; 100];
-        assert_eq!(run(vec![(1, 2, write(0, 100, 1)), (3, 4, read(0, &zeros))]), 1);
-        assert_eq!(run(vec![(1, NEVER, write(0, 100, 1)), (3, 4, read(0, &zeros))]), 0);
-        let again = vec![(1, 2, write(0, 100, 1)), (3, 4, write(0, 100, 2)), (5, 6, read(0, &first))];
-        assert_eq!(run(again), 1);
-    }
-
-    /// Goal: a truncate cuts, and what it cut stays cut.
-    #[test]
-    fn truncates() {
-        let mut cut = pattern(1, 0, 40);
-        cut.extend(vec![0; 60]);
-        let whole = pattern(1, 0, 100);
-        fn history(bytes: &[u8]) -> Vec<(u64, u64, What<'_>)> {
-            vec![(1, 2, write(0, 100, 1)), (3, 4, What::Truncate { size: 40 }), (5, 6, read(0, bytes))]
-        }
-        assert_eq!(run(history(&cut)), 0);
-        assert_eq!(run(history(&whole)), 1);
-    }
-}
+mod tests;

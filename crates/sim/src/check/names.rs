@@ -4,9 +4,12 @@
 //! One server decides on each change, with one record of its journal, and others have no part in it before that record survives
 //! power loss. So when a server loses power, what it decided on since some moment is undone as a whole, and nothing else is.
 
-use crate::history::{Action, Finding, Operation, Outcome, Path};
+mod ahead;
+
+use crate::history::{Action, Finding, Moment, Operation, Outcome, Path};
 use crate::linearize::{self, Done, Object, Span, Verdict};
 use crate::losses::{self, Losses};
+use ahead::Ahead;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{Cluster, FileId, Kind, Status};
 
@@ -78,10 +81,9 @@ struct Names<'a> {
     /// Those of the losses come after all operations.
     steps: Vec<Step>,
     cluster: &'a Cluster,
-    /// Permission bits that anybody saw.
-    modes: BTreeSet<u32>,
     /// For each inode that anybody was told of, the operations that were.
     mentions: BTreeMap<FileId, Vec<usize>>,
+    ahead: Ahead<'a>,
 }
 
 impl Tree {
@@ -538,6 +540,13 @@ impl Object for Names<'_> {
         (self.operations.get(operation)?.2 == Part::Find).then_some(operation + 1)
     }
 
+    fn hopeless_look(&self, state: &Tree, _placed: Option<usize>, done: &Done, _until: Moment) -> Option<usize> {
+        // What a loss of power takes back may bring an inode anywhere.
+        let own_count = self.operations.len();
+        let keeps = (0..self.steps.len()).all(|step| done.contains(own_count + step));
+        if keeps { self.ahead.hopeless_look(state, done) } else { None }
+    }
+
     fn is_same(&self, before: &Tree, after: &Tree, _look: usize) -> bool {
         before.entries == after.entries && before.nodes == after.nodes
     }
@@ -555,12 +564,6 @@ impl Object for Names<'_> {
             let vanished = self.lost(state, &after).any(|id| self.is_mentioned_later(id, operation, done));
             return (!vanished).then_some(after);
         };
-        if let (Outcome::Unknown(_), Action::ChangeMode { mode, .. }) = (&part.1.outcome, &part.1.action)
-            && !self.modes.contains(mode)
-        {
-            // What nobody saw explains nothing.
-            return None;
-        }
         let after = self.after(state, part)?;
         if self.lost(state, &after).any(|id| self.is_mentioned_later(id, operation, done)) {
             return None;
@@ -589,11 +592,33 @@ fn ties(operations: &[Operation]) -> BTreeMap<&str, &str> {
 fn parts(operation: &Operation) -> &'static [Part] {
     match operation.action {
         _ if matches!(operation.outcome, Outcome::Failed(_)) => &[Part::Whole],
-        // A stat of unknown outcome tells nothing.
-        Action::Stat { .. } if !operation.succeeded() => &[],
+        // A look of unknown outcome tells nothing.
+        Action::Stat { .. }
+        | Action::ReadLink { .. }
+        | Action::List { .. }
+        | Action::SetTime { .. }
+        | Action::TruncatePath { .. }
+        | Action::Open { create: false, .. }
+            if matches!(operation.outcome, Outcome::Unknown(_)) =>
+        {
+            &[]
+        }
         Action::Stat { .. } | Action::ChangeMode { .. } => &[Part::Find, Part::Use],
         _ => &[Part::Whole],
     }
+}
+
+/// Leaves out changes of modes that may have happened and that nobody saw: they explain nothing.
+fn leave_out_unseen_modes(operations: &mut Vec<(usize, &Operation, Part)>) {
+    let mode = |(_, operation, _): &(usize, &Operation, Part)| match &operation.outcome {
+        Outcome::Seen(seen) | Outcome::SeenInPart(seen) => Some(seen.mode),
+        _ => None,
+    };
+    let modes: BTreeSet<u32> = operations.iter().filter_map(mode).collect();
+    operations.retain(|(_, operation, _)| match operation.action {
+        Action::ChangeMode { mode, .. } => !matches!(operation.outcome, Outcome::Unknown(_)) || modes.contains(&mode),
+        _ => true,
+    });
 }
 
 /// Steps of all losses, and when they happen (`likely`: see `Setback::keep_span`).
@@ -629,21 +654,18 @@ pub fn check(losses: &Losses) -> Vec<Finding> {
         }
     }
     let mut findings = Vec::new();
-    for (name, operations) in groups {
+    for (name, mut operations) in groups {
+        leave_out_unseen_modes(&mut operations);
         let own: Vec<Span> =
             operations.iter().map(|(_, operation, _)| Span { start: operation.start, end: operation.end }).collect();
-        let modes = operations.iter().filter_map(|(_, operation, _)| match &operation.outcome {
-            Outcome::Seen(seen) | Outcome::SeenInPart(seen) => Some(seen.mode),
-            _ => None,
-        });
         let mut mentions: BTreeMap<FileId, Vec<usize>> = BTreeMap::new();
         for (position, (_, operation, _)) in operations.iter().enumerate() {
             if let Some(id) = operation.outcome.id() {
                 mentions.entry(id).or_default().push(position);
             }
         }
-        let (modes, steps) = (modes.collect(), steps.clone());
-        let names = Names { modes, mentions, operations, steps, cluster: losses.cluster };
+        let (ahead, steps) = (Ahead::new(&operations), steps.clone());
+        let names = Names { mentions, ahead, operations, steps, cluster: losses.cluster };
         let verdict = |likely: bool| {
             let steps = if likely { &likely_spans } else { &step_spans };
             linearize::check(&names, &[&own[..], &steps[..]].concat())
@@ -782,6 +804,48 @@ mod tests {
         let twice = Outcome::Seen(Seen { links: 2, ..single });
         assert_eq!(faults(&link, Outcome::Done, vec![stat(&one, twice.clone()), stat(&other, twice)]), 0);
         assert_eq!(faults(&link, Outcome::Done, vec![stat(&one, seen(7, 0o644))]), 1);
+    }
+
+    /// Goal: a change of unknown outcome that only a late look needs is found, whatever happened in between, and a
+    /// mode that nobody can have set is noticed.
+    /// Method: the directory's mode changes before it is renamed; then each of its files gets one of two modes at the
+    /// same time, so that there are far more orders than can be tried.
+    #[test]
+    fn needed_late() {
+        let (old, new) = (Path::top("d"), Path::top("e"));
+        let told = |mode: u32, is_renamed_first: bool| {
+            let mut history = History::default();
+            let tell = |history: &mut History, action: Action, outcome: Outcome| {
+                let index = history.start(0, action, 0);
+                history.finish(index, outcome, 0);
+            };
+            let change = |path: Path, mode: u32| Action::ChangeMode { path, mode };
+            let rename = Action::Rename { from: old.clone(), to: new.clone(), no_replace: false, exchange: false };
+            let seen = |mode| Seen { id: FileId(7), kind: Kind::Directory, mode, links: 2, size: 0, mtime: 0 };
+            let made = Action::MakeDirectory { path: old.clone(), mode: 0o755 };
+            tell(&mut history, made, Outcome::Seen(seen(0o755)));
+            for file in 0..40 {
+                tell(&mut history, make(&old.join(&format!("f{file}"))), Outcome::Opened(FileId(100 + file)));
+            }
+            if is_renamed_first {
+                tell(&mut history, rename.clone(), Outcome::Done);
+            }
+            tell(&mut history, change(old.clone(), mode), Outcome::Unknown(None));
+            if !is_renamed_first {
+                tell(&mut history, rename, Outcome::Done);
+            }
+            for file in 0..40 {
+                let path = new.join(&format!("f{file}"));
+                let both = [0o600, 0o640].map(|mode| history.start(0, change(path.clone(), mode), 0));
+                both.into_iter().for_each(|index| history.finish(index, Outcome::Done, 0));
+            }
+            tell(&mut history, Action::Stat { path: new.clone() }, Outcome::Seen(seen(0o700)));
+            check(&Losses::new(&history, &cluster_of(1))).into_iter().map(|finding| finding.words).collect::<Vec<_>>()
+        };
+        assert_eq!(told(0o700, false), Vec::<String>::new());
+        let none = ["no order explains what was told about /d"];
+        assert_eq!(told(0o711, false), none);
+        assert_eq!(told(0o700, true), none);
     }
 
     /// Goal: what was not synced may be gone after a loss of power, as a whole and with all that came after it; what was synced
