@@ -108,9 +108,26 @@ pub fn reference() -> String {
 
 /// The failure of a name that no command has.
 pub fn unknown_command(name: &str) -> Failure {
-    let near = nearest(name, commands::all().map(|command| command.name));
+    let near = other_name(name).or_else(|| nearest(name, commands::all().map(|command| command.name)));
     let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
     Failure::usage(format!("there is no command \"{name}\"{hint}"))
+}
+
+/// The command that does what others know by this name.
+fn other_name(name: &str) -> Option<&'static str> {
+    const NAMES: [(&str, &[&str]); 10] = [
+        ("up", &["start", "create", "init"]),
+        ("down", &["stop", "shutdown", "destroy", "kill"]),
+        ("cp", &["copy", "push", "pull", "upload", "download"]),
+        ("mv", &["move", "rename", "ren"]),
+        ("rm", &["remove", "delete", "del", "unlink"]),
+        ("ls", &["list", "dir"]),
+        ("ln", &["link", "symlink"]),
+        ("umount", &["unmount"]),
+        ("check", &["fsck", "verify"]),
+        ("logs", &["log", "journal"]),
+    ];
+    NAMES.iter().find(|(_, others)| others.contains(&name)).map(|(command, _)| *command)
 }
 
 /// The known word that is nearest to a mistyped one, if any is near.
@@ -152,6 +169,17 @@ mod tests {
         assert_eq!(nearest("chunk", known()), Some("chunk-size"));
         assert_eq!(nearest("verbose", known()), None);
         assert_eq!(distance("kitten", "sitting"), 3);
+    }
+
+    /// Goal: who takes a command by another program's name for it is shown ours, which is a command and not the other one.
+    #[test]
+    fn other_names() {
+        for (said, meant) in [("start", "up"), ("stop", "down"), ("copy", "cp"), ("unmount", "umount"), ("upp", "up")] {
+            let Failure::Usage(words) = unknown_command(said) else { panic!("{said}") };
+            assert!(words.ends_with(&format!("did you mean {meant}?")), "{words}");
+        }
+        let all = ["up", "down", "cp", "mv", "rm", "ls", "ln", "umount", "check", "logs"];
+        assert!(all.iter().all(|name| commands::find(name).is_some()));
     }
 
     /// Goal: every command's help is complete and fits the width.

@@ -4,6 +4,9 @@
 //! config file may say (`config.rs`); `up.rs`, `launch.rs` and `run_directory.rs`
 //! are about processes; `copy/` and `commands/` work through the client.
 
+#[macro_use]
+mod output;
+
 mod activity;
 mod arguments;
 mod base64;

@@ -17,9 +17,14 @@ pub fn default_run_directory() -> PathBuf {
     parent.unwrap_or_else(|| PathBuf::from("/tmp")).join(format!("tabane-{}", reactor::process::user()))
 }
 
-/// Where the cluster is: the run directory or the cluster file.
+/// Where the cluster is: the run directory or the cluster file. What stands on the command line comes first; of two that do not, and of
+/// two that do, the run directory, as with `down`.
 pub fn cluster_path(arguments: &Arguments) -> PathBuf {
-    arguments.path("cluster").unwrap_or_else(default_run_directory)
+    let takes_directory = arguments.takes("run-directory");
+    let directory = takes_directory.then(|| arguments.path("run-directory")).flatten();
+    let directory_counts =
+        takes_directory && (arguments.is_on_command_line("run-directory") || !arguments.is_on_command_line("cluster"));
+    directory.filter(|_| directory_counts).or_else(|| arguments.path("cluster")).unwrap_or_else(default_run_directory)
 }
 
 /// Reads the cluster file. Errors say where it was looked for and what to do.

@@ -517,3 +517,67 @@ fn more_tree_changes_than_the_log_holds() {
     look();
     ground.run(&["check"]);
 }
+
+/// Goal: no command panics when nobody reads what it prints, and what it was to do is done.
+/// Method: standard output and standard error are pipes whose other ends are closed, as in `tabane up | head -1`.
+#[test]
+fn nobody_reads() {
+    let ground = Ground::new("unread");
+    let closed = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        writer
+    };
+    let run = |words: &[&str]| {
+        let mut command = ground.command(words);
+        let output = command.stdin(std::process::Stdio::null()).stdout(closed()).output().unwrap();
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!complaint.contains("panic"), "{words:?}: {complaint}");
+        let silent =
+            ground.command(words).stdin(std::process::Stdio::null()).stdout(closed()).stderr(closed()).status();
+        assert_ne!(silent.unwrap().code(), Some(101), "{words:?}");
+        output.status.code()
+    };
+    assert_eq!(run(&["up", "--servers", "2"]), Some(0));
+    ground.run(&["status"]);
+    let printing: [&[&str]; 8] = [
+        &["status"],
+        &["top", "--once", "--interval-ms", "100"],
+        &["logs"],
+        &["ls", "-l", "/"],
+        &["df"],
+        &["check"],
+        &["config"],
+        &["--help"],
+    ];
+    for words in printing {
+        run(words);
+    }
+    assert_eq!(run(&["restart", "0"]), Some(0));
+    ground.kill(1);
+    assert_eq!(run(&["up"]), Some(0));
+    run(&["ls", "/nothing"]);
+    assert_eq!(run(&["down"]), Some(0));
+}
+
+/// Goal: `status --run-directory` and its variable say which cluster is meant; what stands on the command line comes first.
+/// Method: two clusters.
+#[test]
+fn status_of_a_run_directory() {
+    let (ground, other) = (Ground::new("which"), Ground::new("which-other"));
+    ground.run(&["up", "--servers", "1"]);
+    other.run(&["up", "--servers", "2"]);
+    let (own, others) = (ground.run_directory(), other.run_directory());
+    let count = |words: &[&str], directory: &std::path::Path, cluster: &std::path::Path| {
+        let mut command = ground.command(words);
+        command.env("TABANE_RUN_DIRECTORY", directory).env("TABANE_CLUSTER", cluster);
+        let status: serde_json::Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+        status["servers"].as_array().unwrap().len()
+    };
+    let named = ["status", "--json", "--run-directory", others.to_str().unwrap()];
+    assert_eq!(count(&named, &own, &own), 2);
+    assert_eq!(count(&["status", "--json"], &others, &own), 2);
+    assert_eq!(count(&["status", "--json", "--cluster", own.to_str().unwrap()], &others, &others), 1);
+    let nowhere = ground.fail(1, &["status", "--run-directory", "/nowhere/at/all"]);
+    assert!(nowhere.contains("/nowhere/at/all"), "{nowhere}");
+}

@@ -233,7 +233,7 @@ fn small_commands() {
     assert_eq!(ground.run(&["ls", "-R", "/"]), "/:\nd\nlink\n\n/d:\nfile\n");
     ground.run(&["ln", ":/d/file", "/hard"]);
     assert!(ground.run(&["ls", "-l", "/hard"]).contains(" 2 "), "the link is counted");
-    assert!(ground.fail(1, &["mv", "-n", "/hard", "/link"]).contains("/hard: file exists"));
+    assert!(ground.fail(1, &["mv", "-n", "/hard", "/link"]).contains("/link: file exists"));
     ground.run(&["mv", "/hard", "/moved"]);
     ground.run(&["mv", "/moved", "/d"]);
     assert!(ground.try_run(&["cat", ":/d/moved"]).stdout == bytes, "the renamed file is another");
@@ -438,4 +438,27 @@ fn modes_of_trees() {
         assert!(shown.starts_with("-rw-------"), "{shown}");
     }
     ground.run(&["down"]);
+}
+
+/// Goal: `mv` and `ln` say which of two paths is at fault: the one that is missing, or that is in the way.
+#[test]
+fn who_is_to_blame() {
+    let ground = Ground::new("blame");
+    ground.run(&["up", "--servers", "2"]);
+    ground.run(&["mkdir", "-p", "/directory/below"]);
+    ground.run(&["put", "/file"]);
+    ground.run(&["put", "/other"]);
+    let says = |words: &[&str], path: &str| {
+        let complaint = ground.fail(1, words);
+        assert!(complaint.starts_with(&format!("tabane: {}: {path}: ", words[0])), "{words:?}: {complaint}");
+    };
+    says(&["mv", "/file", "/missing/new"], "/missing/new");
+    says(&["mv", "/missing", "/new"], "/missing");
+    says(&["mv", "/missing", "/lacking/new"], "/missing");
+    says(&["mv", "/file", "/other/new"], "/other/new");
+    says(&["mv", "-n", "/file", "/other"], "/other");
+    says(&["ln", "/file", "/missing/new"], "/missing/new");
+    says(&["ln", "/missing", "/new"], "/missing");
+    says(&["ln", "/file", "/other"], "/other");
+    says(&["ln", "-s", "/file", "/missing/new"], "/missing/new");
 }

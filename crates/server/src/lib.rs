@@ -11,6 +11,7 @@ mod coordination;
 mod core;
 mod directories;
 mod durability;
+mod exposition;
 mod extended;
 mod failure;
 mod file_locks;

@@ -1,6 +1,7 @@
-//! What the counters say, as JSON and as Prometheus text; and a sample each second while something happens.
+//! What the counters say, as JSON (`exposition.rs` has them as Prometheus text); and a sample each second while something happens.
 
 use crate::core::Core;
+pub use crate::exposition::prometheus;
 use crate::statistics::{Counters, Sample, SampleClass};
 use reactor::{Class, Nanos, ServeStatistics};
 use std::fmt::Write as _;
@@ -11,7 +12,8 @@ use wire::operation::OperationClass;
 const SAMPLE_INTERVAL_NS: Nanos = 1_000_000_000;
 /// Peers that a report names; of more it tells the number.
 const PEER_COUNT_MAX: usize = 256;
-const CLASSES: [(&str, OperationClass); 2] = [("metadata", OperationClass::Metadata), ("data", OperationClass::Data)];
+pub const CLASSES: [(&str, OperationClass); 2] =
+    [("metadata", OperationClass::Metadata), ("data", OperationClass::Data)];
 
 /// Takes a sample each second until a second passes in which nothing came and nothing is under way.
 pub fn start_sampling(core: &Rc<Core>) {
@@ -151,7 +153,7 @@ pub fn json(core: &Core, sample_count: usize) -> String {
     text
 }
 
-fn store_numbers(core: &Core) -> [(&'static str, u64); 12] {
+pub fn store_numbers(core: &Core) -> [(&'static str, u64); 12] {
     let (usage, grants) = (core.store.usage(), core.store.grant_usage());
     [
         ("bytes_total", usage.size),
@@ -170,7 +172,7 @@ fn store_numbers(core: &Core) -> [(&'static str, u64); 12] {
     ]
 }
 
-fn table_numbers(core: &Core) -> [(&'static str, u64); 8] {
+pub fn table_numbers(core: &Core) -> [(&'static str, u64); 8] {
     let tables = core.tables.borrow();
     let (open_files, orphans, _) = tables.open.counts();
     [
@@ -185,7 +187,7 @@ fn table_numbers(core: &Core) -> [(&'static str, u64); 8] {
     ]
 }
 
-fn counter_numbers(counters: &Counters) -> [(&'static str, u64); 9] {
+pub fn counter_numbers(counters: &Counters) -> [(&'static str, u64); 9] {
     [
         ("arrivals", counters.arrivals),
         ("finished", counters.finished),
@@ -209,7 +211,7 @@ fn put_counters(object: &mut Object<'_>, counters: &Counters) {
 }
 
 /// What goes through this server for others, and what comes through others.
-fn relay_numbers(served: &ServeStatistics) -> [(&'static str, u64); 6] {
+pub fn relay_numbers(served: &ServeStatistics) -> [(&'static str, u64); 6] {
     let relay = &served.relay;
     [
         ("trunks_of_clients", relay.trunks_of_clients as u64),
@@ -285,53 +287,4 @@ fn put_sample(object: &mut Object<'_>, sample: &Sample) {
             ]);
         });
     }
-}
-
-/// Whether a number of a counter table only ever rises.
-fn is_total(name: &str) -> bool {
-    !matches!(name, "req_qdepth" | "req_active")
-}
-
-/// The same in the text format of Prometheus (version 0.0.4), without the samples.
-pub fn prometheus(core: &Core) -> String {
-    let mut text = String::with_capacity(8192);
-    let turns = core.reactor.statistics();
-    let _ = writeln!(text, "# TYPE tabane_loop_busy_ns counter\ntabane_loop_busy_ns {}", turns.busy_ns);
-    let _ = writeln!(text, "# TYPE tabane_loop_waiting_ns counter\ntabane_loop_waiting_ns {}", turns.waiting_ns);
-    for (name, value) in store_numbers(core).into_iter().chain(table_numbers(core)) {
-        let _ = writeln!(text, "# TYPE tabane_{name} gauge\ntabane_{name} {value}");
-    }
-    for (name, value) in
-        core.contact.numbers().into_iter().chain(core.leases.numbers()).chain(core.read_leases.numbers())
-    {
-        let kind = if matches!(name, "contact_names" | "contact_files" | "leased_files") { "gauge" } else { "counter" };
-        let _ = writeln!(text, "# TYPE tabane_{name} {kind}\ntabane_{name} {value}");
-    }
-    let mut operations: Vec<(&str, [(&str, u64); 9])> = Vec::new();
-    core.statistics.for_each(&mut |operation, counters| operations.push((operation.name(), counter_numbers(counters))));
-    let classes: Vec<_> =
-        CLASSES.iter().map(|(name, class)| (*name, counter_numbers(&core.statistics.class(*class)))).collect();
-    for (label, rows) in [("operation", &operations), ("class", &classes)] {
-        for column in 0..rows.first().map_or(0, |row| row.1.len()) {
-            let name = rows[0].1[column].0;
-            let kind = if is_total(name) { "counter" } else { "gauge" };
-            let _ = writeln!(text, "# TYPE tabane_{label}_{name} {kind}");
-            for (value, numbers) in rows {
-                let _ = writeln!(text, "tabane_{label}_{name}{{{label}=\"{value}\"}} {}", numbers[column].1);
-            }
-        }
-    }
-    if let Some(handle) = core.handle.borrow().as_ref() {
-        let served = handle.statistics();
-        let _ = writeln!(text, "# TYPE tabane_connections gauge\ntabane_connections {}", served.connections);
-        for (name, value) in relay_numbers(&served) {
-            let kind = if matches!(name, "relay_streams_total" | "relay_frames" | "relay_bytes") {
-                "counter"
-            } else {
-                "gauge"
-            };
-            let _ = writeln!(text, "# TYPE tabane_{name} {kind}\ntabane_{name} {value}");
-        }
-    }
-    text
 }

@@ -4,7 +4,7 @@ use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, about_path, path_failure};
 use crate::paths::{base_name, inside, join};
 use crate::session::Session;
-use client::{AttributeChanges, Kind};
+use client::{AttributeChanges, Kind, Status};
 
 const DIRECTORY_MODE: u32 = 0o777;
 
@@ -59,7 +59,19 @@ pub fn run_ln(arguments: &Arguments) -> Outcome {
         return made.map(drop).map_err(|error| path_failure(&path, &error));
     }
     let old = inside(&operands[0]);
-    session.block_on(session.files.link(&old, &path)).map_err(|error| path_failure(&old, &error))
+    session.block_on(session.files.link(&old, &path)).map_err(|error| {
+        let to_blame = if is_about_goal(&session, &old, &error) { &path } else { &old };
+        path_failure(to_blame, &error)
+    })
+}
+
+/// Whether what went wrong with two paths is about the second one: the first is there, or the second one is in the way.
+fn is_about_goal(session: &Session, source: &[u8], error: &client::Error) -> bool {
+    match error.status {
+        Status::NotFound | Status::NotDirectory => session.block_on(session.files.lstat(source)).is_ok(),
+        Status::Exists | Status::NotEmpty => true,
+        _ => false,
+    }
 }
 
 /// `tabane mv`.
@@ -88,7 +100,8 @@ pub fn run_mv(arguments: &Arguments) -> Outcome {
         };
         if let Err(error) = session.block_on(session.files.rename(&source, &to, flags)) {
             failed = true;
-            eprintln!("tabane: {}: {}", arguments.command.name, about_path(&source, &error));
+            let to_blame = if is_about_goal(&session, &source, &error) { &to } else { &source };
+            eprintln!("tabane: {}: {}", arguments.command.name, about_path(to_blame, &error));
         }
     }
     if failed { Err(Failure::Said(1)) } else { Ok(()) }

@@ -13,6 +13,28 @@ fn number(text: &str, section: &str, key: &str) -> u64 {
     digits[..end].parse().expect("a number")
 }
 
+/// Each metric has its help and its type, in this order and once, and all of its samples stand below.
+fn check_exposition(page: &str) {
+    let mut known: Vec<&str> = Vec::new();
+    let mut lines = page.lines().peekable();
+    while let Some(help) = lines.next() {
+        let (name, words) = help.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')).expect(help);
+        assert!(!known.contains(&name) && words.ends_with('.'), "{help}");
+        known.push(name);
+        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+        assert_eq!(lines.next(), Some(format!("# TYPE {name} {kind}").as_str()));
+        let mut samples = 0;
+        while let Some(sample) = lines.next_if(|line| !line.starts_with('#')) {
+            let (metric, value) = sample.rsplit_once(' ').expect(sample);
+            assert!(metric == name || metric.starts_with(&format!("{name}{{")), "{sample} is below {name}");
+            assert!(value.parse::<f64>().is_ok(), "{sample}");
+            samples += 1;
+        }
+        assert!(samples > 0, "{name} has no value");
+    }
+    assert!(known.len() > 60, "{known:?}");
+}
+
 /// Goal: what clients did is what the statistics say, in both formats, and samples are taken while something happens only.
 #[test]
 fn counters_tell_what_happened() {
@@ -47,7 +69,8 @@ fn counters_tell_what_happened() {
         let (open, close) = (text.matches(['{', '[']).count(), text.matches(['}', ']']).count());
         assert_eq!(open, close, "{text}");
     }
-    assert!(texts[1].contains("tabane_operation_arrivals{operation=\"Open\"} 8\n"), "{}", texts[1]);
+    assert!(texts[1].contains("tabane_operation_arrivals_total{operation=\"Open\"} 8\n"), "{}", texts[1]);
+    check_exposition(&texts[1]);
     test.world.run_for(10 * SECOND);
     let samples = |text: &str| text.matches("\"time_ns\"").count();
     let all = test.run(0, {

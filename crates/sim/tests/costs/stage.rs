@@ -116,7 +116,7 @@ impl Stage {
         for server in self.harness.server_indexes() {
             let text = self.harness.server(server).statistics_prometheus();
             for line in text.lines() {
-                let Some(line) = line.strip_prefix("tabane_operation_arrivals{operation=\"") else { continue };
+                let Some(line) = line.strip_prefix("tabane_operation_arrivals_total{operation=\"") else { continue };
                 let (name, count) = line.split_once("\"} ").expect("a counter");
                 let known = Operation::ALL.iter().find(|operation| operation.name() == name).expect("an operation");
                 *arrivals.entry(*known as u16).or_default() += count.parse::<u64>().expect("a number");
