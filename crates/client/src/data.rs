@@ -21,7 +21,9 @@ use reactor::channel::Call;
 use std::io::{IoSlice, IoSliceMut};
 use wire::layout::ChunkRange;
 use wire::limits::{APPEND_SIZE_MAX, FILE_SIZE_MAX};
-use wire::messages::{AppendRequest, DataRequest, Pieces, ReadReply, ReserveAppendReply, ReserveAppendRequest};
+use wire::messages::{
+    AppendRequest, DataRequest, Pieces, ReadReply, ReserveAppendReply, ReserveAppendRequest, WriteReply,
+};
 use wire::{Decode, Encode, Kind, Operation, Status};
 
 type Attempt<R> = std::result::Result<R, Trouble>;
@@ -30,6 +32,8 @@ type Attempt<R> = std::result::Result<R, Trouble>;
 const ROUND_SIZE_MAX: usize = 256 << 20;
 /// How often a read follows a file that others truncate under it.
 const REREAD_COUNT_MAX: usize = 16;
+/// How often bytes are sent again, or asked for again, that were changed on their way.
+const ATTEMPTS_MAX: usize = 3;
 
 impl FileSystem {
     /// Reads into `place` from `offset` bytes on. Returns the bytes read: fewer than asked only at the end of the file.
@@ -76,8 +80,15 @@ impl FileSystem {
         let (servers, operation) = (&self.servers, Operation::Append);
         let home = servers.home_of(file.id)?;
         let body = [IoSlice::new(bytes)];
-        let call = Call { body: &body, ..Call::new(operation, &AppendRequest { file: file.id }) };
-        let reply = servers.send(home, call).await?;
+        let mut attempts = 0;
+        let reply = loop {
+            let request = AppendRequest { file: file.id, sum: Some(crc32c::crc32c(bytes)) };
+            attempts += 1;
+            match servers.send(home, Call { body: &body, ..Call::new(operation, &request) }).await {
+                Err(trouble) if trouble.status() == Status::Damaged && attempts <= ATTEMPTS_MAX => {}
+                result => break result?,
+            }
+        };
         let reply = ReserveAppendReply::from_bytes(&reply.params);
         let offset = reply.map_err(|malformed| Trouble::malformed(operation, home, malformed))?.offset;
         let mut pieces = file.layout.pieces(offset, bytes.len() as u64);
@@ -203,14 +214,54 @@ impl Servers {
         if share.pieces.is_empty() || self.write_granted(file, &share).await? {
             return Ok(());
         }
-        let request = DataRequest { file: file.id, layout: file.layout, pieces: Pieces(share.pieces) };
-        let call = || Call { body: &share.slices, ..Call::new(Operation::Write, &request) };
-        match self.send(share.server, call()).await {
+        let mut request =
+            DataRequest { file: file.id, layout: file.layout, pieces: Pieces(share.pieces), sums: Vec::new() };
+        if self.wants_sums(share.server) {
+            request.sums = sums_of(&request.pieces.0, &share.slices);
+        }
+        match self.write_pieces(&share.slices, share.server, &mut request).await {
             // What the server has granted us may be what it lacks.
             Err(trouble) if trouble.status() == Status::NoSpace && self.give_back_pages(share.server).await => {
-                self.send(share.server, call()).await.map(|_| ())
+                self.write_pieces(&share.slices, share.server, &mut request).await
             }
-            result => result.map(|_| ()),
+            result => result,
+        }
+    }
+
+    /// Sends pieces until they have arrived as they are here, or that has failed too often.
+    async fn write_pieces(&self, body: &[IoSlice<'_>], server: u32, request: &mut DataRequest) -> Attempt<()> {
+        let operation = Operation::Write;
+        for attempt in 1.. {
+            match self.send(server, Call { body, ..Call::new(operation, request) }).await {
+                Err(trouble) if trouble.status() == Status::Damaged && attempt <= ATTEMPTS_MAX => {
+                    // It may keep checksums since it was started anew, over another store.
+                    self.note_sums(server, true);
+                    request.sums = sums_of(&request.pieces.0, body);
+                }
+                result => {
+                    let reply = WriteReply::from_bytes(&result?.params);
+                    let reply = reply.map_err(|malformed| Trouble::malformed(operation, server, malformed))?;
+                    self.note_sums(server, reply.keeps_sums);
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether writes to a server have to bring checksums, as far as is known. A server that was not heard of may want them.
+    fn wants_sums(&self, server: u32) -> bool {
+        !self.without_sums.borrow().contains(&server)
+    }
+
+    fn note_sums(&self, server: u32, keeps_sums: bool) {
+        if keeps_sums != self.wants_sums(server) {
+            let mut without = self.without_sums.borrow_mut();
+            if keeps_sums {
+                without.remove(&server)
+            } else {
+                without.insert(server)
+            };
         }
     }
 
@@ -237,7 +288,14 @@ impl Servers {
             if end <= offset {
                 return Ok(0);
             }
-            let read = self.read_range(file, places, offset, (end - offset) as usize).await?;
+            let size = (end - offset) as usize;
+            let mut read = self.read_range(file, places, offset, size).await;
+            for _ in 0..ATTEMPTS_MAX {
+                if matches!(&read, Err(trouble) if trouble.status() == Status::Damaged) {
+                    read = self.read_range(file, places, offset, size).await;
+                }
+            }
+            let read = read?;
             if read.complete {
                 break;
             }
@@ -315,6 +373,7 @@ impl Servers {
             if share.received < share.size {
                 fill_missing(file, places, offset, &share.pieces, share.received);
             }
+            share.verify(file, places, offset)?;
         }
         range.size = range.size.filter(|_| complete_elsewhere);
         Ok(range)
@@ -341,8 +400,49 @@ struct ShareRead {
     pieces: Vec<ChunkRange>,
 }
 
+impl ShareRead {
+    /// Compares what has come, to the places of a read from `offset` on, with the checksums that came with it, if any. Errors: `Damaged`.
+    fn verify(&self, file: &File, places: &[IoSliceMut<'_>], offset: u64) -> Attempt<()> {
+        if self.reply.sums.is_empty() {
+            return Ok(());
+        }
+        let is_right = |(piece, sum): (&ChunkRange, &u32)| {
+            let start = piece.chunk_index * u64::from(file.layout.chunk_size) + u64::from(piece.chunk_offset) - offset;
+            sum_of(places.iter().map(|place| &**place), start as usize, piece.size as usize) == *sum
+        };
+        if self.reply.sums.len() == self.pieces.len() && self.pieces.iter().zip(&self.reply.sums).all(is_right) {
+            return Ok(());
+        }
+        let words = format!("bytes that server {} sent have another checksum than they came with", self.server);
+        Err(Trouble::Local(Status::Damaged, words))
+    }
+}
+
+/// CRC-32C of bytes `start..start + size`, counted over all slices.
+fn sum_of<'m>(slices: impl Iterator<Item = &'m [u8]>, start: usize, size: usize) -> u32 {
+    let (mut before, mut sum) = (0, 0);
+    for slice in slices {
+        let from = start.saturating_sub(before).min(slice.len());
+        let to = (start + size).saturating_sub(before).min(slice.len());
+        sum = crc32c::crc32c_append(sum, &slice[from..to.max(from)]);
+        before += slice.len();
+    }
+    sum
+}
+
+/// The checksum of each piece, of which the slices hold one after the other.
+fn sums_of(pieces: &[ChunkRange], slices: &[IoSlice<'_>]) -> Vec<u32> {
+    let mut start = 0;
+    let sum_of = |piece: &ChunkRange| {
+        let sum = sum_of(slices.iter().map(|slice| &**slice), start, piece.size as usize);
+        start += piece.size as usize;
+        sum
+    };
+    pieces.iter().map(sum_of).collect()
+}
+
 fn data_request(file: &File, pieces: Vec<ChunkRange>) -> Vec<u8> {
-    DataRequest { file: file.id, layout: file.layout, pieces: Pieces(pieces) }.to_bytes()
+    DataRequest { file: file.id, layout: file.layout, pieces: Pieces(pieces), sums: Vec::new() }.to_bytes()
 }
 
 /// Zeroes what of the pieces lies beyond the first `received` bytes of their body.

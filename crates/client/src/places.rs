@@ -203,7 +203,7 @@ impl Servers {
     /// Asks where the bytes of all chunks of a share are. False if the server does not say.
     async fn locate(&self, file: &File, share: &Share<IoSliceMut<'_>>, window: Rc<Window>) -> bool {
         let pieces = self.pieces_ahead(file, share);
-        let request = DataRequest { file: file.id, layout: file.layout, pieces }.to_bytes();
+        let request = DataRequest { file: file.id, layout: file.layout, pieces, sums: Vec::new() }.to_bytes();
         let Ok(reply) = self.send(share.server, Call::encoded(Operation::Locate, request)).await else { return false };
         let Ok(reply) = LocateReply::from_bytes(&reply.params) else { return false };
         let mut places = reply.places.as_slice();

@@ -13,6 +13,7 @@ use crate::relaying::Relays;
 use reactor::channel::{Call, Channel, ChannelOptions, Failure, Reply, Turnabout};
 use reactor::{Nanos, Reactor};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -72,6 +73,8 @@ pub(crate) struct Common {
     pub(crate) contacts: Contacts,
     pub(crate) relays: Relays,
     pub(crate) grants: GrantBook,
+    /// Servers that have said that they keep no checksums.
+    pub(crate) without_sums: RefCell<BTreeSet<u32>>,
     session: u64,
     channels: RefCell<Vec<Option<Channel>>>,
     round_trips: Cell<u64>,
@@ -153,6 +156,7 @@ impl Common {
             locks: LockBook::new(),
             places: PlaceCache::default(),
             read_leases: ReadLeases::default(),
+            without_sums: RefCell::default(),
             contacts: Contacts::default(),
             relays: Relays::default(),
             grants: GrantBook::default(),

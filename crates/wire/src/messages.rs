@@ -359,6 +359,9 @@ message! {
         pub file: FileId,
         pub layout: Layout,
         pub pieces: Pieces,
+        /// Of a `Write`: the CRC-32C of each piece's bytes, as they are in the caller's memory. May be none where the server keeps no
+        /// checksums.
+        pub sums: Vec<u32>,
     }
 }
 
@@ -370,6 +373,8 @@ message! {
         pub complete: bool,
         /// The file's size, when this server is its home and no other server has announced itself; else `None`.
         pub size: Option<u64>,
+        /// The CRC-32C of each piece's bytes, as they were given once; none where the server keeps no checksums.
+        pub sums: Vec<u32>,
     }
 }
 
@@ -378,6 +383,8 @@ message! {
     pub struct WriteReply {
         /// The file's size as far as this server knows, in bytes.
         pub end: u64,
+        /// Whether it keeps checksums, so that writes have to bring theirs.
+        pub keeps_sums: bool,
     }
 }
 

@@ -11,6 +11,8 @@ message! {
     /// Reply: `ReserveAppendReply`.
     pub struct AppendRequest {
         pub file: FileId,
+        /// The CRC-32C of the bytes, as they are in the caller's memory. May be missing where the server keeps no checksums.
+        pub sum: Option<u32>,
     }
 }
 
@@ -96,6 +98,8 @@ message! {
         pub layout: Layout,
         pub number: u64,
         pub pieces: Pieces,
+        /// The CRC-32C of each piece's bytes.
+        pub sums: Vec<u32>,
     }
 }
 

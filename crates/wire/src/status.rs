@@ -80,6 +80,8 @@ statuses! {
     IsSpecial = 60, 6, "is a pipe, socket or device: these are opened through a mount";
     /// Clients have to come through shared memory.
     NotLocal = 61, 113, "server takes clients of its own machine only: it was started with --transport shm";
+    /// Bytes came with another checksum than they have, or with none where that is needed. Nothing was done; the caller sends them again.
+    Damaged = 62, 5, "bytes were changed on their way";
     /// Of a look for data or a hole, as lseek(2) has it.
     NoData = 47, 6, "nothing to find: the offset is at or beyond the end of the file, or only a hole follows";
 }

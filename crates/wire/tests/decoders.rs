@@ -99,8 +99,9 @@ fn seeds() -> Vec<Vec<u8>> {
         CheckCallerRequest { file: FileId(6), user: Credentials::new(7, 8), owned: true, moved: false }.to_bytes(),
         NoteRenamedRequest { file: FileId(6), time: -7 }.to_bytes(),
         MakeSymlinkRequest { entry, target: Target(b"there"), group: None }.to_bytes(),
-        DataRequest { file: FileId(77), layout: layout(), pieces: Pieces(vec![range; 3]) }.to_bytes(),
-        ReadReply { complete: true, size: Some(9) }.to_bytes(),
+        DataRequest { file: FileId(77), layout: layout(), pieces: Pieces(vec![range; 3]), sums: vec![1, 2, 3] }
+            .to_bytes(),
+        ReadReply { complete: true, size: Some(9), sums: vec![7] }.to_bytes(),
         OpenReply { attributes: attributes(), created: false, open_number: 5, places: None, contents: None }.to_bytes(),
         LeaseReply { leased: Some(Leased { attributes: attributes(), open_number: 5, lease_ms: 2_000 }) }.to_bytes(),
         ReclaimHeldRequest { files: Batch(vec![FileId(7)]), since: 3, last: true }.to_bytes(),
@@ -255,7 +256,14 @@ fn seeds() -> Vec<Vec<u8>> {
         }
         .to_bytes(),
         ReserveChunksRequest { file: FileId(77), layout: layout(), pieces: Pieces(vec![range; 2]) }.to_bytes(),
-        WriteChunksRequest { file: FileId(77), layout: layout(), number: 8, pieces: Pieces(vec![range; 2]) }.to_bytes(),
+        WriteChunksRequest {
+            file: FileId(77),
+            layout: layout(),
+            number: 8,
+            pieces: Pieces(vec![range; 2]),
+            sums: vec![8, 9],
+        }
+        .to_bytes(),
         node.to_bytes(),
         GatherDirectoryRequest { directory: FileId(7), time: -1, kept: true }.to_bytes(),
         CheckRequest {

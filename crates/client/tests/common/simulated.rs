@@ -19,11 +19,24 @@ pub struct Stage {
     nodes: Vec<NodeId>,
     servers: RefCell<Vec<Server>>,
     client_count: RefCell<u8>,
+    checksums: bool,
 }
 
 impl Stage {
     /// A running cluster.
+    #[allow(dead_code)] // Not every test needs it.
     pub fn new(seed: u64, server_count: u8, chunk_size: u32, placement: Placement) -> Stage {
+        Stage::with_checksums(seed, server_count, chunk_size, placement, false)
+    }
+
+    /// One whose servers keep checksums, or don't.
+    pub fn with_checksums(
+        seed: u64,
+        server_count: u8,
+        chunk_size: u32,
+        placement: Placement,
+        checksums: bool,
+    ) -> Stage {
         println!("seed {seed}, {server_count} servers, chunks of {chunk_size} bytes, {placement:?}");
         let world = Rc::new(World::new(seed));
         let address = |index| SocketAddr::from((Ipv4Addr::new(10, 0, 0, index + 1), 4000));
@@ -31,7 +44,8 @@ impl Stage {
         let cluster = Rc::new(Cluster::new(u128::from(seed), [3; 32], placement, chunk_size, servers));
         let nodes: Vec<NodeId> =
             (0..server_count).map(|index| world.add_node(&format!("server{index}"), address(index).ip())).collect();
-        let stage = Stage { world, cluster, nodes, servers: RefCell::default(), client_count: RefCell::new(0) };
+        let stage =
+            Stage { world, cluster, nodes, servers: RefCell::default(), client_count: RefCell::new(0), checksums };
         for index in 0..server_count {
             let server = stage.start_server(u32::from(index));
             stage.servers.borrow_mut().push(server);
@@ -47,7 +61,7 @@ impl Stage {
             directory: PathBuf::from("store"),
             store_size: 64 << 20,
             journal_size: 4 << 20,
-            checksums: false,
+            checksums: self.checksums,
             connections_max: 64,
             timeout: 10 * SECOND,
             session_grace: 600 * SECOND,

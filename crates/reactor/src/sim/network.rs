@@ -151,6 +151,7 @@ pub(crate) struct Network {
     pub(super) buffer_size: usize,
     /// Pieces of bytes that were sent, and that arrived (moments.rs).
     pub(super) traffic: u64,
+    flips: Flips,
     /// What the way from card to card takes, instead of latencies at random.
     pub(super) model: Option<CostModel>,
 }
@@ -172,6 +173,7 @@ impl Network {
             latency: (3_000, 60_000),
             buffer_size: 256 << 10,
             traffic: 0,
+            flips: Flips::default(),
             model: None,
         }
     }
@@ -291,7 +293,8 @@ impl Network {
             Arrival::Bytes(bytes) if target.broken.is_some() => target.in_flight -= bytes.len(),
             // An answer to a repeated connection: nobody reads it.
             Arrival::Bytes(bytes) if end == 0 && connection.is_repeated => connection.ends[0].in_flight -= bytes.len(),
-            Arrival::Bytes(bytes) => {
+            Arrival::Bytes(mut bytes) => {
+                self.flips.apply(universe, &mut bytes);
                 universe.trace(0x12, u64::from(crc32c::crc32c(&bytes)));
                 self.traffic += 1;
                 target.in_flight -= bytes.len();
@@ -531,7 +534,32 @@ impl Network {
     }
 }
 
+/// Bits that are going to change under way.
+#[derive(Default)]
+pub(super) struct Flips {
+    count: u64,
+    size_min: usize,
+}
+
+impl Flips {
+    fn apply(&mut self, universe: &Universe, bytes: &mut [u8]) {
+        if self.count > 0 && bytes.len() >= self.size_min {
+            self.count -= 1;
+            // The first half may be the head of a frame, which is checked by itself.
+            let at = bytes.len() / 2 + universe.below((bytes.len() / 2) as u64) as usize;
+            bytes[at] ^= 1 << universe.below(8);
+        }
+    }
+}
+
 impl World {
+    /// Changes a bit in each of the next `count` pieces of at least `size_min` bytes that arrive anywhere: as a part of the network does
+    /// whose own sums don't notice.
+    pub fn flip_bits(&self, count: u64, size_min: usize) {
+        assert!(size_min >= 2);
+        self.universe.network.borrow_mut().flips = Flips { count, size_min };
+    }
+
     /// Breaks all connections between two nodes: both sides see a reset, what is on its way is lost from a random point on.
     pub fn cut(&self, one: NodeId, other: NodeId) {
         let universe = &*self.universe;

@@ -14,8 +14,8 @@ use crate::records::Record;
 use crate::store::Hole;
 use std::rc::Rc;
 use wire::limits::{ALLOCATE_CHUNK_COUNT_MAX, FILE_SIZE_MAX};
-use wire::messages::{AllocateRequest, WriteReply, allocate_mode};
-use wire::{Decode, Encode, Status};
+use wire::messages::{AllocateRequest, allocate_mode};
+use wire::{Decode, Status};
 
 /// A range of one of this server's chunks: index and bytes.
 type Part = (u64, std::ops::Range<u32>);
@@ -134,7 +134,7 @@ fn perform(
         if grows {
             attributes.size = end;
         }
-        WriteReply { end: attributes.size }.encode(&mut reply);
+        reply.extend(super::data::reply_of(core, attributes.size));
         if grows || cuts {
             attributes.mtime = now;
             attributes.ctime = now;
@@ -142,7 +142,7 @@ fn perform(
             inode = Some(changed);
         }
     } else {
-        WriteReply { end: core.store.share(file.0).map_or(0, |share| share.end) }.encode(&mut reply);
+        reply.extend(super::data::reply_of(core, core.store.share(file.0).map_or(0, |share| share.end)));
     }
     let inode = inode.map_or(Record::Nothing, Record::InodePut);
     core.commit(transaction, [inode, caller.outcome(&reply)])?;

@@ -12,7 +12,7 @@
 //!
 //! The holders are announced since step 3, so whoever asks for the size waits for the turn until step 6.
 
-use super::data::WriteEnd;
+use super::data::{WriteEnd, verify_sums};
 use super::holders::{Rounds, by_server, fill, own_writes, own_writes_soon};
 use crate::coordination::{PAUSE_NS_FIRST, PAUSE_NS_MAX, Trouble};
 use crate::core::{Caller, Core};
@@ -46,11 +46,13 @@ struct Append {
     layout: Layout,
     offset: u64,
     size: u32,
+    /// Checksum of the bytes as the caller has them, where one is needed.
+    sum: Option<u32>,
     origin: Option<Origin>,
 }
 
 pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -> Result<Vec<u8>, WriteEnd> {
-    let file = AppendRequest::from_bytes(&incoming.params).map_err(Failure::from)?.file;
+    let AppendRequest { file, sum } = AppendRequest::from_bytes(&incoming.params).map_err(Failure::from)?;
     core.check_home(file)?;
     if core.inode(file)?.attributes.kind != Kind::File {
         return Err(Failure::from(Status::IsDirectory).into());
@@ -60,8 +62,10 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
         return Err(Failure::with_text(Status::BadMessage, "an append has 1 to 65536 bytes").into());
     }
     let stage = FileId::new(core.next_number()?, file.home());
-    let body = core.with_room(|| core.store.reserve_write(stage.0, 0, STAGE_SIZE, 0, size as u32)).await?;
+    let mut body = core.with_room(|| core.store.reserve_write(stage.0, 0, STAGE_SIZE, 0, size as u32)).await?;
     incoming.receive_body(&body.places).await.map_err(|Disconnected| WriteEnd::Disconnected)?;
+    verify_sums(core, std::slice::from_mut(&mut body), sum.as_slice())?;
+    let sum = sum.filter(|_| core.store.keeps_sums());
     if core.is_journal_low() {
         let finished = core.checkpoints.finished();
         core.wait_until(caller.deadline, "the journal is full", finished.wait()).await?;
@@ -76,7 +80,7 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
         if offset.checked_add(size as u64).is_none_or(|end| end > FILE_SIZE_MAX) {
             return Err(Failure::from(Status::TooLarge).into());
         }
-        let append = Append { number, file, stage, layout, offset, size: size as u32, origin: caller.origin };
+        let append = Append { number, file, stage, layout, offset, size: size as u32, sum, origin: caller.origin };
         let is_spread = !append.others(core).is_empty();
         if is_spread {
             append.reserve(core, caller).await?;
@@ -104,17 +108,6 @@ async fn end_of(core: &Rc<Core>, file: FileId, turn: &Turn) -> Result<u64, Failu
     Ok(core.inode(file)?.attributes.size.max(gathered.size))
 }
 
-/// The bytes of a body that has arrived.
-fn bytes_of(write: &ChunkWrite) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for place in &write.places {
-        let start = bytes.len();
-        bytes.resize(start + place.size as usize, 0);
-        place.region.read(place.offset, &mut bytes[start..]);
-    }
-    bytes
-}
-
 /// The inode after a write that ends at `end`.
 pub fn grown(core: &Core, mut inode: Inode, end: u64) -> Inode {
     let attributes = &mut inode.attributes;
@@ -133,7 +126,7 @@ fn append_here(
     own: Vec<ChunkWrite>,
 ) -> AppendResult {
     let mut transaction = core.store.begin();
-    append.fill_own(core, &bytes_of(body), own, &mut transaction)?;
+    append.fill_own(core, &append.bytes_of(body)?, own, &mut transaction)?;
     let inode = grown(core, core.inode(append.file)?, append.end());
     let reply = append.reply();
     core.commit(transaction, [Record::InodePut(inode), caller.outcome(&reply)])?;
@@ -148,7 +141,7 @@ async fn append_spread(
     own: Vec<ChunkWrite>,
     turn: Turn,
 ) -> AppendResult {
-    let bytes = bytes_of(&body);
+    let bytes = append.bytes_of(&body)?;
     let mut transaction = core.store.begin();
     core.store.commit_write(body, &mut transaction, 0)?;
     append.fill_own(core, &bytes, own, &mut transaction)?;
@@ -167,6 +160,20 @@ async fn append_spread(
 impl Append {
     fn end(&self) -> u64 {
         self.offset + u64::from(self.size)
+    }
+
+    /// The bytes of its body, which has arrived. Errors: `Damaged`.
+    fn bytes_of(&self, write: &ChunkWrite) -> Result<Vec<u8>, Failure> {
+        let mut bytes = Vec::new();
+        for place in &write.places {
+            let start = bytes.len();
+            bytes.resize(start + place.size as usize, 0);
+            place.region.read(place.offset, &mut bytes[start..]);
+        }
+        if self.sum.is_some_and(|sum| sum != crc32c::crc32c(&bytes)) {
+            return Err(Failure::with_text(Status::Damaged, "bytes of an append have changed before they were stored"));
+        }
+        Ok(bytes)
     }
 
     fn pieces(&self) -> Vec<ChunkRange> {
@@ -210,8 +217,9 @@ impl Append {
         own: Vec<ChunkWrite>,
         transaction: &mut Transaction,
     ) -> Result<(), Failure> {
-        for ((_, part), write) in self.parts_of(core, core.index, bytes).into_iter().zip(own) {
+        for ((_, part), mut write) in self.parts_of(core, core.index, bytes).into_iter().zip(own) {
             fill(&write, part);
+            self.sum.inspect(|_| write.keep_sum(crc32c::crc32c(part)));
             core.store.commit_write(write, transaction, core.time())?;
         }
         Ok(())
@@ -243,7 +251,8 @@ impl Append {
         let parts = self.parts_of(&core, server, &bytes);
         let pieces = Pieces(parts.iter().map(|(piece, _)| *piece).collect());
         let body: Vec<IoSlice<'_>> = parts.iter().map(|(_, part)| IoSlice::new(part)).collect();
-        let request = WriteChunksRequest { file: self.file, layout: self.layout, number: self.number, pieces };
+        let sums = parts.iter().map(|(_, part)| crc32c::crc32c(part)).collect();
+        let request = WriteChunksRequest { file: self.file, layout: self.layout, number: self.number, pieces, sums };
         let mut pause = PAUSE_NS_FIRST;
         loop {
             let sent = core.peers.call_with_body::<Empty>(server, Operation::WriteChunks, &request, &body).await;
@@ -307,7 +316,7 @@ pub fn resume_append(core: &Rc<Core>, number: u64, intent: Intent) {
     if let Some(origin) = origin {
         core.tables.borrow_mut().sessions.resume(origin);
     }
-    let append = Append { number, file, stage, layout, offset, size, origin };
+    let append = Append { number, file, stage, layout, offset, size, sum: None, origin };
     let (core, done) = (core.clone(), Notice::new());
     core.reactor.clone().spawn(Class::Metadata, async move {
         let bytes = match super::holders::read_bytes(&core, stage, 0, 0, size) {
@@ -327,7 +336,7 @@ pub fn resume_append(core: &Rc<Core>, number: u64, intent: Intent) {
 /// `WriteChunks`, at a server with chunks of an append.
 pub async fn write_chunks(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -> Result<Vec<u8>, WriteEnd> {
     let request = WriteChunksRequest::from_bytes(&incoming.params).map_err(Failure::from)?;
-    let WriteChunksRequest { file, layout, number, pieces } = request;
+    let WriteChunksRequest { file, layout, number, pieces, sums } = request;
     super::holders::check_from_home(core, caller, file, &layout, &pieces.0)?;
     let size: usize = pieces.0.iter().map(|piece| piece.size as usize).sum();
     if size != incoming.body_size() {
@@ -341,6 +350,7 @@ pub async fn write_chunks(core: &Rc<Core>, caller: &Caller, incoming: &mut Incom
     let places: Vec<_> = writes.iter().flat_map(|write| write.places.iter().cloned()).collect();
     incoming.receive_body(&places).await.map_err(|Disconnected| WriteEnd::Disconnected)?;
     drop(places);
+    verify_sums(core, &mut writes, &sums)?;
     core.until_writes_stand(file, &mut writes, caller.deadline).await?;
     // From here to the commit nothing is awaited.
     if core.is_change_done(file, number) {

@@ -85,7 +85,7 @@ pub fn read(core: &Core, params: &[u8]) -> Result<(ReadReply, ReplyBody), Failur
     let request = DataRequest::from_bytes(params)?;
     check(core, &request)?;
     let chunk_size = request.layout.chunk_size;
-    let mut reply = ReadReply { complete: true, size: None };
+    let mut reply = ReadReply { complete: true, size: None, sums: Vec::new() };
     // The home knows that everything below its size exists, be it a hole.
     let mut known_size = 0;
     if core.cluster.home_of(request.file) == Some(core.index) {
@@ -102,6 +102,7 @@ pub fn read(core: &Core, params: &[u8]) -> Result<(ReadReply, ReplyBody), Failur
     for piece in &request.pieces.0 {
         let read = core.store.read(request.file.0, piece.chunk_index, piece.chunk_offset, piece.size)?;
         let within = piece.chunk_offset + piece.size <= read.valid_end;
+        reply.sums.extend(read.sum);
         reply.complete &= within || piece_end(piece, chunk_size).is_some_and(|end| end <= known_size);
         for part in &read.pieces {
             pieces.push(match part {
@@ -173,15 +174,35 @@ pub async fn write(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) ->
     let places: Vec<Span> = writes.iter().flat_map(|write| write.places.iter().cloned()).collect();
     incoming.receive_body(&places).await.map_err(|Disconnected| WriteEnd::Disconnected)?;
     drop(places);
+    verify_sums(core, &mut writes, &request.sums)?;
     if core.is_journal_low() {
         let finished = core.checkpoints.finished();
         core.wait_until(caller.deadline, "the journal is full", finished.wait()).await?;
     }
     // From the last look at the announcement to the commit nothing is awaited.
     core.until_writes_stand(request.file, &mut writes, caller.deadline).await?;
-    let reply = write_pieces(core, caller, &request, writes, is_home, |end| WriteReply { end }.to_bytes())?;
+    let reply = write_pieces(core, caller, &request, writes, is_home, |end| reply_of(core, end))?;
     core.invite_writes(caller.peer.lane, request.file);
     Ok(reply)
+}
+
+/// The reply of a write after which the file is as long as that.
+pub fn reply_of(core: &Core, end: u64) -> Vec<u8> {
+    WriteReply { end, keeps_sums: core.store.keeps_sums() }.to_bytes()
+}
+
+/// Checks that bytes which have arrived are those that were sent, where checksums are kept. Errors: `Damaged`; then nothing is kept.
+pub fn verify_sums(core: &Core, writes: &mut [ChunkWrite], sums: &[u32]) -> Result<(), Failure> {
+    if !core.store.keeps_sums() {
+        return Ok(());
+    }
+    if sums.len() != writes.len() {
+        return Err(Failure::with_text(Status::Damaged, "the bytes came without their checksums"));
+    }
+    if !writes.iter_mut().zip(sums).all(|(write, sum)| write.verify(*sum)) {
+        return Err(Failure::with_text(Status::Damaged, "bytes of a write came with another checksum than they have"));
+    }
+    Ok(())
 }
 
 /// Space for all pieces, before the first byte of the body is taken.

@@ -50,7 +50,7 @@ pub async fn commit_granted(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> 
     if places.len() != pieces.0.len() || places.len() > GRANTED_PIECE_COUNT_MAX {
         return Err(Failure::with_text(Status::BadMessage, "pieces and their places do not fit together").into());
     }
-    let request = DataRequest { file, layout, pieces };
+    let request = DataRequest { file, layout, pieces, sums: Vec::new() };
     let size = check(core, &request)?;
     let is_home = core.cluster.home_of(file) == Some(core.index);
     if is_home {
@@ -96,7 +96,7 @@ pub fn begin_posted(
         (inode.attributes.layout, inode.attributes.mode)
     };
     let piece = ChunkRange { chunk_index: 0, chunk_offset: 0, size: bytes.size };
-    let request = DataRequest { file, layout, pieces: Pieces(vec![piece]) };
+    let request = DataRequest { file, layout, pieces: Pieces(vec![piece]), sums: Vec::new() };
     check(core, &request)?;
     check_inode(core.tables.borrow().inodes.get(file), &request)?;
     if core.read_leases.may_stand(file, core.reactor.now()) || has_dropped_bits(mode) {
@@ -144,7 +144,7 @@ pub fn write_posted(
     source: PostedSource<'_>,
 ) -> Result<(), Failure> {
     let piece = range.range(bytes.size);
-    let request = DataRequest { file, layout: range.layout, pieces: Pieces(vec![piece]) };
+    let request = DataRequest { file, layout: range.layout, pieces: Pieces(vec![piece]), sums: Vec::new() };
     check(core, &request)?;
     let is_home = core.cluster.home_of(file) == Some(core.index);
     if is_home {
@@ -200,7 +200,7 @@ fn reserve(
     request: &DataRequest,
     places: &[GrantedPlace],
 ) -> Result<Option<Vec<ChunkWrite>>, Failure> {
-    let DataRequest { file, layout, pieces: Pieces(pieces) } = request;
+    let DataRequest { file, layout, pieces: Pieces(pieces), .. } = request;
     let mut writes = Vec::with_capacity(pieces.len());
     for (piece, place) in pieces.iter().zip(places) {
         let Ok(start) = u32::try_from(place.at / PAGE_SIZE) else { return Ok(None) };

@@ -197,6 +197,19 @@ pub fn overlaps(ranges: &[Range], from: u32, to: u32) -> bool {
     ranges.iter().any(|range| range.start < to && from < range.end)
 }
 
+/// CRC-32C of so many zeros.
+pub fn crc_of_zeros(size: u32) -> u32 {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let mut crc = 0;
+    let mut left = size as usize;
+    while left > 0 {
+        let part = left.min(ZEROS.len());
+        crc = crc32c::crc32c_append(crc, &ZEROS[..part]);
+        left -= part;
+    }
+    crc
+}
+
 /// CRC-32C of bytes `from..to` of a chunk, all of which must be mapped.
 pub fn crc_of(data: &dyn Region, extents: &[Extent], from: u32, to: u32) -> u32 {
     let mut crc = 0;

@@ -338,6 +338,6 @@ impl State {
         let extent = Extent { logical: first, start: run.start, pages: run.pages, birth: self.clock };
         let at = self.pin(key, false, None);
         let landing = Few::One(extent);
-        Ok(Some(Ticket { key, chunk_size, start: offset, end, at, landing, staged: true }))
+        Ok(Some(Ticket { key, chunk_size, start: offset, end, at, landing, staged: true, sum: None }))
     }
 }

@@ -148,6 +148,8 @@ pub struct ChunkRead {
     pub pieces: Vec<Piece>,
     /// End of the last byte ever written in the chunk, counted from the chunk's start; 0 when there is no chunk.
     pub valid_end: u32,
+    /// CRC-32C of the pieces together, as they were given once; nothing when the store keeps no checksums.
+    pub sum: Option<u32>,
     pin: Option<(Store, Key, u64)>,
 }
 
@@ -180,6 +182,25 @@ pub struct ChunkWrite {
     /// Where the bytes belong, in order; together they are as long as the write.
     pub places: Vec<Span>,
     reservation: Reservation,
+}
+
+impl ChunkWrite {
+    /// Whether the bytes that have arrived have this checksum, which is kept with them from then on.
+    #[must_use]
+    pub fn verify(&mut self, sum: u32) -> bool {
+        let arrived = self.places.iter().fold(0, |sum, place| {
+            crc32c::crc32c_combine(sum, place.region.crc32c(place.offset, place.size), place.size as usize)
+        });
+        self.keep_sum(sum);
+        arrived == sum
+    }
+
+    /// Has the bytes keep a checksum that was computed where they come from.
+    pub fn keep_sum(&mut self, sum: u32) {
+        if let Some(ticket) = &mut self.reservation.ticket {
+            ticket.sum = Some(sum);
+        }
+    }
 }
 
 /// A ticket that is given back when it was not used.
@@ -496,7 +517,12 @@ impl Store {
     pub fn read(&self, file: u64, index: u64, offset: u32, size: u32) -> Result<ChunkRead, StoreError> {
         let found = self.state.borrow_mut().read((file, index), offset, size)?;
         let pin = found.at.map(|at| (self.clone(), (file, index), at));
-        Ok(ChunkRead { pieces: found.pieces, valid_end: found.valid_end, pin })
+        Ok(ChunkRead { pieces: found.pieces, valid_end: found.valid_end, sum: found.sum, pin })
+    }
+
+    /// Whether chunks carry checksums.
+    pub fn keeps_sums(&self) -> bool {
+        self.state.borrow().checksums()
     }
 
     /// What clients of this machine may read from by themselves: nothing where bytes have checksums, or on a disk.

@@ -11,8 +11,30 @@ pub struct Found {
     pub pieces: Vec<Piece>,
     /// See [`super::ChunkRead::valid_end`].
     pub valid_end: u32,
+    /// See [`super::ChunkRead::sum`].
+    pub sum: Option<u32>,
     /// Number of the pin, if there are bytes to pin.
     pub at: Option<u64>,
+}
+
+/// Pieces of a range of a chunk, and their checksum as far as they are known.
+struct Pieces {
+    list: Vec<Piece>,
+    sum: u32,
+    has_sum: bool,
+}
+
+impl Pieces {
+    fn add_zeros(&mut self, size: u32) {
+        self.list.push(Piece::Zero(size));
+        if self.has_sum {
+            self.sum = crc32c::crc32c_combine(self.sum, chunk::crc_of_zeros(size), size as usize);
+        }
+    }
+
+    fn into_sum(self) -> (Vec<Piece>, Option<u32>) {
+        (self.list, self.has_sum.then_some(self.sum))
+    }
 }
 
 impl State {
@@ -20,32 +42,47 @@ impl State {
     pub fn read(&mut self, key: Key, offset: u32, size: u32) -> Result<Found, StoreError> {
         let end = offset.checked_add(size).ok_or(StoreError::TooLarge)?;
         let Some(chunk) = self.files.get(key.0).and_then(|file| file.chunks.get(key.1)) else {
-            let pieces = if size > 0 { vec![Piece::Zero(size)] } else { Vec::new() };
-            return Ok(Found { pieces, valid_end: 0, at: None });
+            let mut pieces = self.no_pieces();
+            if size > 0 {
+                pieces.add_zeros(size);
+            }
+            let (pieces, sum) = pieces.into_sum();
+            return Ok(Found { pieces, valid_end: 0, sum, at: None });
         };
-        let pieces = self.find_pieces(key, chunk, offset, end)?;
+        let (pieces, sum) = self.find_pieces(key, chunk, offset, end)?.into_sum();
         let valid_end = chunk.valid_end();
         let has_bytes = pieces.iter().any(|piece| matches!(piece, Piece::Bytes(_)));
         let at = has_bytes.then(|| self.pin(key, true, None));
-        Ok(Found { pieces, valid_end, at })
+        Ok(Found { pieces, valid_end, sum, at })
     }
 
-    fn find_pieces(&self, key: Key, chunk: &Chunk, offset: u32, end: u32) -> Result<Vec<Piece>, StoreError> {
-        let mut pieces = Vec::with_capacity(1);
+    fn no_pieces(&self) -> Pieces {
+        Pieces { list: Vec::with_capacity(1), sum: 0, has_sum: self.checksums() }
+    }
+
+    fn find_pieces(&self, key: Key, chunk: &Chunk, offset: u32, end: u32) -> Result<Pieces, StoreError> {
+        let mut pieces = self.no_pieces();
         let mut byte = offset;
         for range in chunk.ranges.iter().filter(|range| range.start < end && offset < range.end) {
-            self.verify(key, &chunk.extents, range)?;
-            if byte < range.start {
-                pieces.push(Piece::Zero(range.start - byte));
-            }
             let (first, last) = (range.start.max(offset), range.end.min(end));
+            let sum = self.verified_part(key, &chunk.extents, range, first, last)?;
+            if byte < range.start {
+                pieces.add_zeros(range.start - byte);
+            }
+            if pieces.has_sum {
+                pieces.sum = crc32c::crc32c_combine(pieces.sum, sum, (last - first) as usize);
+            }
             chunk::for_each_piece(&chunk.extents, first, last, |place, _, size| {
-                pieces.push(Piece::Bytes(Span { region: self.data.clone(), offset: place, size: u64::from(size) }));
+                pieces.list.push(Piece::Bytes(Span {
+                    region: self.data.clone(),
+                    offset: place,
+                    size: u64::from(size),
+                }));
             });
             byte = last;
         }
         if byte < end {
-            pieces.push(Piece::Zero(end - byte));
+            pieces.add_zeros(end - byte);
         }
         Ok(pieces)
     }

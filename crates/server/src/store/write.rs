@@ -43,6 +43,8 @@ pub struct Ticket {
     pub landing: Few<Extent>,
     /// Whether `landing` belongs to this write alone.
     pub staged: bool,
+    /// Checksum of the bytes, from whoever has made them.
+    pub sum: Option<u32>,
 }
 
 impl Ticket {
@@ -95,7 +97,7 @@ impl State {
             self.prepare_in_place(key, chunk_size, first, last)?
         };
         let at = self.pin(key, false, (!staged).then_some((offset, end)));
-        Ok(Ticket { key, chunk_size, start: offset, end, at, landing, staged })
+        Ok(Ticket { key, chunk_size, start: offset, end, at, landing, staged, sum: None })
     }
 
     /// Checks a range against its chunk, and the chunk's size against what is known of the file; returns the range's end.
@@ -275,7 +277,7 @@ impl State {
         let mut gone = Vec::new();
         let base = chunk::replace_pages(&current.extents, &active.capacity, &mut gone);
         assert!(gone.is_empty(), "capacity only fills what a chunk lacks");
-        let ranges = self.merge_ranges(key, current, &ticket.landing, start, end)?;
+        let ranges = self.merge_ranges(ticket, current)?;
         let (first, last) = (start / PAGE, chunk::page_end(end));
         let mut copies = Vec::new();
         let extents = if !ticket.staged && chunk::is_same_place(&base, &ticket.landing, first, last) {
@@ -357,20 +359,12 @@ impl State {
     }
 
     /// The written ranges when `start..end` is written from `landing`. With checksums, a range of which only a part
-    /// stays is verified first. Errors: `Corrupt`.
-    fn merge_ranges(
-        &self,
-        key: Key,
-        current: &Chunk,
-        landing: &[Extent],
-        start: u32,
-        end: u32,
-    ) -> Result<Vec<Range>, StoreError> {
-        let mut merged = Range {
-            start,
-            end,
-            crc: if self.checksums() { chunk::crc_of(self.data.as_ref(), landing, start, end) } else { 0 },
-        };
+    /// stays is verified first. The checksum of what is new is the one that it came with. Errors: `Corrupt`.
+    fn merge_ranges(&self, ticket: &Ticket, current: &Chunk) -> Result<Vec<Range>, StoreError> {
+        let Ticket { key, start, end, .. } = *ticket;
+        let computed = || chunk::crc_of(self.data.as_ref(), &ticket.landing, start, end);
+        let crc = if self.checksums() { ticket.sum.unwrap_or_else(computed) } else { 0 };
+        let mut merged = Range { start, end, crc };
         let mut all = Vec::with_capacity(current.ranges.len() + 1);
         let mut right = None;
         for range in current.ranges.iter() {
@@ -406,6 +400,28 @@ impl State {
             return Err(StoreError::Corrupt { file: key.0, index: key.1, offset: range.start });
         }
         Ok(())
+    }
+
+    /// Checksum of bytes `from..to` of a range, which with those of the rest makes up the one that is kept; 0 when the store keeps
+    /// none. Errors: `Corrupt`.
+    pub fn verified_part(
+        &self,
+        key: Key,
+        extents: &[Extent],
+        range: &Range,
+        from: u32,
+        to: u32,
+    ) -> Result<u32, StoreError> {
+        if !self.checksums() {
+            return Ok(0);
+        }
+        let sum_of = |from, to| chunk::crc_of(self.data.as_ref(), extents, from, to);
+        let part = sum_of(from, to);
+        let whole = self.join_crc(sum_of(range.start, from), part, to - from);
+        if self.join_crc(whole, sum_of(to, range.end), range.end - to) != range.crc {
+            return Err(StoreError::Corrupt { file: key.0, index: key.1, offset: range.start });
+        }
+        Ok(part)
     }
 
     /// Checksum of bytes `from..to` of a range; 0 when the store keeps none.

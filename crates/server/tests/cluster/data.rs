@@ -14,7 +14,10 @@ const CHUNK: u64 = 4096;
 
 pub async fn append(caller: &Caller, file: FileId, bytes: &[u8]) -> Answer<u64> {
     let slices = [IoSlice::new(bytes)];
-    let call = Call { body: &slices, ..Call::new(Operation::Append, &AppendRequest { file }) };
+    let call = Call {
+        body: &slices,
+        ..Call::new(Operation::Append, &AppendRequest { file, sum: Some(crc32c::crc32c(bytes)) })
+    };
     let reply = caller.send(caller.home(file), call).await?;
     Ok(ReserveAppendReply::from_bytes(&reply.params).expect("the reply is well-formed").offset)
 }

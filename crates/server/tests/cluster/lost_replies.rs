@@ -131,7 +131,10 @@ async fn open_by_id(scene: &Scene) -> String {
 async fn append(scene: &Scene) -> String {
     let bytes = [5; 9000];
     let slices = [IoSlice::new(&bytes)];
-    let call = Call { body: &slices, ..Call::new(Operation::Append, &AppendRequest { file: scene.file }) };
+    let call = Call {
+        body: &slices,
+        ..Call::new(Operation::Append, &AppendRequest { file: scene.file, sum: Some(crc32c::crc32c(&bytes)) })
+    };
     let reply = scene.caller.send(scene.caller.home(scene.file), call).await;
     told(reply, |reply| format!("at {:?}", reply.params))
 }

@@ -65,7 +65,10 @@ fn changes_wait() {
             "append",
             change!(|caller, at| {
                 let body = [IoSlice::new(b"new")];
-                let call = Call { body: &body, ..Call::new(Operation::Append, &AppendRequest { file: at.id }) };
+                let call = Call {
+                    body: &body,
+                    ..Call::new(Operation::Append, &AppendRequest { file: at.id, sum: Some(crc32c::crc32c(b"new")) })
+                };
                 caller.send(caller.home(at.id), call).await.expect("appended")
             }),
         ),

@@ -413,7 +413,8 @@ impl Caller {
         assert_eq!(pieces.len(), 1, "tests write within chunks");
         let server = self.cluster.chunk_server(file, &layout, pieces[0].chunk_index);
         let slices = [IoSlice::new(bytes)];
-        let mut call = Call::new(Operation::Write, &DataRequest { file, layout, pieces: Pieces(pieces) });
+        let sums = vec![crc32c::crc32c(bytes)];
+        let mut call = Call::new(Operation::Write, &DataRequest { file, layout, pieces: Pieces(pieces), sums });
         call.body = &slices;
         Ok(decode(&self.channels[server as usize].call(call).await?))
     }
@@ -423,7 +424,8 @@ impl Caller {
         let pieces: Vec<_> = layout.pieces(offset, size).collect();
         assert_eq!(pieces.len(), 1, "tests read within chunks");
         let server = self.cluster.chunk_server(file, &layout, pieces[0].chunk_index);
-        let reply = self.call(server, Operation::Read, &DataRequest { file, layout, pieces: Pieces(pieces) }).await?;
+        let request = DataRequest { file, layout, pieces: Pieces(pieces), sums: Vec::new() };
+        let reply = self.call(server, Operation::Read, &request).await?;
         Ok((decode(&reply), reply.body))
     }
 
