@@ -37,6 +37,7 @@ test: setup
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --workspace
 	$(CARGO) build --release --workspace
+	$(RELEASE)/sim --list crates/sim/seeds.txt --jobs $(JOBS)
 	$(RELEASE)/sim --seeds $(SEEDS) --jobs $(JOBS)
 
 suites: build
