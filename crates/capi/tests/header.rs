@@ -9,7 +9,8 @@ use std::path::Path;
 fn header_is_current() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).expect("cbindgen.toml is valid");
-    // From the root of the sources, which leads to the others: generating from the crate would ask cargo, and that the registry.
+    // From the root of the sources, which leads to the others: generating from the crate would ask cargo, and that the
+    // registry.
     let builder = cbindgen::Builder::new().with_config(config).with_src(root.join("src/lib.rs"));
     let mut generated = Vec::new();
     builder.generate().expect("the sources have a C interface").write(&mut generated);

@@ -171,7 +171,8 @@ mod tests {
         assert_eq!(distance("kitten", "sitting"), 3);
     }
 
-    /// Goal: who takes a command by another program's name for it is shown ours, which is a command and not the other one.
+    /// Goal: who takes a command by another program's name for it is shown ours, which is a command and not the other
+    /// one.
     #[test]
     fn other_names() {
         for (said, meant) in [("start", "up"), ("stop", "down"), ("copy", "cp"), ("unmount", "umount"), ("upp", "up")] {

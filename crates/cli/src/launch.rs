@@ -59,8 +59,8 @@ impl Start<'_> {
         self.or_push_out(started, outcome).map(|(started, ())| started)
     }
 
-    /// The same, but a server that fails keeps none of the others from starting: those that answer, and the reasons why others
-    /// don't. When a signal comes, or time is up, all of them are stopped again.
+    /// The same, but a server that fails keeps none of the others from starting: those that answer, and the reasons why
+    /// others don't. When a signal comes, or time is up, all of them are stopped again.
     pub fn start_each(&self, indices: &[u32]) -> Outcome<(Vec<Started>, Vec<String>)> {
         let mut started = Vec::new();
         let outcome = self.spawn_all(indices, &mut started);
@@ -226,8 +226,8 @@ pub struct Survey {
     pub silent: Vec<(u32, String)>,
 }
 
-/// Looks which of these servers run. One counts when it has answered: the process of one that was killed is there until its
-/// memory is given back.
+/// Looks which of these servers run. One counts when it has answered: the process of one that was killed is there until
+/// its memory is given back.
 pub async fn survey(
     reactor: &Reactor,
     run_directory: &Path,

@@ -94,8 +94,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     Ok(())
 }
 
-/// Modes of caching have a name from the day on which they are there; set-user bits and devices are root's to allow, which
-/// `fusermount3` would leave out without a word.
+/// Modes of caching have a name from the day on which they are there; set-user bits and devices are root's to allow,
+/// which `fusermount3` would leave out without a word.
 fn check_options(arguments: &Arguments) -> Outcome {
     for key in ["suid", "dev"] {
         if arguments.flag(key) && reactor::process::user() != 0 {
@@ -267,7 +267,8 @@ pub fn unmount(arguments: &Arguments) -> Outcome {
     let force = arguments.flag("umount-force");
     take_out(&mount, force)?;
     if force {
-        // Programs that use it would keep it, and the process that serves it. Without a record it is told by the kernel.
+        // Programs that use it would keep it, and the process that serves it. Without a record it is told by the
+        // kernel.
         let told = record.as_ref().is_some_and(|record| record.process.signal(SIGTERM).unwrap_or(false));
         if !told {
             mount.abort();

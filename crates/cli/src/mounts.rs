@@ -27,8 +27,8 @@ pub struct MountPoint {
 }
 
 impl MountPoint {
-    /// Ends the connection to who serves it: whoever still uses it gets errors, and who serves it sees that it is over. Where
-    /// the control file system of FUSE is not mounted it stays until nobody uses it.
+    /// Ends the connection to who serves it: whoever still uses it gets errors, and who serves it sees that it is over.
+    /// Where the control file system of FUSE is not mounted it stays until nobody uses it.
     pub fn abort(&self) {
         let _ = fs::write(format!("/sys/fs/fuse/connections/{}/abort", self.connection), "1");
     }

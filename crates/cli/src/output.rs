@@ -1,7 +1,9 @@
-//! What commands say. The macros of the standard library panic when whoever reads has gone, as in `tabane up | head -1`; these stand in
-//! their place in this program, and leave unsaid what nobody reads: what was asked for is done all the same.
+//! What commands say. The macros of the standard library panic when whoever reads has gone, as in `tabane up | head
+//! -1`; these stand in their place in this program, and leave unsaid what nobody reads: what was asked for is done all
+//! the same.
 //!
-//! Commands whose whole purpose is what they print write by themselves, and end when nobody reads it any more (`Failure::of_output`).
+//! Commands whose whole purpose is what they print write by themselves, and end when nobody reads it any more
+//! (`Failure::of_output`).
 
 use std::fmt::Arguments;
 use std::io::{self, Write};

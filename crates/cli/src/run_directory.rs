@@ -40,8 +40,8 @@ fn pid_path(run_directory: &Path, index: u32) -> PathBuf {
     run_directory.join(format!("server-{index}.pid"))
 }
 
-/// The run directory that a cluster path stands for, if it is one: itself, or the directory of the cluster file. One that
-/// others may have filled is none, for nothing in it is to be believed.
+/// The run directory that a cluster path stands for, if it is one: itself, or the directory of the cluster file. One
+/// that others may have filled is none, for nothing in it is to be believed.
 pub fn of_cluster_path(path: &Path) -> Option<PathBuf> {
     let directory = if path.is_dir() { path } else { path.parent()? };
     let is_one = directory.join(SETTINGS_FILE).is_file() && trust::check_directory(directory).is_ok();

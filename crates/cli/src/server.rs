@@ -19,8 +19,8 @@ use std::fmt::Write as _;
 use std::rc::Rc;
 
 const NANOS_PER_MS: Nanos = 1_000_000;
-/// How long the remains of a killed server are waited for, and how often they are looked at: the kernel ends a ring, and closes what it
-/// holds, on a worker of its own, which a machine that is busy lets wait.
+/// How long the remains of a killed server are waited for, and how often they are looked at: the kernel ends a ring,
+/// and closes what it holds, on a worker of its own, which a machine that is busy lets wait.
 const REMAINS_TIME: Nanos = 20_000 * NANOS_PER_MS;
 const REMAINS_INTERVAL: Nanos = 20 * NANOS_PER_MS;
 

@@ -17,8 +17,8 @@ pub fn default_run_directory() -> PathBuf {
     parent.unwrap_or_else(|| PathBuf::from("/tmp")).join(format!("tabane-{}", reactor::process::user()))
 }
 
-/// Where the cluster is: the run directory or the cluster file. What stands on the command line comes first; of two that do not, and of
-/// two that do, the run directory, as with `down`.
+/// Where the cluster is: the run directory or the cluster file. What stands on the command line comes first; of two
+/// that do not, and of two that do, the run directory, as with `down`.
 pub fn cluster_path(arguments: &Arguments) -> PathBuf {
     let takes_directory = arguments.takes("run-directory");
     let directory = takes_directory.then(|| arguments.path("run-directory")).flatten();

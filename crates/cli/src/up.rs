@@ -180,8 +180,8 @@ pub fn raise(
     }
 }
 
-/// The servers of a known cluster that do not run, or do not answer. Errors: all of them do, or the command line wants another
-/// cluster.
+/// The servers of a known cluster that do not run, or do not answer. Errors: all of them do, or the command line wants
+/// another cluster.
 fn missing_servers(
     reactor: &Reactor,
     arguments: &Arguments,

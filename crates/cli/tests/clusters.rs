@@ -117,8 +117,8 @@ fn refused_starts_leave_nothing() {
     assert!(ground.fail(2, &["upp"]).contains("did you mean up"));
 }
 
-/// Goal: one damaged store, or one that is gone, keeps none of the other servers from starting again; the reason is told, with what to
-/// do, and the exit status is that of a failure. What does not need that server can be had.
+/// Goal: one damaged store, or one that is gone, keeps none of the other servers from starting again; the reason is
+/// told, with what to do, and the exit status is that of a failure. What does not need that server can be had.
 /// Method: the superblock of one store is damaged while the cluster is down, then mended; that of another is put away.
 #[test]
 fn a_damaged_store_stops_nobody_else() {
@@ -146,8 +146,10 @@ fn a_damaged_store_stops_nobody_else() {
     ground.run(&["status"]);
 }
 
-/// Goal: `up` right after all servers were killed starts all of them again, and does not say so of some while another is dying.
-/// Method: SIGKILL to all at once, and `up` without a pause; `status` fails if any is down. `restart` of a killed one likewise.
+/// Goal: `up` right after all servers were killed starts all of them again, and does not say so of some while another
+/// is dying.
+/// Method: SIGKILL to all at once, and `up` without a pause; `status` fails if any is down. `restart` of a killed one
+/// likewise.
 #[test]
 fn up_right_after_a_kill() {
     let ground = Ground::new("dying");
@@ -166,7 +168,8 @@ fn up_right_after_a_kill() {
     }
 }
 
-/// Goal: a cluster file whose placement was changed is refused by the servers, in words, rather than that all names are missing.
+/// Goal: a cluster file whose placement was changed is refused by the servers, in words, rather than that all names are
+/// missing.
 /// Method: modular becomes ring in the file of a cluster that is down, and modular again.
 #[test]
 fn changed_placement() {
@@ -560,7 +563,8 @@ fn nobody_reads() {
     assert_eq!(run(&["down"]), Some(0));
 }
 
-/// Goal: `status --run-directory` and its variable say which cluster is meant; what stands on the command line comes first.
+/// Goal: `status --run-directory` and its variable say which cluster is meant; what stands on the command line comes
+/// first.
 /// Method: two clusters.
 #[test]
 fn status_of_a_run_directory() {

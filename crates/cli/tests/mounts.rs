@@ -472,8 +472,9 @@ fn stand_in(directory: &Path) -> Child {
     program
 }
 
-/// Goal: `umount --force` of a mount in use ends the process that served it, and what is mounted at its place afterwards stays
-/// when the program that used it leaves; so it does with a cluster file alone, whose mounts are not written down.
+/// Goal: `umount --force` of a mount in use ends the process that served it, and what is mounted at its place
+/// afterwards stays when the program that used it leaves; so it does with a cluster file alone, whose mounts are not
+/// written down.
 /// Method: a program stands in the mount.
 #[test]
 fn forced_unmounts_end() {
@@ -511,7 +512,8 @@ fn forced_unmounts_end() {
 }
 
 /// Goal: the process of a mount that somebody else took out of the tree never takes out a newer one at the same place.
-/// Method: as umount -l does it, while a program stands in the mount; then a newer one, and the old process is asked to end.
+/// Method: as umount -l does it, while a program stands in the mount; then a newer one, and the old process is asked to
+/// end.
 #[test]
 fn old_processes_leave_newer_mounts() {
     if !fuse_is_here() || reactor::process::user() != 0 {

@@ -93,8 +93,8 @@ fn outlive_their_server() {
     ground.run(&["check"]);
 }
 
-/// Goal: a server over posts of another version refuses to start, with words, for what was posted would be lost; after a clean stop any
-/// version may begin.
+/// Goal: a server over posts of another version refuses to start, with words, for what was posted would be lost; after
+/// a clean stop any version may begin.
 /// Method: the version in the file is changed by hand while the server is down: killed, and stopped.
 #[test]
 fn posts_of_another_version() {

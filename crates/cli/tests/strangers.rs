@@ -46,9 +46,11 @@ fn by_default(ground: &Ground, words: &[&str]) -> Command {
     command
 }
 
-/// Goal: a cluster that another user has put in the place of ours is refused by every command, before anything of it is believed, with words
-/// that say whose it is; also where TABANE_CLUSTER or --run-directory names it, or its cluster file.
-/// Method: the stranger's real cluster at the default place of root's; its servers' log and mounts show that nobody came.
+/// Goal: a cluster that another user has put in the place of ours is refused by every command, before anything of it is
+/// believed, with words that say whose it is; also where TABANE_CLUSTER or --run-directory names it, or its cluster
+/// file.
+/// Method: the stranger's real cluster at the default place of root's; its servers' log and mounts show that nobody
+/// came.
 #[test]
 fn foreign_run_directory() {
     if !we_are_root() {
@@ -112,8 +114,8 @@ fn foreign_run_directory() {
     assert!(down.status.success(), "{}", String::from_utf8_lossy(&down.stderr));
 }
 
-/// Goal: what others may write to on the way is refused with the words that mend it; a link of the stranger's in a place such as
-/// /tmp is not followed.
+/// Goal: what others may write to on the way is refused with the words that mend it; a link of the stranger's in a
+/// place such as /tmp is not followed.
 /// Method: our own cluster; a directory above it opened to all, and a link to it by the stranger.
 #[test]
 fn open_directories() {
@@ -149,7 +151,8 @@ fn output_of_stranger(program: &Path, words: &[&str]) -> String {
 }
 
 /// Goal: a set-user file and a device node on a mount give nobody anything, unless root asked for them.
-/// Method: id(1), set-user root, run by the stranger; a copy of /dev/null. On an ordinary mount, and on one with --suid --dev.
+/// Method: id(1), set-user root, run by the stranger; a copy of /dev/null. On an ordinary mount, and on one with --suid
+/// --dev.
 #[test]
 fn set_user_files_and_devices() {
     if !we_are_root() || !fuse_is_here() {

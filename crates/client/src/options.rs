@@ -187,8 +187,8 @@ fn parse_within(name: &str, text: &str, least: u64, most: u64) -> Result<u64> {
     })
 }
 
-/// Reads the cluster file at `path`, or within it when it is a run directory. The one door to a cluster: what another user
-/// may have put there is refused (`reactor::trust`).
+/// Reads the cluster file at `path`, or within it when it is a run directory. The one door to a cluster: what another
+/// user may have put there is refused (`reactor::trust`).
 ///
 /// Errors name the path and say what to do.
 pub fn load_cluster(path: &Path) -> Result<Cluster> {

@@ -1,8 +1,9 @@
 //! Look-ups that have just failed because a server did not answer.
 //!
-//! The kernel asks for the node of a name that it knows once more before it goes on. If that fails, whatever the reason, it
-//! forgets what it knew and looks the name up as one that it has never seen: the program would wait for the server's time-out
-//! twice. So the second look-up of the same name, by the same thread and right after the first, is answered as that was.
+//! The kernel asks for the node of a name that it knows once more before it goes on. If that fails, whatever the
+//! reason, it forgets what it knew and looks the name up as one that it has never seen: the program would wait for the
+//! server's time-out twice. So the second look-up of the same name, by the same thread and right after the first, is
+//! answered as that was.
 
 use crate::errno::Errno;
 use std::collections::VecDeque;
@@ -74,7 +75,8 @@ impl FailedLookUps {
 mod tests {
     use super::*;
 
-    /// Goal: a failure is told once more to the thread that had it, for the same name, once and for a while; the list is bounded.
+    /// Goal: a failure is told once more to the thread that had it, for the same name, once and for a while; the list
+    /// is bounded.
     #[test]
     fn told_once_and_for_a_while() {
         let (failed, errno) = (FailedLookUps::default(), Errno(libc::ETIMEDOUT));

@@ -77,8 +77,8 @@ impl Filesystem for Greeter {
 
 /// A file system in the tree. Dropping it takes it out, if it is there still.
 pub struct Mount {
-    /// Never dropped: it would unmount whatever is at its place by then, even if that is a newer mount. Its descriptor closes
-    /// with the process.
+    /// Never dropped: it would unmount whatever is at its place by then, even if that is a newer mount. Its descriptor
+    /// closes with the process.
     _session: ManuallyDrop<Session<Greeter>>,
     unmounter: Unmounter,
     mounted: Arc<Mounted>,
@@ -198,8 +198,8 @@ pub struct Unmounter {
 }
 
 impl Unmounter {
-    /// Takes the file system out of the tree. Programs that still use it keep it until they end, as with `umount -l`. Where it
-    /// has been taken out by somebody else, whatever is mounted there by now stays.
+    /// Takes the file system out of the tree. Programs that still use it keep it until they end, as with `umount -l`.
+    /// Where it has been taken out by somebody else, whatever is mounted there by now stays.
     pub fn unmount(&self) -> io::Result<()> {
         let Some(mount) = self.mount else { return Ok(()) };
         match detach_mount(&self.directory, mount) {

@@ -304,15 +304,15 @@ pub fn group_name(gid: u32) -> Option<String> {
     }
 }
 
-/// Whether a group is that of this process's user alone, as many systems give each user one: it bears the user's name and
-/// has no other members.
+/// Whether a group is that of this process's user alone, as many systems give each user one: it bears the user's name
+/// and has no other members.
 pub fn is_private_group(gid: u32) -> bool {
     let Some(own_name) = user_name(user()) else { return false };
     let mut buffer = vec![0; 1 << 16];
     let mut entry = MaybeUninit::<libc::group>::zeroed();
     let mut found = std::ptr::null_mut();
-    // SAFETY: all places are ours and as large as is said; names and the list of members, which ends with a null pointer,
-    // lie in the buffer, which outlives the look at them.
+    // SAFETY: all places are ours and as large as is said; names and the list of members, which ends with a null
+    // pointer, lie in the buffer, which outlives the look at them.
     unsafe {
         let status = libc::getgrgid_r(gid, entry.as_mut_ptr(), buffer.as_mut_ptr(), buffer.len(), &mut found);
         if status != 0 || found.is_null() {
@@ -444,8 +444,8 @@ impl MountId {
     fn of(place: &File) -> io::Result<MountId> {
         let mut facts = MaybeUninit::<libc::statx>::zeroed();
         let flags = libc::AT_EMPTY_PATH | libc::AT_NO_AUTOMOUNT | libc::AT_STATX_DONT_SYNC;
-        // SAFETY: the empty path ends with NUL and stands for the descriptor; the call writes the structure, of which any
-        // bytes are valid.
+        // SAFETY: the empty path ends with NUL and stands for the descriptor; the call writes the structure, of which
+        // any bytes are valid.
         let facts = unsafe {
             let mask = libc::STATX_MNT_ID;
             system::check(libc::statx(place.as_raw_fd(), c"".as_ptr(), flags, mask, facts.as_mut_ptr()))?;
@@ -462,8 +462,9 @@ fn open_place(directory: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags).open(directory)
 }
 
-/// Takes this very mount out of the tree if it is what is on top at a directory; returns whether it was. Who uses it keeps it.
-/// What else is mounted there by now stays. Errors: `PermissionDenied` for those who may not unmount, and others.
+/// Takes this very mount out of the tree if it is what is on top at a directory; returns whether it was. Who uses it
+/// keeps it. What else is mounted there by now stays. Errors: `PermissionDenied` for those who may not unmount, and
+/// others.
 pub fn detach_mount(directory: &Path, mount: MountId) -> io::Result<bool> {
     let place = open_place(directory)?;
     if MountId::of(&place)? != mount {

@@ -1,16 +1,18 @@
-//! Files that tell whom to talk to, and with which key: opened so that no other user of the machine can have put them there.
+//! Files that tell whom to talk to, and with which key: opened so that no other user of the machine can have put them
+//! there.
 //!
-//! Each component of the path is opened by itself, below what was opened before it, and looked at as what was opened; links are
-//! followed by hand. So nothing can be put in place of a component between the look and the use. What must hold:
+//! Each component of the path is opened by itself, below what was opened before it, and looked at as what was opened;
+//! links are followed by hand. So nothing can be put in place of a component between the look and the use. What must
+//! hold:
 //!
-//! 1. A directory on the way belongs to us or to root, and nobody else may write to it; or it has the sticky bit, as /tmp
-//!    has, and what lies in it belongs to us or to root. A group of ours alone is nobody else.
+//! 1. A directory on the way belongs to us or to root, and nobody else may write to it; or it has the sticky bit, as
+//!    /tmp has, and what lies in it belongs to us or to root. A group of ours alone is nobody else.
 //! 2. A directory whose files are believed belongs to us or to root, and nobody else may write to it.
-//! 3. A file that is believed is a plain one, belongs to us or to root, and nobody else may write to it, nor read it unless its
-//!    directory is closed to others: the key lies in it.
+//! 3. A file that is believed is a plain one, belongs to us or to root, and nobody else may write to it, nor read it
+//!    unless its directory is closed to others: the key lies in it.
 //!
-//! In a user namespace that lacks the machine's root (most containers), 1. accepts owners that have no number there; 2. and 3.
-//! hold all the same, so that nothing of others is believed.
+//! In a user namespace that lacks the machine's root (most containers), 1. accepts owners that have no number there; 2.
+//! and 3. hold all the same, so that nothing of others is believed.
 
 use crate::process::{is_private_group, user, user_name};
 use crate::system::check;
@@ -317,8 +319,8 @@ mod tests {
         }
     }
 
-    /// Goal: what others may write to, or read the key in, is refused by its name; links, `..` and sticky directories are
-    /// taken as they come.
+    /// Goal: what others may write to, or read the key in, is refused by its name; links, `..` and sticky directories
+    /// are taken as they come.
     /// Method: one mode after the other.
     #[test]
     fn modes() {
@@ -357,8 +359,8 @@ mod tests {
         scene.refused("run", "neither a file nor a directory");
     }
 
-    /// Goal: what belongs to another user is refused, whether it is the file, its directory, a directory on the way, or a link
-    /// in a directory that anybody may write to.
+    /// Goal: what belongs to another user is refused, whether it is the file, its directory, a directory on the way, or
+    /// a link in a directory that anybody may write to.
     /// Method: as root, each given away in turn.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "whether a test is left out is for whoever runs it")]
@@ -384,6 +386,7 @@ mod tests {
         scene.set_mode("", 0o775);
         chown(scene.0.as_path(), None, Some(STRANGER)).unwrap();
         scene.refused("run", "chmod go-w");
+        scene.set_mode("", 0o755);
         symlink("run", scene.at("link")).unwrap();
         std::os::unix::fs::lchown(scene.at("link"), Some(STRANGER), None).unwrap();
         scene.taken("link");

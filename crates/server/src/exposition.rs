@@ -1,8 +1,8 @@
-//! The counters in Prometheus' text format (version 0.0.4), by the rules of its checker (`promtool check metrics`): each metric with
-//! its help, times in seconds, counters with `_total` at their end and nothing else with it.
+//! The counters in Prometheus' text format (version 0.0.4), by the rules of its checker (`promtool check metrics`):
+//! each metric with its help, times in seconds, counters with `_total` at their end and nothing else with it.
 //!
-//! Numbers come from where the JSON report has them, by the names that they have there; what is not in the tables here is left out, which
-//! a checked build notices.
+//! Numbers come from where the JSON report has them, by the names that they have there; what is not in the tables here
+//! is left out, which a checked build notices.
 
 use crate::core::Core;
 use crate::report::{CLASSES, counter_numbers, relay_numbers, store_numbers, table_numbers};
@@ -15,8 +15,8 @@ enum Kind {
 }
 use Kind::{Counter, Gauge};
 
-/// A number of the report: its name there, that of the metric, what it is, and what it says. A metric whose name tells of seconds is in
-/// nanoseconds in the report.
+/// A number of the report: its name there, that of the metric, what it is, and what it says. A metric whose name tells
+/// of seconds is in nanoseconds in the report.
 type Row = (&'static str, &'static str, Kind, &'static str);
 
 const SINGLE: [Row; 46] = [

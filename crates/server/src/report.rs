@@ -1,4 +1,5 @@
-//! What the counters say, as JSON (`exposition.rs` has them as Prometheus text); and a sample each second while something happens.
+//! What the counters say, as JSON (`exposition.rs` has them as Prometheus text); and a sample each second while
+//! something happens.
 
 use crate::core::Core;
 pub use crate::exposition::prometheus;

@@ -35,8 +35,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record of a run directory, if it is that of a cluster over several hosts. It names programs that are run, so it
-    /// counts only where nobody else can have put it.
+    /// The record of a run directory, if it is that of a cluster over several hosts. It names programs that are run, so
+    /// it counts only where nobody else can have put it.
     pub fn of(run_directory: &Path) -> Option<Record> {
         reactor::trust::check_directory(run_directory).ok()?;
         let text = reactor::trust::read(&run_directory.join(HOSTS_FILE), HOSTS_FILE).ok()?;

@@ -120,8 +120,8 @@ pub enum PostsLeft {
     OfLayout(u64),
 }
 
-/// Looks what a file for posts holds, before it is used. One without a version is from before there were any, when all lay as in the
-/// first.
+/// Looks what a file for posts holds, before it is used. One without a version is from before there were any, when all
+/// lay as in the first.
 pub fn posts_left(region: &dyn Region) -> PostsLeft {
     let is_whole = region.size() == POSTS_SIZE;
     let mut word = [0; 8];
@@ -318,8 +318,8 @@ impl Posts {
         self.words.at(LAYOUT_WORD).store(POSTS_LAYOUT.to_le(), Ordering::Release);
     }
 
-    /// Server, when it ends, after a step in which it has taken up everything: nobody posts any more, and whatever version begins next finds
-    /// nothing left.
+    /// Server, when it ends, after a step in which it has taken up everything: nobody posts any more, and whatever
+    /// version begins next finds nothing left.
     pub fn end(&self) {
         self.has_ended.set(true);
         self.refuse();

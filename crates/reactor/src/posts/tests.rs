@@ -257,8 +257,8 @@ fn writes() {
     assert!(!one.is_written(100) && !one.is_written(200));
 }
 
-/// Goal: what another version has posted is seen to be so; what a life that has ended in order leaves is nothing to anybody, and what
-/// one that was killed leaves is there.
+/// Goal: what another version has posted is seen to be so; what a life that has ended in order leaves is nothing to
+/// anybody, and what one that was killed leaves is there.
 /// Method: lives of this version over a region, whose version is changed by hand.
 #[test]
 fn versions() {
@@ -270,7 +270,7 @@ fn versions() {
     let set = |layout: u64| posts.words.at(LAYOUT_WORD).store(layout, Ordering::Relaxed);
     set(POSTS_LAYOUT + 1);
     assert_eq!(posts_left(region.as_ref()), PostsLeft::OfLayout(POSTS_LAYOUT + 1));
-    set(POSTS_LAYOUT + 1 | NOTHING_LEFT);
+    set((POSTS_LAYOUT + 1) | NOTHING_LEFT);
     assert_eq!(posts_left(region.as_ref()), PostsLeft::Nothing);
     set(POSTS_LAYOUT);
     let (client, lane) = client(&posts, 7);

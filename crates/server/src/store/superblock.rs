@@ -1,8 +1,8 @@
 //! The superblock: whose store this is, how it is laid out, and where recovery starts.
 //!
-//! Region `super`: at 0 the identity, written last at creation and never again; behind it the placement, which stores that were made
-//! before it was kept lack; at 4096 and 8192 two checkpoint heads,
-//! of which the valid one with the higher version counts. A new head never overwrites the one that counts.
+//! Region `super`: at 0 the identity, written last at creation and never again; behind it the placement, which stores
+//! that were made before it was kept lack; at 4096 and 8192 two checkpoint heads, of which the valid one with the
+//! higher version counts. A new head never overwrites the one that counts.
 
 use super::entries::Reader;
 use super::journal::Position;
