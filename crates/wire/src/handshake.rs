@@ -72,6 +72,8 @@ message! {
         pub cluster: u128,
         /// The server that is wanted.
         pub server: u32,
+        /// How the client's cluster file says that connections are protected (`Protection`).
+        pub protection: u8,
         pub nonce: [u8; NONCE_SIZE],
     }
 }

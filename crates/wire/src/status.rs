@@ -80,6 +80,9 @@ statuses! {
     IsSpecial = 60, 6, "is a pipe, socket or device: these are opened through a mount";
     /// Clients have to come through shared memory.
     NotLocal = 61, 113, "server takes clients of its own machine only: it was started with --transport shm";
+    /// Of a connection whose bytes are proved. It is made anew, and what was under way is sent again.
+    ChangedOnWay = 62, 71, "the connection was changed on its way";
+    ProtectionMismatch = 63, 71, "cluster files differ in how connections are protected: copy the cluster file anew";
     /// Of a look for data or a hole, as lseek(2) has it.
     NoData = 47, 6, "nothing to find: the offset is at or beyond the end of the file, or only a hole follows";
 }

@@ -54,7 +54,8 @@ fn seeds() -> Vec<Vec<u8>> {
     let name = Name::new(b"some name").unwrap();
     let entry = Entry { parent: FileId::ROOT, name, ancestors: Ancestors(vec![FileId(5), FileId(6)]), known: 7 };
     let moved = TreeEntry { directory: FileId(5), kind: tree_kinds::MOVED, parent: FileId(6) };
-    let greeting = Greeting { magic: GREETING_MAGIC, protocol_version: 1, cluster: 7, server: 0, nonce: [3; 32] };
+    let greeting =
+        Greeting { magic: GREETING_MAGIC, protocol_version: 1, cluster: 7, server: 0, protection: 1, nonce: [3; 32] };
     let hello = Hello {
         role: Role::Client,
         level: 0,
