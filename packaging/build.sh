@@ -11,6 +11,8 @@ machine=$(rustc -vV | sed -n 's/^host: \([^-]*\)-.*/\1/p')
 registry=${CARGO_HOME:-$HOME/.cargo}/registry/src
 RUSTFLAGS="--remap-path-prefix=$sources=/tabane --remap-path-prefix=$registry=/crates --remap-path-prefix=$directory=/target"
 export RUSTFLAGS
+# What is written in C would else be made for the processor that it is built on.
+export CFLAGS="-mtune=generic -ffile-prefix-map=$registry=/crates -U_FORTIFY_SOURCE"
 export CARGO_TARGET_DIR="$directory"
 export CARGO_PROFILE_RELEASE_STRIP=symbols
 TABANE_REVISION=$(sh scripts/revision.sh)
@@ -39,4 +41,6 @@ if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$static" ]; then
         exit 1
     }
 fi
+# It needs no header but the compiler's own, so that any compiler will do.
+export "CC_$(echo "$static" | tr - _)=${CC:-cc}"
 build "$static" tabane-cli tabane-bench

@@ -220,6 +220,13 @@ pub static TABLE: &[OptionRow] = &[
         "how clients reach servers: those of a server's machine through shared memory and others over TCP, all through shared memory (those of other machines are refused), or all over TCP",
     ),
     setting(
+        "protect",
+        Value::Choice(&["auto", "off", "integrity", "encryption"]),
+        "auto",
+        "auto|off|integrity|encryption",
+        "connections over networks from those who reach the network but have no key: not beyond the handshake, so that nobody on the way changes anything, or reads it either; auto is integrity between hosts whose processors have instructions for it",
+    ),
+    setting(
         "short-circuit",
         Value::Choice(&["auto", "reads", "off"]),
         "auto",

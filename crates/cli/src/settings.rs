@@ -9,6 +9,7 @@ use client::Cluster;
 use server::Transport;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use wire::{Protection, ServerAddress};
 
 const FORMAT: &str = "tabane servers 1";
 const MEBIBYTE: u64 = 1 << 20;
@@ -18,6 +19,16 @@ const LOCAL: [Transport; 3] = [Transport::Tcp, Transport::Auto, Transport::Shm];
 /// The value of --transport.
 pub fn transport(arguments: &Arguments) -> Transport {
     Transport::of_word(&arguments.text_or_default("transport")).unwrap_or(Transport::Auto)
+}
+
+/// How a new cluster's connections over networks are protected.
+pub fn protection(arguments: &Arguments, servers: &[ServerAddress]) -> Protection {
+    let is_of_one_machine = servers.iter().all(|server| server.address.ip().is_loopback());
+    match Protection::parse(&arguments.text_or_default("protect")) {
+        Some(protection) => protection,
+        None if is_of_one_machine || !reactor::process::has_fast_sealing() => Protection::Off,
+        None => Protection::Integrity,
+    }
 }
 
 /// What every server of a cluster is told.
@@ -167,6 +178,11 @@ impl Settings {
             let directory = store.directory.map(|path| path.display().to_string());
             compare("dir", self.stores.display().to_string(), directory);
             compare("store size=", self.store_size.to_string(), store.size.map(|size| size.to_string()));
+        }
+        if arguments.is_on_command_line("protect") {
+            let wanted =
+                Protection::parse(&arguments.text_or_default("protect")).map(|wanted| wanted.name().to_owned());
+            compare("protect", cluster.protection.name().to_owned(), wanted);
         }
         if arguments.is_on_command_line("transport") {
             compare("transport", self.transport.word().to_owned(), arguments.text("transport"));

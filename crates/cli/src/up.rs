@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome, io_words};
 use crate::launch::{Start, Started, Survey, survey};
 use crate::run_directory::{RunDirectory, remove_stores};
 use crate::session::{default_run_directory, open_reactor};
-use crate::settings::Settings;
+use crate::settings::{Settings, protection};
 use crate::store_memory::{free_space, mount_stores, remove_store};
 use crate::text::{plural, size_words};
 use client::Cluster;
@@ -224,9 +224,12 @@ fn prepare(arguments: &Arguments, directory: &RunDirectory, reactor: &Reactor) -
     if settings.metrics_port != 0 {
         check_ports("--metrics-port", HERE, settings.metrics_port, count)?;
     }
-    let servers = ports.iter().map(|port| ServerAddress { address: SocketAddr::new(HERE, *port) }).collect();
+    let servers: Vec<ServerAddress> =
+        ports.iter().map(|port| ServerAddress { address: SocketAddr::new(HERE, *port) }).collect();
     let placement = Placement::parse(&arguments.text_or_default("placement")).expect("the table names all placements");
-    let cluster = Cluster::new(id, key, placement, arguments.number("chunk-size") as u32, servers);
+    let protection = protection(arguments, &servers);
+    let mut cluster = Cluster::new(id, key, placement, arguments.number("chunk-size") as u32, servers);
+    cluster.protection = protection;
     directory.keep(&cluster, &settings)?;
     if settings.made_stores {
         DirBuilder::new()

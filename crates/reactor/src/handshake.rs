@@ -4,15 +4,17 @@
 //! nonces, and the way between them. So what was said on one connection proves nothing on another, nor on the same one passed on
 //! by somebody to another way. Each MAC has the name of what it is for in it, so that a reflected one proves nothing either.
 
+use crate::sealing::{self, CHANGED, Sealer};
 use crate::{Reactor, Stream, Way};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
+use std::cell::Cell;
 use wire::credentials::Credentials;
 use wire::handshake::{
     Challenge, GREETING_MAGIC, Greeting, HANDSHAKE_SIZE_MAX, HELLO_SIZE_MAX, Hello, MAC_SIZE, NONCE_SIZE, Proven, Role,
     VOUCHER_SIZE, Welcome,
 };
-use wire::{Cluster, Decode, Encode, PROTOCOL_VERSION, Status};
+use wire::{Cluster, Decode, Encode, PROTOCOL_VERSION, Protection, Status};
 
 /// What a handshake ended with when it did not succeed.
 #[derive(Debug)]
@@ -37,6 +39,9 @@ const FOR_CONNECTION: &[u8] = b"tabane connection 2";
 const FOR_CHALLENGE: &[u8] = b"challenge";
 const FOR_HELLO: &[u8] = b"hello";
 const FOR_WELCOME: &[u8] = b"welcome";
+const FOR_SEALED: &[u8] = b"sealed ";
+const FOR_FRAMES_OF_CLIENT: &[u8] = b"frames of the client";
+const FOR_FRAMES_OF_SERVER: &[u8] = b"frames of the server";
 const VOUCHER: &[u8] = b"tabane voucher 2";
 
 /// What only the two ends of one connection know, and only if both hold the cluster's key.
@@ -62,6 +67,56 @@ impl Secret {
     fn mac(&self, purpose: &[u8], message: &[u8]) -> Hmac<Sha256> {
         mac_under(&self.0, &[purpose, message])
     }
+
+    fn sealer(&self, protection: Protection, purpose: &[u8]) -> Sealer {
+        let mut key = [0; sealing::KEY_SIZE];
+        key.copy_from_slice(&finished(self.mac(purpose, &[]))[..sealing::KEY_SIZE]);
+        Sealer::new(protection, key)
+    }
+
+    /// The stream on which to go on, as the client has it or the server.
+    fn stream_above(&self, stream: &Stream, protection: Protection, is_client: bool) -> Stream {
+        if protection == Protection::Off {
+            return stream.clone();
+        }
+        let sealers = [FOR_FRAMES_OF_CLIENT, FOR_FRAMES_OF_SERVER].map(|purpose| self.sealer(protection, purpose));
+        let [of_client, of_server] = sealers;
+        if is_client {
+            sealing::seal(stream, of_client, of_server)
+        } else {
+            sealing::seal(stream, of_server, of_client)
+        }
+    }
+
+    /// A message as it travels: with its MAC, and unreadable where that is asked for.
+    fn prove(&self, protection: Protection, purpose: &[u8], mut message: Vec<u8>) -> Vec<u8> {
+        if protection == Protection::Encryption {
+            message = self.sealer(protection, &[FOR_SEALED, purpose].concat()).seal_message(&message);
+        }
+        Proven { mac: finished(self.mac(purpose, &message)), message: &message }.to_bytes()
+    }
+
+    /// The opposite. Errors: `status`, when it is not what the other side has said.
+    fn checked(
+        &self,
+        protection: Protection,
+        purpose: &[u8],
+        bytes: &[u8],
+        (status, words): (Status, &'static str),
+    ) -> Result<Vec<u8>, HandshakeError> {
+        let proven: Proven = decoded(bytes)?;
+        self.mac(purpose, proven.message).verify_slice(&proven.mac).map_err(|_| refused(status, words))?;
+        if protection != Protection::Encryption {
+            return Ok(proven.message.to_vec());
+        }
+        let mut sealer = self.sealer(protection, &[FOR_SEALED, purpose].concat());
+        sealer.open_message(proven.message).map_err(|_| refused(status, words))
+    }
+}
+
+/// How what travels by a way is protected: nobody is between two processes of one machine but the kernel.
+fn protection_of(cluster: &Cluster, stream: &Stream) -> Protection {
+    if matches!(stream.way(), Way::Local(_)) { Protection::Off } else { cluster.protection }
 }
 
 /// MAC of which a caller's first message ends with the first bytes: see `Greeting::voucher`.
@@ -75,11 +130,6 @@ async fn send_bytes(stream: &Stream, body: &[u8]) -> std::io::Result<()> {
     let mut bytes = (body.len() as u16).to_le_bytes().to_vec();
     bytes.extend_from_slice(body);
     stream.send_all(&bytes).await
-}
-
-async fn send_proven(stream: &Stream, secret: &Secret, purpose: &[u8], message: &[u8]) -> std::io::Result<()> {
-    let proven = Proven { mac: finished(secret.mac(purpose, message)), message };
-    send_bytes(stream, &proven.to_bytes()).await
 }
 
 async fn receive_bytes(stream: &Stream, size_max: usize) -> Result<Vec<u8>, HandshakeError> {
@@ -111,15 +161,16 @@ pub(crate) struct Introduction {
     pub user: Credentials,
 }
 
-/// The connecting side. Errors name what the other side refused. `in_queue` hears of a server that has no connection
-/// left how many are served before us, 0 if we have to come again, and how many others had their turn; and says whether we wait.
+/// The connecting side: the stream on which to go on, and the server's welcome. Errors name what the other side refused.
+/// `in_queue` hears of a server that has no connection left how many are served before us, 0 if we have to come again, and how
+/// many others had their turn; and says whether we wait.
 pub(crate) async fn introduce(
     reactor: &Reactor,
     stream: &Stream,
     cluster: &Cluster,
     who: &Introduction,
     in_queue: impl Fn(u32, u64) -> bool,
-) -> Result<Welcome, HandshakeError> {
+) -> Result<(Stream, Welcome), HandshakeError> {
     let mut nonce = [0; NONCE_SIZE];
     reactor.fill_random(&mut nonce);
     let mut greeting = Greeting {
@@ -127,6 +178,7 @@ pub(crate) async fn introduce(
         protocol_version: PROTOCOL_VERSION,
         cluster: cluster.id,
         server: who.server,
+        protection: cluster.protection as u8,
         nonce,
         voucher: [0; VOUCHER_SIZE],
     };
@@ -147,9 +199,12 @@ pub(crate) async fn introduce(
         welcomes: who.welcomes,
         user: who.user.clone(),
     };
-    send_proven(stream, &secret, FOR_HELLO, &hello.to_bytes()).await?;
+    let protection = protection_of(cluster, stream);
+    send_bytes(stream, &secret.prove(protection, FOR_HELLO, hello.to_bytes())).await?;
+    let mut number = 0;
     let welcome = loop {
-        let welcome = receive_welcome(stream, &secret).await?;
+        let welcome = receive_welcome(stream, &secret, protection, number).await?;
+        number += 1;
         if welcome.places_before == 0 {
             break welcome;
         }
@@ -158,7 +213,7 @@ pub(crate) async fn introduce(
         }
     };
     match Status::from_code(welcome.status) {
-        Some(Status::Ok) => Ok(welcome),
+        Some(Status::Ok) => Ok((secret.stream_above(stream, protection, true), welcome)),
         Some(Status::TooManyConnections) => {
             in_queue(0, welcome.turns);
             Err(refused(Status::TooManyConnections, "the server has no connection left"))
@@ -168,14 +223,20 @@ pub(crate) async fn introduce(
     }
 }
 
-async fn receive_welcome(stream: &Stream, secret: &Secret) -> Result<Welcome, HandshakeError> {
+/// The `number`th thing that a server says of a connection; the first is 0. Each has a key of its own, for more than one may
+/// be said.
+async fn receive_welcome(
+    stream: &Stream,
+    secret: &Secret,
+    protection: Protection,
+    number: u64,
+) -> Result<Welcome, HandshakeError> {
     let bytes = receive_bytes(stream, HANDSHAKE_SIZE_MAX).await?;
-    let proven: Proven = decoded(&bytes)?;
-    secret
-        .mac(FOR_WELCOME, proven.message)
-        .verify_slice(&proven.mac)
-        .map_err(|_| refused(Status::KeyMismatch, "the welcome is not the server's"))?;
-    decoded(proven.message)
+    decoded(&secret.checked(protection, &for_welcome(number), &bytes, (Status::ChangedOnWay, CHANGED))?)
+}
+
+fn for_welcome(number: u64) -> Vec<u8> {
+    [FOR_WELCOME, &number.to_le_bytes()].concat()
 }
 
 fn check_challenge(challenge: &Challenge) -> Result<(), HandshakeError> {
@@ -196,13 +257,19 @@ fn check_challenge(challenge: &Challenge) -> Result<(), HandshakeError> {
 /// A peer that has proved itself and waits for its welcome.
 pub(crate) struct Guest {
     pub hello: Hello,
-    stream: Stream,
+    /// The stream on which to go on after that.
+    pub stream: Stream,
+    below: Stream,
     secret: Secret,
+    protection: Protection,
+    /// What it was told so far.
+    told_count: Cell<u64>,
 }
 
 impl Guest {
     pub(crate) async fn welcome(&self, welcome: &Welcome) -> std::io::Result<()> {
-        send_proven(&self.stream, &self.secret, FOR_WELCOME, &welcome.to_bytes()).await
+        let purpose = for_welcome(self.told_count.replace(self.told_count.get() + 1));
+        send_bytes(&self.below, &self.secret.prove(self.protection, &purpose, welcome.to_bytes())).await
     }
 
     /// Says that so many are served before the peer is, it included.
@@ -241,11 +308,16 @@ pub(crate) async fn examine(
     let secret = Secret::new(cluster, &greeting, &nonce, stream.way());
     let mac = finished(secret.mac(FOR_CHALLENGE, &[]));
     send_bytes(stream, &challenge(Status::Ok, nonce, mac).to_bytes()).await?;
-    let outcome = receive_bytes(stream, HELLO_SIZE_MAX).await.and_then(|hello| check_hello(&hello, &secret, cluster));
-    match outcome {
-        Ok(hello) => Ok(Guest { hello, stream: stream.clone(), secret }),
+    let protection = protection_of(cluster, stream);
+    let hello = receive_bytes(stream, HELLO_SIZE_MAX).await;
+    match hello.and_then(|hello| check_hello(&hello, &secret, protection, cluster)) {
+        Ok(hello) => {
+            let above = secret.stream_above(stream, protection, false);
+            Ok(Guest { hello, stream: above, below: stream.clone(), secret, protection, told_count: Cell::new(0) })
+        }
         Err(HandshakeError::Refused(status, words)) => {
-            send_proven(stream, &secret, FOR_WELCOME, &refusal(status).to_bytes()).await?;
+            let refusal = refusal(status).to_bytes();
+            send_bytes(stream, &secret.prove(protection, &for_welcome(0), refusal)).await?;
             Err(refused(status, words))
         }
         Err(error) => Err(error),
@@ -283,16 +355,22 @@ fn check_greeting(greeting: Greeting, cluster: &Cluster, server: u32) -> Result<
     if greeting.server != server {
         return Err(refused(Status::WrongServer, "the client wants another server"));
     }
+    if greeting.protection != cluster.protection as u8 {
+        return Err(refused(Status::ProtectionMismatch, "the client's cluster file protects connections otherwise"));
+    }
     Ok(greeting)
 }
 
 /// The `Hello` of a client that holds the key.
-fn check_hello(bytes: &[u8], secret: &Secret, cluster: &Cluster) -> Result<Hello, HandshakeError> {
-    let proven: Proven = decoded(bytes)?;
-    secret.mac(FOR_HELLO, proven.message).verify_slice(&proven.mac).map_err(|_| {
-        refused(Status::KeyMismatch, "the client does not hold this cluster's key, or is not who was greeted")
-    })?;
-    let hello: Hello = decoded(proven.message)?;
+fn check_hello(
+    bytes: &[u8],
+    secret: &Secret,
+    protection: Protection,
+    cluster: &Cluster,
+) -> Result<Hello, HandshakeError> {
+    let words = "the client does not hold this cluster's key, or is not who was greeted";
+    let hello = secret.checked(protection, FOR_HELLO, bytes, (Status::KeyMismatch, words))?;
+    let hello: Hello = decoded(&hello)?;
     let level_fits = match hello.role {
         Role::Client | Role::Patient | Role::ClientTrunk => hello.level == wire::operation::LEVEL_CLIENT,
         Role::ServerTrunk => hello.level == wire::operation::LEVEL_CLIENT && hello.from_server < cluster.server_count(),

@@ -29,6 +29,7 @@ pub mod process;
 pub mod region;
 mod relay;
 pub mod scratch;
+mod sealing;
 pub mod service;
 pub mod shared;
 pub mod sim;

@@ -9,6 +9,7 @@
 //!    closes the link before letting go (`channel`).
 
 use crate::copying::copy;
+use crate::sealing::{CHANGED, is_changed};
 use crate::{Span, Stream};
 use std::any::Any;
 use std::cell::Cell;
@@ -40,7 +41,7 @@ pub(crate) enum LinkError {
 
 impl From<io::Error> for LinkError {
     fn from(error: io::Error) -> Self {
-        LinkError::Broken(error)
+        if is_changed(&error) { LinkError::Protocol(Status::ChangedOnWay, CHANGED) } else { LinkError::Broken(error) }
     }
 }
 
@@ -221,8 +222,12 @@ impl Link {
     /// Sends what the stream takes. True when all of the queue was handed over; otherwise the driving task is woken
     /// when there is room again.
     pub(crate) fn flush(&mut self) -> Result<bool, LinkError> {
-        while !self.queue.is_empty() {
+        loop {
             let sent = match self.queue.front() {
+                None => match self.stream.flush() {
+                    Ok(()) => return Ok(true),
+                    Err(error) => Err(error),
+                },
                 // Most often a lone frame without a body: no list is needed for it.
                 Some(frame) if self.queue.len() == 1 && frame.body.is_empty() => {
                     self.stream.try_send(&[IoSlice::new(&frame.head[frame.sent..])])
@@ -249,7 +254,6 @@ impl Link {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(true)
     }
 
     fn note_sent(&mut self, mut count: usize) {

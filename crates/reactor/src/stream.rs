@@ -159,6 +159,10 @@ pub trait Socket {
     fn try_recv(&self, places: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
     /// As [`Stream::try_send`].
     fn try_send(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize>;
+    /// As [`Stream::flush`].
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// As [`Stream::shutdown`].
     fn shutdown(&self);
     /// As [`Stream::peer_address`].
@@ -232,6 +236,15 @@ impl Stream {
             self.0.readiness.writable.set(false);
         }
         result
+    }
+
+    /// Sends what was taken by `try_send` and has not left yet. Errors: as there.
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        self.0.socket.flush()
+    }
+
+    pub(crate) fn readiness(&self) -> &Rc<Readiness> {
+        &self.0.readiness
     }
 
     /// Ready when it is worth trying to receive; otherwise the task is woken then. One task waits per direction.

@@ -108,6 +108,7 @@ impl Fixture {
             protocol_version: PROTOCOL_VERSION,
             cluster: self.cluster.id,
             server: 0,
+            protection: 0,
             nonce: [7; 32],
             voucher: [0; 16],
         }

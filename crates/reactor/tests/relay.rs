@@ -11,7 +11,7 @@ use std::rc::Rc;
 use wire::credentials::Credentials;
 use wire::handshake::Role;
 use wire::messages::{Empty, FileRequest};
-use wire::{Cluster, FileId, Operation, Placement, ServerAddress, Status};
+use wire::{Cluster, FileId, Operation, Placement, Protection, ServerAddress, Status};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -67,11 +67,13 @@ struct Servers {
     services: Vec<Rc<Echo>>,
 }
 
-fn servers(kind: DriverKind, count: usize) -> Servers {
-    let reactor = Reactor::open(kind).unwrap();
+fn servers(kind: Kind, count: usize) -> Servers {
+    let reactor = Reactor::open(kind.0).unwrap();
     let listeners: Vec<_> = (0..count).map(|_| reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap()).collect();
     let addresses = listeners.iter().map(|listener| ServerAddress { address: listener.local_address().unwrap() });
-    let cluster = Rc::new(Cluster::new(78, [5; 32], Placement::Modular, 1 << 20, addresses.collect()));
+    let mut cluster = Cluster::new(78, [5; 32], Placement::Modular, 1 << 20, addresses.collect());
+    cluster.protection = kind.1;
+    let cluster = Rc::new(cluster);
     let mut handles = Vec::new();
     let mut services = Vec::new();
     for (index, listener) in listeners.into_iter().enumerate() {
@@ -137,9 +139,14 @@ async fn echoed(channel: &Channel, size: usize) {
     assert!(place == sent, "bytes changed on their way, {size} of them");
 }
 
-fn in_both(test: fn(DriverKind)) {
-    test(DriverKind::Epoll);
-    test(DriverKind::IoUring);
+/// How it is done over networks.
+#[derive(Clone, Copy)]
+struct Kind(DriverKind, Protection);
+
+fn in_both(test: fn(Kind)) {
+    test(Kind(DriverKind::Epoll, Protection::Off));
+    test(Kind(DriverKind::IoUring, Protection::Integrity));
+    test(Kind(DriverKind::Epoll, Protection::Encryption));
 }
 
 /// Goal: C clients and N servers have C connections of clients and at most N (N - 1) between servers; bodies of every size
@@ -276,7 +283,7 @@ fn contact_goes() {
 /// Goal: a server that is gone is an error that names it, in time, also through a contact, which others go on using.
 #[test]
 fn server_behind_the_contact_is_gone() {
-    let servers = servers(DriverKind::Epoll, 3);
+    let servers = servers(Kind(DriverKind::Epoll, Protection::Integrity), 3);
     let (_relay, channels) = client(&servers, 0, 1);
     servers.handles[2].close();
     servers.reactor.block_on(async {

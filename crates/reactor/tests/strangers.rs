@@ -302,9 +302,16 @@ fn handshakes_are_not_passed_on() {
         let failure = ping(&reactor, &channel(&reactor, &cluster)).expect_err("nobody is at the other end");
         assert!(matches!(failure.status, Status::KeyMismatch | Status::Unreachable), "{front:?}-{back:?}: {failure}");
         assert_eq!(let_in.load(Ordering::SeqCst), 0, "{front:?}-{back:?}: the server let somebody in");
-        let greeting =
-            Greeting { magic: 0, protocol_version: 0, cluster: 0, server: 0, nonce: [0; 32], voucher: [0; 16] }
-                .to_bytes();
+        let greeting = Greeting {
+            magic: 0,
+            protocol_version: 0,
+            cluster: 0,
+            server: 0,
+            protection: 0,
+            nonce: [0; 32],
+            voucher: [0; 16],
+        }
+        .to_bytes();
         let said = overheard.lock().unwrap().len();
         assert!(
             said > 0 && said % (2 + greeting.len()) == 0,

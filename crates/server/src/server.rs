@@ -23,7 +23,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use wire::limits::{COPY_SIZE_MAX, EXTENDED_SIZE_MAX, OUTCOME_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW};
-use wire::{FileId, Kind};
+use wire::{Cluster, FileId, Kind, Protection};
 
 /// Sessions that are remembered for each connection that there may be.
 const SESSIONS_PER_CONNECTION: usize = 4;
@@ -70,6 +70,15 @@ async fn listen_locally(reactor: &Reactor, options: &ServerOptions) -> Result<Op
                 return Ok(None);
             }
         }
+    }
+}
+
+/// Says in the log where connections between hosts are not protected.
+fn tell_protection(cluster: &Cluster) {
+    let between_hosts = cluster.servers.iter().any(|server| !server.address.ip().is_loopback());
+    if between_hosts && cluster.protection == Protection::Off {
+        let words = "connections between hosts are not protected: --protect off, or no instructions for it where the cluster was made";
+        log::event(Level::Warning, "not-protected", words, &[]);
     }
 }
 
@@ -132,6 +141,7 @@ impl Server {
             timeout: core.options.timeout,
             local_clients_only: core.options.transport == Transport::Shm,
         };
+        tell_protection(&core.cluster);
         let handle = reactor::serve(reactor, listener, serve_options, Rc::new(Front::new(&core)));
         if let Some(listener) = local {
             handle.accept_local(listener);

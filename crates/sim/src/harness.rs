@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
+use wire::Protection::{Encryption, Integrity, Off};
 use wire::{Cluster, ServerAddress};
 
 const PORT: u16 = 4000;
@@ -66,7 +67,9 @@ impl Harness {
         key.fill_with(|| random.next() as u8);
         let servers = addresses.iter().map(|address| ServerAddress { address: *address }).collect();
         let id = u128::from(random.next()) << 64 | u128::from(random.next());
-        let cluster = Rc::new(Cluster::new(id, key, profile.placement, profile.chunk_sizes[0], servers));
+        let mut cluster = Cluster::new(id, key, profile.placement, profile.chunk_sizes[0], servers);
+        cluster.protection = *random.choose(&[Off, Off, Off, Off, Off, Integrity, Integrity, Encryption]);
+        let cluster = Rc::new(cluster);
         let servers: Vec<SimServer> = addresses
             .iter()
             .enumerate()

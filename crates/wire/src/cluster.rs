@@ -32,6 +32,34 @@ impl Placement {
     }
 }
 
+/// How what travels over networks is protected from those who reach the network but do not hold the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Protection {
+    /// Not beyond the handshake.
+    Off = 0,
+    /// What is changed, repeated, left out or put into another order on the way is noticed.
+    Integrity = 1,
+    /// The same, and nobody on the way reads it.
+    Encryption = 2,
+}
+
+impl Protection {
+    pub const ALL: [Protection; 3] = [Protection::Off, Protection::Integrity, Protection::Encryption];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Protection::Off => "off",
+            Protection::Integrity => "integrity",
+            Protection::Encryption => "encryption",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Protection> {
+        Protection::ALL.into_iter().find(|protection| protection.name() == text)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerAddress {
     pub address: SocketAddr,
@@ -49,6 +77,8 @@ pub struct Cluster {
     /// Chunk size of files whose creator did not choose, in bytes.
     pub chunk_size: u32,
     pub servers: Vec<ServerAddress>,
+    /// Of all connections over networks.
+    pub protection: Protection,
     /// Whose file it was read from, where it was: a user whose processes may serve it. No part of the text.
     pub owner: Option<u32>,
     map: Vec<u32>,
@@ -79,7 +109,18 @@ impl Cluster {
         assert!((1..=SERVER_COUNT_MAX).contains(&server_count));
         let slot_count = slot_count_for(server_count);
         let map = first_map(placement, slot_count, server_count);
-        Cluster { id, key, map_version: 1, slot_count, placement, chunk_size, servers, owner: None, map }
+        Cluster {
+            id,
+            key,
+            map_version: 1,
+            slot_count,
+            placement,
+            chunk_size,
+            servers,
+            protection: Protection::Off,
+            owner: None,
+            map,
+        }
     }
 
     pub fn server_count(&self) -> u32 {
@@ -128,11 +169,12 @@ impl Cluster {
         }
         let _ = write!(
             text,
-            "\nhash = {HASH_VERSION}\nmap = {}\nslots = {}\nplacement = {}\nchunk-size = {}\n",
+            "\nhash = {HASH_VERSION}\nmap = {}\nslots = {}\nplacement = {}\nchunk-size = {}\nprotect = {}\n",
             self.map_version,
             self.slot_count,
             self.placement.name(),
-            self.chunk_size
+            self.chunk_size,
+            self.protection.name()
         );
         for server in &self.servers {
             let _ = writeln!(text, "server = {}", server.address);
@@ -164,6 +206,7 @@ struct ClusterFields {
     slot_count: Option<u32>,
     placement: Option<Placement>,
     chunk_size: Option<u32>,
+    protection: Option<Protection>,
     servers: Vec<ServerAddress>,
 }
 
@@ -177,6 +220,7 @@ impl ClusterFields {
             "slots" => self.slot_count = Some(value.parse().ok()?),
             "placement" => self.placement = Some(Placement::parse(value)?),
             "chunk-size" => self.chunk_size = Some(value.parse().ok()?),
+            "protect" => self.protection = Some(Protection::parse(value)?),
             "server" => self.servers.push(ServerAddress { address: value.parse().ok()? }),
             _ => return None,
         }
@@ -210,6 +254,7 @@ impl ClusterFields {
             chunk_size,
             map: first_map(placement, slot_count, server_count),
             servers: self.servers,
+            protection: self.protection.ok_or_else(|| missing("protect"))?,
             owner: None,
         })
     }
@@ -263,8 +308,10 @@ mod tests {
     #[test]
     fn text_round_trip() {
         for placement in [Placement::Modular, Placement::Ring] {
-            let cluster = cluster(5, placement);
-            assert_eq!(Cluster::parse(&cluster.to_text()), Ok(cluster));
+            for protection in Protection::ALL {
+                let cluster = Cluster { protection, ..cluster(5, placement) };
+                assert_eq!(Cluster::parse(&cluster.to_text()), Ok(cluster));
+            }
         }
     }
 

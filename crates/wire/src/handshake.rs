@@ -73,6 +73,8 @@ message! {
         pub cluster: u128,
         /// The server that is wanted.
         pub server: u32,
+        /// How the client's cluster file says that connections are protected (`Protection`).
+        pub protection: u8,
         pub nonce: [u8; NONCE_SIZE],
         /// First bytes of a MAC over all of the above, which only a holder of the key can make. It proves nothing of the peer, for it
         /// may be a repeated one, and admits to nothing: where connections are many, these are the last to be sent away.

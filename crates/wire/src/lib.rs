@@ -34,7 +34,7 @@ pub mod search;
 pub mod status;
 
 pub use attributes::{Attributes, Kind};
-pub use cluster::{Cluster, Placement, ServerAddress};
+pub use cluster::{Cluster, Placement, Protection, ServerAddress};
 pub use codec::{Decode, Decoder, Encode, Malformed};
 pub use header::{FrameKind, Header};
 pub use id_hash::{FastMap, IdHasher, hash_id};

@@ -82,6 +82,9 @@ statuses! {
     NotLocal = 61, 113, "server takes clients of its own machine only: it was started with --transport shm";
     /// Bytes came with another checksum than they have, or with none where that is needed. Nothing was done; the caller sends them again.
     Damaged = 62, 5, "bytes were changed on their way";
+    /// Of a connection whose bytes are proved. It is made anew, and what was under way is sent again.
+    ChangedOnWay = 63, 71, "the connection was changed on its way";
+    ProtectionMismatch = 64, 71, "cluster files differ in how connections are protected: copy the cluster file anew";
     /// Of a look for data or a hole, as lseek(2) has it.
     NoData = 47, 6, "nothing to find: the offset is at or beyond the end of the file, or only a hole follows";
 }

@@ -59,6 +59,7 @@ fn seeds() -> Vec<Vec<u8>> {
         protocol_version: 1,
         cluster: 7,
         server: 0,
+        protection: 1,
         nonce: [3; 32],
         voucher: [9; 16],
     };

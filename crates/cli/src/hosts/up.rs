@@ -11,7 +11,7 @@ use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, io_words};
 use crate::mount::{self, Wanted, wanted_on_hosts};
 use crate::run_directory::RunDirectory;
-use crate::settings::{Settings, absolute, share_of};
+use crate::settings::{Settings, absolute, protection, share_of};
 use crate::text::{plural, size_words};
 use client::Cluster;
 use reactor::process::{Signals, host_name, user};
@@ -197,7 +197,9 @@ impl<'a> New<'a> {
         let placement =
             Placement::parse(&arguments.text_or_default("placement")).expect("the table names all placements");
         let chunk_size = arguments.number("chunk-size") as u32;
-        let cluster = Cluster::new(self.record.cluster_id, key, placement, chunk_size, servers);
+        let protection = protection(arguments, &servers);
+        let mut cluster = Cluster::new(self.record.cluster_id, key, placement, chunk_size, servers);
+        cluster.protection = protection;
         self.directory.write(HOSTS_FILE, &self.record.to_text())?;
         self.directory.keep(&cluster, &self.settings)?;
         Ok(cluster)

@@ -6,6 +6,7 @@ use crate::handshake::{HandshakeError, Introduction, introduce};
 use crate::link::{Link, LinkError, RawSlice};
 use crate::local::reach;
 use crate::log::{self, Level};
+use crate::sealing::CHANGED;
 use crate::service::within;
 use crate::{Class, Nanos, Relay, Stream};
 use std::future::poll_fn;
@@ -13,7 +14,7 @@ use std::io::ErrorKind;
 use std::rc::Rc;
 use std::task::Poll;
 use wire::handshake::{Role, Welcome};
-use wire::{FileId, FrameKind, Header, Operation, Status};
+use wire::{FileId, FrameKind, Header, Operation, Protection, Status};
 
 const FRAMES_PER_TURN: usize = 32;
 /// First and longest pause between attempts to connect.
@@ -80,6 +81,7 @@ impl Inner {
             life: None,
             once: false,
             abandoned: false,
+            was_changed: false,
             answered: false,
             outcome: None,
             waker: None,
@@ -200,6 +202,17 @@ impl Inner {
         }
     }
 
+    /// What is outstanding met with a connection that was changed on its way. It is sent again, and says so if it fails after all.
+    fn note_changed(self: &Rc<Self>) {
+        let mut state = self.state.borrow_mut();
+        self.disconnect(&mut state, CHANGED);
+        state.calls.iter_mut().flatten().for_each(|outstanding| outstanding.was_changed = true);
+        self.fail_once(&mut state, Status::ChangedOnWay);
+        if state.outstanding == 0 {
+            self.tell_lost(&state);
+        }
+    }
+
     /// Ends the calls that were meant for an earlier life of the server.
     fn fail_outdated(&self, state: &mut State) {
         for slot in 0..WINDOW {
@@ -290,14 +303,13 @@ impl Inner {
             }
         };
         let outcome = self.within_patience(limit, self.shake_hands(&stream, waits)).await;
-        Some(outcome.map(|outcome| outcome.map(|welcome| (stream, welcome))))
+        Some(outcome)
     }
 
     async fn connect_directly(&self, waits: bool) -> Result<(Stream, Welcome), HandshakeError> {
         let options = &self.options;
         let stream = self.reactor.connect(options.cluster.servers[options.server as usize].address).await?;
-        let welcome = self.shake_hands(&stream, waits).await?;
-        Ok((stream, welcome))
+        self.shake_hands(&stream, waits).await
     }
 
     /// Nothing where no answer came in time.
@@ -305,13 +317,12 @@ impl Inner {
         let limit = self.reactor.now() + RELAYED_HANDSHAKE_NS_MAX.min(self.options.timeout / 4);
         let relayed = std::pin::pin!(async {
             let stream = relay.open(self.options.server).await?;
-            let welcome = self.shake_hands(&stream, false).await?;
-            Ok((stream, welcome))
+            self.shake_hands(&stream, false).await
         });
         within(&self.reactor, limit, relayed).await
     }
 
-    async fn shake_hands(&self, stream: &Stream, waits: bool) -> Result<Welcome, HandshakeError> {
+    async fn shake_hands(&self, stream: &Stream, waits: bool) -> Result<(Stream, Welcome), HandshakeError> {
         let welcomes = self.state.borrow().statistics.connects;
         let in_queue = |places_before, turns| waits && self.note_queue(places_before, turns);
         introduce(&self.reactor, stream, &self.options.cluster, &self.introduction(welcomes), in_queue).await
@@ -419,6 +430,8 @@ impl Inner {
 /// Connects until it succeeds, the server refuses us, or nobody waits any more.
 pub(super) async fn connect(inner: Rc<Inner>) {
     let mut pause = PAUSE_NS_FIRST;
+    // A refusal is no proof: on the way it may have been made of anything.
+    let mut is_believed = inner.options.cluster.protection == Protection::Off;
     loop {
         let mut pause_max = PAUSE_NS_MAX;
         let limit = inner.reactor.now() + inner.options.timeout;
@@ -428,6 +441,10 @@ pub(super) async fn connect(inner: Rc<Inner>) {
                     inner.log(Level::Info, "server-reached", "another server can be reached again");
                 }
                 return inner.open(stream, &welcome);
+            }
+            Some(Err(HandshakeError::Refused(status, _))) if !is_passing(status) && !is_believed => {
+                is_believed = true;
+                continue;
             }
             Some(Err(HandshakeError::Refused(status, words))) if !is_passing(status) => {
                 let mut state = inner.state.borrow_mut();
@@ -458,7 +475,7 @@ pub(super) async fn connect(inner: Rc<Inner>) {
 
 /// Refusals that may end by themselves while the caller still waits.
 pub(super) fn is_passing(status: Status) -> bool {
-    matches!(status, Status::TooManyConnections | Status::Draining)
+    matches!(status, Status::TooManyConnections | Status::Draining | Status::ChangedOnWay)
 }
 
 /// Drives one open connection until it ends; then calls that still wait get a new one.
@@ -490,10 +507,20 @@ pub(super) async fn drive(inner: Rc<Inner>, generation: u64) {
         Poll::Pending
     })
     .await;
-    let mut state = inner.state.borrow_mut();
     let Some(error) = end else {
         return;
     };
+    if matches!(error, LinkError::Protocol(Status::ChangedOnWay, _)) {
+        inner.note_changed();
+        // The next connection may meet with the same.
+        inner.reactor.sleep(PAUSE_NS_FIRST).await;
+        let mut state = inner.state.borrow_mut();
+        if state.outstanding > 0 && matches!(state.connection, Connection::None) {
+            inner.start_connecting(&mut state);
+        }
+        return;
+    }
+    let mut state = inner.state.borrow_mut();
     match error {
         LinkError::Broken(error) => inner.disconnect(&mut state, &error.to_string()),
         LinkError::Protocol(status, words) => {

@@ -59,7 +59,10 @@ impl Inner {
                 continue;
             }
             let operation = outstanding.operation;
-            let failure = if matches!(state.connection, Connection::Open { .. }) {
+            let failure = if outstanding.was_changed {
+                silent |= is_silent && matches!(state.connection, Connection::Open { .. });
+                self.failure(operation, Status::ChangedOnWay, "again and again, for the time-out")
+            } else if matches!(state.connection, Connection::Open { .. }) {
                 silent |= is_silent;
                 self.failure(operation, Status::TimedOut, "no sign of life from the server for the time-out")
             } else {

@@ -58,6 +58,8 @@ pub(super) struct Outstanding {
     pub(super) once: bool,
     /// Nobody waits for it any more.
     pub(super) abandoned: bool,
+    /// It was under way on a connection that was changed on its way.
+    pub(super) was_changed: bool,
     /// Its reply has come, or it ended with its connection; else an outcome means that the caller gave up.
     pub(super) answered: bool,
     pub(super) outcome: Option<Result<Reply, Failure>>,

@@ -190,13 +190,12 @@ impl Inner {
             // Only the handshake shows who it is. If it fails, the address counts.
             let limit = self.reactor.now() + self.patience() / 2;
             let outcome = within(&self.reactor, limit, std::pin::pin!(self.shake_hands(&stream, contact))).await;
-            if let Some(Ok(())) = outcome {
+            if let Some(Ok(stream)) = outcome {
                 return Ok(stream);
             }
         }
         let stream = self.reactor.connect(options.cluster.servers[contact as usize].address).await?;
-        self.shake_hands(&stream, contact).await?;
-        Ok(stream)
+        self.shake_hands(&stream, contact).await
     }
 
     /// Takes in how an attempt to connect ended, and lets those that wait look again.
@@ -227,7 +226,7 @@ impl Inner {
         None
     }
 
-    async fn shake_hands(&self, stream: &Stream, contact: u32) -> Result<(), HandshakeError> {
+    async fn shake_hands(&self, stream: &Stream, contact: u32) -> Result<Stream, HandshakeError> {
         let options = &self.options;
         let introduction = Introduction {
             role: options.role,
@@ -238,9 +237,11 @@ impl Inner {
             welcomes: 0,
             user: options.user.clone(),
         };
-        introduce(&self.reactor, stream, &options.cluster, &introduction, |_, _| false).await?;
-        stream.prepare();
-        Ok(())
+        let introduced = introduce(&self.reactor, stream, &options.cluster, &introduction, |_, _| false).await;
+        introduced.map(|(stream, _)| {
+            stream.prepare();
+            stream
+        })
     }
 
     fn contacts(&self) -> &[u32] {

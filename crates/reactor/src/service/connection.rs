@@ -2,6 +2,7 @@
 
 use super::{Disconnected, Incoming, Peer, Serving, hang_up};
 use crate::link::{BodyPiece, Link, LinkError, RawSlice, ReplyBody, ReplyHeld};
+use crate::log::{self, Level};
 use crate::{Nanos, Span, Stream};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -64,13 +65,16 @@ pub(super) struct ConnectionState {
     /// Replies go out, then the connection is closed.
     pub(super) closing: bool,
     pub(super) closed: bool,
+    /// A body can't be received to its end: whoever waits for it has no answer to give, and the connection is about to close.
+    is_broken: bool,
 }
 
 pub(super) struct Connection {
     pub(super) peer: Rc<Peer>,
     /// Whether it came through another server.
     pub(super) is_relayed: bool,
-    pub(super) stream: Stream,
+    /// What the link's own stream rests on, to read on there when that gives nothing more.
+    pub(super) below: Stream,
     pub(super) link: RefCell<Link>,
     pub(super) state: RefCell<ConnectionState>,
 }
@@ -82,12 +86,12 @@ pub(super) enum Step {
 }
 
 impl Connection {
-    pub(super) fn new(peer: Peer, stream: Stream, is_relayed: bool) -> Connection {
+    pub(super) fn new(peer: Peer, below: Stream, stream: &Stream, is_relayed: bool) -> Connection {
         Connection {
             peer: Rc::new(peer),
             is_relayed,
             link: RefCell::new(Link::new(stream.clone())),
-            stream,
+            below,
             state: RefCell::new(ConnectionState {
                 receiving: Receiving::Head,
                 held: Vec::new(),
@@ -98,6 +102,7 @@ impl Connection {
                 corked: false,
                 closing: false,
                 closed: false,
+                is_broken: false,
             }),
         }
     }
@@ -118,10 +123,14 @@ impl Connection {
         })
         .await;
         if let Some((status, words)) = last_words {
+            if status == Status::ChangedOnWay {
+                let words = "a connection was changed on its way, and is closed; nothing of it was taken in since";
+                log::event(Level::Error, "connection-changed", words, &[("session", &self.peer.session)]);
+            }
             self.say_goodbye(status, words);
-            hang_up(&serving.reactor, &self.stream).await;
+            hang_up(&serving.reactor, &self.below).await;
         } else if self.state.borrow().closing {
-            hang_up(&serving.reactor, &self.stream).await;
+            hang_up(&serving.reactor, &self.below).await;
         }
         self.close();
     }
@@ -277,7 +286,7 @@ impl Connection {
         if let Some(left) = left {
             state.receiving = Receiving::Discard { left };
         }
-        if state.closed {
+        if state.closed || state.is_broken {
             return;
         }
         state.closing |= close;
@@ -403,6 +412,7 @@ impl Connection {
             }
             // The driving task meets the same error and closes the connection.
             Err(_) => {
+                state.is_broken = true;
                 link.wake();
                 Poll::Ready(Err(Disconnected))
             }

@@ -24,6 +24,7 @@ use crate::handshake::{Guest, HandshakeError, examine};
 use crate::link::RECEIVE_BUFFER_SIZE_MAX;
 use crate::log::{self, Level};
 use crate::relay::Passed;
+use crate::sealing::SEALED_MEMORY_MAX;
 use crate::window::Lent;
 use crate::{Class, Holds, Listener, Loan, Nanos, Reactor, Region, Relay, StampedRegion, Stream};
 use connection::{Connection, PARAMS_HELD_MAX, REPLIES_HELD_MAX};
@@ -38,7 +39,7 @@ use trunks::OpenTrunk;
 use wire::credentials::Credentials;
 use wire::handshake::{Hello, Role, Welcome};
 use wire::limits::{BYTES_WINDOW, PARAMS_SIZE_MAX, REQUEST_WINDOW};
-use wire::{Cluster, Status};
+use wire::{Cluster, Protection, Status};
 
 /// A handshake takes at most this long.
 const HANDSHAKE_NS: Nanos = 10_000_000_000;
@@ -260,7 +261,9 @@ impl ServerHandle {
 
     /// The most memory that all connections together may hold, in bytes.
     pub fn memory_max(&self) -> u64 {
-        let per_connection = RECEIVE_BUFFER_SIZE_MAX + PARAMS_HELD_MAX + PARAMS_SIZE_MAX + 2 * REPLIES_HELD_MAX + 8192;
+        let sealed = if self.0.options.cluster.protection == Protection::Off { 0 } else { SEALED_MEMORY_MAX };
+        let per_connection =
+            RECEIVE_BUFFER_SIZE_MAX + PARAMS_HELD_MAX + PARAMS_SIZE_MAX + 2 * REPLIES_HELD_MAX + 8192 + sealed;
         let connections_max = self.0.options.connections_max;
         let strangers = (STRANGERS_MAX + waiting_max(connections_max)) * STRANGER_SIZE;
         (2 * connections_max * per_connection + strangers) as u64
@@ -491,7 +494,7 @@ impl Serving {
             self.forget(&older);
         }
         if hello.role.is_trunk() {
-            return self.admit_trunk(stream, guest, key).await.map(Admitted::Trunk);
+            return self.admit_trunk(guest, key).await.map(Admitted::Trunk);
         }
         let is_relayed = origin == Origin::Relay;
         let full = if is_relayed { self.has_all_relayed() } else { self.is_full(hello.role) };
@@ -524,7 +527,7 @@ impl Serving {
         if peer.holds.is_some() {
             self.service.lent(&peer);
         }
-        let connection = Rc::new(Connection::new(peer, stream.clone(), is_relayed));
+        let connection = Rc::new(Connection::new(peer, stream.clone(), &guest.stream, is_relayed));
         self.count(&connection, true);
         self.fences.borrow_mut().insert(key, connection.peer.connection);
         self.connections.borrow_mut().insert(connection.peer.connection, connection.clone());

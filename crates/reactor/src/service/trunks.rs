@@ -11,7 +11,7 @@ use super::{FenceKey, Origin, Serving, meet, within};
 use crate::channel::ChannelOptions;
 use crate::handshake::{Guest, HandshakeError};
 use crate::relay::{End, Trunk, TrunkOptions, pass_on, streams_of_client_max};
-use crate::{Class, Nanos, Relay, Stream};
+use crate::{Class, Nanos, Relay};
 use std::rc::Rc;
 use wire::Status;
 use wire::credentials::Credentials;
@@ -43,12 +43,7 @@ pub struct RelayStatistics {
 }
 
 impl Serving {
-    pub(super) async fn admit_trunk(
-        &self,
-        stream: &Stream,
-        guest: &Guest,
-        key: FenceKey,
-    ) -> Result<u64, HandshakeError> {
+    pub(super) async fn admit_trunk(&self, guest: &Guest, key: FenceKey) -> Result<u64, HandshakeError> {
         let hello = &guest.hello;
         let older = self.fences.borrow().get(&key).copied();
         if let Some(older) = older {
@@ -78,7 +73,7 @@ impl Serving {
             is_logged: true,
             first_stream: 1,
         };
-        let trunk = Trunk::new(&self.reactor, stream.clone(), options);
+        let trunk = Trunk::new(&self.reactor, guest.stream.clone(), options);
         self.trunks.borrow_mut().insert(number, OpenTrunk { trunk, role: hello.role, key });
         self.fences.borrow_mut().insert(key, number);
         if let Err(error) = guest.welcome(&self.welcome(true)).await {

@@ -5,7 +5,7 @@ use crate::commands::{check, logs};
 use crate::{down, hosts, mount, run, server, status, top, up};
 
 /// What a new cluster is to be like, which `up`, `run` and `config` know alike.
-pub const NEW_CLUSTER: [&str; 24] = [
+pub const NEW_CLUSTER: [&str; 25] = [
     "servers",
     "hosts",
     "per-host",
@@ -19,6 +19,7 @@ pub const NEW_CLUSTER: [&str; 24] = [
     "chunk-size",
     "placement",
     "transport",
+    "protect",
     "short-circuit",
     "huge-pages",
     "pin",
@@ -34,8 +35,8 @@ pub const NEW_CLUSTER: [&str; 24] = [
 /// What a mount beside it is to be like.
 const MOUNT: [&str; 7] = ["mount", "threads", "allow-other", "suid", "dev", "cache", "contact"];
 
-static UP_OPTIONS: [&str; 31] = joined(&[&NEW_CLUSTER, &MOUNT]);
-static RUN_OPTIONS: [&str; 32] = joined(&[&NEW_CLUSTER, &["stop-timeout-ms"], &MOUNT]);
+static UP_OPTIONS: [&str; 32] = joined(&[&NEW_CLUSTER, &MOUNT]);
+static RUN_OPTIONS: [&str; 33] = joined(&[&NEW_CLUSTER, &["stop-timeout-ms"], &MOUNT]);
 
 /// In the order of the overview.
 pub static ROWS: &[Command] = &[

@@ -5,7 +5,7 @@ use super::{Command, PROGRAM, joined};
 use crate::commands::settings;
 use crate::{completion, doctor, manual};
 
-static CONFIG_OPTIONS: [&str; 33] = joined(&[
+static CONFIG_OPTIONS: [&str; 34] = joined(&[
     &["explain", "json", "cluster"],
     &NEW_CLUSTER,
     &["stop-timeout-ms", "jobs", "threads", "interval-ms", "color", "contact"],
