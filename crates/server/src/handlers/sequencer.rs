@@ -113,6 +113,12 @@ pub async fn prepare(core: &Rc<Core>, request: &PrepareTreeRequest, deadline: Na
         Ok(()) => {
             core.sequencer.turn.replace(Some(turn));
             super::prepare::watch(core, request.coordinator, request.number);
+            if request.coordinator == core.index {
+                // As if it were confirmed to another server: where a power loss takes our decision back, this is left,
+                // and says that the change may have been told. A medium that refuses it stops the server, or has it say
+                // so with the next sync.
+                let _: Result<(), Failure> = core.syncs.durable().await;
+            }
             Ok(number)
         }
         Err(failure) => {
@@ -205,12 +211,19 @@ pub fn resolve_prepared(core: &Rc<Core>, key: (u32, u64), number: u64, commit: b
         _ => return Err(Failure::with_text(Status::Corrupt, format!("tree change {number} has no intent"))),
     };
     let done = Record::PreparedDelete { coordinator: key.0, number: key.1 };
-    conclude(core, number, commit, &entries, done)?;
+    // A coordinator that lost power may have decided otherwise before, and told so.
+    let (ended, renamed) = match commit {
+        true => (number, Record::Nothing),
+        false => (undone(number), Record::IntentDelete(number)),
+    };
+    conclude(core, ended, commit, &entries, [done, renamed])?;
     if let Some(turn) = core.sequencer.turn.take() {
-        drive(core, number, entries, commit, turn, Notice::new());
+        drive(core, ended, entries, commit, turn, Notice::new());
     }
     Ok(())
 }
+
+const NOTHING: [Record<'static>; 2] = [Record::Nothing, Record::Nothing];
 
 /// Journals the end of a change, with this server's share of it.
 fn conclude(
@@ -218,12 +231,12 @@ fn conclude(
     number: u64,
     commit: bool,
     entries: &[TreeEntry],
-    done: Record<'static>,
+    done: [Record<'static>; 2],
 ) -> Result<(), Failure> {
     let phase = if commit { RemovalPhase::Committed } else { RemovalPhase::Aborting };
     let mut records = resolution(core, number, commit, entries);
     records.push(intent(number, phase, entries));
-    records.push(done);
+    records.extend(done);
     core.change(records)?;
     core.publish_tree_number();
     Ok(())
@@ -251,7 +264,7 @@ fn drive(core: &Rc<Core>, number: u64, entries: Vec<TreeEntry>, commit: bool, tu
 fn give_up(core: &Rc<Core>, number: u64, entries: Vec<TreeEntry>, turn: Turn) {
     let core = core.clone();
     core.reactor.clone().spawn(Class::Metadata, async move {
-        while conclude(&core, number, false, &entries, Record::Nothing).is_err() {
+        while conclude(&core, number, false, &entries, NOTHING).is_err() {
             if core.stopping.get() {
                 std::future::pending::<()>().await;
             }
@@ -310,7 +323,7 @@ async fn number_one(core: &Rc<Core>, directory: FileId, kind: u8, since: u64, de
     let number = next_number(core)?;
     core.change([intent(number, RemovalPhase::Marking, &entries)])?;
     let marked = mark_all(core, number, &entries, deadline).await;
-    if let Err(failure) = marked.and_then(|()| conclude(core, number, true, &entries, Record::Nothing)) {
+    if let Err(failure) = marked.and_then(|()| conclude(core, number, true, &entries, NOTHING)) {
         give_up(core, number, entries, turn);
         return Err(failure);
     }

@@ -108,23 +108,28 @@ pub fn resolve_tree(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<S
     Ok(Step::Done)
 }
 
-/// This server's share of the end of a tree change; nothing when it is known already.
+/// This server's share of the end of a tree change; nothing when it is known already. One that came to nothing is told of
+/// by its own number, or by the next one if somebody may have been told that it happened (`undone`).
 pub fn resolution(core: &Core, number: u64, commit: bool, entries: &[TreeEntry]) -> Vec<Record<'static>> {
     let tables = core.tables.borrow();
     let mut records = Vec::with_capacity(2 + 3 * entries.len());
     if number <= tables.tree.settled() {
         return records;
     }
+    let marked = tables.tree.mark().map(|mark| mark.number);
+    let is_undone = !commit && marked.map(undone) == Some(number);
     for entry in entries {
         let TreeEntry { directory, kind, parent } = *entry;
         let home = !is_elsewhere(core, directory);
-        if kind == tree_kinds::REMOVED && tables.marks.get(&directory.0).is_some_and(|mark| mark.attempt == number) {
+        let attempt = if is_undone { marked } else { Some(number) };
+        if kind == tree_kinds::REMOVED && tables.marks.get(&directory.0).map(|mark| mark.attempt) == attempt {
             records.push(Record::MarkDelete(directory));
         }
         if !commit {
-            // What was removed is there as before, and what was moved where it was: whoever was told otherwise looks again.
-            let log = TreeLogEntry { number: undone(number), directory, kind };
-            records.extend((kind != tree_kinds::REMOVED).then_some(Record::TreeLog(log)));
+            // What was removed is there as before, and what was moved where it was: whoever was told otherwise looks
+            // again.
+            let log = Record::TreeLog(TreeLogEntry { number, directory, kind });
+            records.extend((is_undone && kind != tree_kinds::REMOVED).then_some(log));
             continue;
         }
         if kind == tree_kinds::REMOVED {
@@ -142,7 +147,7 @@ pub fn resolution(core: &Core, number: u64, commit: bool, entries: &[TreeEntry])
             records.push(Record::InodePut(inode));
         }
     }
-    records.push(Record::TreeSettled(if commit { number } else { undone(number) }));
+    records.push(Record::TreeSettled(number));
     records
 }
 
