@@ -462,7 +462,18 @@ fn tops(operation: &Operation) -> Vec<&str> {
     }
 }
 
-impl Names<'_> {
+impl<'a> Names<'a> {
+    fn new(operations: Vec<(usize, &'a Operation, Part)>, steps: Vec<Step>, cluster: &'a Cluster) -> Names<'a> {
+        let mut mentions: BTreeMap<FileId, Vec<usize>> = BTreeMap::new();
+        for (position, (_, operation, _)) in operations.iter().enumerate() {
+            if let Some(id) = operation.outcome.id() {
+                mentions.entry(id).or_default().push(position);
+            }
+        }
+        let ahead = Ahead::new(&operations);
+        Names { operations, steps, cluster, mentions, ahead }
+    }
+
     /// The inodes that were there before and are not there after.
     fn lost(&self, before: &Tree, after: &Tree) -> impl Iterator<Item = FileId> {
         let known = |node: &Node| node.id;
@@ -608,17 +619,20 @@ fn parts(operation: &Operation) -> &'static [Part] {
     }
 }
 
-/// Leaves out changes of modes that may have happened and that nobody saw: they explain nothing.
-fn leave_out_unseen_modes(operations: &mut Vec<(usize, &Operation, Part)>) {
-    let mode = |(_, operation, _): &(usize, &Operation, Part)| match &operation.outcome {
+/// The parts of operations with their numbers. Changes of modes that may have happened and that nobody saw are left
+/// out: they explain nothing.
+fn in_parts<'a>(operations: impl Iterator<Item = (usize, &'a Operation)> + Clone) -> Vec<(usize, &'a Operation, Part)> {
+    let mode = |(_, operation): (usize, &Operation)| match &operation.outcome {
         Outcome::Seen(seen) | Outcome::SeenInPart(seen) => Some(seen.mode),
         _ => None,
     };
-    let modes: BTreeSet<u32> = operations.iter().filter_map(mode).collect();
-    operations.retain(|(_, operation, _)| match operation.action {
+    let modes: BTreeSet<u32> = operations.clone().filter_map(mode).collect();
+    let explains = |(_, operation): &(usize, &Operation)| match operation.action {
         Action::ChangeMode { mode, .. } => !matches!(operation.outcome, Outcome::Unknown(_)) || modes.contains(&mode),
         _ => true,
-    });
+    };
+    let each = |(number, operation)| parts(operation).iter().map(move |part| (number, operation, *part));
+    operations.filter(explains).flat_map(each).collect()
 }
 
 /// Steps of all losses, and when they happen (`likely`: see `Setback::keep_span`).
@@ -646,26 +660,18 @@ pub fn check(losses: &Losses) -> Vec<Finding> {
     let (steps, likely_spans) = loss_steps(losses, true);
     let (_, step_spans) = loss_steps(losses, false);
     let ties = ties(operations);
-    let mut groups: BTreeMap<&str, Vec<(usize, &Operation, Part)>> = BTreeMap::new();
+    let mut groups: BTreeMap<&str, Vec<(usize, &Operation)>> = BTreeMap::new();
     for (index, operation) in operations.iter().enumerate() {
         if let Some(top) = tops(operation).first() {
-            let group = groups.entry(ties[top]).or_default();
-            group.extend(parts(operation).iter().map(|part| (index, operation, *part)));
+            groups.entry(ties[top]).or_default().push((index, operation));
         }
     }
     let mut findings = Vec::new();
-    for (name, mut operations) in groups {
-        leave_out_unseen_modes(&mut operations);
+    for (name, group) in groups {
+        let operations = in_parts(group.into_iter());
         let own: Vec<Span> =
             operations.iter().map(|(_, operation, _)| Span { start: operation.start, end: operation.end }).collect();
-        let mut mentions: BTreeMap<FileId, Vec<usize>> = BTreeMap::new();
-        for (position, (_, operation, _)) in operations.iter().enumerate() {
-            if let Some(id) = operation.outcome.id() {
-                mentions.entry(id).or_default().push(position);
-            }
-        }
-        let (ahead, steps) = (Ahead::new(&operations), steps.clone());
-        let names = Names { mentions, ahead, operations, steps, cluster: losses.cluster };
+        let names = Names::new(operations, steps.clone(), losses.cluster);
         let verdict = |likely: bool| {
             let steps = if likely { &likely_spans } else { &step_spans };
             linearize::check(&names, &[&own[..], &steps[..]].concat())
