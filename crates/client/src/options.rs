@@ -211,7 +211,7 @@ pub fn load_cluster(path: &Path) -> Result<Cluster> {
             Distrust::System(..) => "; is the cluster up, and is this its run directory?",
             _ => "",
         };
-        Error::new(status, format!("cluster file: {distrust}{advice}"))
+        Error::new(status, format!("cluster file of {}: {distrust}{advice}", path.display()))
     })?;
     let mut cluster = Cluster::parse(&text)
         .map_err(|reason| Error::new(Status::Invalid, format!("cluster file of {} {reason}", path.display())))?;
