@@ -32,6 +32,7 @@ fn log(error: &Error) {
         error.status,
         Status::Io
             | Status::Corrupt
+            | Status::Damaged
             | Status::WrongServer
             | Status::UnknownOperation
             | Status::BadMessage

@@ -33,7 +33,8 @@ pub async fn serve(core: Rc<Core>, listener: Listener) {
             continue;
         };
         if open.borrow().len() == CONNECTIONS_MAX {
-            let gone = least_wanted(&open.borrow()).and_then(|number| open.borrow_mut().remove(&number));
+            let number = least_wanted(&open.borrow());
+            let gone = number.and_then(|number| open.borrow_mut().remove(&number));
             gone.inspect(|(stream, _)| stream.shutdown());
             // Its task ends first, so that no more of them are there than may be.
             core.reactor.yield_now().await;

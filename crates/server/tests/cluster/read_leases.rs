@@ -125,7 +125,7 @@ fn changes_wait() {
             }),
         ),
     ];
-    let test = TestCluster::new(1, 2);
+    let test = TestCluster::without_checksums(1, 2);
     let (reader, writer) = (test.caller(0, 1), test.caller(1, 2));
     let reactor = test.world.reactor(test.callers[0]);
     let servers = [test.server(0), test.server(1)];
@@ -162,7 +162,7 @@ fn changes_wait() {
 #[test]
 fn leases_outlive_their_server() {
     for pause in [0, TIME / 4, TIME / 2, TIME] {
-        let test = TestCluster::new(pause, 1);
+        let test = TestCluster::without_checksums(pause, 1);
         let (reader, writer) = (test.caller(0, 1), test.caller(1, 2));
         let reactor = test.world.reactor(test.callers[0]);
         let own = writer.clone();
@@ -187,7 +187,7 @@ fn leases_outlive_their_server() {
 /// Goal: only what the home knows wholly is told: small files, without chunks elsewhere, that nobody is changing; holes as zeros.
 #[test]
 fn what_is_told() {
-    let test = TestCluster::new(3, 2);
+    let test = TestCluster::without_checksums(3, 2);
     let caller = test.caller(0, 1);
     let reactor: Reactor = test.world.reactor(test.callers[0]);
     test.run(0, async move {

@@ -29,6 +29,7 @@ pub struct TestCluster {
     running: Vec<Slot>,
     pub callers: Vec<NodeId>,
     session_grace: Nanos,
+    checksums: bool,
 }
 
 impl TestCluster {
@@ -37,6 +38,15 @@ impl TestCluster {
     }
 
     pub fn with_grace(seed: u64, server_count: u32, session_grace: Nanos) -> TestCluster {
+        TestCluster::with(seed, server_count, session_grace, true)
+    }
+
+    /// One whose servers tell contents with opens, which those that keep checksums do not.
+    pub fn without_checksums(seed: u64, server_count: u32) -> TestCluster {
+        TestCluster::with(seed, server_count, 60 * SECOND, false)
+    }
+
+    fn with(seed: u64, server_count: u32, session_grace: Nanos, checksums: bool) -> TestCluster {
         let world = World::new(seed);
         let addresses: Vec<SocketAddr> =
             (0..server_count).map(|index| SocketAddr::from(([10, 0, 0, index as u8 + 1], 4000))).collect();
@@ -47,7 +57,7 @@ impl TestCluster {
         let callers =
             (0..3).map(|index| world.add_node(&format!("caller {index}"), [10, 0, 1, index + 1].into())).collect();
         let running = (0..server_count).map(|_| Slot::default()).collect();
-        let test = TestCluster { world, cluster, servers: nodes, running, callers, session_grace };
+        let test = TestCluster { world, cluster, servers: nodes, running, callers, session_grace, checksums };
         for index in 0..server_count {
             test.start(index);
         }
@@ -87,7 +97,7 @@ impl TestCluster {
             directory: PathBuf::from("store"),
             store_size: 16 << 20,
             journal_size: 256 << 10,
-            checksums: true,
+            checksums: self.checksums,
             connections_max: 128,
             timeout: 2 * SECOND,
             session_grace: self.session_grace,

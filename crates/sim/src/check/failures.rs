@@ -53,7 +53,7 @@ fn check_one(operation: &Operation, expected: Expected, excused: Excused<'_>) ->
         }
         Status::NoSpace if expected.full => None,
         Status::Io if expected.failed_syncs => None,
-        Status::Io | Status::Corrupt if expected.rot && meets_bytes(&operation.action) => None,
+        Status::Io | Status::Corrupt | Status::Damaged if expected.rot && meets_bytes(&operation.action) => None,
         // Two of the largest values and their names are more than one inode may have.
         Status::NoSpace if matches!(operation.action, Action::SetExtended { size, .. } if size > 60_000) => None,
         // Which of these is right is the model of names to say.
