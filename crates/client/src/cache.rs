@@ -9,8 +9,9 @@
 //!    tables are empty.
 //! 4. A directory that is known by its id alone is in no path: it has neither ancestors nor parent, nothing is kept beneath
 //!    it, and only who may use it can turn out wrong.
-//! 5. When all is forgotten, because a server may have taken back what it had told, nothing is kept beneath what was found before: whoever is still
-//!    on the way has found it as it never was. Numbers of tree changes don't tell, for these are taken back too.
+//! 5. When all is forgotten, because a server may have taken back what it had told, nothing is kept beneath what was
+//!    found before: whoever is still on the way has found it as it never was. Numbers of tree changes don't tell, for
+//!    these are taken back too.
 
 use crate::rights::Rights;
 use std::cell::Cell;
@@ -269,7 +270,8 @@ impl DirectoryCache {
         self.young_weight = 0;
     }
 
-    /// Whether a directory was found since all was last forgotten (invariant 5). One that is known by its id alone may have been dropped since.
+    /// Whether a directory was found since all was last forgotten (invariant 5). One that is known by its id alone may
+    /// have been dropped since.
     pub(crate) fn has_found(&self, directory: &Rc<Directory>) -> bool {
         if !directory.has_path() {
             let by_id = self.young_by_id.get(&directory.id).or_else(|| self.old_by_id.get(&directory.id));

@@ -302,7 +302,8 @@ impl Servers {
         Ok((reply.attributes, reply.target.to_vec()))
     }
 
-    /// Keeps a directory that a server has just shown; unless directories have moved since its path was resolved, or all was forgotten.
+    /// Keeps a directory that a server has just shown; unless directories have moved since its path was resolved, or
+    /// all was forgotten.
     pub(crate) fn remember(&self, target: &EntryTarget, attributes: &Attributes) -> Rc<Directory> {
         let mut cache = self.cache.borrow_mut();
         let is_current = target.known == self.tree_known() && cache.has_found(&target.parent);

@@ -147,7 +147,8 @@ struct Directory {
     parent: FileId,
     count: u64,
     share: Share,
-    /// The directory's home knows of this share. In memory only: after a restart it is taken from whether there are entries, or were some
+    /// The directory's home knows of this share. In memory only: after a restart it is taken from whether there are
+    /// entries, or were some
     /// (`note_restart`), and else told once more.
     announced: bool,
     root: Node,
@@ -302,8 +303,9 @@ impl Names {
         self.directory_mut(parent).announced = true;
     }
 
-    /// After a restart: entries are here, or were here, only because their directory's home knew of this share, and it keeps that for as long as
-    /// the directory lives. Names that were posted to the life before rest on it, also where no other ones are left.
+    /// After a restart: entries are here, or were here, only because their directory's home knew of this share, and it
+    /// keeps that for as long as the directory lives. Names that were posted to the life before rest on it, also where
+    /// no other ones are left.
     pub fn note_restart(&mut self) {
         for index in self.directories.values() {
             if let Some(directory) = self.slab.get_mut(*index) {

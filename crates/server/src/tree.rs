@@ -7,10 +7,10 @@
 //! Invariants
 //! 1. `gate` is `number` while no mark stands, else a number that nobody has: a request that knows what we know passes
 //!    with one comparison.
-//! 2. Numbers rise. What is told of a number up to `settled` is late, and changes nothing. A change has two: its own, and
-//!    the next one (`undone`), under which it is in the log if it was prepared and came to nothing: a server that lost
-//!    power may have told that it happened. Whoever has gone by that, with the number of before or with that of the
-//!    change, is refused. All servers were marked then, so that all know that there may be this number.
+//! 2. Numbers rise. What is told of a number up to `settled` is late, and changes nothing. A change has two: its own,
+//!    and the next one (`undone`), under which it is in the log if it was prepared and came to nothing: a server that
+//!    lost power may have told that it happened. Whoever has gone by that, with the number of before or with that of
+//!    the change, is refused. All servers were marked then, so that all know that there may be this number.
 //! 3. `latest` has the directories of `log`, each with the last change of it.
 //! 4. Whoever knows less than `floor` is refused without a directory being named, forgets all that he has cached, and begins
 //!    at the number that the refusal tells.

@@ -630,8 +630,8 @@ fn opens_under_way_against_a_close() {
     }
 }
 
-/// Goal: of two tasks of one client that make the same new name exclusively, or remove it, one does and the other one is told so, also where
-/// the changes are posted: neither is posted while the other one is.
+/// Goal: of two tasks of one client that make the same new name exclusively, or remove it, one does and the other one
+/// is told so, also where the changes are posted: neither is posted while the other one is.
 /// Method: over many schedules both look before either posts; each server's audit counts posts that could not be done.
 #[test]
 fn one_client_posts_the_same_change_twice() {
@@ -669,9 +669,10 @@ fn one_client_posts_the_same_change_twice() {
     }
 }
 
-/// Goal: a file that was made by a post is there though the server was killed before it took the post up, also when its directory, whose home
-/// is another server, had no other names at that one.
-/// Method: the directory's only name at the server goes, another one is made, and the server is killed as soon as that is told.
+/// Goal: a file that was made by a post is there though the server was killed before it took the post up, also when its
+/// directory, whose home is another server, had no other names at that one.
+/// Method: the directory's only name at the server goes, another one is made, and the server is killed as soon as that
+/// is told.
 #[test]
 fn a_post_outlives_the_last_other_name() {
     for seed in 0..SEEDS {

@@ -231,9 +231,11 @@ fn lost_names_of_directories_are_forgotten() {
     assert_eq!(there, Err(Status::NotFound));
 }
 
-/// Goal: what was made in a directory whose new name goes with a power loss is found under its old name: the server that has it lost nothing.
-/// Method: a directory is renamed at one server, and a file made in it at the other; then the first one loses power, in some of the runs before it
-/// has made the rename durable. The checker of histories takes it so as well (`check::names`).
+/// Goal: what was made in a directory whose new name goes with a power loss is found under its old name: the server
+/// that has it lost nothing.
+/// Method: a directory is renamed at one server, and a file made in it at the other; then the first one loses power, in
+/// some of the runs before it has made the rename durable. The checker of histories takes it so as well
+/// (`check::names`).
 #[test]
 fn lost_names_of_directories_keep_what_was_made_within() {
     let mut lost_count = 0;
@@ -251,7 +253,8 @@ fn lost_names_of_directories_keep_what_was_made_within() {
             let new = at(&fs, root, FileId::ROOT, &old);
             let (old, new) = (format!("/{old}"), format!("/{new}"));
             let directory = fs.mkdir(old.as_bytes(), 0o755).await.expect("made").id;
-            // The directory's home knows of the other server's names in it: telling it makes all durable that it has done so far.
+            // The directory's home knows of the other server's names in it: telling it makes all durable that it has
+            // done so far.
             let first = at(&fs, 1 - root, directory, "");
             fs.open(format!("{old}/{first}").as_bytes(), &creating()).await.expect("created");
             fs.synchronise_all().await.expect("synced");
@@ -274,10 +277,12 @@ fn lost_names_of_directories_keep_what_was_made_within() {
     assert!((1..40).contains(&lost_count), "the rename was lost in {lost_count} runs");
 }
 
-/// Goal: what a client has found on its way is not kept when it has forgotten all names of directories meanwhile, for a server lost power.
-/// Method: one client renames a directory, another one makes a directory in it by the new name, at a server that it can't reach; the server of
-/// the name loses power, in some runs before the rename is durable, and the other one is reached again. Nothing is made where nobody looks for it, neither
-/// by the request that was on its way nor by the next one.
+/// Goal: what a client has found on its way is not kept when it has forgotten all names of directories meanwhile, for a
+/// server lost power.
+/// Method: one client renames a directory, another one makes a directory in it by the new name, at a server that it
+/// can't reach; the server of the name loses power, in some runs before the rename is durable, and the other one is
+/// reached again. Nothing is made where nobody looks for it, neither by the request that was on its way nor by the next
+/// one.
 #[test]
 fn lost_names_of_directories_are_forgotten_on_the_way() {
     let mut lost_count = 0;

@@ -116,8 +116,8 @@ fn numbers_are_used_once() {
     assert!(begin().commit_made(51).is_some() && client.unused_number(7).is_none());
 }
 
-/// Goal: what a lane has claimed it claims again only on purpose, for several posts then, and it is free after the last of them; nonsense in a claim
-/// does no harm.
+/// Goal: what a lane has claimed it claims again only on purpose, for several posts then, and it is free after the last
+/// of them; nonsense in a claim does no harm.
 #[test]
 fn claims_nest() {
     let posts = Rc::new(Posts::new(region()));

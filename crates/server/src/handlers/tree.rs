@@ -108,8 +108,8 @@ pub fn resolve_tree(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<S
     Ok(Step::Done)
 }
 
-/// This server's share of the end of a tree change; nothing when it is known already. One that came to nothing is told of
-/// by its own number, or by the next one if somebody may have been told that it happened (`undone`).
+/// This server's share of the end of a tree change; nothing when it is known already. One that came to nothing is told
+/// of by its own number, or by the next one if somebody may have been told that it happened (`undone`).
 pub fn resolution(core: &Core, number: u64, commit: bool, entries: &[TreeEntry]) -> Vec<Record<'static>> {
     let tables = core.tables.borrow();
     let mut records = Vec::with_capacity(2 + 3 * entries.len());

@@ -259,7 +259,8 @@ impl Tree {
         self.entries.iter().map(|(path, key)| ((directory(path), path.name().to_owned()), *key)).collect()
     }
 
-    /// The paths that names make. `None` when one of them is not beneath the root directory, or a directory is found twice.
+    /// The paths that names make. `None` when one of them is not beneath the root directory, or a directory is found
+    /// twice.
     fn paths(&self, names: &BTreeMap<Dentry, usize>) -> Option<BTreeMap<Path, usize>> {
         let (mut paths, mut found) = (BTreeMap::new(), BTreeSet::new());
         let mut directories = vec![(None, Path { parts: Vec::new() })];
@@ -892,8 +893,10 @@ mod tests {
         }
     }
 
-    /// Goal: a directory whose new name is lost has the old one again, with what another server, which lost nothing, has made and removed in it.
-    /// Method: a directory with a file is renamed, the file goes and another one comes; after the loss they are looked for at both places.
+    /// Goal: a directory whose new name is lost has the old one again, with what another server, which lost nothing,
+    /// has made and removed in it.
+    /// Method: a directory with a file is renamed, the file goes and another one comes; after the loss they are looked
+    /// for at both places.
     #[test]
     fn a_lost_name_of_a_directory() {
         let cluster = cluster_of(2);
