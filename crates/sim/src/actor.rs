@@ -48,17 +48,6 @@ impl Recorder {
         }
     }
 
-    /// Whether bytes may be on their way into a store.
-    pub fn is_writing(&self) -> bool {
-        let writes = |action: &Action| {
-            matches!(
-                action,
-                Action::Write { .. } | Action::Append { .. } | Action::CopyRange { .. } | Action::Allocate { .. }
-            )
-        };
-        self.with(|history| history.operations.iter().any(|it| it.ended_at == Nanos::MAX && writes(&it.action)))
-    }
-
     /// Operations so far.
     pub fn count(&self) -> usize {
         self.history.borrow().operations.len()

@@ -257,8 +257,6 @@ impl Nemesis {
                 harness.world.fail_allocate(harness.node(server), count);
             }
             Fault::PowerLoss => self.lose_power(harness, server),
-            // What goes bad while it arrives has no checksum yet.
-            Fault::Rot if harness.recorder.is_writing() => {}
             Fault::Rot => harness.rot(server, self.random.below(ROT_SIZE)),
             Fault::ClockJump => harness.skew_clock(server, &mut self.random),
             Fault::ClientCrash => {
