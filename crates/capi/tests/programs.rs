@@ -7,6 +7,7 @@ mod real;
 
 use c_program::Program;
 use real::Real;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Runs a program over stores on a disk and over stores in memory, where it reads, looks and writes by itself; `after` looks at
@@ -51,4 +52,34 @@ fn exit_closes() {
         let servers = cluster.client().stat_file_system().expect("servers are up");
         assert_eq!(servers.iter().map(|server| server.inodes).sum::<u64>(), 1, "{servers:?}");
     });
+}
+
+/// Goal: a child that goes on after its parent has ended, and never uses the library, keeps nothing of what its parent was lent.
+/// Method: tests/c/lanes.c leaves 80 of them behind; once the servers have noticed that the programs have ended, nothing is locked
+/// for any client in the files that they lend (loan.rs).
+#[test]
+fn children_keep_no_lane() {
+    let cluster = Real::in_memory("capi-lanes", 1, 1 << 20);
+    let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = Program { crate_root, source: "lanes.c", library: "tabane", place: &cluster.directory };
+    program.run(&[("TABANE_CLUSTER", &cluster.directory.to_string_lossy())]);
+    let inodes: Vec<String> = std::fs::read_dir(cluster.directory.join("store0"))
+        .expect("the store is there")
+        .map(|entry| format!(":{} ", entry.expect("it is there").metadata().expect("it is there").ino()))
+        .collect();
+    let locks = || std::fs::read_to_string("/proc/locks").expect("the kernel tells of locks");
+    let lent = || locks().lines().filter(|line| inodes.iter().any(|inode| line.contains(inode))).count();
+    // Whatever the server holds on its own store by itself is one lock at most for each file.
+    let client = cluster.client();
+    for _ in 0..1_000 {
+        if lent() <= inodes.len() {
+            break;
+        }
+        client.stat_file_system().expect("servers are up");
+    }
+    let left = locks().lines().filter(|line| inodes.iter().any(|inode| line.contains(inode))).count();
+    drop(client);
+    // Only now, for they were to be there all the time.
+    drop(std::fs::OpenOptions::new().write(true).open(cluster.directory.join("children")).expect("children wait"));
+    assert!(left <= inodes.len(), "{left} locks are left by 80 programs");
 }

@@ -1,8 +1,8 @@
-//! What a fork means: a generation number by which the child notices, and the sockets that the child must not keep open.
+//! What a fork means: a generation number by which the child notices, and the descriptors that the child must not keep open.
 //!
 //! A child leaks what it inherited from `Shared`, for another thread may have held the lock at the fork. Its sockets,
 //! though, are closed in the child at once: otherwise the servers would not see that the parent has gone until the child
-//! has gone too.
+//! has gone too; and so is what the parent was lent, which would stay lent.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// Most sockets that are remembered; a child keeps any beyond this open until it ends or executes another program.
+/// Most descriptors that are remembered; a child keeps any beyond this open until it ends or executes another program.
 const SOCKETS_MAX: usize = 4096;
 
-/// A socket by number and inode, so that a number which was closed behind our back and reused is left alone.
+/// A descriptor by number and inode, so that a number which was closed behind our back and reused is left alone.
 struct Tracked {
     descriptor: AtomicI32,
     inode: AtomicU64,
@@ -44,16 +44,16 @@ extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::SeqCst);
     for socket in &SOCKETS {
         let descriptor = socket.descriptor.swap(FREE, Ordering::SeqCst);
-        if descriptor >= 0 && socket_inode(descriptor) == Some(socket.inode.load(Ordering::SeqCst)) {
-            // SAFETY: it is the inherited socket (its inode says so), which nobody in this process uses or closes: the
+        if descriptor >= 0 && inode_of(descriptor) == Some(socket.inode.load(Ordering::SeqCst)) {
+            // SAFETY: it is the inherited one (its inode says so), which nobody in this process uses or closes: the
             // instance that owns it is leaked.
             unsafe { libc::close(descriptor) };
         }
     }
 }
 
-/// The inode of a descriptor, if it is a socket.
-fn socket_inode(descriptor: libc::c_int) -> Option<u64> {
+/// The inode of a descriptor, if it is open.
+fn inode_of(descriptor: libc::c_int) -> Option<u64> {
     let mut status = MaybeUninit::<libc::stat>::zeroed();
     // SAFETY: writes the status, which is a valid value even where it stays zeroed.
     let status = unsafe {
@@ -62,12 +62,12 @@ fn socket_inode(descriptor: libc::c_int) -> Option<u64> {
         }
         status.assume_init()
     };
-    (status.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some(status.st_ino)
+    Some(status.st_ino)
 }
 
-/// Remembers a socket that forked children shall close.
+/// Remembers a descriptor that forked children shall close.
 pub(crate) fn track(descriptor: &OwnedFd) {
-    let Some(inode) = socket_inode(descriptor.as_raw_fd()) else { return };
+    let Some(inode) = inode_of(descriptor.as_raw_fd()) else { return };
     let free = SOCKETS.iter().find(|socket| {
         socket.descriptor.compare_exchange(FREE, BEING_FILLED, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     });
@@ -77,7 +77,7 @@ pub(crate) fn track(descriptor: &OwnedFd) {
     }
 }
 
-/// Forgets a socket that is about to be closed.
+/// Forgets a descriptor that is about to be closed.
 pub(crate) fn untrack(descriptor: &OwnedFd) {
     let number = descriptor.as_raw_fd();
     for socket in &SOCKETS {

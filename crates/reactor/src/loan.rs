@@ -12,6 +12,7 @@
 //! 2. The lender's own open files hold no locks.
 
 use crate::copying::{copy, copy_streaming};
+use crate::forks;
 use crate::region::Loan;
 use crate::system::check;
 use std::ffi::CString;
@@ -37,9 +38,17 @@ impl FileLoan {
 }
 
 impl FileLoan {
-    /// What a borrower has got from whom he borrows.
+    /// What a borrower has got from whom he borrows. His forked children don't have it: what is lent through it would stay so for as
+    /// long as they are there.
     pub fn received(file: OwnedFd) -> FileLoan {
+        forks::track(&file);
         FileLoan(file)
+    }
+}
+
+impl Drop for FileLoan {
+    fn drop(&mut self) {
+        forks::untrack(&self.0);
     }
 }
 
