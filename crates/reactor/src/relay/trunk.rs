@@ -171,7 +171,7 @@ impl Trunk {
 
     /// Whether it can begin no more streams.
     pub(crate) fn is_used_up(&self) -> bool {
-        self.state.borrow().next_stream >= NUMBER_END
+        self.state.borrow().next_stream == NUMBER_END
     }
 
     /// Bytes received and sent.
@@ -195,7 +195,7 @@ impl Trunk {
             return Err(io::Error::new(ErrorKind::QuotaExceeded, "the trunk has its most streams"));
         }
         let number = state.next_stream;
-        if number >= NUMBER_END {
+        if number == NUMBER_END {
             return Err(io::Error::new(ErrorKind::QuotaExceeded, "the trunk has used up its numbers"));
         }
         state.next_stream += 1;
