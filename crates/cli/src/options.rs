@@ -221,10 +221,10 @@ pub static TABLE: &[OptionRow] = &[
     ),
     setting(
         "protect",
-        Value::Choice(&["auto", "off", "integrity", "encryption"]),
-        "auto",
-        "auto|off|integrity|encryption",
-        "connections over networks from those who reach the network but have no key: not beyond the handshake, so that nobody on the way changes anything, or reads it either; auto is integrity between hosts whose processors have instructions for it",
+        Value::Choice(&["off", "integrity", "encryption"]),
+        "off",
+        "off|integrity|encryption",
+        "what is done about those who reach the network but have no key: nothing beyond the handshake, what they change on the way is noticed, or they can't read it either",
     ),
     setting(
         "short-circuit",

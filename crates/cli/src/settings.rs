@@ -9,7 +9,7 @@ use client::Cluster;
 use server::Transport;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use wire::{Protection, ServerAddress};
+use wire::Protection;
 
 const FORMAT: &str = "tabane servers 1";
 const MEBIBYTE: u64 = 1 << 20;
@@ -22,13 +22,8 @@ pub fn transport(arguments: &Arguments) -> Transport {
 }
 
 /// How a new cluster's connections over networks are protected.
-pub fn protection(arguments: &Arguments, servers: &[ServerAddress]) -> Protection {
-    let is_of_one_machine = servers.iter().all(|server| server.address.ip().is_loopback());
-    match Protection::parse(&arguments.text_or_default("protect")) {
-        Some(protection) => protection,
-        None if is_of_one_machine || !reactor::process::has_fast_sealing() => Protection::Off,
-        None => Protection::Integrity,
-    }
+pub fn protection(arguments: &Arguments) -> Protection {
+    Protection::parse(&arguments.text_or_default("protect")).expect("the table names all")
 }
 
 /// What every server of a cluster is told.

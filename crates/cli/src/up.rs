@@ -224,12 +224,10 @@ fn prepare(arguments: &Arguments, directory: &RunDirectory, reactor: &Reactor) -
     if settings.metrics_port != 0 {
         check_ports("--metrics-port", HERE, settings.metrics_port, count)?;
     }
-    let servers: Vec<ServerAddress> =
-        ports.iter().map(|port| ServerAddress { address: SocketAddr::new(HERE, *port) }).collect();
+    let servers = ports.iter().map(|port| ServerAddress { address: SocketAddr::new(HERE, *port) }).collect();
     let placement = Placement::parse(&arguments.text_or_default("placement")).expect("the table names all placements");
-    let protection = protection(arguments, &servers);
     let mut cluster = Cluster::new(id, key, placement, arguments.number("chunk-size") as u32, servers);
-    cluster.protection = protection;
+    cluster.protection = protection(arguments);
     directory.keep(&cluster, &settings)?;
     if settings.made_stores {
         DirBuilder::new()

@@ -240,6 +240,34 @@ fn taken_names() {
     }
 }
 
+/// Goal: a cluster whose connections are protected serves as any other does, after a kill too; who has a cluster file that
+/// says otherwise is told so, and so is who starts it again otherwise.
+/// Method: a file of several chunks there and back, between two servers and over TCP.
+#[test]
+fn protected_connections() {
+    for protect in ["integrity", "encryption"] {
+        let ground = Ground::new(&format!("protect-{protect}"));
+        ground.run(&["up", "--servers", "2", "--transport", "tcp", "--protect", protect]);
+        let [source, back, other] = ["source", "back", "other"].map(|name| ground.path.join(name));
+        let bytes: Vec<u8> = (0..5_000_000u32).map(|i| (i * 7 + i / 251) as u8).collect();
+        std::fs::write(&source, &bytes).unwrap();
+        ground.run(&["cp", "-q", source.to_str().unwrap(), ":/copy"]);
+        ground.kill(1);
+        ground.run(&["up"]);
+        ground.run(&["cp", "-q", ":/copy", back.to_str().unwrap()]);
+        assert!(std::fs::read(&back).unwrap() == bytes, "{protect}: other bytes came back");
+        let text = std::fs::read_to_string(ground.run_directory().join("cluster")).unwrap();
+        let (own, off) = (format!("protect = {protect}\n"), "protect = off\n");
+        assert!(text.contains(&own), "{text}");
+        std::fs::write(&other, text.replace(&own, off)).unwrap();
+        let complaint = ground.fail(1, &["ls", "--cluster", other.to_str().unwrap(), "--timeout-ms", "5000"]);
+        assert!(complaint.contains("differ in how connections are protected"), "{complaint}");
+        ground.kill(0);
+        let complaint = ground.fail(1, &["up", "--protect", "off"]);
+        assert!(complaint.contains(&format!("--protect is {protect}, not off")), "{complaint}");
+    }
+}
+
 /// Goal: `run` gives the command a cluster and its exit status, and takes the cluster down, also when a signal comes.
 #[test]
 fn run_takes_down() {

@@ -1,8 +1,9 @@
 //! Mutual authentication before anything else is read: `wire::handshake` over a stream.
 //!
-//! Both sides make one secret from the cluster's key and all that makes this connection this one: what the client wants, both
-//! nonces, and the way between them. So what was said on one connection proves nothing on another, nor on the same one passed on
-//! by somebody to another way. Each MAC has the name of what it is for in it, so that a reflected one proves nothing either.
+//! Both sides make one secret from the cluster's key and all that makes this connection this one: what the client
+//! wants, both nonces, and the way between them. So what was said on one connection proves nothing on another, nor on
+//! the same one passed on by somebody to another way. Each MAC has the name of what it is for in it, so that a
+//! reflected one proves nothing either.
 
 use crate::sealing::{self, CHANGED, Sealer};
 use crate::{Reactor, Stream, Way};

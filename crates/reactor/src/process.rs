@@ -183,16 +183,6 @@ pub fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Whether this processor has instructions with which streams are sealed (`wire::Protection`) at a fraction of what sending them costs.
-pub fn has_fast_sealing() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return std::is_x86_feature_detected!("aes") && std::is_x86_feature_detected!("avx2");
-    #[cfg(target_arch = "aarch64")]
-    return std::arch::is_aarch64_feature_detected!("aes");
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    false
-}
-
 /// This machine since it was started, as far as numbers of processes mean something here: containers have their own.
 pub fn machine() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

@@ -1,13 +1,14 @@
-//! Streams whose bytes nobody on the way can change, repeat, leave out or put into another order without being noticed, and,
-//! where that is asked for, read.
+//! Streams whose bytes nobody on the way can change, repeat, leave out or put into another order without being
+//! noticed, and, where that is asked for, read.
 //!
 //! What is sent goes in records: 8 bytes of head (size, check sum), the bytes, 16 bytes of tag. A tag is AEGIS-128X2's
 //! (draft-irtf-cfrg-aegis-aead), over the head and the bytes, as a MAC or of the encrypted bytes, under a key that this
-//! direction of this connection alone has (`handshake`), with the number of the record as the nonce. Nothing of a record is
-//! handed on before its tag was looked at.
+//! direction of this connection alone has (`handshake`), with the number of the record as the nonce. Nothing of a
+//! record is handed on before its tag was looked at.
 //!
 //! Invariants
-//! 1. No number is used twice under one key: each record has the next one, and the connection ends before they could wrap.
+//! 1. No number is used twice under one key: each record has the next one, and the connection ends before they could
+//!    wrap.
 //! 2. A stream on which one record was wrong gives nothing more.
 //! 3. Bytes are copied before their tag is made, for whoever owns them may write to them meanwhile.
 //! 4. Each side holds at most `SEALED_MEMORY_MAX` bytes.
@@ -120,8 +121,8 @@ impl Sealer {
         Ok(message)
     }
 
-    /// The head of the next record. Its sum is no proof, which its tag is; it tells a size that was damaged before anybody waits
-    /// for so many bytes.
+    /// The head of the next record. Its sum is no proof, which its tag is; it tells a size that was damaged before
+    /// anybody waits for so many bytes.
     fn head(&self, size: usize) -> [u8; HEAD_SIZE] {
         let mut head = [0; HEAD_SIZE];
         let size = (size as u32).to_le_bytes();

@@ -110,8 +110,8 @@ impl Readiness {
     }
 }
 
-/// How the two ends of a stream are joined, as both see it alike. A handshake is about one way, so that nobody passes it on to
-/// another one.
+/// How the two ends of a stream are joined, as both see it alike. A handshake is about one way, so that nobody passes
+/// it on to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// Over the network. Addresses are no part of it, for both ends may see others of them (NAT).
@@ -436,9 +436,9 @@ impl Reactor {
         address.is_loopback() || self.own_addresses().contains(&address)
     }
 
-    /// Connects to a process of this machine through shared memory. Anybody may listen at a name, so it has to be one of our
-    /// own user, of root or of `owner`. Errors: `ConnectionRefused` when nobody listens there, `PermissionDenied` when somebody
-    /// else does, who is told nothing; `Unsupported` where there is no such thing.
+    /// Connects to a process of this machine through shared memory. Anybody may listen at a name, so it has to be one
+    /// of our own user, of root or of `owner`. Errors: `ConnectionRefused` when nobody listens there,
+    /// `PermissionDenied` when somebody else does, who is told nothing; `Unsupported` where there is no such thing.
     pub fn connect_local(&self, name: &[u8], owner: Option<u32>) -> io::Result<Stream> {
         self.driver().connect_local(name, owner)
     }

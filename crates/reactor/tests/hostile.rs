@@ -247,7 +247,8 @@ fn request(sequence: u64, operation: Operation) -> Header {
     header
 }
 
-/// Goal: another version is told so, whatever else its greeting holds, and which side to upgrade can be told from the answer.
+/// Goal: another version is told so, whatever else its greeting holds, and which side to upgrade can be told from the
+/// answer.
 #[test]
 fn other_versions_are_told() {
     for fixture in fixtures() {
@@ -267,8 +268,8 @@ fn other_versions_are_told() {
 }
 
 /// Goal: what was overheard proves nothing.
-/// Method: replay a whole recorded handshake on a new connection; reflect the server's own MAC; send none at all; prove it for
-/// another way than the one that is taken.
+/// Method: replay a whole recorded handshake on a new connection; reflect the server's own MAC; send none at all;
+/// prove it for another way than the one that is taken.
 #[test]
 fn replayed_and_reflected_proofs_are_refused() {
     for fixture in fixtures() {
@@ -330,9 +331,10 @@ fn groups_are_proved_and_bounded() {
     }
 }
 
-/// Goal: strangers who say something else than a greeting, too much or too little, are told so or forgotten, and hold no slot.
-/// Method: random bytes, a greeting cut short within its frame, one that is too long; and peers that go in the middle of a greeting,
-/// a proof, a header, parameters or a body, more of them than there are connections.
+/// Goal: strangers who say something else than a greeting, too much or too little, are told so or forgotten, and hold
+/// no slot.
+/// Method: random bytes, a greeting cut short within its frame, one that is too long; and peers that go in the middle
+/// of a greeting, a proof, a header, parameters or a body, more of them than there are connections.
 #[test]
 fn strangers_and_truncated_messages() {
     for fixture in fixtures() {

@@ -1,5 +1,5 @@
-//! Connections over a network that somebody changes, repeats and listens to: what he does is noticed, nothing of it is taken in,
-//! and what was under way is sent again.
+//! Connections over a network that somebody changes, repeats and listens to: what he does is noticed, nothing of it
+//! is taken in, and what was under way is sent again.
 //!
 //! Server, client and the one in between are in one process, over real sockets.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
@@ -206,8 +206,8 @@ impl Meddler for Flip {
     }
 }
 
-/// One connection with a bit flipped somewhere, drawn from `random`: how its two calls ended, and whether the server has
-/// taken in what nobody sent.
+/// One connection with a bit flipped somewhere, drawn from `random`: how its two calls ended, and whether the server
+/// has taken in what nobody sent.
 fn flipped(fixture: &Fixture, mut random: u64, from_hello_on: bool) -> (Vec<Result<(), Failure>>, bool) {
     let bodies = [some_bytes(700), some_bytes(2_000)];
     let probe = fixture.client();
@@ -235,10 +235,11 @@ fn flipped(fixture: &Fixture, mut random: u64, from_hello_on: bool) -> (Vec<Resu
     (back.into_iter().map(|back| back.map(|_| ())).collect(), is_foreign)
 }
 
-/// Goal: a bit that is flipped anywhere on the way, in the handshake or later, in either direction, is noticed; the server takes in
-/// nothing that was not sent and the client neither, and what was under way is sent again, or fails with words that say why.
-/// Method: 1,000 places of a connection that is like a recorded one, half of them encrypted, at random. Without protection the
-/// same finds what the server took in.
+/// Goal: a bit that is flipped anywhere on the way, in the handshake or later, in either direction, is noticed; the
+/// server takes in nothing that was not sent and the client neither, and what was under way is sent again, or fails
+/// with words that say why.
+/// Method: 1,000 places of a connection that is like a recorded one, half of them encrypted, at random. Without
+/// protection the same finds what the server took in.
 #[test]
 fn flipped_bits_are_noticed() {
     for (seed, protection) in PROTECTED.into_iter().enumerate() {
@@ -346,8 +347,8 @@ fn records_are_counted() {
     }
 }
 
-/// Goal: bytes of all sizes arrive whole, through small buffers too, and only encryption hides them: who the client is and what
-/// it sends.
+/// Goal: bytes of all sizes arrive whole, through small buffers too, and only encryption hides them: who the client
+/// is and what it sends.
 /// Method: bodies around the sizes of records, echoed; somebody in between looks for a part of each, and for a group.
 #[test]
 fn bodies_arrive_whole_and_are_hidden() {
@@ -382,8 +383,8 @@ impl Meddler for Downgrade {
     }
 }
 
-/// Goal: both sides take their protection from their cluster files; where these differ the connection is refused with words that say so,
-/// and nobody in between makes it another one.
+/// Goal: both sides take their protection from their cluster files; where these differ the connection is refused with
+/// words that say so, and nobody in between makes it another one.
 /// Method: all pairs; then each pair with the greeting changed to what the server wants to hear.
 #[test]
 fn protection_is_what_both_files_say() {

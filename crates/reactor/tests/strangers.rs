@@ -1,7 +1,8 @@
-//! Processes of other users of the machine: who listens in a server's place is told nothing, and who passes a handshake on to
-//! another way gets nowhere.
+//! Processes of other users of the machine: who listens in a server's place is told nothing, and who passes a
+//! handshake on to another way gets nowhere.
 //!
-//! Two real users: this test plays the other one, for which it has to be run as root; TABANE_CI_NO_ROOT=1 leaves it out.
+//! Two real users: this test plays the other one, for which it has to be run as root; TABANE_CI_NO_ROOT=1 leaves it
+//! out.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #![expect(
     clippy::disallowed_methods,
@@ -176,9 +177,10 @@ fn heard(listener: &UnixListener) -> (usize, Vec<u8>) {
     (count, bytes)
 }
 
-/// Goal: whoever sits on a server's name, before its start or after a kill, is told nothing, and keeps nobody from the server.
-/// Method: another user takes the name before a server starts, which so has none; and in the moment between two lives of a
-/// server. A client of either life reaches it, and the other user has got no byte and no file.
+/// Goal: whoever sits on a server's name, before its start or after a kill, is told nothing, and keeps nobody from
+/// the server.
+/// Method: another user takes the name before a server starts, which so has none; and in the moment between two lives
+/// of a server. A client of either life reaches it, and the other user has got no byte and no file.
 #[test]
 fn name_of_a_server_is_taken() {
     if is_left_out() {
@@ -204,8 +206,8 @@ fn name_of_a_server_is_taken() {
     assert!(callers >= 1 && bytes.is_empty(), "{callers} callers said {bytes:?}");
 }
 
-/// Goal: a server of another user is taken for the server only where that user is root or the owner of the cluster file, and
-/// then its clients, whom it has to let in by the key alone, come through shared memory.
+/// Goal: a server of another user is taken for the server only where that user is root or the owner of the cluster
+/// file, and then its clients, whom it has to let in by the key alone, come through shared memory.
 /// Method: a server of nobody's, which can't be reached over the network; its name with and without its owner told.
 #[test]
 fn servers_of_other_users() {
@@ -278,10 +280,10 @@ async fn pump(from: Stream, to: Stream, record: Option<Overheard>) {
     from.shutdown();
 }
 
-/// Goal: nobody gets in between by passing a handshake on from one way to another, nor between two of his own machine, and he
-/// does not learn who the client is.
-/// Method: another user listens in a server's place, where clients believe that he may, and passes every byte on to the server
-/// by each other way. Clients have no other way to it.
+/// Goal: nobody gets in between by passing a handshake on from one way to another, nor between two of his own
+/// machine, and he does not learn who the client is.
+/// Method: another user listens in a server's place, where clients believe that he may, and passes every byte on to
+/// the server by each other way. Clients have no other way to it.
 #[test]
 fn handshakes_are_not_passed_on() {
     if is_left_out() {

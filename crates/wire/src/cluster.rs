@@ -254,7 +254,8 @@ impl ClusterFields {
             chunk_size,
             map: first_map(placement, slot_count, server_count),
             servers: self.servers,
-            protection: self.protection.ok_or_else(|| missing("protect"))?,
+            // Files of earlier versions say nothing of it.
+            protection: self.protection.unwrap_or(Protection::Off),
             owner: None,
         })
     }
@@ -315,14 +316,15 @@ mod tests {
         }
     }
 
-    /// Goal: a damaged cluster file is refused with words.
+    /// Goal: a damaged cluster file is refused with words; one that says nothing of protection has none.
     /// Method: drop each line in turn.
     #[test]
     fn missing_lines_are_refused() {
         let text = cluster(1, Placement::Modular).to_text();
-        for skipped in 0..text.lines().count() {
-            let cut: Vec<&str> = text.lines().enumerate().filter(|(i, _)| *i != skipped).map(|(_, l)| l).collect();
-            assert!(Cluster::parse(&cut.join("\n")).is_err(), "line {skipped} is not needed?");
+        for skipped in text.lines() {
+            let cut: Vec<&str> = text.lines().filter(|line| *line != skipped).collect();
+            let is_needed = !skipped.starts_with("protect");
+            assert_eq!(Cluster::parse(&cut.join("\n")).is_err(), is_needed, "{skipped}");
         }
     }
 

@@ -1,11 +1,12 @@
 //! The first four messages of a connection: both sides prove that they hold the cluster's key before anything else is
-//! read, the server before the client has said who it is. Each message has a fixed size in front (16 bits) so that nothing is
-//! allocated for a stranger.
+//! read, the server before the client has said who it is. Each message has a fixed size in front (16 bits) so that
+//! nothing is allocated for a stranger.
 //!
 //! client -> server  `Greeting`              whom I want, my nonce
 //! server -> client  `Challenge`             my nonce, MAC over all that was said, and the way between us
 //! client -> server  `Proven` of a `Hello`   who I am, MAC over the same and that
-//! server -> client  `Proven` of a `Welcome` windows, or the one error before the connection is closed; MAC over the same and that
+//! server -> client  `Proven` of a `Welcome` windows, or the one error before the connection is closed; MAC over the
+//! same and that
 
 use crate::codec::{Decode, Decoder, Encode, Malformed};
 use crate::credentials::{Credentials, GROUP_COUNT_MAX};

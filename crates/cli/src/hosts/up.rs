@@ -197,9 +197,8 @@ impl<'a> New<'a> {
         let placement =
             Placement::parse(&arguments.text_or_default("placement")).expect("the table names all placements");
         let chunk_size = arguments.number("chunk-size") as u32;
-        let protection = protection(arguments, &servers);
         let mut cluster = Cluster::new(self.record.cluster_id, key, placement, chunk_size, servers);
-        cluster.protection = protection;
+        cluster.protection = protection(arguments);
         self.directory.write(HOSTS_FILE, &self.record.to_text())?;
         self.directory.keep(&cluster, &self.settings)?;
         Ok(cluster)

@@ -202,12 +202,14 @@ impl Inner {
         }
     }
 
-    /// What is outstanding met with a connection that was changed on its way. It is sent again, and says so if it fails after all.
+    /// What is outstanding met with a connection that was changed on its way. It is sent again, and says so if it
+    /// fails after all.
     fn note_changed(self: &Rc<Self>) {
         let mut state = self.state.borrow_mut();
         self.disconnect(&mut state, CHANGED);
         state.calls.iter_mut().flatten().for_each(|outstanding| outstanding.was_changed = true);
-        self.fail_once(&mut state, Status::ChangedOnWay);
+        // To callers it is as good as gone.
+        self.fail_once(&mut state, Status::Unreachable);
         if state.outstanding == 0 {
             self.tell_lost(&state);
         }
@@ -286,8 +288,8 @@ impl Inner {
         direct
     }
 
-    /// Through shared memory. Nothing where nobody listens for it who may be the server, and nothing within where nobody answers
-    /// as the server would: only the handshake shows who it is.
+    /// Through shared memory. Nothing where nobody listens for it who may be the server, and nothing within where
+    /// nobody answers as the server would: only the handshake shows who it is.
     async fn connect_locally(&self, waits: bool) -> Option<Option<Result<(Stream, Welcome), HandshakeError>>> {
         let options = &self.options;
         let limit = self.reactor.now() + LOCAL_HANDSHAKE_NS_MAX.min(options.timeout);
@@ -451,6 +453,9 @@ pub(super) async fn connect(inner: Rc<Inner>) {
                 state.connection = Connection::None;
                 inner.fail_all(&mut state, status, words);
                 return;
+            }
+            Some(Err(HandshakeError::Refused(Status::ChangedOnWay, words))) => {
+                inner.note_attempt(words.to_string(), Status::Unreachable);
             }
             Some(Err(HandshakeError::Refused(status, _))) => {
                 pause_max = if status == Status::TooManyConnections { FULL_PAUSE_NS_MAX } else { PAUSE_NS_MAX };

@@ -2,6 +2,7 @@
 
 use super::Inner;
 use super::table::{BodyTarget, Connection, Receiving, State, WINDOW};
+use crate::sealing::CHANGED;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
@@ -61,7 +62,7 @@ impl Inner {
             let operation = outstanding.operation;
             let failure = if outstanding.was_changed {
                 silent |= is_silent && matches!(state.connection, Connection::Open { .. });
-                self.failure(operation, Status::ChangedOnWay, "again and again, for the time-out")
+                self.failure(operation, Status::Unreachable, CHANGED)
             } else if matches!(state.connection, Connection::Open { .. }) {
                 silent |= is_silent;
                 self.failure(operation, Status::TimedOut, "no sign of life from the server for the time-out")

@@ -1,9 +1,9 @@
 //! Streams between processes of one machine, through memory that both share ([`segment`]). To everything above they are
 //! streams like any other.
 //!
-//! The server listens at a Unix socket of the abstract name space. A caller connects there, looks who listens, and passes the
-//! file of a fresh segment; from then on bytes go through the segment, and the socket only wakes a side that sleeps (one byte) and tells
-//! when the other one has gone. While both sides are awake no system call is made.
+//! The server listens at a Unix socket of the abstract name space. A caller connects there, looks who listens, and
+//! passes the file of a fresh segment; from then on bytes go through the segment, and the socket only wakes a side
+//! that sleeps (one byte) and tells when the other one has gone. While both sides are awake no system call is made.
 //!
 //! Invariants
 //! 1. Every open port is in its driver's list; the driver looks at all of them in each turn, and announces and ends its
@@ -11,9 +11,9 @@
 //! 2. Whoever sends the byte never waits: a hostile peer that does not read its bytes only misses its own. So each side
 //!    takes its bytes whenever it learns that it was woken; left to pile up they would fill the socket and the next one be
 //!    lost.
-//! 3. A name belongs to whoever takes it first. So a caller says nothing to a process of a user who has no business there, and
-//!    what the kernel tells each side about the other one's user is part of their proofs (`Way`): somebody between the two is
-//!    seen by both, unless he is one of them.
+//! 3. A name belongs to whoever takes it first. So a caller says nothing to a process of a user who has no business
+//!    there, and what the kernel tells each side about the other one's user is part of their proofs (`Way`): somebody
+//!    between the two is seen by both, unless he is one of them.
 
 mod segment;
 
@@ -599,7 +599,8 @@ mod tests {
     }
 
     /// Goal: nobody on this machine is taken for a server of another one.
-    /// Method: somebody of our own user listens in the name of a server, whose address is this machine's, or not (RFC 5737).
+    /// Method: somebody of our own user listens in the name of a server, whose address is this machine's, or not (RFC
+    /// 5737).
     #[test]
     fn servers_of_other_machines_are_not_looked_for_here() {
         let reactor = Reactor::open(crate::DriverKind::Epoll).expect("a loop");

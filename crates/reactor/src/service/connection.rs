@@ -65,7 +65,8 @@ pub(super) struct ConnectionState {
     /// Replies go out, then the connection is closed.
     pub(super) closing: bool,
     pub(super) closed: bool,
-    /// A body can't be received to its end: whoever waits for it has no answer to give, and the connection is about to close.
+    /// A body can't be received to its end: whoever waits for it has no answer to give, and the connection is about
+    /// to close.
     is_broken: bool,
 }
 
