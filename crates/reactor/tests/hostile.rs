@@ -164,7 +164,9 @@ impl Fixture {
         send_bytes(&stream, &self.proven(&challenge, &hello)).await;
         let answer = receive_bytes(&stream).await.unwrap();
         let answer = Proven::from_bytes(&answer).unwrap();
-        assert_eq!(answer.mac, mac(&self.secret(&challenge), &[b"welcome", answer.message]), "a welcome is proved");
+        let first = 0u64.to_le_bytes();
+        let proof = mac(&self.secret(&challenge), &[b"welcome", &first, answer.message]);
+        assert_eq!(answer.mac, proof, "a welcome is proved");
         assert_eq!(Welcome::from_bytes(answer.message).unwrap().status, Status::Ok as u32);
         stream
     }

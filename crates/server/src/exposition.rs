@@ -125,7 +125,7 @@ pub fn prometheus(core: &Core) -> String {
     let mut page = Page(String::with_capacity(16_384));
     for (key, value) in &numbers {
         let row = SINGLE.iter().find(|row| row.0 == *key);
-        debug_assert!(row.is_some(), "{key} is in no table");
+        assert!(row.is_some(), "{key} is in no table");
         if let Some(row) = row {
             page.head(row.1, row.2, row.3);
             page.put(row.1, "", row, *value);

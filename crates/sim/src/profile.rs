@@ -171,6 +171,12 @@ const CONNECTIONS_MAX: usize = 256;
 const STORE_SIZE: u64 = 64 << 20;
 
 impl Profile {
+    /// Servers and clients remember as much as real ones, for tests that count what they ask each other.
+    pub fn remember_all(&mut self) {
+        self.bounds = Bounds::default();
+        self.directory_cache = client::Options::default().directory_cache_size;
+    }
+
     /// Whether a server may say that its store is full.
     pub fn may_be_full(&self) -> bool {
         self.store_size < STORE_SIZE || self.faults.refusals

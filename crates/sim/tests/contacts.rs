@@ -22,6 +22,7 @@ const LEASE: Nanos = 2_200_000_000;
 fn cluster(servers: u32) -> Harness {
     let wishes = Wishes { no_faults: true, servers: Some(servers), ..Wishes::default() };
     let mut profile = Profile::new(1, &wishes);
+    profile.remember_all();
     (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![4096]);
     (profile.client_timeout, profile.server_timeout) = (20 * SECOND, 4 * SECOND);
     (profile.session_grace, profile.latency) = (GRACE, (10_000, 200_000));

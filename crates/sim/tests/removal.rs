@@ -86,6 +86,7 @@ fn path_of(number: u32) -> Vec<u8> {
 fn others_go_on() {
     let wishes = Wishes { no_faults: true, servers: Some(SERVERS), ..Wishes::default() };
     let mut profile = Profile::new(11, &wishes);
+    profile.remember_all();
     (profile.placement, profile.chunk_sizes, profile.stable_media) = (Placement::Modular, vec![1 << 20], false);
     profile.latency = (LATENCY, LATENCY);
     (profile.journal_size, profile.checksums) = (64 << 20, false);

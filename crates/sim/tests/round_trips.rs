@@ -26,6 +26,7 @@ fn on_cluster_that<F: Future<Output = ()> + 'static>(
 ) {
     let wishes = Wishes { no_faults: true, servers: Some(SERVERS), ..Wishes::default() };
     let mut profile = Profile::new(7, &wishes);
+    profile.remember_all();
     (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK_SIZE]);
     profile.read_leasing = ReadLeasing::OFF;
     set_up(&mut profile);
@@ -266,6 +267,7 @@ fn directories_move() {
 fn rights_of_directories() {
     let wishes = Wishes { no_faults: true, servers: Some(SERVERS), ..Wishes::default() };
     let mut profile = Profile::new(7, &wishes);
+    profile.remember_all();
     (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK_SIZE]);
     let harness = Harness::new(&profile, false);
     harness.wait_for_servers(60 * SECOND).expect("servers start");

@@ -526,6 +526,7 @@ fn more_than_a_window_at_once() {
     const COUNT: usize = 200;
     let harness = cluster(4);
     harness.world.set_latency(None, 500_000, 1_500_000);
+    harness.world.set_socket_buffer(3_000);
     let client = harness.add_client();
     let stories: Vec<_> = (0..COUNT)
         .map(|index| {

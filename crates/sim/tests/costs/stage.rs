@@ -46,6 +46,7 @@ impl Stage {
     pub fn new(servers: u32) -> Stage {
         let wishes = Wishes { no_faults: true, servers: Some(servers), ..Wishes::default() };
         let mut profile = Profile::new(7, &wishes);
+        profile.remember_all();
         (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK_SIZE as u32]);
         profile.latency = (LATENCY, LATENCY);
         (profile.checksums, profile.stable_media, profile.short_circuit) = (false, false, false);
