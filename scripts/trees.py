@@ -81,7 +81,7 @@ def run(arguments, tabane, place):
         os.mkdir(mount)
     try:
         subprocess.check_call([tabane, "mkdir", "-p", ":/t", ":/deep/down"])
-        subprocess.run([tabane, "put", "-", ":/deep/down/file"], input=b"there", check=True)
+        subprocess.run([tabane, "put", ":/deep/down/file"], input=b"there", check=True)
         client, names, figures, began = Client(os.path.join(arguments.programs, "libtabane.so")), [], [], time.time()
         done, turn, tenth = 0, 0, max(1, arguments.operations // 10)
         while done < arguments.operations:

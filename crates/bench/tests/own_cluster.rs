@@ -25,7 +25,7 @@ impl FakeTabane {
              while [ $# -gt 1 ]; do [ \"$1\" = --run-directory ] && directory=$2; shift; done\n\
              case $command in\n\
              up) [ {up_status} = 0 ] || {{ echo 'tabane: up: no room' >&2; exit {up_status}; }}\n\
-                 mkdir \"$directory\" && cp {0}/cluster \"$directory/cluster\" ;;\n\
+                 umask 077; mkdir \"$directory\" && cp {0}/cluster \"$directory/cluster\" ;;\n\
              down) rm -r \"$directory\" ;;\n\
              esac\n",
             path.display()

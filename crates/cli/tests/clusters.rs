@@ -260,6 +260,7 @@ fn protected_connections() {
         let (own, off) = (format!("protect = {protect}\n"), "protect = off\n");
         assert!(text.contains(&own), "{text}");
         std::fs::write(&other, text.replace(&own, off)).unwrap();
+        std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o600)).unwrap();
         let complaint = ground.fail(1, &["ls", "--cluster", other.to_str().unwrap(), "--timeout-ms", "5000"]);
         assert!(complaint.contains("differ in how connections are protected"), "{complaint}");
         ground.kill(0);
@@ -531,7 +532,7 @@ fn more_tree_changes_than_the_log_holds() {
     ground.run(&["up", "--servers", "2"]);
     ground.run(&["mkdir", "-p", ":/d/e"]);
     std::fs::write(ground.path.join("x"), "x").unwrap();
-    ground.run(&["put", "x", ":/d/e/f"]);
+    ground.run(&["cp", "x", ":/d/e/f"]);
     let tree = ground.path.join("T");
     (0..1_100).for_each(|index| std::fs::create_dir_all(tree.join(index.to_string())).unwrap());
     ground.run(&["cp", "-r", "T", ":/"]);
@@ -539,12 +540,12 @@ fn more_tree_changes_than_the_log_holds() {
     let look = || {
         assert_eq!(ground.run(&["cat", ":/d/e/f"]), "x");
         assert_eq!(ground.run(&["ls", ":/d/e"]).trim(), "f");
-        ground.run(&["put", "x", ":/d/e/g"]);
+        ground.run(&["cp", "x", ":/d/e/g"]);
         ground.run(&["rm", ":/d/e/g"]);
     };
     look();
     ground.run(&["mv", ":/T/7", ":/T/moved"]);
-    ground.run(&["restart"]);
+    ["0", "1"].iter().for_each(|server| drop(ground.run(&["restart", server])));
     look();
     ground.run(&["check"]);
 }

@@ -110,6 +110,22 @@ static int perform(const struct step *s, int here) {
     return result < 0 ? errno : 0;
 }
 
+/* Nobody believes another user's cluster file, nor one that others may read: each user has a copy. */
+static void hand_out_copies(void) {
+    for (size_t i = 0; i < sizeof(users) / sizeof(*users); i++) {
+        char command[200];
+        snprintf(command, sizeof(command),
+                 "install -m 600 -o %1$d \"$TABANE_CLUSTER/cluster\" \"$TABANE_CLUSTER/cluster-%1$d\"", users[i].uid);
+        CHECK(system(command) == 0);
+    }
+}
+
+static void use_copy(const struct user *user) {
+    char path[5000];
+    snprintf(path, sizeof(path), "%s/cluster-%d", getenv("TABANE_CLUSTER"), user->uid);
+    CHECK(setenv("TABANE_CLUSTER", path, 1) == 0);
+}
+
 /* In a process of the step's user: what both sides said, in two bytes. */
 static void as_user(const struct step *s, unsigned char answers[2]) {
     int ends[2];
@@ -123,6 +139,7 @@ static void as_user(const struct step *s, unsigned char answers[2]) {
         CHECK(setresgid(user->gid, user->gid, user->gid) == 0);
         CHECK(setresuid(user->uid, user->uid, user->uid) == 0);
         umask(s->mask);
+        use_copy(user);
         CHECK(tabane_init(NULL) == 0);
         answers[0] = (unsigned char)perform(s, 0);
         answers[1] = (unsigned char)perform(s, 1);
@@ -133,10 +150,10 @@ static void as_user(const struct step *s, unsigned char answers[2]) {
         _exit(0);
     }
     int status;
+    close(ends[1]);
     CHECK(read(ends[0], answers, 2) == 2);
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     close(ends[0]);
-    close(ends[1]);
 }
 
 static struct step next_step(void) {
@@ -221,6 +238,7 @@ static void set_up(void) {
         CHECK(tabane_mkdir(directories[i], 0777) == 0 && tabane_chmod(directories[i], 01777) == 0);
     }
     CHECK(symlink("d0", real("/l")) == 0 && tabane_symlink("d0", "/l") == 0);
+    hand_out_copies();
 }
 
 static void clean_up(void) {
