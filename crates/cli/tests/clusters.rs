@@ -240,8 +240,8 @@ fn taken_names() {
     }
 }
 
-/// Goal: a cluster whose connections are protected serves as any other does, after a kill too; who has a cluster file that
-/// says otherwise is told so, and so is who starts it again otherwise.
+/// Goal: a cluster whose connections are protected serves as any other does, after a kill too; who has a cluster file
+/// that says otherwise is told so, and so is who starts it again otherwise.
 /// Method: a file of several chunks there and back, between two servers and over TCP.
 #[test]
 fn protected_connections() {
@@ -525,7 +525,8 @@ fn servers_stay_on_their_cores() {
 }
 
 /// Goal: after more tree changes than servers remember, new processes find every path, also after a restart.
-/// Method: the modes of 1,100 directories are changed, and some are renamed; then commands look at files two levels deep.
+/// Method: the modes of 1,100 directories are changed, and some are renamed; then commands look at files two levels
+/// deep.
 #[test]
 fn more_tree_changes_than_the_log_holds() {
     let ground = Ground::new("tree-changes");

@@ -249,7 +249,8 @@ impl Servers {
         Ok(())
     }
 
-    /// Whether writes to a server have to bring checksums, as far as is known. A server that was not heard of may want them.
+    /// Whether writes to a server have to bring checksums, as far as is known. A server that was not heard of may want
+    /// them.
     fn wants_sums(&self, server: u32) -> bool {
         !self.without_sums.borrow().contains(&server)
     }
@@ -401,7 +402,8 @@ struct ShareRead {
 }
 
 impl ShareRead {
-    /// Compares what has come, to the places of a read from `offset` on, with the checksums that came with it, if any. Errors: `Damaged`.
+    /// Compares what has come, to the places of a read from `offset` on, with the checksums that came with it, if any.
+    /// Errors: `Damaged`.
     fn verify(&self, file: &File, places: &[IoSliceMut<'_>], offset: u64) -> Attempt<()> {
         if self.reply.sums.is_empty() {
             return Ok(());

@@ -256,8 +256,8 @@ impl Common {
         Ok(result?)
     }
 
-    /// A server has refused what we know of the tree as a whole: it is too little, or a power loss took some of it back. The
-    /// cache is empty then, and right about whatever that server knows.
+    /// A server has refused what we know of the tree as a whole: it is too little, or a power loss took some of it
+    /// back. The cache is empty then, and right about whatever that server knows.
     fn begin_tree_anew(&self, number: u64, server: u32) {
         self.cache.borrow_mut().forget_all();
         self.tree_known.set(number);

@@ -39,7 +39,8 @@ fn read(stage: &Stage, size: usize) -> Result<Vec<u8>, client::Error> {
     })
 }
 
-/// Goal: the fault that these tests are about is one: without checksums a bit that changes on its way is stored, and nobody notices.
+/// Goal: the fault that these tests are about is one: without checksums a bit that changes on its way is stored, and
+/// nobody notices.
 #[test]
 fn without_checksums_nobody_notices() {
     let (stage, guest, file) = stage(1, false);
@@ -50,8 +51,10 @@ fn without_checksums_nobody_notices() {
     assert_eq!(found.iter().zip(&bytes).filter(|(found, right)| found != right).count(), 1);
 }
 
-/// Goal: a bit that changes between client and server, in either direction, is noticed, and what was sent is sent again.
-/// Method: 500 times a bit at a random place of the body of a write, or of an answer to a read, of one chunk and of several.
+/// Goal: a bit that changes between client and server, in either direction, is noticed, and what was sent is sent
+/// again.
+/// Method: 500 times a bit at a random place of the body of a write, or of an answer to a read, of one chunk and of
+/// several.
 #[test]
 fn changed_bits_are_sent_again() {
     let (stage, guest, file) = stage(2, true);
@@ -86,7 +89,8 @@ fn appends_and_copies() {
     }
 }
 
-/// Goal: where bits change again and again, writes and reads fail with words that say so, and what was stored stays as it is.
+/// Goal: where bits change again and again, writes and reads fail with words that say so, and what was stored stays as
+/// it is.
 /// Method: a bit in everything that arrives.
 #[test]
 fn what_never_arrives_is_not_stored() {

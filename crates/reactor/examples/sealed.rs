@@ -1,5 +1,6 @@
-//! What it costs to protect a connection: bodies of 1 MiB to a server and from it, and calls without any, over TCP of this
-//! machine, with each protection in turns. Medians of the turns; processor time counts both sides, and holds on a busy machine too.
+//! What it costs to protect a connection: bodies of 1 MiB to a server and from it, and calls without any, over TCP of
+//! this machine, with each protection in turns. Medians of the turns; processor time counts both sides, and holds on a
+//! busy machine too.
 //!
 //!     cargo run --profile checked -p reactor --example sealed -- TURNS
 #![expect(clippy::disallowed_methods, reason = "the server runs in a thread of its own")]

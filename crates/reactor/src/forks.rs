@@ -1,4 +1,5 @@
-//! What a fork means: a generation number by which the child notices, and the descriptors that the child must not keep open.
+//! What a fork means: a generation number by which the child notices, and the descriptors that the child must not keep
+//! open.
 //!
 //! A child leaks what it inherited from `Shared`, for another thread may have held the lock at the fork. Its sockets,
 //! though, are closed in the child at once: otherwise the servers would not see that the parent has gone until the child

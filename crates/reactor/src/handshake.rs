@@ -162,9 +162,9 @@ pub(crate) struct Introduction {
     pub user: Credentials,
 }
 
-/// The connecting side: the stream on which to go on, and the server's welcome. Errors name what the other side refused.
-/// `in_queue` hears of a server that has no connection left how many are served before us, 0 if we have to come again, and how
-/// many others had their turn; and says whether we wait.
+/// The connecting side: the stream on which to go on, and the server's welcome. Errors name what the other side
+/// refused. `in_queue` hears of a server that has no connection left how many are served before us, 0 if we have to
+/// come again, and how many others had their turn; and says whether we wait.
 pub(crate) async fn introduce(
     reactor: &Reactor,
     stream: &Stream,
@@ -224,8 +224,8 @@ pub(crate) async fn introduce(
     }
 }
 
-/// The `number`th thing that a server says of a connection; the first is 0. Each has a key of its own, for more than one may
-/// be said.
+/// The `number`th thing that a server says of a connection; the first is 0. Each has a key of its own, for more than
+/// one may be said.
 async fn receive_welcome(
     stream: &Stream,
     secret: &Secret,
@@ -285,8 +285,8 @@ impl Guest {
     }
 }
 
-/// The accepting side up to the proof: afterwards the peer is who its `Hello` says. `vouched` hears that somebody who holds
-/// the key has made the `Greeting`.
+/// The accepting side up to the proof: afterwards the peer is who its `Hello` says. `vouched` hears that somebody who
+/// holds the key has made the `Greeting`.
 pub(crate) async fn examine(
     reactor: &Reactor,
     stream: &Stream,

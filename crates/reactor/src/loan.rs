@@ -38,8 +38,8 @@ impl FileLoan {
 }
 
 impl FileLoan {
-    /// What a borrower has got from whom he borrows. His forked children don't have it: what is lent through it would stay so for as
-    /// long as they are there.
+    /// What a borrower has got from whom he borrows. His forked children don't have it: what is lent through it would
+    /// stay so for as long as they are there.
     pub fn received(file: OwnedFd) -> FileLoan {
         forks::track(&file);
         FileLoan(file)

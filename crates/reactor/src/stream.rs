@@ -342,7 +342,8 @@ impl Stream {
         self.0.socket.peer_address()
     }
 
-    /// The user of the process at the other end when it connected, where that is one of this machine and the kernel knows it.
+    /// The user of the process at the other end when it connected, where that is one of this machine and the kernel
+    /// knows it.
     pub fn peer_user(&self) -> Option<u32> {
         self.0.socket.peer_user()
     }

@@ -128,8 +128,8 @@ fn become_user(user: libc::uid_t) {
 }
 
 /// Goal: thousands of silent connections of another user take nothing from those who hold the key, over either way.
-/// Method: 4,000 of them, which stay as long as the server lets them; then a hundred clients one after the other, and twenty more
-/// silent ones before each. A client that was there before keeps its connection.
+/// Method: 4,000 of them, which stay as long as the server lets them; then a hundred clients one after the other, and
+/// twenty more silent ones before each. A client that was there before keeps its connection.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "whether a test is left out is for whoever runs it")]
 fn silent_crowd_of_another_user() {
@@ -156,8 +156,8 @@ fn silent_crowd_of_another_user() {
     }
 }
 
-/// Goal: of a crowd that comes at once everybody is served, however few connections there are; and another server is let in
-/// meanwhile without waiting for them.
+/// Goal: of a crowd that comes at once everybody is served, however few connections there are; and another server is
+/// let in meanwhile without waiting for them.
 /// Method: 2,000 clients of one process ask at the same time and leave after their answer; a server comes after them.
 #[test]
 fn crowd_that_comes_at_once() {
@@ -188,8 +188,8 @@ fn crowd_that_comes_at_once() {
     }
 }
 
-/// Goal: who waits for a connection gets the first that is free; who is connected keeps it; and where nobody leaves, whoever
-/// waits hears in the end that the server is full.
+/// Goal: who waits for a connection gets the first that is free; who is connected keeps it; and where nobody leaves,
+/// whoever waits hears in the end that the server is full.
 /// Method: as many clients as there may be stay; three more wait in turn; one leaves after the other.
 #[test]
 fn the_next_one_is_let_in() {

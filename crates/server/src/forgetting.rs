@@ -1,13 +1,15 @@
 //! Removed directories are remembered, because clients may have cached their paths, until there are too many. Then all
-//! clients are told to forget everything, by a tree change of its own kind (`tree_kinds::ALL`): whoever knows less than its
-//! number is refused, and whoever knows it has looked every path up since.
+//! clients are told to forget everything, by a tree change of its own kind (`tree_kinds::ALL`): whoever knows less than
+//! its number is refused, and whoever knows it has looked every path up since.
 //!
 //! Invariants
-//! 1. A server forgets what it had buried when it takes that change into its log, in the same journal record. The name of
-//!    what it had buried was gone before, so nobody finds a way to it who knows the change.
+//! 1. A server forgets what it had buried when it takes that change into its log, in the same journal record. The name
+//!    of what it had buried was gone before, so nobody finds a way to it who knows the change.
 //! 2. Who has a removed directory by its id alone is refused without a tombstone too: at its home by the inode that is
-//!    missing, elsewhere because the home does not take the share that a server has to announce before it puts a name into it.
-//! 3. There are never more than twice as many tombstones as `Bounds::tombstones` says: beyond, nothing is marked for removal.
+//!    missing, elsewhere because the home does not take the share that a server has to announce before it puts a name
+//!    into it.
+//! 3. There are never more than twice as many tombstones as `Bounds::tombstones` says: beyond, nothing is marked for
+//!    removal.
 
 use crate::core::Core;
 use crate::failure::Failure;
@@ -30,7 +32,8 @@ pub struct Forgetting {
 }
 
 impl Core {
-    /// Refuses to mark one more directory for removal while too many are remembered (invariant 3). The caller asks again.
+    /// Refuses to mark one more directory for removal while too many are remembered (invariant 3). The caller asks
+    /// again.
     pub fn check_room_for_tombstone(&self) -> Result<(), Failure> {
         match self.tables.borrow().tombstones.len() < 2 * self.options.bounds.tombstones {
             true => Ok(()),
@@ -43,8 +46,8 @@ fn is_due(core: &Core) -> bool {
     core.tables.borrow().tombstones.len() >= core.options.bounds.tombstones
 }
 
-/// Has everything forgotten, if there is too much and nobody is at it. Not before this server serves, for a tree change of an
-/// earlier life has the turn first.
+/// Has everything forgotten, if there is too much and nobody is at it. Not before this server serves, for a tree change
+/// of an earlier life has the turn first.
 pub fn start(core: &Rc<Core>) {
     if !is_due(core) || core.handle.borrow().is_none() || core.forgetting.is_running.replace(true) {
         return;

@@ -16,8 +16,8 @@ pub const MEMORY_MAX: u64 = CONNECTIONS_MAX as u64 * (REQUEST_SIZE_MAX as u64 + 
 /// Who is connected, from the oldest to the newest, and whether it has asked for something.
 type Open = BTreeMap<u64, (Stream, bool)>;
 
-/// Who goes when another one comes and there is no room: anybody of this machine may come, so it is the oldest that has not
-/// asked for anything; without such a one the oldest that has not taken its answer.
+/// Who goes when another one comes and there is no room: anybody of this machine may come, so it is the oldest that has
+/// not asked for anything; without such a one the oldest that has not taken its answer.
 fn least_wanted(open: &Open) -> Option<u64> {
     let silent = open.iter().find(|(_, (_, has_asked))| !has_asked);
     silent.or(open.first_key_value()).map(|(number, _)| *number)

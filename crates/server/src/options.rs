@@ -59,8 +59,8 @@ impl Transport {
     }
 }
 
-/// How much a server remembers of each kind. Beyond it something is forgotten, refused, or asked for anew; nothing goes wrong.
-/// Simulations choose small ones.
+/// How much a server remembers of each kind. Beyond it something is forgotten, refused, or asked for anew; nothing goes
+/// wrong. Simulations choose small ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Directories in the log of tree changes; 2 at least.

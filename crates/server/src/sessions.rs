@@ -192,8 +192,8 @@ impl<W> Sessions<W> {
         if place.sequence != sequence {
             return Vec::new();
         }
-        // What is longer comes of a request that has changed nothing (`Core::commit` refuses others), and need not be kept: asked
-        // again, it is found out again.
+        // What is longer comes of a request that has changed nothing (`Core::commit` refuses others), and need not be
+        // kept: asked again, it is found out again.
         let state = if bytes.len() <= OUTCOME_SIZE_MAX {
             place.outcome.status = status;
             place.outcome.bytes.clear();

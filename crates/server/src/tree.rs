@@ -12,8 +12,8 @@
 //!    lost power may have told that it happened. Whoever has gone by that, with the number of before or with that of
 //!    the change, is refused. All servers were marked then, so that all know that there may be this number.
 //! 3. `latest` has the directories of `log`, each with the last change of it.
-//! 4. Whoever knows less than `floor` is refused without a directory being named, forgets all that he has cached, and begins
-//!    at the number that the refusal tells.
+//! 4. Whoever knows less than `floor` is refused without a directory being named, forgets all that he has cached, and
+//!    begins at the number that the refusal tells.
 
 use crate::failure::Failure;
 use crate::store::FastMap;
@@ -278,7 +278,8 @@ mod tests {
         assert!(tree.check(KNOWN_UNCHECKED, path(&[7])).is_ok());
     }
 
-    /// Goal: the log is bounded, and who knows less than it holds forgets everything and goes on from the number that he is told.
+    /// Goal: the log is bounded, and who knows less than it holds forgets everything and goes on from the number that
+    /// he is told.
     #[test]
     fn log_is_bounded() {
         for bound in [2, 3, 1024] {
@@ -296,8 +297,8 @@ mod tests {
         }
     }
 
-    /// Goal: a change of everything empties the log, late entries change nothing, and a floor that is read back is a number
-    /// that is known.
+    /// Goal: a change of everything empties the log, late entries change nothing, and a floor that is read back is a
+    /// number that is known.
     #[test]
     fn everything_is_forgotten() {
         let everything = |number| TreeLogEntry { number, directory: FileId::ROOT, kind: tree_kinds::ALL };

@@ -27,7 +27,8 @@ const COPIES: [&str; 2] = ["copy0", "copy1"];
 const HANDLE_COUNT_MAX: usize = 4;
 /// Most bytes of one read or write.
 const SIZE_MAX: u64 = 3 << 20;
-/// Longest that a client sleeps while others work, and most operations of others that it sleeps through once it has come.
+/// Longest that a client sleeps while others work, and most operations of others that it sleeps through once it has
+/// come.
 const SLEEP_MAX: Nanos = 20 * SECOND;
 const SLEPT_COUNT_MAX: u64 = 100;
 

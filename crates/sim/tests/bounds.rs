@@ -1,4 +1,5 @@
-//! What is bounded is driven beyond its bound: clients find every path that there is, and servers stay within what they say.
+//! What is bounded is driven beyond its bound: clients find every path that there is, and servers stay within what they
+//! say.
 
 use client::{DirectoryEntry, FileSystem, OpenHow, Status};
 use reactor::Class;
@@ -74,7 +75,8 @@ async fn change_tree(fs: FileSystem) {
     }
 }
 
-/// Goal: after more tree changes than servers remember, whoever is new, slept through them or goes on, over paths, finds all.
+/// Goal: after more tree changes than servers remember, whoever is new, slept through them or goes on, over paths,
+/// finds all.
 /// Method: clusters of one and three servers with logs of 2, 5 and 1,024 entries; a client that has cached everything
 /// sleeps, another one changes the tree, and then the sleeper, the changer and a new client use paths of each depth.
 #[test]
@@ -94,8 +96,8 @@ fn more_tree_changes_than_the_log_holds() {
 }
 
 /// Goal: servers remember a bounded number of removed directories, and what a client has cached of them does no harm.
-/// Method: directories are made and removed in turns, several times as many as are remembered; another client, which has
-/// cached each of them, makes files in it afterwards, by its path and by its id.
+/// Method: directories are made and removed in turns, several times as many as are remembered; another client, which
+/// has cached each of them, makes files in it afterwards, by its path and by its id.
 #[test]
 fn more_removed_directories_than_are_remembered() {
     for servers in [1, 3] {

@@ -77,8 +77,9 @@ message! {
         /// How the client's cluster file says that connections are protected (`Protection`).
         pub protection: u8,
         pub nonce: [u8; NONCE_SIZE],
-        /// First bytes of a MAC over all of the above, which only a holder of the key can make. It proves nothing of the peer, for it
-        /// may be a repeated one, and admits to nothing: where connections are many, these are the last to be sent away.
+        /// First bytes of a MAC over all of the above, which only a holder of the key can make. It proves nothing of
+        /// the peer, for it may be a repeated one, and admits to nothing: where connections are many, these are the
+        /// last to be sent away.
         pub voucher: [u8; VOUCHER_SIZE],
     }
 }
@@ -130,10 +131,11 @@ message! {
         pub incarnation: u64,
         /// Milliseconds within which the server shows a sign of life for each request it holds.
         pub working_interval_ms: u32,
-        /// Other than 0: the server has no connection left, and so many of those who wait for one get theirs before, this one
-        /// included. Another `Welcome` follows when that has changed.
+        /// Other than 0: the server has no connection left, and so many of those who wait for one get theirs before,
+        /// this one included. Another `Welcome` follows when that has changed.
         pub places_before: u32,
-        /// Those who had waited and have got a connection, since the server's start: who finds even the queue full sees whether it moves.
+        /// Those who had waited and have got a connection, since the server's start: who finds even the queue full sees
+        /// whether it moves.
         pub turns: u64,
     }
 }

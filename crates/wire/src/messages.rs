@@ -359,8 +359,8 @@ message! {
         pub file: FileId,
         pub layout: Layout,
         pub pieces: Pieces,
-        /// Of a `Write`: the CRC-32C of each piece's bytes, as they are in the caller's memory. May be none where the server keeps no
-        /// checksums.
+        /// Of a `Write`: the CRC-32C of each piece's bytes, as they are in the caller's memory. May be none where the
+        /// server keeps no checksums.
         pub sums: Vec<u32>,
     }
 }

@@ -11,7 +11,8 @@ message! {
     /// Reply: `ReserveAppendReply`.
     pub struct AppendRequest {
         pub file: FileId,
-        /// The CRC-32C of the bytes, as they are in the caller's memory. May be missing where the server keeps no checksums.
+        /// The CRC-32C of the bytes, as they are in the caller's memory. May be missing where the server keeps no
+        /// checksums.
         pub sum: Option<u32>,
     }
 }

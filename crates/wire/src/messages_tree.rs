@@ -1,5 +1,5 @@
-//! Tree changes: renames of directories, changes of rights on them, and the order to forget everything, as the sequencer, the other servers and clients
-//! tell each other of them. docs/names.md has the steps.
+//! Tree changes: renames of directories, changes of rights on them, and the order to forget everything, as the
+//! sequencer, the other servers and clients tell each other of them. docs/names.md has the steps.
 
 use crate::identity::FileId;
 use crate::message;

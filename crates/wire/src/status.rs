@@ -80,7 +80,8 @@ statuses! {
     IsSpecial = 60, 6, "is a pipe, socket or device: these are opened through a mount";
     /// Clients have to come through shared memory.
     NotLocal = 61, 113, "server takes clients of its own machine only: it was started with --transport shm";
-    /// Bytes came with another checksum than they have, or with none where that is needed. Nothing was done; the caller sends them again.
+    /// Bytes came with another checksum than they have, or with none where that is needed. Nothing was done; the caller
+    /// sends them again.
     Damaged = 62, 5, "bytes were changed on their way";
     /// Of a connection whose bytes are proved. It is made anew, and what was under way is sent again.
     ChangedOnWay = 63, 71, "the connection was changed on its way";

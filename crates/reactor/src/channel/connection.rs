@@ -343,8 +343,8 @@ impl Inner {
         }
     }
 
-    /// Takes in that we wait for a connection of the server's, in its queue or, where that is full too, outside. While others get
-    /// theirs this is no silence. True if anybody here waits.
+    /// Takes in that we wait for a connection of the server's, in its queue or, where that is full too, outside. While
+    /// others get theirs this is no silence. True if anybody here waits.
     fn note_queue(&self, places_before: u32, turns: u64) -> bool {
         let now = self.reactor.now();
         let has_moved = self.turns_seen.replace(turns) != turns;

@@ -42,8 +42,8 @@ pub fn local_name(cluster: &wire::Cluster, server: u32) -> Vec<u8> {
     format!("tabane/{:032x}/{server}", cluster.id).into_bytes()
 }
 
-/// A stream to a server whose address is this machine's, if somebody listens in its name who may be that server. `WouldBlock`:
-/// more callers wait there than the kernel keeps.
+/// A stream to a server whose address is this machine's, if somebody listens in its name who may be that server.
+/// `WouldBlock`: more callers wait there than the kernel keeps.
 pub(crate) fn reach(reactor: &Reactor, cluster: &wire::Cluster, server: u32) -> Option<io::Result<Stream>> {
     if !reactor.is_own_address(cluster.servers[server as usize].address.ip()) {
         return None;

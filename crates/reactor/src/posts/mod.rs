@@ -7,7 +7,8 @@
 //! | `CLAIM_COUNT` claims, two bytes each | clients, and the server to free them | which lane has posted, or is about to post, changes of something that comes to this claim by its hash, and how many; 0 for none |
 //! | `LANE_COUNT` lanes | see below | what one client posts |
 //! | two words for numbers, and one for permission | clients; server; server | the next number of a posted write, the first one that may still be under way, and whether writes may be posted |
-//! | one word, at the same place in every version | server | the version of all of this, with its highest bit set while nothing is left that was posted |
+//! | one word, at the same place in every version | server | the version of all of this, with its highest bit set while
+//! nothing is left that was posted |
 //! | words in what lanes leave free | clients | the highest number of a posted write of a file that comes to this word by its hash |
 //!
 //! A lane has a word for its state (how many posts there were; the lowest bit is set while its client is about to post one more), one

@@ -7,8 +7,9 @@
 //! 2. Every request gets exactly one reply, or its connection is closed.
 //! 3. A newer connection of the same session and level closes the older one before the service hears of it.
 //! 4. Nothing is borrowed while the service runs.
-//! 5. A peer that has not proved itself holds a place among the strangers (`strangers`) and nothing else, for `HANDSHAKE_NS`
-//!    at most; a client that has waits for its turn where all connections are in use (`queue`). Servers never wait for clients.
+//! 5. A peer that has not proved itself holds a place among the strangers (`strangers`) and nothing else, for
+//!    `HANDSHAKE_NS` at most; a client that has waits for its turn where all connections are in use (`queue`). Servers
+//!    never wait for clients.
 
 mod connection;
 mod incoming;
@@ -335,8 +336,8 @@ async fn accept_all(serving: Rc<Serving>, listener: Listener, origin: Origin) {
     }
 }
 
-/// Takes in a connection of somebody unknown, which may have come through another server. Somebody else may have to go for
-/// it; if nobody has to, it is refused.
+/// Takes in a connection of somebody unknown, which may have come through another server. Somebody else may have to go
+/// for it; if nobody has to, it is refused.
 fn meet(serving: &Rc<Serving>, source: Source, stream: Stream, origin: Origin) {
     let room = serving.strangers.borrow().room(serving.reactor.now());
     match room {

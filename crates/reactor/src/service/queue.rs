@@ -99,7 +99,8 @@ impl Place<'_> {
 }
 
 impl Serving {
-    /// Waits until a client may have a connection; it hears when it is nearer to it. Errors: the client has gone, or there are too many that wait.
+    /// Waits until a client may have a connection; it hears when it is nearer to it. Errors: the client has gone, or
+    /// there are too many that wait.
     pub(super) async fn wait_for_turn(&self, stream: &Stream, guest: &Guest) -> Result<(), HandshakeError> {
         let role = guest.hello.role;
         let place = {

@@ -1,10 +1,11 @@
-//! Connections whose peers have not proved themselves yet: how many there may be, and which of them goes when another one
-//! comes.
+//! Connections whose peers have not proved themselves yet: how many there may be, and which of them goes when another
+//! one comes.
 //!
 //! Invariants
-//! 1. There are at most `STRANGERS_MAX` of them. Who is refused has cost a descriptor, and nothing was allocated for it.
-//! 2. Who has sent nothing that only a holder of the key can make goes before everybody who has. Of these the origin that
-//!    has most of them gives up its oldest one, so that nobody can take places from others by coming often.
+//! 1. There are at most `STRANGERS_MAX` of them. Who is refused has cost a descriptor, and nothing was allocated for
+//!    it.
+//! 2. Who has sent nothing that only a holder of the key can make goes before everybody who has. Of these the origin
+//!    that has most of them gives up its oldest one, so that nobody can take places from others by coming often.
 //! 3. Who has sent such a thing keeps its place for `VOUCHED_NS`: meanwhile others wait in the kernel's queue of
 //!    connections. So a crowd of key holders waits its turn, and is not thrown out by its own later members.
 
@@ -14,8 +15,8 @@ use std::net::IpAddr;
 
 /// Connections that may be unproven at a time, beyond `connections_max`.
 pub const STRANGERS_MAX: usize = 256;
-/// Memory of this process that one of them may hold: its task, its message, and what of the memory that it shares with us
-/// was looked at.
+/// Memory of this process that one of them may hold: its task, its message, and what of the memory that it shares with
+/// us was looked at.
 pub const STRANGER_SIZE: usize = 16 << 10;
 pub const STRANGER_SHARED_SIZE: usize = 256 << 10;
 /// How long a holder of the key may take for the rest of the handshake while others want its place.
@@ -172,7 +173,8 @@ mod tests {
         assert!(others.iter().all(|number| strangers.leave(*number).is_some()), "none of the others had to go");
     }
 
-    /// Goal: holders of the key are not thrown out by those who are none, nor by their like while they may still be at it.
+    /// Goal: holders of the key are not thrown out by those who are none, nor by their like while they may still be at
+    /// it.
     /// Method: all places with such; what becomes of the next one, at once and after a while; then one that is silent.
     #[test]
     fn holders_of_the_key_keep_their_places() {

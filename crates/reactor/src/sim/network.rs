@@ -553,8 +553,8 @@ impl Flips {
 }
 
 impl World {
-    /// Changes a bit in each of the next `count` pieces of at least `size_min` bytes that arrive anywhere: as a part of the network does
-    /// whose own sums don't notice.
+    /// Changes a bit in each of the next `count` pieces of at least `size_min` bytes that arrive anywhere: as a part of
+    /// the network does whose own sums don't notice.
     pub fn flip_bits(&self, count: u64, size_min: usize) {
         assert!(size_min >= 2);
         self.universe.network.borrow_mut().flips = Flips { count, size_min };

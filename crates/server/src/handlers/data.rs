@@ -191,7 +191,8 @@ pub fn reply_of(core: &Core, end: u64) -> Vec<u8> {
     WriteReply { end, keeps_sums: core.store.keeps_sums() }.to_bytes()
 }
 
-/// Checks that bytes which have arrived are those that were sent, where checksums are kept. Errors: `Damaged`; then nothing is kept.
+/// Checks that bytes which have arrived are those that were sent, where checksums are kept. Errors: `Damaged`; then
+/// nothing is kept.
 pub fn verify_sums(core: &Core, writes: &mut [ChunkWrite], sums: &[u32]) -> Result<(), Failure> {
     if !core.store.keeps_sums() {
         return Ok(());

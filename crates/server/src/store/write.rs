@@ -402,8 +402,8 @@ impl State {
         Ok(())
     }
 
-    /// Checksum of bytes `from..to` of a range, which with those of the rest makes up the one that is kept; 0 when the store keeps
-    /// none. Errors: `Corrupt`.
+    /// Checksum of bytes `from..to` of a range, which with those of the rest makes up the one that is kept; 0 when the
+    /// store keeps none. Errors: `Corrupt`.
     pub fn verified_part(
         &self,
         key: Key,

@@ -83,9 +83,10 @@ fn counters_tell_what_happened() {
     assert!((1..=3).contains(&samples(&all)), "an idle server takes no samples: {all}");
 }
 
-/// Goal: the metrics page answers, refuses other paths, and cuts off who says nothing sensible; who says nothing at all takes
-/// nothing from others, however many they are.
-/// Method: a real server on the loopback, for simulated nodes have none; 300 silent connections, and more before each question.
+/// Goal: the metrics page answers, refuses other paths, and cuts off who says nothing sensible; who says nothing at all
+/// takes nothing from others, however many they are.
+/// Method: a real server on the loopback, for simulated nodes have none; 300 silent connections, and more before each
+/// question.
 #[test]
 fn metrics_page() {
     let directory = std::env::temp_dir().join(format!("tabane-metrics-{}", std::process::id()));
