@@ -224,9 +224,10 @@ impl<W> Sessions<W> {
         }
     }
 
-    /// Takes in an outcome from the journal or a checkpoint.
-    pub fn restore(&mut self, (session, sequence): Origin, reply: &[u8], now: Nanos) {
-        let session = self.table.entry(session).or_insert_with(|| Session::new(now));
+    /// Takes in an outcome from the journal or a checkpoint. One of a session that was forgotten before, of what went on by itself
+    /// after that, does not bring it back: it would count as known, and nobody would be told what it has lost.
+    pub fn restore(&mut self, (session, sequence): Origin, reply: &[u8]) {
+        let Some(session) = self.table.get_mut(&session) else { return };
         let place = session.place(sequence);
         if sequence >= place.sequence {
             place.sequence = sequence;
@@ -327,6 +328,17 @@ mod tests {
         assert!(matches!(sessions.begin((9, 1), 0), Begin::New));
         sessions.finish((9, 1), Status::Exists, b"short");
         assert!(matches!(sessions.begin((9, 1), 0), Begin::Repeated(outcome) if outcome.status == Status::Exists));
+    }
+
+    /// Goal: a session that was forgotten stays so, whatever ends on its behalf later.
+    #[test]
+    fn outcomes_of_the_forgotten() {
+        let mut sessions = sessions();
+        sessions.restore((9, 1), b"kept");
+        assert!(matches!(sessions.begin((9, 1), 0), Begin::Repeated(outcome) if outcome.bytes == b"kept"));
+        sessions.remove(9);
+        sessions.restore((9, 2), b"late");
+        assert!(!sessions.is_known(9) && matches!(sessions.begin((9, 2), 0), Begin::Unknown));
     }
 
     /// Goal: a full table makes room by its oldest idle session, and refuses when there is none.

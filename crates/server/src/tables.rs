@@ -146,8 +146,8 @@ impl Tables {
             Record::LeasesGiven(given) => self.leases_given = given,
             Record::LinkablePut(file) => self.open.note_linkable(file),
             Record::Outcome { session, sequence, reply } => {
-                if let Some(now) = replaying {
-                    self.sessions.restore((session, sequence), reply, now);
+                if replaying.is_some() {
+                    self.sessions.restore((session, sequence), reply);
                 }
             }
             Record::IntentPut { number, intent } => {
