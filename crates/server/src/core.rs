@@ -45,6 +45,9 @@ use wire::{Attributes, Cluster, FileId, Kind, Layout, Slot, Status};
 /// What a gather ends with.
 pub type Gathered = Result<Attributes, Failure>;
 
+/// Numbers from here on are for no new files.
+const FILE_NUMBER_END: u64 = SEQUENCE_MAX - (1 << 40);
+
 /// Files up to this size are shown with the place of their bytes.
 const SHOWN_SIZE_MAX: u64 = 64 << 10;
 
@@ -395,12 +398,27 @@ impl Core {
         };
         if next >= limit {
             if limit + NUMBER_BLOCK > SEQUENCE_MAX {
-                return Err(Failure::with_text(Status::NoSpace, "all file ids of this server are used up"));
+                return Err(Failure::with_text(Status::NoSpace, "all numbers of this server are used up"));
             }
             self.change([Record::Numbers { number_limit: limit + NUMBER_BLOCK, generation_limit }])?;
         }
         self.tables.borrow_mut().next_number = next + 1;
         Ok(next)
+    }
+
+    /// The id of a file that is about to be made. The last numbers are kept for what is to be done to those that there are:
+    /// opening, changing and removing them takes numbers too. Errors: `NoSpace`.
+    pub fn next_file(self: &Rc<Self>, slot: Slot) -> Result<FileId, Failure> {
+        self.check_file_numbers()?;
+        Ok(FileId::new(self.next_number()?, slot))
+    }
+
+    /// Refuses to give out more numbers for files than there may be.
+    pub fn check_file_numbers(&self) -> Result<(), Failure> {
+        match self.tables.borrow().next_number < FILE_NUMBER_END {
+            true => Ok(()),
+            false => Err(Failure::with_text(Status::NoSpace, "all file ids of this server are used up")),
+        }
     }
 
     /// Numbers as `next_number` gives them, so many in a row.
@@ -413,7 +431,7 @@ impl Core {
         };
         if first + count > limit {
             if limit + NUMBER_BLOCK > SEQUENCE_MAX {
-                return Err(Failure::with_text(Status::NoSpace, "all file ids of this server are used up"));
+                return Err(Failure::with_text(Status::NoSpace, "all numbers of this server are used up"));
             }
             self.change([Record::Numbers { number_limit: limit + NUMBER_BLOCK, generation_limit }])?;
         }

@@ -266,6 +266,7 @@ impl Core {
             shown.put_directory(directory);
         }
         if lent.posts().numbers(lane).is_empty()
+            && self.check_file_numbers().is_ok()
             && let Ok(numbers) = self.next_numbers(NUMBER_COUNT)
         {
             lent.posts().set_numbers(lane, numbers);

@@ -4,11 +4,13 @@
 use client::{DirectoryEntry, FileSystem, OpenHow, Status};
 use reactor::Class;
 use server::Bounds;
+use server::records::Record;
 use sim::harness::{Harness, SimClient};
 use sim::profile::{Profile, SECOND, Wishes};
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
+use wire::identity::SEQUENCE_MAX;
 
 const CHANGES: usize = 40;
 
@@ -132,4 +134,33 @@ fn more_removed_directories_than_are_remembered() {
             assert!(audit.errors.is_empty(), "{:?}", audit.errors);
         }
     }
+}
+
+/// Goal: a server that has given out all numbers of files says so, and what is there goes on.
+/// Method: its journal says that nearly all are given out, and it is started again; then files are made, read and removed.
+#[test]
+fn all_numbers_of_files_are_given_out() {
+    let harness = cluster(1, Bounds::default());
+    let client = harness.add_client();
+    run(&harness, &client, async |fs| make(&fs, "/there").await);
+    let generation_limit = 1;
+    // What is left is not for files.
+    let record = Record::Numbers { number_limit: SEQUENCE_MAX - (1 << 40), generation_limit };
+    harness.server(0).damage(vec![record]).expect("written");
+    for _ in 0..2 {
+        harness.kill(0);
+        harness.restart(0);
+        harness.wait_for_servers(60 * SECOND).expect("the server starts");
+        run(&harness, &harness.add_client(), async |fs| {
+            let how = OpenHow { create: true, ..OpenHow::reading_and_writing() };
+            let refused = fs.open(b"/new", &how).await.expect_err("there is no number for it");
+            assert_eq!(refused.status, Status::NoSpace, "{refused}");
+            assert_eq!(fs.mkdir(b"/directory", 0o755).await.expect_err("nor for it").status, Status::NoSpace);
+            fs.stat(b"/there").await.expect("it is there");
+            let file = fs.open(b"/there", &OpenHow::reading_and_writing()).await.expect("opened");
+            assert_eq!(fs.write_at(&file, b"more", 0).await.expect("written"), 4);
+            fs.close(&file).await;
+        });
+    }
+    run(&harness, &client, async |fs| fs.unlink(b"/there").await.expect("removed"));
 }

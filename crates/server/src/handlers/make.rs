@@ -8,7 +8,7 @@ use crate::records::Record;
 use crate::rights::inherit_group;
 use std::rc::Rc;
 use wire::messages::{Entry, EntryReply, MakeDirectoryRequest, MakeNodeRequest, MakeSymlinkRequest};
-use wire::{Decode, Encode, FileId, Kind, Status};
+use wire::{Decode, Encode, Kind, Status};
 
 /// What is to be made.
 struct Made<'a> {
@@ -70,7 +70,7 @@ fn make(
         }
         place
     };
-    let id = FileId::new(core.next_number()?, place.slot);
+    let id = core.next_file(place.slot)?;
     let mut attributes = core.new_attributes(id, made.kind, made.mode, caller, 0);
     inherit_group(&mut attributes, made.group, caller.credentials());
     attributes.size = made.target.len() as u64;

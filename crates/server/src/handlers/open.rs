@@ -195,7 +195,7 @@ fn create(
         return Ok(step);
     }
     drop(tables);
-    let id = FileId::new(core.next_number()?, place.slot);
+    let id = core.next_file(place.slot)?;
     if let Some(shown) = &core.tables.borrow().shown {
         shown.bring_inode_near(id);
     }

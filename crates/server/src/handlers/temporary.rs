@@ -10,7 +10,7 @@ use crate::rights::inherit_group;
 use std::rc::Rc;
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
 use wire::messages::{MakeTemporaryRequest, OpenReply};
-use wire::{Decode, Encode, FileId, Kind, Status};
+use wire::{Decode, Encode, Kind, Status};
 
 pub fn make_temporary(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
     let request = MakeTemporaryRequest::from_bytes(params)?;
@@ -27,7 +27,7 @@ pub fn make_temporary(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
         check_directory(core, &tables, request.directory)?;
     }
     let open_number = core.open_number(caller)?;
-    let file = FileId::new(core.next_number()?, request.slot);
+    let file = core.next_file(request.slot)?;
     let mut attributes = core.new_attributes(file, Kind::File, request.mode, caller, request.chunk_size);
     attributes.link_count = 0;
     inherit_group(&mut attributes, request.group, caller.credentials());
