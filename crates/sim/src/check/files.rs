@@ -220,7 +220,7 @@ impl<'a> Sorter<'a> {
         self.note_origins(operations);
     }
 
-    /// What nobody saw at a path may have been seen only where it was moved to.
+    /// What nobody saw at a path may have been seen only where it was moved to, by itself or with a directory above it.
     fn note_origins(&mut self, operations: &'a [Operation]) {
         let mut changed = true;
         while changed {
@@ -229,11 +229,16 @@ impl<'a> Sorter<'a> {
                 let Some((from, to)) = operation.pair() else { continue };
                 let exchanged = matches!(operation.action, Action::Rename { exchange: true, .. });
                 for (origin, place) in [(from, to), (to, from)].into_iter().take(1 + usize::from(exchanged)) {
-                    let Some(ids) = self.at_path.get(place).map(|tenants| tenants.ids.clone()) else { continue };
-                    let Some(tenants) = self.at_path.get_mut(origin).filter(|tenants| tenants.unseen) else { continue };
-                    let count = tenants.ids.len();
-                    tenants.ids.extend(ids);
-                    changed |= tenants.ids.len() > count;
+                    let unseen = self.at_path.iter().filter(|(path, tenants)| tenants.unseen && path.lies_in(origin));
+                    let ids_at = |path: Path| self.at_path.get(&path).map(|tenants| tenants.ids.clone());
+                    let found: Vec<_> =
+                        unseen.filter_map(|(path, _)| Some((*path, ids_at(path.moved(origin, place))?))).collect();
+                    for (path, ids) in found {
+                        let own = &mut self.at_path.entry(path).or_default().ids;
+                        let count = own.len();
+                        own.extend(ids);
+                        changed |= own.len() > count;
+                    }
                 }
             }
         }
@@ -415,33 +420,45 @@ mod tests {
     use super::*;
     use crate::history::History;
 
-    /// Goal: a truncate by path counts for a file that was seen only after it was moved away from that path.
-    /// Method: the create has no outcome, and the file is seen at its new name.
+    /// Goal: a truncate by path counts for a file that was seen only after it was moved away from that path, by itself, with
+    /// the directory that it was in, or both.
+    /// Method: the create has no outcome, and the file is seen at its last path.
     #[test]
     fn moved_before_it_was_seen() {
-        let (old, new) = (Path::top("f"), Path::top("g"));
-        let seen =
-            crate::history::Seen { id: FileId(7), kind: wire::Kind::File, mode: 0, links: 1, size: 50, mtime: 0 };
-        let create = Action::Open {
-            path: old.clone(),
-            create: true,
-            exclusive: false,
-            truncate: false,
-            mode: 0,
-            chunk_size: 4096,
-        };
-        let steps = vec![
-            (create, Outcome::Unknown(None)),
-            (Action::TruncatePath { path: old.clone(), size: 50 }, Outcome::Done),
-            (Action::Rename { from: old, to: new.clone(), no_replace: false, exchange: false }, Outcome::Done),
-            (Action::Stat { path: new }, Outcome::Seen(seen)),
-        ];
-        let mut history = History::default();
-        for (action, outcome) in steps {
-            let index = history.start(0, action, 0);
-            history.finish(index, outcome, 0);
+        let path = |parts: &[&str]| Path { parts: parts.iter().map(|part| (*part).into()).collect() };
+        let (old, new, within) = (path(&["d", "f"]), path(&["d", "g"]), path(&["e", "d", "g"]));
+        let alone: &[(Path, Path)] = &[(old.clone(), new.clone())];
+        let with_directory = &[(path(&["d"]), path(&["e", "d"]))];
+        let both = &[(old.clone(), new.clone()), (path(&["d"]), path(&["e", "d"]))];
+        for (moves, last) in [(alone, new), (with_directory, path(&["e", "d", "f"])), (both, within)] {
+            let seen =
+                crate::history::Seen { id: FileId(7), kind: wire::Kind::File, mode: 0, links: 1, size: 50, mtime: 0 };
+            let create = Action::Open {
+                path: old.clone(),
+                create: true,
+                exclusive: false,
+                truncate: false,
+                mode: 0,
+                chunk_size: 4096,
+            };
+            let mut steps = vec![
+                (create, Outcome::Unknown(None)),
+                (Action::TruncatePath { path: old.clone(), size: 50 }, Outcome::Done),
+            ];
+            steps.extend(
+                moves
+                    .iter()
+                    .cloned()
+                    .map(|(from, to)| (Action::Rename { from, to, no_replace: false, exchange: false }, Outcome::Done)),
+            );
+            steps.push((Action::Stat { path: last }, Outcome::Seen(seen)));
+            let mut history = History::default();
+            for (action, outcome) in steps {
+                let index = history.start(0, action, 0);
+                history.finish(index, outcome, 0);
+            }
+            let files = by_file(&history.operations);
+            assert!(files.iter().all(|file| super::super::sizes::check(file).is_empty()), "{moves:?}");
         }
-        let files = by_file(&history.operations);
-        assert!(files.iter().all(|file| super::super::sizes::check(file).is_empty()));
     }
 }
