@@ -223,8 +223,10 @@ impl FileSystem {
             if is_of_removed(&trouble, places) {
                 return Err(about_place(removed(), places[0]));
             }
-            if !self.servers.is_outdated(&trouble, known) || retry_count > STALE_RETRY_COUNT_MAX {
-                let removed = (trouble.status() == Status::StaleDirectory).then(removed);
+            let is_outdated = self.servers.is_outdated(&trouble, known);
+            if !is_outdated || retry_count > STALE_RETRY_COUNT_MAX {
+                // Whoever has asked too often in vain does not know that it was removed: that stays ESTALE.
+                let removed = (!is_outdated && trouble.status() == Status::StaleDirectory).then(removed);
                 return Err(about_place(removed.unwrap_or(trouble), places[0]));
             }
         }
