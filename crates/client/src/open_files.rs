@@ -505,7 +505,8 @@ impl Common {
         });
     }
 
-    /// A connection ended while nobody waited. With files open there, the server is to hear of us within its grace time.
+    /// A connection ended. With files open there, the server is to hear of us within its grace time; what is open with it
+    /// as a contact is to be open at the homes within theirs, also while calls still wait for this one to come back.
     pub(crate) fn lost(self: &Rc<Self>, server: u32) {
         self.leave_contact(server);
         if !self.has_open(server) {

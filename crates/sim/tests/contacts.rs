@@ -280,6 +280,30 @@ fn open_files_stay() {
     }
 }
 
+/// Goal: what a contact's client has open stays also while a call of that client waits for the dead contact: the connection is
+/// made anew all the time then, and it is not only its return that tells that something may have been lost.
+#[test]
+fn open_files_stay_while_somebody_waits() {
+    let harness = cluster(4);
+    let (owner, looker) = (harness.add_client(), looker(&harness, Credentials::new(0, 0)));
+    lend(&harness, &owner, &looker);
+    let file = run(&harness, &looker, async |fs| fs.open(b"/f", &OpenHow::reading()).await.expect("open"));
+    run(&harness, &owner, async |fs| fs.unlink(b"/f").await.expect("unlink"));
+    let contact = places(&harness, "f").1;
+    let waits = looker.client.file_system.clone();
+    harness.world.reactor(looker.node).spawn(Class::Metadata, async move {
+        let server = |name: &str| waits.cluster().dentry_server(FileId::ROOT, name.as_bytes());
+        let mut names = (0..).map(|number| format!("w{number}"));
+        let name = names.find(|name| server(name) == contact).expect("some name is there");
+        let _ = waits.stat(format!("/{name}").as_bytes()).await;
+    });
+    harness.world.run_for(10_000);
+    harness.kill(contact);
+    harness.world.run_for(3 * GRACE);
+    let read = async move |fs: FileSystem| fs.read_at(&file, &mut [0; 10], 0).await;
+    assert_eq!(run(&harness, &looker, read), Ok(0), "it is open, and empty");
+}
+
 /// Goal: a lease that a home gives while it is called back is none.
 /// Method: opens and replacements of one name at once, many times over, with answers that take very different times; the name
 /// always leads to the newest file that a rename has put there before the open began.

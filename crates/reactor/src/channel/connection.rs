@@ -30,7 +30,7 @@ const CROWD_PAUSE_NS: Nanos = 10_000_000;
 const RELAYED_HANDSHAKE_NS_MAX: Nanos = 3_000_000_000;
 
 impl Inner {
-    pub(super) fn close(&self) {
+    pub(super) fn close(self: &Rc<Self>) {
         let mut state = self.state.borrow_mut();
         state.closed = true;
         self.disconnect(&mut state, "the channel was closed");
@@ -147,7 +147,7 @@ impl Inner {
     }
 
     /// Ends the connection. Calls stay, to be sent again, except those that nobody waits for.
-    pub(super) fn disconnect(&self, state: &mut State, words: &str) {
+    pub(super) fn disconnect(self: &Rc<Self>, state: &mut State, words: &str) {
         if let Connection::Open { mut link, stream, .. } = std::mem::replace(&mut state.connection, Connection::None) {
             state.statistics.bytes_sent += link.bytes_sent;
             state.statistics.bytes_received += link.bytes_received;
@@ -155,6 +155,7 @@ impl Inner {
             link.shutdown();
             link.wake();
             drop(stream);
+            self.tell_lost(state);
         }
         state.last_error = words.to_string();
         state.wake_drained();
@@ -210,9 +211,6 @@ impl Inner {
         state.calls.iter_mut().flatten().for_each(|outstanding| outstanding.was_changed = true);
         // To callers it is as good as gone.
         self.fail_once(&mut state, Status::Unreachable);
-        if state.outstanding == 0 {
-            self.tell_lost(&state);
-        }
     }
 
     /// Ends the calls that were meant for an earlier life of the server.
@@ -382,7 +380,7 @@ impl Inner {
         }
     }
 
-    /// Tells that the connection is gone while nobody waits, for the session may still count on being heard of.
+    /// Tells that the connection is gone, for the session may still count on being heard of.
     pub(super) fn tell_lost(self: &Rc<Self>, state: &State) {
         if state.established && !state.closed {
             let inner = self.clone();
@@ -538,8 +536,5 @@ pub(super) async fn drive(inner: Rc<Inner>, generation: u64) {
     inner.fail_once(&mut state, Status::Unreachable);
     if state.outstanding > 0 {
         inner.start_connecting(&mut state);
-    } else if !state.closed {
-        drop(state);
-        inner.tell(Turnabout::Lost);
     }
 }

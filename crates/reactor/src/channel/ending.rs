@@ -136,8 +136,6 @@ impl Inner {
             self.disconnect(state, "a call was given up while its body was being sent");
             if state.outstanding > 0 {
                 self.start_connecting(state);
-            } else {
-                self.tell_lost(state);
             }
         }
     }
