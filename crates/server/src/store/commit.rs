@@ -162,10 +162,8 @@ impl State {
         for operation in &parts.operations {
             let change = match operation {
                 Operation::Write(ticket, mtime) => Some(self.plan_commit(ticket, *mtime, fresh)?),
-                Operation::Truncate { file, size, generation } => {
-                    Some(self.plan_truncate(*file, *size, *generation)?)
-                }
-                Operation::Hole(hole) => self.plan_hole(hole)?.map(Change::Hole),
+                Operation::Truncate { file, size, generation } => Some(self.plan_truncate(*file, *size, *generation)),
+                Operation::Hole(hole) => self.plan_hole(hole).map(Change::Hole),
                 Operation::Reserve { key, chunk_size, bytes } => self
                     .plan_reserve(*key, *chunk_size, bytes.clone(), fresh)?
                     .map(|change| Change::Reserve(change, *chunk_size)),
@@ -186,42 +184,38 @@ impl State {
         Ok(Change::Write(change, Applied { chunk_size: ticket.chunk_size, mtime, at: ticket.at, staged }))
     }
 
-    fn plan_truncate(&self, id: u64, size: u64, generation: u32) -> Result<Change, StoreError> {
+    fn plan_truncate(&self, id: u64, size: u64, generation: u32) -> Change {
         let nothing = Change::Truncate { file: id, generation, keep_below: 0, cut: None };
-        let Some(file) = self.files.get(id).filter(|file| file.chunk_size > 0) else { return Ok(nothing) };
+        let Some(file) = self.files.get(id).filter(|file| file.chunk_size > 0) else { return nothing };
         let chunk_size = u64::from(file.chunk_size);
         let (index, within) = (size / chunk_size, (size % chunk_size) as u32);
         let Some(current) = file.chunks.get(index).filter(|_| within > 0) else {
             // The file may have no chunk there, but those before stay.
             let keep_below = if within > 0 { index + 1 } else { index };
-            return Ok(Change::Truncate { file: id, generation, keep_below, cut: None });
+            return Change::Truncate { file: id, generation, keep_below, cut: None };
         };
         let key = (id, index);
-        let (chunk, gone) = self.cut_chunk(key, current, within)?;
+        let (chunk, gone) = self.cut_chunk(key, current, within);
         if chunk.is_empty() {
-            return Ok(Change::Truncate { file: id, generation, keep_below: index, cut: None });
+            return Change::Truncate { file: id, generation, keep_below: index, cut: None };
         }
         let shrinks = current.valid_end() > within || !gone.is_empty();
         let change = ChunkChange { key, chunk, gone, copies: Vec::new(), absorbs_capacity: false };
         let cut = shrinks.then_some((change, within));
-        Ok(Change::Truncate { file: id, generation, keep_below: index + 1, cut })
+        Change::Truncate { file: id, generation, keep_below: index + 1, cut }
     }
 
-    /// The chunk when it ends at byte `end`, and the extents that it then no longer needs. Errors: `Corrupt`.
-    fn cut_chunk(&self, key: Key, current: &Chunk, end: u32) -> Result<(Chunk, Vec<Extent>), StoreError> {
-        let mut ranges = Vec::with_capacity(current.ranges.len());
-        for range in current.ranges.iter().filter(|range| range.start < end) {
-            let mut kept = Range { end: range.end.min(end), ..*range };
-            if kept.end < range.end {
-                self.verify(key, &current.extents, range)?;
-                kept.crc = self.part_crc(&current.extents, range, range.start, kept.end);
-            }
-            ranges.push(kept);
-        }
+    /// The chunk when it ends at byte `end`, and the extents that it then no longer needs.
+    fn cut_chunk(&self, key: Key, current: &Chunk, end: u32) -> (Chunk, Vec<Extent>) {
+        let cut = |range: &Range| {
+            let kept = range.end.min(end);
+            Range { end: kept, crc: self.cut_crc(key, &current.extents, range, range.start, kept), ..*range }
+        };
+        let ranges: Vec<Range> = current.ranges.iter().filter(|range| range.start < end).map(cut).collect();
         let keep_pages = chunk::page_end(end);
         let extents: Vec<Extent> = current.extents.iter().filter_map(|extent| extent.clip(0, keep_pages)).collect();
         let gone = current.extents.iter().filter_map(|extent| extent.clip(keep_pages, u32::MAX)).collect();
-        Ok((Chunk { extents: Few::from_slice(&extents), ranges: Few::from_slice(&ranges) }, gone))
+        (Chunk { extents: Few::from_slice(&extents), ranges: Few::from_slice(&ranges) }, gone)
     }
 
     /// Appends the entries of a change and returns their number.

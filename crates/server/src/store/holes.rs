@@ -43,9 +43,9 @@ pub struct HoleChange {
 }
 
 impl State {
-    /// Works out a hole; nothing where the file has no chunks. Errors: `Corrupt`.
-    pub fn plan_hole(&self, hole: &Hole) -> Result<Option<HoleChange>, StoreError> {
-        let Some(file) = self.files.get(hole.file).filter(|file| file.chunk_size > 0) else { return Ok(None) };
+    /// Works out a hole; nothing where the file has no chunks.
+    pub fn plan_hole(&self, hole: &Hole) -> Option<HoleChange> {
+        let file = self.files.get(hole.file).filter(|file| file.chunk_size > 0)?;
         let chunk_size = u64::from(file.chunk_size);
         let (first, limit) = (hole.start / chunk_size, hole.end.div_ceil(chunk_size));
         let dropped = match hole.keep_pages {
@@ -61,16 +61,13 @@ impl State {
             }
             let start = (hole.start.saturating_sub(index * chunk_size)) as u32;
             let end = (hole.end - index * chunk_size).min(chunk_size) as u32;
-            cuts.push((
-                self.cut_out((hole.file, index), file.chunk_size, current, start..end, hole.keep_pages)?,
-                start,
-            ));
+            cuts.push((self.cut_out((hole.file, index), file.chunk_size, current, start..end, hole.keep_pages), start));
             from = index + 1;
         }
-        Ok(Some(HoleChange { hole: *hole, dropped, cuts }))
+        Some(HoleChange { hole: *hole, dropped, cuts })
     }
 
-    /// The chunk without the bytes of a range. Errors: `Corrupt`, where a part of a written range stays.
+    /// The chunk without the bytes of a range.
     fn cut_out(
         &self,
         key: Key,
@@ -78,16 +75,12 @@ impl State {
         current: &Chunk,
         out: std::ops::Range<u32>,
         keep_pages: bool,
-    ) -> Result<ChunkChange, StoreError> {
+    ) -> ChunkChange {
         let mut ranges = Vec::with_capacity(current.ranges.len() + 1);
         for range in current.ranges.iter() {
             let parts = [(range.start, range.end.min(out.start)), (range.start.max(out.end), range.end)];
-            let stays = parts.iter().any(|(start, end)| start < end);
-            if stays && range.start < out.end && out.start < range.end {
-                self.verify(key, &current.extents, range)?;
-            }
             for (start, end) in parts.into_iter().filter(|(start, end)| start < end) {
-                ranges.push(Range { start, end, crc: self.part_crc(&current.extents, range, start, end) });
+                ranges.push(Range { start, end, crc: self.cut_crc(key, &current.extents, range, start, end) });
             }
         }
         let end_page = if out.end >= chunk_size { chunk::page_end(chunk_size) } else { out.end / PAGE };
@@ -100,7 +93,7 @@ impl State {
             extents = current.extents.iter().flat_map(rest).flatten().collect();
         }
         let chunk = Chunk { extents: Few::from_slice(&extents), ranges: Few::from_slice(&ranges) };
-        Ok(ChunkChange { key, chunk, gone, copies: Vec::new(), absorbs_capacity: false })
+        ChunkChange { key, chunk, gone, copies: Vec::new(), absorbs_capacity: false }
     }
 
     /// Appends the entries of a hole and returns their number.

@@ -424,6 +424,14 @@ impl State {
         Ok(part)
     }
 
+    /// Checksum for the part `from..to` that a cut leaves of a range. The part of a range that does not match its checksum
+    /// gets one that does not match either: a cut, which may be decided already, succeeds, and readers are told as before.
+    pub fn cut_crc(&self, key: Key, extents: &[Extent], range: &Range, from: u32, to: u32) -> u32 {
+        let is_sound = (from, to) == (range.start, range.end) || self.verify(key, extents, range).is_ok();
+        let crc = self.part_crc(extents, range, from, to);
+        if is_sound { crc } else { !crc }
+    }
+
     /// Checksum of bytes `from..to` of a range; 0 when the store keeps none.
     pub fn part_crc(&self, extents: &[Extent], range: &Range, from: u32, to: u32) -> u32 {
         if !self.checksums() {
