@@ -12,7 +12,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
 use std::sync::atomic::{Ordering, fence};
-use wire::posts::TICKET_WORD;
+use wire::posts::{NO_CLAIM, TICKET_WORD};
 
 /// Looks whether a step has ended, some two microseconds; and times that the core is given away until it has, or there is room in the lane: where
 /// the server has to wait for the core that we have, it is there the sooner, and else these cost less than asking it.
@@ -36,6 +36,8 @@ pub(crate) struct Lane {
     is_posting: Cell<bool>,
     /// The first number that we have not used.
     next_number: Cell<u64>,
+    /// What the post in each slot is about.
+    claimed: Vec<Cell<[usize; 2]>>,
     /// Times that the core is given away for a server that is busy.
     pub(super) yields_max: u32,
     /// Whether nobody wanted the core when it was last given away.
@@ -58,6 +60,7 @@ impl Lane {
             index: Cell::new(None),
             is_posting: Cell::new(false),
             next_number: Cell::new(0),
+            claimed: vec![Cell::new([NO_CLAIM; 2]); SLOT_COUNT as usize],
             yields_max: YIELDS_MAX,
             is_alone: Cell::new(false),
             ignores_claims: false,
@@ -168,8 +171,14 @@ impl Lane {
         Some(lane)
     }
 
+    /// Whether we have posted something about the same that the server has not taken up.
+    fn has_posted(&self, lane: usize, number: u64, claim: usize) -> bool {
+        let mut waiting = number - self.waiting_before(lane, number).min(SLOT_COUNT)..number;
+        waiting.any(|number| self.claimed[(number % SLOT_COUNT) as usize].get().contains(&claim))
+    }
+
     /// Begins to post for client `owner` what comes to these claims. Nothing when it has no lane or no room in it, something is claimed, or
-    /// nobody may post now.
+    /// nobody may post now. What only comes to the same claim as another post of ours is no hindrance.
     pub fn begin(self: &Rc<Self>, owner: u64, claims: [usize; 2], post: &PostWords) -> Option<Posting> {
         self.begin_as(owner, claims, post, false)
     }
@@ -191,7 +200,8 @@ impl Lane {
             return None;
         }
         for (count, claim) in different(claims).enumerate() {
-            if !self.words.take(lane, claim, on_top) {
+            let again = || on_top || !self.has_posted(lane, number, claim);
+            if !self.words.take(lane, claim, again) {
                 self.words.free(lane, different(claims).take(count));
                 return None;
             }
@@ -199,6 +209,7 @@ impl Lane {
         for (word, value) in self.words.slot(lane, number).zip(post) {
             word.store(*value, Ordering::Relaxed);
         }
+        self.claimed[(number % SLOT_COUNT) as usize].set(claims);
         self.is_posting.set(true);
         let posting = Posting { of: self.clone(), owner, lane, state, claims, is_posted: false };
         self.words.lane(lane, STATE_WORD).store(state | ABOUT_TO, Ordering::Relaxed);

@@ -168,12 +168,13 @@ impl Words {
         (first..first + POST_WORDS).map(move |word| self.lane(lane, word))
     }
 
-    /// Claims something for a post of a lane. False when it is claimed already; `again`: by another lane.
-    fn take(&self, lane: usize, claim: usize, again: bool) -> bool {
+    /// Claims something for a post of a lane. False when it is claimed already, by another lane or, unless `again` says that it may be
+    /// claimed once more, by this one.
+    fn take(&self, lane: usize, claim: usize, again: impl Fn() -> bool) -> bool {
         let word = self.claim(claim);
         let add = |word: u16| match word {
             0 => Some(tag_of(lane) | ONE_POST),
-            _ if again && word & TAG_MASK == tag_of(lane) => word.checked_add(ONE_POST),
+            _ if word & TAG_MASK == tag_of(lane) && again() => word.checked_add(ONE_POST),
             _ => None,
         };
         word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, add).is_ok()

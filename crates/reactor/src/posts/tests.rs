@@ -117,7 +117,7 @@ fn numbers_are_used_once() {
 }
 
 /// Goal: what a lane has claimed it claims again only on purpose, for several posts then, and it is free after the last
-/// of them; nonsense in a claim does no harm.
+/// of them; what only comes to the same claim keeps none of its posts back; nonsense in a claim does no harm.
 #[test]
 fn claims_nest() {
     let posts = Rc::new(Posts::new(region()));
@@ -133,6 +133,14 @@ fn claims_nest() {
     posts.taken(lane, [1, 1]);
     assert!(one.is_claimed(1) && other.begin(8, [1, 2], &words(6)).is_none());
     posts.taken(lane, [1, 1]);
+    assert!(!one.is_claimed(1) && posts.next().is_none());
+    for round in 0..2 {
+        let same = 1 + round * CLAIM_COUNT;
+        assert!(one.begin(7, [same, NO_CLAIM], &words(5)).and_then(Posting::commit).is_some());
+        assert!(one.begin(7, [same, NO_CLAIM], &words(5)).is_none() && other.begin(8, [1, 9], &words(5)).is_none());
+    }
+    assert!(posts.look());
+    (0..2).for_each(|_| posts.taken(lane, [1, NO_CLAIM]));
     assert!(!one.is_claimed(1) && posts.next().is_none());
     posts.words.claim(1).store(u16::MAX << 8 | tag_of(lane), Ordering::Relaxed);
     assert!(one.begin_on_top(7, [1, 1], &words(5)).is_none(), "no more can be counted");
