@@ -1,8 +1,8 @@
 //! Mutual authentication before anything else is read: `wire::handshake` over a stream.
 //!
 //! Both sides make one secret from the cluster's key and all that makes this connection this one: what the client
-//! wants, both nonces, and the way between them. So what was said on one connection proves nothing on another, nor on
-//! the same one passed on by somebody to another way. Each MAC has the name of what it is for in it, so that a
+//! wants, both nonces, and the way between them, over an unprotected network with the addresses of both ends. So what
+//! was said on one connection proves nothing on another, nor on one that somebody passes on. Each MAC has the name of what it is for in it, so that a
 //! reflected one proves nothing either.
 
 use crate::sealing::{self, CHANGED, Sealer};
@@ -10,6 +10,7 @@ use crate::{Reactor, Stream, Way};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use std::cell::Cell;
+use std::net::{IpAddr, SocketAddr};
 use wire::credentials::Credentials;
 use wire::handshake::{
     Challenge, GREETING_MAGIC, Greeting, HANDSHAKE_SIZE_MAX, HELLO_SIZE_MAX, Hello, MAC_SIZE, NONCE_SIZE, Proven, Role,
@@ -36,7 +37,7 @@ fn refused(status: Status, words: &'static str) -> HandshakeError {
     HandshakeError::Refused(status, words)
 }
 
-const FOR_CONNECTION: &[u8] = b"tabane connection 2";
+const FOR_CONNECTION: &[u8] = b"tabane connection 3";
 const FOR_CHALLENGE: &[u8] = b"challenge";
 const FOR_HELLO: &[u8] = b"hello";
 const FOR_WELCOME: &[u8] = b"welcome";
@@ -58,11 +59,44 @@ fn finished(mac: Hmac<Sha256>) -> [u8; MAC_SIZE] {
     mac.finalize().into_bytes().into()
 }
 
+/// An end of a connection: address and port.
+type End = [u8; 18];
+
+fn end_of(address: SocketAddr) -> End {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    let mut end = [0; 18];
+    end[..16].copy_from_slice(&ip.octets());
+    end[16..].copy_from_slice(&address.port().to_le_bytes());
+    end
+}
+
+/// The client's end and the server's as both see them, where nobody may pass a connection on: over a network without
+/// protection, for whoever did would read and change what follows. With protection he gains nothing by it, and tunnels
+/// and address translation may do it.
+fn ends_of(cluster: &Cluster, stream: &Stream, is_client: bool) -> std::io::Result<[End; 2]> {
+    if stream.way() != Way::Network || cluster.protection != Protection::Off {
+        return Ok([[0; 18]; 2]);
+    }
+    let (own, other) = (end_of(stream.local_address()?), end_of(stream.peer_address()?));
+    Ok(if is_client { [own, other] } else { [other, own] })
+}
+
 impl Secret {
-    /// All parts have fixed sizes.
-    fn new(cluster: &Cluster, greeting: &Greeting, server_nonce: &[u8; NONCE_SIZE], way: Way) -> Secret {
-        let parts = [FOR_CONNECTION, &greeting.to_bytes(), server_nonce, &way.to_bytes()];
-        Secret(finished(mac_under(&cluster.key, &parts)))
+    /// All parts have fixed sizes. Errors: the connection has ended.
+    fn new(
+        cluster: &Cluster,
+        greeting: &Greeting,
+        server_nonce: &[u8; NONCE_SIZE],
+        stream: &Stream,
+        is_client: bool,
+    ) -> std::io::Result<Secret> {
+        let [client, server] = ends_of(cluster, stream, is_client)?;
+        let way = stream.way().to_bytes();
+        let parts = [FOR_CONNECTION, &greeting.to_bytes(), server_nonce, &way, &client, &server];
+        Ok(Secret(finished(mac_under(&cluster.key, &parts))))
     }
 
     fn mac(&self, purpose: &[u8], message: &[u8]) -> Hmac<Sha256> {
@@ -188,9 +222,11 @@ pub(crate) async fn introduce(
     send_bytes(stream, &greeting.to_bytes()).await?;
     let challenge: Challenge = decoded(&receive_bytes(stream, HANDSHAKE_SIZE_MAX).await?)?;
     check_challenge(&challenge)?;
-    let secret = Secret::new(cluster, &greeting, &challenge.nonce, stream.way());
+    let secret = Secret::new(cluster, &greeting, &challenge.nonce, stream, true)?;
     secret.mac(FOR_CHALLENGE, &[]).verify_slice(&challenge.mac).map_err(|_| {
-        refused(Status::KeyMismatch, "the server does not hold this cluster's key, or was not reached directly")
+        let words = "the server does not hold this cluster's key, or the connection was passed on on its way: by \
+                     somebody in between, or by a tunnel or address translation, which need --protect integrity";
+        refused(Status::KeyMismatch, words)
     })?;
     let hello = Hello {
         role: who.role,
@@ -306,7 +342,7 @@ pub(crate) async fn examine(
     }
     let mut nonce = [0; NONCE_SIZE];
     reactor.fill_random(&mut nonce);
-    let secret = Secret::new(cluster, &greeting, &nonce, stream.way());
+    let secret = Secret::new(cluster, &greeting, &nonce, stream, false)?;
     let mac = finished(secret.mac(FOR_CHALLENGE, &[]));
     send_bytes(stream, &challenge(Status::Ok, nonce, mac).to_bytes()).await?;
     let protection = protection_of(cluster, stream);

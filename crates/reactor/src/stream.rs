@@ -114,7 +114,7 @@ impl Readiness {
 /// it on to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Over the network. Addresses are no part of it, for both ends may see others of them (NAT).
+    /// Over the network.
     Network,
     /// Through another server.
     Relayed,

@@ -9,6 +9,7 @@ use reactor::{
     local_name, serve,
 };
 use sha2::Sha256;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use wire::credentials::{Credentials, GROUP_COUNT_MAX, Groups};
@@ -125,25 +126,28 @@ impl Fixture {
         }
     }
 
-    fn secret(&self, challenge: &Challenge) -> [u8; 32] {
-        self.secret_of(challenge, self.is_local)
+    fn secret(&self, stream: &Stream, challenge: &Challenge) -> [u8; 32] {
+        self.secret_of(challenge, self.is_local, self.ends_of(stream))
     }
 
-    fn secret_of(&self, challenge: &Challenge, is_local: bool) -> [u8; 32] {
+    /// The client's address and the server's, where they count.
+    fn ends_of(&self, stream: &Stream) -> [[u8; 18]; 2] {
+        match self.is_local {
+            true => [[0; 18]; 2],
+            false => [stream.local_address(), stream.peer_address()].map(|address| end_of(address.unwrap())),
+        }
+    }
+
+    fn secret_of(&self, challenge: &Challenge, is_local: bool, [client, server]: [[u8; 18]; 2]) -> [u8; 32] {
         // Both are processes of one user.
         let way = [if is_local { 3 } else { 1 }, 0, 0, 0, 0, 0, 0, 0, 0];
-        mac(&KEY, &[b"tabane connection 2", &self.greeting().to_bytes(), &challenge.nonce, &way])
+        let greeting = self.greeting().to_bytes();
+        mac(&KEY, &[b"tabane connection 3", &greeting, &challenge.nonce, &way, &client, &server])
     }
 
     /// A message under a proof.
-    fn proven(&self, challenge: &Challenge, message: &[u8]) -> Vec<u8> {
-        self.proven_for(challenge, message, self.is_local)
-    }
-
-    /// The same for a way.
-    fn proven_for(&self, challenge: &Challenge, message: &[u8], is_local: bool) -> Vec<u8> {
-        let mac = mac(&self.secret_of(challenge, is_local), &[b"hello", message]);
-        Proven { mac, message }.to_bytes()
+    fn proven(&self, stream: &Stream, challenge: &Challenge, message: &[u8]) -> Vec<u8> {
+        proven_under(&self.secret(stream, challenge), message)
     }
 
     async fn connect(&self) -> Stream {
@@ -161,11 +165,11 @@ impl Fixture {
     async fn admitted_as(&self, role: Role) -> Stream {
         let (stream, challenge) = self.greeted().await;
         let hello = Hello { role, ..self.hello() }.to_bytes();
-        send_bytes(&stream, &self.proven(&challenge, &hello)).await;
+        send_bytes(&stream, &self.proven(&stream, &challenge, &hello)).await;
         let answer = receive_bytes(&stream).await.unwrap();
         let answer = Proven::from_bytes(&answer).unwrap();
         let first = 0u64.to_le_bytes();
-        let proof = mac(&self.secret(&challenge), &[b"welcome", &first, answer.message]);
+        let proof = mac(&self.secret(&stream, &challenge), &[b"welcome", &first, answer.message]);
         assert_eq!(answer.mac, proof, "a welcome is proved");
         assert_eq!(Welcome::from_bytes(answer.message).unwrap().status, Status::Ok as u32);
         stream
@@ -176,7 +180,11 @@ impl Fixture {
         let stream = self.connect().await;
         send(&stream, &self.greeting()).await;
         let challenge: Challenge = receive(&stream).await.unwrap();
-        assert_eq!(challenge.mac, mac(&self.secret(&challenge), &[b"challenge"]), "the server proves itself first");
+        assert_eq!(
+            challenge.mac,
+            mac(&self.secret(&stream, &challenge), &[b"challenge"]),
+            "the server proves itself first"
+        );
         (stream, challenge)
     }
 
@@ -188,6 +196,18 @@ impl Fixture {
         assert!(is_closed(stream).await);
         Status::from_code(welcome.status).unwrap()
     }
+}
+
+fn end_of(address: SocketAddr) -> [u8; 18] {
+    let SocketAddr::V4(address) = address else { unreachable!("the tests use addresses of version 4") };
+    let mut end = [0; 18];
+    end[..16].copy_from_slice(&address.ip().to_ipv6_mapped().octets());
+    end[16..].copy_from_slice(&address.port().to_le_bytes());
+    end
+}
+
+fn proven_under(secret: &[u8; 32], message: &[u8]) -> Vec<u8> {
+    Proven { mac: mac(secret, &[b"hello", message]), message }.to_bytes()
 }
 
 fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
@@ -271,22 +291,26 @@ fn other_versions_are_told() {
 
 /// Goal: what was overheard proves nothing.
 /// Method: replay a whole recorded handshake on a new connection; reflect the server's own MAC; send none at all;
-/// prove it for another way than the one that is taken.
+/// prove it for another way than the one that is taken, or for other addresses.
 #[test]
 fn replayed_and_reflected_proofs_are_refused() {
     for fixture in fixtures() {
         fixture.reactor.block_on(async {
-            let (_first, challenge) = fixture.greeted().await;
+            let (first, challenge) = fixture.greeted().await;
             let hello = fixture.hello().to_bytes();
-            let recorded = fixture.proven(&challenge, &hello);
-            for kind in ["replayed", "reflected", "empty", "of another way"] {
+            let recorded = fixture.proven(&first, &challenge, &hello);
+            for kind in ["replayed", "reflected", "empty", "of another way", "of other ends"] {
                 let (stream, fresh) = fixture.greeted().await;
                 assert_ne!(fresh.nonce, challenge.nonce, "a nonce was used twice");
                 let proof = match kind {
                     "replayed" => recorded.clone(),
                     "reflected" => Proven { mac: fresh.mac, message: &hello }.to_bytes(),
                     "empty" => Proven { mac: [0; 32], message: &hello }.to_bytes(),
-                    _ => fixture.proven_for(&fresh, &hello, !fixture.is_local),
+                    "of another way" => {
+                        let ends = fixture.ends_of(&stream);
+                        proven_under(&fixture.secret_of(&fresh, !fixture.is_local, ends), &hello)
+                    }
+                    _ => proven_under(&fixture.secret_of(&fresh, fixture.is_local, [[1; 18]; 2]), &hello),
                 };
                 let status = fixture.answer_to(&stream, &proof).await;
                 assert_eq!(status, Status::KeyMismatch, "a proof that was {kind} was taken");
@@ -305,7 +329,7 @@ fn groups_are_proved_and_bounded() {
         let hello = fixture.hello();
         fixture.reactor.block_on(async {
             let (stream, challenge) = fixture.greeted().await;
-            let proven = fixture.proven(&challenge, &hello.to_bytes());
+            let proven = fixture.proven(&stream, &challenge, &hello.to_bytes());
             let mac = Proven::from_bytes(&proven).unwrap().mac;
             let other = Hello { user: Credentials::new(0, 0), ..hello.clone() }.to_bytes();
             let status = fixture.answer_to(&stream, &Proven { mac, message: &other }.to_bytes()).await;
@@ -325,7 +349,7 @@ fn groups_are_proved_and_bounded() {
         for (index, body) in cases.into_iter().enumerate() {
             let status = fixture.reactor.block_on(async {
                 let (stream, challenge) = fixture.greeted().await;
-                fixture.answer_to(&stream, &fixture.proven(&challenge, &body)).await
+                fixture.answer_to(&stream, &fixture.proven(&stream, &challenge, &body)).await
             });
             assert_eq!(status, Status::BadMessage, "case {index}");
         }

@@ -10,7 +10,7 @@
 )]
 
 use reactor::{
-    Call, Channel, ChannelOptions, Class, DriverKind, Failure, Incoming, Listener, Parties, Peer, Reactor,
+    Call, Channel, ChannelOptions, Class, DriverKind, Failure, Incoming, Listener, Parties, Peer, Reactor, Relay,
     ServeOptions, Service, Stream, Way, local_name, serve,
 };
 use std::io::{ErrorKind, Read};
@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 use wire::credentials::Credentials;
 use wire::handshake::{Greeting, Role};
 use wire::messages::Empty;
-use wire::{Cluster, Encode, Operation, Placement, ServerAddress, Status};
+use wire::{Cluster, Encode, Operation, Placement, Protection, ServerAddress, Status};
 
 const SECOND: u64 = 1_000_000_000;
 const NOBODY: u32 = 65_534;
@@ -109,14 +109,24 @@ impl Drop for Process {
     }
 }
 
-/// A server; at which name it takes processes of the machine, if at any. Counts those who were let in.
+/// The first server; at which name it takes processes of the machine, if at any. Counts those who were let in.
 fn server(user: u32, cluster: &Cluster, address: SocketAddr, name: Option<Vec<u8>>) -> (Process, Arc<AtomicU64>) {
+    server_of(user, cluster, 0, address, name)
+}
+
+fn server_of(
+    user: u32,
+    cluster: &Cluster,
+    server: u32,
+    address: SocketAddr,
+    name: Option<Vec<u8>>,
+) -> (Process, Arc<AtomicU64>) {
     let (cluster, count) = (cluster.clone(), Arc::new(AtomicU64::new(0)));
     let counted = count.clone();
     let process = Process::new(user, move |reactor| {
         let options = ServeOptions {
             cluster: Rc::new(cluster),
-            server: 0,
+            server,
             connections_max: 8,
             incarnation: 1,
             lent: None,
@@ -135,18 +145,21 @@ fn server(user: u32, cluster: &Cluster, address: SocketAddr, name: Option<Vec<u8
 }
 
 fn channel(reactor: &Reactor, cluster: &Cluster) -> Channel {
-    let options = ChannelOptions {
+    Channel::new(reactor, options_for(cluster, 0, Role::Client))
+}
+
+fn options_for(cluster: &Cluster, server: u32, role: Role) -> ChannelOptions {
+    ChannelOptions {
         cluster: Rc::new(cluster.clone()),
-        server: 0,
-        role: Role::Client,
+        server,
+        role,
         from_server: 0,
         level: 0,
         session: 1,
         user: Credentials::new(0, 0),
         timeout: 20 * SECOND,
         relay: None,
-    };
-    Channel::new(reactor, options)
+    }
 }
 
 /// One call, over one connection or none.
@@ -280,17 +293,17 @@ async fn pump(from: Stream, to: Stream, record: Option<Overheard>) {
     from.shutdown();
 }
 
-/// Goal: nobody gets in between by passing a handshake on from one way to another, nor between two of his own
-/// machine, and he does not learn who the client is.
+/// Goal: nobody gets in between by passing a handshake on, by whichever way on either side, and he does not learn who
+/// the client is.
 /// Method: another user listens in a server's place, where clients believe that he may, and passes every byte on to
-/// the server by each other way. Clients have no other way to it.
+/// the server by each way. Clients have no other way to it.
 #[test]
 fn handshakes_are_not_passed_on() {
     if is_left_out() {
         return;
     }
-    let ways = [(Side::Local, Side::Network), (Side::Local, Side::Local), (Side::Network, Side::Local)];
-    for (front, back) in ways {
+    let sides = [Side::Local, Side::Network];
+    for (front, back) in sides.into_iter().flat_map(|front| sides.map(|back| (front, back))) {
         let reactor = Reactor::open(DriverKind::Epoll).unwrap();
         let mut cluster = cluster_at(nowhere());
         cluster.owner = Some(NOBODY);
@@ -304,20 +317,80 @@ fn handshakes_are_not_passed_on() {
         let failure = ping(&reactor, &channel(&reactor, &cluster)).expect_err("nobody is at the other end");
         assert!(matches!(failure.status, Status::KeyMismatch | Status::Unreachable), "{front:?}-{back:?}: {failure}");
         assert_eq!(let_in.load(Ordering::SeqCst), 0, "{front:?}-{back:?}: the server let somebody in");
-        let greeting = Greeting {
-            magic: 0,
-            protocol_version: 0,
-            cluster: 0,
-            server: 0,
-            protection: 0,
-            nonce: [0; 32],
-            voucher: [0; 16],
+        assert!(are_greetings(&overheard), "{front:?}-{back:?}");
+    }
+}
+
+/// Whether somebody has said something, and nothing but what comes before any proof.
+fn are_greetings(overheard: &Overheard) -> bool {
+    let greeting = Greeting {
+        magic: 0,
+        protocol_version: 0,
+        cluster: 0,
+        server: 0,
+        protection: 0,
+        nonce: [0; 32],
+        voucher: [0; 16],
+    };
+    let said = overheard.lock().unwrap().len();
+    said > 0 && said.is_multiple_of(2 + greeting.to_bytes().len())
+}
+
+/// Goal: nobody gets between a client and the server through which it reaches others, nor between that one and another.
+/// Method: another user passes on every byte of either connection. Straight ahead the relay carries calls.
+#[test]
+fn relayed_connections_are_not_passed_on() {
+    if is_left_out() {
+        return;
+    }
+    for place in ["nowhere", "before the relay", "behind the relay"] {
+        let reactor = Reactor::open(DriverKind::Epoll).unwrap();
+        let mut cluster = cluster_at(nowhere());
+        cluster.servers.push(ServerAddress { address: nowhere() });
+        let (target, relay) = (cluster.servers[0].address, cluster.servers[1].address);
+        let passed = if place == "before the relay" { relay } else { target };
+        let (_between, called_at, overheard) =
+            between((Side::Network, Vec::new()), (Side::Network, Vec::new(), passed));
+        let mut of_relay = cluster.clone();
+        match place {
+            "before the relay" => cluster.servers[1].address = called_at,
+            "behind the relay" => of_relay.servers[0].address = called_at,
+            _ => {}
         }
-        .to_bytes();
-        let said = overheard.lock().unwrap().len();
-        assert!(
-            said > 0 && said % (2 + greeting.len()) == 0,
-            "{front:?}-{back:?}: {said} bytes are not greetings alone"
-        );
+        let (_target, let_in) = server_of(0, &cluster, 0, target, None);
+        let (_relay, _) = server_of(0, &of_relay, 1, relay, None);
+        // Nobody is reached but through the relay.
+        cluster.servers[0].address = nowhere();
+        let way = Relay::new(&reactor, options_for(&cluster, 1, Role::ClientTrunk));
+        let options = ChannelOptions { relay: Some(way), ..options_for(&cluster, 0, Role::Client) };
+        let result = ping(&reactor, &Channel::new(&reactor, options));
+        if place == "nowhere" {
+            result.expect("the relay carries it");
+            continue;
+        }
+        let failure = result.expect_err("somebody is in between");
+        assert!(matches!(failure.status, Status::KeyMismatch | Status::Unreachable), "{place}: {failure}");
+        assert_eq!(let_in.load(Ordering::SeqCst), 0, "{place}: the server let somebody in");
+        assert!(are_greetings(&overheard), "{place}");
+    }
+}
+
+/// Goal: who passes on a protected connection over the network is no more than a part of the network, as tunnels and
+/// address translation are.
+/// Method: another user passes every byte on, and calls come through.
+#[test]
+fn protected_connections_may_be_passed_on() {
+    if is_left_out() {
+        return;
+    }
+    for protection in [Protection::Integrity, Protection::Encryption] {
+        let reactor = Reactor::open(DriverKind::Epoll).unwrap();
+        let mut cluster = cluster_at(nowhere());
+        cluster.protection = protection;
+        let address = cluster.servers[0].address;
+        let (_server, _) = server(0, &cluster, address, None);
+        let (_between, called_at, _) = between((Side::Network, Vec::new()), (Side::Network, Vec::new(), address));
+        cluster.servers[0].address = called_at;
+        ping(&reactor, &channel(&reactor, &cluster)).expect("it is reached");
     }
 }
