@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
-use wire::Protection::{Encryption, Integrity, Off};
 use wire::{Cluster, ServerAddress};
 
 const PORT: u16 = 4000;
@@ -47,6 +46,7 @@ pub struct Harness {
     pub recorder: Rc<Recorder>,
     servers: Vec<SimServer>,
     client_count: Cell<u32>,
+    stranger_count: Cell<u32>,
     /// Servers of nodes that went down: what they hold is freed at the end, when that changes nothing any more.
     gone: RefCell<Vec<Server>>,
     /// Homes that had forgotten contacts, told by contacts that are gone.
@@ -68,7 +68,7 @@ impl Harness {
         let servers = addresses.iter().map(|address| ServerAddress { address: *address }).collect();
         let id = u128::from(random.next()) << 64 | u128::from(random.next());
         let mut cluster = Cluster::new(id, key, profile.placement, profile.chunk_sizes[0], servers);
-        cluster.protection = *random.choose(&[Off, Off, Off, Off, Off, Integrity, Integrity, Encryption]);
+        cluster.protection = profile.protection;
         let cluster = Rc::new(cluster);
         let servers: Vec<SimServer> = addresses
             .iter()
@@ -125,6 +125,7 @@ impl Harness {
             recorder,
             servers,
             client_count,
+            stranger_count: Cell::new(0),
             gone,
             forgetful: RefCell::default(),
         };
@@ -290,6 +291,25 @@ impl Harness {
     pub fn flip_bits(&self, index: u32) {
         for page in 0..64 {
             self.world.corrupt(self.node(index), STORE, DATA_REGION, page * 4096 + 100, 0xff);
+        }
+    }
+
+    /// Somebody connects to a server some times at once, and says what `draw` gives, which is no proof of anything, or
+    /// nothing. He goes after a while, if the server has not sent him away before.
+    pub fn send_strangers(&self, index: u32, words: Vec<Vec<u8>>, stay: Nanos) {
+        let number = self.stranger_count.get();
+        self.stranger_count.set(number + 1);
+        let address = IpAddr::V4(Ipv4Addr::new(10, 2, (number >> 8) as u8, number as u8));
+        let node = self.world.add_node(&format!("stranger{number}"), address);
+        let (reactor, target) = (self.world.reactor(node), self.cluster.servers[index as usize].address);
+        for said in words {
+            let own = reactor.clone();
+            reactor.spawn(Class::Metadata, async move {
+                if let Ok(stream) = own.connect(target).await {
+                    let _ = stream.send_all(&said).await;
+                    own.sleep(stay).await;
+                }
+            });
         }
     }
 

@@ -5,10 +5,16 @@ use crate::harness::Harness;
 use crate::profile::{MILLISECOND, SECOND};
 use crate::random::Random;
 use reactor::Nanos;
+use reactor::service::STRANGERS_MAX;
 use reactor::sim::NodeId;
+use wire::handshake::{GREETING_MAGIC, Greeting, NONCE_SIZE, VOUCHER_SIZE};
+use wire::{Encode, PROTOCOL_VERSION};
 
 /// Where bytes go bad: the begin of a store's data, which is used first.
 const ROT_SIZE: u64 = 1 << 20;
+
+/// For so long each side waits for a message of the other's.
+const HANDSHAKE_NS: Nanos = 10 * SECOND;
 
 /// How often power is lost in a run, at most, beside once at its end.
 const POWER_LOSS_COUNT_MAX: u32 = 2;
@@ -19,6 +25,8 @@ enum Remedy {
     Restart(u32),
     Heal(NodeId, NodeId),
     Quicken(u32),
+    /// What had to wait for words that never come has stopped waiting.
+    Pass,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +43,8 @@ enum Fault {
     PowerLoss,
     FailedSync,
     Rot,
+    Flip,
+    Strangers,
 }
 
 /// What the run has to do about a fault that concerns it.
@@ -50,8 +60,8 @@ impl Fault {
     fn silences(self) -> bool {
         match self {
             Fault::Kill | Fault::TornKill | Fault::Stop | Fault::FailedSync | Fault::PowerLoss => true,
-            Fault::Cut | Fault::Partition | Fault::Slow => true,
-            Fault::ClientCrash | Fault::Refusal | Fault::ClockJump | Fault::Rot => false,
+            Fault::Cut | Fault::Partition | Fault::Slow | Fault::Flip => true,
+            Fault::ClientCrash | Fault::Refusal | Fault::ClockJump | Fault::Rot | Fault::Strangers => false,
         }
     }
 }
@@ -97,6 +107,8 @@ impl Nemesis {
         add(faults.power_losses, Fault::PowerLoss);
         add(faults.failed_syncs, Fault::FailedSync);
         add(faults.rot, Fault::Rot);
+        add(faults.flips, Fault::Flip);
+        add(faults.strangers, Fault::Strangers);
         let count = if kinds.is_empty() { 0 } else { harness.profile.fault_count };
         let mut strikes: Vec<usize> = (0..count).map(|_| random.below(harness.profile.steps + 1) as usize).collect();
         strikes.sort_unstable_by(|one, other| other.cmp(one));
@@ -176,6 +188,7 @@ impl Nemesis {
             }
             Remedy::Heal(one, other) => harness.world.heal(one, other),
             Remedy::Quicken(server) => harness.world.set_slowness(harness.node(server), 0, 0),
+            Remedy::Pass => {}
         }
     }
 
@@ -258,12 +271,47 @@ impl Nemesis {
             }
             Fault::PowerLoss => self.lose_power(harness, server),
             Fault::Rot => harness.rot(server, self.random.below(ROT_SIZE)),
+            Fault::Flip => {
+                harness.world.flip_bits(1, *self.random.choose(&[2, 60, 2_000]));
+                // One that makes a message of a handshake seem longer has its reader wait for the rest of it.
+                self.remedies.push((harness.world.now() + HANDSHAKE_NS, Remedy::Pass));
+            }
+            Fault::Strangers => {
+                let count = *self.random.choose(&[1, 20, STRANGERS_MAX as u64, 2 * STRANGERS_MAX as u64]);
+                let words = (0..count).map(|_| self.strange_words(harness)).collect();
+                let stay = self.random.below(2 * HANDSHAKE_NS);
+                harness.send_strangers(server, words, stay);
+            }
             Fault::ClockJump => harness.skew_clock(server, &mut self.random),
             Fault::ClientCrash => {
                 return Strike::CrashClient(self.random.below(clients.len() as u64) as usize);
             }
         }
         Strike::Nothing
+    }
+
+    /// Nothing, anything, or a greeting that is as it should be but for its voucher, whole or not.
+    fn strange_words(&mut self, harness: &Harness) -> Vec<u8> {
+        let mut nonce = [0; NONCE_SIZE];
+        nonce.fill_with(|| self.random.next() as u8);
+        let greeting = Greeting {
+            magic: GREETING_MAGIC,
+            protocol_version: PROTOCOL_VERSION,
+            cluster: harness.cluster.id,
+            server: self.random.below(harness.profile.servers.into()) as u32,
+            protection: harness.cluster.protection as u8,
+            nonce,
+            voucher: [0; VOUCHER_SIZE],
+        };
+        let mut words = greeting.to_bytes();
+        words.splice(0..0, (words.len() as u16).to_le_bytes());
+        match self.random.below(4) {
+            0 => words.clear(),
+            1 => words.fill_with(|| self.random.next() as u8),
+            2 => words.truncate(self.random.below(words.len() as u64) as usize),
+            _ => {}
+        }
+        words
     }
 
     /// Takes power from a server, or from several at once: a rack, or all of them.

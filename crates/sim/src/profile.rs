@@ -3,7 +3,7 @@
 use crate::random::Random;
 use reactor::Nanos;
 use server::{Bounds, ReadLeasing};
-use wire::Placement;
+use wire::{Placement, Protection};
 
 pub const MILLISECOND: Nanos = 1_000_000;
 pub const SECOND: Nanos = 1_000_000_000;
@@ -96,6 +96,10 @@ pub struct Faults {
     pub failed_syncs: bool,
     /// Stored bytes go bad, where there are checksums.
     pub rot: bool,
+    /// Bits change on the network, where connections are protected.
+    pub flips: bool,
+    /// Connections of strangers, who say nothing, nonsense, or the begin of something.
+    pub strangers: bool,
 }
 
 impl Faults {
@@ -110,6 +114,13 @@ impl Faults {
         let failed_syncs = stable && self.any() && random.percent(15);
         let rot = checksums && self.any() && random.percent(15);
         Faults { power_losses, failed_syncs, rot, ..self }
+    }
+
+    /// With what may come over the network.
+    fn on_network(self, seed: u64, protection: Protection) -> Faults {
+        let mut random = Random::new(seed ^ 0x6e65_7477);
+        let flips = protection != Protection::Off && self.any() && random.percent(50);
+        Faults { flips, strangers: self.any() && random.percent(20), ..self }
     }
 }
 
@@ -127,6 +138,8 @@ pub struct Profile {
     /// Chunk sizes of new files, in bytes.
     pub chunk_sizes: Vec<u32>,
     pub checksums: bool,
+    /// Of connections over the network.
+    pub protection: Protection,
     /// Whether the servers' media keep what was synced when power is lost (a disk), or nothing (tmpfs).
     pub stable_media: bool,
     /// Whether servers with their store in memory lend it to some of their clients, to read from.
@@ -198,7 +211,9 @@ impl Profile {
         let latency_min = random.between(5_000, 200_000);
         let mut extra = Random::new(seed ^ 0x6578_7472_6100);
         let (tardy, filling) = (extra.percent(25), faults.any() && !wishes.no_faults && extra.percent(6));
+        let protection = draw_protection(&mut Random::new(seed ^ 0x7072_6f74));
         let faults = Faults { kills: faults.kills || filling, ..faults };
+        let faults = faults.on_medium(seed, stable_media, checksums).on_network(seed, protection);
         Profile {
             seed,
             servers: wishes.servers.unwrap_or(servers),
@@ -208,6 +223,7 @@ impl Profile {
             placement: if random.percent(25) { Placement::Ring } else { Placement::Modular },
             chunk_sizes,
             checksums,
+            protection,
             store_size: match random.percent(6).then(|| random.between(1, 3) << 20) {
                 _ if filling => extra.between(1, 2) << 20,
                 drawn => drawn.unwrap_or(STORE_SIZE),
@@ -218,7 +234,7 @@ impl Profile {
             client_timeout: if forgetful { 20 * SECOND } else { random.between(2, 10) * SECOND },
             server_timeout: random.between(1, 4) * SECOND,
             session_grace: if forgetful { random.between(1, 10) * SECOND / 5 } else { random.between(3, 60) * SECOND },
-            faults: if wishes.no_faults { Faults::default() } else { faults.on_medium(seed, stable_media, checksums) },
+            faults: if wishes.no_faults { Faults::default() } else { faults },
             fault_count: random.between(1, 16),
             pause_max: *random.choose(&[0, MILLISECOND, 20 * MILLISECOND]),
             flavour: *random.choose(&[Flavour::Mixed, Flavour::Mixed, Flavour::Names, Flavour::Contents]),
@@ -236,6 +252,11 @@ impl Profile {
             sabotage: Sabotage::None,
         }
     }
+}
+
+fn draw_protection(random: &mut Random) -> Protection {
+    use Protection::{Encryption, Integrity, Off};
+    *random.choose(&[Off, Off, Off, Off, Off, Integrity, Integrity, Encryption])
 }
 
 /// Mostly so small that a run gets beyond each of them, and the real ones now and then.
