@@ -1,4 +1,5 @@
-//! The cluster behind a Tabane target: the one that TABANE_CLUSTER names, or one of our own through the `tabane` program.
+//! The cluster behind a Tabane target: the one that TABANE_CLUSTER names, or one of our own through the `tabane`
+//! program.
 
 use crate::options::{Bench, Options};
 use reactor::workers::HeldSignals;

@@ -64,7 +64,8 @@ struct Leader<'a> {
 }
 
 impl Leader<'_> {
-    /// All benches in turns: A B A B ..., so that both targets, and all benches, see the same neighbours and the same memory.
+    /// All benches in turns: A B A B ..., so that both targets, and all benches, see the same neighbours and the same
+    /// memory.
     fn measure(&self, targets: &[TargetName]) -> Result<(), Stop> {
         let mut records = Vec::new();
         for _ in 0..self.options.repeat {
@@ -114,7 +115,8 @@ impl Leader<'_> {
             servers: cluster.map_or(0, |cluster| cluster.server_count),
             transport: cluster.map_or("none".to_string(), |cluster| cluster.transport.clone()),
             measured,
-            // A ping has no contents to check. A search that met or found anything but what was made is an error in any case.
+            // A ping has no contents to check. A search that met or found anything but what was made is an error in any
+            // case.
             verified: bench == Bench::Find || (options.verify && bench != Bench::Ping && !bench.is_bare()),
         };
         Ok(bench.phases().iter().copied().zip(phases).map(record).collect())

@@ -26,7 +26,8 @@ pub struct Outcome {
     pub done: Vec<Done>,
     /// From the start of the first to the end of the last.
     pub seconds: f64,
-    /// Bytes that the processes have copied for it, or had copied by the kernel; 0 in simulations, where nothing counts that.
+    /// Bytes that the processes have copied for it, or had copied by the kernel; 0 in simulations, where nothing counts
+    /// that.
     pub copied: u64,
 }
 

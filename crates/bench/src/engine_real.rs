@@ -1,5 +1,5 @@
-//! Experiments with real processes: a cluster of its own (or the one that TABANE_CLUSTER names), and workers that get their
-//! steps one by one over a socket and begin each at a barrier.
+//! Experiments with real processes: a cluster of its own (or the one that TABANE_CLUSTER names), and workers that get
+//! their steps one by one over a socket and begin each at a barrier.
 
 use crate::cluster::Cluster;
 use crate::engine::{Engine, Outcome, Served, Setting};

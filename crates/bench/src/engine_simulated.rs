@@ -1,5 +1,5 @@
-//! Experiments in the simulator: the servers and clients that also run for real, over a model of network, processors and
-//! stores. docs/simulation.md says where the model's numbers come from.
+//! Experiments in the simulator: the servers and clients that also run for real, over a model of network, processors
+//! and stores. docs/simulation.md says where the model's numbers come from.
 
 use crate::engine::{Engine, Outcome, Served, Setting};
 use crate::step::{Actor, Done, Step};

@@ -1,5 +1,6 @@
-//! Experiments: what the papers that Tabane builds on have measured (docs/experiments.md), each a command that prints JSON
-//! lines and draws a picture. This is what they share: engines, output, and what a picture says about where it is from.
+//! Experiments: what the papers that Tabane builds on have measured (docs/experiments.md), each a command that prints
+//! JSON lines and draws a picture. This is what they share: engines, output, and what a picture says about where it is
+//! from.
 
 use crate::engine::{Engine, Setting};
 use crate::engine_real::Real;

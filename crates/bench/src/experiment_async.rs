@@ -1,5 +1,6 @@
-//! F1.5 and F1.6: one process writes, so many chunks a call, at several chunk sizes. One request after the other (`--serial`),
-//! the bandwidth is that of a chunk whatever the size of the call; with all requests of a call under way at once it grows.
+//! F1.5 and F1.6: one process writes, so many chunks a call, at several chunk sizes. One request after the other
+//! (`--serial`), the bandwidth is that of a chunk whatever the size of the call; with all requests of a call under way
+//! at once it grows.
 
 use crate::engine::{Line, Setting};
 use crate::experiment::{Runner, Table, size_name};

@@ -1,6 +1,7 @@
-//! F1.3: IO500's question (newer than a file, `*01*` in the name, 3,901 bytes) over all files that mdtest made, answered in
-//! three ways over a growing number of servers, with files in proportion: one process a server, each asking its servers to
-//! test what they hold; the same, each testing itself what its servers list; and one process with readdir and stat.
+//! F1.3: IO500's question (newer than a file, `*01*` in the name, 3,901 bytes) over all files that mdtest made,
+//! answered in three ways over a growing number of servers, with files in proportion: one process a server, each asking
+//! its servers to test what they hold; the same, each testing itself what its servers list; and one process with
+//! readdir and stat.
 
 use crate::engine::{Engine, Line, Setting};
 use crate::experiment::{Runner, Table};

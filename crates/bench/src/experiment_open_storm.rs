@@ -1,9 +1,9 @@
 //! F1.8: very many clients open the same file at once. What it takes until all have it open, and how many requests the
 //! file's home answers for that, with contacts and without.
 //!
-//! Each storm is of a file of its own, all with the same home, so that nothing is known of it before. A first one, counted by
-//! itself, is the one in which clients and contacts make the connections that they had not. What the machine allows stands
-//! beside each: all clients send the home a request without work, and all are woken to do nothing.
+//! Each storm is of a file of its own, all with the same home, so that nothing is known of it before. A first one,
+//! counted by itself, is the one in which clients and contacts make the connections that they had not. What the machine
+//! allows stands beside each: all clients send the home a request without work, and all are woken to do nothing.
 
 use crate::engine::{Engine, Line, Served, Setting, spread};
 use crate::experiment::{Runner, Table};
@@ -65,8 +65,8 @@ pub fn run(runner: &Runner<'_>) -> Result<Picture, String> {
     Ok(picture(runner, &table, servers))
 }
 
-/// Makes the files, one more than there are runs. All clients know the directory by then, and have the connections that they
-/// need without contacts. The home of the files, and their paths.
+/// Makes the files, one more than there are runs. All clients know the directory by then, and have the connections that
+/// they need without contacts. The home of the files, and their paths.
 fn prepare(runner: &Runner<'_>, engine: &mut dyn Engine) -> Result<(u32, Vec<String>), String> {
     let directory = &runner.directory;
     engine.alone(&Step::MakeDirectory { path: directory.clone() })?;

@@ -1,5 +1,5 @@
-//! F1.1 and F1.2: modular placement of chunks against a consistent-hashing ring, over numbers of servers: what IOR's and
-//! mdtest's workloads reach, and how evenly the servers share the bytes and the requests.
+//! F1.1 and F1.2: modular placement of chunks against a consistent-hashing ring, over numbers of servers: what IOR's
+//! and mdtest's workloads reach, and how evenly the servers share the bytes and the requests.
 
 use crate::engine::{Engine, Line, Served, Setting, spread};
 use crate::experiment::{Runner, Table};

@@ -1,6 +1,7 @@
-//! Where the time goes: for each phase of IOR and mdtest what processor time an operation takes, split among client, server
-//! and kernel, and how many system calls, context switches and copies. From /proc of both sides; system calls by `perf stat`; copies as
-//! both count them. Several runs count as one: the kernel tells its own time in ticks, of which a phase has few.
+//! Where the time goes: for each phase of IOR and mdtest what processor time an operation takes, split among client,
+//! server and kernel, and how many system calls, context switches and copies. From /proc of both sides; system calls by
+//! `perf stat`; copies as both count them. Several runs count as one: the kernel tells its own time in ticks, of which
+//! a phase has few.
 
 use crate::engine::{Engine, Line, Outcome, Served, Setting};
 use crate::experiment::Runner;
@@ -175,8 +176,8 @@ impl Used {
         self.switches += more.switches;
     }
 
-    /// Time of programs and of the kernel: what was run, shared out as the ticks fell. Ticks alone where the kernel keeps no
-    /// times of threads.
+    /// Time of programs and of the kernel: what was run, shared out as the ticks fell. Ticks alone where the kernel
+    /// keeps no times of threads.
     fn split_us(&self) -> [f64; 2] {
         let ticks = self.user_us + self.system_us;
         if self.run_us <= 0.0 {
@@ -251,8 +252,8 @@ impl Calls {
     }
 }
 
-/// System calls in what `perf stat -x,` wrote. Processes that did not run meanwhile made none, of which perf says that they
-/// were not counted; `None` where it can't count.
+/// System calls in what `perf stat -x,` wrote. Processes that did not run meanwhile made none, of which perf says that
+/// they were not counted; `None` where it can't count.
 fn counted(text: &str) -> Option<f64> {
     let count = text.lines().find(|line| line.contains("raw_syscalls"))?.split(',').next()?;
     if count == "<not counted>" { Some(0.0) } else { count.parse().ok() }

@@ -1,8 +1,9 @@
-//! `tabane-bench`: the workloads of the field, one JSON line a result. See docs/measuring.md for how figures are computed.
+//! `tabane-bench`: the workloads of the field, one JSON line a result. See docs/measuring.md for how figures are
+//! computed.
 //!
-//! The leader ([`compare`]) starts a group of processes for each run ([`processes`]); each of them goes through the passes of
-//! one workload on one [`target`]; [`report`] tells what came out. Experiments ([`experiment`]) go step by step ([`step`]) over an engine
-//! ([`engine`]) that is real or simulated, and end as a picture ([`plot`]).
+//! The leader ([`compare`]) starts a group of processes for each run ([`processes`]); each of them goes through the
+//! passes of one workload on one [`target`]; [`report`] tells what came out. Experiments ([`experiment`]) go step by
+//! step ([`step`]) over an engine ([`engine`]) that is real or simulated, and end as a picture ([`plot`]).
 
 mod cluster;
 mod compare;

@@ -1,4 +1,5 @@
-//! The phases of IOR and mdtest as steps, for experiments that look at each: what leads to it, what is measured, what follows.
+//! The phases of IOR and mdtest as steps, for experiments that look at each: what leads to it, what is measured, what
+//! follows.
 
 use crate::engine::Engine;
 use crate::step::Step;
@@ -17,8 +18,8 @@ pub struct Volumes {
     /// Files of each process in mdtest's.
     pub files: u64,
     pub chunk_size: u32,
-    /// Write and remove the same volume before it is measured: memory that a machine has not touched before is many times
-    /// slower.
+    /// Write and remove the same volume before it is measured: memory that a machine has not touched before is many
+    /// times slower.
     pub warm: bool,
 }
 

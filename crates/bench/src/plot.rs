@@ -1,7 +1,7 @@
 //! Pictures of what experiments measured, as SVG: panels side by side, each with a title, labelled axes and a legend.
 //!
-//! Colours are those of Okabe and Ito ("Color Universal Design", 2008), which people with any colour vision tell apart, put
-//! in an order of falling lightness; each series has a mark of its own besides, so that a grey print says the same.
+//! Colours are those of Okabe and Ito ("Color Universal Design", 2008), which people with any colour vision tell apart,
+//! put in an order of falling lightness; each series has a mark of its own besides, so that a grey print says the same.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, DefaultFormatting, KeyPointHint, Ranged, ValueFormatter};
@@ -253,8 +253,8 @@ impl Panel {
     }
 }
 
-/// A logarithmic axis whose lines are at 1, 2 and 5 of each power of ten, or, where these would crowd, at the powers alone: each
-/// has its name beside it, and equal distances are equal factors.
+/// A logarithmic axis whose lines are at 1, 2 and 5 of each power of ten, or, where these would crowd, at the powers
+/// alone: each has its name beside it, and equal distances are equal factors.
 struct LogAxis(Range<f64>);
 
 impl LogAxis {

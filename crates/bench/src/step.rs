@@ -1,6 +1,6 @@
-//! What the processes of an experiment do, one step after the other: async work over the client, the same whether the cluster
-//! is real or simulated. The leader (`experiment_*.rs`) says which step comes next; an engine (`engine_*.rs`) has all
-//! processes do it at once and tells how long it took.
+//! What the processes of an experiment do, one step after the other: async work over the client, the same whether the
+//! cluster is real or simulated. The leader (`experiment_*.rs`) says which step comes next; an engine (`engine_*.rs`)
+//! has all processes do it at once and tells how long it took.
 
 use crate::workload_mdtest::{HARD_FILE_SIZE, Tree};
 use client::tests::{Clock, Order, Test, Tests};
@@ -72,16 +72,16 @@ pub enum Step {
         chunk_size: u32,
         write: bool,
     },
-    /// Writes or reads `count` pieces; those of several processes lie interleaved in a shared file. `Rotate` reads the next
-    /// process's file.
+    /// Writes or reads `count` pieces; those of several processes lie interleaved in a shared file. `Rotate` reads the
+    /// next process's file.
     MovePieces {
         shared: bool,
         size: u64,
         count: u64,
         write: bool,
     },
-    /// Writes a volume front to back into the file that is open, so many bytes a call; `serial`: the chunks of a call one
-    /// after the other.
+    /// Writes a volume front to back into the file that is open, so many bytes a call; `serial`: the chunks of a call
+    /// one after the other.
     WriteBlocks {
         block: u64,
         volume: u64,
@@ -428,8 +428,8 @@ async fn together(mut all: Vec<Work<'_>>) -> Result<(), String> {
     outcome
 }
 
-// A step and what came of it travel between the leader and its processes as one line of words. Paths are our own and have
-// neither spaces nor commas.
+// A step and what came of it travel between the leader and its processes as one line of words. Paths are our own and
+// have neither spaces nor commas.
 
 fn put_places(text: &mut String, places: &[Place]) {
     for place in places {

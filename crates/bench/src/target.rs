@@ -91,7 +91,8 @@ pub trait Target {
     /// Makes a directory; fine if it exists.
     fn make_directory(&self, path: &str) -> Result<()>;
 
-    /// Makes empty files that are not there yet, or directories, many at a time where the target can. Returns their number.
+    /// Makes empty files that are not there yet, or directories, many at a time where the target can. Returns their
+    /// number.
     fn make_many(&self, kind: Make, paths: &mut (dyn Iterator<Item = String> + Send)) -> Result<u64> {
         let mut count = 0;
         for path in paths {

@@ -1,14 +1,14 @@
-//! `exchange` and `exchange-data`: what the sockets alone allow. Clients and servers do nothing but send and receive messages
-//! as large as those of a stat, or of ior-hard's writes and reads, over TCP, each without blocking, giving the core away while
-//! there is nothing: no framing, no sessions, no names. Beside mdtest and ior-hard in one run they say which part of a figure
-//! is the kernel's.
+//! `exchange` and `exchange-data`: what the sockets alone allow. Clients and servers do nothing but send and receive
+//! messages as large as those of a stat, or of ior-hard's writes and reads, over TCP, each without blocking, giving the
+//! core away while there is nothing: no framing, no sessions, no names. Beside mdtest and ior-hard in one run they say
+//! which part of a figure is the kernel's.
 //!
-//! Bytes go from the client's buffer of one piece through the socket into a server's memory of `--block-size` bytes, or the
-//! other way, each place in turn, so that a server's side meets memory that no cache holds, as a store does.
+//! Bytes go from the client's buffer of one piece through the socket into a server's memory of `--block-size` bytes, or
+//! the other way, each place in turn, so that a server's side meets memory that no cache holds, as a store does.
 //!
 //! With `--pages` each process also reads a line of so many pages of its own for each message of `exchange` and
-//! `exchange-memory`, as a program does whose code and data lie on as many: it shows what switches cost whoever needs more than
-//! a loop does, most of all when more processes take turns on a core than its TLB keeps apart.
+//! `exchange-memory`, as a program does whose code and data lie on as many: it shows what switches cost whoever needs
+//! more than a loop does, most of all when more processes take turns on a core than its TLB keeps apart.
 
 use crate::group::{Failure, Group, Pass};
 use crate::options::Bench;
@@ -180,8 +180,8 @@ fn serve(peer: &mut Peer, shape: Shape, memory: &mut [u8]) -> Result<Option<usiz
     Ok(Some(received))
 }
 
-/// Receives a message of a head and a body, of which `begun` bytes have come before. Bytes that were there, 0 if there were
-/// none; `None` at the end of the stream.
+/// Receives a message of a head and a body, of which `begun` bytes have come before. Bytes that were there, 0 if there
+/// were none; `None` at the end of the stream.
 fn receive(mut stream: &TcpStream, head: &mut [u8], body: &mut [u8], begun: usize) -> Result<Option<usize>, Failure> {
     let head_begun = begun.min(head.len());
     let body_begun = begun - head_begun;

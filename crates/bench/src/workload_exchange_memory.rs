@@ -1,10 +1,11 @@
-//! `exchange-memory`: what shared memory and the scheduler alone allow. Clients put messages as large as those of a stat into
-//! memory that servers look at, each looks at all of its peers and gives the core away while there is nothing: no rings, no
-//! framing, no sessions, no names, no journal. Beside mdtest in one run through shared memory it says which part of a figure
-//! are the switches from process to process, which no file system that asks a server can do without.
+//! `exchange-memory`: what shared memory and the scheduler alone allow. Clients put messages as large as those of a
+//! stat into memory that servers look at, each looks at all of its peers and gives the core away while there is
+//! nothing: no rings, no framing, no sessions, no names, no journal. Beside mdtest in one run through shared memory it
+//! says which part of a figure are the switches from process to process, which no file system that asks a server can do
+//! without.
 //!
-//! A message is a run of words of the board, the first of which is its number: it is stored last and looked at first, so that
-//! the words behind it are whole once it has changed. A client asks one thing at a time.
+//! A message is a run of words of the board, the first of which is its number: it is stored last and looked at first,
+//! so that the words behind it are whole once it has changed. A client asks one thing at a time.
 
 use crate::group::{Failure, Group, Pass};
 use crate::target::mix;

@@ -1,7 +1,8 @@
-//! `find`: searches what the create phases of mdtest made, for files whose name holds "01", of 3,901 bytes, newer than a file.
+//! `find`: searches what the create phases of mdtest made, for files whose name holds "01", of 3,901 bytes, newer than
+//! a file.
 //!
-//! All processes walk the tree together, level by level: each searches its share of every directory (on Tabane the parts
-//! of its servers, which do the searching) and tells the others which directories it met.
+//! All processes walk the tree together, level by level: each searches its share of every directory (on Tabane the
+//! parts of its servers, which do the searching) and tells the others which directories it met.
 
 use crate::group::{Failure, Group, Pass};
 use crate::target::{Counts, How, Share, Target, Wanted};

@@ -1,4 +1,5 @@
-//! `ior-easy`: a file for each process, large pieces in order. `ior-hard`: one file for all, small odd pieces, interleaved by rank.
+//! `ior-easy`: a file for each process, large pieces in order. `ior-hard`: one file for all, small odd pieces,
+//! interleaved by rank.
 
 use crate::group::{Failure, Group, Limit, Pass};
 use crate::options::Bench;

@@ -1,4 +1,5 @@
-//! `mdtest-easy`: empty files in a directory for each process. `mdtest-hard`: files of 3,901 bytes in one directory for all.
+//! `mdtest-easy`: empty files in a directory for each process. `mdtest-hard`: files of 3,901 bytes in one directory for
+//! all.
 
 use crate::group::{Failure, Group, Limit, Pass};
 use crate::options::Bench;

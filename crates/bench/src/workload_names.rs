@@ -1,5 +1,5 @@
-//! `names`: very many empty files in one directory, then a tenth as many directories in another. They are left there, so
-//! that what they take in memory, and how long a restart takes with them, can be looked at (scripts/names.sh).
+//! `names`: very many empty files in one directory, then a tenth as many directories in another. They are left there,
+//! so that what they take in memory, and how long a restart takes with them, can be looked at (scripts/names.sh).
 
 use crate::group::{Failure, Group, Pass};
 use crate::target::{Make, Target};

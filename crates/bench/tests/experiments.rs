@@ -1,5 +1,5 @@
-//! Experiments, simulated and with real processes: what their lines say, the shapes that the simulator promises (in virtual
-//! time, so the same on any machine), and that pictures are pictures.
+//! Experiments, simulated and with real processes: what their lines say, the shapes that the simulator promises (in
+//! virtual time, so the same on any machine), and that pictures are pictures.
 
 #![allow(clippy::unwrap_used)] // Tests, including their helpers.
 
@@ -68,9 +68,9 @@ impl Drop for Picture {
     }
 }
 
-/// Goal: in the simulator's model a search by one process a server grows with the servers: at least 0.8 of it from 16 to 256;
-/// tested on the servers it is at least 5 times as fast as readdir and stat.
-/// Method: 120 files of each kind a server, in virtual time.
+/// Goal: in the simulator's model a search by one process a server grows with the servers: at least 0.8 of it from 16
+/// to 256; tested on the servers it is at least 5 times as fast as readdir and stat. Method: 120 files of each kind a
+/// server, in virtual time.
 #[test]
 fn simulated_find_is_near_linear() {
     let picture = Picture::new("find");

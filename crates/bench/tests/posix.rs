@@ -202,8 +202,8 @@ fn wait_for_work(leader: &Child, root: &Path) -> String {
     workers[1].to_string()
 }
 
-/// Goal: the exchanges over bare sockets and memory end and count what they moved, whatever the sizes.
-/// Method: pieces of the usual size, and ones larger than the sockets' buffers, that no number of bytes is a multiple of.
+/// Goal: the exchanges over bare sockets and memory end and count what they moved, whatever the sizes. Method: pieces
+/// of the usual size, and ones larger than the sockets' buffers, that no number of bytes is a multiple of.
 #[test]
 fn exchanges_move_everything() {
     let scratch = Scratch::new("exchange");

@@ -89,8 +89,8 @@ impl TabaneDirectory {
     }
 }
 
-/// The next entry, valid until the next call for the same listing. NULL with errno unchanged at the end, NULL with errno
-/// set on failure.
+/// The next entry, valid until the next call for the same listing. NULL with errno unchanged at the end, NULL with
+/// errno set on failure.
 ///
 /// # Safety
 /// `directory` comes from `tabane_opendir` and was not closed.
@@ -143,8 +143,8 @@ pub unsafe extern "C" fn tabane_closedir(directory: *mut TabaneDirectory) -> c_i
     0
 }
 
-/// Lists the share of one server of a directory, from 0 to `tabane_server_count() - 1`, so that several processes can list
-/// a large directory together. `filler` gets every entry; `.` and `..` are not among them.
+/// Lists the share of one server of a directory, from 0 to `tabane_server_count() - 1`, so that several processes can
+/// list a large directory together. `filler` gets every entry; `.` and `..` are not among them.
 ///
 /// # Safety
 /// `path` is a NUL-terminated string; `filler` may be called with `context`.

@@ -11,8 +11,8 @@ pub fn end_with_process() {
     }
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
-        // SAFETY: the handler is a function of this library, which runs it before it goes. Where there is no room for one, the
-        // servers find out when the session's grace time is over.
+        // SAFETY: the handler is a function of this library, which runs it before it goes. Where there is no room for
+        // one, the servers find out when the session's grace time is over.
         unsafe { libc::atexit(end) };
     });
 }

@@ -34,7 +34,8 @@ fn how_of(flags: c_int, mode: mode_t) -> Result<OpenHow> {
     })
 }
 
-/// Opens a file as open(2) does. `mode` counts with O_CREAT and O_TMPFILE only, and is always passed. Returns a descriptor.
+/// Opens a file as open(2) does. `mode` counts with O_CREAT and O_TMPFILE only, and is always passed. Returns a
+/// descriptor.
 ///
 /// # Safety
 /// `path` is a NUL-terminated string.

@@ -66,12 +66,12 @@ pub unsafe extern "C" fn tabane_search_init(search: *mut TabaneSearch) {
     }
 }
 
-/// Finds names below the directory `path`, which is not among them. The servers apply the conditions and send what fits.
-/// `found` gets each name, in no order; directories that come and go meanwhile may or may not be searched.
+/// Finds names below the directory `path`, which is not among them. The servers apply the conditions and send what
+/// fits. `found` gets each name, in no order; directories that come and go meanwhile may or may not be searched.
 ///
 /// # Safety
-/// `path` is a NUL-terminated string, `search` points to a search, whose name is NULL or a NUL-terminated string; `found` may
-/// be called with `context`.
+/// `path` is a NUL-terminated string, `search` points to a search, whose name is NULL or a NUL-terminated string;
+/// `found` may be called with `context`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tabane_find(
     path: *const c_char,
@@ -91,8 +91,8 @@ pub unsafe extern "C" fn tabane_find(
     status_of(find())
 }
 
-/// Counts the names that `tabane_find` would find; where they are not directories, they do not even travel. -1 and errno on
-/// failure.
+/// Counts the names that `tabane_find` would find; where they are not directories, they do not even travel. -1 and
+/// errno on failure.
 ///
 /// # Safety
 /// As of `tabane_find`.

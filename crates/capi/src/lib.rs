@@ -61,8 +61,8 @@ pub extern "C" fn tabane_initialized() -> c_int {
     c_int::from(PROCESS.is_started())
 }
 
-/// Closes all descriptors and connections. Fails with ESHUTDOWN when not connected. A program that ends by exit(3) or by
-/// returning from main need not call it.
+/// Closes all descriptors and connections. Fails with ESHUTDOWN when not connected. A program that ends by exit(3) or
+/// by returning from main need not call it.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabane_term() -> c_int {
     let result = mounted();

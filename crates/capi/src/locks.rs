@@ -33,8 +33,8 @@ pub extern "C" fn tabane_flock(descriptor: c_int, operation: c_int) -> c_int {
     status_of(lock())
 }
 
-/// Locks and unlocks a range of a file, or asks who has a lock, as fcntl(2) does with F_SETLK, F_SETLKW and F_GETLK (owned by
-/// this process) and with F_OFD_SETLK, F_OFD_SETLKW and F_OFD_GETLK (owned by the descriptor).
+/// Locks and unlocks a range of a file, or asks who has a lock, as fcntl(2) does with F_SETLK, F_SETLKW and F_GETLK
+/// (owned by this process) and with F_OFD_SETLK, F_OFD_SETLKW and F_OFD_GETLK (owned by the descriptor).
 ///
 /// # Safety
 /// `lock` may be read and written.

@@ -82,8 +82,8 @@ pub unsafe extern "C" fn tabane_link(from: *const c_char, to: *const c_char) -> 
     status_of(to.and_then(|to| unsafe { on_path(from, |client, from| client.link(from, to)) }))
 }
 
-/// Gives an open file a name, as linkat(2) does with AT_EMPTY_PATH: its first one if it was opened with O_TMPFILE, else one
-/// more. A file without a name that had one, or that was opened with O_TMPFILE and O_EXCL, fails with ENOENT.
+/// Gives an open file a name, as linkat(2) does with AT_EMPTY_PATH: its first one if it was opened with O_TMPFILE, else
+/// one more. A file without a name that had one, or that was opened with O_TMPFILE and O_EXCL, fails with ENOENT.
 ///
 /// # Safety
 /// `path` is a NUL-terminated string.

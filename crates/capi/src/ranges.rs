@@ -34,9 +34,9 @@ unsafe fn offset_at<'a>(place: *mut off_t) -> Option<&'a mut off_t> {
     unsafe { place.as_mut() }
 }
 
-/// Copies between two open files, on the servers, as copy_file_range(2) does: from and to the offsets, which move, or, where
-/// one is NULL, the file position. Returns the bytes copied: fewer than `size` at the end of the source, and in very
-/// large calls. `flags` is 0.
+/// Copies between two open files, on the servers, as copy_file_range(2) does: from and to the offsets, which move, or,
+/// where one is NULL, the file position. Returns the bytes copied: fewer than `size` at the end of the source, and in
+/// very large calls. `flags` is 0.
 ///
 /// # Safety
 /// `offset_in` and `offset_out` are NULL or point to offsets.

@@ -5,7 +5,8 @@ use crate::mounted;
 use libc::c_int;
 
 /// Makes a file's contents, its attributes and its name survive power loss, as far as the servers' media can (not on
-/// tmpfs); of a directory, its entries. Reports data that was acknowledged and could not be kept, once to each descriptor.
+/// tmpfs); of a directory, its entries. Reports data that was acknowledged and could not be kept, once to each
+/// descriptor.
 #[unsafe(no_mangle)]
 pub extern "C" fn tabane_fsync(descriptor: c_int) -> c_int {
     status_of(mounted().and_then(|mounted| mounted.synchronise(descriptor)))

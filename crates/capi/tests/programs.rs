@@ -10,8 +10,8 @@ use real::Real;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Runs a program over stores on a disk and over stores in memory, where it reads, looks and writes by itself; `after` looks at
-/// what is left.
+/// Runs a program over stores on a disk and over stores in memory, where it reads, looks and writes by itself; `after`
+/// looks at what is left.
 fn run(name: &str, source: &str, servers: usize, chunk_size: u32, after: &dyn Fn(&Real)) {
     for start in [Real::start, Real::in_memory] {
         let cluster = start(name, servers, chunk_size);
@@ -29,16 +29,17 @@ fn interface() {
     run("capi-interface", "interface.c", 3, 4096, &|_| ());
 }
 
-/// Goal: threads share the library and one descriptor; a child after fork goes on with what was open, beside its parent.
+/// Goal: threads share the library and one descriptor; a child after fork goes on with what was open, beside its
+/// parent.
 #[test]
 fn threads_and_fork() {
     run("capi-fork", "fork.c", 2, 47_008, &|_| ());
 }
 
-/// Goal: who may do what is as on Linux: owners, groups and others, supplementary groups, sticky and setgid directories,
-/// what chmod, chown, writes and cuts leave of setuid and setgid, umask and access.
-/// Method: tests/c/rights.c does the same calls, drawn from a fixed seed, as several users on a tmpfs and here, and
-/// compares errno and the attributes of everything after each. It needs root, and says so where it is not.
+/// Goal: who may do what is as on Linux: owners, groups and others, supplementary groups, sticky and setgid
+/// directories, what chmod, chown, writes and cuts leave of setuid and setgid, umask and access. Method:
+/// tests/c/rights.c does the same calls, drawn from a fixed seed, as several users on a tmpfs and here, and compares
+/// errno and the attributes of everything after each. It needs root, and says so where it is not.
 #[test]
 fn rights() {
     run("capi-rights", "rights.c", 3, 4096, &|_| ());

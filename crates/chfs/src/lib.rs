@@ -1,10 +1,10 @@
 //! libchfs: Tabane behind the C interface of CHFS, so that programs written for it compile and run unchanged.
 //!
-//! Where the two differ, the interface is CHFS's and the behaviour POSIX's: what fails says -1 and errno. The rules that
-//! are not obvious: the access mode of `flags` is ignored and unknown bits are let through, O_EXCL, O_TRUNC and O_APPEND
-//! count; permission bits of files are not checked when they are opened and no umask is applied; `chfs_stat` does not
-//! follow symbolic links; a create without O_TRUNC keeps what is there. What is acknowledged is with the servers already,
-//! so the calls that tune or flush a client's buffers have nothing to do.
+//! Where the two differ, the interface is CHFS's and the behaviour POSIX's: what fails says -1 and errno. The rules
+//! that are not obvious: the access mode of `flags` is ignored and unknown bits are let through, O_EXCL, O_TRUNC and
+//! O_APPEND count; permission bits of files are not checked when they are opened and no umask is applied; `chfs_stat`
+//! does not follow symbolic links; a create without O_TRUNC keeps what is there. What is acknowledged is with the
+//! servers already, so the calls that tune or flush a client's buffers have nothing to do.
 
 #[path = "../../capi/src/convert.rs"]
 #[allow(dead_code)] // libtabane uses the rest.
@@ -108,8 +108,8 @@ pub extern "C" fn chfs_version() -> *const c_char {
     VERSION.as_ptr().cast()
 }
 
-/// Makes everything that was acknowledged survive power loss, as far as the servers' media can. CHFS's function has no way
-/// to report that it failed.
+/// Makes everything that was acknowledged survive power loss, as far as the servers' media can. CHFS's function has no
+/// way to report that it failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn chfs_sync() {
     status_of(mounted().and_then(|mounted| mounted.client.synchronise_all()));

@@ -85,7 +85,8 @@ pub unsafe extern "C" fn chfs_readdir(path: *const c_char, buf: *mut c_void, fil
     status_of(list())
 }
 
-/// Lists the share of server `index` of a directory, from 0 to `chfs_size() - 1`. A server that there is not has no share.
+/// Lists the share of server `index` of a directory, from 0 to `chfs_size() - 1`. A server that there is not has no
+/// share.
 ///
 /// # Safety
 /// `path` is a NUL-terminated string; `filler` is NULL or may be called with `buf`.
@@ -122,8 +123,8 @@ pub unsafe extern "C" fn chfs_symlink(target: *const c_char, path: *const c_char
     status_of(target.and_then(|target| unsafe { on_path(path, |client, path| client.symlink(target, path)) }))
 }
 
-/// Stores the target of a symbolic link, cut to `size` bytes, with a NUL behind it where there is room. Returns its size
-/// without the NUL.
+/// Stores the target of a symbolic link, cut to `size` bytes, with a NUL behind it where there is room. Returns its
+/// size without the NUL.
 ///
 /// # Safety
 /// `path` is a NUL-terminated string; `buf` points to `size` writable bytes.

@@ -11,8 +11,8 @@ static CHUNK_SIZE: AtomicU32 = AtomicU32::new(0);
 /// Milliseconds of silence; 0 takes the default.
 static TIMEOUT_MS: AtomicU64 = AtomicU64::new(0);
 
-/// Reads `CHFS_CHUNK_SIZE` and `CHFS_RPC_TIMEOUT_MSEC`. `CHFS_ASYNC_ACCESS` and `CHFS_BUF_SIZE` are understood, checked,
-/// and need nothing done: all servers of a call are asked at once anyway, and nothing is buffered here.
+/// Reads `CHFS_CHUNK_SIZE` and `CHFS_RPC_TIMEOUT_MSEC`. `CHFS_ASYNC_ACCESS` and `CHFS_BUF_SIZE` are understood,
+/// checked, and need nothing done: all servers of a call are asked at once anyway, and nothing is buffered here.
 ///
 /// Errors: `Invalid` for what is not a number, or no possible chunk size.
 pub fn take_environment() -> Result<()> {

@@ -1,5 +1,5 @@
-//! What a command has done so far, on one line that is written again and again: only when it takes longer than a second, and on a
-//! terminal or where --progress asks for it.
+//! What a command has done so far, on one line that is written again and again: only when it takes longer than a
+//! second, and on a terminal or where --progress asks for it.
 //!
 //! Invariant: a line of progress is gone before anything else is written to the terminal; see `Prints` and `clear`.
 

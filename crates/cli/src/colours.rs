@@ -10,7 +10,8 @@ pub enum Colour {
     Yellow,
 }
 
-/// Whether the output gets colours: as --color says, else on terminals that know them, unless NO_COLOR (https://no-color.org) is there.
+/// Whether the output gets colours: as --color says, else on terminals that know them, unless NO_COLOR
+/// (https://no-color.org) is there.
 pub fn colours_wanted(arguments: &Arguments, is_terminal: bool) -> bool {
     match arguments.text_or_default("color").as_str() {
         "always" => true,

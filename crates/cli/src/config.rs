@@ -1,8 +1,8 @@
 //! The config file: settings of the table of options, for those who do not want to say them each time.
 //!
-//! TOML. Keys at the top hold for every command that has the setting; those of a table that is named after a command hold for
-//! that command and come first there. Only settings can stand here, that is options that have an environment variable: what a
-//! flag like `-f` asks for is asked for by the one who types it.
+//! TOML. Keys at the top hold for every command that has the setting; those of a table that is named after a command
+//! hold for that command and come first there. Only settings can stand here, that is options that have an environment
+//! variable: what a flag like `-f` asks for is asked for by the one who types it.
 
 use crate::arguments::{Environment, check, number_of};
 use crate::commands::{self, Command};
@@ -51,7 +51,8 @@ fn home(environment: Environment<'_>) -> Option<PathBuf> {
 }
 
 impl Config {
-    /// Reads the config file, if there is one. Errors: `Usage`, with file and line; the one that TABANE_CONFIG names is missing.
+    /// Reads the config file, if there is one. Errors: `Usage`, with file and line; the one that TABANE_CONFIG names is
+    /// missing.
     pub fn read(environment: Environment<'_>) -> Outcome<Config> {
         let Some(path) = file_path(environment) else { return Ok(Config::default()) };
         let named = environment(VARIABLE).is_some();
@@ -286,7 +287,8 @@ mod tests {
         has("jobs = 1\njobs = 2", &["config.toml:2: "]);
     }
 
-    /// Goal: TABANE_CONFIG comes first, then XDG_CONFIG_HOME, then the home directory; a file that was named has to be there.
+    /// Goal: TABANE_CONFIG comes first, then XDG_CONFIG_HOME, then the home directory; a file that was named has to be
+    /// there.
     #[test]
     fn places() {
         let of = |variables: &[(&str, &str)]| {

@@ -1,7 +1,8 @@
-//! Patterns in paths inside the cluster, which the shell leaves alone for it knows nothing of them: `tabane ls '/a/*.dat'`.
+//! Patterns in paths inside the cluster, which the shell leaves alone for it knows nothing of them: `tabane ls
+//! '/a/*.dat'`.
 //!
-//! Invariant: a path that exists as it is written stands for itself, whatever letters are in it; so does one that matches nothing,
-//! as in a shell, and the command says then what it misses.
+//! Invariant: a path that exists as it is written stands for itself, whatever letters are in it; so does one that
+//! matches nothing, as in a shell, and the command says then what it misses.
 
 use crate::paths::{Sided, join, sided};
 use client::{FileSystem, Kind};
@@ -84,7 +85,8 @@ async fn find(files: &FileSystem, path: &[u8]) -> Vec<Vec<u8>> {
     there
 }
 
-/// The names in a directory that match, sorted; hidden ones only if the pattern begins with a dot too. None where it can't be read.
+/// The names in a directory that match, sorted; hidden ones only if the pattern begins with a dot too. None where it
+/// can't be read.
 async fn names(files: &FileSystem, directory: &[u8], pattern: &[u8], directories: bool) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     let mut take = |entry: &client::DirectoryEntry| {

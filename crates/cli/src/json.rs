@@ -1,7 +1,7 @@
 //! What commands share that print JSON for programs; docs/json.md has the fields of each.
 //!
-//! Invariant: a name is told exactly, whatever bytes it has: as text, in which U+FFFD stands for what is no UTF-8, and then
-//! once more as base64, in a field of the same name with `_base64` behind it.
+//! Invariant: a name is told exactly, whatever bytes it has: as text, in which U+FFFD stands for what is no UTF-8, and
+//! then once more as base64, in a field of the same name with `_base64` behind it.
 
 use crate::base64;
 use crate::failure::{Failure, Outcome};

@@ -46,8 +46,8 @@ pub struct Start<'a> {
 }
 
 impl Start<'_> {
-    /// Starts these servers and waits until all of them answer. If one fails, or a signal comes, all of them are stopped
-    /// again before this returns.
+    /// Starts these servers and waits until all of them answer. If one fails, or a signal comes, all of them are
+    /// stopped again before this returns.
     pub fn start(&self, indices: &[u32]) -> Outcome<Vec<Started>> {
         let mut started = Vec::new();
         let outcome = self.spawn_all(indices, &mut started);

@@ -1,8 +1,8 @@
 //! `tabane`: one program that starts clusters, takes them down, and works on what they hold.
 //!
-//! `options.rs` and `commands/table/` are the tables that all texts come from (`help.rs`, `manual.rs`, `completion/`), and what the
-//! config file may say (`config.rs`); `up.rs`, `launch.rs` and `run_directory.rs`
-//! are about processes; `copy/` and `commands/` work through the client.
+//! `options.rs` and `commands/table/` are the tables that all texts come from (`help.rs`, `manual.rs`, `completion/`),
+//! and what the config file may say (`config.rs`); `up.rs`, `launch.rs` and `run_directory.rs` are about processes;
+//! `copy/` and `commands/` work through the client.
 
 #[macro_use]
 mod output;

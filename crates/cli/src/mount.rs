@@ -1,7 +1,7 @@
 //! `tabane mount` and `tabane umount`, and what `up`, `run` and `down` do about mounts.
 //!
-//! The process that serves a mount is this program with --foreground. It says on its standard output that it is ready; who
-//! started it in the background waits for that line.
+//! The process that serves a mount is this program with --foreground. It says on its standard output that it is ready;
+//! who started it in the background waits for that line.
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, io_words};
@@ -330,8 +330,8 @@ pub fn ensure(wanted: &Wanted, cluster: &Cluster, cluster_path: &Path) -> Outcom
     start(&Wanted { directory, ..wanted.clone() }, cluster_path).map(|_| true)
 }
 
-/// Takes all mounts of a cluster on this machine out of the tree, whoever uses them, and ends those who serve them. For the
-/// end of a cluster.
+/// Takes all mounts of a cluster on this machine out of the tree, whoever uses them, and ends those who serve them. For
+/// the end of a cluster.
 pub fn take_all_out(reactor: &Reactor, run_directory: &Path) -> Outcome {
     let here = Place::here();
     let records = mounts::records(run_directory);

@@ -19,7 +19,8 @@ pub struct MountStatus {
     place: String,
 }
 
-/// The mounts with this source in front that this host has: those in the tree of this process, and those that are served in others.
+/// The mounts with this source in front that this host has: those in the tree of this process, and those that are
+/// served in others.
 pub fn of_this_host(source: &str, run_directory: Option<&Path>) -> Vec<MountStatus> {
     let here = Place::here();
     let record_of = |directory: &Path| mounts::record_of(run_directory?, directory);

@@ -1,8 +1,8 @@
 //! Which mounts there are: what the kernel says, and what those who serve them have written down in the run directory
 //! (`mount-NUMBER` with process, place and directory, `mount-NUMBER.log` beside it).
 //!
-//! Hosts may share a run directory, and each may have the same directory mounted: a record is of one place, which is the
-//! machine, its network and its tree.
+//! Hosts may share a run directory, and each may have the same directory mounted: a record is of one place, which is
+//! the machine, its network and its tree.
 
 use crate::failure::{Failure, Outcome, io_words};
 use client::Cluster;

@@ -1,5 +1,5 @@
-//! The one table of options: flags, environment variables, keys of the config file, completions of the shells, manual pages and
-//! the texts about them all come from here.
+//! The one table of options: flags, environment variables, keys of the config file, completions of the shells, manual
+//! pages and the texts about them all come from here.
 
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, SERVER_COUNT_MAX};
 
@@ -612,7 +612,8 @@ mod tests {
     fn table_is_sound() {
         let (mut keys, mut settings) = (HashSet::new(), HashSet::new());
         for row in TABLE {
-            // The environment and the config file know settings by their names, and the command line may switch them off.
+            // The environment and the config file know settings by their names, and the command line may switch them
+            // off.
             assert!(!row.variable || (settings.insert(row.name) && row.letters.is_empty()), "{}", row.key);
             assert!(keys.insert(row.key), "{} is there twice", row.key);
             assert_eq!(row.value == Value::Flag, row.unit.is_empty(), "{}", row.key);

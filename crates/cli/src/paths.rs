@@ -80,7 +80,8 @@ pub fn base_name(path: &[u8]) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
-    /// Goal: control characters never reach a terminal, other names do as they are; a shell reads what is shown as the name.
+    /// Goal: control characters never reach a terminal, other names do as they are; a shell reads what is shown as the
+    /// name.
     #[test]
     fn control_characters() {
         assert_eq!(visible(b"it's plain"), b"it's plain".as_slice());

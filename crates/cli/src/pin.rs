@@ -1,9 +1,9 @@
 //! Which cores a server stays on: the value of --pin.
 //!
-//! What waits gives its core away, and the kernel is content when as many processes take turns on each core. So two servers
-//! may come to share one core and their two clients the other, where neither pair has anything to do at the same time
-//! as the other. Servers of one machine therefore keep to shares of its cores, within which the kernel may move them, unless
-//! programs that compute want them too.
+//! What waits gives its core away, and the kernel is content when as many processes take turns on each core. So two
+//! servers may come to share one core and their two clients the other, where neither pair has anything to do at the
+//! same time as the other. Servers of one machine therefore keep to shares of its cores, within which the kernel may
+//! move them, unless programs that compute want them too.
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome};

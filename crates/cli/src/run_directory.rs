@@ -1,7 +1,8 @@
 //! The run directory: what one cluster on this machine consists of, readable by its owner alone.
 //!
 //! `cluster` (id, key, addresses), `servers` (how they are started), `server-I.pid` and `server-I.log` for each (with
-//! `server-I.log.1`, its older part), with several hosts `hosts`, and `lock`, which whoever starts or stops servers holds meanwhile.
+//! `server-I.log.1`, its older part), with several hosts `hosts`, and `lock`, which whoever starts or stops servers
+//! holds meanwhile.
 
 use crate::failure::{Failure, Outcome, io_words};
 use crate::hosts::{HOSTS_FILE, ORDERS_FILE};

@@ -101,8 +101,8 @@ async fn serve(reactor: &Reactor, signals: &Signals, options: ServerOptions) -> 
     Ok(())
 }
 
-/// Starts the server. What is in use may be so by the remains of a killed server: the kernel gives back the address and the
-/// directory of a ring only some time after its process has gone.
+/// Starts the server. What is in use may be so by the remains of a killed server: the kernel gives back the address and
+/// the directory of a ring only some time after its process has gone.
 async fn start(reactor: &Reactor, options: ServerOptions) -> Result<Server, StartError> {
     let give_up = reactor.now() + REMAINS_TIME;
     loop {

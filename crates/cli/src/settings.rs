@@ -111,8 +111,8 @@ pub fn absolute(path: &Path) -> Outcome<PathBuf> {
 }
 
 impl Settings {
-    /// The settings of a new cluster with this id and number of servers. Nothing is created. Errors: `Usage`; `Failed` when
-    /// there is too little space.
+    /// The settings of a new cluster with this id and number of servers. Nothing is created. Errors: `Usage`; `Failed`
+    /// when there is too little space.
     pub fn for_new_cluster(arguments: &Arguments, id: u128, servers: u32) -> Outcome<Settings> {
         let mut settings = Settings::wanted(arguments, id)?;
         if settings.store_size == 0 {

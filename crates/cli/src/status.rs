@@ -182,7 +182,8 @@ impl ServerStatus {
     }
 }
 
-/// The most resident memory that a server may have now: what it printed at its start, and what it stores, with the journal.
+/// The most resident memory that a server may have now: what it printed at its start, and what it stores, with the
+/// journal.
 fn memory_bound(report: &Value) -> Option<u64> {
     let store = &report["store"];
     Some(report["memory_max"].as_u64()? + store["bytes_backed"].as_u64()? + store["journal_size"].as_u64()?)
@@ -222,7 +223,8 @@ struct Mounts {
     unknown: Vec<(String, String)>,
 }
 
-/// Those of this machine; where `up` has mounted on several hosts, also those of all of them, which are asked through the launcher.
+/// Those of this machine; where `up` has mounted on several hosts, also those of all of them, which are asked through
+/// the launcher.
 fn mounts_of(arguments: &Arguments, session: &Session, cluster: &Cluster, run_directory: Option<&Path>) -> Mounts {
     let mut mounts = Mounts::default();
     let here = of_this_host(&source_of(cluster), run_directory);

@@ -1,7 +1,9 @@
-//! Memory of a store's own: a mount of memory with huge pages on the store's directory, where the system lets us mount one.
+//! Memory of a store's own: a mount of memory with huge pages on the store's directory, where the system lets us mount
+//! one.
 //!
-//! Such a mount outlives the processes that use it, so that a store is found again after its server was killed, and goes with
-//! `tabane down`. Memory that belongs to a process (memfd, hugetlb without a mount) would go with the server instead.
+//! Such a mount outlives the processes that use it, so that a store is found again after its server was killed, and
+//! goes with `tabane down`. Memory that belongs to a process (memfd, hugetlb without a mount) would go with the server
+//! instead.
 //!
 //! Invariants
 //! 1. Only mounts that bear our name (`SOURCE`) are ever taken away.
@@ -23,16 +25,16 @@ pub const HUGE_SWITCH: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled
 /// Number of CAP_SYS_ADMIN, the right to mount (capabilities(7)).
 const CAPABILITY_TO_MOUNT: u32 = 21;
 
-/// Bytes that stores in a directory, which need not exist yet, can take together. In memory never more than is available: a
-/// file system there knows nothing of what others have mounted.
+/// Bytes that stores in a directory, which need not exist yet, can take together. In memory never more than is
+/// available: a file system there knows nothing of what others have mounted.
 pub fn free_space(stores: &Path) -> io::Result<u64> {
     let existing = stores.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let (free, _) = file_system_space(existing)?;
     Ok(if is_memory(existing)? { free.min(memory_available().unwrap_or(free)) } else { free })
 }
 
-/// Gives each of these new, empty stores memory of its own, if that is wanted and the directory around them is in memory.
-/// Where the system refuses, the stores lie in that directory as they are; reports then say why (`pages_note`).
+/// Gives each of these new, empty stores memory of its own, if that is wanted and the directory around them is in
+/// memory. Where the system refuses, the stores lie in that directory as they are; reports then say why (`pages_note`).
 pub fn mount_stores(settings: &Settings, indices: &[u32]) -> io::Result<()> {
     if !settings.huge_pages || !is_memory(&settings.stores)? || is_denied() {
         return Ok(());
@@ -57,10 +59,12 @@ fn mount_size(settings: &Settings, count: u64, free: u64) -> u64 {
     own + free.saturating_sub(own * count) / count.max(1)
 }
 
-/// Removes a store with the memory that it was given. Errors: those of the file system; `NotFound` if there is no store.
+/// Removes a store with the memory that it was given. Errors: those of the file system; `NotFound` if there is no
+/// store.
 pub fn remove_store(store: &Path) -> io::Result<()> {
     while is_own(store) {
-        // Files first: a copy of the mount in another name space, or a client that still maps one, would keep them whole.
+        // Files first: a copy of the mount in another name space, or a client that still maps one, would keep them
+        // whole.
         for entry in fs::read_dir(store)? {
             let entry = entry?;
             if entry.file_type()?.is_dir() { fs::remove_dir_all(entry.path())? } else { fs::remove_file(entry.path())? }

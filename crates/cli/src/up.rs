@@ -258,8 +258,8 @@ pub fn check_room(settings: &Settings, count: u32) -> Outcome {
     Ok(())
 }
 
-/// Makes the directory of each store, so that it is ours and nobody else's, with memory of its own where that can be had. On
-/// failure none of them is left.
+/// Makes the directory of each store, so that it is ours and nobody else's, with memory of its own where that can be
+/// had. On failure none of them is left.
 pub fn claim_stores(settings: &Settings, indices: &[u32]) -> Outcome {
     for (place, index) in indices.iter().enumerate() {
         let store = settings.store_of(*index);
@@ -331,8 +331,8 @@ pub fn choose_ports(reactor: &Reactor, host: IpAddr, first: u16, count: u32) -> 
     if first != 0 {
         return check_ports("--port", host, u64::from(first), count);
     }
-    // A client that connects again and again to a port that nobody listens on may meet itself if the port is one of those
-    // that the system gives to outgoing connections; and such a port may be taken while its server is away.
+    // A client that connects again and again to a port that nobody listens on may meet itself if the port is one of
+    // those that the system gives to outgoing connections; and such a port may be taken while its server is away.
     let outgoing = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut limits = outgoing.split_ascii_whitespace().filter_map(|word| word.parse::<u16>().ok());
     let outgoing = limits.next().unwrap_or(32_768)..=limits.next().unwrap_or(60_999);
@@ -388,7 +388,8 @@ fn check_ports(option: &str, host: IpAddr, first: u64, count: u32) -> Outcome<Ve
 mod tests {
     use super::*;
 
-    /// Goal: picked ports are free, different and none that outgoing connections get; a port in use is refused by its number.
+    /// Goal: picked ports are free, different and none that outgoing connections get; a port in use is refused by its
+    /// number.
     #[test]
     fn ports() {
         let reactor = open_reactor().unwrap();

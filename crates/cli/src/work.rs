@@ -32,7 +32,8 @@ pub struct Work<T> {
     active: Cell<usize>,
     stopped: Cell<bool>,
     idle: RefCell<Vec<Waker>>,
-    /// With so many items under way the next ones wait, until no more than `low` are left. `low` 0: nothing waits for that.
+    /// With so many items under way the next ones wait, until no more than `low` are left. `low` 0: nothing waits for
+    /// that.
     high: usize,
     low: usize,
     /// Whether items are handed out now.
@@ -44,8 +45,8 @@ impl<T> Work<T> {
         Work::make(later_max, 0, 0)
     }
 
-    /// The same for many small requests, with `jobs` of them under way: when three quarters of them are done, as many follow, all at once,
-    /// so that they travel together. One by one, as replies come, each might go out alone.
+    /// The same for many small requests, with `jobs` of them under way: when three quarters of them are done, as many
+    /// follow, all at once, so that they travel together. One by one, as replies come, each might go out alone.
     pub fn in_batches(later_max: usize, jobs: usize) -> Rc<Work<T>> {
         Work::make(later_max, jobs, jobs / 4)
     }
@@ -153,8 +154,8 @@ pub async fn run_all<T: 'static>(
     }
 }
 
-/// Lets work go on, and what shows how far it is, until it has ended or a signal asks to stop: then nothing more is begun, and
-/// what is under way has a while to end, unless there is a second signal. Returns the first.
+/// Lets work go on, and what shows how far it is, until it has ended or a signal asks to stop: then nothing more is
+/// begun, and what is under way has a while to end, unless there is a second signal. Returns the first.
 pub async fn run_until_asked<T>(
     reactor: &Reactor,
     signals: &Signals,
@@ -216,8 +217,8 @@ mod tests {
         assert!(work.is_stopped() && count.get() == 1);
     }
 
-    /// Goal: all items are handled, also those that come up on the way; in batches, what follows a full house is begun together
-    /// and not one by one.
+    /// Goal: all items are handled, also those that come up on the way; in batches, what follows a full house is begun
+    /// together and not one by one.
     #[test]
     fn batches() {
         for jobs in [1, 2, 3, 16] {

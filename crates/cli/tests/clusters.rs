@@ -75,8 +75,8 @@ fn kept_clusters_come_back() {
     assert_eq!(ground.run(&["checksum", "-r", ":/tree"]), sums);
 }
 
-/// Goal: a port in use, an unwritable directory, a full one, and a directory that holds other things are refused with words
-/// that say what to do; nothing half started is left.
+/// Goal: a port in use, an unwritable directory, a full one, and a directory that holds other things are refused with
+/// words that say what to do; nothing half started is left.
 #[test]
 fn refused_starts_leave_nothing() {
     let ground = Ground::new("refused");
@@ -208,8 +208,9 @@ fn wrong_key() {
     }
 }
 
-/// Goal: where something else has the name at which a server would listen for clients of its machine, a server whose clients must
-/// come that way does not start, and says what to do; others start, say so in their log, and serve over TCP.
+/// Goal: where something else has the name at which a server would listen for clients of its machine, a server whose
+/// clients must come that way does not start, and says what to do; others start, say so in their log, and serve over
+/// TCP.
 #[test]
 fn taken_names() {
     for transport in ["shm", "auto"] {
@@ -302,8 +303,8 @@ fn run_takes_down() {
     assert!(!ground.run_directory().exists() && !ground.stores().exists());
 }
 
-/// Goal: servers killed under load lose nothing that was acknowledged, and clients go on when they are back.
-/// Method: while a tree is copied in, each server in turn is killed as soon as more of the tree has arrived, and `up` starts it
+/// Goal: servers killed under load lose nothing that was acknowledged, and clients go on when they are back. Method:
+/// while a tree is copied in, each server in turn is killed as soon as more of the tree has arrived, and `up` starts it
 /// again; the copy has to end well and be equal.
 #[test]
 fn servers_killed_under_load() {
@@ -347,9 +348,9 @@ fn down_of_a_stopped_server() {
     Command::new("kill").args(["-9", &first.to_string()]).status().unwrap();
 }
 
-/// Goal: while a server is silent, a directory with entries on it can be looked at and opened, and says that its links and times are not
-/// known; files of other servers are as ever. Once the server is back, all is told again.
-/// Method: SIGSTOP to a server that is not the root's home.
+/// Goal: while a server is silent, a directory with entries on it can be looked at and opened, and says that its links
+/// and times are not known; files of other servers are as ever. Once the server is back, all is told again. Method:
+/// SIGSTOP to a server that is not the root's home.
 #[test]
 fn directories_beside_a_silent_server() {
     let ground = Ground::new("silent");
@@ -376,8 +377,9 @@ fn directories_beside_a_silent_server() {
     ground.run(&["down"]);
 }
 
-/// Goal: of two clusters that want the same stores at once, at most one comes up, and the loser leaves the winner's data alone.
-/// Method: several rounds of two `up` at the same time; the winner holds a file through a crash and a restart.
+/// Goal: of two clusters that want the same stores at once, at most one comes up, and the loser leaves the winner's
+/// data alone. Method: several rounds of two `up` at the same time; the winner holds a file through a crash and a
+/// restart.
 #[test]
 fn stores_belong_to_one_cluster() {
     let ground = Ground::new("claim");
@@ -441,8 +443,8 @@ fn down_of_nothing() {
     }
 }
 
-/// Goal: check says that all is well of a real cluster with a real tree, also after a crash of a server, and in words for
-/// programs; without a cluster its exit status is that of fsck(8).
+/// Goal: check says that all is well of a real cluster with a real tree, also after a crash of a server, and in words
+/// for programs; without a cluster its exit status is that of fsck(8).
 #[test]
 fn check_of_a_real_cluster() {
     let ground = Ground::new("check");
@@ -461,8 +463,8 @@ fn check_of_a_real_cluster() {
     ground.fail(8, &["check"]);
 }
 
-/// Goal: --pin keeps each server on a core, also after a restart, and says which cores there are when it can't. Without it the
-/// servers share the cores out, with --pin off each may use all.
+/// Goal: --pin keeps each server on a core, also after a restart, and says which cores there are when it can't. Without
+/// it the servers share the cores out, with --pin off each may use all.
 #[test]
 fn servers_stay_on_their_cores() {
     let ground = Ground::new("pin");

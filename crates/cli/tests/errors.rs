@@ -1,5 +1,5 @@
-//! The messages of docs/errors.md: each is provoked here, and each that is provoked here stands there, in the chapter of its test.
-//! Whoever changes a message changes the page.
+//! The messages of docs/errors.md: each is provoked here, and each that is provoked here stands there, in the chapter
+//! of its test. Whoever changes a message changes the page.
 
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 
@@ -119,7 +119,8 @@ fn command_line() {
     check("The command line and the config file", &said);
 }
 
-/// Goal: what keeps a cluster from starting or being found is said as documented, and nothing is left of what was tried.
+/// Goal: what keeps a cluster from starting or being found is said as documented, and nothing is left of what was
+/// tried.
 #[test]
 fn starting() {
     let ground = Ground::new("errors-start");
@@ -275,8 +276,8 @@ fn mounts() {
     check("Mounts", &said);
 }
 
-/// Goal: of hosts that are named wrongly, can't be reached or do not do what they should is said as documented, and nothing is left.
-/// Method: the hosts are this machine, entered by launchers that do as bad ones do.
+/// Goal: of hosts that are named wrongly, can't be reached or do not do what they should is said as documented, and
+/// nothing is left. Method: the hosts are this machine, entered by launchers that do as bad ones do.
 #[test]
 fn hosts() {
     let ground = Ground::new("errors-hosts");
@@ -299,7 +300,8 @@ fn hosts() {
     let launcher = |name: &str, script: &str| -> String {
         let path = ground.path.join(name);
         fs::write(&path, script).unwrap();
-        // Run by a shell that reads it: a program that was open for writing when another test's child was born can't be started.
+        // Run by a shell that reads it: a program that was open for writing when another test's child was born can't be
+        // started.
         format!("sh {} {{host}}", path.display())
     };
     let hello = |version: &str| {

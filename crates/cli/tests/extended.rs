@@ -52,8 +52,8 @@ fn copied() {
     assert_eq!(ground.run(&["getfattr", "-d", "/without", "/without/file"]), "");
 }
 
-/// Goal: flock runs its command with the file locked: another one with -n is refused, one that waits gets its turn, and the
-/// exit status is the command's.
+/// Goal: flock runs its command with the file locked: another one with -n is refused, one that waits gets its turn, and
+/// the exit status is the command's.
 #[test]
 fn locked() {
     let ground = Ground::new("flock");

@@ -297,8 +297,8 @@ fn broken_pipes_are_quiet() {
     assert_eq!((output.status.code(), output.stderr), (Some(1), Vec::new()));
 }
 
-/// Goal: an interrupted copy says how far it came, and leaves no part of a file behind.
-/// Method: a file so large that it is surely under way when the signal comes: the signal follows the first byte that arrived.
+/// Goal: an interrupted copy says how far it came, and leaves no part of a file behind. Method: a file so large that it
+/// is surely under way when the signal comes: the signal follows the first byte that arrived.
 #[test]
 fn interrupted_copies_say_so() {
     let ground = Ground::new("interrupted");
@@ -315,9 +315,9 @@ fn interrupted_copies_say_so() {
     assert_eq!(ground.run(&["ls"]), "");
 }
 
-/// Goal: directories that an interrupted copy made have the modes of their sources, in both directions; one that was there before
-/// keeps its own.
-/// Method: a tree whose deepest directory holds a file so large that it is under way when the signal comes.
+/// Goal: directories that an interrupted copy made have the modes of their sources, in both directions; one that was
+/// there before keeps its own. Method: a tree whose deepest directory holds a file so large that it is under way when
+/// the signal comes.
 #[test]
 fn interrupted_copies_leave_directories_usable() {
     use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -402,8 +402,9 @@ fn sizes_and_ranges() {
     ground.run(&["down"]);
 }
 
-/// Goal: `chmod -R` changes what chmod(1) changes, wherever servers are, leaves what links lead to alone, and names what it can't find.
-/// Method: the same changes, one after the other, to a tree here and to a copy inside, which is then copied out.
+/// Goal: `chmod -R` changes what chmod(1) changes, wherever servers are, leaves what links lead to alone, and names
+/// what it can't find. Method: the same changes, one after the other, to a tree here and to a copy inside, which is
+/// then copied out.
 #[test]
 fn modes_of_trees() {
     let ground = Ground::new("modes");

@@ -5,8 +5,8 @@ mod common;
 use common::{Ground, TABANE};
 use std::process::{Command, Output};
 
-/// What runs in a mount name space of its own: a small file system, perhaps filled, the start, and a look at what it left.
-/// Whoever still used the file system would keep it from being unmounted.
+/// What runs in a mount name space of its own: a small file system, perhaps filled, the start, and a look at what it
+/// left. Whoever still used the file system would keep it from being unmounted.
 const SCRIPT: &str = r#"
     mount -t tmpfs -o "$1" none small
     [ "$2" = empty ] || dd if=/dev/zero of=small/filler bs=4k 2> /dev/null || true
@@ -41,9 +41,9 @@ fn may_mount() -> bool {
     may
 }
 
-/// Goal: wherever room ends, for the files of the run directory or for the stores, `up` fails with words that say where and
-/// what to do; no file, directory or process is left, so that the next start, with room, succeeds.
-/// Method: file systems with room for 2, 3, ... files until the start succeeds, and one whose blocks are all taken.
+/// Goal: wherever room ends, for the files of the run directory or for the stores, `up` fails with words that say where
+/// and what to do; no file, directory or process is left, so that the next start, with room, succeeds. Method: file
+/// systems with room for 2, 3, ... files until the start succeeds, and one whose blocks are all taken.
 #[test]
 fn full_directories() {
     if !may_mount() {

@@ -1,5 +1,5 @@
-//! Writers that are stopped and killed between copying into pages that a server granted them and committing these, and servers that
-//! are killed meanwhile.
+//! Writers that are stopped and killed between copying into pages that a server granted them and committing these, and
+//! servers that are killed meanwhile.
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 #![allow(clippy::disallowed_methods)] // These are processes of their own.
 
@@ -109,8 +109,8 @@ fn stamps_of(client: &Client, call: u64) -> Vec<u64> {
     bytes.chunks_exact(CHUNK as usize).map(of_chunk).collect()
 }
 
-/// Checks all chunks: each is what one step wrote, of those that were begun; and in a writer's own part no step is older than
-/// the last one there that was acknowledged, which those whose writer was killed were not.
+/// Checks all chunks: each is what one step wrote, of those that were begun; and in a writer's own part no step is
+/// older than the last one there that was acknowledged, which those whose writer was killed were not.
 fn check_all(client: &Client, board: &std::fs::File, killed: &[(u64, u64)]) {
     let was_told = |writer: u64, step: u64| !killed.contains(&(writer, step));
     for call in 0..(WRITERS + 1) * CALLS {
@@ -138,11 +138,11 @@ fn check_all(client: &Client, board: &std::fs::File, killed: &[(u64, u64)]) {
     }
 }
 
-/// Goal: writers that stop or die between copying into granted pages and the commit leave no torn, mixed or lost chunk and no
-/// space that nobody has, whether or not a server dies meanwhile; and whoever was stopped goes on rightly.
-/// Method: two writers fill chunks with the number of the step; one is stopped in the middle of a call, a server is killed and
-/// started again in every other round, others write and remove files so that what is free is given to somebody else, and the
-/// one that was stopped is let go on, or is killed. All chunks are checked before and after.
+/// Goal: writers that stop or die between copying into granted pages and the commit leave no torn, mixed or lost chunk
+/// and no space that nobody has, whether or not a server dies meanwhile; and whoever was stopped goes on rightly.
+/// Method: two writers fill chunks with the number of the step; one is stopped in the middle of a call, a server is
+/// killed and started again in every other round, others write and remove files so that what is free is given to
+/// somebody else, and the one that was stopped is let go on, or is killed. All chunks are checked before and after.
 #[test]
 fn stopped_and_killed() {
     let ground = Ground::new("granted");

@@ -1,5 +1,6 @@
-//! Clusters over hosts of their own: network namespaces with cables between them, each with a file system part of its own.
-//! They need root; where there are no namespaces these tests fail, unless TABANE_CI_NO_NETNS=1 says that they may be left out.
+//! Clusters over hosts of their own: network namespaces with cables between them, each with a file system part of its
+//! own. They need root; where there are no namespaces these tests fail, unless TABANE_CI_NO_NETNS=1 says that they may
+//! be left out.
 
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 
@@ -11,8 +12,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Goal: a cluster over hosts that share nothing comes up, serves every host, survives the restart of one server, and goes without a trace.
-/// Method: a file written on one host is read on another through its own copy of the run directory.
+/// Goal: a cluster over hosts that share nothing comes up, serves every host, survives the restart of one server, and
+/// goes without a trace. Method: a file written on one host is read on another through its own copy of the run
+/// directory.
 #[test]
 fn life_over_hosts() {
     let Some(hosts) = Hosts::new(3) else { return };
@@ -47,8 +49,8 @@ fn life_over_hosts() {
     hosts.assert_empty();
 }
 
-/// Goal: the key is in no command line and in no environment of what runs on the hosts.
-/// Method: all processes of the namespaces are searched for it, servers and a host's program that waits for a silent one.
+/// Goal: the key is in no command line and in no environment of what runs on the hosts. Method: all processes of the
+/// namespaces are searched for it, servers and a host's program that waits for a silent one.
 #[test]
 fn key_is_not_shown() {
     let Some(hosts) = Hosts::new(2) else { return };
@@ -66,7 +68,8 @@ fn key_is_not_shown() {
     hosts.run(1, &["down"]);
 }
 
-/// Goal: one host that can't do its part fails the whole start, with its name and what to do, and nothing is left on the others.
+/// Goal: one host that can't do its part fails the whole start, with its name and what to do, and nothing is left on
+/// the others.
 #[test]
 fn one_failing_host_fails_all() {
     let Some(hosts) = Hosts::new(3) else { return };
@@ -129,9 +132,9 @@ fn cut_cable_fails_the_start() {
     hosts.assert_empty();
 }
 
-/// Goal: an `up` that is interrupted, or killed without a chance to say anything, leaves nothing on any host.
-/// Method: one host is silent, so that the others wait with what they made; in a second round the servers run already and the meeting
-/// hangs on a cable.
+/// Goal: an `up` that is interrupted, or killed without a chance to say anything, leaves nothing on any host. Method:
+/// one host is silent, so that the others wait with what they made; in a second round the servers run already and the
+/// meeting hangs on a cable.
 #[test]
 fn interrupted_start_leaves_nothing() {
     let Some(hosts) = Hosts::new(3) else { return };
@@ -217,8 +220,9 @@ fn addresses_of_both_families() {
     hosts.assert_empty();
 }
 
-/// Goal: a launcher that starts one program on all hosts at once, with standard input for one of them only, brings up the same cluster.
-/// Method: MPICH's mpiexec, whose fork launcher takes any names for this machine, over a run directory that all see.
+/// Goal: a launcher that starts one program on all hosts at once, with standard input for one of them only, brings up
+/// the same cluster. Method: MPICH's mpiexec, whose fork launcher takes any names for this machine, over a run
+/// directory that all see.
 #[test]
 #[allow(clippy::disallowed_methods)] // A test's own switch.
 fn mpiexec_as_launcher() {
@@ -242,9 +246,10 @@ fn mpiexec_as_launcher() {
     hosts.wait_until_empty();
 }
 
-/// Goal: `status --lost` names what can't be had without a server that is gone, and nothing else; once it is back nothing is lost.
-/// Method: directories and small files on all servers, one file with chunks everywhere, one file renamed from each server to
-/// another; whatever is listed by a path can't be read as a whole meanwhile, and everything that is not listed can.
+/// Goal: `status --lost` names what can't be had without a server that is gone, and nothing else; once it is back
+/// nothing is lost. Method: directories and small files on all servers, one file with chunks everywhere, one file
+/// renamed from each server to another; whatever is listed by a path can't be read as a whole meanwhile, and everything
+/// that is not listed can.
 #[test]
 fn lost_files_are_listed() {
     let Some(hosts) = Hosts::new(3) else { return };
@@ -298,8 +303,8 @@ fn lost_files_are_listed() {
     hosts.assert_empty();
 }
 
-/// Goal: `run --hosts` gives a command a cluster over several hosts and takes it down whatever the command comes to; nothing is printed
-/// but what the command prints.
+/// Goal: `run --hosts` gives a command a cluster over several hosts and takes it down whatever the command comes to;
+/// nothing is printed but what the command prints.
 #[test]
 fn run_on_hosts() {
     let Some(hosts) = Hosts::new(2) else { return };
@@ -325,8 +330,8 @@ fn run_on_hosts() {
     hosts.assert_empty();
 }
 
-/// Goal: a host that has only link-local addresses is refused with words that say so, and so is who asks for such an address; where there
-/// are others, these are taken though a link-local one stands beside them.
+/// Goal: a host that has only link-local addresses is refused with words that say so, and so is who asks for such an
+/// address; where there are others, these are taken though a link-local one stands beside them.
 #[test]
 fn link_local_addresses() {
     let Some(hosts) = Hosts::new(2) else { return };

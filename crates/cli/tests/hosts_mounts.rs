@@ -1,5 +1,5 @@
-//! `up --mount` over several hosts. Without network namespaces these tests fail, unless TABANE_CI_NO_NETNS=1; without /dev/fuse,
-//! unless TABANE_CI_NO_FUSE=1.
+//! `up --mount` over several hosts. Without network namespaces these tests fail, unless TABANE_CI_NO_NETNS=1; without
+//! /dev/fuse, unless TABANE_CI_NO_FUSE=1.
 
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 
@@ -49,8 +49,8 @@ fn remove_mount_points(hosts: &Hosts) {
     (1..=hosts.count).for_each(|index| std::fs::remove_dir(hosts.root(index).join("mnt")).unwrap());
 }
 
-/// Goal: `up --mount` mounts on every host, `status` lists all of them, `restart` leaves them alone, and `down` leaves none.
-/// Method: hosts that share nothing; each host's mount is looked at through the process that serves it.
+/// Goal: `up --mount` mounts on every host, `status` lists all of them, `restart` leaves them alone, and `down` leaves
+/// none. Method: hosts that share nothing; each host's mount is looked at through the process that serves it.
 #[test]
 fn every_host_mounts() {
     let Some((hosts, directory)) = hosts_to_mount_on(3) else { return };
@@ -86,7 +86,8 @@ fn every_host_mounts() {
     hosts.assert_empty();
 }
 
-/// Goal: the same where the hosts see one run directory: records of several mounts on the same path do not get in each other's way.
+/// Goal: the same where the hosts see one run directory: records of several mounts on the same path do not get in each
+/// other's way.
 #[test]
 fn hosts_that_share_the_run_directory() {
     let Some((hosts, directory)) = hosts_to_mount_on(3) else { return };
@@ -103,7 +104,8 @@ fn hosts_that_share_the_run_directory() {
     hosts.assert_empty();
 }
 
-/// Goal: a host that can't mount fails the whole start with its name and the reason, and what others have mounted goes again.
+/// Goal: a host that can't mount fails the whole start with its name and the reason, and what others have mounted goes
+/// again.
 #[test]
 fn one_host_that_cannot_mount_fails_all() {
     let Some((hosts, directory)) = hosts_to_mount_on(3) else { return };

@@ -47,8 +47,8 @@ impl Drop for Shelf {
     }
 }
 
-/// Whether this machine lets us mount memory with huge pages, as mount(8) finds: whoever runs the tests without that right sees
-/// what happens then.
+/// Whether this machine lets us mount memory with huge pages, as mount(8) finds: whoever runs the tests without that
+/// right sees what happens then.
 fn may_mount() -> bool {
     let place = std::env::temp_dir().join(format!("tabane-test-may-mount-{}", std::process::id()));
     std::fs::create_dir_all(&place).unwrap();
@@ -74,8 +74,8 @@ fn assert_bound(servers: &[Value]) {
     }
 }
 
-/// Goal: stores get mounts with huge pages where we may mount, and say why not where we may not; what was acknowledged is there
-/// after kill -9 of all servers and after `down --keep`; `down` leaves no mount, no file and no directory.
+/// Goal: stores get mounts with huge pages where we may mount, and say why not where we may not; what was acknowledged
+/// is there after kill -9 of all servers and after `down --keep`; `down` leaves no mount, no file and no directory.
 #[test]
 fn life_of_a_mount() {
     let (ground, shelf) = (Ground::new("huge-life"), Shelf::new("life"));
@@ -113,8 +113,8 @@ fn life_of_a_mount() {
     assert!(shelf.is_gone());
 }
 
-/// Goal: without the right to mount, and with `--huge-pages off`, the stores lie in the directory as it is, and status says why.
-/// Method: the right is dropped by setpriv(1), which only root needs and can.
+/// Goal: without the right to mount, and with `--huge-pages off`, the stores lie in the directory as it is, and status
+/// says why. Method: the right is dropped by setpriv(1), which only root needs and can.
 #[test]
 fn without_the_right_to_mount() {
     let shelf = Shelf::new("without");
@@ -157,9 +157,8 @@ fn failed_starts_leave_no_mount() {
     assert!(shelf.0.join("server-1").exists() && !shelf.0.join("server-0").exists());
 }
 
-/// Goal: the store holds what `--store memory:size=` says and no more, on huge pages as on small ones, and a full one is full
-/// only: what was written stays.
-/// Method: files of 1 MiB until there is no room, in a store of an odd size.
+/// Goal: the store holds what `--store memory:size=` says and no more, on huge pages as on small ones, and a full one
+/// is full only: what was written stays. Method: files of 1 MiB until there is no room, in a store of an odd size.
 #[test]
 fn size_is_kept() {
     let (ground, shelf) = (Ground::new("huge-size"), Shelf::new("size"));

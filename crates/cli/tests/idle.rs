@@ -13,7 +13,8 @@ const SERVERS: u32 = 8;
 const CLIENTS: usize = 3;
 /// How long processor time is counted.
 const WINDOW: Duration = Duration::from_secs(3);
-/// What eight servers may take of one processor in that time: half a hundredth, for samples of the statistics and for sessions.
+/// What eight servers may take of one processor in that time: half a hundredth, for samples of the statistics and for
+/// sessions.
 const RUN_NS_MAX: u64 = 15_000_000;
 const WINDOW_COUNT: usize = 8;
 
@@ -37,10 +38,10 @@ fn run_ns(ground: &Ground) -> u64 {
     (0..SERVERS).map(of_server).sum()
 }
 
-/// Goal: idle servers use no measurable processor time, over TCP and through shared memory, with stores on a disk and in memory
-/// (which clients have mapped, and where they post), also with idle clients connected.
-/// Method: processor time of all servers over spans of some seconds in which nothing is asked of them. It is their own time
-/// that is counted, so other load does not matter. What they do after their start may take some of the spans.
+/// Goal: idle servers use no measurable processor time, over TCP and through shared memory, with stores on a disk and
+/// in memory (which clients have mapped, and where they post), also with idle clients connected. Method: processor time
+/// of all servers over spans of some seconds in which nothing is asked of them. It is their own time that is counted,
+/// so other load does not matter. What they do after their start may take some of the spans.
 #[test]
 fn idle_servers_rest() {
     let shelf = PathBuf::from(format!("/dev/shm/tabane-test-idle-{}", std::process::id()));

@@ -222,8 +222,8 @@ fn progress_on_a_terminal() {
     }
 }
 
-/// Goal: bytes through pipes that take longer than a second say how far they are, and leave no trace of that in the end.
-/// Method: a pseudo terminal for standard error, and a pipe whose other end waits for two seconds.
+/// Goal: bytes through pipes that take longer than a second say how far they are, and leave no trace of that in the
+/// end. Method: a pseudo terminal for standard error, and a pipe whose other end waits for two seconds.
 #[test]
 fn progress_of_pipes() {
     let ground = Ground::new("json-pipes");
@@ -245,8 +245,8 @@ fn progress_of_pipes() {
     assert!(std::fs::read(ground.path.join("twice")).unwrap() == [bytes.clone(), bytes].concat());
 }
 
-/// Goal: whoever waits for servers to stop for longer than a second sees how many there are left, and no trace of that in the end.
-/// Method: a server that is stopped, and let go on by the same command line two seconds later.
+/// Goal: whoever waits for servers to stop for longer than a second sees how many there are left, and no trace of that
+/// in the end. Method: a server that is stopped, and let go on by the same command line two seconds later.
 #[test]
 fn waiting_for_servers() {
     let ground = Ground::new("json-waiting");
@@ -264,9 +264,9 @@ fn waiting_for_servers() {
     }
 }
 
-/// Goal: an interrupted `put` leaves no first part behind that could pass for the whole; where it must not remove anything, it says so.
-/// Method: the signal follows once `put` itself says that two pieces are written, while it waits for the rest of the third; then once more
-/// through a symbolic link.
+/// Goal: an interrupted `put` leaves no first part behind that could pass for the whole; where it must not remove
+/// anything, it says so. Method: the signal follows once `put` itself says that two pieces are written, while it waits
+/// for the rest of the third; then once more through a symbolic link.
 #[test]
 fn interrupted_puts_leave_nothing() {
     let ground = Ground::new("json-interrupted");

@@ -30,9 +30,9 @@ fn requests_of(ground: &Ground, words: &[&str]) -> impl Fn(&str) -> u64 + use<> 
     move |operation| arrivals(&after, operation) - arrivals(&before, operation)
 }
 
-/// Goal: `cp -r`, `ls -l`, `find`, `chmod -R` and `rm -r` make no request that could have been spared: attributes come with listings, `find` is
-/// done by the servers, and closes ride along.
-/// Method: a tree of small files; the servers' own counts before and after each command.
+/// Goal: `cp -r`, `ls -l`, `find`, `chmod -R` and `rm -r` make no request that could have been spared: attributes come
+/// with listings, `find` is done by the servers, and closes ride along. Method: a tree of small files; the servers' own
+/// counts before and after each command.
 #[test]
 fn requests_of_trees() {
     let ground = Ground::new("messages");

@@ -80,8 +80,8 @@ fn refused_mounts() {
     assert!(ground.fail(2, &["mount", "mnt", "--cache", "all"]).contains("--cache all"));
 }
 
-/// Goal: a tree of odd names, links, modes, times and holes is on a mount what it is elsewhere, and programs run from there.
-/// Method: cp -a, compared entry by entry and byte by byte; a copy of a program is executed; rm -r.
+/// Goal: a tree of odd names, links, modes, times and holes is on a mount what it is elsewhere, and programs run from
+/// there. Method: cp -a, compared entry by entry and byte by byte; a copy of a program is executed; rm -r.
 #[test]
 fn trees_are_the_same() {
     if !fuse_is_here() {
@@ -107,7 +107,8 @@ fn trees_are_the_same() {
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 2);
 }
 
-/// Goal: an unlinked file stays for who has it open; reads and writes at odd places, holes and cuts are those of any file.
+/// Goal: an unlinked file stays for who has it open; reads and writes at odd places, holes and cuts are those of any
+/// file.
 #[test]
 fn open_files() {
     if !fuse_is_here() {
@@ -140,8 +141,8 @@ fn open_files() {
     assert_eq!(fs::read_to_string(first.join("log")).unwrap().lines().count(), 40);
 }
 
-/// Goal: a directory that was removed elsewhere is for who stands in it what it is on any file system: empty, and nothing can be
-/// made in it.
+/// Goal: a directory that was removed elsewhere is for who stands in it what it is on any file system: empty, and
+/// nothing can be made in it.
 #[test]
 fn removed_working_directories() {
     if !fuse_is_here() {
@@ -166,7 +167,8 @@ fn removed_working_directories() {
     assert!(denied.count() >= 2 && !complaints.contains("Stale"), "{complaints}");
 }
 
-/// Goal: a mount whose process was killed gives a clean error, is told of, is cleared by umount, and can be there again.
+/// Goal: a mount whose process was killed gives a clean error, is told of, is cleared by umount, and can be there
+/// again.
 #[test]
 fn killed_mounts_are_cleared() {
     if !fuse_is_here() {
@@ -192,8 +194,8 @@ fn killed_mounts_are_cleared() {
     assert_eq!(fs::read(directory.join("file")).unwrap(), b"kept");
 }
 
-/// Goal: servers that are gone are an error within the time-out, and no more than that once they are back; without them a mount
-/// can be taken out.
+/// Goal: servers that are gone are an error within the time-out, and no more than that once they are back; without them
+/// a mount can be taken out.
 #[test]
 fn servers_go_and_come_back() {
     if !fuse_is_here() {
@@ -220,8 +222,9 @@ fn servers_go_and_come_back() {
     ground.run(&["umount", text(&directory)]);
 }
 
-/// Goal: programs on a mount are told nothing of servers that stop in good order and start again: all that they do is done.
-/// Method: threads make, write, read, rename and remove files of all servers, while each server in turn is restarted.
+/// Goal: programs on a mount are told nothing of servers that stop in good order and start again: all that they do is
+/// done. Method: threads make, write, read, rename and remove files of all servers, while each server in turn is
+/// restarted.
 #[test]
 fn restarts_are_told_to_nobody() {
     if !fuse_is_here() {
@@ -278,12 +281,12 @@ impl Drop for Stopped {
     }
 }
 
-/// Goal: a server that has stopped without a word takes away its own files alone, however many programs wait for it: others' files are
-/// read, written and made meanwhile. Programs get an error within the time-out, the mount can be taken out, and whoever still waits is
-/// served once the server goes on.
-/// Method: SIGSTOP to one of three servers; forty threads look at its files and write to them through a mount with two threads, also into
-/// chunks that the others have, who must tell the one that has stopped; then everything is done to the files of the others while all forty
-/// wait. A second mount has a short time-out.
+/// Goal: a server that has stopped without a word takes away its own files alone, however many programs wait for it:
+/// others' files are read, written and made meanwhile. Programs get an error within the time-out, the mount can be
+/// taken out, and whoever still waits is served once the server goes on. Method: SIGSTOP to one of three servers; forty
+/// threads look at its files and write to them through a mount with two threads, also into chunks that the others have,
+/// who must tell the one that has stopped; then everything is done to the files of the others while all forty wait. A
+/// second mount has a short time-out.
 #[test]
 fn a_stopped_server_holds_up_its_own_files_alone() {
     if !fuse_is_here() {
@@ -293,7 +296,8 @@ fn a_stopped_server_holds_up_its_own_files_alone() {
     const CHUNK: u64 = 1 << 20;
     let ground = Ground::new("mount-stopped");
     let (patient, hasty) = (mount_point(&ground, "patient"), mount_point(&ground, "hasty"));
-    // A write may have one server wait for another: they are as patient as the mount, however long a busy machine takes here.
+    // A write may have one server wait for another: they are as patient as the mount, however long a busy machine takes
+    // here.
     ground.run(&["up", "--servers", "3", "--chunk-size", "1M", "--timeout-ms", "300000"]);
     ground.run(&["mount", text(&patient), "--threads", "2", "--timeout-ms", "300000"]);
     ground.run(&["mount", text(&hasty), "--timeout-ms", "1000"]);

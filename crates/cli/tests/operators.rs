@@ -1,4 +1,5 @@
-//! What somebody sees who looks after a cluster: top, logs, doctor; and what is left when a command is interrupted. Real servers.
+//! What somebody sees who looks after a cluster: top, logs, doctor; and what is left when a command is interrupted.
+//! Real servers.
 
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 
@@ -13,8 +14,8 @@ use std::process::{Child, Command, Stdio};
 const SIGSTOP: i32 = 19;
 const SIGCONT: i32 = 18;
 
-/// Goal: `top --once` has a row for each server and one for the cluster; of two servers that stopped answering it tells at once
-/// which is silent and which is dead, never hangs, and the exit status says that not all is well.
+/// Goal: `top --once` has a row for each server and one for the cluster; of two servers that stopped answering it tells
+/// at once which is silent and which is dead, never hangs, and the exit status says that not all is well.
 #[test]
 fn top_tells_who_does_not_answer() {
     let ground = Ground::new("top-once");
@@ -82,7 +83,8 @@ fn top_on_a_terminal() {
     assert!(seen.contains("\x1b[?1049h") && seen.contains("\x1b[?25h"), "{seen:?}");
 }
 
-/// Goal: a signal ends it as it ends other programs, with the terminal given back; NO_COLOR and --color never are heeded.
+/// Goal: a signal ends it as it ends other programs, with the terminal given back; NO_COLOR and --color never are
+/// heeded.
 #[test]
 fn top_gives_the_terminal_back() {
     let ground = Ground::new("top-signal");
@@ -106,8 +108,8 @@ fn top_without_a_terminal() {
     assert!(complaint.contains("--once") && complaint.contains("--json"), "{complaint}");
 }
 
-/// Goal: the log has the life of a server and what happened to others, as text and as JSON, by level and by server; a refused
-/// stranger is told of, and a flood of them is held back.
+/// Goal: the log has the life of a server and what happened to others, as text and as JSON, by level and by server; a
+/// refused stranger is told of, and a flood of them is held back.
 #[test]
 fn logs() {
     let ground = Ground::new("logs");
@@ -153,7 +155,8 @@ fn logs_followed() {
     ground.run(&["up"]);
 }
 
-/// Goal: beside a cluster doctor compares the clocks, and a server that does not answer is counted; without one it says nothing of that.
+/// Goal: beside a cluster doctor compares the clocks, and a server that does not answer is counted; without one it says
+/// nothing of that.
 #[test]
 fn doctor_compares_clocks() {
     let ground = Ground::new("doctor-clocks");
@@ -184,8 +187,9 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
 }
 ";
 
-/// Goal: `doctor` names the server whose host's clock is far from this machine's, how far and on which side, and passes over the others.
-/// Method: two servers; one is started anew, by hand, with a library between it and the clock. Nobody waits for it: doctor does.
+/// Goal: `doctor` names the server whose host's clock is far from this machine's, how far and on which side, and passes
+/// over the others. Method: two servers; one is started anew, by hand, with a library between it and the clock. Nobody
+/// waits for it: doctor does.
 #[test]
 fn doctor_finds_a_clock_that_is_off() {
     let ground = Ground::new("doctor-clock-off");

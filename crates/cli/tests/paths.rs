@@ -17,8 +17,9 @@ fn put(ground: &Ground, path: &str, text: &str) {
     assert!(child.wait().unwrap().success(), "{path}");
 }
 
-/// Goal: patterns match within components, hidden names only when asked for, in order; what exists as it is written stands for
-/// itself; a backslash takes the meaning away; what matches nothing is said as it was written; local patterns are left alone.
+/// Goal: patterns match within components, hidden names only when asked for, in order; what exists as it is written
+/// stands for itself; a backslash takes the meaning away; what matches nothing is said as it was written; local
+/// patterns are left alone.
 #[test]
 fn patterns() {
     let ground = Ground::new("patterns");

@@ -44,9 +44,10 @@ fn check(client: &Client, number: u64) {
     client.close(&file);
 }
 
-/// Goal: what a client has made and written without its server doing anything is there when that one is killed before it did something,
-/// once, with its bytes; and that a client has one lane of a server, however many connections it had.
-/// Method: a server is stopped; a client makes files until it has to ask; the server is killed and started again, and another client looks at everything.
+/// Goal: what a client has made and written without its server doing anything is there when that one is killed before
+/// it did something, once, with its bytes; and that a client has one lane of a server, however many connections it had.
+/// Method: a server is stopped; a client makes files until it has to ask; the server is killed and started again, and
+/// another client looks at everything.
 #[test]
 fn outlive_their_server() {
     let ground = Ground::new("posts");

@@ -58,9 +58,9 @@ fn find(value: &serde_json::Value, name: &str) -> Option<u64> {
 }
 
 /// Goal: C clients of N servers hold C connections instead of C N, and the servers at most N (N - 1) for them; and when
-/// servers are killed under them, contacts among them, the clients go on and their files are whole.
-/// Method: clients write to all servers and then wait; the kernel's table of connections is looked at; two servers are killed
-/// and started again while the clients write the rest.
+/// servers are killed under them, contacts among them, the clients go on and their files are whole. Method: clients
+/// write to all servers and then wait; the kernel's table of connections is looked at; two servers are killed and
+/// started again while the clients write the rest.
 #[test]
 fn one_connection_for_each_client() {
     let ground = Ground::new("relays");
@@ -112,8 +112,9 @@ fn counted(client: &Client, server: u32, name: &str) -> u64 {
     find(&serde_json::from_str(&told).unwrap(), name).unwrap_or_else(|| panic!("no {name} in {told}"))
 }
 
-/// Goal: a client whose contact is killed goes on with another one, and is told of no error: for opens, and for connections.
-/// Method: the session says which contact is drawn, and which one comes next; both count what they do for the client.
+/// Goal: a client whose contact is killed goes on with another one, and is told of no error: for opens, and for
+/// connections. Method: the session says which contact is drawn, and which one comes next; both count what they do for
+/// the client.
 #[test]
 fn dead_contacts_are_replaced() {
     let ground = Ground::new("contacts");

@@ -47,8 +47,9 @@ fn replaced_files_are_always_there() {
     });
 }
 
-/// Goal: a symbolic link that is replaced all the time is always there, to be read, followed and looked at; so is a socket.
-/// Method: one thread replaces both by rename through one mount, others use them through another one, without pause.
+/// Goal: a symbolic link that is replaced all the time is always there, to be read, followed and looked at; so is a
+/// socket. Method: one thread replaces both by rename through one mount, others use them through another one, without
+/// pause.
 #[test]
 fn replaced_links_are_always_there() {
     if !fuse_is_here() {

@@ -1,5 +1,5 @@
-//! Settings from the command line, the environment and the config file, as a user meets them; and what is made for shells and
-//! man(1). No servers.
+//! Settings from the command line, the environment and the config file, as a user meets them; and what is made for
+//! shells and man(1). No servers.
 
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 
@@ -87,7 +87,8 @@ fn printed_config_says_the_same() {
     assert_eq!(line(&table, "jobs"), "jobs 16 default");
 }
 
-/// Goal: a config file that is wrong stops every command that would read it, with file, line and what is meant; help is still given.
+/// Goal: a config file that is wrong stops every command that would read it, with file, line and what is meant; help is
+/// still given.
 #[test]
 fn wrong_config_files() {
     let home = Home::new("wrong", "jobs = 4\nserver = 3\n");

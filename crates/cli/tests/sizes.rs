@@ -85,7 +85,8 @@ fn start_writer(ground: &Ground, board: &Path, writer: u64, chunk_size: u32) -> 
 
 /// Goal: while several processes write to one file, also far beyond its end, nobody ever sees a size below what was
 /// acknowledged or above what was begun, neither by stat nor by a read at the end; for small, odd and large chunks.
-/// Method: writers note on a board what they begin and what they were told; a reader compares, before and after each look.
+/// Method: writers note on a board what they begin and what they were told; a reader compares, before and after each
+/// look.
 #[test]
 fn sizes_are_right_at_every_moment() {
     let ground = Ground::new("sizes");

@@ -1,11 +1,13 @@
-//! Operations by identity: on names in a directory that the caller knows by its id, and on inodes by theirs. For callers who
-//! resolve paths themselves, such as a mount. The operations are those on paths (`names.rs`); what is left out is the walk.
+//! Operations by identity: on names in a directory that the caller knows by its id, and on inodes by theirs. For
+//! callers who resolve paths themselves, such as a mount. The operations are those on paths (`names.rs`); what is left
+//! out is the walk.
 //!
-//! Nothing of a path can be out of date, so that the directory alone is checked: by servers, whether it is still there, and
-//! here, whether the user may search it and change names in it (`rights.rs`). What is above it is the caller's business.
+//! Nothing of a path can be out of date, so that the directory alone is checked: by servers, whether it is still there,
+//! and here, whether the user may search it and change names in it (`rights.rs`). What is above it is the caller's
+//! business.
 //!
-//! A directory that was removed is `NotFound` for whoever names an entry of it, as on any system. An inode that is gone is
-//! `StaleFile` (ESTALE).
+//! A directory that was removed is `NotFound` for whoever names an entry of it, as on any system. An inode that is gone
+//! is `StaleFile` (ESTALE).
 
 use crate::error::{Error, Result, Trouble};
 use crate::file::{File, OpenHow};
@@ -35,8 +37,8 @@ impl FileSystem {
         self.on_place((parent, name), look).await
     }
 
-    /// Opens by name like `open`, never through a symbolic link (`SymlinkLoop`). The attributes are those at that moment;
-    /// of a file that others write to, `stat_file` tells the size.
+    /// Opens by name like `open`, never through a symbolic link (`SymlinkLoop`). The attributes are those at that
+    /// moment; of a file that others write to, `stat_file` tells the size.
     pub async fn open_at(&self, parent: FileId, name: &[u8], how: &OpenHow) -> Result<(File, Attributes)> {
         let how = OpenHow { no_follow: true, ..*how };
         let route = names::Route { name_server: Cell::new(None), may_ask_contact: false };

@@ -68,7 +68,8 @@ impl Client {
         Client { actor: Some(Arc::new(Actor { user, umask: umask & 0o777 })), ..self.clone() }
     }
 
-    /// Whether this process itself has a client here, not only one that it was forked from, and this thread is in no call.
+    /// Whether this process itself has a client here, not only one that it was forked from, and this thread is in no
+    /// call.
     pub(crate) fn is_in_use(&self) -> bool {
         self.shared.is_in_use()
     }

@@ -1,7 +1,9 @@
-//! Writing without waiting for the server: bytes are copied into pages that it has granted us, and a post tells where they are to go (docs/posts.md).
+//! Writing without waiting for the server: bytes are copied into pages that it has granted us, and a post tells where
+//! they are to go (docs/posts.md).
 //!
-//! The pages are used again and again, as a ring, so that they stay in the processors' caches: the server copies the bytes on when it takes the post
-//! up. Larger writes go into pages that become the file's ([`crate::grants`]), for which a message is little beside the copy that it saves.
+//! The pages are used again and again, as a ring, so that they stay in the processors' caches: the server copies the
+//! bytes on when it takes the post up. Larger writes go into pages that become the file's ([`crate::grants`]), for
+//! which a message is little beside the copy that it saves.
 //!
 //! Invariants
 //! 1. Pages are used again only after the server has taken up what was posted of them.
@@ -25,12 +27,13 @@ const PAGE: u64 = 4096;
 /// A ring of fewer bytes is not worth the while, nor is a grant.
 pub(crate) const RING_SIZE_MIN: u64 = 2 * POSTED_SIZE_MAX as u64;
 
-/// The rings of a client at all servers together, as long as none is smaller than the second: where more processes take turns on a core than it has room in
-/// its caches for, smaller rings are faster.
+/// The rings of a client at all servers together, as long as none is smaller than the second: where more processes take
+/// turns on a core than it has room in its caches for, smaller rings are faster.
 const RINGS_SIZE: u64 = 2 << 20;
 const RING_SIZE_OF_MANY: u64 = 256 << 10;
 
-/// Pieces that are posted of one call to one server at most: more of them, or more bytes than half of a ring, are better off with one message.
+/// Pieces that are posted of one call to one server at most: more of them, or more bytes than half of a ring, are
+/// better off with one message.
 const PIECES_MAX: usize = 16;
 
 /// Pages that bytes wait in until the server has taken them up.
@@ -141,8 +144,8 @@ impl Drop for Place {
 }
 
 impl Servers {
-    /// Writes the first pieces of a share without waiting for its server, and takes them out of it: they are written when this returns. What is left has to be
-    /// written otherwise.
+    /// Writes the first pieces of a share without waiting for its server, and takes them out of it: they are written
+    /// when this returns. What is left has to be written otherwise.
     pub(crate) async fn post_bytes(&self, file: &File, share: &mut Share<IoSlice<'_>>) {
         let is_fit = file.layout.chunk_size <= POSTED_CHUNK_SIZE_MAX
             && share.pieces.len() <= PIECES_MAX

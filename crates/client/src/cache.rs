@@ -1,14 +1,14 @@
-//! The directory cache: canonical path -> directory, bounded, with the ancestors that requests carry; and directories by
-//! their ids, for callers who have no paths.
+//! The directory cache: canonical path -> directory, bounded, with the ancestors that requests carry; and directories
+//! by their ids, for callers who have no paths.
 //!
 //! Invariants
 //! 1. Only real directories are kept, under paths without symbolic links: a link can change without notice, while a
 //!    directory that was removed or renamed is announced by the servers (`StaleDirectory`, tree numbers).
 //! 2. A directory is never kept after one of its ancestors, by id, was forgotten.
-//! 3. The root is not in the tables; it never goes away. Who may use it may be known, and turn out wrong, also while the
-//!    tables are empty.
-//! 4. A directory that is known by its id alone is in no path: it has neither ancestors nor parent, nothing is kept beneath
-//!    it, and only who may use it can turn out wrong.
+//! 3. The root is not in the tables; it never goes away. Who may use it may be known, and turn out wrong, also while
+//!    the tables are empty.
+//! 4. A directory that is known by its id alone is in no path: it has neither ancestors nor parent, nothing is kept
+//!    beneath it, and only who may use it can turn out wrong.
 //! 5. When all is forgotten, because a server may have taken back what it had told, nothing is kept beneath what was
 //!    found before: whoever is still on the way has found it as it never was. Numbers of tree changes don't tell, for
 //!    these are taken back too.
@@ -93,8 +93,8 @@ impl Directory {
         }
     }
 
-    /// Notes that a path ended here, when tree change `known` was the last one known. Who has it from the cache has it as
-    /// of the last change there, so that the higher number is right for all.
+    /// Notes that a path ended here, when tree change `known` was the last one known. Who has it from the cache has it
+    /// as of the last change there, so that the higher number is right for all.
     pub(crate) fn note_known(&self, known: u64) {
         self.known.set(self.known.get().max(known));
     }

@@ -1,10 +1,10 @@
 //! The choice of a contact: a server that this client asks first for what another server is the home of.
 //!
-//! Under `auto` that is a server on the client's own machine, the same one for the client's life, drawn by its session so that
-//! the clients of a machine share its servers evenly. A home on the same machine is asked itself, for it is as near. Whether
-//! asking pays is learnt: a file that only one process of the machine opens is never known to the contact, and each question
-//! in vain makes the client leave out more of them. A contact that can't be reached is left out for a while: the next server
-//! that may be one is asked instead, and the home where there is none.
+//! Under `auto` that is a server on the client's own machine, the same one for the client's life, drawn by its session
+//! so that the clients of a machine share its servers evenly. A home on the same machine is asked itself, for it is as
+//! near. Whether asking pays is learnt: a file that only one process of the machine opens is never known to the
+//! contact, and each question in vain makes the client leave out more of them. A contact that can't be reached is left
+//! out for a while: the next server that may be one is asked instead, and the home where there is none.
 
 use crate::error::Trouble;
 use crate::servers::{Common, Servers};
@@ -103,8 +103,8 @@ impl Common {
         servers_here(&self.reactor, &self.cluster).contains(&server)
     }
 
-    /// The servers of this machine that may stand for us at servers of other machines, where there are both: the one to ask,
-    /// and the others for when it can't be reached.
+    /// The servers of this machine that may stand for us at servers of other machines, where there are both: the one to
+    /// ask, and the others for when it can't be reached.
     pub(crate) fn contacts_beside(&self) -> impl Iterator<Item = u32> {
         let beside = self.beside();
         let drawn = (self.session() % beside.len().max(1) as u64) as usize;
@@ -159,8 +159,8 @@ impl Common {
 }
 
 impl Servers {
-    /// Opens a name through a contact. Nothing where the home is to be asked: the contact does not know the name, none can be
-    /// asked, or it does not pay. Errors are those that the home would give.
+    /// Opens a name through a contact. Nothing where the home is to be asked: the contact does not know the name, none
+    /// can be asked, or it does not pay. Errors are those that the home would give.
     pub(crate) async fn open_near(&self, home: u32, request: &OpenRequest<'_>) -> Result<Option<Attributes>, Trouble> {
         let Some(mut contact) = self.contact_for(home) else { return Ok(None) };
         if self.options.contact == Contact::Auto && !self.pays() {

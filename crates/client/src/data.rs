@@ -48,10 +48,11 @@ impl FileSystem {
         self.try_read(file, places, offset).await.map_err(|trouble| trouble.about_file(file.id))
     }
 
-    /// Writes all of `bytes` at `offset`. Returns the bytes written: fewer only when an error struck in the middle, which
-    /// a further write will report, or the next synchronisation or close.
+    /// Writes all of `bytes` at `offset`. Returns the bytes written: fewer only when an error struck in the middle,
+    /// which a further write will report, or the next synchronisation or close.
     ///
-    /// Errors: `BadHandle` when not opened for writing, `TooLarge` beyond 2^63 - 1, `NoSpace`, and what concerns the servers.
+    /// Errors: `BadHandle` when not opened for writing, `TooLarge` beyond 2^63 - 1, `NoSpace`, and what concerns the
+    /// servers.
     pub async fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> Result<usize> {
         self.write_vectored_at(file, &[IoSlice::new(bytes)], offset).await
     }
@@ -62,7 +63,8 @@ impl FileSystem {
     }
 
     /// Writes at the end of the file and returns the offset. Up to 64 KiB are there as a whole or not at all, whoever
-    /// dies; of larger appends the home moves the end first, so that no two overlap, and an interrupted one leaves zeros.
+    /// dies; of larger appends the home moves the end first, so that no two overlap, and an interrupted one leaves
+    /// zeros.
     pub async fn append(&self, file: &File, bytes: &[u8]) -> Result<u64> {
         if (1..=APPEND_SIZE_MAX).contains(&bytes.len()) {
             return self.append_whole(file, bytes).await.map_err(|trouble| trouble.about_file(file.id));
@@ -321,8 +323,8 @@ impl Servers {
         Ok(KnownSize { size: attributes.size, truncate_generation: attributes.truncate_generation })
     }
 
-    /// Reads a range from the regions that the servers lend. False if a part of it has to be read through its server; then what
-    /// is in `places` has no meaning.
+    /// Reads a range from the regions that the servers lend. False if a part of it has to be read through its server;
+    /// then what is in `places` has no meaning.
     async fn read_range_lent(
         &self,
         file: &File,

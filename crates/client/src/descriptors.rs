@@ -27,7 +27,8 @@ const END_NS_MAX: reactor::Nanos = 1_000_000_000;
 
 /// The number under which this process owns locks.
 pub fn own_process() -> u64 {
-    // To ask is a system call, and each close wants to know. The upper half says after which fork it was asked; no process has the number 0.
+    // To ask is a system call, and each close wants to know. The upper half says after which fork it was asked; no
+    // process has the number 0.
     static KNOWN: AtomicU64 = AtomicU64::new(0);
     let generation = reactor::fork_generation() << 32;
     let known = KNOWN.load(Ordering::Relaxed);
@@ -112,8 +113,8 @@ impl Mounted {
         file.ok_or_else(|| bad_descriptor(descriptor))
     }
 
-    /// Closes a number. The file itself lives on until operations that use it are done. Errors: `BadHandle`, and what cut
-    /// an earlier write short if nobody was told.
+    /// Closes a number. The file itself lives on until operations that use it are done. Errors: `BadHandle`, and what
+    /// cut an earlier write short if nobody was told.
     pub fn close(&self, descriptor: i32) -> Result<()> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let index = usize::try_from(descriptor.wrapping_sub(FIRST_DESCRIPTOR)).ok();
@@ -140,8 +141,8 @@ impl Mounted {
         }
     }
 
-    /// Closes all numbers because the process ends, and has the servers told of it, within `END_NS_MAX`. What a forked child has
-    /// inherited and never used is its parent's to close.
+    /// Closes all numbers because the process ends, and has the servers told of it, within `END_NS_MAX`. What a forked
+    /// child has inherited and never used is its parent's to close.
     fn end(&self) {
         if !self.client.is_in_use() {
             return;
@@ -320,8 +321,8 @@ impl Process {
         }
     }
 
-    /// To be called when the process ends: what is open is closed, and its servers know within a second. Nothing happens where
-    /// another thread is about to mount or unmount.
+    /// To be called when the process ends: what is open is closed, and its servers know within a second. Nothing
+    /// happens where another thread is about to mount or unmount.
     pub fn end(&self) {
         let mounted = self.mounted.try_read().ok().and_then(|mounted| mounted.clone());
         if let Some(mounted) = mounted {

@@ -30,8 +30,8 @@ enum Act<'a> {
 impl FileSystem {
     /// The value of an extended attribute of what a path names, or leads to with `follow`.
     ///
-    /// Errors: `NoAttribute`; `NotSupported` for a name outside `user.`, `trusted.` and `security.`; `OutOfRange` for an
-    /// empty name or one of more than 255 bytes; `AccessDenied`, and others.
+    /// Errors: `NoAttribute`; `NotSupported` for a name outside `user.`, `trusted.` and `security.`; `OutOfRange` for
+    /// an empty name or one of more than 255 bytes; `AccessDenied`, and others.
     pub async fn get_extended(&self, path: &[u8], follow: bool, name: &[u8]) -> Result<Vec<u8>> {
         self.on_inode(path, follow, &Act::Get(name)).await
     }

@@ -40,8 +40,9 @@ impl FileSystem {
         FileSystem { servers: Servers::new(reactor, cluster, options, umask) }
     }
 
-    /// The same file system on behalf of another user: with one session, one connection to each server, and files, locks and
-    /// directories that are shared. For programs that serve many users. `umask` takes the place of the client's.
+    /// The same file system on behalf of another user: with one session, one connection to each server, and files,
+    /// locks and directories that are shared. For programs that serve many users. `umask` takes the place of the
+    /// client's.
     pub fn acting_as(&self, user: Credentials, umask: u32) -> FileSystem {
         self.acting(Arc::new(Actor { user, umask: umask & 0o777 }))
     }
@@ -86,8 +87,8 @@ impl FileSystem {
         self.servers.traffic()
     }
 
-    /// How often a server had forgotten this client's session because it heard nothing for its grace time. Files without
-    /// a name that were open then are gone.
+    /// How often a server had forgotten this client's session because it heard nothing for its grace time. Files
+    /// without a name that were open then are gone.
     pub fn sessions_lost(&self) -> u64 {
         self.servers.sessions_lost()
     }

@@ -1,11 +1,11 @@
-//! Writing without a copy by the server: bytes go straight into pages that a server of this machine has granted us, and a
-//! message without a body makes them live (docs/granted-writes.md).
+//! Writing without a copy by the server: bytes go straight into pages that a server of this machine has granted us, and
+//! a message without a body makes them live (docs/granted-writes.md).
 //!
-//! A grant is a run of pages of the server's memory that nobody else is given while we have it mapped. It is used from its front
-//! to its end, each page once, and then unmapped and given back; the next one was asked for meanwhile, so that no write waits for
-//! one. Whoever has none, or writes little, sends the bytes along as everybody else does. Which writes pages are for is decided
-//! by their size and place alone (`is_for_pages`), and the first ones are asked for by the second such write in a row: a client
-//! that makes one now and then would hold pages for nothing.
+//! A grant is a run of pages of the server's memory that nobody else is given while we have it mapped. It is used from
+//! its front to its end, each page once, and then unmapped and given back; the next one was asked for meanwhile, so
+//! that no write waits for one. Whoever has none, or writes little, sends the bytes along as everybody else does. Which
+//! writes pages are for is decided by their size and place alone (`is_for_pages`), and the first ones are asked for by
+//! the second such write in a row: a client that makes one now and then would hold pages for nothing.
 //!
 //! Invariants
 //! 1. Only pages of a grant that came over the connection whose window they are mapped through are written to.
@@ -32,16 +32,16 @@ use wire::posts::{POSTED_SIZE_MAX, Post, PostedBytes};
 use wire::{Decode, Operation};
 
 const PAGE: u64 = 4096;
-/// Pieces of fewer bytes travel with their message; those that are less than their chunk do below the second size, so that a chunk
-/// does not come to lie in very many places.
+/// Pieces of fewer bytes travel with their message; those that are less than their chunk do below the second size, so
+/// that a chunk does not come to lie in very many places.
 const PIECE_SIZE_MIN: u32 = 16 << 10;
 const PART_SIZE_MIN: u32 = 64 << 10;
 /// Writes in a row that pages are for before the first are asked for.
 const SUITED_COUNT_MIN: u32 = 2;
 /// Bytes asked for at a time.
 const GRANT_SIZE: u64 = 8 << 20;
-/// With fewer bytes left than two writes of this size take, but no fewer than the first and no more than the second, more are
-/// asked for.
+/// With fewer bytes left than two writes of this size take, but no fewer than the first and no more than the second,
+/// more are asked for.
 const AHEAD_SIZE_MIN: u64 = 1 << 20;
 const AHEAD_SIZE_MAX: u64 = 32 << 20;
 /// Time for which a server that granted nothing is not asked again.
@@ -49,8 +49,8 @@ const REFUSED_NS: Nanos = 1_000_000_000;
 /// A client that has not used its grants for this long gives them back.
 const IDLE_NS: Nanos = 2_000_000_000;
 
-/// Longest pauses in a simulated copy, and their number: what others do meanwhile, now and then somebody who is not let run for long,
-/// and once in a while one who is stopped for so long that his server has been started again meanwhile.
+/// Longest pauses in a simulated copy, and their number: what others do meanwhile, now and then somebody who is not let
+/// run for long, and once in a while one who is stopped for so long that his server has been started again meanwhile.
 const SIMULATED_PAUSE_NS: Nanos = 20_000;
 const SIMULATED_REST_NS: Nanos = 20_000_000;
 const SIMULATED_STOP_NS: Nanos = 1_000_000_000;
@@ -142,9 +142,9 @@ impl Servers {
         Ok(reply.end.is_some())
     }
 
-    /// Begins a file with a share without waiting for its server: it is written when this returns true. Only one that this client has just made by a post which
-    /// the server has not taken up, so that nobody else can have done anything with it. False if it has to be written otherwise; then nothing has
-    /// happened.
+    /// Begins a file with a share without waiting for its server: it is written when this returns true. Only one that
+    /// this client has just made by a post which the server has not taken up, so that nobody else can have done
+    /// anything with it. False if it has to be written otherwise; then nothing has happened.
     pub(crate) async fn post_write(&self, file: &File, share: &Share<IoSlice<'_>>) -> bool {
         self.try_post_write(file, share).await.unwrap_or(false)
     }

@@ -64,8 +64,8 @@ impl AttributeChanges {
 impl FileSystem {
     /// Attributes of what a path leads to, symbolic links followed; sizes are gathered from all servers.
     ///
-    /// A directory is told without the share of a server that does not answer: its times are then those that the others know
-    /// of, and its link count is 1, as file systems say that do not count.
+    /// A directory is told without the share of a server that does not answer: its times are then those that the others
+    /// know of, and its link count is 1, as file systems say that do not count.
     pub async fn stat(&self, path: &[u8]) -> Result<Attributes> {
         self.stat_path(path, Operation::Look, true).await
     }
@@ -87,8 +87,8 @@ impl FileSystem {
     }
 
     /// Errors unless a user has all rights of `wanted` (4 read, 2 write, 1 execute; 0 only asks whether it is there) to
-    /// what a path leads to: `AccessDenied`, `NotFound` and others. `None` is the client's own user; programs that act for
-    /// others ask for these (access(2) asks for the real user).
+    /// what a path leads to: `AccessDenied`, `NotFound` and others. `None` is the client's own user; programs that act
+    /// for others ask for these (access(2) asks for the real user).
     pub async fn access(&self, path: &[u8], wanted: u8, user: Option<&Credentials>) -> Result<()> {
         let user = user.unwrap_or(self.servers.user());
         let look = async |target: &Target| {
@@ -101,8 +101,8 @@ impl FileSystem {
         self.servers.on_path_as(user, path, look).await
     }
 
-    /// Attributes of an open file, directories as with `stat`. One that was removed meanwhile has no links and is as it was
-    /// last seen.
+    /// Attributes of an open file, directories as with `stat`. One that was removed meanwhile has no links and is as it
+    /// was last seen.
     pub async fn stat_file(&self, file: &File) -> Result<Attributes> {
         self.servers.adopt(file).await;
         let attributes = match self.servers.look_id(file.id).await {
@@ -122,8 +122,8 @@ impl FileSystem {
         self.servers.stat_id(id).await.map_err(|trouble| trouble.about_file(id))
     }
 
-    /// The same for who asks on the way to something else: of a directory without the times that a server does not tell which is not
-    /// there, with a link count of 1 then.
+    /// The same for who asks on the way to something else: of a directory without the times that a server does not tell
+    /// which is not there, with a link count of 1 then.
     pub async fn look_id(&self, id: FileId) -> Result<Attributes> {
         self.servers.look_id(id).await.map_err(|trouble| trouble.about_file(id))
     }

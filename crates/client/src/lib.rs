@@ -2,8 +2,8 @@
 //!
 //! The life of a write, top to bottom: [`FileSystem::write_at`] in `data.rs` cuts the bytes by the file's layout
 //! (`stripe.rs`), joins the pieces of one server into one request, and hands the requests of all servers to their
-//! channels at once (`servers.rs`). Names go through `resolve.rs`, which keeps the directory cache of `cache.rs`, to the
-//! operations in `names.rs`.
+//! channels at once (`servers.rs`). Names go through `resolve.rs`, which keeps the directory cache of `cache.rs`, to
+//! the operations in `names.rs`.
 //!
 //! [`FileSystem`] is single-threaded and belongs to one reactor; [`Client`] lets all threads of a process share one.
 //! [`descriptors`] is what the C interfaces have in common.

@@ -1,9 +1,9 @@
-//! Listing a directory by its id, in one order over all servers, with positions that callers may keep: for a mount, whose
-//! readers come back with a number and want to go on there.
+//! Listing a directory by its id, in one order over all servers, with positions that callers may keep: for a mount,
+//! whose readers come back with a number and want to go on there.
 //!
 //! Invariants
-//! 1. The order is that of the cursors, which are the hashes of the names: the same on all servers and for ever. A position is
-//!    the least cursor that may come; those up to `POSITION_RESERVED` are before all entries.
+//! 1. The order is that of the cursors, which are the hashes of the names: the same on all servers and for ever. A
+//!    position is the least cursor that may come; those up to `POSITION_RESERVED` are before all entries.
 //! 2. An entry is given out when every server has shown what it has before it.
 //! 3. What is kept of a page is of the time when it was fetched; starting over fetches anew.
 
@@ -49,7 +49,8 @@ impl Shown {
 pub struct DirectoryListing {
     directory: FileId,
     with_attributes: bool,
-    /// The last tree change that was known when the user was found to be allowed to list it, until something was listed.
+    /// The last tree change that was known when the user was found to be allowed to list it, until something was
+    /// listed.
     known: u64,
     shown: Vec<Shown>,
     /// Nothing before this is kept.
@@ -98,7 +99,8 @@ fn cursor_of(entry: &DirectoryEntry) -> u64 {
 impl FileSystem {
     /// Starts a listing by id, with attributes where they come for free (`complete_entries` fetches the others).
     ///
-    /// Errors: `AccessDenied` when the user may not list the directory; what is not a directory shows with the first entries.
+    /// Errors: `AccessDenied` when the user may not list the directory; what is not a directory shows with the first
+    /// entries.
     pub async fn open_directory_id(&self, directory: FileId, with_attributes: bool) -> Result<DirectoryListing> {
         let known = self.may_list(directory).await.map_err(|trouble| match goes_away(&trouble) {
             true => Trouble::local(Status::NotFound).about_file(directory),
@@ -109,8 +111,9 @@ impl FileSystem {
         Ok(DirectoryListing { directory, with_attributes, known, shown: shown.collect(), position: 0 })
     }
 
-    /// Entries from a position on, at most `count_max`; none at the end, and of a directory that was removed. The `next_cursor`
-    /// of each is the position after it. Those that the caller does not come past are kept for the next call.
+    /// Entries from a position on, at most `count_max`; none at the end, and of a directory that was removed. The
+    /// `next_cursor` of each is the position after it. Those that the caller does not come past are kept for the next
+    /// call.
     pub async fn entries_from(
         &self,
         listing: &mut DirectoryListing,

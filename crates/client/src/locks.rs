@@ -1,7 +1,8 @@
 //! Locks of files: flock, POSIX ranges and ranges of open file descriptions, kept by the file's home.
 //!
-//! A lock that has to be waited for is asked for twice: `Lock` puts it into the home's queue and is answered at once, and
-//! `AwaitLock` is answered when it was granted. After a restart of the home, which forgets its queues, both are repeated.
+//! A lock that has to be waited for is asked for twice: `Lock` puts it into the home's queue and is answered at once,
+//! and `AwaitLock` is answered when it was granted. After a restart of the home, which forgets its queues, both are
+//! repeated.
 
 use crate::error::{Error, Result, Trouble};
 use crate::file::File;
@@ -54,8 +55,8 @@ pub(crate) struct LockBook {
     /// Next number of an open file; 0 before the first.
     next_description: Cell<u64>,
     next_ticket: Cell<u64>,
-    /// Owners for whom something is being released behind the callers' backs, and how many times. They lock again only after
-    /// it, for it would take the new lock along.
+    /// Owners for whom something is being released behind the callers' backs, and how many times. They lock again only
+    /// after it, for it would take the new lock along.
     releasing: RefCell<BTreeMap<OwnerKey, u32>>,
     /// Processes that may have locks of a file.
     processes: RefCell<BTreeMap<FileId, BTreeSet<u64>>>,
@@ -77,8 +78,8 @@ impl LockBook {
 }
 
 impl FileSystem {
-    /// Locks a range of a file (`LockRange::WHOLE` for `Locker::Whole`), waiting for it as long as it takes; what this owner
-    /// had of the range before changes to the new mode. Dropping the future gives up.
+    /// Locks a range of a file (`LockRange::WHOLE` for `Locker::Whole`), waiting for it as long as it takes; what this
+    /// owner had of the range before changes to the new mode. Dropping the future gives up.
     ///
     /// Errors: `Deadlock` when processes would wait for each other, `NoLocks` when there are too many, `BadHandle` when
     /// a process or description has not opened the file for reading (a shared lock) or writing (an exclusive one), and
@@ -110,7 +111,8 @@ impl FileSystem {
         self.servers.test_lock(wish).await.map_err(|trouble| trouble.about_file(file.id))
     }
 
-    /// Ends the use of a handle by a process, as `close` does; with it go all locks of that process on the file (POSIX).
+    /// Ends the use of a handle by a process, as `close` does; with it go all locks of that process on the file
+    /// (POSIX).
     pub async fn close_as(&self, file: &File, process: u64) {
         self.release_process(file, process).await;
         self.close(file).await;

@@ -25,8 +25,8 @@ const MODE_BITS: u32 = 0o7777;
 impl FileSystem {
     /// Opens a file, or a directory for reading (to stat or list it).
     ///
-    /// Errors: `NotFound`, `Exists`, `IsDirectory`, `NotDirectory`, `AccessDenied`, `SymlinkLoop`, `Invalid` for a chunk
-    /// size out of range, and what concerns the server.
+    /// Errors: `NotFound`, `Exists`, `IsDirectory`, `NotDirectory`, `AccessDenied`, `SymlinkLoop`, `Invalid` for a
+    /// chunk size out of range, and what concerns the server.
     pub async fn open(&self, path: &[u8], how: &OpenHow) -> Result<File> {
         if how.temporary {
             return self.open_temporary(path, how).await;
@@ -48,8 +48,8 @@ impl FileSystem {
         Ok(file)
     }
 
-    /// Ends the use of a handle and its clones. Waits for nothing: the home is told at once when sizes have to be folded
-    /// in or the file's name may be gone, else with later traffic.
+    /// Ends the use of a handle and its clones. Waits for nothing: the home is told at once when sizes have to be
+    /// folded in or the file's name may be gone, else with later traffic.
     pub async fn close(&self, file: &File) {
         self.release_description(file).await;
         let fold = file.take_wrote_beyond_home();
@@ -101,11 +101,12 @@ impl FileSystem {
         self.servers.on_path(from, async |source| link(&self.servers, source, to).await).await
     }
 
-    /// Renames a file, symbolic link or directory; what `to` named is replaced. `flags` are those of `wire::messages::rename_flags`.
+    /// Renames a file, symbolic link or directory; what `to` named is replaced. `flags` are those of
+    /// `wire::messages::rename_flags`.
     ///
     /// Errors: `NotFound`, `IsDirectory` and `NotDirectory` where the two kinds do not fit, `Exists` with `NO_REPLACE`,
-    /// `NotEmpty` for a directory that would be replaced, `Invalid` for one that would come to be in itself, and others.
-    /// They name `from`.
+    /// `NotEmpty` for a directory that would be replaced, `Invalid` for one that would come to be in itself, and
+    /// others. They name `from`.
     pub async fn rename(&self, from: &[u8], to: &[u8], flags: u32) -> Result<()> {
         self.servers.on_path(from, async |source| rename(&self.servers, source, to, flags).await).await
     }
@@ -133,8 +134,8 @@ impl FileSystem {
     }
 }
 
-/// The permission bits of a directory that is made with `mode`. As Linux does: only the directory that it is made in gives
-/// it the setgid bit.
+/// The permission bits of a directory that is made with `mode`. As Linux does: only the directory that it is made in
+/// gives it the setgid bit.
 pub(crate) fn directory_mode(servers: &Servers, mode: u32) -> u32 {
     mode & (MODE_BITS & !0o6000) & !servers.umask()
 }

@@ -33,8 +33,8 @@ impl Node {
 }
 
 impl FileSystem {
-    /// Makes a pipe, socket or device. `mode` is taken before the umask; `device` is the number of a device as the kernel
-    /// writes it in 32 bits. It can be opened through a mount alone.
+    /// Makes a pipe, socket or device. `mode` is taken before the umask; `device` is the number of a device as the
+    /// kernel writes it in 32 bits. It can be opened through a mount alone.
     ///
     /// Errors: `Exists`; `NotPermitted` for a device that another than the superuser makes; `Invalid` for other kinds.
     pub async fn make_node(&self, path: &[u8], kind: Kind, mode: u32, device: u32) -> Result<Attributes> {

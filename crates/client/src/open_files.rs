@@ -1,21 +1,23 @@
 //! What this client has open, file by file, and how its servers learn of it and of closes.
 //!
-//! Opens register at the file's home by themselves, and those that a contact answered at the contact (`contact`), which has the
-//! file open at its home meanwhile. Files that were opened by a look at the home's board (`shown`) are not registered but held, in memory that
-//! the server looks at before it gives a file up, for as long as the connection lasts. Closes of the last handle of a file are told at once where something
-//! waits for them: sizes to be folded in, much space, or a name that may be gone. Others are collected and ride on later
-//! messages to that server. Nobody waits for any of them.
+//! Opens register at the file's home by themselves, and those that a contact answered at the contact (`contact`), which
+//! has the file open at its home meanwhile. Files that were opened by a look at the home's board (`shown`) are not
+//! registered but held, in memory that the server looks at before it gives a file up, for as long as the connection
+//! lasts. Closes of the last handle of a file are told at once where something waits for them: sizes to be folded in,
+//! much space, or a name that may be gone. Others are collected and ride on later messages to that server. Nobody waits
+//! for any of them.
 //!
 //! Invariants
 //! 1. `number` of an entry is the latest number that a server gave to an open of the file which this client knows of.
-//! 2. A close names all opens up to its number, also those whose answers this client has not taken in. So a file is closed
-//!    only once all opens are settled that had been sent to its home before its last handle went; until then its entry
-//!    stays, with 0 handles, and whoever opened it takes it over.
-//!    An open through a contact counts as one that is sent to the home.
-//! 3. A server that has lost its registrations (by a restart, or with the session) is told all entries of its files anew.
+//! 2. A close names all opens up to its number, also those whose answers this client has not taken in. So a file is
+//!    closed only once all opens are settled that had been sent to its home before its last handle went; until then its
+//!    entry stays, with 0 handles, and whoever opened it takes it over. An open through a contact counts as one that is
+//!    sent to the home.
+//! 3. A server that has lost its registrations (by a restart, or with the session) is told all entries of its files
+//!    anew.
 //! 4. When a contact may have lost its registrations, what is open with it is opened at the homes.
-//! 5. What is held when its connection ends is registered by the server, under a number that this client does not know. Such an entry is
-//!    unsettled: it stays until the server has told a later number, also with 0 handles.
+//! 5. What is held when its connection ends is registered by the server, under a number that this client does not know.
+//!    Such an entry is unsettled: it stays until the server has told a later number, also with 0 handles.
 
 use crate::error::Trouble;
 use crate::file::File;
@@ -241,8 +243,8 @@ impl Common {
         (session == self.session()).then(|| (held.window.clone(), number))
     }
 
-    /// A file that is held was not opened after all. The server may have seen it, and have kept a file because of it that it would
-    /// have given up, or have registered it.
+    /// A file that is held was not opened after all. The server may have seen it, and have kept a file because of it
+    /// that it would have given up, or have registered it.
     pub(crate) fn let_go_of(&self, home: u32, file: FileId, held: Held) {
         let Some(servers) = self.own.upgrade() else { return };
         if !held.release() {
@@ -437,7 +439,8 @@ impl Common {
         }
     }
 
-    /// Tells all servers of what was closed, and waits until they know it: a process that ends then leaves nothing open behind.
+    /// Tells all servers of what was closed, and waits until they know it: a process that ends then leaves nothing open
+    /// behind.
     pub(crate) async fn settle_closes(&self) {
         loop {
             let homes = std::mem::take(&mut *self.open_files.homes.borrow_mut());
@@ -447,7 +450,8 @@ impl Common {
             for home in homes {
                 self.settle_lost(home).await;
                 self.send_collected(home).await;
-                // It is answered after what was sent before it on the same connection; closes that were put off run meanwhile.
+                // It is answered after what was sent before it on the same connection; closes that were put off run
+                // meanwhile.
                 let _ = self.ask(home, Operation::Ping, &Empty {}).await;
             }
         }
@@ -505,8 +509,8 @@ impl Common {
         });
     }
 
-    /// A connection ended. With files open there, the server is to hear of us within its grace time; what is open with it
-    /// as a contact is to be open at the homes within theirs, also while calls still wait for this one to come back.
+    /// A connection ended. With files open there, the server is to hear of us within its grace time; what is open with
+    /// it as a contact is to be open at the homes within theirs, also while calls still wait for this one to come back.
     pub(crate) fn lost(self: &Rc<Self>, server: u32) {
         self.leave_contact(server);
         if !self.has_open(server) {
@@ -531,8 +535,8 @@ impl Common {
         self.open_files.files.borrow().keys().any(|file| self.cluster.home_of(FileId(*file)) == Some(server))
     }
 
-    /// A server has lost its registrations: it is told what is open here. When it has lost them again, what was about to
-    /// be told is out of date, for more was opened meanwhile: it must not count as all that is open.
+    /// A server has lost its registrations: it is told what is open here. When it has lost them again, what was about
+    /// to be told is out of date, for more was opened meanwhile: it must not count as all that is open.
     pub(crate) fn renewed(self: &Rc<Self>, server: u32, session_known: bool, life: u64) {
         if !session_known {
             self.open_files.sessions_lost.set(self.open_files.sessions_lost.get() + 1);
@@ -562,7 +566,8 @@ impl Common {
         self.channel(server).window().is_some_and(|now| Rc::ptr_eq(&now, window))
     }
 
-    /// Has the server tell numbers of what was held over connections that have ended. False when it is to be tried again.
+    /// Has the server tell numbers of what was held over connections that have ended. False when it is to be tried
+    /// again.
     async fn settle_lost(&self, server: u32) -> bool {
         for page in self.lost_holds(server).chunks(CLOSE_COUNT_MAX) {
             let request = ReclaimRequest { files: Batch(page.to_vec()), last: false };

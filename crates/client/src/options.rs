@@ -26,7 +26,8 @@ pub struct Options {
     pub umask: u32,
     /// Bytes of a chunk of new files; 0 takes the cluster's.
     pub chunk_size: u32,
-    /// Whether what is asked for steps back on the servers while other clients are at work, for work that nobody waits for.
+    /// Whether what is asked for steps back on the servers while other clients are at work, for work that nobody waits
+    /// for.
     pub is_patient: bool,
     /// Whether a server near by is asked first for what others are the homes of.
     pub contact: Contact,
@@ -166,8 +167,8 @@ fn take_number(word: Option<&str>, place: &mut u32) {
     }
 }
 
-/// A size with K, M or G behind it as the plain number of bytes, since the command line takes the same variable so. What is
-/// no size stays as it is.
+/// A size with K, M or G behind it as the plain number of bytes, since the command line takes the same variable so.
+/// What is no size stays as it is.
 fn without_suffix(text: &str) -> String {
     let size = text.trim().trim_end_matches("iB");
     let scaled = [('K', 10), ('M', 20), ('G', 30)].into_iter().find_map(|(suffix, shift)| {

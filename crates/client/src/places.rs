@@ -1,9 +1,10 @@
 //! Reading without the server: where bytes of chunks lie in the region that a server of this machine lends us.
 //!
-//! A server asked once tells the places of all that it holds of a chunk, and the number of the last change; where a file is read from front
-//! to back it is asked for the next chunks as well. As long as the stamps of those places are not above that number, the bytes
-//! are there, and are the chunk's: whatever changes either is stamped first ([`reactor::Window`]). So a read copies, looks at the
-//! stamps, and is done, without a message; if a stamp has moved on, it asks anew, and in the end reads as everybody else does.
+//! A server asked once tells the places of all that it holds of a chunk, and the number of the last change; where a
+//! file is read from front to back it is asked for the next chunks as well. As long as the stamps of those places are
+//! not above that number, the bytes are there, and are the chunk's: whatever changes either is stamped first
+//! ([`reactor::Window`]). So a read copies, looks at the stamps, and is done, without a message; if a stamp has moved
+//! on, it asks anew, and in the end reads as everybody else does.
 
 use crate::file::{File, OpenHow};
 use crate::servers::{Common, Servers};
@@ -24,8 +25,8 @@ use wire::{Attributes, Decode, Encode, FastMap, FileId, Operation};
 const CHUNKS_MAX: usize = 1_024;
 /// A read of fewer bytes than this is answered by the server at once, unless the places are known.
 const SIZE_MIN: usize = 4_096;
-/// Chunks that a question asks for beyond those that are read, at most, where a file is read from front to back; they double with each
-/// question that goes on where the last one had ended.
+/// Chunks that a question asks for beyond those that are read, at most, where a file is read from front to back; they
+/// double with each question that goes on where the last one had ended.
 const AHEAD_MAX: usize = 15;
 /// Chunks among which those of the same server are looked for, and beyond which a read does not go on.
 const AHEAD_RANGE: u64 = 256;
@@ -44,7 +45,8 @@ struct ChunkPlaces {
 enum Proof {
     /// The stamps of the places are not above this number.
     Number(u64),
-    /// The file's cell on the server's board has still this version: it is written anew before anything of the file changes.
+    /// The file's cell on the server's board has still this version: it is written anew before anything of the file
+    /// changes.
     Cell(CellPlace, u64),
 }
 
@@ -164,8 +166,8 @@ impl ChunkPlaces {
 }
 
 impl Servers {
-    /// Reads a share of a read of `size` bytes from the region that its server lends. False if it has to be read through the server; what is in the
-    /// caller's memory then has no meaning.
+    /// Reads a share of a read of `size` bytes from the region that its server lends. False if it has to be read
+    /// through the server; what is in the caller's memory then has no meaning.
     pub(crate) async fn read_lent(&self, file: &File, share: &mut Share<IoSliceMut<'_>>, size: usize) -> bool {
         for _ in 0..ATTEMPTS_MAX {
             match self.copy_known(file, &share.pieces, &mut share.slices).await {
@@ -286,8 +288,8 @@ impl Common {
         self.window(server).is_some()
     }
 
-    /// What an open is to be told that is about to be sent: something that saves the first read its question, in a request whose reply is
-    /// not kept. Who opens a file to change it would wait for the end of his own lease.
+    /// What an open is to be told that is about to be sent: something that saves the first read its question, in a
+    /// request whose reply is not kept. Who opens a file to change it would wait for the end of his own lease.
     pub(crate) fn wish_of_open(&self, server: u32, how: &OpenHow) -> OpenWish {
         if !how.read || how.create || how.truncate {
             return OpenWish::Nothing;
@@ -304,8 +306,8 @@ impl Common {
         self.channel(server).window()
     }
 
-    /// Copies pieces of a file, one behind the other, from places that are known. Each chunk counts for itself, as with reads
-    /// through servers: it is as it was at one moment.
+    /// Copies pieces of a file, one behind the other, from places that are known. Each chunk counts for itself, as with
+    /// reads through servers: it is as it was at one moment.
     pub(crate) async fn copy_known(&self, file: &File, pieces: &[ChunkRange], into: &mut [IoSliceMut<'_>]) -> Found {
         let mut target = Target { slices: into, index: 0, position: 0 };
         for piece in pieces {
@@ -383,7 +385,8 @@ impl Target<'_, '_> {
 mod tests {
     use super::*;
 
-    /// Goal: more and more chunks are asked for where reads go on, up to a bound; who goes back or far ahead begins anew.
+    /// Goal: more and more chunks are asked for where reads go on, up to a bound; who goes back or far ahead begins
+    /// anew.
     #[test]
     fn runs_grow() {
         let mut run = Run::going_on(None, 3);

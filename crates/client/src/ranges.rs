@@ -1,5 +1,5 @@
-//! Operations on ranges of files that move no bytes through the client: room, holes, zeros, the look for data, and copies
-//! between the servers.
+//! Operations on ranges of files that move no bytes through the client: room, holes, zeros, the look for data, and
+//! copies between the servers.
 
 use crate::data::check_handle;
 use crate::error::{Result, Trouble};
@@ -34,19 +34,19 @@ pub enum Allocation {
 }
 
 impl FileSystem {
-    /// Reserves, punches or zeroes a range of an open file, as fallocate(2) does. The file grows to the range's end unless
-    /// `keep_size`; punching never makes it grow. Servers do their parts at once, each chunk as a whole; a call that fails
-    /// may have done some of them. With `Reserve` that is room and harms nothing, and the size changes last.
+    /// Reserves, punches or zeroes a range of an open file, as fallocate(2) does. The file grows to the range's end
+    /// unless `keep_size`; punching never makes it grow. Servers do their parts at once, each chunk as a whole; a call
+    /// that fails may have done some of them. With `Reserve` that is room and harms nothing, and the size changes last.
     ///
-    /// Errors: `BadHandle` when not opened for writing, `Invalid` for no bytes, `TooLarge` beyond 2^63 - 1, `NoSpace`, and
-    /// what concerns the servers.
+    /// Errors: `BadHandle` when not opened for writing, `Invalid` for no bytes, `TooLarge` beyond 2^63 - 1, `NoSpace`,
+    /// and what concerns the servers.
     pub async fn allocate(&self, file: &File, kind: Allocation, keep_size: bool, offset: u64, size: u64) -> Result<()> {
         let attempt = self.servers.allocate(file, kind, keep_size, offset, size);
         attempt.await.map_err(|trouble| trouble.about_file(file.id))
     }
 
-    /// The first byte with data at or after an offset. Errors: `NoData` (ENXIO) at or beyond the end of the file, and when
-    /// only a hole follows.
+    /// The first byte with data at or after an offset. Errors: `NoData` (ENXIO) at or beyond the end of the file, and
+    /// when only a hole follows.
     pub async fn seek_data(&self, file: &File, offset: u64) -> Result<u64> {
         self.servers.seek(file, offset, false).await.map_err(|trouble| trouble.about_file(file.id))
     }

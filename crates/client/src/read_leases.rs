@@ -1,9 +1,10 @@
-//! Contents of small files that opens were told, with leases of them: what the first read after an open is answered from where
-//! nothing is mapped to read along from.
+//! Contents of small files that opens were told, with leases of them: what the first read after an open is answered
+//! from where nothing is mapped to read along from.
 //!
-//! The file's home changes neither contents nor size before a lease has ended there, and it ends here earlier: it counts from before the
-//! open was sent. So a read that begins within it is answered as if it had asked at that moment. Whoever changes the file waits for
-//! the end, this client too, and so none of its reads that follow finds a lease that stands.
+//! The file's home changes neither contents nor size before a lease has ended there, and it ends here earlier: it
+//! counts from before the open was sent. So a read that begins within it is answered as if it had asked at that moment.
+//! Whoever changes the file waits for the end, this client too, and so none of its reads that follow finds a lease that
+//! stands.
 
 use crate::stripe::copy_to;
 use reactor::Nanos;

@@ -1,12 +1,13 @@
 //! Whether this client has connections of its own to the servers of other machines, or one to its contact, which passes
 //! them on (`reactor::Relay`).
 //!
-//! A relayed request takes a second hop and a share of the contact's core, so it pays only where connections themselves are
-//! what is short: C clients hold C times N of them, and each server C. So a client has connections of its own to the first
-//! `SERVERS_FAR_MAX` servers of other machines that it asks, and reaches any more of them through its contact: who talks to
-//! a few servers of a large cluster is as near to them as in a small one. Servers of the same machine are never asked through
-//! another one, for memory that is shared with them is nearer than any contact; `reactor::Channel` tries that first.
-//! A server that has no connection left for us is reached through the contact as well.
+//! A relayed request takes a second hop and a share of the contact's core, so it pays only where connections themselves
+//! are what is short: C clients hold C times N of them, and each server C. So a client has connections of its own to
+//! the first `SERVERS_FAR_MAX` servers of other machines that it asks, and reaches any more of them through its
+//! contact: who talks to a few servers of a large cluster is as near to them as in a small one. Servers of the same
+//! machine are never asked through another one, for memory that is shared with them is nearer than any contact;
+//! `reactor::Channel` tries that first. A server that has no connection left for us is reached through the contact as
+//! well.
 
 use crate::contact::Contact;
 use crate::servers::Common;
@@ -15,14 +16,16 @@ use std::cell::{Cell, OnceCell};
 use wire::handshake::Role;
 use wire::operation::LEVEL_CLIENT;
 
-/// Servers of other machines that a client has connections of its own to, at most, under `auto`: as many as a server takes
-/// by default. With 64, a search by one process for each of 256 servers took 1.8 times as long in the simulator's model.
+/// Servers of other machines that a client has connections of its own to, at most, under `auto`: as many as a server
+/// takes by default. With 64, a search by one process for each of 256 servers took 1.8 times as long in the simulator's
+/// model.
 const SERVERS_FAR_MAX: usize = 256;
 
 /// Whether connections go through a contact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Relaying {
-    /// To servers of other machines beyond the first many, and to any that have no connection left, unless contacts are off.
+    /// To servers of other machines beyond the first many, and to any that have no connection left, unless contacts are
+    /// off.
     #[default]
     Auto,
     /// To every server that shared memory does not reach: for tests and measurements.

@@ -1,9 +1,9 @@
-//! Rights of the directories on a path. Whoever holds the cluster's key is trusted with the user that it names, so they are
-//! checked here, by what was last seen of the directories; those of the inode itself are checked at its home.
+//! Rights of the directories on a path. Whoever holds the cluster's key is trusted with the user that it names, so they
+//! are checked here, by what was last seen of the directories; those of the inode itself are checked at its home.
 //!
 //! Invariants
-//! 1. What allows is never older than the last tree change that the client was told of: servers tell of rights that were
-//!    taken away, and refuse requests of those who do not know yet; `DirectoryCache::forget` drops what was seen.
+//! 1. What allows is never older than the last tree change that the client was told of: servers tell of rights that
+//!    were taken away, and refuse requests of those who do not know yet; `DirectoryCache::forget` drops what was seen.
 //! 2. What denies was asked for after the operation began: rights that were added are not told of.
 
 use crate::cache::Directory;
@@ -138,8 +138,8 @@ impl Servers {
         }
     }
 
-    /// Whether names may be changed in an entry's directory. Where they may not, whether the name itself is there is what
-    /// callers are told first, as on any system. Errors: `AccessDenied`; `Exists`, `NotFound`.
+    /// Whether names may be changed in an entry's directory. Where they may not, whether the name itself is there is
+    /// what callers are told first, as on any system. Errors: `AccessDenied`; `Exists`, `NotFound`.
     pub(crate) async fn permit_change(&self, entry: &EntryTarget, wanted: Wanted) -> Attempt<()> {
         let denied = match self.permit(&entry.parent, access::WRITE).await {
             Err(trouble) if trouble.status() == Status::AccessDenied => trouble,
@@ -152,7 +152,8 @@ impl Servers {
         }
     }
 
-    /// Errors: `NotFound` when an entry is not there, `NotPermitted` when its directory is sticky and it is another user's.
+    /// Errors: `NotFound` when an entry is not there, `NotPermitted` when its directory is sticky and it is another
+    /// user's.
     pub(crate) async fn permit_taking(&self, entry: &EntryTarget) -> Attempt<()> {
         let (attributes, _) = self.look_up(entry, Operation::Lookup).await?;
         let restricted = self.is_restricted(&entry.parent).await?;

@@ -1,5 +1,5 @@
-//! Searching directories: the servers apply the tests to the entries they hold, all at once; what one of them can't tell
-//! is asked of the inode's home, so that results are exact.
+//! Searching directories: the servers apply the tests to the entries they hold, all at once; what one of them can't
+//! tell is asked of the inode's home, so that results are exact.
 
 use crate::directory::COMPLETE_COUNT_MAX;
 use crate::error::{Result, Trouble};
@@ -90,8 +90,8 @@ fn about(trouble: Trouble, stream: &SearchStream) -> crate::Error {
 }
 
 impl FileSystem {
-    /// Starts to search a directory, to be gone through with `next_found`. Errors: `NotFound`, `NotDirectory`, and `Invalid`
-    /// for a server that there is not.
+    /// Starts to search a directory, to be gone through with `next_found`. Errors: `NotFound`, `NotDirectory`, and
+    /// `Invalid` for a server that there is not.
     pub async fn open_search(&self, path: &[u8], search: &Search) -> Result<SearchStream> {
         let shares = self.shares_of(search).map_err(|trouble| trouble.about(path))?;
         let directory = self.listable(path).await?;
@@ -100,9 +100,9 @@ impl FileSystem {
         Ok(SearchStream { directory: directory.id, path, search, shares, ancestors, known })
     }
 
-    /// As `open_search`, by the directory's id: without looking up a path, as for one of many processes that search a tree
-    /// together and tell each other what they meet. A directory that is gone shows as empty. Errors besides: `NotFound`,
-    /// and from `next_found` `Invalid` when a test is for emptiness, which takes a path.
+    /// As `open_search`, by the directory's id: without looking up a path, as for one of many processes that search a
+    /// tree together and tell each other what they meet. A directory that is gone shows as empty. Errors besides:
+    /// `NotFound`, and from `next_found` `Invalid` when a test is for emptiness, which takes a path.
     pub async fn open_search_id(&self, directory: FileId, search: &Search) -> Result<SearchStream> {
         let shares = self.shares_of(search).map_err(|trouble| trouble.about_file(directory))?;
         let known = self.may_list(directory).await.map_err(|trouble| trouble.about_file(directory))?;
@@ -189,8 +189,8 @@ impl FileSystem {
         Ok(found)
     }
 
-    /// Whether the tests hold, by the home's word. A name that leads to something else by now is looked up again; one that is
-    /// gone does not match.
+    /// Whether the tests hold, by the home's word. A name that leads to something else by now is looked up again; one
+    /// that is gone does not match.
     async fn matches(&self, path: Option<&[u8]>, entry: &FoundName, search: &Search) -> Result<bool> {
         let goes = |error: &crate::Error| matches!(error.status, Status::NotFound | Status::StaleFile);
         let path = path.map(|path| [path, b"/", &entry.name].concat());

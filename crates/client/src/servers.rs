@@ -50,8 +50,8 @@ pub(crate) struct Actor {
 pub struct Traffic {
     /// Requests, those sent again over a new connection not counted twice.
     pub requests: u64,
-    /// Times that requests were handed to the kernel, or to memory shared with a server: those made together travel together.
-    /// What belongs to connections is in it.
+    /// Times that requests were handed to the kernel, or to memory shared with a server: those made together travel
+    /// together. What belongs to connections is in it.
     pub sends: u64,
     /// Bytes, of headers too; what is read from a mapped store is not among them.
     pub bytes_sent: u64,
@@ -129,8 +129,8 @@ impl Servers {
         }
     }
 
-    /// A request without a body, on behalf of the user. `Busy` means "ask again", which is done with growing pauses until
-    /// the time-out.
+    /// A request without a body, on behalf of the user. `Busy` means "ask again", which is done with growing pauses
+    /// until the time-out.
     pub(crate) async fn ask(&self, server: u32, operation: Operation, params: &impl Encode) -> Result<Reply, Trouble> {
         self.common.ask_as(self.foreign_user(), server, operation, params).await
     }

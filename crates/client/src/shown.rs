@@ -1,13 +1,14 @@
 //! Looking at files without asking: what a server of this machine shows on its board (docs/boards.md).
 //!
-//! A name is looked for in the cells that its hash leads to, then its inode in the cell of that one's sequence. If at the end the name's cell
-//! is still the one that was read, and the tree of directories the one that the path was resolved in, then all of it was so at the moment at
-//! which the inode was read: just what the server would have told at that moment. Whatever is not found is asked for.
+//! A name is looked for in the cells that its hash leads to, then its inode in the cell of that one's sequence. If at
+//! the end the name's cell is still the one that was read, and the tree of directories the one that the path was
+//! resolved in, then all of it was so at the moment at which the inode was read: just what the server would have told
+//! at that moment. Whatever is not found is asked for.
 //!
 //! Invariants
 //! 1. What was read counts only once all that it rests on has been looked at again.
-//! 2. Now and then the loop turns, so that a connection that has ended is noticed; more seldom a question is asked all the same, so that what waits
-//!    for something to ride along with gets on its way.
+//! 2. Now and then the loop turns, so that a connection that has ended is noticed; more seldom a question is asked all
+//!    the same, so that what waits for something to ride along with gets on its way.
 
 use crate::file::OpenHow;
 use crate::open_files::{HeldFile, NO_VERSION};
@@ -27,7 +28,8 @@ use wire::{Attributes, FileId, Kind};
 /// Looks in a row before the loop turns, and before a server is asked (invariant 2).
 const LOOKS_MAX: u32 = 256;
 const LOOKS_UNTIL_ASKED: u32 = 16 * LOOKS_MAX;
-/// Longest pauses between two steps in simulations: what others do meanwhile, and now and then somebody who is not let run for long.
+/// Longest pauses between two steps in simulations: what others do meanwhile, and now and then somebody who is not let
+/// run for long.
 const SIMULATED_PAUSE_NS: u64 = 50_000;
 const SIMULATED_REST_NS: u64 = 20_000_000;
 
@@ -147,7 +149,8 @@ impl Servers {
         (looks < LOOKS_UNTIL_ASKED).then_some(ServerBoard { window, shape })
     }
 
-    /// The attributes of a file, as its name's server and its home show them now. Nothing if one of them has to be asked.
+    /// The attributes of a file, as its name's server and its home show them now. Nothing if one of them has to be
+    /// asked.
     pub(crate) async fn shown_entry(&self, server: u32, target: &EntryTarget) -> Option<Attributes> {
         let board = self.board(server).await?;
         if !board.has_tree(target.known) {
@@ -208,8 +211,8 @@ impl Servers {
         None
     }
 
-    /// Makes a file that is not there, as the name's server shows it now, without waiting for the server, and holds it: it is made when this
-    /// returns. Nothing if the server has to be asked.
+    /// Makes a file that is not there, as the name's server shows it now, without waiting for the server, and holds it:
+    /// it is made when this returns. Nothing if the server has to be asked.
     pub(crate) async fn post_create(&self, server: u32, target: &EntryTarget, wanted: &NewFile) -> Option<Attributes> {
         // The server knows whose the lane is, and nobody else's files come from it.
         if self.foreign_user().is_some() || wanted.mode & !MODE_POSTED != 0 || target.must_be_directory {
@@ -250,8 +253,8 @@ impl Servers {
         Some(Attributes::of_new(file, Kind::File, mode, (uid, gid), time, layout))
     }
 
-    /// Removes a name, as its server shows it now, without waiting for the server: the change is made when this returns true. False if the
-    /// server has to be asked.
+    /// Removes a name, as its server shows it now, without waiting for the server: the change is made when this returns
+    /// true. False if the server has to be asked.
     pub(crate) async fn post_unlink(&self, server: u32, target: &EntryTarget) -> bool {
         self.try_post_unlink(server, target).await.unwrap_or(false)
     }

@@ -7,8 +7,8 @@ use wire::messages::{ALLOCATED_COUNT_MAX, AllocatedReply, AllocatedRequest};
 use wire::{Decode, FileId, Operation};
 
 impl FileSystem {
-    /// Bytes that are set aside for each of these files on all servers together: whole pages of what was written, and what
-    /// was reserved; holes take nothing. One request to each server for every 512 files.
+    /// Bytes that are set aside for each of these files on all servers together: whole pages of what was written, and
+    /// what was reserved; holes take nothing. One request to each server for every 512 files.
     pub async fn allocated(&self, files: &[FileId]) -> Result<Vec<u64>> {
         let asked = (0..self.server_count()).map(|server| self.allocated_on(server, files));
         let mut sums = vec![0; files.len()];

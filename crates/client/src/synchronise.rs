@@ -1,8 +1,8 @@
 //! fsync and its kin: what was acknowledged is made to survive power loss, as far as the servers' media can, and errors
 //! that were not told yet are.
 //!
-//! All servers that this handle has written to are asked at once, then the file's home and the server of the name that it was opened by, which know
-//! the file's size and its name; last those that only others have written to.
+//! All servers that this handle has written to are asked at once, then the file's home and the server of the name that
+//! it was opened by, which know the file's size and its name; last those that only others have written to.
 
 use crate::error::{Error, Result, Trouble};
 use crate::file::File;
@@ -17,8 +17,8 @@ type Attempt<R> = std::result::Result<R, Trouble>;
 impl FileSystem {
     /// Makes a file's contents, its attributes and its name survive power loss; of a directory, its entries.
     ///
-    /// Errors: `Io` and others when it can't be done, or when data that was acknowledged earlier was lost; each such loss
-    /// is told once to each handle.
+    /// Errors: `Io` and others when it can't be done, or when data that was acknowledged earlier was lost; each such
+    /// loss is told once to each handle.
     pub async fn synchronise(&self, file: &File) -> Result<()> {
         if file.kind == Kind::Directory {
             return self.synchronise_all().await;

@@ -131,8 +131,9 @@ fn directories_of_others() {
     });
 }
 
-/// Goal: requests are on behalf of the user that the caller names, whatever others do at once over the same connections.
-/// Method: three users and the client's own make, open and give away files; groups count, and so does the umask.
+/// Goal: requests are on behalf of the user that the caller names, whatever others do at once over the same
+/// connections. Method: three users and the client's own make, open and give away files; groups count, and so does the
+/// umask.
 #[test]
 fn users() {
     let stage = Stage::new(23, 2, 4096, Placement::Modular);

@@ -40,8 +40,8 @@ fn through_any_name() {
     });
 }
 
-/// Goal: the largest value, an empty one, and sizes and names beyond the limits; each costs one round trip by handle and
-/// one more by path.
+/// Goal: the largest value, an empty one, and sizes and names beyond the limits; each costs one round trip by handle
+/// and one more by path.
 #[test]
 fn limits_and_costs() {
     let stage = Stage::new(2, 2, 4096, Placement::Modular);

@@ -34,8 +34,9 @@ fn number_at(text: &str, at: usize) -> u64 {
     text[at..].chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a number")
 }
 
-/// Goal: what clients write into granted pages is what everybody reads, written over and over by two of them in turns, in
-/// pieces of all sizes, and also what they wrote after each other's files were removed; and most of it goes that way.
+/// Goal: what clients write into granted pages is what everybody reads, written over and over by two of them in turns,
+/// in pieces of all sizes, and also what they wrote after each other's files were removed; and most of it goes that
+/// way.
 #[test]
 fn contents() {
     const SIZE: usize = 6 * CHUNK as usize;
@@ -81,8 +82,9 @@ fn contents() {
     assert!(granted > 60, "only {granted} requests committed granted pages");
 }
 
-/// Goal: of writes that pages are not for, such as small odd pieces of large chunks, some of which happen to be whole pages, no page becomes the
-/// file's, and one grant is enough; nor of a large one alone; then they do, and the bytes count as all others.
+/// Goal: of writes that pages are not for, such as small odd pieces of large chunks, some of which happen to be whole
+/// pages, no page becomes the file's, and one grant is enough; nor of a large one alone; then they do, and the bytes
+/// count as all others.
 #[test]
 fn pages_are_asked_for_where_they_pay() {
     const PIECE: u64 = 47_008;
@@ -162,8 +164,8 @@ impl Raw {
     }
 }
 
-/// Goal: a client that lies about its pages gets nothing: a run that is not its own, of another generation or connection, used
-/// twice, beyond its end or beyond everything; and nothing of what others have written changes.
+/// Goal: a client that lies about its pages gets nothing: a run that is not its own, of another generation or
+/// connection, used twice, beyond its end or beyond everything; and nothing of what others have written changes.
 #[test]
 fn hostile_clients() {
     let cluster = Real::in_memory("hostile", 1, CHUNK);
@@ -232,9 +234,10 @@ impl Random {
     }
 }
 
-/// Goal: whatever a client posts, the server goes on, and nothing that others have made changes.
-/// Method: words that mean nothing, and sound posts of what is not the client's, each with a word or two changed: files made with the
-/// number and the name of another one, other users' files, removals that name the wrong file, bytes in pages of nobody or of others.
+/// Goal: whatever a client posts, the server goes on, and nothing that others have made changes. Method: words that
+/// mean nothing, and sound posts of what is not the client's, each with a word or two changed: files made with the
+/// number and the name of another one, other users' files, removals that name the wrong file, bytes in pages of nobody
+/// or of others.
 #[test]
 fn hostile_posts() {
     const SESSION: u64 = 81;
@@ -311,8 +314,8 @@ fn hostile_posts() {
     }
 }
 
-/// Goal: pages that a client has mapped whose connection has ended are given to nobody, and are everybody's once it unmaps them.
-/// Method: a client keeps its mapping and goes on writing to it while another one fills files.
+/// Goal: pages that a client has mapped whose connection has ended are given to nobody, and are everybody's once it
+/// unmaps them. Method: a client keeps its mapping and goes on writing to it while another one fills files.
 #[test]
 fn whoever_has_gone_may_write_on() {
     let cluster = Real::in_memory("gone", 1, CHUNK);

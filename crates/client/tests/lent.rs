@@ -15,10 +15,9 @@ fn version(number: u64, size: usize) -> Vec<u8> {
     (0..size).map(|at| (number * 101 + at as u64 / 7) as u8).collect()
 }
 
-/// Goal: what was read once is read again without a message, and what others change is seen at once nevertheless, however
-/// they change it.
-/// Method: one client reads a file of five chunks on two servers again and again and counts its round trips; another
-/// one overwrites, cuts, punches, extends and removes it in between, and each read has to see it.
+/// Goal: what was read once is read again without a message, and what others change is seen at once nevertheless,
+/// however they change it. Method: one client reads a file of five chunks on two servers again and again and counts its
+/// round trips; another one overwrites, cuts, punches, extends and removes it in between, and each read has to see it.
 #[test]
 fn changes_are_seen_without_messages() {
     const SIZE: usize = 5 * CHUNK as usize - 1_000;
@@ -65,9 +64,9 @@ fn changes_are_seen_without_messages() {
 }
 
 /// Goal: small files are opened and read without a message, and what others change after the open, or between opens, is
-/// seen: bytes, length, and another file in the freed pages.
-/// Method: one client opens and reads files again and again and counts its round trips; another one overwrites, cuts, extends and
-/// replaces them before the open and between open and read.
+/// seen: bytes, length, and another file in the freed pages. Method: one client opens and reads files again and again
+/// and counts its round trips; another one overwrites, cuts, extends and replaces them before the open and between open
+/// and read.
 #[test]
 fn small_files_come_with_their_open() {
     const SIZE: usize = 3_901;
@@ -120,9 +119,9 @@ fn small_files_come_with_their_open() {
     }
 }
 
-/// Goal: nobody ever sees a mixture of two versions of a chunk, nor an older one than it saw before.
-/// Method: a thread rewrites chunks of a file as a whole, with its version's number in every byte, also by unlinking the file
-/// and making another one in its freed pages; three threads with a client each read whole chunks as fast as they can.
+/// Goal: nobody ever sees a mixture of two versions of a chunk, nor an older one than it saw before. Method: a thread
+/// rewrites chunks of a file as a whole, with its version's number in every byte, also by unlinking the file and making
+/// another one in its freed pages; three threads with a client each read whole chunks as fast as they can.
 #[test]
 fn no_mixture_is_seen() {
     const CHUNKS: usize = 6;
@@ -166,8 +165,8 @@ fn no_mixture_is_seen() {
     });
 }
 
-/// Goal: a file that is gone is not read from its freed pages by who has no right to it any more.
-/// Method: read an open file whole, remove it while it is open (it stays readable), close it, and read by the stale handle.
+/// Goal: a file that is gone is not read from its freed pages by who has no right to it any more. Method: read an open
+/// file whole, remove it while it is open (it stays readable), close it, and read by the stale handle.
 #[test]
 fn removed_files_are_gone() {
     let cluster = Real::in_memory("removed", 1, CHUNK);
@@ -187,8 +186,9 @@ fn removed_files_are_gone() {
     assert_eq!(error.status, Status::StaleFile);
 }
 
-/// Goal: who looks at files is told what others have done to them, without a message: made, changed, renamed, linked, removed.
-/// Method: one client looks at files on two servers and counts its round trips; another one changes them in between.
+/// Goal: who looks at files is told what others have done to them, without a message: made, changed, renamed, linked,
+/// removed. Method: one client looks at files on two servers and counts its round trips; another one changes them in
+/// between.
 #[test]
 fn looking_takes_no_message() {
     let cluster = Real::in_memory("looking", 2, CHUNK);
@@ -234,9 +234,9 @@ fn looking_takes_no_message() {
     }
 }
 
-/// Goal: a file that was opened without a message stays whole when its name goes, for as long as it is open, and its space is free
-/// afterwards.
-/// Method: a client opens files by a look; another one removes them and makes others in what would be their pages.
+/// Goal: a file that was opened without a message stays whole when its name goes, for as long as it is open, and its
+/// space is free afterwards. Method: a client opens files by a look; another one removes them and makes others in what
+/// would be their pages.
 #[test]
 fn held_files_outlive_their_names() {
     const SIZE: usize = 30_000;
@@ -281,10 +281,9 @@ fn held_files_outlive_their_names() {
     }
 }
 
-/// Goal: nobody ever sees a mixture of two files at one name, nor no file, nor one that was there before what he saw last; and who opens
-/// one has just that one.
-/// Method: a thread replaces a file by others, whose modes, sizes and bytes all tell their number; three threads with a client
-/// each look at it, open and read it as fast as they can.
+/// Goal: nobody ever sees a mixture of two files at one name, nor no file, nor one that was there before what he saw
+/// last; and who opens one has just that one. Method: a thread replaces a file by others, whose modes, sizes and bytes
+/// all tell their number; three threads with a client each look at it, open and read it as fast as they can.
 #[test]
 fn no_mixture_of_files_is_seen() {
     const VERSIONS: u32 = 3_000;
@@ -347,9 +346,9 @@ fn count_names(client: &Client, path: &[u8]) -> u32 {
     count
 }
 
-/// Goal: names are removed without waiting for the server, and are gone for everybody at once all the same.
-/// Method: one client makes files, looks at them and removes them, counting its round trips; after each one another client looks at the name and at the
-/// open file, and makes a file of that name anew every now and then.
+/// Goal: names are removed without waiting for the server, and are gone for everybody at once all the same. Method: one
+/// client makes files, looks at them and removes them, counting its round trips; after each one another client looks at
+/// the name and at the open file, and makes a file of that name anew every now and then.
 #[test]
 fn removals_are_posted() {
     const COUNT: u32 = 400;
@@ -391,9 +390,10 @@ fn removals_are_posted() {
     remover.rmdir(b"/d").expect("empty");
 }
 
-/// Goal: files are made without waiting for the server, and are there for everybody at once all the same; of a name there is one.
-/// Method: one client makes files in two directories, writes to some, and closes or removes them, counting the round trips of making, closing and
-/// removing; after each one another client looks at it, tries to make it anew, reads it, and removes some.
+/// Goal: files are made without waiting for the server, and are there for everybody at once all the same; of a name
+/// there is one. Method: one client makes files in two directories, writes to some, and closes or removes them,
+/// counting the round trips of making, closing and removing; after each one another client looks at it, tries to make
+/// it anew, reads it, and removes some.
 #[test]
 fn creations_are_posted() {
     const COUNT: u32 = 400;
@@ -462,8 +462,8 @@ fn creations_are_posted() {
 }
 
 /// Goal: whoever reads a file from front to back asks seldom where its bytes are, and sees what others write meanwhile.
-/// Method: reads a file of many chunks in halves of chunks and counts its round trips; then another client writes to every third chunk while this one
-/// reads again.
+/// Method: reads a file of many chunks in halves of chunks and counts its round trips; then another client writes to
+/// every third chunk while this one reads again.
 #[test]
 fn places_are_told_ahead() {
     const COUNT: u64 = 200;
@@ -498,9 +498,10 @@ fn places_are_told_ahead() {
     writer.close(&file);
 }
 
-/// Goal: small files are made, written and closed without waiting for the server, and have their bytes for everybody at once all the same.
-/// Method: one client makes files of sizes around those of pages and of what is posted at most, writes to some twice, and counts first writes without a round trip; another one reads
-/// some right after, and all of them in the end, after which nothing of them is left when they are removed.
+/// Goal: small files are made, written and closed without waiting for the server, and have their bytes for everybody at
+/// once all the same. Method: one client makes files of sizes around those of pages and of what is posted at most,
+/// writes to some twice, and counts first writes without a round trip; another one reads some right after, and all of
+/// them in the end, after which nothing of them is left when they are removed.
 #[test]
 fn first_bytes_are_posted() {
     const COUNT: u64 = 800;
@@ -557,8 +558,8 @@ fn first_bytes_are_posted() {
 }
 
 /// Goal: small writes to a file take no round trip, whoever else writes to it, and everybody reads the last ones.
-/// Method: two clients write to a file in turns, at places and of sizes without a pattern, which grows; now and then one of them or a third one reads it,
-/// cuts it, or asks for its size. In the end one writes alone.
+/// Method: two clients write to a file in turns, at places and of sizes without a pattern, which grows; now and then
+/// one of them or a third one reads it, cuts it, or asks for its size. In the end one writes alone.
 #[test]
 fn small_writes_are_posted() {
     const COUNT: u64 = 3_000;
@@ -652,8 +653,8 @@ fn others_own_what_is_made_for_them() {
     }
 }
 
-/// Goal: of many who make or remove the same name at once one does.
-/// Method: three threads with a client each make the same files as fast as they can, and then remove them; those that succeeded are counted.
+/// Goal: of many who make or remove the same name at once one does. Method: three threads with a client each make the
+/// same files as fast as they can, and then remove them; those that succeeded are counted.
 #[test]
 fn one_makes_and_one_removes() {
     const COUNT: u32 = 2_000;

@@ -16,9 +16,9 @@ const KINDS: [(Kind, &[u8], u32); 4] = [
     (Kind::BlockDevice, b"/block", 0o060_000),
 ];
 
-/// Goal: what has no contents here is a name with attributes: made, seen, changed, renamed, linked and removed as a file is,
-/// and refused what takes contents.
-/// Method: each kind goes through all of it; the number of a device is seen, and only by who asks for it.
+/// Goal: what has no contents here is a name with attributes: made, seen, changed, renamed, linked and removed as a
+/// file is, and refused what takes contents. Method: each kind goes through all of it; the number of a device is seen,
+/// and only by who asks for it.
 #[test]
 fn names_with_attributes() {
     let stage = Stage::new(1, 3, 4096, Placement::Modular);

@@ -87,9 +87,9 @@ fn cold_paths() {
     assert_eq!((result.expect("is there").kind, trips), (Kind::Directory, 1));
 }
 
-/// Goal: what is written comes back, in every split of offsets, sizes and slices; holes read as zeros; the size is right
-/// at every moment, for the writer and for others.
-/// Method: random writes and reads on several chunk sizes, placements and server counts, beside a plain byte vector.
+/// Goal: what is written comes back, in every split of offsets, sizes and slices; holes read as zeros; the size is
+/// right at every moment, for the writer and for others. Method: random writes and reads on several chunk sizes,
+/// placements and server counts, beside a plain byte vector.
 #[test]
 fn contents_match_a_plain_vector() {
     let cases = [

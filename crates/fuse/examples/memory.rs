@@ -1,10 +1,11 @@
-//! What the kernel's side of FUSE alone allows: a file system that answers everything from tables in its own memory, over the
-//! crate fuser, and is asked for the same as a mount of a cluster (no caching, direct I/O, the same agreements with the kernel).
+//! What the kernel's side of FUSE alone allows: a file system that answers everything from tables in its own memory,
+//! over the crate fuser, and is asked for the same as a mount of a cluster (no caching, direct I/O, the same agreements
+//! with the kernel).
 //!
 //!     cargo run --release -p tabane-fuse --example memory -- DIRECTORY [THREADS]
 //!
-//! It serves until it is unmounted. `scripts/mount-speed.sh` measures a mount beside it. It has files and directories with modes,
-//! sizes and contents, and no more: no times, links, locks or extended attributes.
+//! It serves until it is unmounted. `scripts/mount-speed.sh` measures a mount beside it. It has files and directories
+//! with modes, sizes and contents, and no more: no times, links, locks or extended attributes.
 
 use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,

@@ -1,11 +1,12 @@
 //! The threads that serve a mount: as many as were asked for, and one more for each that is held up.
 //!
-//! A thread that waits for a server which does not answer serves nobody until the client's time-out. So that such a server takes only its
-//! own files away, whoever is at one request for longer than a look apart counts as held up, and another thread is started in
-//! its place, up to `THREADS_MAX`. When there are more than it takes, those that have done a request end.
+//! A thread that waits for a server which does not answer serves nobody until the client's time-out. So that such a
+//! server takes only its own files away, whoever is at one request for longer than a look apart counts as held up, and
+//! another thread is started in its place, up to `THREADS_MAX`. When there are more than it takes, those that have done
+//! a request end.
 //!
-//! The other choice, requests as tasks of the one loop, would have no such bound, but would have every request handed from thread to
-//! thread, or finished by another one than has its buffers.
+//! The other choice, requests as tasks of the one loop, would have no such bound, but would have every request handed
+//! from thread to thread, or finished by another one than has its buffers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -89,7 +90,8 @@ impl Crew {
         self.count.load(Ordering::Relaxed) > self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Waits until there is something to look at and looks: how many threads are missing. `None` when the last has left.
+    /// Waits until there is something to look at and looks: how many threads are missing. `None` when the last has
+    /// left.
     pub fn look(&self) -> Option<usize> {
         let mut seats = self.seats();
         if self.looking.load(Ordering::Relaxed) {
@@ -127,8 +129,8 @@ impl Crew {
 mod tests {
     use super::*;
 
-    /// Goal: for each thread that is at one request for two looks there is one more, up to the bound; when they are free again the
-    /// surplus ends, and no more than that.
+    /// Goal: for each thread that is at one request for two looks there is one more, up to the bound; when they are
+    /// free again the surplus ends, and no more than that.
     #[test]
     fn grows_and_shrinks() {
         let crew = Crew::new(2);

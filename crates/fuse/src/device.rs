@@ -46,8 +46,8 @@ impl Device {
         self.send(&reply_header(unique, errno, 0), &[]);
     }
 
-    /// A reply that the kernel does not take is one that nobody waits for any more, since it was killed or the file system
-    /// is not mounted.
+    /// A reply that the kernel does not take is one that nobody waits for any more, since it was killed or the file
+    /// system is not mounted.
     fn send(&self, header: &[u8], body: &[u8]) {
         let sent = (&self.0).write_vectored(&reply_slices(header, body));
         if let Err(error) = sent

@@ -1,5 +1,5 @@
-//! What programs on a mount are told when something fails: an errno. The sentence that goes with it is for the log, and only
-//! where it says more than the errno does.
+//! What programs on a mount are told when something fails: an errno. The sentence that goes with it is for the log, and
+//! only where it says more than the errno does.
 
 use crate::protocol::Malformed;
 use client::{Error, Status};

@@ -1,5 +1,6 @@
-//! What the kernel has open here: files and listings by the number that it was given. An entry comes with open or opendir
-//! and goes with release, which the kernel sends exactly once, so the table is as large as what programs have open.
+//! What the kernel has open here: files and listings by the number that it was given. An entry comes with open or
+//! opendir and goes with release, which the kernel sends exactly once, so the table is as large as what programs have
+//! open.
 
 use crate::errno::Errno;
 use std::collections::HashMap;

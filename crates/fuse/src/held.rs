@@ -1,17 +1,17 @@
 //! What others replace while somebody is on his way to it.
 //!
-//! The kernel comes to a file in two steps: it asks for the node of a name, then does something to that node. If the file loses
-//! its last name in between, the node is ESTALE, and the kernel takes both steps once more, but not a third time. So that a
-//! name that is always there can always be opened, whoever was told ESTALE finds his next files held: each is opened here before
-//! its node is told, so that it stays when its name goes, and let go some time after. It takes several, for the kernel looks a
-//! name up again for as long as what others looked up meanwhile does not hold.
+//! The kernel comes to a file in two steps: it asks for the node of a name, then does something to that node. If the
+//! file loses its last name in between, the node is ESTALE, and the kernel takes both steps once more, but not a third
+//! time. So that a name that is always there can always be opened, whoever was told ESTALE finds his next files held:
+//! each is opened here before its node is told, so that it stays when its name goes, and let go some time after. It
+//! takes several, for the kernel looks a name up again for as long as what others looked up meanwhile does not hold.
 //!
-//! A symbolic link can't be opened, nor can a pipe, socket or device at a server. What there is to know of one is kept instead, and told
-//! only when the servers say that it is gone: until then they are asked as ever. A link's target never changes; of
-//! the attributes of what is gone the link count is 0 and the rest stays as it was.
+//! A symbolic link can't be opened, nor can a pipe, socket or device at a server. What there is to know of one is kept
+//! instead, and told only when the servers say that it is gone: until then they are asked as ever. A link's target
+//! never changes; of the attributes of what is gone the link count is 0 and the rest stays as it was.
 //!
-//! Both lists are bounded: who has fallen out of the first takes his chance like everybody, and what falls out of the second
-//! is let go early.
+//! Both lists are bounded: who has fallen out of the first takes his chance like everybody, and what falls out of the
+//! second is let go early.
 
 use client::{Attributes, File};
 use std::collections::VecDeque;
@@ -118,7 +118,8 @@ impl HeldNodes {
         self.lists().hold(held).and_then(Held::into_file)
     }
 
-    /// What is kept of a node that is neither file nor directory, and that the servers say is gone: its attributes, and its target.
+    /// What is kept of a node that is neither file nor directory, and that the servers say is gone: its attributes, and
+    /// its target.
     pub fn of_gone(&self, id: FileId) -> Option<(Attributes, Vec<u8>)> {
         if !self.any.load(Ordering::Relaxed) {
             return None;
@@ -146,7 +147,8 @@ impl HeldNodes {
 mod tests {
     use super::*;
 
-    /// Goal: who was misled is so for some look-ups; files are held for their time and no longer, and nothing grows beyond its bound.
+    /// Goal: who was misled is so for some look-ups; files are held for their time and no longer, and nothing grows
+    /// beyond its bound.
     #[test]
     fn held_once_and_for_a_while() {
         let mut lists: Lists<u32> = Lists::default();

@@ -1,9 +1,10 @@
 //! A cluster as part of the tree: `tabane mount` (docs/mount.md).
 //!
-//! The life of a request: a thread of `serve.rs` takes it from the kernel (`device.rs`, `protocol.rs`) and hands it to the
-//! handler of its operation (`names.rs`, `attributes.rs`, `open_file.rs`, `listing.rs`, `extended.rs`, `locks.rs`), which
-//! makes one call of the client, on behalf of the caller (`caller.rs`). Locks that have to be waited for are left to
-//! `waiting.rs`; what others replace meanwhile is held for a while (`held.rs`). `mount.rs` puts the file system into the tree and takes it out.
+//! The life of a request: a thread of `serve.rs` takes it from the kernel (`device.rs`, `protocol.rs`) and hands it to
+//! the handler of its operation (`names.rs`, `attributes.rs`, `open_file.rs`, `listing.rs`, `extended.rs`, `locks.rs`),
+//! which makes one call of the client, on behalf of the caller (`caller.rs`). Locks that have to be waited for are left
+//! to `waiting.rs`; what others replace meanwhile is held for a while (`held.rs`). `mount.rs` puts the file system into
+//! the tree and takes it out.
 //!
 //! A door: it keeps what the kernel has open, and nothing of names, attributes or contents.
 

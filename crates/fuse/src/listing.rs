@@ -1,4 +1,5 @@
-//! Listings. Positions are those of the client's listing, which hold for ever; in front of the entries come `.` and `..`.
+//! Listings. Positions are those of the client's listing, which hold for ever; in front of the entries come `.` and
+//! `..`.
 
 use crate::attributes::attr_of;
 use crate::device::TRANSFER_SIZE_MAX;

@@ -1,8 +1,9 @@
 //! Locks: flock(2) by open file, fcntl(2) by owner. All of them are kept by the servers.
 //!
-//! The kernel gives each owner of ranges a number: a process has one for F_SETLK, an open file one for F_OFD_SETLK. Locks of the
-//! former go when that process closes any descriptor of the file, which the kernel tells (flush). Of the latter
-//! nothing is told, so that what was locked through a handle, and by nobody who was heard of since, goes with the handle.
+//! The kernel gives each owner of ranges a number: a process has one for F_SETLK, an open file one for F_OFD_SETLK.
+//! Locks of the former go when that process closes any descriptor of the file, which the kernel tells (flush). Of the
+//! latter nothing is told, so that what was locked through a handle, and by nobody who was heard of since, goes with
+//! the handle.
 
 use crate::errno::Errno;
 use crate::open_file::OpenFile;
@@ -15,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::FileId;
 
-/// Who has locked ranges, of which file, and through which handles. An entry needs a lock at a server, of which there are
-/// no more than the servers allow.
+/// Who has locked ranges, of which file, and through which handles. An entry needs a lock at a server, of which there
+/// are no more than the servers allow.
 #[derive(Debug, Default)]
 pub struct LockOwners {
     /// Whether anybody ever did; until then closing a file costs no look at the rest.

@@ -1,8 +1,8 @@
 //! Putting a file system into the tree, serving it, and taking it out again.
 //!
-//! What the kernel and we have in common is found out by the crate `fuser`, which also mounts, through `fusermount3` where we
-//! are not root. From then on requests are read here: the crate knows neither interrupted requests nor which locks
-//! are those of flock(2).
+//! What the kernel and we have in common is found out by the crate `fuser`, which also mounts, through `fusermount3`
+//! where we are not root. From then on requests are read here: the crate knows neither interrupted requests nor which
+//! locks are those of flock(2).
 
 use crate::caller::Callers;
 use crate::crew::Crew;

@@ -1,5 +1,5 @@
-//! Names: look-up, making and removing. Every request is about a directory's number and a name in it, and goes straight to
-//! the server of that name.
+//! Names: look-up, making and removing. Every request is about a directory's number and a name in it, and goes straight
+//! to the server of that name.
 
 use crate::attributes::attr_of;
 use crate::errno::Errno;
@@ -67,7 +67,8 @@ impl Worker<'_> {
         self.entry(&found)
     }
 
-    /// Holds what was found at a name for whoever was told ESTALE before (`held.rs`). What is gone already is looked up again.
+    /// Holds what was found at a name for whoever was told ESTALE before (`held.rs`). What is gone already is looked up
+    /// again.
     fn hold(&self, header: &Header, place: (FileId, &[u8]), found: Attributes) -> client::Result<Attributes> {
         let (mut found, (parent, name)) = (found, place);
         for _ in 0..HOLD_COUNT_MAX {

@@ -1,7 +1,7 @@
 //! Open files: reads and writes, and whatever else goes by a handle.
 //!
-//! The kernel keeps no pages of what is read and written (direct I/O), so that every mount sees what any other has written;
-//! pages of mapped files are the exception. Several reads and writes of one file may be under way at once.
+//! The kernel keeps no pages of what is read and written (direct I/O), so that every mount sees what any other has
+//! written; pages of mapped files are the exception. Several reads and writes of one file may be under way at once.
 
 use crate::device::TRANSFER_SIZE_MAX;
 use crate::errno::Errno;

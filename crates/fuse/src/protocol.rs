@@ -1,8 +1,8 @@
 //! The kernel's language: requests as it writes them and replies as it wants them (linux/fuse.h, version 7.40). All
 //! numbers are in the machine's own order. Pure: nothing here reads or writes a device.
 //!
-//! Nothing of a request is believed before it was looked at: a structure that is too short is an error, a name without an
-//! end too.
+//! Nothing of a request is believed before it was looked at: a structure that is too short is an error, a name without
+//! an end too.
 
 use std::io::IoSlice;
 
@@ -265,7 +265,8 @@ impl Output {
         self.u64(0).u32(0).u32(0).attr(attr)
     }
 
-    /// A node that the kernel has one reference more to from now on. Name and attributes hold at this moment and no longer.
+    /// A node that the kernel has one reference more to from now on. Name and attributes hold at this moment and no
+    /// longer.
     pub fn entry(&mut self, attr: &Attr) -> &mut Output {
         self.u64(attr.node).u64(0).u64(0).u64(0).u32(0).u32(0).attr(attr)
     }
@@ -280,8 +281,8 @@ impl Output {
         self.u64(handle).u32(flags).u32(0)
     }
 
-    /// A name in a listing, filled up to a multiple of 8 bytes. `next` is where a listing goes on after it, `kind` the type
-    /// bits of a mode shifted to the right.
+    /// A name in a listing, filled up to a multiple of 8 bytes. `next` is where a listing goes on after it, `kind` the
+    /// type bits of a mode shifted to the right.
     pub fn directory_entry(&mut self, node: u64, next: u64, kind: u32, name: &[u8]) -> &mut Output {
         self.u64(node).u64(next).u32(name.len() as u32).u32(kind).bytes(name);
         self.bytes(&[0; 8][..(8 - name.len() % 8) % 8])

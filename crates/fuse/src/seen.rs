@@ -1,5 +1,5 @@
-//! Directories that the kernel was told of lately, so that one that is gone is known to have been one: who stands in it is to
-//! find an empty directory there. Bounded: of the oldest nothing is known any more, and they are ESTALE.
+//! Directories that the kernel was told of lately, so that one that is gone is known to have been one: who stands in it
+//! is to find an empty directory there. Bounded: of the oldest nothing is known any more, and they are ESTALE.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};

@@ -1,9 +1,9 @@
 //! From a request to its reply: what all threads of a mount share, and the loop that each of them runs.
 //!
-//! A thread reads a request, does what it asks for with the blocking face of the client, and writes the reply. Whatever may
-//! take longer than the client's deadline, which is waiting for a lock, is left to the thread of `waiting.rs`; so no
-//! number of programs that wait for locks keeps others from being served. Who waits for a server that does not answer is
-//! stood in for by another thread (`crew.rs`).
+//! A thread reads a request, does what it asks for with the blocking face of the client, and writes the reply. Whatever
+//! may take longer than the client's deadline, which is waiting for a lock, is left to the thread of `waiting.rs`; so
+//! no number of programs that wait for locks keeps others from being served. Who waits for a server that does not
+//! answer is stood in for by another thread (`crew.rs`).
 
 use crate::caller::Callers;
 use crate::crew::{Crew, Seat};
@@ -62,8 +62,8 @@ pub struct Worker<'m> {
 /// The kernel's number of the root directory.
 pub const ROOT_NODE: u64 = 1;
 
-/// The file of a node. Numbers of nodes are those of files, which are never used twice; so there is no table of nodes that a
-/// forgotten one could be missing from.
+/// The file of a node. Numbers of nodes are those of files, which are never used twice; so there is no table of nodes
+/// that a forgotten one could be missing from.
 pub fn file_of(node: u64) -> FileId {
     if node == ROOT_NODE { FileId::ROOT } else { FileId(node) }
 }
@@ -101,8 +101,8 @@ impl Mounted {
         }
     }
 
-    /// Runs a piece of work on behalf of the caller. Where that is refused and the caller has got other groups since they
-    /// were looked up, it is tried with these.
+    /// Runs a piece of work on behalf of the caller. Where that is refused and the caller has got other groups since
+    /// they were looked up, it is tried with these.
     pub fn for_caller<R: Send>(
         &self,
         header: &Header,

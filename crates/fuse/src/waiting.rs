@@ -1,6 +1,6 @@
-//! Those who wait for locks. One thread waits for all of them, so that threads that serve others are not used up; a signal
-//! to who waits ends its wait alone. The same thread looks after the client's own work while nobody calls, and lets go of files that
-//! are held (`held.rs`).
+//! Those who wait for locks. One thread waits for all of them, so that threads that serve others are not used up; a
+//! signal to who waits ends its wait alone. The same thread looks after the client's own work while nobody calls, and
+//! lets go of files that are held (`held.rs`).
 
 use crate::errno::Errno;
 use crate::open_file::OpenFile;
@@ -205,7 +205,8 @@ fn wait_for(files: &FileSystem, wish: Wish) -> Waited<'_> {
 mod tests {
     use super::*;
 
-    /// Goal: a signal ends the wait of its request, also when it comes before the wait begins; what is remembered is bounded.
+    /// Goal: a signal ends the wait of its request, also when it comes before the wait begins; what is remembered is
+    /// bounded.
     #[test]
     fn signals_find_their_requests() {
         let mut state = State::default();

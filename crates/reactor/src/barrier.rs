@@ -3,8 +3,10 @@
 //! One process creates the board (an unlinked memory file), the others open it by the path that [`Board::path`] names.
 //!
 //! Invariants:
-//! 1. `arrived` counts the parties that wait in the current generation; it is below `parties` whenever nobody is inside `wait`.
-//! 2. `generation` rises by one when the last party arrives, after `arrived` went back to zero, and once more at each abort.
+//! 1. `arrived` counts the parties that wait in the current generation; it is below `parties` whenever nobody is inside
+//!    `wait`.
+//! 2. `generation` rises by one when the last party arrives, after `arrived` went back to zero, and once more at each
+//!    abort.
 //! 3. `aborted` never goes back to zero.
 
 use crate::Nanos;
@@ -186,8 +188,8 @@ fn wake_all(word: &AtomicU32) {
 mod tests {
     use super::*;
 
-    /// Goal: nobody passes a barrier before everybody came, over many generations.
-    /// Method: before each barrier every party writes the round into its word; after it, it must see that round in all words.
+    /// Goal: nobody passes a barrier before everybody came, over many generations. Method: before each barrier every
+    /// party writes the round into its word; after it, it must see that round in all words.
     #[test]
     fn all_wait_for_all() {
         const PARTIES: usize = 4;

@@ -1,16 +1,16 @@
-//! A board of cells: what a server shows to clients of its machine in memory that they have mapped, cell by cell, so that they
-//! need not ask.
+//! A board of cells: what a server shows to clients of its machine in memory that they have mapped, cell by cell, so
+//! that they need not ask.
 //!
-//! A cell is a few words with a version in front (a sequence lock: odd while it is written to, and another one whenever something
-//! else stands there). Who reads copies the words, looks at the version again, and throws the copy away if it has changed.
-//! What the cells mean is for those who use them to agree on.
+//! A cell is a few words with a version in front (a sequence lock: odd while it is written to, and another one whenever
+//! something else stands there). Who reads copies the words, looks at the version again, and throws the copy away if it
+//! has changed. What the cells mean is for those who use them to agree on.
 //!
 //! Invariants
 //! 1. Only the owner writes, and the borrowers map it read-only. Its words are touched as atomic words by both.
-//! 2. A version is made odd before the first word changes (release fence between) and even after the last one (release store). It is
-//!    read before the first word (acquire load) and after the last (acquire fence between).
-//! 3. Versions only grow, also from one life of a server to the next, which begins by emptying everything (`empty`). So whoever
-//!    sees the same even version twice has seen the words of one state, which lasted all the time between.
+//! 2. A version is made odd before the first word changes (release fence between) and even after the last one (release
+//!    store). It is read before the first word (acquire load) and after the last (acquire fence between).
+//! 3. Versions only grow, also from one life of a server to the next, which begins by emptying everything (`empty`). So
+//!    whoever sees the same even version twice has seen the words of one state, which lasted all the time between.
 //! 4. A cell whose first word is 0 is empty.
 
 use crate::near::bring_near;
@@ -46,7 +46,8 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// The board in `size` bytes at `address`, which must stay mapped for as long as this is used and be aligned to words.
+    /// The board in `size` bytes at `address`, which must stay mapped for as long as this is used and be aligned to
+    /// words.
     pub fn at(address: *const u8, size: u64) -> Words {
         Words { first: address.cast(), size }
     }
@@ -61,7 +62,8 @@ impl Words {
         if !place.offset.is_multiple_of(WORD_SIZE) || place.offset > self.size || size > self.size - place.offset {
             return None;
         }
-        // SAFETY: just checked; whoever holds this holds the mapping for as long, and the words are only touched as atomic ones.
+        // SAFETY: just checked; whoever holds this holds the mapping for as long, and the words are only touched as
+        // atomic ones.
         let all =
             unsafe { std::slice::from_raw_parts(self.first.add((place.offset / WORD_SIZE) as usize), place.words + 1) };
         all.split_first()
@@ -141,8 +143,8 @@ impl Board {
         self.keeps.set(true);
     }
 
-    /// Empties all cells. They are taken for one line each: of a larger one the first line is its beginning, and in the others
-    /// nothing counts once that is empty.
+    /// Empties all cells. They are taken for one line each: of a larger one the first line is its beginning, and in the
+    /// others nothing counts once that is empty.
     fn empty(&self) {
         for index in 0..self.size() / CELL_SIZE_MIN {
             let place = CellPlace::in_row(0, CELL_SIZE_MIN, index);
@@ -155,7 +157,8 @@ impl Board {
         }
     }
 
-    /// A word outside of all cells, which clients that may post see as the last step has left it. Panics when it does not lie on the board.
+    /// A word outside of all cells, which clients that may post see as the last step has left it. Panics when it does
+    /// not lie on the board.
     pub fn word(&self, offset: u64) -> u64 {
         self.words.word(offset).expect("a word lies on the board").load(Ordering::Relaxed)
     }
@@ -187,7 +190,8 @@ impl Board {
         });
     }
 
-    /// Empties a cell. Whoever looks from now on finds it so, or sees that it has changed. Panics when it does not lie on the board.
+    /// Empties a cell. Whoever looks from now on finds it so, or sees that it has changed. Panics when it does not lie
+    /// on the board.
     pub fn clear(&self, place: CellPlace) {
         let Some((version, words)) = self.words.cell(place) else { panic!("a cell lies on the board") };
         if words[0].load(Ordering::Relaxed) != 0 && !self.keeps.get() {
@@ -227,7 +231,8 @@ mod tests {
         CellPlace::in_row(128, 128, index)
     }
 
-    /// Goal: what is put is read, and whoever has read it before sees that it has changed, also when the same is put again.
+    /// Goal: what is put is read, and whoever has read it before sees that it has changed, also when the same is put
+    /// again.
     #[test]
     fn changes_are_seen() {
         let board = Board::new(region(), 0);

@@ -1,13 +1,13 @@
-//! Busy polling: a socket that talks all the time is asked for bytes in each turn of the loop, instead of being watched by
-//! the kernel.
+//! Busy polling: a socket that talks all the time is asked for bytes in each turn of the loop, instead of being watched
+//! by the kernel.
 //!
-//! To be told of each message costs more than to ask for it: the kernel queues an event, the loop fetches it, and only then
-//! the bytes. While the loop gives the core away between its turns, what was waited for has mostly arrived when it runs
-//! again, so asking at once finds it.
+//! To be told of each message costs more than to ask for it: the kernel queues an event, the loop fetches it, and only
+//! then the bytes. While the loop gives the core away between its turns, what was waited for has mostly arrived when it
+//! runs again, so asking at once finds it.
 //!
 //! Invariants
-//! 1. A socket is either watched by the kernel or in the list of busy ones; before the loop sleeps, and when a send finds no
-//!    room, it is watched again, which reports what is true by then.
+//! 1. A socket is either watched by the kernel or in the list of busy ones; before the loop sleeps, and when a send
+//!    finds no room, it is watched again, which reports what is true by then.
 //! 2. At most `BUSY_MAX` sockets are in the list, and those where asking is mostly in vain leave it.
 
 use crate::stream::Readiness;
@@ -19,8 +19,8 @@ use std::rc::Rc;
 const BUSY_MAX: usize = 4;
 /// Messages without a sleep of the loop between them, after which a socket is busy.
 const MESSAGES_MIN: u8 = 8;
-/// What a socket's merit begins with, and its most. It grows with each message and falls with each look in vain; at 0 the
-/// socket is watched again. So looking pays while at least one look in five finds something.
+/// What a socket's merit begins with, and its most. It grows with each message and falls with each look in vain; at 0
+/// the socket is watched again. So looking pays while at least one look in five finds something.
 const MERIT_FIRST: u8 = 12;
 const MERIT_MAX: u8 = 20;
 const MERIT_MESSAGE: u8 = 4;

@@ -1,20 +1,20 @@
 //! Copies of bytes of messages and files.
 //!
-//! An ordinary copy first reads the memory that it is going to overwrite into the cache, and pushes out what was there; both
-//! are in vain where the target is a store's memory. Non-temporal stores go past the cache, a line at a time
+//! An ordinary copy first reads the memory that it is going to overwrite into the cache, and pushes out what was there;
+//! both are in vain where the target is a store's memory. Non-temporal stores go past the cache, a line at a time
 //! ([`copy_streaming`]).
 //!
-//! The C library copies some KiB with one instruction (`rep movsb`), which on some processors has a fifth of its speed where
-//! the target lies 1 to 31 bytes behind the source, both counted within their pages: loads then seem to depend on the stores
-//! before them. Stores have pages as sources, and large buffers of the C library's begin 16 bytes into a page, so that this is
-//! the rule rather than the exception ([`copy`]).
+//! The C library copies some KiB with one instruction (`rep movsb`), which on some processors has a fifth of its speed
+//! where the target lies 1 to 31 bytes behind the source, both counted within their pages: loads then seem to depend on
+//! the stores before them. Stores have pages as sources, and large buffers of the C library's begin 16 bytes into a
+//! page, so that this is the rule rather than the exception ([`copy`]).
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 static BYTES_COPIED: AtomicU64 = AtomicU64::new(0);
 
-/// Bytes of messages and files that this process has copied since it started, or had copied by the kernel for its sockets: into and out of stores, shared
-/// memory, and buffers. Each time that a byte is copied counts.
+/// Bytes of messages and files that this process has copied since it started, or had copied by the kernel for its
+/// sockets: into and out of stores, shared memory, and buffers. Each time that a byte is copied counts.
 pub fn bytes_copied() -> u64 {
     BYTES_COPIED.load(Ordering::Relaxed)
 }
@@ -24,8 +24,8 @@ pub(crate) fn note_copied(size: usize) {
     BYTES_COPIED.fetch_add(size as u64, Ordering::Relaxed);
 }
 
-/// A release fence that orders what was stored before it with non-temporal stores after it too, which on x86 pass earlier
-/// stores otherwise. The C library's copies of much memory may use them as well.
+/// A release fence that orders what was stored before it with non-temporal stores after it too, which on x86 pass
+/// earlier stores otherwise. The C library's copies of much memory may use them as well.
 pub(crate) fn before_streaming() {
     fence(Ordering::Release);
     #[cfg(target_arch = "x86_64")]
@@ -95,8 +95,8 @@ const STREAMED_SIZE_MIN: usize = 4 << 10;
 /// so by a release store or a lock, as with an ordinary copy.
 ///
 /// # Safety
-/// As for [`std::ptr::copy_nonoverlapping`]: both ranges are valid for `size` bytes and do not overlap. The source may change
-/// meanwhile; then any mixture of bytes arrives.
+/// As for [`std::ptr::copy_nonoverlapping`]: both ranges are valid for `size` bytes and do not overlap. The source may
+/// change meanwhile; then any mixture of bytes arrives.
 pub(crate) unsafe fn copy_streaming(source: *const u8, target: *mut u8, size: usize) {
     note_copied(size);
     #[cfg(target_arch = "x86_64")]
@@ -146,8 +146,8 @@ mod tests {
 
     type Copy = unsafe fn(*const u8, *mut u8, usize);
 
-    /// Goal: every byte arrives and none beside them is touched, whatever the sizes and alignments, and however far apart
-    /// both lie within their pages.
+    /// Goal: every byte arrives and none beside them is touched, whatever the sizes and alignments, and however far
+    /// apart both lie within their pages.
     #[test]
     fn bytes_arrive() {
         let source: Vec<u8> = (0..25_000u32).map(|number| (number * 7 % 251) as u8).collect();

@@ -1,14 +1,14 @@
 //! Cores that a loop prefers as long as nobody computes there.
 //!
-//! Loops that wait give their core away to one another, and the kernel moves none of them as long as as many take turns on
-//! each core: two servers may share one core while their clients share another, where neither pair can work at the same time
-//! as the other. So servers keep apart. Beside somebody who computes that is wrong: a woken process gets a core of his soon
-//! only if it may go to any of them.
+//! Loops that wait give their core away to one another, and the kernel moves none of them as long as as many take turns
+//! on each core: two servers may share one core while their clients share another, where neither pair can work at the
+//! same time as the other. So servers keep apart. Beside somebody who computes that is wrong: a woken process gets a
+//! core of his soon only if it may go to any of them.
 
 use crate::process::stay_on;
 
-/// So many waits in a row without a neighbour who computes until the loop returns to its cores. Two who wake each other on one
-/// core may not notice him for long; a busy loop waits 100,000 times a second.
+/// So many waits in a row without a neighbour who computes until the loop returns to its cores. Two who wake each other
+/// on one core may not notice him for long; a busy loop waits 100,000 times a second.
 const QUIET_WAITS: u32 = 1_000_000;
 
 /// Where a loop runs.
@@ -52,8 +52,8 @@ impl PreferredCores {
 mod tests {
     use super::*;
 
-    /// Goal: all cores are used from the first wait beside somebody who computes on, the preferred ones again once he has
-    /// been away for many waits in a row.
+    /// Goal: all cores are used from the first wait beside somebody who computes on, the preferred ones again once he
+    /// has been away for many waits in a row.
     #[test]
     fn neighbours_are_avoided() {
         let mut cores = PreferredCores::new(vec![1], vec![0, 1]);

@@ -41,7 +41,8 @@ pub trait Driver {
     fn connect(&self, address: SocketAddr) -> io::Result<Stream>;
     /// Listens on an address; port 0 picks one.
     fn listen(&self, address: SocketAddr) -> io::Result<Listener>;
-    /// Makes a stream of a connected socket that was made elsewhere. Errors: `Unsupported` where there are no descriptors.
+    /// Makes a stream of a connected socket that was made elsewhere. Errors: `Unsupported` where there are no
+    /// descriptors.
     fn adopt(&self, _socket: OwnedFd) -> io::Result<Stream> {
         Err(io::ErrorKind::Unsupported.into())
     }

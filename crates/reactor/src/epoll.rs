@@ -25,12 +25,12 @@ use std::sync::Arc;
 const EVENTS_MAX: usize = 64;
 /// Token of the event descriptor by which other threads interrupt a sleep.
 const POKE_TOKEN: u64 = u64::MAX;
-/// Looks at local ports for each look at the kernel's events, which is a system call: few at first, twice as many after each
-/// that was in vain. After events it is asked at once again.
+/// Looks at local ports for each look at the kernel's events, which is a system call: few at first, twice as many after
+/// each that was in vain. After events it is asked at once again.
 const KERNEL_POLL_INTERVALS: (u32, u32) = (8, 512);
-/// Looks at local ports in vain, one after the other, from which on the kernel is asked as often as at first: an answer of a
-/// local peer takes fewer, and whoever waits for others must not wait for long. Where looks take no time, as they do while nobody else wants the core, so much passes
-/// between two questions.
+/// Looks at local ports in vain, one after the other, from which on the kernel is asked as often as at first: an answer
+/// of a local peer takes fewer, and whoever waits for others must not wait for long. Where looks take no time, as they
+/// do while nobody else wants the core, so much passes between two questions.
 const LOCAL_PATIENCE: u32 = 32;
 const KERNEL_POLL_PAUSE_NS: Nanos = 5_000;
 
@@ -228,7 +228,8 @@ impl EpollDriver {
             busy: BusyPoll::default(),
             shared,
         };
-        // Level triggered: with `Shared`, a thread that looks for events must not take the poke that is to wake the leader.
+        // Level triggered: with `Shared`, a thread that looks for events must not take the poke that is to wake the
+        // leader.
         core.control(libc::EPOLL_CTL_ADD, core.poke.as_raw_fd(), libc::EPOLLIN as u32, POKE_TOKEN)?;
         let random = Rc::new(FastRandom::new());
         Ok(EpollDriver {
@@ -404,8 +405,8 @@ impl FileSync for BlockingSync {
 mod tests {
     use super::*;
 
-    /// Goal: while local peers answer, the kernel is asked less and less; once they don't, or it had something, as often as
-    /// at first, but not without a pause.
+    /// Goal: while local peers answer, the kernel is asked less and less; once they don't, or it had something, as
+    /// often as at first, but not without a pause.
     #[test]
     fn kernel_is_asked_as_often_as_it_pays() {
         let looks = KernelLooks::default();

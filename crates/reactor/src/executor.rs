@@ -1,7 +1,8 @@
 //! The reactor: runs ready tasks by class, fires timers, and waits when there is nothing to do.
 //!
 //! Invariants
-//! 1. No borrow of the reactor's own state is held while a task is polled, a future dropped or a waker woken or dropped.
+//! 1. No borrow of the reactor's own state is held while a task is polled, a future dropped or a waker woken or
+//!    dropped.
 //! 2. After `shutdown` no task is alive and none can be added.
 
 use crate::Nanos;
@@ -64,8 +65,8 @@ pub struct LoopStatistics {
     pub turns: u64,
     /// Time spent working.
     pub busy_ns: u64,
-    /// Time spent polling or asleep with nothing to do. For `Shared` it is summed over all threads that waited, so it may
-    /// exceed the time that passed, and `busy_ns` then says nothing.
+    /// Time spent polling or asleep with nothing to do. For `Shared` it is summed over all threads that waited, so it
+    /// may exceed the time that passed, and `busy_ns` then says nothing.
     pub waiting_ns: u64,
     /// Polls of tasks.
     pub polls: u64,
@@ -237,8 +238,8 @@ impl Reactor {
         self.0.driver.storage(directory)
     }
 
-    /// Tells that so many entries of a directory were gone through. A simulated processor takes its time for them; a real
-    /// one has taken it already.
+    /// Tells that so many entries of a directory were gone through. A simulated processor takes its time for them; a
+    /// real one has taken it already.
     pub fn note_entries(&self, count: u64) {
         self.0.driver.note_entries(count);
     }
@@ -309,8 +310,8 @@ impl Reactor {
         }
     }
 
-    /// One turn: events, timers, ready tasks within their budgets. With nothing to do and `may_wait` it waits for the next
-    /// event or timer. True if it did anything.
+    /// One turn: events, timers, ready tasks within their budgets. With nothing to do and `may_wait` it waits for the
+    /// next event or timer. True if it did anything.
     pub fn turn(&self, may_wait: bool) -> bool {
         let inner = &*self.0;
         count(&inner.counters.turns);
@@ -369,19 +370,20 @@ impl Reactor {
         self.0.just_now.set(Some(now));
     }
 
-    /// Bytes that this process has copied since it started ([`crate::bytes_copied`]); 0 in simulations, where many share a process.
+    /// Bytes that this process has copied since it started ([`crate::bytes_copied`]); 0 in simulations, where many
+    /// share a process.
     pub fn bytes_copied(&self) -> u64 {
         self.0.driver.bytes_copied()
     }
 
-    /// Whether somebody else wants the core: it is given away once, for as long as they take it. For work that can wait. What a
-    /// simulated node says is set ([`crate::sim::World::set_core_wanted`]).
+    /// Whether somebody else wants the core: it is given away once, for as long as they take it. For work that can
+    /// wait. What a simulated node says is set ([`crate::sim::World::set_core_wanted`]).
     pub fn is_core_wanted(&self) -> bool {
         self.0.driver.is_core_wanted()
     }
 
-    /// Has this thread run on some cores as long as nobody computes there; from when somebody does until he is gone it runs on all
-    /// that it may use. Errors: as [`crate::process::stay_on`].
+    /// Has this thread run on some cores as long as nobody computes there; from when somebody does until he is gone it
+    /// runs on all that it may use. Errors: as [`crate::process::stay_on`].
     pub fn prefer_cores(&self, cores: Vec<usize>) -> io::Result<()> {
         let allowed = crate::process::allowed_cores()?;
         crate::process::stay_on(&cores)?;
@@ -500,8 +502,8 @@ impl Inner {
         result
     }
 
-    /// Polls a while, giving the core away, then sleeps in the kernel. While there are busy sockets it comes back after each
-    /// yield, for they are asked in the next turn.
+    /// Polls a while, giving the core away, then sleeps in the kernel. While there are busy sockets it comes back after
+    /// each yield, for they are asked in the next turn.
     fn wait_for_work(&self) {
         let looks = self.driver.has_busy();
         let mut before = self.driver.now();
@@ -547,7 +549,8 @@ impl Inner {
             }
         }
         self.wait.set(Some(wait));
-        // What has arrived at busy sockets meanwhile shows as events of the next turn, and then no poll counts as a look.
+        // What has arrived at busy sockets meanwhile shows as events of the next turn, and then no poll counts as a
+        // look.
         if self.driver.end_looks() {
             return;
         }

@@ -2,8 +2,8 @@
 //! open.
 //!
 //! A child leaks what it inherited from `Shared`, for another thread may have held the lock at the fork. Its sockets,
-//! though, are closed in the child at once: otherwise the servers would not see that the parent has gone until the child
-//! has gone too; and so is what the parent was lent, which would stay lent.
+//! though, are closed in the child at once: otherwise the servers would not see that the parent has gone until the
+//! child has gone too; and so is what the parent was lent, which would stay lent.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -27,8 +27,8 @@ const BEING_FILLED: i32 = -2;
 static SOCKETS: [Tracked; SOCKETS_MAX] =
     [const { Tracked { descriptor: AtomicI32::new(FREE), inode: AtomicU64::new(0) } }; SOCKETS_MAX];
 
-/// How many forks lie between the process that asked first and this one. What belongs to one process (sessions, sockets)
-/// remembers the number and is made anew where it differs.
+/// How many forks lie between the process that asked first and this one. What belongs to one process (sessions,
+/// sockets) remembers the number and is made anew where it differs.
 pub fn fork_generation() -> u64 {
     static REGISTER: Once = Once::new();
     if !REGISTER.is_completed() {

@@ -2,8 +2,8 @@
 //!
 //! Both sides make one secret from the cluster's key and all that makes this connection this one: what the client
 //! wants, both nonces, and the way between them, over an unprotected network with the addresses of both ends. So what
-//! was said on one connection proves nothing on another, nor on one that somebody passes on. Each MAC has the name of what it is for in it, so that a
-//! reflected one proves nothing either.
+//! was said on one connection proves nothing on another, nor on one that somebody passes on. Each MAC has the name of
+//! what it is for in it, so that a reflected one proves nothing either.
 
 use crate::sealing::{self, CHANGED, Sealer};
 use crate::{Reactor, Stream, Way};

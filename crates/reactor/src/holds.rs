@@ -1,6 +1,6 @@
-//! Words by which a client of this machine says, in memory that it shares with a server, what the server is to keep for it (hazard
-//! pointers: Michael, "Hazard Pointers: Safe Memory Reclamation for Lock-Free Objects", IEEE TPDS 15(6), 2004): here files that it has open
-//! without having said so by a message.
+//! Words by which a client of this machine says, in memory that it shares with a server, what the server is to keep for
+//! it (hazard pointers: Michael, "Hazard Pointers: Safe Memory Reclamation for Lock-Free Objects", IEEE TPDS 15(6),
+//! 2004): here files that it has open without having said so by a message.
 //!
 //! | word | written by | holds |
 //! |---|---|---|
@@ -9,14 +9,14 @@
 //! | 72 | server | the number of its life, while it looks at these words; else 0 |
 //!
 //! Invariants
-//! 1. A client writes an id, then fences, then looks whether what led it there still stands (a cell of the server's board) and whether
-//!    the server looks at its words: if not, it takes the id back, and has nothing.
-//! 2. A server that is about to give something up first takes away what leads there, then fences, then looks for the id. So at
-//!    least one of the two sees what the other one has written.
+//! 1. A client writes an id, then fences, then looks whether what led it there still stands (a cell of the server's
+//!    board) and whether the server looks at its words: if not, it takes the id back, and has nothing.
+//! 2. A server that is about to give something up first takes away what leads there, then fences, then looks for the
+//!    id. So at least one of the two sees what the other one has written.
 //! 3. Before it looks at the words no more, a server says so, fences, and takes over what is there.
 //!    A client that takes an id back fences after that, and looks whether the server still looks.
-//! 4. The server trusts no word: an id that nobody should hold keeps a file that has lost its name until the connection ends,
-//!    as an open does.
+//! 4. The server trusts no word: an id that nobody should hold keeps a file that has lost its name until the connection
+//!    ends, as an open does.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -43,7 +43,8 @@ pub struct Holds {
 }
 
 impl Holds {
-    /// The words at an address within `memory`, aligned, all of them zeros at first. Whoever else touches them does so as atomic words.
+    /// The words at an address within `memory`, aligned, all of them zeros at first. Whoever else touches them does so
+    /// as atomic words.
     pub(crate) fn at(address: *const u8, memory: Rc<dyn Any>) -> Holds {
         Holds { words: address.cast(), used: Cell::new(0), is_ignored: Cell::new(false), _memory: memory }
     }
@@ -66,8 +67,8 @@ impl Holds {
         unsafe { &*self.words.add(index) }
     }
 
-    /// Client: asks the server to keep what has an id; what led to it is to be looked at again after this, and whether it `stands`.
-    /// Nothing when all words are taken.
+    /// Client: asks the server to keep what has an id; what led to it is to be looked at again after this, and whether
+    /// it `stands`. Nothing when all words are taken.
     pub fn hold(self: &Rc<Self>, id: u64) -> Option<Held> {
         let place = self.used.get().trailing_ones() as usize;
         if place == HOLD_COUNT || id == 0 {
@@ -137,7 +138,8 @@ impl Drop for Held {
 mod tests {
     use super::*;
 
-    /// Goal: what is held is seen until it is dropped, there is an end to it, and a server that goes takes over what is there.
+    /// Goal: what is held is seen until it is dropped, there is an end to it, and a server that goes takes over what is
+    /// there.
     #[test]
     fn holding() {
         let holds = Holds::of_simulation();

@@ -15,7 +15,8 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Whether the address means the same machine to everybody: no loopback, and none of those that hold on one link only.
+    /// Whether the address means the same machine to everybody: no loopback, and none of those that hold on one link
+    /// only.
     pub fn is_of_use_elsewhere(&self) -> bool {
         let local = match self.address {
             IpAddr::V4(address) => address.is_link_local() || address.is_unspecified(),
@@ -32,8 +33,8 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     check(unsafe { libc::getifaddrs(&mut first) })?;
     let mut found = Vec::new();
     let mut next = first;
-    // SAFETY: the list ends with null and lives until it is freed below; names end with NUL; an address is as long as its
-    // family says, and everything is copied before that.
+    // SAFETY: the list ends with null and lives until it is freed below; names end with NUL; an address is as long as
+    // its family says, and everything is copied before that.
     unsafe {
         while let Some(entry) = next.as_ref() {
             next = entry.ifa_next;

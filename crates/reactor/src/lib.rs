@@ -1,4 +1,5 @@
-//! The loop that sees everything: tasks and their classes, timers, sockets, mapped storage, and the simulated twin of all of these.
+//! The loop that sees everything: tasks and their classes, timers, sockets, mapped storage, and the simulated twin of
+//! all of these.
 //!
 //! A [`Reactor`] runs single-threaded futures over a driver: io_uring (servers), epoll (clients inside foreign
 //! processes) or the simulator. Everything above the driver is the same code for all three.

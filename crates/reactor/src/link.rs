@@ -407,7 +407,8 @@ impl Link {
             if part == 0 {
                 break;
             }
-            // SAFETY: invariant 4 for the place; the source is the buffer's own initialised memory, which no place overlaps.
+            // SAFETY: invariant 4 for the place; the source is the buffer's own initialised memory, which no place
+            // overlaps.
             unsafe { copy(self.buffer.as_ptr().add(self.start), place.pointer, part) };
             copied += part;
             self.consume(part);

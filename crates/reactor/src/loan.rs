@@ -1,11 +1,11 @@
-//! Writing to another process's region: a server lends pages of its store to a client of its machine, which copies bytes
-//! straight into them.
+//! Writing to another process's region: a server lends pages of its store to a client of its machine, which copies
+//! bytes straight into them.
 //!
-//! A mapping can't be taken back, so whoever lends has to know when it is gone. The kernel knows: each borrower gets an open
-//! file of his own (an *open file description*, see open(2)), on which the lender has locked what he lends
-//! (`F_OFD_SETLK`, see fcntl(2)). Such a lock lasts as long as the open file does, and that as long as a descriptor of it or a
-//! mapping made through it is left, in whatever process: while the borrower is stopped, in his forked children, after
-//! the lender was killed. So a range on which there is no lock is mapped for writing by nobody but the lender.
+//! A mapping can't be taken back, so whoever lends has to know when it is gone. The kernel knows: each borrower gets an
+//! open file of his own (an *open file description*, see open(2)), on which the lender has locked what he lends
+//! (`F_OFD_SETLK`, see fcntl(2)). Such a lock lasts as long as the open file does, and that as long as a descriptor of
+//! it or a mapping made through it is left, in whatever process: while the borrower is stopped, in his forked children,
+//! after the lender was killed. So a range on which there is no lock is mapped for writing by nobody but the lender.
 //!
 //! Invariants
 //! 1. A borrower maps for writing only through the open file that he was given, and only what is locked on it.
@@ -74,7 +74,8 @@ impl Loan for FileLoan {
 /// The first bytes in a range of a file that are lent; see [`crate::Region::borrowed`].
 pub(crate) fn borrowed(file: &OwnedFd, offset: u64, size: u64) -> Option<Range<u64>> {
     let mut first = any_borrowed(file, offset, size)?;
-    // The kernel looks at one borrower after the other, each from its first lock on: others may have something before this.
+    // The kernel looks at one borrower after the other, each from its first lock on: others may have something before
+    // this.
     while first.start > offset
         && let Some(earlier) = any_borrowed(file, offset, first.start - offset)
     {
@@ -134,8 +135,8 @@ impl GrantedPages {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice. A child that is forked does not have it, and the pages are
-        // there already: faulting them in together is cheaper than one by one.
+        // SAFETY: a new mapping at an address of the kernel's choice. A child that is forked does not have it, and the
+        // pages are there already: faulting them in together is cheaper than one by one.
         unsafe {
             let length = size as usize;
             let base = libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, file.as_raw_fd(), start);
@@ -148,8 +149,8 @@ impl GrantedPages {
         }
     }
 
-    /// Copies bytes to `offset` in the region, past the cache where that pays. What was copied is there for whoever hears of it by a message that is sent
-    /// afterwards. Panics when they do not lie in this range.
+    /// Copies bytes to `offset` in the region, past the cache where that pays. What was copied is there for whoever
+    /// hears of it by a message that is sent afterwards. Panics when they do not lie in this range.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
         let Some(target) = self.place(offset, bytes.len()) else { return self.loan.poke(offset, bytes) };
         // SAFETY: just checked; nobody's memory overlaps with pages that were granted to us alone.
@@ -224,8 +225,8 @@ mod tests {
         assert_eq!(found, [8192, 16_384, 32_768, 49_152, 65_536, 81_920]);
     }
 
-    /// Goal: what is lent is seen as such by another open file for as long as a mapping is left, also when every descriptor is
-    /// closed, and not a moment longer; what is returned is not lent.
+    /// Goal: what is lent is seen as such by another open file for as long as a mapping is left, also when every
+    /// descriptor is closed, and not a moment longer; what is returned is not lent.
     #[test]
     fn mappings_are_seen() {
         let own = file();

@@ -1,5 +1,5 @@
-//! Events that an operator would act on. Whoever runs a loop may take them; where nobody does, in simulations and in clients,
-//! they are dropped. Nothing on the way of a request is an event.
+//! Events that an operator would act on. Whoever runs a loop may take them; where nobody does, in simulations and in
+//! clients, they are dropped. Nothing on the way of a request is an event.
 
 use std::cell::RefCell;
 use std::rc::Rc;

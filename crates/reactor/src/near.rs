@@ -1,5 +1,5 @@
-//! Memory that will be needed soon. What a request touches first lies anywhere in large tables; asked for early, it comes while
-//! other such memory is waited for.
+//! Memory that will be needed soon. What a request touches first lies anywhere in large tables; asked for early, it
+//! comes while other such memory is waited for.
 
 /// Has the processor fetch all of something into its cache, and does not wait for it.
 pub fn bring_near<T: ?Sized>(thing: &T) {

@@ -1,7 +1,7 @@
 //! The pages that memory lies on: mounts of memory that have huge ones, and what a mapping has come to lie on.
 //!
-//! A store is copied to and from as fast as memory allows only where its pages are huge: a page of 4 KiB costs its first touch
-//! in each process that maps it, and a look at the page tables for every few bytes of a copy.
+//! A store is copied to and from as fast as memory allows only where its pages are huge: a page of 4 KiB costs its
+//! first touch in each process that maps it, and a look at the page tables for every few bytes of a copy.
 
 use std::ffi::CString;
 use std::io::{self, ErrorKind};
@@ -17,11 +17,11 @@ pub fn huge_page_size() -> Option<u64> {
     std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size").ok()?.trim().parse().ok()
 }
 
-/// Mounts memory with huge pages on an empty directory, at most `size` bytes, for the files of this user alone. `source` is what
-/// stands in front of it in lists of mounts.
+/// Mounts memory with huge pages on an empty directory, at most `size` bytes, for the files of this user alone.
+/// `source` is what stands in front of it in lists of mounts.
 ///
-/// A file there gets a huge page wherever it fills one as a whole (`within_size`), and small pages else, so that small files
-/// take no more than elsewhere. `advise` would not do: fallocate(2) takes the space, and no advice reaches it.
+/// A file there gets a huge page wherever it fills one as a whole (`within_size`), and small pages else, so that small
+/// files take no more than elsewhere. `advise` would not do: fallocate(2) takes the space, and no advice reaches it.
 ///
 /// Errors: `PermissionDenied` without the right to mount, `InvalidInput` also where the kernel has no huge pages.
 pub fn mount_memory(path: &Path, source: &str, size: u64) -> io::Result<()> {

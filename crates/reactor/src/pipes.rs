@@ -21,8 +21,9 @@ pub fn pair(reactor: &Reactor) -> io::Result<(Stream, OwnedFd)> {
     Ok((reactor.driver().adopt(OwnedFd::from(ours))?, OwnedFd::from(theirs)))
 }
 
-/// Does what may wait for others than servers, such as for whoever writes to our standard input, on a thread of its own, while the loop
-/// goes on. What is not waited for any more goes on to its own end. Errors: those of starting it, and `BrokenPipe` where it panicked.
+/// Does what may wait for others than servers, such as for whoever writes to our standard input, on a thread of its
+/// own, while the loop goes on. What is not waited for any more goes on to its own end. Errors: those of starting it,
+/// and `BrokenPipe` where it panicked.
 pub async fn aside<T: Send + 'static>(reactor: &Reactor, work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     let (ended, theirs) = pair(reactor)?;
     let (sender, receiver) = mpsc::channel();
@@ -40,8 +41,8 @@ pub async fn aside<T: Send + 'static>(reactor: &Reactor, work: impl FnOnce() -> 
 pub enum Origin {
     /// Our own standard input.
     StandardInput,
-    /// A file that grows, for launchers that give standard input to one process only. It has ended when it has not grown
-    /// for this many looks, or has gone.
+    /// A file that grows, for launchers that give standard input to one process only. It has ended when it has not
+    /// grown for this many looks, or has gone.
     File { path: PathBuf, looks_max: u32 },
 }
 
@@ -63,8 +64,8 @@ pub fn follow(reactor: &Reactor, origin: Origin) -> io::Result<Stream> {
     Ok(stream)
 }
 
-/// From now on what goes to standard error is passed on as long as somebody reads it, and lost afterwards, so that a program
-/// whose caller has gone can still end in order: printing to a closed pipe would be a panic.
+/// From now on what goes to standard error is passed on as long as somebody reads it, and lost afterwards, so that a
+/// program whose caller has gone can still end in order: printing to a closed pipe would be a panic.
 pub fn shield_standard_error() -> io::Result<()> {
     let (mut ours, theirs) = UnixStream::pair()?;
     let mut before = File::from(io::stderr().as_fd().try_clone_to_owned()?);

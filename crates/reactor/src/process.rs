@@ -34,8 +34,8 @@ pub fn allowed_cores() -> io::Result<Vec<usize>> {
     }
 }
 
-/// Has this thread, and those that it starts from now on, run on some cores. Those that are not there, or not for us, don't
-/// count. Errors: `InvalidInput` when none is left.
+/// Has this thread, and those that it starts from now on, run on some cores. Those that are not there, or not for us,
+/// don't count. Errors: `InvalidInput` when none is left.
 pub fn stay_on(cores: &[usize]) -> io::Result<()> {
     assert!(cores.iter().all(|core| *core < CORE_COUNT_MAX));
     // SAFETY: as above; the call reads the set.
@@ -114,8 +114,8 @@ impl Signals {
 
 fn catch(number: i32) -> io::Result<()> {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a zeroed action is a valid one, with an empty mask; the handler has the signature that SA_SIGINFO asks for and
-    // calls only what is safe in handlers.
+    // SAFETY: a zeroed action is a valid one, with an empty mask; the handler has the signature that SA_SIGINFO asks
+    // for and calls only what is safe in handlers.
     unsafe {
         let action = action.assume_init_mut();
         action.sa_sigaction = note_signal as extern "C" fn(_, _, _) as usize;
@@ -219,7 +219,8 @@ impl ProcessId {
         ProcessId::of(self.pid) == Some(self)
     }
 
-    /// Sends it a signal. False if it does not run any more. Errors: `PermissionDenied` for the process of another user.
+    /// Sends it a signal. False if it does not run any more. Errors: `PermissionDenied` for the process of another
+    /// user.
     pub fn signal(self, number: i32) -> io::Result<bool> {
         // SAFETY: a system call on numbers; the new descriptor is owned from here on.
         let raw = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid as libc::pid_t, 0) } as libc::c_int;
@@ -393,7 +394,8 @@ pub fn local_time(seconds: i64) -> Option<LocalTime> {
     })
 }
 
-/// Sets the times of access and modification (nanoseconds since the epoch) of what a path names; of a symbolic link its own.
+/// Sets the times of access and modification (nanoseconds since the epoch) of what a path names; of a symbolic link its
+/// own.
 pub fn set_times(path: &Path, atime: i64, mtime: i64) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
     let times = [atime, mtime]
@@ -477,9 +479,9 @@ pub fn detach_mount(directory: &Path, mount: MountId) -> io::Result<bool> {
     system::check(result).map(|_| true)
 }
 
-/// Takes what is mounted at a path out of the tree. What is in use stays (`ResourceBusy`), but for `detach`: then it goes from
-/// the tree, and those who use it keep it. The path's last name is not followed if it is a symbolic link, and nothing behind
-/// it is asked, so that it may be dead.
+/// Takes what is mounted at a path out of the tree. What is in use stays (`ResourceBusy`), but for `detach`: then it
+/// goes from the tree, and those who use it keep it. The path's last name is not followed if it is a symbolic link, and
+/// nothing behind it is asked, so that it may be dead.
 pub fn unmount(path: &Path, detach: bool) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
     let flags = libc::UMOUNT_NOFOLLOW | if detach { libc::MNT_DETACH } else { 0 };

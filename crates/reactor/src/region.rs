@@ -49,7 +49,8 @@ pub trait Storage {
     fn sync_names(&self) -> LocalFuture<io::Result<()>>;
 }
 
-/// A mapped file of fixed size. Offsets and sizes are bytes; a range outside the region is a bug of the caller and asserts.
+/// A mapped file of fixed size. Offsets and sizes are bytes; a range outside the region is a bug of the caller and
+/// asserts.
 pub trait Region {
     /// Size in bytes.
     fn size(&self) -> u64;
@@ -69,8 +70,8 @@ pub trait Region {
     fn crc32c(&self, offset: u64, size: u64) -> u32;
     /// Address of the first byte; for transports only, which move bytes between it and a stream.
     fn base(&self) -> *mut u8;
-    /// Tells that bytes are going to arrive in the range through `base`, or that what lies there will stand for something
-    /// else from now on; whoever reads along notices ([`crate::StampedRegion`]).
+    /// Tells that bytes are going to arrive in the range through `base`, or that what lies there will stand for
+    /// something else from now on; whoever reads along notices ([`crate::StampedRegion`]).
     fn announce(&self, _offset: u64, _size: u64) {}
     /// Tells that bytes arrived in the range through `base`; to be called when the last of them is there.
     fn note_received(&self, offset: u64, size: u64);
@@ -90,15 +91,15 @@ pub trait Region {
     fn loan(&self) -> io::Result<Rc<dyn Loan>> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// The first bytes in the range that were lent for writing, in this life of the server or an earlier one, and that somebody
-    /// may still write to. What can't be told counts as lent.
+    /// The first bytes in the range that were lent for writing, in this life of the server or an earlier one, and that
+    /// somebody may still write to. What can't be told counts as lent.
     fn borrowed(&self, _offset: u64, _size: u64) -> Option<Range<u64>> {
         None
     }
 }
 
-/// What one borrower writes to ranges of a region through ([`crate::GrantedPages`]). The owner holds it, and whoever has mapped
-/// something through it; a range that it holds is borrowed for as long as any of them is left.
+/// What one borrower writes to ranges of a region through ([`crate::GrantedPages`]). The owner holds it, and whoever
+/// has mapped something through it; a range that it holds is borrowed for as long as any of them is left.
 pub trait Loan {
     /// Holds a range: from now on somebody may write to it. Errors: it can't be held; then nobody is to be told of it.
     fn hold(&self, offset: u64, size: u64) -> io::Result<()>;

@@ -1,12 +1,13 @@
 //! One reactor for all threads of a process, without a thread of its own: for clients inside foreign programs.
 //!
-//! Whoever holds the lock polls its own future and turns the loop, which also serves the futures and tasks of the others.
-//! A thread that has nothing to do gives the core away a few times, then becomes the leader, who sleeps in the kernel
-//! with the lock released, or, where there is a leader already, sleeps until its own waker fires or leadership is free.
+//! Whoever holds the lock polls its own future and turns the loop, which also serves the futures and tasks of the
+//! others. A thread that has nothing to do gives the core away a few times, then becomes the leader, who sleeps in the
+//! kernel with the lock released, or, where there is a leader already, sleeps until its own waker fires or leadership
+//! is free.
 //!
 //! Invariants
-//! 1. The reactor, `T`, all tasks and all futures are touched with the lock held only, and only values that are `Send` go in
-//!    or out. So that they hold `Rc`s does not matter.
+//! 1. The reactor, `T`, all tasks and all futures are touched with the lock held only, and only values that are `Send`
+//!    go in or out. So that they hold `Rc`s does not matter.
 //! 2. A waker that belongs to a thread only sets that thread's flag and wakes it; it may be used without the lock.
 //! 3. While anybody waits without being the leader, there is a leader, or somebody was woken to become it.
 //! 4. After a fork the child never touches what it inherited: another thread may have held the lock. It makes its own.
@@ -111,7 +112,8 @@ impl Wake for Parker {
 }
 
 thread_local! {
-    /// A thread's parker and waker. The same ones for all its calls, so that a socket that it waits for knows them already.
+    /// A thread's parker and waker. The same ones for all its calls, so that a socket that it waits for knows them
+    /// already.
     static PARKER: (Arc<Parker>, Waker) = new_parker();
 }
 
@@ -429,8 +431,8 @@ impl<T: 'static> Shared<T> {
 
     /// Runs a future to completion, from any thread. What it borrows from the caller may live on the caller's stack.
     ///
-    /// Panics when called from within another call on the same thread, or when a forked child has no descriptor left for
-    /// a reactor of its own.
+    /// Panics when called from within another call on the same thread, or when a forked child has no descriptor left
+    /// for a reactor of its own.
     pub fn run<R: Send>(&self, start: impl AsyncFnOnce(&Reactor, &T) -> R + Send) -> R {
         let instance = self.instance();
         let mut start = Some(start);
@@ -442,8 +444,8 @@ impl<T: 'static> Shared<T> {
         PARKER.try_with(&mut call).unwrap_or_else(|_| call(&new_parker()))
     }
 
-    /// Whether this process, not only one that it was forked from, has made it or used it, and the thread is in none of its
-    /// calls: so that a call which is only for the end of the process has something to say, and may be made.
+    /// Whether this process, not only one that it was forked from, has made it or used it, and the thread is in none of
+    /// its calls: so that a call which is only for the end of the process has something to say, and may be made.
     pub fn is_in_use(&self) -> bool {
         // SAFETY: as in `instance`.
         let instance = unsafe { &*self.instance.load(Ordering::Acquire) };
@@ -495,8 +497,8 @@ unsafe fn free<T: 'static>(instance: *mut Instance<T>) {
 impl<T: 'static> Drop for Shared<T> {
     fn drop(&mut self) {
         let instance = *self.instance.get_mut();
-        // SAFETY: an instance lives until here; `&mut self` says that nobody uses it. One that was inherited by a fork is
-        // left alone.
+        // SAFETY: an instance lives until here; `&mut self` says that nobody uses it. One that was inherited by a fork
+        // is left alone.
         unsafe {
             if (*instance).generation == fork_generation() {
                 free(instance);

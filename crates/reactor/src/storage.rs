@@ -227,8 +227,8 @@ impl Region for MappedRegion {
             return Err(io::Error::from_raw_os_error(error));
         }
         let first = offset / PAGE * PAGE;
-        // SAFETY: the range lies within our mapping, whose last page is whole. Faulting in reads nothing and changes nothing;
-        // kernels before 5.14 refuse, and then pages are faulted in as they are used.
+        // SAFETY: the range lies within our mapping, whose last page is whole. Faulting in reads nothing and changes
+        // nothing; kernels before 5.14 refuse, and then pages are faulted in as they are used.
         unsafe {
             libc::madvise(
                 self.base.add(first as usize).cast(),
@@ -273,8 +273,8 @@ impl Region for MappedRegion {
 
     fn crc32c(&self, offset: u64, size: u64) -> u32 {
         let from = self.at(offset, size);
-        // SAFETY: the range was checked, and nobody writes to it while this short borrow lives: we are the only thread that
-        // maps this file and the kernel owns no buffer for sockets.
+        // SAFETY: the range was checked, and nobody writes to it while this short borrow lives: we are the only thread
+        // that maps this file and the kernel owns no buffer for sockets.
         crc32c::crc32c(unsafe { std::slice::from_raw_parts(from, size as usize) })
     }
 

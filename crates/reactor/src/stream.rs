@@ -1,8 +1,8 @@
 //! Non-blocking byte streams and listeners, the same for every driver.
 //!
 //! Readiness has edge semantics: a direction stays ready until an operation found it exhausted, and becomes ready again
-//! when the driver reports an event. An operation that moved fewer bytes than it was offered has exhausted its direction
-//! too, unless the peer has hung up (then only another receive shows the end of the stream).
+//! when the driver reports an event. An operation that moved fewer bytes than it was offered has exhausted its
+//! direction too, unless the peer has hung up (then only another receive shows the end of the stream).
 
 use crate::Reactor;
 use crate::holds::Holds;
@@ -83,8 +83,8 @@ impl Readiness {
         self.hung_up.get()
     }
 
-    /// Has whoever waits for bytes ask for them, though nobody said that there are any. False if nobody waits, or bytes are
-    /// not expected.
+    /// Has whoever waits for bytes ask for them, though nobody said that there are any. False if nobody waits, or bytes
+    /// are not expected.
     pub(crate) fn look(&self) -> bool {
         let waits = self.reader.armed.get() && !self.quiet.get() && !self.readable.get();
         if waits {
@@ -228,8 +228,8 @@ impl Stream {
         result
     }
 
-    /// Sends as many bytes as there is room for, from the pieces in order. Errors: `WouldBlock` when there is no room now;
-    /// anything else means that the stream is broken. Never raises SIGPIPE.
+    /// Sends as many bytes as there is room for, from the pieces in order. Errors: `WouldBlock` when there is no room
+    /// now; anything else means that the stream is broken. Never raises SIGPIPE.
     pub fn try_send(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let result = self.0.socket.try_send(pieces);
         if matches!(&result, Err(error) if error.kind() == ErrorKind::WouldBlock) {
@@ -321,8 +321,8 @@ impl Stream {
         self.0.socket.way()
     }
 
-    /// Lends the peer a region to read from, and what it is to write through, where that is possible: to the same user on the same machine.
-    /// True if it was sent.
+    /// Lends the peer a region to read from, and what it is to write through, where that is possible: to the same user
+    /// on the same machine. True if it was sent.
     pub fn lend(&self, region: &Rc<StampedRegion>, lent: &Lent) -> bool {
         self.0.socket.lend(region, lent)
     }

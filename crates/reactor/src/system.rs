@@ -293,14 +293,15 @@ impl<W: Watch> Drop for WatchedSocket<W> {
 /// processor's caches is only slower: left to itself, the kernel takes up to 32 MiB.
 const LOCAL_BUFFER_SIZE: i32 = 1 << 20;
 
-/// Longest pause between two attempts of TCP to send what was not acknowledged, in milliseconds. By itself it doubles the
-/// pauses, up to two minutes, so that after a cut of 20 seconds the next attempt may come 20 seconds later.
+/// Longest pause between two attempts of TCP to send what was not acknowledged, in milliseconds. By itself it doubles
+/// the pauses, up to two minutes, so that after a cut of 20 seconds the next attempt may come 20 seconds later.
 const RETRANSMIT_PAUSE_MS_MAX: libc::c_int = 1_000;
 /// `TCP_RTO_MAX_MS`, of Linux 6.15.
 const TCP_RTO_MAX_MS: libc::c_int = 44;
 
-/// Sets what all connections want: no delay, no long silence after a cut, and between processes of one machine no model of a network. There, BBR takes
-/// scheduling delays for a slow path and halves the throughput; Reno is always there and always allowed.
+/// Sets what all connections want: no delay, no long silence after a cut, and between processes of one machine no model
+/// of a network. There, BBR takes scheduling delays for a slow path and halves the throughput; Reno is always there and
+/// always allowed.
 pub fn tune(descriptor: &OwnedFd, peer: SocketAddr) -> io::Result<()> {
     set_option(descriptor, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
     // Older kernels refuse it: then cuts last longer than they have to.
@@ -398,7 +399,8 @@ impl<W: Watch> Socket for WatchedSocket<W> {
                 [place] => unsafe { libc::recv(descriptor, place.as_mut_ptr().cast(), place.len(), 0) },
                 _ => {
                     let mut message = MaybeUninit::<libc::msghdr>::zeroed();
-                    // SAFETY: a zeroed message is a valid one; IoSliceMut has the layout of iovec, each a writable place.
+                    // SAFETY: a zeroed message is a valid one; IoSliceMut has the layout of iovec, each a writable
+                    // place.
                     unsafe {
                         let message = message.assume_init_mut();
                         message.msg_iov = places.as_mut_ptr().cast();
@@ -430,7 +432,8 @@ impl<W: Watch> Socket for WatchedSocket<W> {
                 [piece] => unsafe { libc::send(descriptor, piece.as_ptr().cast(), piece.len(), libc::MSG_NOSIGNAL) },
                 _ => {
                     let mut message = MaybeUninit::<libc::msghdr>::zeroed();
-                    // SAFETY: a zeroed message is a valid one; IoSlice has the layout of iovec, and sending only reads them.
+                    // SAFETY: a zeroed message is a valid one; IoSlice has the layout of iovec, and sending only reads
+                    // them.
                     unsafe {
                         let message = message.assume_init_mut();
                         message.msg_iov = pieces.as_ptr().cast_mut().cast();

@@ -1,14 +1,14 @@
 //! Tasks and the queue of those that are ready.
 //!
-//! A task is one allocation: its header and its future. Wakers are counted references to it and may be used and dropped on
-//! any thread; the future is touched by the queue's owner alone.
+//! A task is one allocation: its header and its future. Wakers are counted references to it and may be used and dropped
+//! on any thread; the future is touched by the queue's owner alone.
 //!
 //! Invariants
 //! 1. Only the owner (the thread whose marker is in `ReadyQueue::owner`) touches `local` and the futures. For a plain
 //!    reactor that is the thread that made it, for good; for `Shared` it is whoever holds the lock.
 //! 2. A task is in a queue at most once: whoever turns `scheduled` from false to true puts it there.
-//! 3. A future is dropped by the owner, when it completes, is cancelled, or the reactor shuts down; so dropping the last
-//!    waker on another thread frees memory but runs no foreign destructor.
+//! 3. A future is dropped by the owner, when it completes, is cancelled, or the reactor shuts down; so dropping the
+//!    last waker on another thread frees memory but runs no foreign destructor.
 
 use crate::Class;
 use std::cell::UnsafeCell;
@@ -35,7 +35,8 @@ pub struct ReadyQueue {
     local: UnsafeCell<[VecDeque<Arc<dyn Runnable>>; CLASS_COUNT]>,
     remote: Mutex<Vec<Arc<dyn Runnable>>>,
     remote_pending: AtomicBool,
-    /// Another thread has woken the future that `block_on` polls, which has not looked since. Nobody else may take that.
+    /// Another thread has woken the future that `block_on` polls, which has not looked since. Nobody else may take
+    /// that.
     root_pending: AtomicBool,
     sleeping: AtomicBool,
     closed: AtomicBool,
@@ -226,7 +227,8 @@ pub(crate) trait Runnable: Send + Sync {
     fn header(&self) -> &Header;
     /// Polls the future; by the owner only.
     fn run(self: Arc<Self>) -> Outcome;
-    /// Drops the future, or has it dropped when the poll in progress returns; by the owner only. True if it was dropped now.
+    /// Drops the future, or has it dropped when the poll in progress returns; by the owner only. True if it was dropped
+    /// now.
     fn cancel(&self) -> bool;
     /// Queues the task for its first run.
     fn schedule(self: Arc<Self>);
@@ -269,7 +271,8 @@ impl<F: Future<Output = ()> + 'static> Wake for Task<F> {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Only the owner may rely on a relaxed look: another thread's wake has to order what it did before the next run.
+        // Only the owner may rely on a relaxed look: another thread's wake has to order what it did before the next
+        // run.
         if !(self.header.queue.is_owner() && self.header.scheduled.load(Ordering::Relaxed)) {
             self.clone().schedule();
         }
@@ -280,9 +283,9 @@ impl<F: Future<Output = ()> + 'static> Task<F> {
     /// Ends the task and drops its future in place.
     fn end(&self) {
         let stage = self.stage.get();
-        // SAFETY: the owner is the only one here, and no reference into the stage is alive: `run` calls this after its poll
-        // has returned, `cancel` only when no poll is in progress. The future was pinned in the allocation and is dropped
-        // where it lies. `Ended` is written over it without dropping it a second time.
+        // SAFETY: the owner is the only one here, and no reference into the stage is alive: `run` calls this after its
+        // poll has returned, `cancel` only when no poll is in progress. The future was pinned in the allocation and is
+        // dropped where it lies. `Ended` is written over it without dropping it a second time.
         unsafe {
             if let Stage::Waiting(future) = &mut *stage {
                 let future: *mut F = future;
@@ -301,12 +304,14 @@ impl<F: Future<Output = ()> + 'static> Runnable for Task<F> {
     }
 
     fn run(self: Arc<Self>) -> Outcome {
-        // From here on a wake queues the task again. Acquire pairs with the waker's swap, so that what it did before is seen.
+        // From here on a wake queues the task again. Acquire pairs with the waker's swap, so that what it did before is
+        // seen.
         self.header.scheduled.swap(false, Ordering::AcqRel);
         // SAFETY: the waker borrows this reference: it is never dropped, and clones of it count for themselves.
         let waker = ManuallyDrop::new(Waker::from(unsafe { Arc::from_raw(Arc::as_ptr(&self)) }));
         let poll = {
-            // SAFETY: the owner is the only one here, and a task is never run from within its own poll: it left the queue.
+            // SAFETY: the owner is the only one here, and a task is never run from within its own poll: it left the
+            // queue.
             let Stage::Waiting(future) = (unsafe { &mut *self.stage.get() }) else {
                 return Outcome::Gone;
             };
@@ -365,8 +370,8 @@ impl Wake for RootWaker {
 mod tests {
     use super::*;
 
-    /// Goal: that another thread has woken the root future keeps the loop awake until the future was looked at, whatever the
-    /// loop does in between; a lost one would hang.
+    /// Goal: that another thread has woken the root future keeps the loop awake until the future was looked at,
+    /// whatever the loop does in between; a lost one would hang.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the test is about other threads")]
     fn nobody_takes_the_wake_of_the_root() {

@@ -1,7 +1,8 @@
 //! Timers: a heap of deadlines whose entries may be stale.
 //!
 //! Most timers are deadlines that never fire: they are set and dropped by the thousand. Setting pushes onto the heap
-//! (constant on average, for deadlines mostly grow), dropping only frees the slot, and the heap is rebuilt when most of it is stale.
+//! (constant on average, for deadlines mostly grow), dropping only frees the slot, and the heap is rebuilt when most of
+//! it is stale.
 //!
 //! Invariants
 //! 1. A slot's generation grows whenever its timer fires or is dropped; a heap entry of an older generation is stale.
@@ -94,7 +95,8 @@ impl Timers {
         }
     }
 
-    /// Drops a timer; nothing happens if it has fired. The waker comes back so that it is dropped outside of any borrow.
+    /// Drops a timer; nothing happens if it has fired. The waker comes back so that it is dropped outside of any
+    /// borrow.
     pub fn drop_timer(&mut self, key: TimerKey) -> Option<Waker> {
         if !self.is_set(key) {
             return None;

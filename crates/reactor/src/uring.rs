@@ -1,13 +1,13 @@
 //! The driver over io_uring: for servers.
 //!
 //! Each socket has one multishot poll, so readiness arrives as completions; bytes are then moved by non-blocking calls,
-//! straight into or out of their final place, and the kernel never owns a buffer for a socket. The ring defers its work to
-//! this thread and says so by a flag, so that polling for events costs a look at memory.
+//! straight into or out of their final place, and the kernel never owns a buffer for a socket. The ring defers its work
+//! to this thread and says so by a flag, so that polling for events costs a look at memory.
 //!
 //! Invariants
 //! 1. The ring is used by the thread that made it alone (`SINGLE_ISSUER`).
-//! 2. Whatever an operation in flight refers to (a file) is held by its entry in `operations` until its completion, also
-//!    when nobody waits for it any more.
+//! 2. Whatever an operation in flight refers to (a file) is held by its entry in `operations` until its completion,
+//!    also when nobody waits for it any more.
 
 use crate::Nanos;
 use crate::busy_poll::{BusyPoll, BusySocket, KernelWatch};
@@ -104,8 +104,8 @@ impl Core {
     fn push(&self, entry: &squeue::Entry) {
         let mut ring = self.ring.borrow_mut();
         loop {
-            // SAFETY: what the entries refer to outlives them: sockets are unwatched before they close, and files are held
-            // by `operations` (invariant 2).
+            // SAFETY: what the entries refer to outlives them: sockets are unwatched before they close, and files are
+            // held by `operations` (invariant 2).
             if unsafe { ring.submission().push(entry) }.is_ok() {
                 self.prepared.set(true);
                 return;
@@ -238,8 +238,8 @@ impl Watch for Core {
 
     fn unwatch(&self, descriptor: &OwnedFd, token: u64) {
         self.table.remove(token);
-        // The poll in the ring holds the socket open beyond `close`: end the connection now, then remove the poll. A poll
-        // that is still only prepared must not meet the descriptor's next owner, so everything is submitted here.
+        // The poll in the ring holds the socket open beyond `close`: end the connection now, then remove the poll. A
+        // poll that is still only prepared must not meet the descriptor's next owner, so everything is submitted here.
         // SAFETY: no pointers; a failure means that it is disconnected already.
         unsafe { libc::shutdown(descriptor.as_raw_fd(), libc::SHUT_RDWR) };
         let remove = opcode::PollRemove::new(token | KIND_POLL << KIND_SHIFT).build();

@@ -1,22 +1,22 @@
 //! How long to poll before sleeping.
 //!
-//! Where cores are shared, giving the core away a few times finds the next message far sooner than sleeping does (waking a
-//! sleeping core costs some 19 us), and pure spinning is the worst of all. Two kinds of yields are told apart by the time
-//! they take:
+//! Where cores are shared, giving the core away a few times finds the next message far sooner than sleeping does
+//! (waking a sleeping core costs some 19 us), and pure spinning is the worst of all. Two kinds of yields are told apart
+//! by the time they take:
 //! - one that let somebody else run costs nothing that anybody wanted: many of them are allowed;
 //! - one that came straight back burns an idle core: about as much time as a sleep and a wake-up would cost is worth
-//!   spending on those, for then waiting costs at most twice of what the better choice would have (the ski-rental bound).
-//!   How much exactly is learnt from whether polling longer would have spared the sleep.
+//!   spending on those, for then waiting costs at most twice of what the better choice would have (the ski-rental
+//!   bound). How much exactly is learnt from whether polling longer would have spared the sleep.
 //!
-//! What a yield to somebody else takes at least is known from what a system call costs here, and what waking costs from the
-//! shortest sleeps: the message came just after they had begun.
+//! What a yield to somebody else takes at least is known from what a system call costs here, and what waking costs from
+//! the shortest sleeps: the message came just after they had begun.
 //!
-//! Where nearly all yields come straight back, the core is ours: waits look without giving it away, for at most the time of
-//! a few messages and out of the same allowance, and spare the system calls. A wait now and then yields once to see whether
-//! that is still so.
+//! Where nearly all yields come straight back, the core is ours: waits look without giving it away, for at most the
+//! time of a few messages and out of the same allowance, and spare the system calls. A wait now and then yields once to
+//! see whether that is still so.
 //!
-//! Beside a busy neighbour one yield may cost a whole time slice. The time lost so has a budget; where it is used up, waits
-//! sleep at once, and the kernel gives whoever wakes the core soon.
+//! Beside a busy neighbour one yield may cost a whole time slice. The time lost so has a budget; where it is used up,
+//! waits sleep at once, and the kernel gives whoever wakes the core soon.
 
 use crate::Nanos;
 use crate::cores::PreferredCores;
@@ -25,8 +25,8 @@ use std::sync::OnceLock;
 
 /// A yield that takes longer than this met somebody who computes: the kernel takes the core from him at its ticks only.
 const YIELD_LONG_NS: Nanos = 2_000_000;
-/// A yield that takes as long as so many system calls let somebody else run: one that comes straight back takes two to three,
-/// a switch there and back over ten.
+/// A yield that takes as long as so many system calls let somebody else run: one that comes straight back takes two to
+/// three, a switch there and back over ten.
 const YIELD_SWITCHED_CALLS: Nanos = 7;
 /// Bounds for what a system call seems to cost: a hiccup while it was measured must not count for ever.
 const SYSTEM_CALL_NS: (Nanos, Nanos) = (50, 2_000);
@@ -36,8 +36,8 @@ const SWITCHES_MAX: u32 = 40;
 const WAKE_NS: Nanos = 20_000;
 const WAKE_NS_RANGE: (Nanos, Nanos) = (2_000, 50_000);
 const WAKE_FORGETTING: Nanos = 64;
-/// Most time to poll an idle core before a sleep, and the longest sleep that polling a little longer would have spared, in
-/// wake-ups.
+/// Most time to poll an idle core before a sleep, and the longest sleep that polling a little longer would have spared,
+/// in wake-ups.
 const IDLE_POLL_WAKES: Nanos = 3;
 const SLEEP_SHORT_WAKES: Nanos = 4;
 /// Least time to poll an idle core.
@@ -48,8 +48,8 @@ const COMPANY_MIN: u32 = 16;
 const COMPANY_PER_SWITCH: u32 = 8;
 /// Of so many waits on a core of our own one yields at first.
 const CHECK_WAITS: u32 = 64;
-/// Longest look before the first yield of a wait: who has just come to share the core waits for no longer. After each yield that came straight back
-/// it may take twice as long, up to the second one.
+/// Longest look before the first yield of a wait: who has just come to share the core waits for no longer. After each
+/// yield that came straight back it may take twice as long, up to the second one.
 const SPIN_NS_FIRST: Nanos = 10_000;
 const SPIN_NS_MAX: Nanos = 40_000;
 /// One of so many nanoseconds may go to long yields: that is what looking whether a neighbour still computes costs.
@@ -99,7 +99,8 @@ pub(crate) struct Waiting {
 pub(crate) struct Patience {
     switches: u32,
     idle_ns: Nanos,
-    /// Until so much of the allowance for an idle core is used up, it may look without giving the core away; and how long after the next yield.
+    /// Until so much of the allowance for an idle core is used up, it may look without giving the core away; and how
+    /// long after the next yield.
     spin_until_ns: Nanos,
     next_spin_ns: Nanos,
     exhausted: bool,
@@ -311,7 +312,8 @@ mod tests {
     }
 
     /// Goal: beside somebody who computes, waits sleep at once; looking again costs about one per cent of the time.
-    /// Method: waits of a microsecond each for ten seconds, in which every yield takes 8 ms; then the neighbour has gone.
+    /// Method: waits of a microsecond each for ten seconds, in which every yield takes 8 ms; then the neighbour has
+    /// gone.
     #[test]
     fn busy_neighbour_ends_yielding() {
         let mut waiting = waiting();

@@ -1,19 +1,20 @@
-//! Reading another process's region: a server lends its store's mapping to clients of its machine, which copy bytes straight
-//! out of it, under a version check.
+//! Reading another process's region: a server lends its store's mapping to clients of its machine, which copy bytes
+//! straight out of it, under a version check.
 //!
-//! Beside the region lies a table of stamps, one for each 64 KiB (several share one where the region is large). Before any
-//! byte of a region changes, or what its bytes stand for, the server raises a number and writes it as the stamp of all
-//! that is concerned. Who was told at number `n` where some bytes are, copies them and then looks at their stamps: none
-//! above `n` means that the copy is what the bytes were all the time since then; else the copy is worth nothing.
+//! Beside the region lies a table of stamps, one for each 64 KiB (several share one where the region is large). Before
+//! any byte of a region changes, or what its bytes stand for, the server raises a number and writes it as the stamp of
+//! all that is concerned. Who was told at number `n` where some bytes are, copies them and then looks at their stamps:
+//! none above `n` means that the copy is what the bytes were all the time since then; else the copy is worth nothing.
 //!
 //! Invariants
-//! 1. A stamp is written before the first byte changes (release fence between, which holds for non-temporal stores too), and
-//!    read after the last byte was copied (acquire fence between). So a copy that holds a changed byte is followed by a look that sees its stamp.
-//! 2. The number only grows, also from one life of a server to the next: the table is a region of the store, and a new life
-//!    begins by stamping everything.
+//! 1. A stamp is written before the first byte changes (release fence between, which holds for non-temporal stores
+//!    too), and read after the last byte was copied (acquire fence between). So a copy that holds a changed byte is
+//!    followed by a look that sees its stamp.
+//! 2. The number only grows, also from one life of a server to the next: the table is a region of the store, and a new
+//!    life begins by stamping everything.
 //! 3. What is copied is used only after the check; until then it is bytes without any meaning.
-//! 4. The borrower maps both read-only: it can damage nothing. What it may write to are single pages that it was granted
-//!    (`loan`).
+//! 4. The borrower maps both read-only: it can damage nothing. What it may write to are single pages that it was
+//!    granted (`loan`).
 
 use crate::board::{Board, CellPlace, Words};
 use crate::copying::{self, before_streaming};
@@ -67,8 +68,8 @@ pub struct StampedRegion {
 }
 
 impl StampedRegion {
-    /// Stamps a region. `table` has [`STAMPS_SIZE`] bytes and those of the board, all of them allocated; it begins with zeros and is
-    /// kept with the region, as `posts` is, of [`POSTS_SIZE`] bytes. Panics when one is smaller.
+    /// Stamps a region. `table` has [`STAMPS_SIZE`] bytes and those of the board, all of them allocated; it begins with
+    /// zeros and is kept with the region, as `posts` is, of [`POSTS_SIZE`] bytes. Panics when one is smaller.
     pub fn new(region: Rc<dyn Region>, table: Rc<dyn Region>, posts: Rc<dyn Region>) -> Rc<StampedRegion> {
         assert!(table.size() >= STAMPS_SIZE, "a table of stamps is whole");
         // What others write by itself, and we: a simulated medium is to know of it.
@@ -128,7 +129,8 @@ impl StampedRegion {
         Some([self.region.file()?, self.table.file()?, self.shared.file()?])
     }
 
-    /// Read access within one process: for simulations. `trust`: where it finds nothing changed ever, as a broken one might.
+    /// Read access within one process: for simulations. `trust`: where it finds nothing changed ever, as a broken one
+    /// might.
     pub(crate) fn window(self: &Rc<Self>, trust: Trust, lent: &Lent, holds: Option<Rc<Holds>>) -> Rc<Window> {
         let (bytes, size) = (self.region.base().cast_const(), self.region.size());
         let (stamps, board) = (self.stamps(), self.board.words());
@@ -249,7 +251,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// Maps what was lent, to read from, and to post to; `loan` is for what may be granted later. Errors: `InvalidData` where the files are not what is lent, and those of `mmap`.
+    /// Maps what was lent, to read from, and to post to; `loan` is for what may be granted later. Errors: `InvalidData`
+    /// where the files are not what is lent, and those of `mmap`.
     pub(crate) fn map(
         [region, table, posts]: [&OwnedFd; 3],
         loan: Option<Rc<dyn Loan>>,
@@ -286,7 +289,8 @@ impl Window {
         if offset > self.size || size > self.size - offset {
             return false;
         }
-        // SAFETY: just checked. The owner may change the bytes meanwhile; `is_unchanged` tells, and nobody uses them before.
+        // SAFETY: just checked. The owner may change the bytes meanwhile; `is_unchanged` tells, and nobody uses them
+        // before.
         unsafe { copying::copy(self.bytes.add(offset as usize), into.as_mut_ptr(), into.len()) };
         true
     }
@@ -312,8 +316,8 @@ impl Window {
         self.board.size()
     }
 
-    /// Copies a cell of the owner's board and returns the version that it has; nothing if there is none, it is empty, or it is
-    /// just being written to.
+    /// Copies a cell of the owner's board and returns the version that it has; nothing if there is none, it is empty,
+    /// or it is just being written to.
     pub fn read_cell(&self, place: CellPlace, into: &mut [u64]) -> Option<u64> {
         self.board.read(place, into)
     }
@@ -338,35 +342,38 @@ impl Window {
         self.holds.as_ref()?.hold(id)
     }
 
-    /// Whether somebody has posted a change, or is about to, of something that comes to this claim; after the end nobody knows.
+    /// Whether somebody has posted a change, or is about to, of something that comes to this claim; after the end
+    /// nobody knows.
     pub fn is_claimed(&self, claim: usize) -> bool {
         self.lane.borrow().as_ref().map_or(self.has_ended.get(), |lane| lane.is_claimed(claim))
     }
 
-    /// Whether somebody has posted a write to a file with this claim ([`wire::posts::file_claim`]), or is about to, that the owner may not have taken up; after the
-    /// end nobody knows.
+    /// Whether somebody has posted a write to a file with this claim ([`wire::posts::file_claim`]), or is about to,
+    /// that the owner may not have taken up; after the end nobody knows.
     pub fn is_written(&self, file: usize) -> bool {
         self.lane.borrow().as_ref().map_or(self.has_ended.get(), |lane| lane.is_written(file))
     }
 
-    /// Whether the owner has taken up a post of the client `owner`, if need be after it was woken and the core given away.
+    /// Whether the owner has taken up a post of the client `owner`, if need be after it was woken and the core given
+    /// away.
     pub fn waits_until_taken(&self, owner: u64, number: u64) -> bool {
         self.lane.borrow().as_ref().is_none_or(|lane| lane.waits_until_taken(owner, number))
     }
 
-    /// Whether the owner of this has not taken up a post of the client `owner`, which [`Posting::commit`] told the number of.
+    /// Whether the owner of this has not taken up a post of the client `owner`, which [`Posting::commit`] told the
+    /// number of.
     pub fn is_waiting(&self, owner: u64, number: u64) -> bool {
         self.lane.borrow().as_ref().is_some_and(|lane| lane.is_waiting(owner, number))
     }
 
-    /// The next number that the server has given the client `owner` for something that it makes by a post ([`Posting::commit_made`]; until then
-    /// nothing is to be awaited). Nothing when it has none left, or can't post.
+    /// The next number that the server has given the client `owner` for something that it makes by a post
+    /// ([`Posting::commit_made`]; until then nothing is to be awaited). Nothing when it has none left, or can't post.
     pub fn unused_number(&self, owner: u64) -> Option<u64> {
         self.lane.borrow().as_ref()?.unused_number(owner)
     }
 
-    /// Begins to post a change for the client `owner`. Nothing when that is not possible now. What the change rests on is to be
-    /// looked at after this.
+    /// Begins to post a change for the client `owner`. Nothing when that is not possible now. What the change rests on
+    /// is to be looked at after this.
     pub fn begin_post(&self, owner: u64, claims: [usize; 2], post: &PostWords) -> Option<Posting> {
         self.lane.borrow().as_ref()?.begin(owner, claims, post)
     }
@@ -376,7 +383,8 @@ impl Window {
         self.lane.borrow().as_ref()?.begin_on_top(owner, claims, post)
     }
 
-    /// The connection has ended: nothing is posted any more, and the lane is free for another client. What is read along stays where it is.
+    /// The connection has ended: nothing is posted any more, and the lane is free for another client. What is read
+    /// along stays where it is.
     pub(crate) fn end(&self) {
         self.has_ended.set(true);
         self.lane.replace(None);
@@ -387,8 +395,8 @@ impl Window {
         self.loan.is_some()
     }
 
-    /// Maps pages that the owner has granted to whom this window was given. Errors: they do not lie within the region, or can't be
-    /// mapped.
+    /// Maps pages that the owner has granted to whom this window was given. Errors: they do not lie within the region,
+    /// or can't be mapped.
     pub fn granted(&self, offset: u64, size: u64) -> io::Result<GrantedPages> {
         let Some(loan) = &self.loan else { return Err(io::ErrorKind::Unsupported.into()) };
         if offset > self.size || size > self.size - offset {
@@ -421,7 +429,8 @@ impl Mapping {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "what is lent is a file that is not empty"));
         }
         let (size, descriptor) = (status.st_size as u64, file.as_raw_fd());
-        // SAFETY: a new mapping at an address of the kernel's choice; a forked child does not inherit it, and so keeps no lane.
+        // SAFETY: a new mapping at an address of the kernel's choice; a forked child does not inherit it, and so keeps
+        // no lane.
         let address = unsafe {
             let address = libc::mmap(std::ptr::null_mut(), size as usize, protection, libc::MAP_SHARED, descriptor, 0);
             if address == libc::MAP_FAILED {

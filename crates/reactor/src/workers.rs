@@ -1,4 +1,5 @@
-//! A process that leads others: waits for whichever ends first or for a signal, and takes its workers along when it dies.
+//! A process that leads others: waits for whichever ends first or for a signal, and takes its workers along when it
+//! dies.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -128,15 +129,17 @@ pub fn wall_clock() -> i64 {
 mod tests {
     use super::*;
 
-    /// Goal: a leader learns of the end of a child and of a request to stop, and children are not born deaf.
-    /// Method: a child that ends by itself; a child that kills itself with a held signal (it must die of it); a signal to this thread.
+    /// Goal: a leader learns of the end of a child and of a request to stop, and children are not born deaf. Method: a
+    /// child that ends by itself; a child that kills itself with a held signal (it must die of it); a signal to this
+    /// thread.
     #[test]
     fn events_arrive_one_by_one() {
         let held = HeldSignals::hold().unwrap();
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "kill -TERM $$; exit 0"]);
         held.release_in_worker(&mut command);
-        // Other tests of this program have children too, so their ends may be seen here or be taken by them: poll the child.
+        // Other tests of this program have children too, so their ends may be seen here or be taken by them: poll the
+        // child.
         let mut child = command.spawn().unwrap();
         let status = child.wait().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGTERM));

@@ -54,9 +54,10 @@ fn start(reactor: &Reactor, cluster: &Rc<Cluster>, incarnation: u64) -> Rc<Keepe
     service
 }
 
-/// Goal: a request that had reached a machine which then lost power is sent again soon after the machine is back, not given up at the time-out: nothing is
-/// under way that the machine could refuse, so that the caller has to say something first.
-/// Method: one request, or a whole window of them, held by the server; power loss; the server back at once; all have to be answered within half of the time-out.
+/// Goal: a request that had reached a machine which then lost power is sent again soon after the machine is back, not
+/// given up at the time-out: nothing is under way that the machine could refuse, so that the caller has to say
+/// something first. Method: one request, or a whole window of them, held by the server; power loss; the server back at
+/// once; all have to be answered within half of the time-out.
 #[test]
 fn a_machine_that_is_back_is_noticed() {
     for (seed, count) in [(1, 1), (2, 64), (3, 80)] {

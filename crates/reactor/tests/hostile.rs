@@ -320,9 +320,9 @@ fn replayed_and_reflected_proofs_are_refused() {
     }
 }
 
-/// Goal: nobody between the two sides adds groups to a user, and hellos with too many groups, or with others than they say,
-/// are refused, from whoever holds the key too.
-/// Method: a proof over a hello with other groups than were sent; hellos whose groups were changed byte by byte.
+/// Goal: nobody between the two sides adds groups to a user, and hellos with too many groups, or with others than they
+/// say, are refused, from whoever holds the key too. Method: a proof over a hello with other groups than were sent;
+/// hellos whose groups were changed byte by byte.
 #[test]
 fn groups_are_proved_and_bounded() {
     for fixture in fixtures() {
@@ -524,9 +524,9 @@ fn frames(list: &[(Header, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
-/// Goal: whoever breaks the rules of a trunk is hung up on: frames of streams that do not exist or are over, numbers that
-/// come again, more streams than are allowed, data beyond the window or of no size, room that nobody has, requests.
-/// Method: each misdeed on a trunk of its own.
+/// Goal: whoever breaks the rules of a trunk is hung up on: frames of streams that do not exist or are over, numbers
+/// that come again, more streams than are allowed, data beyond the window or of no size, room that nobody has,
+/// requests. Method: each misdeed on a trunk of its own.
 #[test]
 fn trunks_keep_their_rules() {
     let open = |sequence, stream| (of_stream(sequence, StreamFrame::Open, stream), OpenStream { server: 0 }.to_bytes());

@@ -194,8 +194,8 @@ async fn receive_answers(client: Rc<Client>) {
 }
 
 /// Goal: threads that share a client lose no wake-up, whoever of them sleeps, leads, or comes and goes meanwhile.
-/// Method: 6 threads make 400 calls each over one connection, with pauses of all lengths between them, so that sleeping as
-/// the leader, following and polling alternate; a lost wake-up hangs the test.
+/// Method: 6 threads make 400 calls each over one connection, with pauses of all lengths between them, so that sleeping
+/// as the leader, following and polling alternate; a lost wake-up hangs the test.
 #[test]
 fn threads_share_a_client() {
     let name = fresh_name();

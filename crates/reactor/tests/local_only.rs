@@ -28,8 +28,8 @@ impl Service for Answers {
     }
 }
 
-/// Goal: a client of another machine is refused at once, with words that say what to change; another server is not refused, and where the server takes all
-/// nobody is.
+/// Goal: a client of another machine is refused at once, with words that say what to change; another server is not
+/// refused, and where the server takes all nobody is.
 #[test]
 fn clients_of_other_machines_are_refused() {
     for (only, role, wanted) in

@@ -187,7 +187,8 @@ fn requests_wait_for_those_before_them() {
             for pair in times.windows(2) {
                 assert!(pair[1].1 >= pair[0].1 + SLOW_NS && pair[1].0 >= pair[0].0, "{times:?}");
             }
-            // However the loop cut them into batches, somebody has waited, and nobody longer than since the first one came.
+            // However the loop cut them into batches, somebody has waited, and nobody longer than since the first one
+            // came.
             let waited: Vec<u64> = times.iter().map(|(arrived, taken)| taken - arrived).collect();
             assert_eq!(waited[0], 0);
             assert!(waited[7] >= SLOW_NS && waited[7] <= times[7].1 - times[0].0, "{times:?}");
@@ -250,7 +251,8 @@ fn window_is_kept() {
     });
 }
 
-/// Goal: one that is not answered takes its own place of the session's window and no more: others go on, without end and in order.
+/// Goal: one that is not answered takes its own place of the session's window and no more: others go on, without end
+/// and in order.
 #[test]
 fn one_that_waits_holds_up_no_other() {
     in_both(|kind| {
@@ -347,7 +349,8 @@ fn silence_ends_calls_and_work_does_not() {
     assert_eq!(outcome(&mute, &channel, stat()).unwrap_err().status, Status::TimedOut);
 }
 
-/// Goal: after a cut connection a mutating request is sent again with the same sequence, and the old connection is gone.
+/// Goal: after a cut connection a mutating request is sent again with the same sequence, and the old connection is
+/// gone.
 #[test]
 fn cut_connection_resends_the_same_sequence() {
     let fixture = fixture(DriverKind::Epoll, SECOND);

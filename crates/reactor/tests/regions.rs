@@ -83,9 +83,9 @@ fn refusals() {
     other.lock_exclusive().unwrap();
 }
 
-/// Goal: space that is not there is an error at `allocate`, never a SIGBUS later.
-/// Method: allocate more than any machine's memory, which is refused at once: only somewhat more than what is free would be
-/// given piece by piece until the machine is out of memory.
+/// Goal: space that is not there is an error at `allocate`, never a SIGBUS later. Method: allocate more than any
+/// machine's memory, which is refused at once: only somewhat more than what is free would be given piece by piece until
+/// the machine is out of memory.
 #[test]
 fn no_space() {
     let scratch = Scratch::new("/dev/shm", "space");

@@ -149,8 +149,8 @@ fn in_both(test: fn(Kind)) {
     test(Kind(DriverKind::Epoll, Protection::Encryption));
 }
 
-/// Goal: C clients and N servers have C connections of clients and at most N (N - 1) between servers; bodies of every size
-/// arrive whole; the server that acts knows each client by its session and user, as on a direct connection.
+/// Goal: C clients and N servers have C connections of clients and at most N (N - 1) between servers; bodies of every
+/// size arrive whole; the server that acts knows each client by its session and user, as on a direct connection.
 /// Method: five clients of three servers, with different contacts; sizes around the frames and windows of a stream.
 #[test]
 fn one_connection_for_each_client() {
@@ -184,9 +184,9 @@ fn one_connection_for_each_client() {
     });
 }
 
-/// Goal: a server that takes no bodies delays neither other clients of the same contact at that server, nor the same client
-/// at other servers; and what the contact holds meanwhile is bounded.
-/// Method: server 2 keeps a large write of client 0 waiting; others go on; then it takes it after all.
+/// Goal: a server that takes no bodies delays neither other clients of the same contact at that server, nor the same
+/// client at other servers; and what the contact holds meanwhile is bounded. Method: server 2 keeps a large write of
+/// client 0 waiting; others go on; then it takes it after all.
 #[test]
 fn slow_server_delays_nobody_else() {
     in_both(|kind| {
@@ -247,9 +247,8 @@ fn numbers_of_streams_are_used_up() {
     });
 }
 
-/// Goal: when a contact goes, calls under way are sent again over the server's own address, with the same sequence, and the
-/// caller notices nothing.
-/// Method: a call is held by server 1 when contact 0 closes; its copy is answered.
+/// Goal: when a contact goes, calls under way are sent again over the server's own address, with the same sequence, and
+/// the caller notices nothing. Method: a call is held by server 1 when contact 0 closes; its copy is answered.
 #[test]
 fn contact_goes() {
     in_both(|kind| {

@@ -10,7 +10,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A client with one connection: requests of 8 bytes, replies of 8 bytes in order, received by one task for all callers.
+/// A client with one connection: requests of 8 bytes, replies of 8 bytes in order, received by one task for all
+/// callers.
 struct Client {
     stream: RefCell<Option<Stream>>,
     waiting: RefCell<VecDeque<Rc<ReplySlot>>>,
@@ -153,9 +154,9 @@ fn share_core(patient: bool) {
 }
 
 /// Goal: a thread that sleeps as the leader is woken for its own future, whatever another thread looks for meanwhile.
-/// Method: many rounds. One thread waits for a flag; the other sets it, looks for events at once many times, which used to take
-/// the leader's poke away, and leaves. Nothing else happens that could wake the leader. Both share a core, and the leader does
-/// not push the other one off it when it is woken, so that it always looks last.
+/// Method: many rounds. One thread waits for a flag; the other sets it, looks for events at once many times, which used
+/// to take the leader's poke away, and leaves. Nothing else happens that could wake the leader. Both share a core, and
+/// the leader does not push the other one off it when it is woken, so that it always looks last.
 #[test]
 fn leader_is_woken() {
     let shared = shared();
@@ -267,9 +268,8 @@ fn panics() {
     });
 }
 
-/// Goal: a forked child makes its own client and connection; the parent goes on undisturbed.
-/// Method: threads call all the time (so that one of them holds the lock at the fork); children call and report by their
-/// exit status.
+/// Goal: a forked child makes its own client and connection; the parent goes on undisturbed. Method: threads call all
+/// the time (so that one of them holds the lock at the fork); children call and report by their exit status.
 #[test]
 fn fork() {
     let (address, connections) = start_server();
@@ -306,8 +306,8 @@ fn fork() {
     assert_eq!(fork_generation(), generation);
 }
 
-/// Goal: a child does not keep its parent's connections open.
-/// Method: fork a child that waits on a pipe; the parent drops its client; the server sees the end while the child lives.
+/// Goal: a child does not keep its parent's connections open. Method: fork a child that waits on a pipe; the parent
+/// drops its client; the server sees the end while the child lives.
 #[test]
 fn child_closes_sockets() {
     let (address, _, ended) = start_counting_server();

@@ -196,9 +196,9 @@ fn region(reactor: &Reactor, mode: OpenMode) -> Rc<dyn Region> {
     region
 }
 
-/// Goal: a crash planned for the n-th write leaves exactly the writes before it, the n-th torn at some byte if so wished,
-/// and nothing that came after, sends included.
-/// Method: a task writes a known sequence, then sends; every n, torn and whole; compare after the restart.
+/// Goal: a crash planned for the n-th write leaves exactly the writes before it, the n-th torn at some byte if so
+/// wished, and nothing that came after, sends included. Method: a task writes a known sequence, then sends; every n,
+/// torn and whole; compare after the restart.
 #[test]
 fn crash_after_writes() {
     const SIZE: u64 = 1000;

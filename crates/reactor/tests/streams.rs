@@ -161,10 +161,10 @@ fn overflowing_completions() {
     }
 }
 
-/// Goal: no message is missed where a socket goes to and fro between busy polling and being watched.
-/// Method: two threads with a reactor each send a number to and fro. Bursts without a pause make their sockets busy; pauses
-/// of 0 to 3 ms, chosen by the number, put either side to sleep at all kinds of moments. One message in 64 is larger
-/// than what the sockets' buffers hold, so that sending waits for room too. A minute without an end is a hang.
+/// Goal: no message is missed where a socket goes to and fro between busy polling and being watched. Method: two
+/// threads with a reactor each send a number to and fro. Bursts without a pause make their sockets busy; pauses of 0 to
+/// 3 ms, chosen by the number, put either side to sleep at all kinds of moments. One message in 64 is larger than what
+/// the sockets' buffers hold, so that sending waits for room too. A minute without an end is a hang.
 #[test]
 fn bursts_and_pauses() {
     const COUNT: u64 = 2_000;

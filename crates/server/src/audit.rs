@@ -45,10 +45,11 @@ pub struct Audit {
     pub shares: u64,
     /// Requests that are being worked on.
     pub active: u64,
-    /// Names here that a file's link count does not account for, or less than 0 for names that must be elsewhere; by file
-    /// id. Over all servers they come to 0 once no intent is left (`check_links`).
+    /// Names here that a file's link count does not account for, or less than 0 for names that must be elsewhere; by
+    /// file id. Over all servers they come to 0 once no intent is left (`check_links`).
     pub links: BTreeMap<u64, i64>,
-    /// For each directory with its name here the directory that it is in, and for each with its inode here what that says.
+    /// For each directory with its name here the directory that it is in, and for each with its inode here what that
+    /// says.
     pub placed: BTreeMap<u64, u64>,
     pub parents: BTreeMap<u64, u64>,
     /// Changes that clients of this machine posted, as far as this life has taken them up.

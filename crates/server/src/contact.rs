@@ -1,16 +1,18 @@
-//! What this server knows as a contact: names of other servers that it was lent, so that it answers opens of them itself.
+//! What this server knows as a contact: names of other servers that it was lent, so that it answers opens of them
+//! itself.
 //!
-//! A name is asked for when it is asked for here the second time within a second, so that files which only one process opens
-//! are not kept; the first time, and whenever the home lends nothing, the client is told to ask the home itself. A lent file is
-//! open at its home for us, once, for as long as we hold the lease or a client has it open with us.
+//! A name is asked for when it is asked for here the second time within a second, so that files which only one process
+//! opens are not kept; the first time, and whenever the home lends nothing, the client is told to ask the home itself.
+//! A lent file is open at its home for us, once, for as long as we hold the lease or a client has it open with us.
 //!
 //! Invariants
-//! 1. A lease counts from the moment at which it was asked for, and nothing is answered from it after its time: the clock is
-//!    read after the request was.
+//! 1. A lease counts from the moment at which it was asked for, and nothing is answered from it after its time: the
+//!    clock is read after the request was.
 //! 2. What a home has called back, or taken as closed (`floors`), is below a number; a grant that arrives later with a
 //!    number below it is none.
-//! 3. Each file in `held` is open at its home under the number there. It leaves when nothing here needs it, and the home is told.
-//!    While there is any, the home is told of all some times within the time of grace, and forgets a contact that does not.
+//! 3. Each file in `held` is open at its home under the number there. It leaves when nothing here needs it, and the
+//!    home is told. While there is any, the home is told of all some times within the time of grace, and forgets a
+//!    contact that does not.
 
 use crate::coordination::ask;
 use crate::core::Core;
@@ -116,8 +118,8 @@ impl Contact {
         recent + self.bounds.contact_names as u64 * LEASE_SIZE + self.bounds.contact_files as u64 * HELD_SIZE
     }
 
-    /// Opens answered here, and sent on to homes; how often a home had forgotten us, and so what our clients had open; names lent
-    /// to us now, and files held at homes.
+    /// Opens answered here, and sent on to homes; how often a home had forgotten us, and so what our clients had open;
+    /// names lent to us now, and files held at homes.
     pub fn numbers(&self) -> [(&'static str, u64); 5] {
         let names = self.names.borrow();
         let lent = names.values().filter(|name| matches!(name.known, Known::Held { .. })).count();
@@ -287,8 +289,8 @@ impl Core {
         });
     }
 
-    /// The way to a home was lost, or the home has begun a new life or forgotten us: what it lent counts no more, for a power
-    /// loss may have taken it; and it is told what we hold.
+    /// The way to a home was lost, or the home has begun a new life or forgotten us: what it lent counts no more, for a
+    /// power loss may have taken it; and it is told what we hold.
     pub fn home_turned(self: &Rc<Self>, home: u32, turnabout: Turnabout) {
         if turnabout == Turnabout::Resumed {
             return;

@@ -203,8 +203,8 @@ impl Core {
         time
     }
 
-    /// Does what was posted at some time. It counts as done then, but not in the future, and after every step that has been: whoever posted it
-    /// may have had something else done since, by another server.
+    /// Does what was posted at some time. It counts as done then, but not in the future, and after every step that has
+    /// been: whoever posted it may have had something else done since, by another server.
     pub fn at_posted_time<R>(&self, time: i64, work: impl FnOnce() -> R) -> R {
         self.posted_time.set(Some(time.min(self.reactor.wall_clock()).max(self.last_time.get())));
         let result = work();
@@ -286,7 +286,8 @@ impl Core {
         }
     }
 
-    /// Whether nothing has to be done before a write to a file: no server has to be told, nobody to be waited for, and no bit of its mode goes.
+    /// Whether nothing has to be done before a write to a file: no server has to be told, nobody to be waited for, and
+    /// no bit of its mode goes.
     pub fn takes_writes(&self, tables: &Tables, file: FileId) -> bool {
         if self.cluster.home_of(file) != Some(self.index) {
             return self.is_announced(file);
@@ -406,8 +407,8 @@ impl Core {
         Ok(next)
     }
 
-    /// The id of a file that is about to be made. The last numbers are kept for what is to be done to those that there are:
-    /// opening, changing and removing them takes numbers too. Errors: `NoSpace`.
+    /// The id of a file that is about to be made. The last numbers are kept for what is to be done to those that there
+    /// are: opening, changing and removing them takes numbers too. Errors: `NoSpace`.
     pub fn next_file(self: &Rc<Self>, slot: Slot) -> Result<FileId, Failure> {
         self.check_file_numbers()?;
         Ok(FileId::new(self.next_number()?, slot))
@@ -519,8 +520,8 @@ const JOURNAL_LOW_EIGHTHS: u64 = 7;
 const RECORD_REST: u64 = 4096;
 
 impl Core {
-    /// Whether a record with an entry of this size has to wait until a checkpoint has made room for it. Not for one that
-    /// never fits, which is refused when it is journalled.
+    /// Whether a record with an entry of this size has to wait until a checkpoint has made room for it. Not for one
+    /// that never fits, which is refused when it is journalled.
     pub fn lacks_journal_room(&self, entry_size: usize) -> bool {
         let usage = self.store.usage();
         // What the record may leave unused before the ring's end counts as well.

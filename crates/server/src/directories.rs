@@ -1,8 +1,8 @@
 //! Times and link counts of directories: every server has a share of the entries, and the home gathers what they say.
 //!
 //! A server that is about to change an entry announces itself once to the directory's home. The home keeps the list of
-//! such servers for as long as the directory lives; whoever looks asks them. A utimens makes the home remember what each
-//! share told until then; later changes have later times, since each server's are strictly increasing.
+//! such servers for as long as the directory lives; whoever looks asks them. A utimens makes the home remember what
+//! each share told until then; later changes have later times, since each server's are strictly increasing.
 //!
 //! Invariants
 //! 1. Entries of a directory whose home is elsewhere change here only after the home knows of this server's share.
@@ -68,8 +68,8 @@ impl AnnouncedDirectories {
 pub enum Patience {
     /// They are waited for as long as the caller waits, and it is an error when they do not.
     Whole,
-    /// The directory is told without them, with 1 for the link count. Whoever is first waits `PATIENCE`, and as long as they do not answer
-    /// nobody else does.
+    /// The directory is told without them, with 1 for the link count. Whoever is first waits `PATIENCE`, and as long as
+    /// they do not answer nobody else does.
     Short,
 }
 
@@ -96,8 +96,8 @@ impl Tables {
         self.announced.get(directory).iter().map(|(server, _)| *server).filter(|server| *server != own).collect()
     }
 
-    /// Whether this server alone can tell the attributes of a directory whose home is here: no other one has a share, and no
-    /// entry here is part of a change that may be decided already.
+    /// Whether this server alone can tell the attributes of a directory whose home is here: no other one has a share,
+    /// and no entry here is part of a change that may be decided already.
     pub fn is_settled(&self, directory: FileId, own: u32) -> bool {
         let shared = self.announced.get(directory).iter().any(|(server, _)| *server != own);
         !shared && self.locks.in_directory(directory).is_empty()
@@ -184,8 +184,8 @@ impl Core {
         notice
     }
 
-    /// What the other servers with a share of a directory say. One gather serves all who wait for it. `kept`: something of it
-    /// will be journalled here.
+    /// What the other servers with a share of a directory say. One gather serves all who wait for it. `kept`: something
+    /// of it will be journalled here.
     pub async fn gather_directory(self: &Rc<Self>, directory: FileId, kept: bool, deadline: Nanos) -> GatheredShares {
         let waiting = self.directories.gathers[usize::from(kept)].borrow().get(&directory.0).cloned();
         let notice = waiting.unwrap_or_else(|| self.start_directory_gather(directory, kept));

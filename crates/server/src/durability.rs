@@ -1,11 +1,11 @@
 //! When what a server says of itself must survive power loss first, and syncs that many wait for share.
 //!
-//! On a medium that keeps what was synced, a power loss takes a server back to its last sync (docs/store.md). Clients are
-//! told so and call fsync. Between servers there is one rule:
+//! On a medium that keeps what was synced, a power loss takes a server back to its last sync (docs/store.md). Clients
+//! are told so and call fsync. Between servers there is one rule:
 //!
 //! Invariants (media that are not volatile)
-//! 1. What a server asks of another one, or confirms to it, is durable before it is said. So whatever another server has
-//!    done because of us, its cause is not forgotten; and what we were promised is not.
+//! 1. What a server asks of another one, or confirms to it, is durable before it is said. So whatever another server
+//!    has done because of us, its cause is not forgotten; and what we were promised is not.
 //! 2. After a power loss no session is known and no number is given out that may have been given out before.
 
 use crate::core::Core;

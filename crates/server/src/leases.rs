@@ -1,15 +1,16 @@
 //! Leases that this server has given of its names: which other servers answer opens of which files here.
 //!
-//! Only names whose inodes are here too are lent, and only of plain files, so that leases are kept by file: whatever takes a
-//! name from a file, or changes who may open it, first has all leases of that file end. So nobody who begins to open a
-//! name after such a change was answered is told what was there before.
+//! Only names whose inodes are here too are lent, and only of plain files, so that leases are kept by file: whatever
+//! takes a name from a file, or changes who may open it, first has all leases of that file end. So nobody who begins to
+//! open a name after such a change was answered is told what was there before.
 //!
 //! Invariants
 //! 1. While a lease of a file may stand, no record is journalled that takes a name from the file or changes its rights
-//!    (`may_stand`; `Core::commit` asserts it). From the end of the leases to the change there is no await, or the name is locked.
+//!    (`may_stand`; `Core::commit` asserts it). From the end of the leases to the change there is no await, or the name
+//!    is locked.
 //! 2. A lease ends here later than at its holder: from a later moment on, and by `MARGIN_NS` more, for clocks differ.
-//! 3. That leases were given is journalled before the first one is told. A life of this server that finds that waits for the
-//!    time of a lease before its first change.
+//! 3. That leases were given is journalled before the first one is told. A life of this server that finds that waits
+//!    for the time of a lease before its first change.
 
 use crate::core::Core;
 use crate::failure::Failure;
@@ -50,8 +51,8 @@ pub struct Leases {
     /// Told when what an earlier life of this server gave has ended.
     earlier: RefCell<Option<Notice<()>>>,
     sweeping: Cell<bool>,
-    /// For each other server the connection over which it asks for leases, its newest. An earlier one is over, even where nobody
-    /// has noticed: what comes late over it has been given up by who asked.
+    /// For each other server the connection over which it asks for leases, its newest. An earlier one is over, even
+    /// where nobody has noticed: what comes late over it has been given up by who asked.
     connections: RefCell<BTreeMap<u32, u64>>,
     /// For tests: nobody is told of the end.
     skips_revocations: Cell<bool>,

@@ -1,7 +1,8 @@
 //! One server of a cluster: its share of names, inodes and chunks, over the memory store.
 //!
 //! A request travels `service` (exactly once, admission) -> `handlers` (one file a subject) -> the tables (`names`,
-//! `inodes`, `sessions`, `intents`) and the `store`. Handlers that need nothing from others run at once, without a task.
+//! `inodes`, `sessions`, `intents`) and the `store`. Handlers that need nothing from others run at once, without a
+//! task.
 
 mod announce;
 mod audit;

@@ -1,12 +1,12 @@
 //! Directory entries of this server, by parent and by the hash of their names.
 //!
 //! Each directory is a radix tree over the 63-bit cursors of its entries (the upper bits of the names' hash). Hashes
-//! are even, so the tree is flat and shallow, and walking it gives the entries in the order of their cursors, whatever is
-//! inserted or removed meanwhile.
+//! are even, so the tree is flat and shallow, and walking it gives the entries in the order of their cursors, whatever
+//! is inserted or removed meanwhile.
 //!
 //! Invariants
-//! 1. A directory is in the table from its first entry, or the announcement of one, until it is forgotten because it was
-//!    removed. What this server's share of it tells (`Share`) outlives the last entry.
+//! 1. A directory is in the table from its first entry, or the announcement of one, until it is forgotten because it
+//!    was removed. What this server's share of it tells (`Share`) outlives the last entry.
 
 pub use crate::leaf::Dentry;
 use crate::leaf::Leaf;
@@ -117,8 +117,8 @@ impl Node {
     }
 }
 
-/// Touches the memory of all leaves in turn, which lies anywhere: the processor fetches them together then, where a walk that met
-/// them one by one would wait for each.
+/// Touches the memory of all leaves in turn, which lies anywhere: the processor fetches them together then, where a
+/// walk that met them one by one would wait for each.
 fn bring_near(children: &[Node; FANOUT]) {
     let touched = children.iter().fold(0, |sum, child| match child {
         Node::Leaf(entries) => sum ^ entries.touch(),

@@ -1,8 +1,8 @@
 //! Which sessions have which files open, and what becomes of files that lose their last name meanwhile.
 //!
 //! Registrations are kept in memory only: after a restart the sessions that were known tell again what they have open.
-//! Clients of this machine that look at this server's board (docs/boards.md) have files open without a word: they hold them
-//! in memory that both share. What is held when such a connection ends is registered for its session.
+//! Clients of this machine that look at this server's board (docs/boards.md) have files open without a word: they hold
+//! them in memory that both share. What is held when such a connection ends is registered for its session.
 //!
 //! Invariants
 //! 1. The numbers of opens rise, also over restarts, so that a close names all opens that its session knew of, and none
@@ -263,7 +263,8 @@ impl Core {
             let is_file =
                 self.tables.borrow().inodes.get(file).is_some_and(|inode| inode.attributes.kind == Kind::File);
             if is_file {
-                // Where the journal has no room for more numbers, the first that is not given out yet: later ones are above it.
+                // Where the journal has no room for more numbers, the first that is not given out yet: later ones are
+                // above it.
                 let none_left = |_| self.tables.borrow().open.number_limit;
                 let number = self.next_open_number().unwrap_or_else(none_left);
                 self.register_open(session, file, number);

@@ -22,8 +22,8 @@ impl ReadLeasing {
 }
 
 impl Default for ReadLeasing {
-    /// Long enough for a read that follows its open, and short enough to wait for; of who changes a file again and again it takes a
-    /// tenth of his time at most.
+    /// Long enough for a read that follows its open, and short enough to wait for; of who changes a file again and
+    /// again it takes a tenth of his time at most.
     fn default() -> ReadLeasing {
         ReadLeasing { time: 2_000_000, rest: 20_000_000 }
     }

@@ -1,11 +1,13 @@
 //! Patient clients, such as `tabane rm -r`: their requests step back while other clients are at work.
 //!
-//! As long as another client asked for something within the last `BUSY_NS`, a server takes one request of patient clients at
-//! a time and rests after each, `REST_FACTOR` times as long as it took. So all patient work together gets a bounded share of
-//! a server, whatever its requests cost here and elsewhere, and it never stands still. Once nobody else is at work, nothing waits.
+//! As long as another client asked for something within the last `BUSY_NS`, a server takes one request of patient
+//! clients at a time and rests after each, `REST_FACTOR` times as long as it took. So all patient work together gets a
+//! bounded share of a server, whatever its requests cost here and elsewhere, and it never stands still. Once nobody
+//! else is at work, nothing waits.
 //!
 //! Invariants
-//! 1. What is held here was begun with its session and has done nothing yet. It is started, in the order in which it came.
+//! 1. What is held here was begun with its session and has done nothing yet. It is started, in the order in which it
+//!    came.
 //! 2. What is held is bounded by the windows of its connections, whose callers are told that it is not lost.
 
 use crate::intents::Origin;

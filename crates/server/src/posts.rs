@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! 1. What was posted is done before any other step of this server (`Gate`), so between two steps it counts as done.
-//! 2. Clients may post only what is done at once when it is taken up: nobody has to be asked or waited for. Where that may not be so for something
-//!    that the board does not tell, nobody may post (`may_post`).
+//! 2. Clients may post only what is done at once when it is taken up: nobody has to be asked or waited for. Where that
+//!    may not be so for something that the board does not tell, nobody may post (`may_post`).
 //! 3. Posts are not left lying: as long as anybody may post, this server looks now and then.
 
 use crate::core::Core;
@@ -20,7 +20,8 @@ use wire::identity::dentry_hash;
 use wire::posts::{BOUNCE_SIZE, Change, Made, POSTED_CHUNK_SIZE_MAX, POSTED_SIZE_MAX, Post, PostBytes, PostedBytes};
 use wire::{FileId, Operation, Status};
 
-/// Time between looks while there may be posts, and looks in vain after which nobody may post until somebody asks again.
+/// Time between looks while there may be posts, and looks in vain after which nobody may post until somebody asks
+/// again.
 const LOOK_NS: Nanos = 20_000_000;
 const LOOKS_MAX: u32 = 50;
 /// File ids that a client is given at a time.
@@ -28,8 +29,8 @@ const NUMBER_COUNT: u64 = 1024;
 /// Bytes of the journal that a post takes at most, beside what names servers; and those that no post may have.
 const RECORD_SIZE_MAX: u64 = 512;
 const RESERVE: u64 = 16 << 10;
-/// The same of a write, with the whole of a chunk of which each page is an extent and a range of its own; and pages that the writes of one client take at most: those of
-/// as many bytes as it may have posted, and two more for each.
+/// The same of a write, with the whole of a chunk of which each page is an extent and a range of its own; and pages
+/// that the writes of one client take at most: those of as many bytes as it may have posted, and two more for each.
 const WRITE_RECORD_SIZE_MAX: u64 = RECORD_SIZE_MAX + 24 * (POSTED_CHUNK_SIZE_MAX as u64 / PAGE_SIZE);
 const WRITE_PAGES_MAX: u64 = BOUNCE_SIZE / PAGE_SIZE + 2 * SLOT_COUNT;
 const _: () = assert!(BOUNCE_SIZE >= POSTED_SIZE_MAX as u64);
@@ -56,7 +57,8 @@ impl PostWork {
 enum Poster<'a> {
     /// A client that has this lane now.
     Lane(&'a Posts, usize),
-    /// It was posted to an earlier life, which may have done it, and ended before it had said so; with the bytes of a write.
+    /// It was posted to an earlier life, which may have done it, and ended before it had said so; with the bytes of a
+    /// write.
     Earlier(Option<&'a [u8]>),
 }
 
@@ -123,12 +125,14 @@ impl Core {
         posts.end();
     }
 
-    /// Begins a life of this server: takes up what was posted to the one before, and from now on what is posted to this one.
+    /// Begins a life of this server: takes up what was posted to the one before, and from now on what is posted to this
+    /// one.
     pub fn begin_posts(self: &Rc<Self>) {
         // Also where nobody may read along any more.
         let Some(lent) = self.store.lent() else { return };
         let posts = lent.posts();
-        // Bytes lie in pages that are free as far as this life knows, until they are written anew: nothing is written before all are here.
+        // Bytes lie in pages that are free as far as this life knows, until they are written anew: nothing is written
+        // before all are here.
         let bytes_of = |words: PostWords| {
             let change = PostBytes::of(&words).post(&words)?.change;
             let PostedBytes { at, size, .. } = change.bytes()?;
@@ -242,8 +246,8 @@ impl Core {
         }
     }
 
-    /// Takes the number of a file that a client has made from those that it was given. False when it is none of them, or the client makes it for
-    /// another user.
+    /// Takes the number of a file that a client has made from those that it was given. False when it is none of them,
+    /// or the client makes it for another user.
     fn takes_number(&self, posts: &Posts, lane: usize, post: &Post<'_>, made: &Made) -> bool {
         let (numbers, number) = (posts.numbers(lane), post.file.sequence());
         let is_its_own = self.posting.clients.borrow().get(&lane).is_some_and(|(uid, _)| *uid == made.uid);
@@ -287,8 +291,8 @@ impl Core {
             && self.store.journal_room().0 > most
     }
 
-    /// Whether the same is so of writes: there is room for all that may be posted while as much is taken up, and twice as much where they have not been allowed
-    /// so far, so that chunks go on getting more than they need at a time.
+    /// Whether the same is so of writes: there is room for all that may be posted while as much is taken up, and twice
+    /// as much where they have not been allowed so far, so that chunks go on getting more than they need at a time.
     fn may_post_writes(&self, posts: &Posts, is_allowed: bool) -> bool {
         let lanes = posts.lane_count() as u64;
         let pages = 2 * lanes * WRITE_PAGES_MAX;

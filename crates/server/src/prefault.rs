@@ -1,11 +1,11 @@
-//! Space is faulted in while nobody asks for anything: the first touch of a page costs many times what a copy into it does, and
-//! whoever writes would wait for it. Space that files leave is used again first, so a page is paid for once.
+//! Space is faulted in while nobody asks for anything: the first touch of a page costs many times what a copy into it
+//! does, and whoever writes would wait for it. Space that files leave is used again first, so a page is paid for once.
 //!
 //! Invariants
-//! 1. A step is taken only when nothing is under way and no request has come since the last look; so nobody waits for more
-//!    than one step, of about 0.3 ms.
-//! 2. Nobody else wants the core: clients of this machine read without asking the server, and jobs compute. Where somebody
-//!    always does, a step is taken now and then all the same.
+//! 1. A step is taken only when nothing is under way and no request has come since the last look; so nobody waits for
+//!    more than one step, of about 0.3 ms.
+//! 2. Nobody else wants the core: clients of this machine read without asking the server, and jobs compute. Where
+//!    somebody always does, a step is taken now and then all the same.
 //! 3. What is free and faulted in is bounded (32 MiB, of a small store an eighth), and counted as space that was taken.
 
 use crate::core::Core;

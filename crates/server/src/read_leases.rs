@@ -1,16 +1,19 @@
-//! Read leases: contents of small files that an open was told along with its reply, for a client to read from until they end.
+//! Read leases: contents of small files that an open was told along with its reply, for a client to read from until
+//! they end.
 //!
-//! A client that opens a file to read it mostly reads it at once. Where it has nothing mapped to read from, the reply of the open
-//! brings what a small file holds, and until when that is true: nobody changes the file's contents or size before. So
-//! opening, reading and closing a small file is one round trip over a network. Leases end by time alone, and soon: no message calls one
-//! back, and whoever wants to change the file waits for the rest of that time. None is given of a file that has changed lately, so that
-//! who writes to a file again and again waits a small part of his time at most.
+//! A client that opens a file to read it mostly reads it at once. Where it has nothing mapped to read from, the reply
+//! of the open brings what a small file holds, and until when that is true: nobody changes the file's contents or size
+//! before. So opening, reading and closing a small file is one round trip over a network. Leases end by time alone, and
+//! soon: no message calls one back, and whoever wants to change the file waits for the rest of that time. None is given
+//! of a file that has changed lately, so that who writes to a file again and again waits a small part of his time at
+//! most.
 //!
 //! Invariants
-//! 1. While a lease may stand, nothing is journalled that changes the file's contents or size, or announces that another server may
-//!    (`Core::commit` asserts it). Between the look at the leases and the change there is no await.
+//! 1. While a lease may stand, nothing is journalled that changes the file's contents or size, or announces that
+//!    another server may (`Core::commit` asserts it). Between the look at the leases and the change there is no await.
 //! 2. A lease is given only where its file's home holds all of the contents and knows the size.
-//! 3. A lease ends here later than at its holder: he counts from before he asked, and clocks differ by less than `MARGIN`.
+//! 3. A lease ends here later than at its holder: he counts from before he asked, and clocks differ by less than
+//!    `MARGIN`.
 //! 4. A life of this server changes nothing before what an earlier one gave has ended (`Server::start` waits).
 
 use crate::core::Core;
@@ -146,7 +149,8 @@ impl Core {
         }
     }
 
-    /// Appends `OpenReply::contents`: those of a small file that is not being changed, where they are wanted, with a lease of them.
+    /// Appends `OpenReply::contents`: those of a small file that is not being changed, where they are wanted, with a
+    /// lease of them.
     pub fn tell_contents(self: &Rc<Self>, file: FileId, wanted: bool, reply: &mut Vec<u8>) {
         let tables = self.tables.borrow();
         let told = tables.inodes.get(file).filter(|inode| wanted && self.may_lease(inode)).filter(|_| {
@@ -190,7 +194,8 @@ mod tests {
 
     const LEASING: ReadLeasing = ReadLeasing { time: 800, rest: 0 };
 
-    /// Goal: what is noted stays bounded, makes room as time passes, and none is given while somebody waits, nor just after.
+    /// Goal: what is noted stays bounded, makes room as time passes, and none is given while somebody waits, nor just
+    /// after.
     #[test]
     fn bounded_and_renewed() {
         let leases = ReadLeases::new(&Bounds::default());

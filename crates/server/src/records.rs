@@ -120,8 +120,8 @@ pub enum Record<'a> {
         range: Range,
         held: bool,
     },
-    /// Servers with a share of a directory whose home is here, each with the time through which its changes count no more,
-    /// because a utimens came after them.
+    /// Servers with a share of a directory whose home is here, each with the time through which its changes count no
+    /// more, because a utimens came after them.
     AnnouncedPut {
         directory: FileId,
         shares: Vec<(u32, i64)>,
@@ -214,7 +214,8 @@ impl Record<'_> {
         matches!(self, Record::Outcome { reply, .. } if reply.len() > OUTCOME_SIZE_MAX)
     }
 
-    /// Appends the entry's bytes, without its kind. `time` is the time of the change, which entries of directories carry.
+    /// Appends the entry's bytes, without its kind. `time` is the time of the change, which entries of directories
+    /// carry.
     pub fn encode(&self, time: i64, out: &mut Vec<u8>) {
         if self.is_dentry() {
             time.encode(out);

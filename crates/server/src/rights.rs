@@ -1,5 +1,6 @@
 //! Who may do what to an inode, and what becomes of its setuid and setgid bits: the rules of POSIX, and of Linux where
-//! POSIX leaves it open. They are applied at the inode's home; rights of the directories on a path are checked by clients.
+//! POSIX leaves it open. They are applied at the inode's home; rights of the directories on a path are checked by
+//! clients.
 
 use crate::core::Caller;
 use wire::credentials::Credentials;

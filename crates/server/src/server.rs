@@ -160,9 +160,9 @@ impl Server {
         memory_terms(&self.core)
     }
 
-    /// Stops cleanly: starts no more requests of clients, lets those under way end (for two seconds at most), closes all
-    /// connections and writes a checkpoint. Clients send what was not answered to the next server of this place, as after
-    /// a kill.
+    /// Stops cleanly: starts no more requests of clients, lets those under way end (for two seconds at most), closes
+    /// all connections and writes a checkpoint. Clients send what was not answered to the next server of this place, as
+    /// after a kill.
     pub async fn stop(&self) {
         let core = &self.core;
         if core.stopping.replace(true) {
@@ -207,8 +207,8 @@ impl Server {
         !self.core.store.is_volatile()
     }
 
-    /// Resolves when the medium refused the journal, so that the server can promise nothing any more and has to stop; with
-    /// the reason.
+    /// Resolves when the medium refused the journal, so that the server can promise nothing any more and has to stop;
+    /// with the reason.
     pub async fn wait_for_medium_failure(&self) -> String {
         self.core.syncs.broken.wait().await
     }

@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! 1. A request of a client that waits for other servers is one of at most `ACTIVE_MAX`; others queue. Requests of
-//!    servers run at once and never queue, so that what the active ones wait for always comes. Writes are bounded by the
-//!    number of connections, each of which brings one body at a time, and by their windows.
+//!    servers run at once and never queue, so that what the active ones wait for always comes. Writes are bounded by
+//!    the number of connections, each of which brings one body at a time, and by their windows.
 //! 2. Each request that `Sessions::begin` called new ends in `conclude` or `Sessions::abandon`.
 
 use crate::core::{Caller, Core};
@@ -81,7 +81,8 @@ impl Service for Front {
         }
         let born = core.tables.borrow().sessions.born(peer.session);
         if born.is_none_or(|born| welcomes == 0 && born > 0) {
-            // A session that comes back and is not known here goes on as a new one, once it was told so: a welcome may get lost.
+            // A session that comes back and is not known here goes on as a new one, once it was told so: a welcome may
+            // get lost.
             core.add_session(peer.session, welcomes).map_err(|failure| failure.status)?;
         }
         core.tables.borrow_mut().sessions.connected(peer.session);
@@ -126,8 +127,8 @@ impl Service for Front {
             crate::report::start_sampling(core);
         }
         if core.stopping.get() && operation.level() == LEVEL_CLIENT && operation != Operation::Shutdown {
-            // It ends with its connection, and the client asks the next server of this place. What other servers ask is done,
-            // for what is under way here or there may wait for it.
+            // It ends with its connection, and the client asks the next server of this place. What other servers ask is
+            // done, for what is under way here or there may wait for it.
             core.statistics.not_started(operation);
             core.left_to_the_next.borrow_mut().push(incoming);
             return;
@@ -171,7 +172,8 @@ impl Service for Front {
 }
 
 impl Front {
-    /// A server that has files open here is known as a session meanwhile; whether this one is. Of others nothing is to be known.
+    /// A server that has files open here is known as a session meanwhile; whether this one is. Of others nothing is to
+    /// be known.
     fn contact_connected(&self, peer: &Peer, welcomes: u64) -> bool {
         let core = &self.core;
         if !is_of_contact(peer) {
@@ -537,8 +539,8 @@ fn is_of_contact(peer: &Peer) -> bool {
 }
 
 impl Core {
-    /// Journals a session before its first request, so that a resend after a restart finds it known. `welcomes` is what it had received by
-    /// then.
+    /// Journals a session before its first request, so that a resend after a restart finds it known. `welcomes` is what
+    /// it had received by then.
     pub fn add_session(self: &Rc<Self>, session: u64, welcomes: u64) -> Result<(), Failure> {
         let room = self.tables.borrow().sessions.room()?;
         let gone = room.map_or(Record::Nothing, Record::SessionDelete);

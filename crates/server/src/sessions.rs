@@ -1,11 +1,12 @@
 //! Sessions of clients: each mutating request happens once, however often it is sent.
 //!
-//! A session numbers its mutating requests to this server from 1 and has at most `REQUEST_WINDOW` of them open, no two of which are
-//! equal modulo that window; so that many places hold everything that may be asked again, and one that waits long holds up no other.
+//! A session numbers its mutating requests to this server from 1 and has at most `REQUEST_WINDOW` of them open, no two
+//! of which are equal modulo that window; so that many places hold everything that may be asked again, and one that
+//! waits long holds up no other.
 //!
 //! Invariants
-//! 1. A place belongs to one sequence; a later sequence of the same place takes it over, for the session has then the earlier one's
-//!    reply.
+//! 1. A place belongs to one sequence; a later sequence of the same place takes it over, for the session has then the
+//!    earlier one's reply.
 //! 2. A request whose effect is journalled has its outcome in the same journal record.
 
 use crate::intents::Origin;
@@ -224,8 +225,9 @@ impl<W> Sessions<W> {
         }
     }
 
-    /// Takes in an outcome from the journal or a checkpoint. One of a session that was forgotten before, of what went on by itself
-    /// after that, does not bring it back: it would count as known, and nobody would be told what it has lost.
+    /// Takes in an outcome from the journal or a checkpoint. One of a session that was forgotten before, of what went
+    /// on by itself after that, does not bring it back: it would count as known, and nobody would be told what it has
+    /// lost.
     pub fn restore(&mut self, (session, sequence): Origin, reply: &[u8]) {
         let Some(session) = self.table.get_mut(&session) else { return };
         let place = session.place(sequence);

@@ -1,12 +1,13 @@
 //! Names and files that clients of this machine see on this server's board without asking (docs/boards.md).
 //!
-//! Only files are shown, with names that are not too long, whose attributes this server knows alone: nobody has announced that he
-//! may know more, and no change of the name or of the number of names is under way. Everything else is asked for.
+//! Only files are shown, with names that are not too long, whose attributes this server knows alone: nobody has
+//! announced that he may know more, and no change of the name or of the number of names is under way. Everything else
+//! is asked for.
 //!
 //! Invariants
-//! 1. What a change concerns leaves the board before anything of the change can be seen, and comes back when all of it is
-//!    done (`Core::commit`). So whoever finds it has what a request would have been told at that moment, and whoever does not,
-//!    asks, and is answered between two changes.
+//! 1. What a change concerns leaves the board before anything of the change can be seen, and comes back when all of it
+//!    is done (`Core::commit`). So whoever finds it has what a request would have been told at that moment, and whoever
+//!    does not, asks, and is answered between two changes.
 //! 2. What is locked is not on the board.
 //! 3. The tree's cell is empty while a change of the tree is under way here, and has the number of the last one else.
 
@@ -224,7 +225,8 @@ impl Shown {
         }
     }
 
-    /// Names may be made in a directory as far as this server is concerned: its home knows of the share here, and it is not being removed.
+    /// Names may be made in a directory as far as this server is concerned: its home knows of the share here, and it is
+    /// not being removed.
     pub fn put_directory(&self, directory: FileId) {
         if self.is_seen() && !self.has_directory(directory) {
             self.board.put(self.directory_place(directory), &directory_words(directory));
@@ -307,8 +309,9 @@ impl Shown {
         }
     }
 
-    /// What is on the board and not so, in words; `first_bytes` tells where those of a file are, `is_kept` whether something has to be done before a name is made in
-    /// a directory, `takes_writes` that nothing has to be before a file is written to. For checks, between two changes.
+    /// What is on the board and not so, in words; `first_bytes` tells where those of a file are, `is_kept` whether
+    /// something has to be done before a name is made in a directory, `takes_writes` that nothing has to be before a
+    /// file is written to. For checks, between two changes.
     pub fn contradictions(
         &self,
         tables: &Tables,

@@ -61,12 +61,13 @@ pub struct Tables {
     pub tree: Tree,
     /// What clients of this machine see by themselves, once this server serves.
     pub shown: Option<Rc<Shown>>,
-    /// Whether other servers may hold leases of names here: since some life of this server, until none can stand any more.
+    /// Whether other servers may hold leases of names here: since some life of this server, until none can stand any
+    /// more.
     pub leases_given: bool,
     /// What a checker wants to know of changes.
     pub watches: Watches,
-    /// Files with chunks here that their homes have changed in several steps: the number of the last that is done, for a
-    /// late copy of it is not to be done again. Goes with the file.
+    /// Files with chunks here that their homes have changed in several steps: the number of the last that is done, for
+    /// a late copy of it is not to be done again. Goes with the file.
     pub changes: FastMap<u64, u64>,
     pub next_number: u64,
     pub number_limit: u64,
@@ -213,8 +214,8 @@ impl Tables {
         }
     }
 
-    /// Whether a file may be open, also for a client that has only looked at the board: after this it finds it there no more, until
-    /// the file is put there again.
+    /// Whether a file may be open, also for a client that has only looked at the board: after this it finds it there no
+    /// more, until the file is put there again.
     pub fn may_be_open(&self, file: FileId) -> bool {
         if let Some(shown) = &self.shown {
             shown.forget_inode(file);

@@ -1,8 +1,8 @@
-//! What a server knows of tree changes: the log of those that happened, the mark of the one that is under way, and who is
-//! on the way through which directories.
+//! What a server knows of tree changes: the log of those that happened, the mark of the one that is under way, and who
+//! is on the way through which directories.
 //!
-//! There is one tree change at a time in a cluster, and all servers have heard the end of one before the next begins. So
-//! every server's log is whole up to its last number, and one mark is enough.
+//! There is one tree change at a time in a cluster, and all servers have heard the end of one before the next begins.
+//! So every server's log is whole up to its last number, and one mark is enough.
 //!
 //! Invariants
 //! 1. `gate` is `number` while no mark stands, else a number that nobody has: a request that knows what we know passes
@@ -207,8 +207,8 @@ impl Tree {
     }
 }
 
-/// Changes of names under way that wait for other servers: each with the directories that its paths lead through. A tree
-/// change lets those end first that came through its directories; later ones wait for it.
+/// Changes of names under way that wait for other servers: each with the directories that its paths lead through. A
+/// tree change lets those end first that came through its directories; later ones wait for it.
 #[derive(Default)]
 pub struct Trails {
     next: Cell<u64>,

@@ -121,7 +121,8 @@ pub struct Client {
     /// Whether the next stat by path takes nothing less than the shares of all servers.
     pub whole: Cell<bool>,
     pub acting: Cell<bool>,
-    /// Whether servers give leases of contents; then every other read goes through a handle that was opened for it, some time before.
+    /// Whether servers give leases of contents; then every other read goes through a handle that was opened for it,
+    /// some time before.
     pub is_leased: bool,
     pub opening: Cell<bool>,
 }
@@ -317,8 +318,8 @@ impl Client {
     }
 
     /// A file that is gone while it is open is excused when its home had forgotten our session. We know of that once we
-    /// have been connected again. It is excused as well when its home had forgotten the contact that opened it for us, which
-    /// the contact knows.
+    /// have been connected again. It is excused as well when its home had forgotten the contact that opened it for us,
+    /// which the contact knows.
     async fn look_whether_forgotten(&self, files: &[client::FileId]) {
         let mut homes = Vec::new();
         for file in files {
@@ -354,8 +355,8 @@ impl Client {
         status
     }
 
-    /// Opens a file for a read that comes some time later: what was told with the open must not be what is read then, if
-    /// somebody has changed it.
+    /// Opens a file for a read that comes some time later: what was told with the open must not be what is read then,
+    /// if somebody has changed it.
     async fn open_to_read(&self, action: &Action, file: &File) -> Option<File> {
         if !self.is_leased || !matches!(action, Action::Read { .. }) || !self.opening.replace(!self.opening.get()) {
             return None;

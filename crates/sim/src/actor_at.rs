@@ -1,5 +1,5 @@
-//! The same operations by identity, as a mount makes them, on names directly in the root, whose id nothing changes: now on
-//! behalf of the client's own user, now of another one who may just as much.
+//! The same operations by identity, as a mount makes them, on names directly in the root, whose id nothing changes: now
+//! on behalf of the client's own user, now of another one who may just as much.
 
 use crate::actor::{Client, listed, looked, seen};
 use crate::history::{Action, Outcome};

@@ -270,7 +270,8 @@ pub enum Outcome {
     Done,
     Opened(FileId),
     Seen(Seen),
-    /// A directory without the shares of servers that did not answer: its link count says nothing, and its time is one that it had.
+    /// A directory without the shares of servers that did not answer: its link count says nothing, and its time is one
+    /// that it had.
     SeenInPart(Seen),
     Target(Vec<u8>),
     Entries(Vec<Listed>),

@@ -2,8 +2,8 @@
 //!
 //! [`run::run_seed`] is the whole of it: [`profile`] says what the seed is about, [`harness`] builds the cluster,
 //! [`workload`] lets clients work on it, [`nemesis`] breaks things, [`history`] keeps what the clients were told, and
-//! [`check`] judges that history against the model. [`scale`] is for another question: clusters of up to a thousand servers, on
-//! which nothing goes wrong and everything has its cost.
+//! [`check`] judges that history against the model. [`scale`] is for another question: clusters of up to a thousand
+//! servers, on which nothing goes wrong and everything has its cost.
 
 pub mod actor;
 mod actor_at;

@@ -9,8 +9,8 @@
 //!    unknown outcome never ends, so it comes directly before one that needs it.
 //! 3. An operation of unknown outcome without which its successor leads to the same state is left out.
 //!
-//! A search that guessed wrong early looks for its mistake late, for orders without end. So what a search in the best order
-//! can't decide is searched again in a few drawn ones, each for a short while (Gomes, Selman, Crato and Kautz,
+//! A search that guessed wrong early looks for its mistake late, for orders without end. So what a search in the best
+//! order can't decide is searched again in a few drawn ones, each for a short while (Gomes, Selman, Crato and Kautz,
 //! "Heavy-tailed phenomena in satisfiability and constraint satisfaction problems", 2000).
 //!
 //! An object may know that a look can't come true any more after what has been placed (`Object::hopeless_look`). The
@@ -104,9 +104,9 @@ const SEARCHES: [(usize, u64); 4] = [(1, 200_000), (2, 400_000), (4, 800_000), (
 const DRAWN_COUNT: u64 = 60;
 const DRAWN_STEP_COUNT: u64 = 150_000;
 
-/// What was tried: a state with the operations done until then and the one placed there, as 128 bits of hash, for states
-/// are large; and how many of unknown outcome came directly before, at least. Should two ever share all 128 bits, a right
-/// history may be called wrong, but never a wrong one right.
+/// What was tried: a state with the operations done until then and the one placed there, as 128 bits of hash, for
+/// states are large; and how many of unknown outcome came directly before, at least. Should two ever share all 128
+/// bits, a right history may be called wrong, but never a wrong one right.
 type Tried = HashMap<u128, usize>;
 
 fn hash_of(key: &impl Hash) -> u128 {

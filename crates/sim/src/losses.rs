@@ -1,14 +1,14 @@
-//! What power losses may have taken (docs/semantics.md, "What survives"): a server that loses power goes back to one of its
-//! syncs, at the earliest to the last one that anybody was told of. What was told to be synced stays; of what came later,
-//! a server keeps all up to some moment and nothing after it.
+//! What power losses may have taken (docs/semantics.md, "What survives"): a server that loses power goes back to one of
+//! its syncs, at the earliest to the last one that anybody was told of. What was told to be synced stays; of what came
+//! later, a server keeps all up to some moment and nothing after it.
 //!
 //! Objects that live on one server are checked with that rule as it is ([`check`], after Izraelevitz and others,
 //! "Linearizability of persistent memory objects under a full-system-crash failure model", 2016): each loss is two
-//! operations more, one that keeps the state and a later one that brings it back. The first has its place anywhere between
-//! the last sync and the loss.
+//! operations more, one that keeps the state and a later one that brings it back. The first has its place anywhere
+//! between the last sync and the loss.
 //!
-//! For all others there are [`views`] of the history, one for each stretch between losses: to those who look after a loss,
-//! what may be lost is as something of unknown outcome.
+//! For all others there are [`views`] of the history, one for each stretch between losses: to those who look after a
+//! loss, what may be lost is as something of unknown outcome.
 
 use crate::history::{Action, History, Loss, Moment, NEVER, Operation};
 use crate::linearize::{self, Done, Object, Span, Verdict};
@@ -44,7 +44,8 @@ pub struct Setback {
 }
 
 impl Setback {
-    /// When the state is kept that comes back. `likely`: by the server's own word, which is no promise but saves searching.
+    /// When the state is kept that comes back. `likely`: by the server's own word, which is no promise but saves
+    /// searching.
     pub fn keep_span(&self, likely: bool) -> Span {
         let whole = Span { start: self.floor, end: self.moment + 1 };
         match self.likely {

@@ -1,5 +1,5 @@
-//! What goes wrong, drawn from the seed: when a certain number of operations has begun, a fault strikes, and is over after
-//! a while.
+//! What goes wrong, drawn from the seed: when a certain number of operations has begun, a fault strikes, and is over
+//! after a while.
 
 use crate::harness::Harness;
 use crate::profile::{MILLISECOND, SECOND};

@@ -1,4 +1,5 @@
-//! One seed from start to verdict: set up, work under faults, mend, look at everything, delete everything, look for leaks.
+//! One seed from start to verdict: set up, work under faults, mend, look at everything, delete everything, look for
+//! leaks.
 
 use crate::actor::Client;
 use crate::check::directories::GATHER_TIME_MAX;
@@ -443,8 +444,8 @@ impl Run {
     }
 }
 
-/// The longest that an operation may take: the client waits for one silent server at a time, and that one may itself wait
-/// for another before it says so.
+/// The longest that an operation may take: the client waits for one silent server at a time, and that one may itself
+/// wait for another before it says so.
 fn duration_max(profile: &Profile) -> Nanos {
     4 * (profile.client_timeout + profile.server_timeout) + 10 * SECOND
 }
@@ -478,8 +479,8 @@ pub fn is_clean(audit: &Audit, has_root: bool) -> bool {
 }
 
 async fn inspect_all(client: &Client, touched: &BTreeMap<FileId, BTreeSet<u64>>) {
-    // Everything is looked at twice, with time before each for what was begun while servers were silent: the first look has all shares
-    // of directories gathered, the second one has to tell them.
+    // Everything is looked at twice, with time before each for what was begun while servers were silent: the first look
+    // has all shares of directories gathered, the second one has to tell them.
     client.file_system.reactor().sleep(GATHER_TIME_MAX + SECOND).await;
     let mut files = Vec::new();
     let mut directories: Vec<Option<Path>> = vec![None];

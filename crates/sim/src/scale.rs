@@ -1,5 +1,5 @@
-//! Clusters at scale: any number of servers and clients, as they are, over a network, processors and stores that have their
-//! cost ([`reactor::sim::CostModel`]) and never fail. For the shape of figures, not for what may go wrong.
+//! Clusters at scale: any number of servers and clients, as they are, over a network, processors and stores that have
+//! their cost ([`reactor::sim::CostModel`]) and never fail. For the shape of figures, not for what may go wrong.
 
 use client::{Contact, Credentials, FileSystem, Options, Relaying};
 use reactor::sim::{CostModel, NodeId, ProcessorCosts, World};

@@ -478,9 +478,9 @@ impl Worker {
         self.client.perform(action, &spelling).await;
     }
 
-    /// Links and renames, of directories, of files among the names of files and of symbolic links among theirs: what is created through
-    /// a symbolic link would have a name that nobody knows. Names at the top and names in directories stay apart, for
-    /// what is tied together is checked together, and that gets harder with the number of operations.
+    /// Links and renames, of directories, of files among the names of files and of symbolic links among theirs: what is
+    /// created through a symbolic link would have a name that nobody knows. Names at the top and names in directories
+    /// stay apart, for what is tied together is checked together, and that gets harder with the number of operations.
     async fn on_two_names(&mut self) {
         let at_top = self.random.percent(40);
         let (old, new) = (self.random.below(2) as usize, self.random.below(3) as usize);

@@ -136,8 +136,8 @@ fn more_removed_directories_than_are_remembered() {
     }
 }
 
-/// Goal: a server that has given out all numbers of files says so, and what is there goes on.
-/// Method: its journal says that nearly all are given out, and it is started again; then files are made, read and removed.
+/// Goal: a server that has given out all numbers of files says so, and what is there goes on. Method: its journal says
+/// that nearly all are given out, and it is started again; then files are made, read and removed.
 #[test]
 fn all_numbers_of_files_are_given_out() {
     let harness = cluster(1, Bounds::default());

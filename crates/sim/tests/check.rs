@@ -30,8 +30,8 @@ fn creating() -> OpenHow {
     OpenHow { create: true, chunk_size: CHUNK_SIZE, ..OpenHow::reading_and_writing() }
 }
 
-/// A small tree with all that there is: directories in directories, small files, one on all servers, several names of one
-/// file, names parted from their inodes, symbolic links.
+/// A small tree with all that there is: directories in directories, small files, one on all servers, several names of
+/// one file, names parted from their inodes, symbolic links.
 async fn make_tree(files: &FileSystem) {
     for directory in ["/d", "/d/e", "/d/e/f", "/g"] {
         files.mkdir(directory.as_bytes(), 0o755).await.expect("mkdir");
@@ -187,7 +187,8 @@ fn link_counts() {
     }
 }
 
-/// Goal: names of the wrong kind, on the wrong server, in a removed directory, and second names of a directory are found.
+/// Goal: names of the wrong kind, on the wrong server, in a removed directory, and second names of a directory are
+/// found.
 #[test]
 fn names_in_wrong_places() {
     find_and_repair(
@@ -328,8 +329,8 @@ fn damaged_chunks() {
     assert_eq!(without_data, []);
 }
 
-/// Goal: a cluster at work is never accused.
-/// Method: two clients create, rename, link, write beyond the home and remove without a pause, while a third one checks.
+/// Goal: a cluster at work is never accused. Method: two clients create, rename, link, write beyond the home and remove
+/// without a pause, while a third one checks.
 #[test]
 fn no_false_alarms() {
     let harness = cluster(3);

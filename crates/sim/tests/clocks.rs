@@ -1,5 +1,5 @@
-//! Servers whose clocks are hours apart: times of files and directories never go back along a chain of operations, sessions and
-//! locks live on, and the checker finds nothing wrong. docs/hosts.md, "Clocks".
+//! Servers whose clocks are hours apart: times of files and directories never go back along a chain of operations,
+//! sessions and locks live on, and the checker finds nothing wrong. docs/hosts.md, "Clocks".
 
 use client::check::CheckOptions;
 use client::{FileSystem, OpenHow};
@@ -53,8 +53,8 @@ fn check(harness: &Harness) {
     assert!(report.faults.is_empty(), "seed {}: {:?}", harness.profile.seed, report.faults);
 }
 
-/// Goal: the time of a file never goes back, whichever servers are written to one after the other.
-/// Method: chunks on servers whose clocks are ahead and behind, in turns and twice; after each write, another client looks.
+/// Goal: the time of a file never goes back, whichever servers are written to one after the other. Method: chunks on
+/// servers whose clocks are ahead and behind, in turns and twice; after each write, another client looks.
 #[test]
 fn times_of_files_do_not_go_back() {
     for seed in 0..SEEDS {
@@ -79,8 +79,8 @@ fn times_of_files_do_not_go_back() {
     }
 }
 
-/// Goal: the time of a directory grows with each entry that is made or removed, on whichever server, and so it is seen from everywhere.
-/// Method: names that fall on all servers; after each a fresh client looks at the directory.
+/// Goal: the time of a directory grows with each entry that is made or removed, on whichever server, and so it is seen
+/// from everywhere. Method: names that fall on all servers; after each a fresh client looks at the directory.
 #[test]
 fn times_of_directories_grow() {
     for seed in 0..SEEDS {

@@ -1,8 +1,8 @@
-//! Opens through contact servers: what is answered there is never what was there before, whoever dies meanwhile, and nothing is
-//! left open.
+//! Opens through contact servers: what is answered there is never what was there before, whoever dies meanwhile, and
+//! nothing is left open.
 //!
-//! The clients that look have contacts; the one that changes things has none. A name is lent from the second request on, so
-//! two opens come first.
+//! The clients that look have contacts; the one that changes things has none. A name is lent from the second request
+//! on, so two opens come first.
 
 use client::{Contact, FileSystem, OpenHow, Options, Status};
 use reactor::{Class, Nanos};
@@ -150,7 +150,8 @@ fn open_id(harness: &Harness, looker: &SimClient) -> Result<FileId, Status> {
 }
 
 /// Goal: an open that begins after a change of a lent name was answered sees the change, for every kind of change, with
-/// everybody alive, with the contact cut off from the home, killed, or with the home killed and started again before it.
+/// everybody alive, with the contact cut off from the home, killed, or with the home killed and started again before
+/// it.
 #[test]
 fn changes_are_seen() {
     for trouble in ["none", "cut off", "contact killed", "home killed"] {
@@ -189,7 +190,8 @@ fn changes_are_seen() {
     }
 }
 
-/// Goal: a contact that can't be asked costs an open no more than a moment, and a lease that nobody uses ends by itself.
+/// Goal: a contact that can't be asked costs an open no more than a moment, and a lease that nobody uses ends by
+/// itself.
 #[test]
 fn silent_contacts_are_left_out() {
     let harness = cluster(3);
@@ -205,9 +207,9 @@ fn silent_contacts_are_left_out() {
     assert!(harness.world.now() - before < 3 * SECOND);
 }
 
-/// Goal: a client whose contact has died asks another one, at once and without an error, and goes to the home when the last has.
-/// Method: contacts are killed one after the other; each open takes no longer than a connection that is refused, the next
-/// contact answers, and what is open with a dead one stays open.
+/// Goal: a client whose contact has died asks another one, at once and without an error, and goes to the home when the
+/// last has. Method: contacts are killed one after the other; each open takes no longer than a connection that is
+/// refused, the next contact answers, and what is open with a dead one stays open.
 #[test]
 fn dead_contacts_are_replaced() {
     let harness = cluster(4);
@@ -242,8 +244,8 @@ fn dead_contacts_are_replaced() {
     wait_until_closed(&harness);
 }
 
-/// Goal: what a contact's client has open stays when it loses its name, until it is closed: with everybody alive, after the
-/// home, and after the contact was killed and started again.
+/// Goal: what a contact's client has open stays when it loses its name, until it is closed: with everybody alive, after
+/// the home, and after the contact was killed and started again.
 #[test]
 fn open_files_stay() {
     for killed in ["none", "home", "contact", "both"] {
@@ -280,8 +282,9 @@ fn open_files_stay() {
     }
 }
 
-/// Goal: what a contact's client has open stays also while a call of that client waits for the dead contact: the connection is
-/// made anew all the time then, and it is not only its return that tells that something may have been lost.
+/// Goal: what a contact's client has open stays also while a call of that client waits for the dead contact: the
+/// connection is made anew all the time then, and it is not only its return that tells that something may have been
+/// lost.
 #[test]
 fn open_files_stay_while_somebody_waits() {
     let harness = cluster(4);
@@ -304,9 +307,9 @@ fn open_files_stay_while_somebody_waits() {
     assert_eq!(run(&harness, &looker, read), Ok(0), "it is open, and empty");
 }
 
-/// Goal: a lease that a home gives while it is called back is none.
-/// Method: opens and replacements of one name at once, many times over, with answers that take very different times; the name
-/// always leads to the newest file that a rename has put there before the open began.
+/// Goal: a lease that a home gives while it is called back is none. Method: opens and replacements of one name at once,
+/// many times over, with answers that take very different times; the name always leads to the newest file that a rename
+/// has put there before the open began.
 #[test]
 fn grants_and_revocations_cross() {
     let harness = cluster(4);
@@ -358,8 +361,9 @@ fn grants_and_revocations_cross() {
     assert!(hits > 20 && revoked > 5, "{hits} hits, {revoked} revocations");
 }
 
-/// Goal: what a contact keeps is bounded, and opens of names that find no room there are answered all the same.
-/// Method: more names of one home than a contact keeps leases of, each opened until it would be lent, all within the time of a lease.
+/// Goal: what a contact keeps is bounded, and opens of names that find no room there are answered all the same. Method:
+/// more names of one home than a contact keeps leases of, each opened until it would be lent, all within the time of a
+/// lease.
 #[test]
 fn leases_are_bounded() {
     const NAMES: usize = 1_500;

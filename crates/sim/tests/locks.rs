@@ -117,8 +117,8 @@ fn server_is_killed() {
     }
 }
 
-/// Goal: whoever comes first is granted first, and a large range is not starved by small ones.
-/// Method: while one has a byte, one asks for everything, then ten ask for the bytes that are free; they get them after it.
+/// Goal: whoever comes first is granted first, and a large range is not starved by small ones. Method: while one has a
+/// byte, one asks for everything, then ten ask for the bytes that are free; they get them after it.
 #[test]
 fn in_order() {
     let harness = cluster(3);
@@ -170,9 +170,9 @@ fn deadlock() {
     wait(&harness, &waits).expect("it is free");
 }
 
-/// Goal: what undoes a lock of unknown outcome takes no lock away that its owner was granted afterwards.
-/// Method: one asks for a lock again and again while the server is down, for various times; soon after it was granted at
-/// last, and long after, nobody else gets it.
+/// Goal: what undoes a lock of unknown outcome takes no lock away that its owner was granted afterwards. Method: one
+/// asks for a lock again and again while the server is down, for various times; soon after it was granted at last, and
+/// long after, nobody else gets it.
 #[test]
 fn undoing_ends_before_the_next_lock() {
     for seconds in [21, 33, 41, 47, 62, 70, 85] {
@@ -243,10 +243,10 @@ fn given_up() {
     }
 }
 
-/// Goal: exclusion and exactly once at every step: whatever breaks while locks are taken, waited for and released, two never
-/// have one at once, nobody waits for ever, and nothing is left.
-/// Method: two clients take turns at a lock; at each of many moments the server is killed, the connections are cut, or the
-/// one client dies; then the other has to get through.
+/// Goal: exclusion and exactly once at every step: whatever breaks while locks are taken, waited for and released, two
+/// never have one at once, nobody waits for ever, and nothing is left. Method: two clients take turns at a lock; at
+/// each of many moments the server is killed, the connections are cut, or the one client dies; then the other has to
+/// get through.
 #[test]
 fn at_every_step() {
     for fault in 0..3 {
@@ -327,9 +327,9 @@ fn many_waiters_of_one_client() {
     }
 }
 
-/// Goal: an owner may hold thousands of ranges, which survive the end of their server in any form; what is released is free.
-/// Method: 5,000 ranges apart; the server is killed (its journal is replayed) or stopped (it writes a checkpoint) and started again;
-/// every second range is released, and the server killed once more.
+/// Goal: an owner may hold thousands of ranges, which survive the end of their server in any form; what is released is
+/// free. Method: 5,000 ranges apart; the server is killed (its journal is replayed) or stopped (it writes a checkpoint)
+/// and started again; every second range is released, and the server killed once more.
 #[test]
 fn thousands_of_ranges() {
     const COUNT: u64 = 5_000;
@@ -384,9 +384,10 @@ fn thousands_of_ranges() {
     }
 }
 
-/// Goal: a range that is split, joined or changes its mode is either as before or as after, whatever happens to the server.
-/// Method: one lock is split by an unlock, the hole locked in the other mode, then all of it joined; the server is killed at each of
-/// many moments. The request is sent again by itself; after each step the other client sees exactly what it should.
+/// Goal: a range that is split, joined or changes its mode is either as before or as after, whatever happens to the
+/// server. Method: one lock is split by an unlock, the hole locked in the other mode, then all of it joined; the server
+/// is killed at each of many moments. The request is sent again by itself; after each step the other client sees
+/// exactly what it should.
 #[test]
 fn splits_at_every_step() {
     for step in 0..25u64 {

@@ -117,8 +117,8 @@ fn forgotten_sessions() {
     wait_for(&harness, (0, 0, 0));
 }
 
-/// Goal: closes go in batches and cost no round trips; those that are collected go ahead of an unlink by the same client,
-/// which then frees the file at once, and leave by themselves after a second.
+/// Goal: closes go in batches and cost no round trips; those that are collected go ahead of an unlink by the same
+/// client, which then frees the file at once, and leave by themselves after a second.
 #[test]
 fn closes_are_collected() {
     let harness = cluster(2);

@@ -1,5 +1,5 @@
-//! Races by name: two or more clients at once, over many schedules, each with the outcomes that it may have and no others.
-//! Afterwards the checker finds nothing wrong. docs/simulation.md lists them.
+//! Races by name: two or more clients at once, over many schedules, each with the outcomes that it may have and no
+//! others. Afterwards the checker finds nothing wrong. docs/simulation.md lists them.
 
 use client::check::CheckOptions;
 use client::{AttributeChanges, File, FileSystem, LockRange, Locker, OpenHow, Status, Timestamp};
@@ -196,8 +196,9 @@ fn mv_a_b_against_mv_b_a() {
     }
 }
 
-/// Goal: a rename that moves something into a directory against one that replaces it: the second happens before, or finds
-/// that its own source has moved along, but is not told of a directory that is not empty, which its path never led to.
+/// Goal: a rename that moves something into a directory against one that replaces it: the second happens before, or
+/// finds that its own source has moved along, but is not told of a directory that is not empty, which its path never
+/// led to.
 #[test]
 fn mv_a_into_b_against_mv_a_s_over_b() {
     for seed in 0..3 * SEEDS {
@@ -266,8 +267,8 @@ fn create_exclusive_by_64_clients_on_8_servers() {
     check(&harness);
 }
 
-/// Goal: rename over an open file: who has it open goes on with it, who opens the name gets the new one, and the old one's
-/// chunks go with its last close.
+/// Goal: rename over an open file: who has it open goes on with it, who opens the name gets the new one, and the old
+/// one's chunks go with its last close.
 #[test]
 fn rename_over_an_open_file() {
     for seed in 0..SEEDS {
@@ -337,9 +338,9 @@ fn link_against_unlink_of_the_last_name() {
     assert_eq!(outcomes.len(), 2, "only one order came up");
 }
 
-/// Goal: open, create and truncate through a name whose inode lives on another server, against what takes the name or its last link away
-/// between the two steps: the name is looked up again, so that nobody is told of a stale file, and where another file comes in its
-/// place nobody is told that there is none.
+/// Goal: open, create and truncate through a name whose inode lives on another server, against what takes the name or
+/// its last link away between the two steps: the name is looked up again, so that nobody is told of a stale file, and
+/// where another file comes in its place nobody is told that there is none.
 #[test]
 fn open_through_a_parted_name_against_its_removal() {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -433,8 +434,8 @@ fn truncate_to_0_against_a_writers_late_close() {
     }
 }
 
-/// Goal: utimens against a late fold: the time that was set stays, though the sizes and times of writes that came before
-/// are folded in afterwards.
+/// Goal: utimens against a late fold: the time that was set stays, though the sizes and times of writes that came
+/// before are folded in afterwards.
 #[test]
 fn utimens_against_a_late_fold() {
     for seed in 0..SEEDS {
@@ -457,7 +458,8 @@ fn utimens_against_a_late_fold() {
     }
 }
 
-/// Goal: append by 16 clients with no gap and no overlap: every record is where its client was told, and nothing else is.
+/// Goal: append by 16 clients with no gap and no overlap: every record is where its client was told, and nothing else
+/// is.
 #[test]
 fn append_by_16_clients_with_no_gap_and_no_overlap() {
     for seed in 0..3 {
@@ -544,8 +546,8 @@ fn lock_holder_killed() {
     }
 }
 
-/// Goal: two-phase rmdir with a server cut off: it fails and names the server, the directory stays and can be used, and it
-/// can be removed once the server is back.
+/// Goal: two-phase rmdir with a server cut off: it fails and names the server, the directory stays and can be used, and
+/// it can be removed once the server is back.
 #[test]
 fn two_phase_rmdir_with_a_server_cut_off() {
     for cut_off in 0..3 {
@@ -572,9 +574,9 @@ fn two_phase_rmdir_with_a_server_cut_off() {
     }
 }
 
-/// Goal: a close ends no open of the same client whose answer is still on its way, or has come and was not taken in yet.
-/// Method: two opens of one file by one client at once; one of them is closed as soon as it is there; the file's name goes, and
-/// the other one is read. Both orders of asking and of taking the answers in come up.
+/// Goal: a close ends no open of the same client whose answer is still on its way, or has come and was not taken in
+/// yet. Method: two opens of one file by one client at once; one of them is closed as soon as it is there; the file's
+/// name goes, and the other one is read. Both orders of asking and of taking the answers in come up.
 #[test]
 fn opens_under_way_against_a_close() {
     for seed in 0..SEEDS {

@@ -1,5 +1,5 @@
-//! Clients whose connections go through one server: contacts that die or are cut off at any moment, servers behind them that
-//! are slow or silent, and how many connections there are.
+//! Clients whose connections go through one server: contacts that die or are cut off at any moment, servers behind them
+//! that are slow or silent, and how many connections there are.
 
 use client::{FileSystem, OpenHow, Options, Relaying, Status};
 use reactor::{Class, Nanos};
@@ -96,8 +96,9 @@ async fn look(fs: FileSystem, path: String, count: u64) {
     assert_eq!(&bytes[..size], &expected[..]);
 }
 
-/// Goal: whenever a contact dies, each change that it carried happens once, and the client goes on over direct connections.
-/// Method: appends and exclusive creates through server 0, which is killed at 40 moments and started again.
+/// Goal: whenever a contact dies, each change that it carried happens once, and the client goes on over direct
+/// connections. Method: appends and exclusive creates through server 0, which is killed at 40 moments and started
+/// again.
 #[test]
 fn contact_is_killed_at_any_moment() {
     const COUNT: u64 = 30;
@@ -117,9 +118,9 @@ fn contact_is_killed_at_any_moment() {
     }
 }
 
-/// Goal: the same when the contact is cut off from the client, or from the server behind it, for longer than the time-outs;
-/// each change happens once.
-/// Method: partitions at 24 moments; what the client is told of as failed is not looked at, for its outcome is open.
+/// Goal: the same when the contact is cut off from the client, or from the server behind it, for longer than the
+/// time-outs; each change happens once. Method: partitions at 24 moments; what the client is told of as failed is not
+/// looked at, for its outcome is open.
 #[test]
 fn contact_is_cut_off() {
     const COUNT: u64 = 20;

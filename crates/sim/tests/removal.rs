@@ -15,8 +15,8 @@ const SERVERS: u32 = 4;
 const DIRECTORIES: u32 = 10_000;
 /// As many directories as `tabane rm -r` has under way.
 const JOBS: usize = 4;
-/// A fast network, with the way through the processor of whoever has it for himself; and how long a server is busy with a
-/// step, of which a request is two.
+/// A fast network, with the way through the processor of whoever has it for himself; and how long a server is busy with
+/// a step, of which a request is two.
 const LATENCY: Nanos = 25_000;
 const POLL_TIME: Nanos = 3_000;
 const LIMIT: Nanos = 3600 * SECOND;
@@ -78,10 +78,9 @@ fn path_of(number: u32) -> Vec<u8> {
     format!("/tree/{}/{number}", number % 100).into_bytes()
 }
 
-/// Goal: removing 10,000 directories costs other clients' warm operations no request more, and no more than 1.2 times the
-/// time.
-/// Method: 4 servers whose processors take a time for everything; a client works on files, first alone and then while
-/// another one removes a tree as `tabane rm -r` does, which gets on nevertheless.
+/// Goal: removing 10,000 directories costs other clients' warm operations no request more, and no more than 1.2 times
+/// the time. Method: 4 servers whose processors take a time for everything; a client works on files, first alone and
+/// then while another one removes a tree as `tabane rm -r` does, which gets on nevertheless.
 #[test]
 fn others_go_on() {
     let wishes = Wishes { no_faults: true, servers: Some(SERVERS), ..Wishes::default() };

@@ -1,5 +1,5 @@
-//! The time of change of what is renamed, wherever its names and its inode are; and directories that are looked at while a server with
-//! a share of them is gone.
+//! The time of change of what is renamed, wherever its names and its inode are; and directories that are looked at
+//! while a server with a share of them is gone.
 
 use client::{Credentials, FileSystem, Kind, OpenHow, Status};
 use reactor::Class;
@@ -69,8 +69,8 @@ async fn times(fs: &FileSystem, path: &str) -> (i64, i64) {
     (attributes.ctime, attributes.mtime)
 }
 
-/// Goal: a rename changes the ctime of what it renames and not its mtime, whoever has the old name, the new one and the inode; so
-/// does an exchange for both.
+/// Goal: a rename changes the ctime of what it renames and not its mtime, whoever has the old name, the new one and the
+/// inode; so does an exchange for both.
 #[test]
 fn renamed_files_have_changed() {
     for home in 0..SERVERS {
@@ -130,8 +130,9 @@ fn renamed_directories_have_changed() {
     }
 }
 
-/// Goal: a rename that was confirmed has changed the ctime, whichever of its servers is killed meanwhile, and has happened once.
-/// Method: old name, new name and inode are on three servers; each of them is killed at each of many moments and comes back.
+/// Goal: a rename that was confirmed has changed the ctime, whichever of its servers is killed meanwhile, and has
+/// happened once. Method: old name, new name and inode are on three servers; each of them is killed at each of many
+/// moments and comes back.
 #[test]
 fn renamed_at_every_step() {
     for victim in 0..SERVERS {
@@ -168,9 +169,9 @@ fn renamed_at_every_step() {
     }
 }
 
-/// Goal: who looks at a directory on the way to something else waits for a server that is gone once and not long; what is told then says
-/// that it is not whole: by identity, by path, and of what is open. Opening it, rights on it and files beneath it need no share. Who goes
-/// by times is told all or nothing. When the server is back all tell the same.
+/// Goal: who looks at a directory on the way to something else waits for a server that is gone once and not long; what
+/// is told then says that it is not whole: by identity, by path, and of what is open. Opening it, rights on it and
+/// files beneath it need no share. Who goes by times is told all or nothing. When the server is back all tell the same.
 #[test]
 fn directories_without_a_server() {
     let harness = cluster(4);

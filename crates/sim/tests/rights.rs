@@ -137,9 +137,9 @@ fn story(seed: u64, servers: u32, faults: bool) -> (usize, usize) {
     (allowed, attempts.len() - allowed)
 }
 
-/// Goal: rights on directories that were taken away are never honoured afterwards, and those that were given are not refused.
-/// Method: root changes the mode of a directory while users look, open and create beneath it, also through a symbolic link,
-/// with servers killed in between; each outcome is explained by a mode that the directory had meanwhile.
+/// Goal: rights on directories that were taken away are never honoured afterwards, and those that were given are not
+/// refused. Method: root changes the mode of a directory while users look, open and create beneath it, also through a
+/// symbolic link, with servers killed in between; each outcome is explained by a mode that the directory had meanwhile.
 #[test]
 fn taken_away_is_gone() {
     let (mut allowed, mut refused) = (0, 0);

@@ -110,11 +110,12 @@ fn end_of_small_file() {
     });
 }
 
-/// Goal: where servers lend their memory, opening a small file, reading it and closing it costs one round trip at most, and what
-/// was written meanwhile is read nevertheless.
+/// Goal: where servers lend their memory, opening a small file, reading it and closing it costs one round trip at most,
+/// and what was written meanwhile is read nevertheless.
 #[test]
 fn lent_small_files() {
-    // In the simulation some servers are on the client's machine, and lend, and others are not: one of each has to come up.
+    // In the simulation some servers are on the client's machine, and lend, and others are not: one of each has to come
+    // up.
     let lending = Rc::new(RefCell::new(BTreeSet::new()));
     for seed in 0..8 {
         let lent = |profile: &mut Profile| {
@@ -154,8 +155,9 @@ fn lent_small_files() {
     assert_eq!(*lending.borrow(), BTreeSet::from([false, true]));
 }
 
-/// Goal: over a network too, opening a small file that has not changed lately, reading it to its end and closing it cost one round trip; so
-/// do those of whoever comes later, while a read that comes late, or after a write of the same client, asks and is told what is true.
+/// Goal: over a network too, opening a small file that has not changed lately, reading it to its end and closing it
+/// cost one round trip; so do those of whoever comes later, while a read that comes late, or after a write of the same
+/// client, asks and is told what is true.
 #[test]
 fn leased_small_files() {
     let far = |profile: &mut Profile| {
@@ -251,8 +253,8 @@ fn directories_move() {
             fs.mkdir(old.as_bytes(), 0o755).await.expect("mkdir");
             make(&fs, format!("{old}/file").as_bytes()).await;
             assert_eq!(cost(&fs, fs.rename(old.as_bytes(), new.as_bytes(), 0)).await.0, 1, "rename of a directory");
-            // The log of tree changes if another one came before, the directory, which may be parted from its name now, and the
-            // file.
+            // The log of tree changes if another one came before, the directory, which may be parted from its name now,
+            // and the file.
             let path = format!("{new}/file").into_bytes();
             let first = cost(&fs, fs.stat(&path)).await.0;
             assert!(first <= 4, "first stat took {first} round trips");

@@ -78,7 +78,8 @@ fn hidden_shares() {
     assert_noticed(&problems(Sabotage::HideShares, |_| {}), &[words]);
 }
 
-/// Goal: the same where servers were silent again and again from early on, once they are back: in runs that end with directories.
+/// Goal: the same where servers were silent again and again from early on, once they are back: in runs that end with
+/// directories.
 #[test]
 fn hidden_shares_after_faults() {
     let mut noticed = 0;
@@ -121,7 +122,8 @@ fn trusted_memory() {
     assert_noticed(&problems, &["torn or mixed", "no order of the writes explains"]);
 }
 
-/// Goal: names and files that servers show when they are not so any more are noticed, by what clients see and by the servers themselves.
+/// Goal: names and files that servers show when they are not so any more are noticed, by what clients see and by the
+/// servers themselves.
 #[test]
 fn kept_on_the_board() {
     let problems = problems(Sabotage::KeepShown, |profile| {
@@ -132,8 +134,8 @@ fn kept_on_the_board() {
     assert_noticed(&problems, &["is shown as file"]);
 }
 
-/// Goal: files that a client has opened by a look at the board, and that are given up all the same when they lose their names, are noticed; also when the
-/// connection ends over which they were held.
+/// Goal: files that a client has opened by a look at the board, and that are given up all the same when they lose their
+/// names, are noticed; also when the connection ends over which they were held.
 #[test]
 fn ignored_holds() {
     for faults in [Faults::default(), Faults { cuts: true, ..Faults::default() }] {
@@ -143,8 +145,9 @@ fn ignored_holds() {
     }
 }
 
-/// Goal: clients that do not look again whether what they have read from a board still stands are noticed, if only since they do not tell of the close of
-/// a file that has lost its name. Bytes of small files are read on the word of such a cell, too.
+/// Goal: clients that do not look again whether what they have read from a board still stands are noticed, if only
+/// since they do not tell of the close of a file that has lost its name. Bytes of small files are read on the word of
+/// such a cell, too.
 #[test]
 fn trusted_cells() {
     let problems = problems_by_boards(Sabotage::TrustBoards, Faults::default());
@@ -153,8 +156,8 @@ fn trusted_cells() {
     assert_noticed(&problems, &[&words[..], &contents].concat());
 }
 
-/// Goal: clients that do not see what others have posted are noticed, as are servers that do something else first, and those that forget
-/// with a restart what was posted.
+/// Goal: clients that do not see what others have posted are noticed, as are servers that do something else first, and
+/// those that forget with a restart what was posted.
 #[test]
 fn posts_out_of_order() {
     let words = ["no order explains", "posted could not be done", "there is still", "the file is gone"];
@@ -219,8 +222,8 @@ fn ignored_read_leases() {
 /// What is said of chunks that somebody else has written into.
 const TORN: [&str; 2] = ["torn or mixed", "no order of the writes explains"];
 
-/// Runs seeds in which clients write into granted pages, under one kind of fault, until one has such chunks, or without sabotage
-/// any problem.
+/// Runs seeds in which clients write into granted pages, under one kind of fault, until one has such chunks, or without
+/// sabotage any problem.
 fn problems_with_grants(sabotage: Sabotage, faults: Faults) -> Vec<String> {
     let mut problems = Vec::new();
     // Whoever writes late must meet pages that somebody else has got meanwhile, which few runs have.
@@ -244,8 +247,8 @@ fn problems_with_grants(sabotage: Sabotage, faults: Faults) -> Vec<String> {
     problems
 }
 
-/// Goal: pages that are given to others while somebody who has lost his connection may still copy into them are noticed, and
-/// nothing is when the server knows; the same when it was killed and started in between.
+/// Goal: pages that are given to others while somebody who has lost his connection may still copy into them are
+/// noticed, and nothing is when the server knows; the same when it was killed and started in between.
 #[test]
 fn forgotten_loans() {
     let cuts = Faults { cuts: true, ..Faults::default() };
@@ -257,8 +260,8 @@ fn forgotten_loans() {
     }
 }
 
-/// Goal: a client that writes to granted pages once more after it has sent their commit is noticed, in runs without any fault and in
-/// those where its connections end.
+/// Goal: a client that writes to granted pages once more after it has sent their commit is noticed, in runs without any
+/// fault and in those where its connections end.
 #[test]
 fn late_copies() {
     for faults in [Faults::default(), Faults { cuts: true, ..Faults::default() }] {
@@ -302,7 +305,8 @@ fn problems_of_posted_writes(sabotage: Sabotage, faults: Faults) -> Vec<String> 
     problems
 }
 
-/// Writes of two clients to the same bytes, one after the other, and a read of one of them now and then. Returns how many reads did not find the last write.
+/// Writes of two clients to the same bytes, one after the other, and a read of one of them now and then. Returns how
+/// many reads did not find the last write.
 fn misread(seed: u64, sabotage: Sabotage) -> u32 {
     const ROUNDS: u32 = 40;
     const WRITES: u32 = 3;
@@ -340,8 +344,9 @@ fn misread(seed: u64, sabotage: Sabotage) -> u32 {
     wrong.get()
 }
 
-/// Goal: writes that are taken up client by client are noticed where a later one of another client goes to the same bytes, and so are reads that do not
-/// wait for what was posted, and servers that do something else first; nothing is when all is well.
+/// Goal: writes that are taken up client by client are noticed where a later one of another client goes to the same
+/// bytes, and so are reads that do not wait for what was posted, and servers that do something else first; nothing is
+/// when all is well.
 #[test]
 fn posted_writes_out_of_order() {
     let wrong = |sabotage| (0..20).map(|seed| misread(seed, sabotage)).sum::<u32>();

@@ -100,9 +100,9 @@ fn runs_repeat() {
     assert_eq!(run(), run());
 }
 
-/// Goal: many servers that announce themselves at once, to a directory's home and to a file's, do not fill a small journal: nobody is
-/// told that there is no space.
-/// Method: a journal of 256 KiB, 300 servers; 64 clients make entries in one directory, and write chunks of one file.
+/// Goal: many servers that announce themselves at once, to a directory's home and to a file's, do not fill a small
+/// journal: nobody is told that there is no space. Method: a journal of 256 KiB, 300 servers; 64 clients make entries
+/// in one directory, and write chunks of one file.
 #[test]
 fn announcements_at_scale() {
     const SERVERS: u32 = 300;
@@ -211,8 +211,8 @@ fn home_requests(contact: Contact, clients: u32) -> u64 {
     ["OpenExisting", "OpenThrough", "Lease", "ReclaimHeld", "CloseHeld"].iter().map(|name| arrivals(name)[home]).sum()
 }
 
-/// Goal: with contacts the home of a file that everybody opens answers as many requests for 512 clients as for 64; without,
-/// one for each client.
+/// Goal: with contacts the home of a file that everybody opens answers as many requests for 512 clients as for 64;
+/// without, one for each client.
 #[test]
 fn contacts_take_open_storms_off_the_home() {
     for clients in [8, 64, 512] {

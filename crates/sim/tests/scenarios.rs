@@ -112,10 +112,9 @@ fn stop_between_two_truncates() {
     assert!(size == 100 || size == 5000, "{size}");
 }
 
-/// Goal: nobody is told that a server stops in good order: what it is asked meanwhile, by clients and by other servers, is
-/// done before or after its restart.
-/// Method: a truncate that waits for server 1, which is down, keeps server 0 stopping; clients ask it for names, bytes
-/// and attributes then, one of them for what server 2 has to ask it.
+/// Goal: nobody is told that a server stops in good order: what it is asked meanwhile, by clients and by other servers,
+/// is done before or after its restart. Method: a truncate that waits for server 1, which is down, keeps server 0
+/// stopping; clients ask it for names, bytes and attributes then, one of them for what server 2 has to ask it.
 #[test]
 fn a_stop_in_good_order_is_told_to_nobody() {
     let harness = cluster(3);
@@ -158,9 +157,9 @@ fn a_stop_in_good_order_is_told_to_nobody() {
     assert_eq!(wait(&harness, &truncate).expect("truncate"), 100);
 }
 
-/// Goal: fsync of a directory makes all changes of its entries survive a loss of power: those that made names, renamed and removed
-/// them, on whichever server.
-/// Method: all servers lose power right after the fsync; without it, names are lost.
+/// Goal: fsync of a directory makes all changes of its entries survive a loss of power: those that made names, renamed
+/// and removed them, on whichever server. Method: all servers lose power right after the fsync; without it, names are
+/// lost.
 #[test]
 fn synced_directories_survive_power_loss() {
     let names_after = |synced: bool| {
@@ -201,8 +200,9 @@ fn synced_directories_survive_power_loss() {
     assert_ne!(names_after(false), Ok(expected));
 }
 
-/// Goal: what a client knows of the names of directories ends with the power loss that takes them: nothing is made where nobody looks for it.
-/// Method: a client knows a directory by its new name; the rename is lost, and its number given to another one, so that the number tells nothing.
+/// Goal: what a client knows of the names of directories ends with the power loss that takes them: nothing is made
+/// where nobody looks for it. Method: a client knows a directory by its new name; the rename is lost, and its number
+/// given to another one, so that the number tells nothing.
 #[test]
 fn lost_names_of_directories_are_forgotten() {
     let harness = cluster_on(1, true);
@@ -356,10 +356,9 @@ fn listing_of_a_restless_directory() {
     }
 }
 
-/// Goal: a file has as many names as it may and no more, wherever these are; who is refused has changed nothing, and a name
-/// that goes makes room for another.
-/// Method: an inode is written with one name less than the most, then it is linked on its own server and on others, as is a
-/// symbolic link.
+/// Goal: a file has as many names as it may and no more, wherever these are; who is refused has changed nothing, and a
+/// name that goes makes room for another. Method: an inode is written with one name less than the most, then it is
+/// linked on its own server and on others, as is a symbolic link.
 #[test]
 fn as_many_names_as_a_file_may_have() {
     let harness = cluster(2);

@@ -83,7 +83,8 @@ message! {
         pub version: u64,
         /// Rises with every truncate, so that late values of older generations are dropped.
         pub truncate_generation: u32,
-        /// When the times were last set by hand, by the clock of the inode's home: what other servers stamped before counts no more.
+        /// When the times were last set by hand, by the clock of the inode's home: what other servers stamped before
+        /// counts no more.
         pub times_set: i64,
         /// Where a file's chunks are. A device has none, and its number in place of their size: see `device`.
         pub layout: Layout,

@@ -1,9 +1,10 @@
-//! What a server shows of its names and files on a board that clients of its machine have mapped: where which cell is, and what is
-//! in it (docs/boards.md).
+//! What a server shows of its names and files on a board that clients of its machine have mapped: where which cell is,
+//! and what is in it (docs/boards.md).
 //!
-//! A cell for the state of the directory tree, a row of cells for names, and one for inodes. A name is in one of the `NAME_WAYS` cells of a set, which is chosen by its
-//! hash; an inode in the cell that its sequence leads to. Each cell has room for one name or inode: where none is free, another one that comes to it
-//! takes its place, and whoever does not find what he looks for asks the server.
+//! A cell for the state of the directory tree, a row of cells for names, and one for inodes. A name is in one of the
+//! `NAME_WAYS` cells of a set, which is chosen by its hash; an inode in the cell that its sequence leads to. Each cell
+//! has room for one name or inode: where none is free, another one that comes to it takes its place, and whoever does
+//! not find what he looks for asks the server.
 //!
 //! Invariants
 //! 1. The first word of a cell with something in it is not 0: it is an id, or has its lowest bit set.
@@ -27,11 +28,11 @@ const FIRST_WORD: usize = 12;
 const NAME_WORDS_BEFORE: usize = 2;
 /// Longer names are not shown.
 pub const NAME_SIZE_MAX: usize = (NAME_WORDS - NAME_WORDS_BEFORE) * WORD_SIZE - 1;
-/// Cells for names to each one for an inode: names lie by hash, so that half of their cells would be taken twice, inodes one
-/// after the other.
+/// Cells for names to each one for an inode: names lie by hash, so that half of their cells would be taken twice,
+/// inodes one after the other.
 const NAMES_PER_INODE: u64 = 2;
-/// Cells that a name may be in, one behind the other. With a name for every four cells one in 200 finds none free; with one cell for each name it
-/// would be one in eight.
+/// Cells that a name may be in, one behind the other. With a name for every four cells one in 200 finds none free; with
+/// one cell for each name it would be one in eight.
 pub const NAME_WAYS: usize = 4;
 /// Boards have at least so many cells for inodes, so that there is a set for names.
 const INODE_COUNT_MIN: u64 = NAME_WAYS as u64 / NAMES_PER_INODE;
@@ -85,8 +86,8 @@ impl BoardShape {
         self.buckets_start()..self.buckets_start() + self.inode_count * BUCKETS_PER_INODE
     }
 
-    /// The buckets of a name with this hash, which lie in one line: of each its word's first byte, and how far up in it the bucket is. They may be
-    /// the same one. The lowest bit of the hash does not count.
+    /// The buckets of a name with this hash, which lie in one line: of each its word's first byte, and how far up in it
+    /// the bucket is. They may be the same one. The lowest bit of the hash does not count.
     pub fn buckets_of(self, hash: u64) -> [(u64, u32); NAME_BUCKETS] {
         let line = self.buckets_start() + (hash >> 32) % (self.inode_count * BUCKETS_PER_INODE / LINE_SIZE) * LINE_SIZE;
         std::array::from_fn(|index| {
@@ -125,8 +126,8 @@ impl BoardShape {
 }
 
 impl BoardShape {
-    /// First byte of the cell for a directory, which is one of those for inodes. Directories that are made one after the other on different servers
-    /// have the same sequence.
+    /// First byte of the cell for a directory, which is one of those for inodes. Directories that are made one after
+    /// the other on different servers have the same sequence.
     pub fn directory_offset(self, directory: FileId) -> u64 {
         let hash = directory.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         self.inodes_start() + hash % self.inode_count * INODE_CELL_SIZE
@@ -209,7 +210,8 @@ pub fn directory_words(directory: FileId) -> [u64; 2] {
     [directory.0, u64::MAX]
 }
 
-/// The words of the cell of a file to which writes may be posted, which is where one for a directory with its id would be.
+/// The words of the cell of a file to which writes may be posted, which is where one for a directory with its id would
+/// be.
 pub fn writable_words(file: FileId) -> [u64; 2] {
     [file.0, u64::MAX - 1]
 }

@@ -126,7 +126,8 @@ mod tests {
         assert!(Groups::from_bytes(&bytes).is_ok());
     }
 
-    /// Goal: too many groups, groups in another order, and counts without groups are refused before anything is allocated.
+    /// Goal: too many groups, groups in another order, and counts without groups are refused before anything is
+    /// allocated.
     #[test]
     fn wrong_groups_are_refused() {
         let encoded = |groups: &[u32]| {

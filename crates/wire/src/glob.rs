@@ -1,6 +1,8 @@
-//! Patterns of names, as in glob(7): `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before a letter that means itself. Bytes, not characters.
+//! Patterns of names, as in glob(7): `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before a letter that means itself. Bytes, not
+//! characters.
 
-/// A pattern that many names are compared with. What most patterns are is told apart once, for a search spends its time here.
+/// A pattern that many names are compared with. What most patterns are is told apart once, for a search spends its time
+/// here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pattern {
     /// `*words*`
@@ -41,7 +43,8 @@ impl Pattern {
 /// Bytes that `holds` looks at in one step, each with the one behind it.
 const STEP: usize = size_of::<u64>();
 
-/// Whether the words are somewhere in the name. Where their first two bytes are is found for the bytes of a machine word at a time.
+/// Whether the words are somewhere in the name. Where their first two bytes are is found for the bytes of a machine
+/// word at a time.
 fn holds(name: &[u8], words: &[u8]) -> bool {
     let [first, second, ..] = words else {
         return words.first().is_none_or(|byte| name.contains(byte));
@@ -110,8 +113,8 @@ pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     pattern[at..].iter().all(|byte| *byte == b'*')
 }
 
-/// How many bytes of a name go by before one that what follows a star may begin with; nothing when there is none. Most names that a
-/// search looks at do not match, and this is where their time goes.
+/// How many bytes of a name go by before one that what follows a star may begin with; nothing when there is none. Most
+/// names that a search looks at do not match, and this is where their time goes.
 fn next_start(pattern: &[u8], name: &[u8]) -> Option<usize> {
     match pattern.first() {
         Some(b'?' | b'[' | b'\\' | b'*') | None => Some(0),
@@ -233,8 +236,8 @@ mod tests {
         }
     }
 
-    /// Goal: words are found wherever they are in names of every length, and nowhere else.
-    /// Method: names of letters that are few, so that parts of the words are met often, compared with the rules told plainly.
+    /// Goal: words are found wherever they are in names of every length, and nowhere else. Method: names of letters
+    /// that are few, so that parts of the words are met often, compared with the rules told plainly.
     #[test]
     fn words_within_long_names() {
         let mut state = 7u64;

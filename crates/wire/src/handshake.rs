@@ -93,8 +93,8 @@ message! {
         pub from_server: u32,
         /// The session, chosen at random by the client; the same at all servers.
         pub session: u64,
-        /// Welcomes of this server that the session has received so far. From the first one on it is to be known there, and not only
-        /// because of a welcome that got lost.
+        /// Welcomes of this server that the session has received so far. From the first one on it is to be known there,
+        /// and not only because of a welcome that got lost.
         pub welcomes: u64,
         /// On whose behalf; of servers, root.
         pub user: Credentials,

@@ -19,7 +19,8 @@ pub enum FrameKind {
     Goodbye = 4,
     /// A part of another connection that a trunk carries: see `relay`.
     Stream = 5,
-    /// The caller still waits for replies and has heard nothing for long. Nobody answers it: a machine that has forgotten the connection resets it.
+    /// The caller still waits for replies and has heard nothing for long. Nobody answers it: a machine that has
+    /// forgotten the connection resets it.
     Waiting = 6,
 }
 
@@ -60,10 +61,11 @@ pub struct Header {
     pub call_id: u64,
     /// Of a mutating request: its number within the session at this server, from 1; else 0.
     pub session_sequence: u64,
-    /// Of a request: replies of all session sequences up to this have arrived, at most `BEHIND_MAX` below its own; of a reply: 0.
+    /// Of a request: replies of all session sequences up to this have arrived, at most `BEHIND_MAX` below its own; of a
+    /// reply: 0.
     pub session_acknowledged: u64,
-    /// `Status` of a reply or goodbye. Of a request: bytes of `Credentials` at the front of its parameters, 0 when it is on
-    /// behalf of the connection's user.
+    /// `Status` of a reply or goodbye. Of a request: bytes of `Credentials` at the front of its parameters, 0 when it
+    /// is on behalf of the connection's user.
     pub status: u32,
     pub params_size: u32,
     pub body_size: u32,

@@ -1,10 +1,10 @@
 //! A hash for tables that are keyed by ids of our own making.
 //!
 //! Ids are not chosen by peers freely (the sequence part is ours), so the tables need spread, not resistance to attack.
-//! The mix is the finaliser of MurmurHash3 (Appleby, 2011), folded over the words of the key. The lowest bits of a file id's
-//! sequence are left out of it and added at the end, so that files that were made one after the other have neighbouring
-//! buckets: whoever goes through many of them in that order finds most buckets in the cache. Their tags, the highest bits,
-//! differ.
+//! The mix is the finaliser of MurmurHash3 (Appleby, 2011), folded over the words of the key. The lowest bits of a file
+//! id's sequence are left out of it and added at the end, so that files that were made one after the other have
+//! neighbouring buckets: whoever goes through many of them in that order finds most buckets in the cache. Their tags,
+//! the highest bits, differ.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -95,11 +95,11 @@ pub mod open_flags {
     pub const NO_FOLLOW: u32 = 8;
     /// By id: also a file that has lost its last name, while somebody has it open.
     pub const NAMELESS: u32 = 16;
-    /// The caller reads along, and would read from the start of what is there: where its first bytes are saves it a question.
-    /// Without CREATE and TRUNCATE, whose replies are kept.
+    /// The caller reads along, and would read from the start of what is there: where its first bytes are saves it a
+    /// question. Without CREATE and TRUNCATE, whose replies are kept.
     pub const PLACES: u32 = 32;
-    /// The caller has nothing to read along from, and would read from the start of what is there: the contents of a small file,
-    /// with a lease of them, save it a question. Without CREATE and TRUNCATE too.
+    /// The caller has nothing to read along from, and would read from the start of what is there: the contents of a
+    /// small file, with a lease of them, save it a question. Without CREATE and TRUNCATE too.
     pub const CONTENTS: u32 = 64;
     /// What is opened by name.
     pub const ALL: u32 = CREATE | EXCLUSIVE | TRUNCATE | NO_FOLLOW | PLACES | CONTENTS;
@@ -122,8 +122,9 @@ message! {
 }
 
 message! {
-    /// `OpenId` (with TRUNCATE) and `OpenIdExisting` (without): an open by identity, or one that goes on at the home of the
-    /// inode after the server of the name answered `Elsewhere`. CREATE only says that the name may also be made; EXCLUSIVE is refused.
+    /// `OpenId` (with TRUNCATE) and `OpenIdExisting` (without): an open by identity, or one that goes on at the home of
+    /// the inode after the server of the name answered `Elsewhere`. CREATE only says that the name may also be made;
+    /// EXCLUSIVE is refused.
     pub struct OpenIdRequest {
         pub file: FileId,
         pub flags: u32,
@@ -170,7 +171,8 @@ message! {
         pub open_number: u64,
         /// To PLACES: where the bytes of chunk 0 are, if the file's home has it, lends it and finds it in few pieces.
         pub places: Option<LocateReply>,
-        /// To CONTENTS: all bytes of a file of at most `LEASED_SIZE_MAX` bytes that its home has and that did not change lately.
+        /// To CONTENTS: all bytes of a file of at most `LEASED_SIZE_MAX` bytes that its home has and that did not
+        /// change lately.
         pub contents: Option<LeasedContents>,
     }
 }
@@ -538,8 +540,8 @@ message! {
 }
 
 message! {
-    /// `NoteRenamed`, to the home of what gets another name on other servers: it changes now, and not before this time. Reply: `Empty`.
-    /// One that comes twice moves the time twice, and nothing else.
+    /// `NoteRenamed`, to the home of what gets another name on other servers: it changes now, and not before this time.
+    /// Reply: `Empty`. One that comes twice moves the time twice, and nothing else.
     pub struct NoteRenamedRequest {
         pub file: FileId,
         pub time: i64,

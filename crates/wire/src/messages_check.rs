@@ -58,8 +58,8 @@ impl<'a> Decode<'a> for CheckTable {
 /// Which rows are wanted.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CheckWanted {
-    /// Those of these parts, a bit for each. With `leave_plain_out` names and inodes that are seen to fit on this server
-    /// alone come as sums only.
+    /// Those of these parts, a bit for each. With `leave_plain_out` names and inodes that are seen to fit on this
+    /// server alone come as sums only.
     Parts { bits: [u8; CHECK_PART_COUNT / 8], leave_plain_out: bool },
     /// Those that concern these inodes; of names those that lead to them.
     Ids(Vec<FileId>),
@@ -118,8 +118,8 @@ message! {
 }
 
 message! {
-    /// Of the rows of a page that were left out: the sum of `check_term` of the ids of one part, over inodes (for names:
-    /// over what they lead to), modulo 2^64.
+    /// Of the rows of a page that were left out: the sum of `check_term` of the ids of one part, over inodes (for
+    /// names: over what they lead to), modulo 2^64.
     pub struct CheckSum {
         pub part: u8,
         pub sum: u64,

@@ -1,8 +1,9 @@
 //! Parameters of what passes between clients, contact servers and the homes of files: `OpenThrough`, `Lease`, `Revoke`,
 //! `CloseHeld` and `ReclaimHeld`.
 //!
-//! A contact server answers opens of names whose home is another server, for as long as that server has lent it a name. It
-//! has such a file open at the home itself, under the session of its own connection; its clients have it open with the contact.
+//! A contact server answers opens of names whose home is another server, for as long as that server has lent it a name.
+//! It has such a file open at the home itself, under the session of its own connection; its clients have it open with
+//! the contact.
 
 use crate::attributes::Attributes;
 use crate::identity::FileId;
@@ -10,8 +11,8 @@ use crate::message;
 use crate::messages::{Batch, Closed, Entry, OpenReply};
 
 message! {
-    /// Reply of `OpenThrough`, whose parameters are an `OpenRequest` without PLACES. Of what is held the attributes are those
-    /// at the time of the lease, of which only size and times can have changed.
+    /// Reply of `OpenThrough`, whose parameters are an `OpenRequest` without PLACES. Of what is held the attributes are
+    /// those at the time of the lease, of which only size and times can have changed.
     pub struct OpenThroughReply {
         /// Nothing where the contact does not know the name: the home is to be asked.
         pub held: Option<OpenReply>,
@@ -19,8 +20,8 @@ message! {
 }
 
 message! {
-    /// `Lease`, of a contact to the home of a name: to be told before the name leads elsewhere, or the rights to what it leads
-    /// to change. The file is open to the caller from then on.
+    /// `Lease`, of a contact to the home of a name: to be told before the name leads elsewhere, or the rights to what
+    /// it leads to change. The file is open to the caller from then on.
     pub struct LeaseRequest<'a> {
         pub entry: Entry<'a>,
     }
@@ -45,8 +46,8 @@ message! {
 }
 
 message! {
-    /// `Revoke`, of a file's home to a contact: leases of the file that were given with open numbers below this one have ended
-    /// when it is answered.
+    /// `Revoke`, of a file's home to a contact: leases of the file that were given with open numbers below this one
+    /// have ended when it is answered.
     pub struct RevokeRequest {
         pub file: FileId,
         pub number: u64,
@@ -61,8 +62,8 @@ message! {
 }
 
 message! {
-    /// `ReclaimHeld`, in pages: the contact has these open and, after the last page, nothing else that it opened before the
-    /// first. Idempotent. Reply: `ReclaimReply`.
+    /// `ReclaimHeld`, in pages: the contact has these open and, after the last page, nothing else that it opened before
+    /// the first. Idempotent. Reply: `ReclaimReply`.
     pub struct ReclaimHeldRequest {
         pub files: Batch<FileId>,
         /// The number that the first page was answered with; 0 on the first.

@@ -30,9 +30,9 @@ pub mod allocate_mode {
 }
 
 message! {
-    /// `Allocate`, to each server with chunks in the range; every server does what concerns its own chunks as one change.
-    /// Of chunks that one server has, at most `ALLOCATE_CHUNK_COUNT_MAX` may lie in the range, except for `PUNCH`.
-    /// Reply: `WriteReply`.
+    /// `Allocate`, to each server with chunks in the range; every server does what concerns its own chunks as one
+    /// change. Of chunks that one server has, at most `ALLOCATE_CHUNK_COUNT_MAX` may lie in the range, except for
+    /// `PUNCH`. Reply: `WriteReply`.
     pub struct AllocateRequest {
         pub file: FileId,
         pub layout: Layout,
@@ -59,8 +59,8 @@ message! {
 message! {
     /// Reply of `Seek`.
     pub struct SeekReply {
-        /// The first byte of that kind in this server's chunks, as an offset in the file; `None` when there is none. Beyond
-        /// the file's end all is hole.
+        /// The first byte of that kind in this server's chunks, as an offset in the file; `None` when there is none.
+        /// Beyond the file's end all is hole.
         pub found: Option<u64>,
         /// False when the look was given up at `found`: there is none before, and it goes on there.
         pub exact: bool,
@@ -92,8 +92,8 @@ message! {
 }
 
 message! {
-    /// `WriteChunks`, with the bytes of all pieces as body: a part of a change that the home has decided. A number is done
-    /// once, and none after a higher one of the same file. Reply: `Empty`.
+    /// `WriteChunks`, with the bytes of all pieces as body: a part of a change that the home has decided. A number is
+    /// done once, and none after a higher one of the same file. Reply: `Empty`.
     pub struct WriteChunksRequest {
         pub file: FileId,
         pub layout: Layout,
@@ -137,8 +137,9 @@ pub const PLACE_COUNT_MAX: usize = 512;
 pub const OPEN_PLACE_COUNT_MAX: usize = 4;
 
 message! {
-    /// Reply of `Locate`, which asks as `Read` does, for the places of all bytes of the chunks that its pieces are in. They are
-    /// the chunks' as long as no stamp of theirs is above `number`. An open may be answered so for the file's first chunk.
+    /// Reply of `Locate`, which asks as `Read` does, for the places of all bytes of the chunks that its pieces are in.
+    /// They are the chunks' as long as no stamp of theirs is above `number`. An open may be answered so for the file's
+    /// first chunk.
     pub struct LocateReply {
         pub number: u64,
         /// Sorted by chunk and offset, at most `PLACE_COUNT_MAX`, of whole chunks; empty when the server lends nothing.
@@ -152,7 +153,8 @@ pub const GRANT_COUNT_MAX: usize = 64;
 pub const GRANTED_PIECE_COUNT_MAX: usize = 512;
 
 message! {
-    /// `Grant`: asks for pages of the server's memory to write into, for a client that has it mapped. Reply: `GrantReply`.
+    /// `Grant`: asks for pages of the server's memory to write into, for a client that has it mapped. Reply:
+    /// `GrantReply`.
     pub struct GrantRequest {
         /// Grants that the client has unmapped and never writes to again; at most `GRANT_COUNT_MAX`.
         pub returned: Vec<u64>,
@@ -166,7 +168,8 @@ message! {
     pub struct GrantReply {
         /// Names the grant; never repeats.
         pub generation: u64,
-        /// First byte within the region that the server lends, and number of bytes: whole pages. None: nothing is granted.
+        /// First byte within the region that the server lends, and number of bytes: whole pages. None: nothing is
+        /// granted.
         pub at: u64,
         pub size: u64,
     }
@@ -176,7 +179,8 @@ message! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrantedPlace {
     pub generation: u64,
-    /// First byte of the first page within the region; the piece begins as far behind it as within its page of the chunk.
+    /// First byte of the first page within the region; the piece begins as far behind it as within its page of the
+    /// chunk.
     pub at: u64,
 }
 
@@ -208,7 +212,8 @@ message! {
 message! {
     /// Reply of `CommitGranted`.
     pub struct CommitGrantedReply {
-        /// As in `WriteReply`. None: the pages are not granted to this connection, or were committed before; nothing has happened.
+        /// As in `WriteReply`. None: the pages are not granted to this connection, or were committed before; nothing
+        /// has happened.
         pub end: Option<u64>,
     }
 }

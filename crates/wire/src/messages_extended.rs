@@ -12,7 +12,8 @@ use crate::status::Status;
 pub struct ExtendedName<'a>(&'a [u8]);
 
 impl<'a> ExtendedName<'a> {
-    /// Checks a name. Errors, as Linux has them: `OutOfRange` when empty or longer than 255 bytes, `Invalid` with a NUL.
+    /// Checks a name. Errors, as Linux has them: `OutOfRange` when empty or longer than 255 bytes, `Invalid` with a
+    /// NUL.
     pub fn new(bytes: &'a [u8]) -> Result<ExtendedName<'a>, Status> {
         if bytes.is_empty() || bytes.len() > EXTENDED_NAME_SIZE_MAX {
             return Err(Status::OutOfRange);

@@ -129,8 +129,8 @@ message! {
 }
 
 message! {
-    /// `Lock`. Reply: `LockReply`. Without `wait` a lock that is held is `WouldBlock`; with it the request is put into the
-    /// queue, and `AwaitLock` tells when it was granted.
+    /// `Lock`. Reply: `LockReply`. Without `wait` a lock that is held is `WouldBlock`; with it the request is put into
+    /// the queue, and `AwaitLock` tells when it was granted.
     pub struct LockRequest {
         pub wish: LockWish,
         pub wait: bool,

@@ -56,8 +56,8 @@ message! {
 }
 
 message! {
-    /// `Reclaim`, to the home of all of them: the session has these files open. After a restart of the server, or when it
-    /// had forgotten the session, with all that it has open; `last` ends them. Idempotent.
+    /// `Reclaim`, to the home of all of them: the session has these files open. After a restart of the server, or when
+    /// it had forgotten the session, with all that it has open; `last` ends them. Idempotent.
     pub struct ReclaimRequest {
         pub files: Batch<FileId>,
         pub last: bool,

@@ -15,9 +15,9 @@ message! {
 }
 
 message! {
-    /// `CheckCaller`, to the home of an inode whose name is being changed on another server: refuses with `NotPermitted` when
-    /// it has to be the caller's own and is not, and with `AccessDenied` when it is a directory that the caller has to have
-    /// the right to write to and has not. Reply: `PrepareReply`. Changes nothing.
+    /// `CheckCaller`, to the home of an inode whose name is being changed on another server: refuses with
+    /// `NotPermitted` when it has to be the caller's own and is not, and with `AccessDenied` when it is a directory
+    /// that the caller has to have the right to write to and has not. Reply: `PrepareReply`. Changes nothing.
     pub struct CheckCallerRequest {
         pub file: FileId,
         pub user: Credentials,

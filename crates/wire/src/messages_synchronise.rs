@@ -10,7 +10,8 @@ message! {
         pub file: FileId,
         /// The last such error that the caller was told of by this server; 0 when none was.
         pub seen: u64,
-        /// When the caller opened the file, in nanoseconds since the epoch: errors that others were told of before do not concern it.
+        /// When the caller opened the file, in nanoseconds since the epoch: errors that others were told of before do
+        /// not concern it.
         pub opened_at: i64,
     }
 }

@@ -71,9 +71,9 @@ message! {
 }
 
 message! {
-    /// `PrepareTree`, to the sequencer: a rename of directories is about to happen. The answer comes when it is this one's
-    /// turn, it makes no cycle, and all servers have marked the directories. Idempotent by (coordinator, number); resolved
-    /// by `ResolvePrepared`. Reply: `PrepareTreeReply`.
+    /// `PrepareTree`, to the sequencer: a rename of directories is about to happen. The answer comes when it is this
+    /// one's turn, it makes no cycle, and all servers have marked the directories. Idempotent by (coordinator, number);
+    /// resolved by `ResolvePrepared`. Reply: `PrepareTreeReply`.
     pub struct PrepareTreeRequest {
         pub coordinator: u32,
         pub number: u64,

@@ -36,8 +36,8 @@ macro_rules! operations {
                 match self { $(Operation::$name => OperationClass::$class,)* }
             }
 
-            /// Whether the operation carries a session sequence, and its outcome is kept so that a resend is not a second
-            /// execution. Operations between servers are idempotent by their generations and need none.
+            /// Whether the operation carries a session sequence, and its outcome is kept so that a resend is not a
+            /// second execution. Operations between servers are idempotent by their generations and need none.
             pub fn is_mutating(self) -> bool {
                 match self { $(Operation::$name => $mutating,)* }
             }

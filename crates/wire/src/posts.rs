@@ -1,4 +1,5 @@
-//! Changes that clients of a server's machine post in memory instead of asking for them (docs/posts.md): what is in the words of a post.
+//! Changes that clients of a server's machine post in memory instead of asking for them (docs/posts.md): what is in the
+//! words of a post.
 //!
 //! Invariants
 //! 1. Whatever the words are, decoding them ends in a post or in nothing.

@@ -1,5 +1,6 @@
-//! What travels on a trunk: one connection that carries the byte streams of many others. Each frame has a `Header` of kind
-//! `Stream`; its `operation` says which of these it is, its `call_id` names the stream, and nothing else in it counts.
+//! What travels on a trunk: one connection that carries the byte streams of many others. Each frame has a `Header` of
+//! kind `Stream`; its `operation` says which of these it is, its `call_id` names the stream, and nothing else in it
+//! counts.
 
 use crate::codec::Malformed;
 use crate::message;
@@ -50,8 +51,8 @@ message! {
     }
 }
 
-/// Room that the receiver of a stream keeps for bytes that were not taken yet: the sum over frames of data of their bytes
-/// and `STREAM_FRAME_COST` each.
+/// Room that the receiver of a stream keeps for bytes that were not taken yet: the sum over frames of data of their
+/// bytes and `STREAM_FRAME_COST` each.
 pub const STREAM_WINDOW: usize = 128 * 1024;
 /// What a frame of data takes of the window beside its bytes, so that many small ones are bounded as well.
 pub const STREAM_FRAME_COST: usize = 256;

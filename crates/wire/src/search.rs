@@ -1,5 +1,5 @@
-//! What a search looks for: tests that must all hold, the same for servers, which apply them to the entries they hold, and
-//! for clients, which apply them where a server can't tell.
+//! What a search looks for: tests that must all hold, the same for servers, which apply them to the entries they hold,
+//! and for clients, which apply them where a server can't tell.
 
 use crate::attributes::{Attributes, Kind};
 use crate::codec::{Decode, Decoder, Encode, Malformed};
@@ -215,7 +215,8 @@ impl Tests {
         NameTests::new(self).hold(name, kind)
     }
 
-    /// What comes of the other tests. Unless `is_final`, sizes, times and links of the attributes are not the last word.
+    /// What comes of the other tests. Unless `is_final`, sizes, times and links of the attributes are not the last
+    /// word.
     pub fn judge(&self, attributes: &Attributes, is_final: bool) -> Verdict {
         let mut verdict = Verdict::Yes;
         for test in &self.0 {

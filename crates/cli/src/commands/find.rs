@@ -1,5 +1,5 @@
-//! `tabane find`: the paths of a tree that match, found on all servers at once. The servers look at the entries they hold and
-//! send what matches; this side walks the tree.
+//! `tabane find`: the paths of a tree that match, found on all servers at once. The servers look at the entries they
+//! hold and send what matches; this side walks the tree.
 
 use super::conditions::Conditions;
 use crate::activity::{Activity, Prints};

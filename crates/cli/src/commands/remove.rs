@@ -17,8 +17,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 const ENTRIES_MAX: usize = 1 << 18;
-/// Directories that are listed or removed at once. Each concerns all servers, and the operations of others are not to queue
-/// behind them.
+/// Directories that are listed or removed at once. Each concerns all servers, and the operations of others are not to
+/// queue behind them.
 const DIRECTORIES_AT_ONCE_MAX: usize = 4;
 
 /// A directory that is to go once everything below it has.

@@ -87,8 +87,8 @@ struct Changing {
 
 type Changes = dyn Fn(&Attributes) -> AttributeChanges;
 
-/// Changes every path, and with --recursive what is beneath; goes on after failures, which are said at once. A directory is
-/// changed before it is listed, for only then its owner may be allowed to.
+/// Changes every path, and with --recursive what is beneath; goes on after failures, which are said at once. A
+/// directory is changed before it is listed, for only then its owner may be allowed to.
 fn change_all(
     arguments: &Arguments,
     session: &Session,

@@ -1,7 +1,8 @@
 //! `tabane cat`, `get` and `put`: files through pipes.
 //!
-//! Standard input and output wait as long as those at their other ends like: that happens on a thread of its own, so that the loop
-//! answers servers, shows how far it is and hears signals meanwhile. One piece is read while the one before it is written.
+//! Standard input and output wait as long as those at their other ends like: that happens on a thread of its own, so
+//! that the loop answers servers, shows how far it is and hears signals meanwhile. One piece is read while the one
+//! before it is written.
 
 use crate::activity::{Activity, Prints};
 use crate::arguments::Arguments;
@@ -186,7 +187,8 @@ pub fn run_put(arguments: &Arguments) -> Outcome {
     interrupted.map_or(Ok(()), |signal| Err(Failure::Said(signal.exit_code())))
 }
 
-/// Nobody shall take the first part of what was meant for the whole. What is not the file itself, such as a link to it, stays.
+/// Nobody shall take the first part of what was meant for the whole. What is not the file itself, such as a link to it,
+/// stays.
 async fn remove_incomplete(files: &FileSystem, path: &[u8], file: &client::File, done: u64) {
     files.close(file).await;
     let removed = match files.lstat(path).await {

@@ -5,7 +5,8 @@ use crate::commands::{self, Command, OperandKind};
 use crate::options::{OptionRow, Value};
 use std::fmt::Write as _;
 
-/// What does not depend on the tables. Words are cut at blanks here, for bash itself also cuts them at colons and equals signs.
+/// What does not depend on the tables. Words are cut at blanks here, for bash itself also cuts them at colons and
+/// equals signs.
 const START: &str = r#"# Completion of tabane for bash, made by 'tabane completions bash'.
 _tabane() {
   local line=${COMP_LINE:0:COMP_POINT} current previous options= kind=none values= name word

@@ -1,5 +1,6 @@
-//! `tabane completions`: what the shells need, made from the tables of options and commands. Written here and not by a library
-//! for command lines, for find's options with one dash and paths inside the cluster are beyond what such a library describes.
+//! `tabane completions`: what the shells need, made from the tables of options and commands. Written here and not by a
+//! library for command lines, for find's options with one dash and paths inside the cluster are beyond what such a
+//! library describes.
 //!
 //! Paths inside the cluster are asked from its servers by `tabane complete-paths WORD`, which the shells call.
 
@@ -60,7 +61,8 @@ fn values_of(row: &OptionRow) -> &'static [&'static str] {
     }
 }
 
-/// Prints the paths inside the cluster that a word may become, directories with a slash. Says nothing when there is no cluster.
+/// Prints the paths inside the cluster that a word may become, directories with a slash. Says nothing when there is no
+/// cluster.
 pub fn print_paths(words: &[OsString]) -> Outcome {
     let word = words.first().map(|word| word.as_bytes().to_vec()).unwrap_or_default();
     // The command whose settings say where the cluster is.
@@ -94,8 +96,8 @@ pub fn print_paths(words: &[OsString]) -> Outcome {
     Ok(())
 }
 
-/// Names in a directory that begin in a certain way, hidden ones only when asked for; none when it can't be read. A name with a
-/// line break can't be told to a shell line by line and is left out.
+/// Names in a directory that begin in a certain way, hidden ones only when asked for; none when it can't be read. A
+/// name with a line break can't be told to a shell line by line and is left out.
 async fn names(files: &FileSystem, directory: &[u8], start: &[u8]) -> Vec<(Vec<u8>, bool)> {
     let mut names = Vec::new();
     let path = if directory.is_empty() { b"/" } else { directory };

@@ -356,8 +356,8 @@ impl Copy {
         }))
     }
 
-    /// Gives the directories that were made their owners and modes, which nobody else could use until now. Their times stay
-    /// new, for not all is there.
+    /// Gives the directories that were made their owners and modes, which nobody else could use until now. Their times
+    /// stay new, for not all is there.
     async fn open_folders(&self) {
         loop {
             // What is in a directory comes before it: its mode may shut us out.

@@ -1,6 +1,8 @@
-//! The two sides of a copy, with one face: this machine's file system and the cluster. Reasons of failures name the path.
+//! The two sides of a copy, with one face: this machine's file system and the cluster. Reasons of failures name the
+//! path.
 //!
-//! Calls to this machine's file system are done at once: between them the loop serves what is under way with the cluster.
+//! Calls to this machine's file system are done at once: between them the loop serves what is under way with the
+//! cluster.
 
 use crate::failure::{about_path, io_words, show};
 use crate::paths::join;
@@ -291,8 +293,8 @@ impl Place {
         }
     }
 
-    /// The names of an entry's extended attributes that a copy keeps: those of users, and for the superuser those that only
-    /// it sees.
+    /// The names of an entry's extended attributes that a copy keeps: those of users, and for the superuser those that
+    /// only it sees.
     pub async fn extended_names(&self, path: &[u8]) -> Step<Vec<Vec<u8>>> {
         let names = match self {
             Place::Local => match reactor::extended::names(local(path)) {

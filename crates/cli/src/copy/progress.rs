@@ -76,7 +76,8 @@ impl Progress {
         (self.bytes_done.get() as f64 * 1e9 / elapsed.max(1) as f64) as u64
     }
 
-    /// The time that the rest takes if it goes on like this: files and bytes both count. `None` while the total is unknown.
+    /// The time that the rest takes if it goes on like this: files and bytes both count. `None` while the total is
+    /// unknown.
     fn remaining(&self, elapsed: Nanos) -> Option<Nanos> {
         let share = |done: u64, found: u64| if found == 0 { 1.0 } else { done as f64 / found as f64 };
         let files = share(self.files_done.get(), self.files_found.get());

@@ -169,8 +169,8 @@ fn shared_memory(machine: &dyn Machine) -> Finding {
     }
 }
 
-/// Stores in memory get huge pages on mounts of their own, or where the file system that they lie on has them. `advise` is not
-/// enough: it is for mappings, and space is taken by fallocate(2).
+/// Stores in memory get huge pages on mounts of their own, or where the file system that they lie on has them. `advise`
+/// is not enough: it is for mappings, and space is taken by fallocate(2).
 fn huge_pages(machine: &dyn Machine) -> Finding {
     let subject = "huge pages";
     let switch = machine.text(HUGE_SWITCH).unwrap_or_default();

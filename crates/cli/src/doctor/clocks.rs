@@ -1,7 +1,7 @@
 //! How far the clocks of a cluster's servers are from this machine's.
 //!
-//! Each server is asked for its time once. Its answer was made some time between question and answer, so half of the time between
-//! these is how far the difference may be wrong (Cristian 1989, Probabilistic clock synchronization).
+//! Each server is asked for its time once. Its answer was made some time between question and answer, so half of the
+//! time between these is how far the difference may be wrong (Cristian 1989, Probabilistic clock synchronization).
 
 use super::checks::{Finding, ok, warning};
 use crate::arguments::Arguments;
@@ -13,7 +13,8 @@ use reactor::Nanos;
 use serde_json::Value;
 
 const SUBJECT: &str = "clocks of servers";
-/// Times never go back along a chain of operations, however far clocks are apart (docs/hosts.md); from here on they surprise people.
+/// Times never go back along a chain of operations, however far clocks are apart (docs/hosts.md); from here on they
+/// surprise people.
 const DIFFERENCE_MAX: Nanos = 60_000_000_000;
 /// How long a server may take to tell its time, unless the command line says otherwise.
 const TIMEOUT_MS: u64 = 3000;
@@ -106,7 +107,8 @@ mod tests {
         (0..).zip(ahead).map(|(server, ahead)| Difference { server, ahead: *ahead, error: 2_000_000 }).collect()
     }
 
-    /// Goal: what is tolerated without a word is called well with its size; what is beyond is named, with the server and the side.
+    /// Goal: what is tolerated without a word is called well with its size; what is beyond is named, with the server
+    /// and the side.
     #[test]
     fn differences_in_words() {
         let near = finding(&differences(&[SECOND / 100, -SECOND / 50]), 2);

@@ -1,5 +1,5 @@
-//! `tabane doctor`: whether this machine has what Tabane needs, and what to do where it has not; and, beside a cluster, whether its clock agrees
-//! with the servers'.
+//! `tabane doctor`: whether this machine has what Tabane needs, and what to do where it has not; and, beside a cluster,
+//! whether its clock agrees with the servers'.
 
 mod checks;
 mod clocks;

@@ -70,8 +70,8 @@ fn is_within(address: IpAddr, network: IpAddr, bits: u32) -> bool {
     address.is_ipv4() == network.is_ipv4() && head(address) == head(network)
 }
 
-/// The address of this host. `named` are the addresses that its name stands for, `default` the one of the default route;
-/// both are asked only where they decide. Errors: words.
+/// The address of this host. `named` are the addresses that its name stands for, `default` the one of the default
+/// route; both are asked only where they decide. Errors: words.
 pub fn choose(
     choice: &Choice,
     interfaces: &[Interface],

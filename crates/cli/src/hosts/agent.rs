@@ -1,7 +1,8 @@
 //! `tabane host`: one host's part of `up`, `down` and `restart`, started there by the launcher.
 //!
 //! Invariants
-//! 1. Until the commit everything that was made here is written down in `Made`, and taken back when the orders end, by whatever.
+//! 1. Until the commit everything that was made here is written down in `Made`, and taken back when the orders end, by
+//!    whatever.
 //! 2. Nothing is printed but reports; the key comes by the orders and goes into files of the owner alone.
 
 use super::address::{Choice, choose};

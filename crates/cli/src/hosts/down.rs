@@ -40,8 +40,8 @@ impl Ending {
     }
 }
 
-/// Takes a cluster down on all its hosts at once. Errors: hosts that were not reached; then the run directory stays, unless
-/// they are given up.
+/// Takes a cluster down on all its hosts at once. Errors: hosts that were not reached; then the run directory stays,
+/// unless they are given up.
 pub fn take_down(
     ending: Ending,
     reactor: &Reactor,

@@ -1,7 +1,8 @@
 //! Clusters over several hosts: docs/hosts.md says what is promised.
 //!
 //! `list.rs` reads which hosts, `launcher.rs` how a command gets there, `record.rs` keeps both. `up.rs`, `down.rs`,
-//! `restart.rs` and `mounts.rs` give orders (`orders.rs`) through `party.rs`; `agent.rs` follows them on each host, with `address.rs`.
+//! `restart.rs` and `mounts.rs` give orders (`orders.rs`) through `party.rs`; `agent.rs` follows them on each host,
+//! with `address.rs`.
 
 mod address;
 mod agent;

@@ -14,7 +14,8 @@ use std::path::Path;
 /// A host's name, and its mounts or why they are not known.
 pub type HostMounts = (String, Result<Vec<MountStatus>, String>);
 
-/// Asks all hosts at once which mounts they have. Hosts that do not answer in time have their reason in place of a list.
+/// Asks all hosts at once which mounts they have. Hosts that do not answer in time have their reason in place of a
+/// list.
 pub fn all(
     reactor: &Reactor,
     record: &Record,

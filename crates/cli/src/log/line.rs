@@ -118,7 +118,8 @@ fn parse_time(text: &str) -> Option<i64> {
     Some((seconds * 1000 + millis.parse::<i64>().ok()?) * 1_000_000)
 }
 
-/// Days since the epoch of a day of the Gregorian calendar (Howard Hinnant, "chrono-compatible low-level date algorithms").
+/// Days since the epoch of a day of the Gregorian calendar (Howard Hinnant, "chrono-compatible low-level date
+/// algorithms").
 fn days_of(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);

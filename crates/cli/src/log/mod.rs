@@ -1,6 +1,7 @@
 //! The log of a server: one line for each event that an operator would act on.
 //!
-//!     2026-11-21T20:15:03.120Z warning server=1 event=server-unreachable peer=2 reason="connection refused" message="..."
+//!     2026-11-21T20:15:03.120Z warning server=1 event=server-unreachable peer=2 reason="connection refused"
+//!     message="..."
 //!
 //! Time in UTC, level, then key=value; values with blanks, quotes or equals signs stand in quotes. Of one event at most
 //! `LINES_MAX` lines are written in `WINDOW`; how many were held back is told with the next one. A log file grows to
@@ -63,7 +64,8 @@ impl Journal {
     }
 }
 
-/// Writes the events of this server to its output, which is the file at `path` where that is known, and keeps that file small.
+/// Writes the events of this server to its output, which is the file at `path` where that is known, and keeps that file
+/// small.
 pub fn begin(reactor: &Reactor, server: u32, path: Option<PathBuf>) {
     let journal = RefCell::new(Journal { server, rates: BTreeMap::new() });
     let clock = reactor.clone();
@@ -107,8 +109,8 @@ mod tests {
         Event { level: Level::Warning, name, words: "what to do", facts: &[("reason", &"it is full")] }
     }
 
-    /// Goal: a line has everything in its place; of one event only so many are written, others are not held up, and the number
-    /// that was held back is told.
+    /// Goal: a line has everything in its place; of one event only so many are written, others are not held up, and the
+    /// number that was held back is told.
     #[test]
     fn lines_are_limited() {
         let mut journal = Journal { server: 3, rates: BTreeMap::new() };
@@ -125,7 +127,8 @@ mod tests {
         assert!(!journal.line(&event("full"), 7 + WINDOW, 0).unwrap().to_string().contains("held_back"));
     }
 
-    /// Goal: a file that has grown is put aside in place of the one before, and who holds it open writes on at its beginning.
+    /// Goal: a file that has grown is put aside in place of the one before, and who holds it open writes on at its
+    /// beginning.
     #[test]
     fn files_are_bounded() {
         let path = std::env::temp_dir().join(format!("tabane-test-log-{}", std::process::id()));

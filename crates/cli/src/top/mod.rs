@@ -1,9 +1,9 @@
 //! `tabane top`: what the servers do, live.
 //!
-//! `figures.rs` makes rates of their reports, `view.rs` keeps what is shown and in which order, `table.rs` has the columns,
-//! `screen.rs` draws, `terminal.rs` takes the terminal and gives it back. One task for each server asks it again and again and
-//! notes the answer, so that one that is silent holds up nothing; the loop below looks at the notes, at the keys and at the
-//! clock.
+//! `figures.rs` makes rates of their reports, `view.rs` keeps what is shown and in which order, `table.rs` has the
+//! columns, `screen.rs` draws, `terminal.rs` takes the terminal and gives it back. One task for each server asks it
+//! again and again and notes the answer, so that one that is silent holds up nothing; the loop below looks at the
+//! notes, at the keys and at the clock.
 
 mod figures;
 mod screen;
@@ -38,7 +38,8 @@ const NANOS_PER_MS: Nanos = 1_000_000;
 const LOOK_INTERVAL: Nanos = 50 * NANOS_PER_MS;
 /// A server that leaves a question unanswered for this long is silent.
 const PATIENCE: Nanos = 500 * NANOS_PER_MS;
-/// How long one question may take before the next one; the server is shown as silent long before. Who looks only once waits this long.
+/// How long one question may take before the next one; the server is shown as silent long before. Who looks only once
+/// waits this long.
 const QUESTION_MS_MAX: u64 = 2000;
 const FORMAT_LAST_SAMPLE: u8 = 0;
 const FORMAT_ALL_SAMPLES: u8 = 2;
@@ -60,8 +61,8 @@ struct Watch {
     interval_ms: std::cell::Cell<u64>,
     notes: RefCell<Vec<Note>>,
     started: Nanos,
-    /// How long this program did not run though it wanted to: stopped, or on a machine with too much to do. Nobody was silent then
-    /// as far as it can tell.
+    /// How long this program did not run though it wanted to: stopped, or on a machine with too much to do. Nobody was
+    /// silent then as far as it can tell.
     away: std::cell::Cell<Nanos>,
 }
 

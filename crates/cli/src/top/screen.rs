@@ -1,4 +1,5 @@
-//! What `tabane top` draws: a line about the cluster, its last minute as charts, a row for each server, and what keeps them busy.
+//! What `tabane top` draws: a line about the cluster, its last minute as charts, a row for each server, and what keeps
+//! them busy.
 
 use super::figures::{HISTORY_SIZE, KindRates, Rates, join_kinds, join_rates};
 use super::table::{COLUMNS, Column, Row, cells, span_short};

@@ -87,7 +87,8 @@ fn snapshot() {
     assert_eq!(now, include_str!("snapshot.txt").trim_end(), "the screen is otherwise now:\n{now}");
 }
 
-/// Goal: nothing is drawn where it does not belong, at any size: no panic, no row wider than the screen, the title always there.
+/// Goal: nothing is drawn where it does not belong, at any size: no panic, no row wider than the screen, the title
+/// always there.
 #[test]
 fn all_sizes() {
     let view = view();

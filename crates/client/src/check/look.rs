@@ -1,5 +1,5 @@
-//! The second look: exact, for a few inodes at a time. Each server notes which of them change from before the look to after
-//! it; what did not change anywhere was seen as it is.
+//! The second look: exact, for a few inodes at a time. Each server notes which of them change from before the look to
+//! after it; what did not change anywhere was seen as it is.
 
 use super::fault::{Fault, FoundName};
 use super::of_all;

@@ -1,8 +1,8 @@
 //! What can't be had while some servers are gone, as the others know it.
 //!
-//! The tables of the servers that are left are walked for a part of all ids at a time, so that memory is bounded: inodes and
-//! chunks first, then the names that lead to them. What seems to have lost its name is looked at once more, for it may have
-//! been made or removed meanwhile.
+//! The tables of the servers that are left are walked for a part of all ids at a time, so that memory is bounded:
+//! inodes and chunks first, then the names that lead to them. What seems to have lost its name is looked at once more,
+//! for it may have been made or removed meanwhile.
 
 use super::LOOK_COUNT_MAX;
 use crate::error::Result;
@@ -98,8 +98,8 @@ struct Named {
 }
 
 impl FileSystem {
-    /// Tells what can't be had without these servers, until `found` says that it has heard enough. Errors: another server
-    /// can't be reached, or `NotPermitted` for other users than root and the one who started the servers.
+    /// Tells what can't be had without these servers, until `found` says that it has heard enough. Errors: another
+    /// server can't be reached, or `NotPermitted` for other users than root and the one who started the servers.
     pub async fn list_lost(&self, gone: &BTreeSet<u32>, found: &mut dyn FnMut(Lost) -> bool) -> Result<LostCounts> {
         let mut search =
             Search { files: self, gone, found, counts: LostCounts::default(), directories: HashMap::new() };

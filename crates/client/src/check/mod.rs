@@ -1,12 +1,12 @@
 //! Whether what the servers hold fits together, and repairs where it does not.
 //!
-//! A check goes in two steps. The survey (`survey.rs`) puts the tables of all servers side by side while work may go on,
-//! and ends with suspects: inodes of which something did not fit as it was seen. A second look (`look.rs`) at these alone
-//! is exact: every server notes which of them change meanwhile, and those that do are looked at once more. So what is
-//! reported is wrong, however busy the cluster is; what never stood still is counted as undecided.
+//! A check goes in two steps. The survey (`survey.rs`) puts the tables of all servers side by side while work may go
+//! on, and ends with suspects: inodes of which something did not fit as it was seen. A second look (`look.rs`) at these
+//! alone is exact: every server notes which of them change meanwhile, and those that do are looked at once more. So
+//! what is reported is wrong, however busy the cluster is; what never stood still is counted as undecided.
 //!
-//! Memory: 40 bytes for each directory and about 100 for each file with several names or chunks on several servers; other
-//! files are told apart from faults by sums, and take nothing.
+//! Memory: 40 bytes for each directory and about 100 for each file with several names or chunks on several servers;
+//! other files are told apart from faults by sums, and take nothing.
 
 mod fault;
 mod look;
@@ -161,8 +161,8 @@ impl FileSystem {
         Ok((params, reply.body.to_vec()))
     }
 
-    /// Finds and repairs until nothing is left that a repair could change, for one repair may show the next fault: a name
-    /// that was removed leaves an orphan. `on_repair` is told of each fault and how its repair ended.
+    /// Finds and repairs until nothing is left that a repair could change, for one repair may show the next fault: a
+    /// name that was removed leaves an orphan. `on_repair` is told of each fault and how its repair ended.
     ///
     /// Returns what is left. With `dry_run` nothing is repaired, and `on_repair` hears what would be done.
     pub async fn check_and_repair(

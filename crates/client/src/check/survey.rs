@@ -1,5 +1,5 @@
-//! The survey: tables of all servers side by side, while they may change. Its suspects are looked at a second time, so it
-//! need not be exact, but it must miss nothing that stands still.
+//! The survey: tables of all servers side by side, while they may change. Its suspects are looked at a second time, so
+//! it need not be exact, but it must miss nothing that stands still.
 
 use super::{CheckCounts, Progress, all_parts, of_all};
 use crate::error::Result;
@@ -247,8 +247,8 @@ impl Part {
             .await
     }
 
-    /// Finds what does not fit. Where plain inodes were left out, a single name without an inode may well be that of such a
-    /// one: then the sums tell. Returns the parts in which they do not come to 0.
+    /// Finds what does not fit. Where plain inodes were left out, a single name without an inode may well be that of
+    /// such a one: then the sums tell. Returns the parts in which they do not come to 0.
     fn judge(mut self, plain_left_out: bool, survey: &mut Survey) -> Vec<usize> {
         survey.suspects.extend(self.misplaced.drain(..));
         for (id, facts) in &self.facts {
@@ -308,8 +308,8 @@ impl Directories {
     }
 }
 
-/// Directories that are below each other, by walking up from each until something is met that was walked before. `names`
-/// are sorted pairs of id and parent.
+/// Directories that are below each other, by walking up from each until something is met that was walked before.
+/// `names` are sorted pairs of id and parent.
 fn circles(names: &[(u64, u64)]) -> Vec<Vec<FileId>> {
     let place = |id: u64| names.binary_search_by_key(&id, |(named, _)| *named).ok();
     // Number of the walk that came by; 0 for none.

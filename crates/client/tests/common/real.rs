@@ -1,5 +1,5 @@
-//! A real cluster on the loopback interface for tests: all servers on one thread, their stores in a directory of its own,
-//! all gone when it is dropped.
+//! A real cluster on the loopback interface for tests: all servers on one thread, their stores in a directory of its
+//! own, all gone when it is dropped.
 
 use client::{CLUSTER_FILE_NAME, Client, Cluster, Options};
 use reactor::{DriverKind, Reactor};

@@ -22,8 +22,8 @@ pub struct ChannelOptions {
     pub user: Credentials,
     /// Silence after which a call fails.
     pub timeout: Nanos,
-    /// The way to a server of another machine, while that way is open; else the server's address counts. One for full servers
-    /// (`Relay::for_full_servers`) is used where the server itself has no connection left.
+    /// The way to a server of another machine, while that way is open; else the server's address counts. One for full
+    /// servers (`Relay::for_full_servers`) is used where the server itself has no connection left.
     pub relay: Option<Relay>,
 }
 
@@ -39,8 +39,8 @@ pub struct Call<'a> {
     pub place: Vec<IoSliceMut<'a>>,
     /// When the caller gives up whatever the server says; `None`: only silence counts.
     pub deadline: Option<Nanos>,
-    /// It fails when its connection ends or can't be made, instead of being sent over the next one: for callers that can ask
-    /// somebody else.
+    /// It fails when its connection ends or can't be made, instead of being sent over the next one: for callers that
+    /// can ask somebody else.
     pub once: bool,
 }
 
@@ -107,6 +107,7 @@ pub struct ChannelStatistics {
     pub connects: u64,
     pub bytes_sent: u64,
     pub bytes_received: u64,
-    /// Times that frames were handed to the kernel, or to the memory shared with the server. Calls made together travel together.
+    /// Times that frames were handed to the kernel, or to the memory shared with the server. Calls made together travel
+    /// together.
     pub sends: u64,
 }

@@ -88,8 +88,8 @@ impl Inner {
         }
     }
 
-    /// Says something on a connection that has been silent. Where the server's machine has lost power after it had taken
-    /// all that we sent, nothing is under way that it could refuse when it is back, and we would wait in vain.
+    /// Says something on a connection that has been silent. Where the server's machine has lost power after it had
+    /// taken all that we sent, nothing is under way that it could refuse when it is back, and we would wait in vain.
     fn say_that_we_wait(&self, state: &mut State) {
         if let Connection::Open { link, .. } = &mut state.connection
             && !link.has_queued()

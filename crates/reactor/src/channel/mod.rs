@@ -35,8 +35,8 @@ pub struct Channel(Rc<Inner>, #[allow(dead_code)] Rc<Owner>);
 /// What becomes of a channel beside its calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turnabout {
-    /// The connection ended, or whoever waited for one gave up. For calls that still wait another one is made by itself,
-    /// which can take as long as they wait; else there will be one with the next call only.
+    /// The connection ended, or whoever waited for one gave up. For calls that still wait another one is made by
+    /// itself, which can take as long as they wait; else there will be one with the next call only.
     Lost,
     /// There is a new connection, to a server that has lost what it kept of this session in memory, for it was started
     /// anew or had forgotten the session. `life` is for `Channel::call_in_life`.

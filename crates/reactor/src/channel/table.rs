@@ -92,9 +92,9 @@ pub(super) struct State {
     pub(super) tree_number: u64,
 }
 
-/// The session sequences of mutating requests. The server keeps the outcome of each in the place that is the sequence modulo the
-/// window, until a later one has that place; so a sequence is given out when its place is free, and one that waits long takes its own
-/// place alone.
+/// The session sequences of mutating requests. The server keeps the outcome of each in the place that is the sequence
+/// modulo the window, until a later one has that place; so a sequence is given out when its place is free, and one that
+/// waits long takes its own place alone.
 pub(super) struct Sequences {
     next: u64,
     /// Bit i: the sequence `of_place[i]` has no reply yet.
@@ -253,8 +253,8 @@ pub(super) fn body_size(body: &[RawSlice]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Goal: sequences rise; no two without a reply share a place; all up to `acknowledged` have theirs, and the next one has not.
-    /// Method: random order of taking and answering, against a plain list.
+    /// Goal: sequences rise; no two without a reply share a place; all up to `acknowledged` have theirs, and the next
+    /// one has not. Method: random order of taking and answering, against a plain list.
     #[test]
     fn sequences_have_places_of_their_own() {
         let mut sequences = Sequences::new();

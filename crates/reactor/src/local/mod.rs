@@ -9,8 +9,8 @@
 //! 1. Every open port is in its driver's list; the driver looks at all of them in each turn, and announces and ends its
 //!    sleep to all of them.
 //! 2. Whoever sends the byte never waits: a hostile peer that does not read its bytes only misses its own. So each side
-//!    takes its bytes whenever it learns that it was woken; left to pile up they would fill the socket and the next one be
-//!    lost.
+//!    takes its bytes whenever it learns that it was woken; left to pile up they would fill the socket and the next one
+//!    be lost.
 //! 3. A name belongs to whoever takes it first. So a caller says nothing to a process of a user who has no business
 //!    there, and what the kernel tells each side about the other one's user is part of their proofs (`Way`): somebody
 //!    between the two is seen by both, unless he is one of them.
@@ -63,7 +63,8 @@ impl Line {
     fn tell(&self, wish: u32) {
         if self.segment.get().is_some_and(|segment| segment.must_wake_peer(wish)) {
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-            // SAFETY: sends one byte of a constant. A failure means that the peer has gone or does not read (invariant 2).
+            // SAFETY: sends one byte of a constant. A failure means that the peer has gone or does not read (invariant
+            // 2).
             unsafe { libc::send(self.socket.as_raw_fd(), [1u8].as_ptr().cast(), 1, flags) };
         }
     }
@@ -511,8 +512,8 @@ fn receive_file(socket: &OwnedFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// The descriptors that came with the next bytes, if any; the kernel gives no byte beyond those that carry some. Errors:
-/// `WouldBlock`, `UnexpectedEof`.
+/// The descriptors that came with the next bytes, if any; the kernel gives no byte beyond those that carry some.
+/// Errors: `WouldBlock`, `UnexpectedEof`.
 fn receive_files(socket: &OwnedFd) -> io::Result<Vec<OwnedFd>> {
     let mut control = Control([0; 64]);
     with_message(BYTES_AT_ONCE, &mut control, 64, |message| {
@@ -563,8 +564,8 @@ mod tests {
         assert_eq!(result, 0, "this test changes its user: run it as root, or set TABANE_CI_NO_ROOT=1 to leave it out");
     }
 
-    /// Goal: nobody lends to another user, and nobody takes what another user lends.
-    /// Method: the kernel notes the user of either side when it connects or begins to listen; each side once another user's.
+    /// Goal: nobody lends to another user, and nobody takes what another user lends. Method: the kernel notes the user
+    /// of either side when it connects or begins to listen; each side once another user's.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "whether a test is left out is for whoever runs it")]
     fn other_users_are_told_apart() {
@@ -613,9 +614,9 @@ mod tests {
         }
     }
 
-    /// Goal: a sleeper is woken however often it was woken before, also where somebody else found what it was woken for.
-    /// Method: what threads that share a driver do: one sleeps, the peer wakes it, another one takes the bytes first and
-    /// announces the sleep anew. Far more often than the socket has room for wake-ups that nobody takes.
+    /// Goal: a sleeper is woken however often it was woken before, also where somebody else found what it was woken
+    /// for. Method: what threads that share a driver do: one sleeps, the peer wakes it, another one takes the bytes
+    /// first and announces the sleep anew. Far more often than the socket has room for wake-ups that nobody takes.
     #[test]
     fn wakeups_do_not_pile_up() {
         let name = format!("tabane-test/pile/{}", std::process::id()).into_bytes();

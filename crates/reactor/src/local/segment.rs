@@ -13,12 +13,13 @@
 //! 1. The peer is not trusted: each of its numbers is read once and checked, our own are kept in memory of our own, and
 //!    bytes are copied out before anybody looks at them.
 //! 2. The file behind the mapping can't shrink (it is sealed), so that an access never faults.
-//! 3. Before a side sleeps it says what for and looks once more; a side that has put or taken bytes looks after that whether
-//!    the other one sleeps. A full fence lies between the two steps on both sides, so at least one of them sees the other.
-//! 4. Who puts few bytes into an empty ring begins at its beginning, so that messages that come one at a time pass through
-//!    the same few cache lines, however large the ring is. The origin changes only while nothing is in the ring, and is
-//!    stored before the number that makes bytes visible. Many bytes walk through the ring: to take back as many lines from
-//!    the cache of a core that has just read them costs more than to write others.
+//! 3. Before a side sleeps it says what for and looks once more; a side that has put or taken bytes looks after that
+//!    whether the other one sleeps. A full fence lies between the two steps on both sides, so at least one of them sees
+//!    the other.
+//! 4. Who puts few bytes into an empty ring begins at its beginning, so that messages that come one at a time pass
+//!    through the same few cache lines, however large the ring is. The origin changes only while nothing is in the
+//!    ring, and is stored before the number that makes bytes visible. Many bytes walk through the ring: to take back as
+//!    many lines from the cache of a core that has just read them costs more than to write others.
 
 use crate::copying::{copy, copy_streaming};
 use crate::holds::{HOLDS_SIZE, Holds};
@@ -30,8 +31,8 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Bytes of one direction's ring. Half a chunk of the usual size: while one side fills a half, the other one empties the
-/// other, and both stay in the processor's cache.
+/// Bytes of one direction's ring. Half a chunk of the usual size: while one side fills a half, the other one empties
+/// the other, and both stay in the processor's cache.
 pub const RING_SIZE: usize = 512 << 10;
 const HEAD_SIZE: usize = 4096;
 /// Bytes of a segment.
@@ -264,8 +265,8 @@ impl Segment {
         Ok(received as usize)
     }
 
-    /// Whether the peer sleeps for this and has to be woken; asked after bytes were put or taken (invariant 3). It is told
-    /// once.
+    /// Whether the peer sleeps for this and has to be woken; asked after bytes were put or taken (invariant 3). It is
+    /// told once.
     pub fn must_wake_peer(&self, wish: u32) -> bool {
         fence(Ordering::SeqCst);
         let word = self.sleep_word(1 - self.side as usize);

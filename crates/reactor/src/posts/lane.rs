@@ -14,12 +14,13 @@ use std::rc::{Rc, Weak};
 use std::sync::atomic::{Ordering, fence};
 use wire::posts::{NO_CLAIM, TICKET_WORD};
 
-/// Looks whether a step has ended, some two microseconds; and times that the core is given away until it has, or there is room in the lane: where
-/// the server has to wait for the core that we have, it is there the sooner, and else these cost less than asking it.
+/// Looks whether a step has ended, some two microseconds; and times that the core is given away until it has, or there
+/// is room in the lane: where the server has to wait for the core that we have, it is there the sooner, and else these
+/// cost less than asking it.
 const SPINS_MAX: u32 = 50;
 const YIELDS_MAX: u32 = 3;
-/// Longest look before the first yield, where the last one has shown that nobody else wants the core; before each further one it may take twice as long.
-/// Together that is the time of a lane full of posts.
+/// Longest look before the first yield, where the last one has shown that nobody else wants the core; before each
+/// further one it may take twice as long. Together that is the time of a lane full of posts.
 const ALONE_NS_FIRST: Nanos = 10_000;
 
 /// Wakes a server that sleeps, at other times it does nothing.
@@ -69,12 +70,14 @@ impl Lane {
         }
     }
 
-    /// Whether somebody has posted a change of what comes to this claim, or is about to, that the server has not taken up.
+    /// Whether somebody has posted a change of what comes to this claim, or is about to, that the server has not taken
+    /// up.
     pub fn is_claimed(&self, claim: usize) -> bool {
         !self.ignores_claims && self.words.claim(claim).load(Ordering::Acquire) != 0
     }
 
-    /// Whether somebody has posted a write to a file that comes to this word, or is about to, that the server may not have taken up.
+    /// Whether somebody has posted a write to a file that comes to this word, or is about to, that the server may not
+    /// have taken up.
     pub fn is_written(&self, file: usize) -> bool {
         if self.ignores_claims {
             return false;
@@ -92,8 +95,8 @@ impl Lane {
         self.waits_for(|| !self.is_waiting(owner, number))
     }
 
-    /// Whether the server does something soon, if need be after it was let run. Where it has another core than we, looking longer spares the system
-    /// calls; where it waits for ours, giving that away is all there is to do.
+    /// Whether the server does something soon, if need be after it was let run. Where it has another core than we,
+    /// looking longer spares the system calls; where it waits for ours, giving that away is all there is to do.
     fn waits_for(&self, is_done: impl Fn() -> bool) -> bool {
         (0..self.yields_max).any(|round| {
             if self.is_alone.get() && spins_until(&is_done, ALONE_NS_FIRST << round) {
@@ -123,7 +126,8 @@ impl Lane {
         self.words.at(FORBIDDEN_WORD).load(Ordering::Acquire) == ALLOWED
     }
 
-    /// Whether posting is allowed, if need be after the step that is just being done: most take no longer than this waits.
+    /// Whether posting is allowed, if need be after the step that is just being done: most take no longer than this
+    /// waits.
     fn waits_for_a_step(&self) -> bool {
         let is_over = || self.words.at(FORBIDDEN_WORD).load(Ordering::Acquire) != STEP;
         let looks_again = |_| {
@@ -177,8 +181,9 @@ impl Lane {
         waiting.any(|number| self.claimed[(number % SLOT_COUNT) as usize].get().contains(&claim))
     }
 
-    /// Begins to post for client `owner` what comes to these claims. Nothing when it has no lane or no room in it, something is claimed, or
-    /// nobody may post now. What only comes to the same claim as another post of ours is no hindrance.
+    /// Begins to post for client `owner` what comes to these claims. Nothing when it has no lane or no room in it,
+    /// something is claimed, or nobody may post now. What only comes to the same claim as another post of ours is no
+    /// hindrance.
     pub fn begin(self: &Rc<Self>, owner: u64, claims: [usize; 2], post: &PostWords) -> Option<Posting> {
         self.begin_as(owner, claims, post, false)
     }
@@ -235,8 +240,9 @@ impl Posting {
         self.of.is_allowed() && self.of.is_ours(self.lane, self.owner)
     }
 
-    /// Takes a number for a write to a file with this claim ([`wire::posts::file_claim`]). False when the write may not be posted:
-    /// writes may not now, or somebody else has claimed the file. To be called before what the write rests on is looked at.
+    /// Takes a number for a write to a file with this claim ([`wire::posts::file_claim`]). False when the write may not
+    /// be posted: writes may not now, or somebody else has claimed the file. To be called before what the write rests
+    /// on is looked at.
     pub fn number_write(&self, file: usize) -> bool {
         let words = &self.of.words;
         let ticket = words.at(NEXT_TICKET_WORD).fetch_add(1, Ordering::SeqCst);
@@ -259,8 +265,8 @@ impl Posting {
         Some(posted)
     }
 
-    /// Posts it, if nothing was done by the server since this began, and returns which post of the lane it is. What it rests on was looked at since
-    /// then.
+    /// Posts it, if nothing was done by the server since this began, and returns which post of the lane it is. What it
+    /// rests on was looked at since then.
     pub fn commit(mut self) -> Option<u64> {
         let (old, new) = (self.state | ABOUT_TO, self.state + 2);
         let state = self.of.words.lane(self.lane, STATE_WORD);

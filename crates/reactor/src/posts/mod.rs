@@ -1,5 +1,5 @@
-//! Changes that clients of this machine make without waiting for the server: they *post* them in memory that both share, and the server
-//! takes up what is posted before it does anything else.
+//! Changes that clients of this machine make without waiting for the server: they *post* them in memory that both
+//! share, and the server takes up what is posted before it does anything else.
 //!
 //! | part | written by | holds |
 //! |---|---|---|
@@ -11,36 +11,44 @@
 //! nothing is left that was posted |
 //! | words in what lanes leave free | clients | the highest number of a posted write of a file that comes to this word by its hash |
 //!
-//! A lane has a word for its state (how many posts there were; the lowest bit is set while its client is about to post one more), one
-//! for its owner and one for how many the server has taken up (both are the server's), and `SLOT_COUNT` slots for posts.
+//! A lane has a word for its state (how many posts there were; the lowest bit is set while its client is about to post
+//! one more), one for its owner and one for how many the server has taken up (both are the server's), and `SLOT_COUNT`
+//! slots for posts.
 //!
-//! A server does what it does in steps between which it gives control away (the polls of its tasks). What is posted counts as done
-//! between two of them:
+//! A server does what it does in steps between which it gives control away (the polls of its tasks). What is posted
+//! counts as done between two of them:
 //!
-//! 1. Who wants to post claims what it is about, writes the slot, sets the lane's bit, fences, and looks whether posting is allowed, and
-//!    then whether what the post rests on stands (cells of a board). If so it exchanges the state for one with one post more and no bit.
-//!    With that the change is made; if the exchange fails, or something does not stand, it takes all of this back.
-//! 2. A server that begins a step first forbids posting, fences, and takes away the bits that it finds set (so those exchanges fail).
-//!    Then it takes up everything that was posted, and only then does the step, after which posting is allowed again.
+//! 1. Who wants to post claims what it is about, writes the slot, sets the lane's bit, fences, and looks whether
+//!    posting is allowed, and then whether what the post rests on stands (cells of a board). If so it exchanges the
+//!    state for one with one post more and no bit. With that the change is made; if the exchange fails, or something
+//!    does not stand, it takes all of this back.
+//! 2. A server that begins a step first forbids posting, fences, and takes away the bits that it finds set (so those
+//!    exchanges fail). Then it takes up everything that was posted, and only then does the step, after which posting is
+//!    allowed again.
 //!
-//! What is posted already it takes up before it forbids posting, so that others go on posting meanwhile: changes that are claimed by different
-//! clients are of different things, so it does not matter which comes first, and none of them changes what else posts rest on.
+//! What is posted already it takes up before it forbids posting, so that others go on posting meanwhile: changes that
+//! are claimed by different clients are of different things, so it does not matter which comes first, and none of them
+//! changes what else posts rest on.
 //!
-//! Writes claim nothing, for many clients may write to a file at a time. Each takes a number instead after its lane's bit is set, and notes it in
-//! its file's word. Who looks at something of the file asks the server while that word is not below the first number that may be under way,
-//! which the server raises with each step. It takes writes up in the order of their numbers; before it forbids posting, only those whose numbers were
-//! taken before it began to look at lanes: whatever was posted before one of these was taken is there then.
+//! Writes claim nothing, for many clients may write to a file at a time. Each takes a number instead after its lane's
+//! bit is set, and notes it in its file's word. Who looks at something of the file asks the server while that word is
+//! not below the first number that may be under way, which the server raises with each step. It takes writes up in the
+//! order of their numbers; before it forbids posting, only those whose numbers were taken before it began to look at
+//! lanes: whatever was posted before one of these was taken is there then.
 //!
-//! So of a post and a step one comes first, and the other one sees it (the fences are those of Dekker's algorithm), and what a post rests
-//! on cannot change between the look and the exchange. What is posted lies in memory of the store: a server that is killed
-//! leaves it there, and the next one takes it up before anything else. Whoever looks at something that is claimed asks the server.
+//! So of a post and a step one comes first, and the other one sees it (the fences are those of Dekker's algorithm), and
+//! what a post rests on cannot change between the look and the exchange. What is posted lies in memory of the store: a
+//! server that is killed leaves it there, and the next one takes it up before anything else. Whoever looks at something
+//! that is claimed asks the server.
 //!
 //! Invariants
-//! 1. A lane is given to a client only when nobody else has it mapped (`Region::borrowed`), so that nobody writes to another one's slots.
-//! 2. Who posts for something has claimed it before, and the server frees it after it has taken the post up. So at most one
-//!    change of the same thing is posted, beside those that a client posts on top of its own (`Lane::begin_on_top`).
-//! 3. The server trusts no word: posts are checked as requests are, counts are bounded, and there is no place in here that leads anywhere
-//!    else.
+//! 1. A lane is given to a client only when nobody else has it mapped (`Region::borrowed`), so that nobody writes to
+//!    another one's slots.
+//! 2. Who posts for something has claimed it before, and the server frees it after it has taken the post up. So at most
+//!    one change of the same thing is posted, beside those that a client posts on top of its own
+//!    (`Lane::begin_on_top`).
+//! 3. The server trusts no word: posts are checked as requests are, counts are bounded, and there is no place in here
+//!    that leads anywhere else.
 
 mod lane;
 #[cfg(test)]
@@ -74,7 +82,8 @@ const REFUSED: u64 = 2;
 const FORBIDDEN_WORD: usize = 0;
 /// See `hide_leftovers`; it counts in simulations only.
 const HIDDEN_WORD: usize = 8;
-/// The next number of a posted write, the first that may be under way, and whether writes may be posted, each on a line of its own.
+/// The next number of a posted write, the first that may be under way, and whether writes may be posted, each on a line
+/// of its own.
 const NEXT_TICKET_WORD: usize = 16;
 const OPEN_TICKET_WORD: usize = 24;
 const WRITES_WORD: usize = 32;
@@ -145,7 +154,8 @@ struct Words(*const AtomicU64);
 impl Words {
     fn at(&self, index: usize) -> &AtomicU64 {
         assert!(index < WORD_COUNT);
-        // SAFETY: just checked; whoever holds this holds the mapping for as long, and the words are only touched as atomic ones.
+        // SAFETY: just checked; whoever holds this holds the mapping for as long, and the words are only touched as
+        // atomic ones.
         unsafe { &*self.0.add(index) }
     }
 
@@ -168,8 +178,8 @@ impl Words {
         (first..first + POST_WORDS).map(move |word| self.lane(lane, word))
     }
 
-    /// Claims something for a post of a lane. False when it is claimed already, by another lane or, unless `again` says that it may be
-    /// claimed once more, by this one.
+    /// Claims something for a post of a lane. False when it is claimed already, by another lane or, unless `again` says
+    /// that it may be claimed once more, by this one.
     fn take(&self, lane: usize, claim: usize, again: impl Fn() -> bool) -> bool {
         let word = self.claim(claim);
         let add = |word: u16| match word {
@@ -268,8 +278,8 @@ pub struct Posts {
 const LATE_STEPS: u32 = 8;
 
 impl Posts {
-    /// The posts in a region of [`POSTS_SIZE`] bytes, which is allocated; what an earlier life has left is there (`leftovers`). Nobody may post until
-    /// `allow`. Panics when it is smaller.
+    /// The posts in a region of [`POSTS_SIZE`] bytes, which is allocated; what an earlier life has left is there
+    /// (`leftovers`). Nobody may post until `allow`. Panics when it is smaller.
     pub(crate) fn new(region: Rc<dyn Region>) -> Posts {
         assert!(region.size() >= POSTS_SIZE, "a region for posts is whole");
         let words = Words(region.base().cast_const().cast());
@@ -291,7 +301,8 @@ impl Posts {
         posts
     }
 
-    /// Server, when it begins: what was posted to an earlier life and not taken up, each lane's in order, and writes in theirs.
+    /// Server, when it begins: what was posted to an earlier life and not taken up, each lane's in order, and writes in
+    /// theirs.
     pub fn leftovers(&self) -> Vec<PostWords> {
         let hidden = self.region.file().is_none() && self.words.at(HIDDEN_WORD).load(Ordering::Relaxed) != 0;
         let lanes = (0..LANE_COUNT).filter(|_| !hidden);
@@ -330,8 +341,8 @@ impl Posts {
         }
     }
 
-    /// Gives the client `owner`, which is not 0, a lane. `loan` is what it maps the region through. Nothing when all lanes are
-    /// taken, or it can't be lent.
+    /// Gives the client `owner`, which is not 0, a lane. `loan` is what it maps the region through. Nothing when all
+    /// lanes are taken, or it can't be lent.
     pub(crate) fn open_lane(&self, owner: u64, loan: &Rc<dyn Loan>) -> Option<usize> {
         let mut open = self.open.borrow_mut();
         let lane = (0..LANE_COUNT).find(|lane| {
@@ -405,8 +416,8 @@ impl Posts {
         self.open.borrow().len()
     }
 
-    /// Looks for what was posted, before a step begins: what is found can be taken up (`next`) while others still post. Whether there is
-    /// something.
+    /// Looks for what was posted, before a step begins: what is found can be taken up (`next`) while others still post.
+    /// Whether there is something.
     pub fn look(&self) -> bool {
         if self.lateness.get().is_some() {
             return false;
@@ -467,7 +478,8 @@ impl Posts {
         self.words.at(FORBIDDEN_WORD).store(word, Ordering::Release);
     }
 
-    /// Something that was posted before the last look. Of one client what it posted first, of several writes that with the lowest number.
+    /// Something that was posted before the last look. Of one client what it posted first, of several writes that with
+    /// the lowest number.
     pub fn next(&self) -> Option<(usize, PostWords)> {
         let (lane, number) = self.head()?;
         Some((lane, self.post(lane, number)))

@@ -58,7 +58,8 @@ fn posting() {
     assert!(!posts.forbid());
 }
 
-/// Goal: a server that may sleep is woken when a lane is half full and when it is full, not for each post; and not any more when the connection has gone.
+/// Goal: a server that may sleep is woken when a lane is half full and when it is full, not for each post; and not any
+/// more when the connection has gone.
 #[test]
 fn bells() {
     struct Counted(Cell<u32>);
@@ -92,7 +93,8 @@ fn bells() {
     assert!(post(100).is_some());
 }
 
-/// Goal: a number that was not used in a post is there for the next one, whatever became of the one that it was meant for.
+/// Goal: a number that was not used in a post is there for the next one, whatever became of the one that it was meant
+/// for.
 #[test]
 fn numbers_are_used_once() {
     let posts = Rc::new(Posts::new(region()));
@@ -148,7 +150,8 @@ fn claims_nest() {
     assert!(!other.is_claimed(1));
 }
 
-/// Goal: a step that begins meanwhile undoes what is about to be posted, and nothing begins within it; who gives up leaves nothing.
+/// Goal: a step that begins meanwhile undoes what is about to be posted, and nothing begins within it; who gives up
+/// leaves nothing.
 #[test]
 fn steps_come_between() {
     let posts = Rc::new(Posts::new(region()));
@@ -171,8 +174,8 @@ fn steps_come_between() {
     assert!(begun.commit().is_none() && begin().is_none() && !posts.has_lanes());
 }
 
-/// Goal: what was posted to a server that ended is there for the next one, once; a lane is not given to another one while somebody
-/// has it mapped.
+/// Goal: what was posted to a server that ended is there for the next one, once; a lane is not given to another one
+/// while somebody has it mapped.
 #[test]
 fn lives() {
     let region = region();
@@ -208,8 +211,9 @@ fn nonsense() {
     posts.close_lane(lane);
 }
 
-/// Goal: writes of several clients are taken up in the order of their numbers, and a file that is written to is known as such until all
-/// writes are taken up; who posts a name's change and who writes to its file see each other; nobody writes where that is not allowed.
+/// Goal: writes of several clients are taken up in the order of their numbers, and a file that is written to is known
+/// as such until all writes are taken up; who posts a name's change and who writes to its file see each other; nobody
+/// writes where that is not allowed.
 #[test]
 fn writes() {
     let posts = Rc::new(Posts::new(region()));
@@ -239,7 +243,8 @@ fn writes() {
     posts.allow(true);
     assert!(!one.is_written(100) && !one.is_written(200));
 
-    // A number that was taken after the server had begun to look waits for the next time, and so does what is behind it.
+    // A number that was taken after the server had begun to look waits for the next time, and so does what is behind
+    // it.
     assert!(posts.look() || write(&one, 7, 5, 100));
     posts.open.borrow_mut().iter_mut().for_each(|open| open.posted += u64::from(open.lane == lane));
     assert!(posts.next().is_none() && posts.look());

@@ -1,14 +1,16 @@
-//! Connections that go through another server: a client holds one connection, the *trunk*, to its contact, and the contact
-//! holds one to each other server; the byte streams of all connections between that client and those servers travel in them.
+//! Connections that go through another server: a client holds one connection, the *trunk*, to its contact, and the
+//! contact holds one to each other server; the byte streams of all connections between that client and those servers
+//! travel in them.
 //!
-//! What a trunk carries are streams of bytes, as `Stream` has them, and not requests: the handshake, sequences, outcomes and
-//! signs of life of a relayed connection are those of the client and the server that acts, and the contact neither reads nor
-//! vouches for them. So rights, exactly-once and deadlines are what they are on a direct connection.
+//! What a trunk carries are streams of bytes, as `Stream` has them, and not requests: the handshake, sequences,
+//! outcomes and signs of life of a relayed connection are those of the client and the server that acts, and the contact
+//! neither reads nor vouches for them. So rights, exactly-once and deadlines are what they are on a direct connection.
 //!
 //! Invariants
-//! 1. Each direction of a stream has a window of its own on each trunk (`STREAM_WINDOW`); nobody sends without room there.
-//!    A trunk is therefore read at all times, and a stream whose receiver is slow delays nobody else's.
-//! 2. A contact returns room to the sender once the bytes have left it, so it holds one window a stream and direction at most.
+//! 1. Each direction of a stream has a window of its own on each trunk (`STREAM_WINDOW`); nobody sends without room
+//!    there. A trunk is therefore read at all times, and a stream whose receiver is slow delays nobody else's.
+//! 2. A contact returns room to the sender once the bytes have left it, so it holds one window a stream and direction
+//!    at most.
 //! 3. A stream ends with its trunk. Data that came before the end can still be taken.
 //! 4. What a contact got on a server's trunk ends here: nothing is passed on twice.
 
@@ -45,8 +47,8 @@ const CONNECT_NS_MAX: Nanos = 2_000_000_000;
 /// Contacts that are tried before whoever waits hears that there is no way.
 const CONTACTS_PER_ATTEMPT: usize = 2;
 
-/// A way to other servers through one: connects when it is first needed, and again after the trunk broke. Clones share it;
-/// with the last one the trunk ends.
+/// A way to other servers through one: connects when it is first needed, and again after the trunk broke. Clones share
+/// it; with the last one the trunk ends.
 #[derive(Clone)]
 pub struct Relay {
     inner: Rc<Inner>,
@@ -97,8 +99,8 @@ impl Relay {
         Relay::through(reactor, options, move || vec![server])
     }
 
-    /// A way through one of several servers, in whose place the next one is tried when it can't be reached. `contacts` finds
-    /// them when the way is first needed; `options.server` is not looked at.
+    /// A way through one of several servers, in whose place the next one is tried when it can't be reached. `contacts`
+    /// finds them when the way is first needed; `options.server` is not looked at.
     pub fn through(reactor: &Reactor, options: ChannelOptions, contacts: impl Fn() -> Vec<u32> + 'static) -> Relay {
         assert!(options.role.is_trunk() && options.relay.is_none());
         let (contacts, find_contacts) = (OnceCell::new(), Box::new(contacts));
@@ -134,8 +136,8 @@ impl Relay {
         self.inner.contact()
     }
 
-    /// A stream to a server. Errors: the contact can't be reached, or has no stream left; that the server itself can't be
-    /// shows as the end of the stream.
+    /// A stream to a server. Errors: the contact can't be reached, or has no stream left; that the server itself can't
+    /// be shows as the end of the stream.
     pub async fn open(&self, server: u32) -> io::Result<Stream> {
         Ok(self.trunk().await?.open(server)?.into_stream())
     }

@@ -28,7 +28,8 @@ const CONTROLS_PER_STREAM: usize = 2 + STREAM_WINDOW / CREDIT_SIZE_MIN;
 const CONTROLS_MIN: usize = 64;
 
 pub(crate) struct TrunkOptions {
-    /// Silence after which callers give up. A trunk of which nothing is heard for half of it, after something was sent, ends.
+    /// Silence after which callers give up. A trunk of which nothing is heard for half of it, after something was sent,
+    /// ends.
     pub timeout: Nanos,
     /// Most streams at a time.
     pub stream_count_max: usize,
@@ -453,7 +454,8 @@ impl Trunk {
         self.wake();
     }
 
-    /// Asks for a sign of life after a while of silence, and ends the trunk when there is none. False when it has ended.
+    /// Asks for a sign of life after a while of silence, and ends the trunk when there is none. False when it has
+    /// ended.
     fn look_for_life(&self) -> bool {
         let mut state = self.state.borrow_mut();
         let silence = state.unheard_since.map_or(0, |since| self.reactor.now().saturating_sub(since));

@@ -56,7 +56,8 @@ pub(super) struct ConnectionState {
     pub(super) receiving: Receiving,
     pub(super) held: Vec<Held>,
     pub(super) params_held: usize,
-    /// Bytes of the stream that had been read when a request was taken that came with the last of them, and when that was.
+    /// Bytes of the stream that had been read when a request was taken that came with the last of them, and when that
+    /// was.
     pub(super) last_read: (u64, Nanos),
     pub(super) replies_held: Rc<Cell<usize>>,
     pub(super) body_waker: Option<Waker>,

@@ -45,8 +45,8 @@ use wire::{Cluster, Protection, Status};
 /// A handshake takes at most this long.
 const HANDSHAKE_NS: Nanos = 10_000_000_000;
 const TIMED_OUT: std::io::ErrorKind = std::io::ErrorKind::TimedOut;
-/// Of all connections, the part that is kept for clients' trunks, and the most that is kept for these and for servers: a
-/// server that has no room for them could not be reached through others where it has none for clients.
+/// Of all connections, the part that is kept for clients' trunks, and the most that is kept for these and for servers:
+/// a server that has no room for them could not be reached through others where it has none for clients.
 const TRUNKS_SHARE: usize = 8;
 const KEPT_SHARE_MAX: usize = 4;
 /// Connections of one other server: one for each of three levels, and a trunk.
@@ -95,9 +95,8 @@ impl std::fmt::Debug for Borrowing {
 
 /// What a server does with requests.
 pub trait Service: 'static {
-    /// A peer has proved itself. Answers whether its session is known here, since before the last of the `welcomes` that
-    /// it has received; without any a new one begins.
-    /// An error refuses the connection.
+    /// A peer has proved itself. Answers whether its session is known here, since before the last of the `welcomes`
+    /// that it has received; without any a new one begins. An error refuses the connection.
     fn connected(&self, peer: &Peer, welcomes: u64) -> Result<bool, Status>;
     /// A peer that was just taken in is lent a region from now on.
     fn lent(&self, _peer: &Peer) {}
@@ -571,7 +570,8 @@ impl Serving {
         }
     }
 
-    /// Lends what is to be lent, before the welcome; notes what pages may be granted through, what the peer holds, and where it posts.
+    /// Lends what is to be lent, before the welcome; notes what pages may be granted through, what the peer holds, and
+    /// where it posts.
     fn lend(&self, stream: &Stream, peer: &mut Peer) {
         let Some(region) = &self.options.lent else { return };
         let pages = if self.options.grants { region.loan().ok() } else { None };
@@ -615,7 +615,8 @@ impl Serving {
     }
 }
 
-/// A connection that is on the books and was not told so: it ends unless that is done, also where the time for it is up.
+/// A connection that is on the books and was not told so: it ends unless that is done, also where the time for it is
+/// up.
 struct Admitting<'s> {
     serving: &'s Serving,
     connection: Option<Rc<Connection>>,

@@ -1,9 +1,10 @@
-//! Trunks at the serving side: streams in them that are for this server are connections like any other; those of clients
-//! that are for another one are passed on.
+//! Trunks at the serving side: streams in them that are for this server are connections like any other; those of
+//! clients that are for another one are passed on.
 //!
 //! Invariants
-//! 1. Of streams that end here, at most `connections_max` are taken, beside as many connections; each counts as a stranger until its
-//!    handshake is done. At most `connections_max` streams are passed on at a time, so that what they hold is bounded (`ServerHandle::relay_memory_max`).
+//! 1. Of streams that end here, at most `connections_max` are taken, beside as many connections; each counts as a
+//!    stranger until its handshake is done. At most `connections_max` streams are passed on at a time, so that what
+//!    they hold is bounded (`ServerHandle::relay_memory_max`).
 //! 2. Only a client's streams are passed on, so that no stream goes through two contacts.
 
 use super::strangers::Source;

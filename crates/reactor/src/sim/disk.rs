@@ -5,9 +5,9 @@
 //!    number of the change that they contain; a page of `memory`
 //!    that is not `dirty` equals the medium's.
 //! 2. While a node is frozen every change is recorded in `undo`, and taken back when the node goes down: the crashed
-//!    process sees its own writes to the end of its turn, its next life does not. What it moves in by address (bytes of a
-//!    connection that it had received before) is not seen to be recorded; therefore `images` has all pages as they were
-//!    when the node froze.
+//!    process sees its own writes to the end of its turn, its next life does not. What it moves in by address (bytes of
+//!    a connection that it had received before) is not seen to be recorded; therefore `images` has all pages as they
+//!    were when the node froze.
 //! 3. Writing to a page that was not allocated is a bug (it may be a SIGBUS on a full tmpfs) and asserts.
 
 use super::world::{CrashKind, Node, NodeId, Universe, World};
@@ -145,8 +145,8 @@ impl SimFile {
         pages.into_iter().map(|page| (page, self.page(page))).collect()
     }
 
-    /// What power loss does to pages that were not synced: each is kept, lost, or torn by lines. What is left then is what
-    /// the medium has.
+    /// What power loss does to pages that were not synced: each is kept, lost, or torn by lines. What is left then is
+    /// what the medium has.
     fn lose_power(&self, universe: &Universe) {
         let mut durable = self.durable.borrow_mut();
         let mut dirty = std::mem::take(&mut *self.dirty.borrow_mut());

@@ -1,14 +1,15 @@
 //! A model of what things cost, for worlds whose question is not "what may go wrong" but "how does it scale".
 //!
-//! Without a model latencies are drawn at random and one node turns at a time. With one, nodes turn side by side: what a node
-//! does in a turn takes its processor a time that adds up from what it sent, received, stored and looked at, and keeps it from
-//! its next turn for so long. What it sends leaves when that much of the turn is over, waits for its turn at the sender's and
-//! at the receiver's network card, and takes the way between them. Nothing is drawn at random.
+//! Without a model latencies are drawn at random and one node turns at a time. With one, nodes turn side by side: what
+//! a node does in a turn takes its processor a time that adds up from what it sent, received, stored and looked at, and
+//! keeps it from its next turn for so long. What it sends leaves when that much of the turn is over, waits for its turn
+//! at the sender's and at the receiver's network card, and takes the way between them. Nothing is drawn at random.
 //!
 //! Invariants
-//! 1. `Agenda::planned` of a node is the time of its one valid entry in `Agenda::queue`; entries with another time are void.
-//! 2. Whatever makes a node runnable is its own turn, an arrival or a wake by the network (`Universe::touch`), or somebody
-//!    outside of the world, who comes in through `run_until` (`review_agenda`).
+//! 1. `Agenda::planned` of a node is the time of its one valid entry in `Agenda::queue`; entries with another time are
+//!    void.
+//! 2. Whatever makes a node runnable is its own turn, an arrival or a wake by the network (`Universe::touch`), or
+//!    somebody outside of the world, who comes in through `run_until` (`review_agenda`).
 
 use super::network::{Arrival, Connection};
 use super::world::{Node, NodeId, Universe, World};
@@ -72,7 +73,8 @@ impl CostModel {
         (u128::from(size) * 1_000_000_000 / u128::from(self.bandwidth)) as Nanos
     }
 
-    /// When something that is sent now is at the other end, behind what its sender's and its receiver's cards have before it.
+    /// When something that is sent now is at the other end, behind what its sender's and its receiver's cards have
+    /// before it.
     pub(super) fn arrival_time(
         &self,
         universe: &Universe,

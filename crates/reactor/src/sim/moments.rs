@@ -1,11 +1,12 @@
-//! Moments of a run that can be told apart by what the network does, for tests that let something break at each of them.
+//! Moments of a run that can be told apart by what the network does, for tests that let something break at each of
+//! them.
 
 use super::network::Arrival;
 use super::world::{NodeId, World};
 
 impl World {
-    /// Counts pieces of bytes: each when it is sent and once more when it arrives. As long as it stays, no node has heard
-    /// anything new or said anything.
+    /// Counts pieces of bytes: each when it is sent and once more when it arrives. As long as it stays, no node has
+    /// heard anything new or said anything.
     pub fn traffic(&self) -> u64 {
         self.universe.network.borrow().traffic
     }

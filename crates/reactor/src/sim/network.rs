@@ -1,9 +1,10 @@
 //! The simulated network: TCP-like connections with latency, bounded buffers, and faults.
 //!
 //! Invariants
-//! 1. What arrives at one end of a connection arrives in the order in which it was sent; connections overtake each other.
-//! 2. `in_flight` of an end is the sum of the bytes that were sent to it and have not arrived; together with what arrived
-//!    and was not read it never exceeds the buffer size.
+//! 1. What arrives at one end of a connection arrives in the order in which it was sent; connections overtake each
+//!    other.
+//! 2. `in_flight` of an end is the sum of the bytes that were sent to it and have not arrived; together with what
+//!    arrived and was not read it never exceeds the buffer size.
 //! 3. A partition delays what is on its way, and what is sent meanwhile; nothing is lost unless the connection breaks.
 
 use super::model::CostModel;
@@ -560,7 +561,8 @@ impl World {
         self.universe.network.borrow_mut().flips = Flips { count, size_min };
     }
 
-    /// Breaks all connections between two nodes: both sides see a reset, what is on its way is lost from a random point on.
+    /// Breaks all connections between two nodes: both sides see a reset, what is on its way is lost from a random point
+    /// on.
     pub fn cut(&self, one: NodeId, other: NodeId) {
         let universe = &*self.universe;
         universe.trace(0x40, (one.0 as u64) << 32 | other.0 as u64);
@@ -573,8 +575,8 @@ impl World {
         }
     }
 
-    /// Repeats a connection that one of two nodes has made to the other: everything that its caller said arrives once more,
-    /// over a new connection. What was repeated is thrown away at the caller's side.
+    /// Repeats a connection that one of two nodes has made to the other: everything that its caller said arrives once
+    /// more, over a new connection. What was repeated is thrown away at the caller's side.
     pub fn repeat_connection(&self, one: NodeId, other: NodeId) {
         let universe = &*self.universe;
         let mut network = universe.network.borrow_mut();

@@ -1,7 +1,8 @@
 //! Nodes, virtual time, and who runs next.
 //!
 //! Invariants
-//! 1. All randomness comes from the seed; each node has a stream of its own, so that a node's draws do not shift the world's.
+//! 1. All randomness comes from the seed; each node has a stream of its own, so that a node's draws do not shift the
+//!    world's.
 //! 2. Virtual time never goes back.
 //! 3. A node that was frozen in the middle of a turn (`crash_after_writes`) is taken down when that turn ends.
 
@@ -26,7 +27,8 @@ pub struct NodeId(pub(crate) usize);
 pub enum CrashKind {
     /// The process ends: what it wrote to its regions stays, its connections end or break.
     Kill,
-    /// The machine ends: what was not synced may be lost or torn, everything on volatile media is lost, peers hear nothing.
+    /// The machine ends: what was not synced may be lost or torn, everything on volatile media is lost, peers hear
+    /// nothing.
     PowerLoss,
 }
 
@@ -180,7 +182,8 @@ impl World {
         self.seed
     }
 
-    /// From now on nobody who reads along with lent memory looks whether it has changed: a fault that tests must notice.
+    /// From now on nobody who reads along with lent memory looks whether it has changed: a fault that tests must
+    /// notice.
     pub fn trust_memory(&self) {
         self.universe.trust.set(Trust { memory: true, ..self.universe.trust.get() });
     }
@@ -220,14 +223,14 @@ impl World {
         self.universe.loses_posts.set(true);
     }
 
-    /// From now on what somebody has put on a board that others see stays there when it is not so any more: a fault that tests must
-    /// notice.
+    /// From now on what somebody has put on a board that others see stays there when it is not so any more: a fault
+    /// that tests must notice.
     pub fn keep_boards(&self) {
         self.universe.keeps_boards.set(true);
     }
 
-    /// From now on whoever has borrowed pages copies into them once more after he has said that their bytes are there: a fault that
-    /// tests must notice.
+    /// From now on whoever has borrowed pages copies into them once more after he has said that their bytes are there:
+    /// a fault that tests must notice.
     pub fn write_on(&self) {
         self.universe.writes_on.set(true);
     }
@@ -295,8 +298,8 @@ impl World {
         self.reactors.borrow()[node.0].is_some()
     }
 
-    /// Does one thing: turns a node that has something to do, chosen at random, or else advances time to the next event.
-    /// False if nothing will ever happen by itself any more.
+    /// Does one thing: turns a node that has something to do, chosen at random, or else advances time to the next
+    /// event. False if nothing will ever happen by itself any more.
     pub fn step(&self) -> bool {
         self.step_until(Nanos::MAX)
     }
@@ -404,7 +407,8 @@ impl World {
         result.borrow_mut().take()
     }
 
-    /// Takes a node down now. One that is down already can still lose power, and with it what its process had not synced.
+    /// Takes a node down now. One that is down already can still lose power, and with it what its process had not
+    /// synced.
     pub fn crash(&self, id: NodeId, kind: CrashKind) {
         let universe = &*self.universe;
         let Some(reactor) = self.reactors.borrow_mut()[id.0].take() else {
@@ -450,8 +454,8 @@ impl World {
     }
 
     /// Lets the `count`-th next write of a node to its regions (counted from 1) be its last: with `torn` it stops at a
-    /// random byte. Bytes that arrived in a region (`Region::note_received`) count as a write too, but not as a torn one.
-    /// What the node writes or sends after that does not count, and it is taken down at the end of its turn.
+    /// random byte. Bytes that arrived in a region (`Region::note_received`) count as a write too, but not as a torn
+    /// one. What the node writes or sends after that does not count, and it is taken down at the end of its turn.
     pub fn crash_after_writes(&self, node: NodeId, count: u64, torn: bool) {
         assert!(count > 0, "writes are counted from 1");
         self.universe.node(node).writes_left.set(Some((count, torn)));

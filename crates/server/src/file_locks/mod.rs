@@ -176,8 +176,8 @@ mod tests {
         assert!(locks.is_empty() && locks.count() == 0);
     }
 
-    /// Goal: the bound of a file holds for all its owners together, an unlock that would split a range included; what makes nothing
-    /// more always gets through.
+    /// Goal: the bound of a file holds for all its owners together, an unlock that would split a range included; what
+    /// makes nothing more always gets through.
     #[test]
     fn bound_of_a_file() {
         let owner = |id| LockOwner { session: 1, kind: OwnerKind::Process, id };

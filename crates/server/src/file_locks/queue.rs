@@ -4,8 +4,8 @@
 //! 1. Of one file and space, waiters are granted in the order in which they came, as far as their ranges conflict. Two
 //!    exceptions: a request that does not wait looks at what is held alone, and one goes before those who (by whatever
 //!    detours) wait for its own owner, for else nobody would ever get on.
-//! 2. There are at most `WAITERS_MAX` of all sessions and `WAITERS_OF_SESSION_MAX` of one: half of what a connection may have
-//!    under way, so that unlocking always gets through.
+//! 2. There are at most `WAITERS_MAX` of all sessions and `WAITERS_OF_SESSION_MAX` of one: half of what a connection
+//!    may have under way, so that unlocking always gets through.
 
 use super::ranges::Range;
 use super::{FileLocks, Key};
@@ -161,8 +161,8 @@ impl<L> Queues<L> {
         false
     }
 
-    /// Whether a process that waits for what is held in the way of `range` would wait for itself. Only processes count: others
-    /// may have their locks released by whoever has the descriptor.
+    /// Whether a process that waits for what is held in the way of `range` would wait for itself. Only processes count:
+    /// others may have their locks released by whoever has the descriptor.
     pub fn is_deadlock(&self, locks: &FileLocks, key: Key, owner: &LockOwner, range: &Range) -> bool {
         let is_process = |owner: &LockOwner| owner.kind == OwnerKind::Process;
         let Some(table) = locks.table(key).filter(|_| is_process(owner)) else { return false };
@@ -250,8 +250,8 @@ mod tests {
         assert!(bench.lock(KEY, 3, range(8, 9, false)), "2 waits for 1, and 1 for 3");
     }
 
-    /// Goal: a cycle of processes is found at the request that would close it, over files too; open file descriptions are
-    /// left out.
+    /// Goal: a cycle of processes is found at the request that would close it, over files too; open file descriptions
+    /// are left out.
     #[test]
     fn deadlocks() {
         let mut bench = Bench::default();

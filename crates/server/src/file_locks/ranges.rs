@@ -74,7 +74,8 @@ fn changed(held: &[Range], range: &Range, lock: bool) -> Vec<Range> {
     joined
 }
 
-/// What one owner holds of a file: end and mode of each range by its start. A change costs what it touches, not what is held.
+/// What one owner holds of a file: end and mode of each range by its start. A change costs what it touches, not what is
+/// held.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Held(BTreeMap<u64, (u64, bool)>);
 
@@ -287,10 +288,10 @@ mod tests {
         }
     }
 
-    /// Goal: changes are after-images of what they touch: applied again from any of them on, over a state that already holds
-    /// any number of the later ones, they lead to the same end. That is what replay over a fuzzy checkpoint needs.
-    /// Method: a random list of changes; the state after the first `seen` of them is what a checkpoint wrote, one range at a time in
-    /// an order of its own, and all changes from `from` on are applied to it.
+    /// Goal: changes are after-images of what they touch: applied again from any of them on, over a state that already
+    /// holds any number of the later ones, they lead to the same end. That is what replay over a fuzzy checkpoint
+    /// needs. Method: a random list of changes; the state after the first `seen` of them is what a checkpoint wrote,
+    /// one range at a time in an order of its own, and all changes from `from` on are applied to it.
     #[test]
     fn replay() {
         for seed in 0..20 {

@@ -1,9 +1,9 @@
 //! Allocate: room for bytes to come, holes, zeros, and the growth of a file that goes with them.
 //!
-//! A client asks each server with chunks in the range, exactly once by its session, and the home for the growth when all
-//! others have done their parts. Each does what concerns it in one journal record with the outcome, so that a request
-//! sent again never takes away what was written since, and a client that dies leaves a part of its wish, which harms
-//! nobody: a hole or room in some of the chunks.
+//! A client asks each server with chunks in the range, exactly once by its session, and the home for the growth when
+//! all others have done their parts. Each does what concerns it in one journal record with the outcome, so that a
+//! request sent again never takes away what was written since, and a client that dies leaves a part of its wish, which
+//! harms nobody: a hole or room in some of the chunks.
 
 use super::data::check_layout_of;
 use super::holders::Rounds;
@@ -78,7 +78,8 @@ fn check(core: &Core, request: &AllocateRequest) -> Result<bool, Failure> {
     }
 }
 
-/// This server's part of the range, chunk by chunk, where the mode needs that. Errors: `Invalid` when they are too many.
+/// This server's part of the range, chunk by chunk, where the mode needs that. Errors: `Invalid` when they are too
+/// many.
 fn parts_of(core: &Core, request: &AllocateRequest) -> Result<Vec<Part>, Failure> {
     let mut parts = Vec::new();
     if !matches!(request.mode, allocate_mode::RESERVE | allocate_mode::ZERO) {

@@ -4,11 +4,12 @@
 //!    that appends, truncates and gathers go one by one, and the end is known.
 //! 2. Bytes for chunks of the home alone: one journal record, and done.
 //! 3. Else the other servers are asked for room first; what fails until here leaves nothing but room that was given.
-//! 4. One record decides: the home's own bytes, the intent, and the body as the only chunk of a file that has no inode and
-//!    whose id nobody else was ever given.
+//! 4. One record decides: the home's own bytes, the intent, and the body as the only chunk of a file that has no inode
+//!    and whose id nobody else was ever given.
 //! 5. The others are sent their bytes until each has them. They do a number once (`Record::ChangePut`), so that a late
 //!    copy never covers what was written since.
-//! 6. One record ends it: the file's new size, which nobody was told before, the outcome, and the end of intent and body.
+//! 6. One record ends it: the file's new size, which nobody was told before, the outcome, and the end of intent and
+//!    body.
 //!
 //! The holders are announced since step 3, so whoever asks for the size waits for the turn until step 6.
 

@@ -242,7 +242,8 @@ impl Page<'_> {
         next.map(|next| (u64::from(next), 0))
     }
 
-    /// What is remembered of a file without chunks, such as the generation of a truncate, takes no space and does no harm.
+    /// What is remembered of a file without chunks, such as the generation of a truncate, takes no space and does no
+    /// harm.
     fn add_share(&mut self, file: FileId, share: crate::store::FileShare) {
         if share.chunk_count > 0 || share.announced.is_some() {
             CheckShare {

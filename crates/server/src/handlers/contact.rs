@@ -1,5 +1,5 @@
-//! Opens through a contact server: OpenThrough, which clients ask of the contact; Lease, CloseHeld and ReclaimHeld, which the
-//! contact asks of a file's home; and Revoke, which the home asks of the contact.
+//! Opens through a contact server: OpenThrough, which clients ask of the contact; Lease, CloseHeld and ReclaimHeld,
+//! which the contact asks of a file's home; and Revoke, which the home asks of the contact.
 
 use super::open::check_open;
 use super::{Step, check_directory, check_lock, locate, path_of};
@@ -51,7 +51,8 @@ pub fn open_through(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut
     Ok(Step::Done)
 }
 
-/// What may be lent is lent at once or not at all: whoever is refused has its clients ask here, where they wait as always.
+/// What may be lent is lent at once or not at all: whoever is refused has its clients ask here, where they wait as
+/// always.
 pub fn lease(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
     let entry = LeaseRequest::from_bytes(params)?.entry;
     let attributes = {
@@ -125,8 +126,8 @@ pub fn reclaim_held(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut
 }
 
 impl Core {
-    /// Knows a contact as a session, as which it has files open: for as long as it has any and is heard of within the time of
-    /// grace, for the connection of a machine that has gone may seem to stand for ever.
+    /// Knows a contact as a session, as which it has files open: for as long as it has any and is heard of within the
+    /// time of grace, for the connection of a machine that has gone may seem to stand for ever.
     fn add_contact(self: &Rc<Self>, caller: &Caller) -> Result<(), Failure> {
         let session = caller.peer.session;
         if !self.leases.is_connected(caller.peer.from_server, caller.peer.connection) {

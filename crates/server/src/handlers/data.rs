@@ -221,7 +221,8 @@ fn reserve(core: &Core, request: &DataRequest) -> Result<Vec<ChunkWrite>, StoreE
     Ok(writes)
 }
 
-/// Makes writes whose bytes are there live, with what follows for the file, and returns the reply, which tells the file's size.
+/// Makes writes whose bytes are there live, with what follows for the file, and returns the reply, which tells the
+/// file's size.
 pub fn write_pieces(
     core: &Rc<Core>,
     caller: &Caller,

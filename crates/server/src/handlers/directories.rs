@@ -1,6 +1,6 @@
 //! Directories as a whole: their attributes, which all servers with entries have a share of; and what servers ask each
-//! other about that (AnnounceDirectory at the home, GatherDirectory elsewhere). Announcing waits for nobody, gathering only for changes of
-//! names to be done, which need no gathering.
+//! other about that (AnnounceDirectory at the home, GatherDirectory elsewhere). Announcing waits for nobody, gathering
+//! only for changes of names to be done, which need no gathering.
 
 use super::attributes::{changed, check, restricts};
 use super::{Encoded, Step, change_rights, later};
@@ -86,8 +86,8 @@ pub fn set_attributes(
     })
 }
 
-/// What a change of attributes journals, and its reply. Changes that were gathered come before a time that is set now, and
-/// count no more.
+/// What a change of attributes journals, and its reply. Changes that were gathered come before a time that is set now,
+/// and count no more.
 fn plan(
     core: &Rc<Core>,
     caller: &Caller,

@@ -1,7 +1,9 @@
-//! Locks of files: Lock, AwaitLock, TestLock, Unlock, at the file's home; and whose turn it is when something was released.
+//! Locks of files: Lock, AwaitLock, TestLock, Unlock, at the file's home; and whose turn it is when something was
+//! released.
 //!
 //! A lock that has to be waited for is put into a queue and answered at once, so that it holds up neither the session's
-//! sequences nor one of the places for requests under way; AwaitLock, which changes nothing, is answered when it is granted.
+//! sequences nor one of the places for requests under way; AwaitLock, which changes nothing, is answered when it is
+//! granted.
 //!
 //! Invariants
 //! 1. What is granted is journalled, as an after-image of the range that it is about, before anybody is told.

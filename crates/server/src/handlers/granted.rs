@@ -1,5 +1,5 @@
-//! Writes of clients of this machine that copy their bytes into granted pages by themselves (docs/granted-writes.md): giving
-//! the pages out, and making what is in them live.
+//! Writes of clients of this machine that copy their bytes into granted pages by themselves (docs/granted-writes.md):
+//! giving the pages out, and making what is in them live.
 
 use super::Step;
 use super::append::grown;
@@ -19,7 +19,8 @@ use wire::messages::{
 use wire::posts::{POSTED_CHUNK_SIZE_MAX, PostedBytes, Written};
 use wire::{Decode, Encode, FileId, Operation, Status};
 
-/// Times after which it is looked whether what somebody had who has gone is still mapped; later whenever space is asked for.
+/// Times after which it is looked whether what somebody had who has gone is still mapped; later whenever space is asked
+/// for.
 const LOOKS_NS: [Nanos; 5] = [1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000];
 
 /// `Grant`: takes back what the client has unmapped, and gives it pages.
@@ -82,8 +83,8 @@ pub enum PostedSource<'a> {
     Bytes(&'a [u8]),
 }
 
-/// A file that was just made by a post, whose home this is, begins with these bytes (docs/posts.md). Errors: `StaleFile` when the file is not there any more; and it
-/// can't be done, which must not happen.
+/// A file that was just made by a post, whose home this is, begins with these bytes (docs/posts.md). Errors:
+/// `StaleFile` when the file is not there any more; and it can't be done, which must not happen.
 pub fn begin_posted(
     core: &Rc<Core>,
     file: FileId,
@@ -134,8 +135,8 @@ fn written(core: &Core, key: (u64, u64), chunk_size: u32, offset: u32, bytes: &[
     Ok(write)
 }
 
-/// A write that was posted (docs/posts.md) to a chunk that is here. Errors: `StaleFile` when the file is not there any more; and it can't be done, which must not
-/// happen.
+/// A write that was posted (docs/posts.md) to a chunk that is here. Errors: `StaleFile` when the file is not there any
+/// more; and it can't be done, which must not happen.
 pub fn write_posted(
     core: &Rc<Core>,
     file: FileId,
@@ -218,7 +219,8 @@ fn reserve(
     Ok(Some(writes))
 }
 
-/// A connection has ended, or a server begins after another life: what was granted then is free once nobody has it mapped.
+/// A connection has ended, or a server begins after another life: what was granted then is free once nobody has it
+/// mapped.
 pub fn watch_grants(core: &Rc<Core>) {
     if !core.store.end_unmapped_grants() || core.watching_grants.replace(true) {
         return;

@@ -152,8 +152,8 @@ impl Core {
         }
     }
 
-    /// Returns when the commit of writes whose bytes are there takes no room, and their file is announced if its home is
-    /// elsewhere. What is committed before the next await is covered.
+    /// Returns when the commit of writes whose bytes are there takes no room, and their file is announced if its home
+    /// is elsewhere. What is committed before the next await is covered.
     pub async fn until_writes_stand(
         self: &Rc<Self>,
         file: FileId,

@@ -1,5 +1,6 @@
-//! Looking: Ping, Lookup, Stat, StatId, StatFileSystem; and Shutdown. Look and LookId are Stat and StatId for who would rather have a
-//! directory without the times that a server does not tell than wait for that server (`directories::Patience`).
+//! Looking: Ping, Lookup, Stat, StatId, StatFileSystem; and Shutdown. Look and LookId are Stat and StatId for who would
+//! rather have a directory without the times that a server does not tell than wait for that server
+//! (`directories::Patience`).
 
 use super::{Step, absent, check_lock, later, locate};
 use crate::core::{Caller, Core};

@@ -216,8 +216,8 @@ fn create(
     Ok(Step::Done)
 }
 
-/// A file that was made by a post, for whoever posted it, who holds it open (docs/posts.md). Errors: `Exists` when it was made before; and it can't be made,
-/// which must not happen.
+/// A file that was made by a post, for whoever posted it, who holds it open (docs/posts.md). Errors: `Exists` when it
+/// was made before; and it can't be made, which must not happen.
 pub fn create_posted(core: &Rc<Core>, post: &Post<'_>, made: &Made) -> Result<(), Failure> {
     let (parent, name, id) = (post.parent, post.name, post.file);
     {

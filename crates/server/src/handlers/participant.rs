@@ -1,6 +1,6 @@
 //! What other servers ask: Announce at a file's home; Gather, ReapChunks, TruncateChunks at holders of chunks;
-//! MarkDirectory and ResolveDirectory. All run at once and are idempotent, so that they may be repeated freely and never
-//! wait for one another.
+//! MarkDirectory and ResolveDirectory. All run at once and are idempotent, so that they may be repeated freely and
+//! never wait for one another.
 
 use super::Step;
 use crate::core::{Caller, Core};
@@ -33,7 +33,8 @@ pub fn announce(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec
         let mode = inode.attributes.mode;
         drop_for_announced(&mut inode.attributes);
         let AnnounceRequest { file, server, generation } = request;
-        // Not the inode with all that are announced, unless more of it changes: a thousand servers would fill the journal.
+        // Not the inode with all that are announced, unless more of it changes: a thousand servers would fill the
+        // journal.
         let record = match inode.attributes.mode == mode {
             true => Record::FileAnnounced { file, server, generation },
             false => Record::InodePut(inode),

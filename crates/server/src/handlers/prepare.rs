@@ -159,7 +159,8 @@ pub fn resolve(core: &Rc<Core>, coordinator: u32, number: u64, commit: bool) -> 
         }
         Some(_) if !commit => core.change([done]),
         Some(Change::Dentry { parent, name, id, kind }) => {
-            // Both change, as far as they live here: what gets the name, and what had it, which loses it or gets another one.
+            // Both change, as far as they live here: what gets the name, and what had it, which loses it or gets
+            // another one.
             let cursor = cursor_of_hash(dentry_hash(parent, &name));
             let before = core.tables.borrow().names.get(parent, &name, cursor).map(|(id, _)| id);
             let mut records = vec![Record::DentryPut { parent, name: &name, id, kind }, done];

@@ -1,9 +1,11 @@
-//! Changes of names that may concern several servers: Link, LinkOpen, Rename, and Unlink of a name that is parted from its inode.
+//! Changes of names that may concern several servers: Link, LinkOpen, Rename, and Unlink of a name that is parted from
+//! its inode.
 //!
-//! The server of the (old) name coordinates; of a link of an open file, its home. Up to three others have a part: the server of the new name, the home of the
-//! inode whose link count rises, and the home of one that is replaced or loses a name. Each is asked to prepare its part
-//! (`prepare`); then one journal record here decides: it holds this server's own share, the outcome for the caller, and
-//! the intent that the others are told. Before it nothing has happened, from then on everything has.
+//! The server of the (old) name coordinates; of a link of an open file, its home. Up to three others have a part: the
+//! server of the new name, the home of the inode whose link count rises, and the home of one that is replaced or loses
+//! a name. Each is asked to prepare its part (`prepare`); then one journal record here decides: it holds this server's
+//! own share, the outcome for the caller, and the intent that the others are told. Before it nothing has happened, from
+//! then on everything has.
 //!
 //! A directory that moves is a part of its own, which the sequencer prepares (`sequencer`): it lets one rename of
 //! directories after the other happen, and has all servers mark the directory until the end is known.

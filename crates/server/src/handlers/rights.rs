@@ -1,5 +1,5 @@
-//! What a change of names asks of its caller towards the inodes that the names lead to; and CheckCaller, by which another
-//! server than their home asks.
+//! What a change of names asks of its caller towards the inodes that the names lead to; and CheckCaller, by which
+//! another server than their home asks.
 
 use super::Step;
 use crate::core::{Caller, Core};

@@ -1,6 +1,6 @@
 //! RemoveDirectory. The server of the directory's entry, which is its home too unless it was renamed, coordinates all
-//! others in two phases: each marks the directory (empty here, nothing is created under it until resolved), then all set
-//! a tombstone or lift the mark. The decision is this server's journal record; the others hear it sooner or later.
+//! others in two phases: each marks the directory (empty here, nothing is created under it until resolved), then all
+//! set a tombstone or lift the mark. The decision is this server's journal record; the others hear it sooner or later.
 
 use super::rename::Held;
 use super::rights::Demand;
@@ -79,8 +79,8 @@ async fn remove(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<(), F
     let directory = find(core, caller, params)?;
     let turn = core.turns.take(directory.0);
     let _turn = core.wait_until(caller.deadline, "another removal of the directory takes long", turn).await?;
-    // While we waited, it may have been removed, made again or filled; even the directory that it is in may be going, and
-    // then the caller asks again.
+    // While we waited, it may have been removed, made again or filled; even the directory that it is in may be going,
+    // and then the caller asks again.
     let entry = RemoveRequest::from_bytes(params)?.entry;
     if check_lock(&core.tables.borrow(), &entry).is_some() {
         return Err(Status::Busy.into());

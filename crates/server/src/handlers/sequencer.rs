@@ -1,9 +1,9 @@
 //! The sequencer of tree changes, which the home of the root directory is: it numbers them, lets one after the other
 //! happen, looks for cycles, has all servers mark what moves, and tells them how it ended.
 //!
-//! A rename of directories asks for it as for one more part of the change (`rename`): it is prepared here, its coordinator
-//! decides, and a sequencer that hears nothing asks. A change of rights is the sequencer's own to decide; it is marked too,
-//! though nothing waits for that, so that every server knows which numbers there may be.
+//! A rename of directories asks for it as for one more part of the change (`rename`): it is prepared here, its
+//! coordinator decides, and a sequencer that hears nothing asks. A change of rights is the sequencer's own to decide;
+//! it is marked too, though nothing waits for that, so that every server knows which numbers there may be.
 //!
 //! Invariants
 //! 1. Who has the turn at `TURN` has an intent in the journal from before the first mark until all servers have heard
@@ -90,8 +90,8 @@ fn is_verdict(status: Status) -> bool {
     matches!(status, Status::Busy | Status::NotEmpty | Status::Invalid)
 }
 
-/// Has a change marked everywhere; its number. Refusals are `Invalid` for a cycle, `NotEmpty` for a directory that can't
-/// be replaced, and `Busy`.
+/// Has a change marked everywhere; its number. Refusals are `Invalid` for a cycle, `NotEmpty` for a directory that
+/// can't be replaced, and `Busy`.
 pub async fn prepare(core: &Rc<Core>, request: &PrepareTreeRequest, deadline: Nanos) -> Result<u64, Failure> {
     let turn = take_turn(core, deadline).await?;
     if request.reparents {

@@ -1,5 +1,5 @@
-//! Allocated: what files take on this server's medium, for du(1). It is not among the attributes, for then stat would have to
-//! ask all servers with chunks of a file.
+//! Allocated: what files take on this server's medium, for du(1). It is not among the attributes, for then stat would
+//! have to ask all servers with chunks of a file.
 
 use super::Step;
 use crate::core::Core;

@@ -1,5 +1,5 @@
-//! Synchronise: what was acknowledged survives power loss, as far as the medium can, and errors that came to light later
-//! than the request they belong to are told, once to each open file.
+//! Synchronise: what was acknowledged survives power loss, as far as the medium can, and errors that came to light
+//! later than the request they belong to are told, once to each open file.
 
 use super::{Step, later};
 use crate::core::Core;

@@ -1,5 +1,5 @@
-//! Tree changes on every server: MarkTree, ResolveTree and AskParents, which the sequencer asks (`sequencer`), and TreeLog,
-//! by which clients learn what to forget.
+//! Tree changes on every server: MarkTree, ResolveTree and AskParents, which the sequencer asks (`sequencer`), and
+//! TreeLog, by which clients learn what to forget.
 //!
 //! Invariants
 //! 1. From its mark to its end no request by a path through a directory that moves is begun here, and those that were

@@ -1,8 +1,8 @@
 //! Changes of rights on directories, which all servers and clients have to know of before they are confirmed: chmod and
 //! chown of a directory that take something away from someone, or change what is created in it.
 //!
-//! Invariant: the change and the intent are one journal record; the outcome is journalled when all servers know. A restart
-//! goes on with the intent, and who sends its request again waits for it.
+//! Invariant: the change and the intent are one journal record; the outcome is journalled when all servers know. A
+//! restart goes on with the intent, and who sends its request again waits for it.
 
 use super::sequencer::have_all_know;
 use crate::coordination::settle;

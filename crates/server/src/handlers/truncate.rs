@@ -1,8 +1,9 @@
 //! Truncate (by itself and by Open), and ReserveAppend.
 //!
 //! A truncate of a file with chunks elsewhere is journalled as an intent before any chunk is cut, holds the file's turn
-//! until every holder has answered, and is acknowledged only then: a write that comes after the acknowledgement is never
-//! cut. After a restart of the home it goes on, and a resend of its request waits for it instead of cutting again.
+//! until every holder has answered, and is acknowledged only then: a write that comes after the acknowledgement is
+//! never cut. After a restart of the home it goes on, and a resend of its request waits for it instead of cutting
+//! again.
 
 use super::{Encoded, Step, later};
 use crate::coordination::{Trouble, ask_all};
@@ -37,8 +38,8 @@ pub fn truncate_request(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: 
     truncate(core, caller, request.file, request.size, None, reply)
 }
 
-/// Sets a file's size; with `for_open`, the number of an open, the reply is that of the open. The caller has just seen that nobody has a
-/// lease of the contents.
+/// Sets a file's size; with `for_open`, the number of an open, the reply is that of the open. The caller has just seen
+/// that nobody has a lease of the contents.
 pub fn truncate(
     core: &Rc<Core>,
     caller: &Caller,

@@ -1,5 +1,5 @@
-//! Unlink: the name goes, and the inode with its last name; chunks elsewhere follow by a journalled intent. A name whose
-//! inode lives on another server is removed together with that server (`rename`).
+//! Unlink: the name goes, and the inode with its last name; chunks elsewhere follow by a journalled intent. A name
+//! whose inode lives on another server is removed together with that server (`rename`).
 
 use super::lookup::missing_inode;
 use super::{Step, absent, check_lock, locate, rename};
@@ -70,8 +70,8 @@ fn remove(core: &Rc<Core>, (parent, name): (FileId, &[u8]), id: FileId, outcome:
     Ok(())
 }
 
-/// An unlink that was posted: done already, for whoever posted it. Errors: `NotFound` when it was done before; and it can't be done, which must not
-/// happen.
+/// An unlink that was posted: done already, for whoever posted it. Errors: `NotFound` when it was done before; and it
+/// can't be done, which must not happen.
 pub fn unlink_posted(core: &Rc<Core>, parent: FileId, name: &[u8], file: FileId) -> Result<(), Failure> {
     {
         let tables = core.tables.borrow();

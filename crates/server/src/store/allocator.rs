@@ -1,8 +1,9 @@
 //! Which pages of the data space are free.
 //!
 //! Freed runs go onto a stack for their exact size and come back from there first, so that repeated sizes cost O(1) and
-//! memory that was already faulted in is used again. When no stack fits, runs are joined with their neighbours; only when
-//! no single run is long enough is a request served from several. A request fails only when too few pages are free.
+//! memory that was already faulted in is used again. When no stack fits, runs are joined with their neighbours; only
+//! when no single run is long enough is a request served from several. A request fails only when too few pages are
+//! free.
 //!
 //! Invariants
 //! 1. Each page below `frontier` is either used, or in exactly one stack, or in exactly one run.
@@ -103,8 +104,8 @@ impl Allocator {
         self.free - u64::from(self.total - self.backed)
     }
 
-    /// Takes pages from the medium up to the next multiple of `step`, so that whole huge pages are taken; nothing is left to
-    /// take: false. Errors: the medium refuses.
+    /// Takes pages from the medium up to the next multiple of `step`, so that whole huge pages are taken; nothing is
+    /// left to take: false. Errors: the medium refuses.
     pub fn grow_step(&mut self, step: u32, grow: Grow) -> Result<bool, ()> {
         if self.backed == self.total {
             return Ok(false);
@@ -160,8 +161,9 @@ impl Allocator {
         true
     }
 
-    /// One run of exactly `pages` pages that begins at a multiple of `align`, if there is one that is backed: in a run that was
-    /// given back, then where nothing was given out yet, and only then in what is on the stacks, whose sizes are asked for again.
+    /// One run of exactly `pages` pages that begins at a multiple of `align`, if there is one that is backed: in a run
+    /// that was given back, then where nothing was given out yet, and only then in what is on the stacks, whose sizes
+    /// are asked for again.
     pub fn take_aligned(&mut self, pages: u32, align: u32) -> Option<Run> {
         assert!(pages > 0 && align > 0, "a request is for at least one page");
         let start = self

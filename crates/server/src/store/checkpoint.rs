@@ -1,11 +1,12 @@
 //! Checkpoints: all tables, written in steps while they go on changing.
 //!
-//! A checkpoint notes the journal's tail when it begins; recovery loads it and replays the journal from there. Every entry
-//! is an after-image, so that it does not matter on which side of a change the checkpoint saw a table.
+//! A checkpoint notes the journal's tail when it begins; recovery loads it and replays the journal from there. Every
+//! entry is an after-image, so that it does not matter on which side of a change the checkpoint saw a table.
 //!
-//! It consists of segments, regions `checkpoint.SEQUENCE.NUMBER`, each with whole blocks: magic (4), size of the entries
-//! (4), sequence (8), number of the block (8), CRC-32C of the header up to here and of the entries (4), zero (4), entries.
-//! Blocks begin at multiples of 8 bytes. It counts once a head in the superblock names it; only then its predecessor goes.
+//! It consists of segments, regions `checkpoint.SEQUENCE.NUMBER`, each with whole blocks: magic (4), size of the
+//! entries (4), sequence (8), number of the block (8), CRC-32C of the header up to here and of the entries (4), zero
+//! (4), entries. Blocks begin at multiples of 8 bytes. It counts once a head in the superblock names it; only then its
+//! predecessor goes.
 
 use super::StoreError;
 use super::durability::Finished;

@@ -160,7 +160,8 @@ pub fn for_each_piece(extents: &[Extent], from: u32, to: u32, mut visit: impl Fn
     assert!(byte >= to, "bytes {byte}..{to} are mapped");
 }
 
-/// Puts extents into a sorted list in their places; what lay there before is appended to `freed`. Neighbours are joined.
+/// Puts extents into a sorted list in their places; what lay there before is appended to `freed`. Neighbours are
+/// joined.
 pub fn replace_pages(old: &[Extent], new: &[Extent], freed: &mut Vec<Extent>) -> Vec<Extent> {
     let mut all: Vec<Extent> = Vec::with_capacity(old.len() + new.len() + 2);
     for extent in old {

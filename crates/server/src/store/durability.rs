@@ -1,18 +1,19 @@
 //! What survives power loss, on media that keep what was synced.
 //!
-//! The kernel writes pages of a mapped file when it likes, in any order. So what is on the medium between two syncs tells
-//! nothing, and the store goes back to the last sync that was completed: a power loss leaves the state that the journal
-//! had at that moment, on every medium that does not forget everything anyway.
+//! The kernel writes pages of a mapped file when it likes, in any order. So what is on the medium between two syncs
+//! tells nothing, and the store goes back to the last sync that was completed: a power loss leaves the state that the
+//! journal had at that moment, on every medium that does not forget everything anyway.
 //!
 //! Invariants (media that are not volatile)
 //! 1. The newest head in the superblock that is known to be on the medium says how far the journal is durable. All that
 //!    replay needs to get there, and all pages of the chunks as they were there, stay as they are until a newer head is
-//!    on the medium: pages that leave a chunk *rest* until then, bytes that a truncate or a hole took away are not written in place,
-//!    and live bytes are never copied over.
+//!    on the medium: pages that leave a chunk *rest* until then, bytes that a truncate or a hole took away are not
+//!    written in place, and live bytes are never copied over.
 //! 2. A head is written only when everything that it speaks of is on the medium, and not over the one that counts.
-//! 3. A checkpoint saw changes up to its end; it is named by a head only together with a journal that is durable to there.
-//! 4. While the medium may lack what the kernel takes for written, because a sync failed, there is a region `refused`. Whoever
-//!    opens the store before power is lost writes everything once more.
+//! 3. A checkpoint saw changes up to its end; it is named by a head only together with a journal that is durable to
+//!    there.
+//! 4. While the medium may lack what the kernel takes for written, because a sync failed, there is a region `refused`.
+//!    Whoever opens the store before power is lost writes everything once more.
 
 use super::allocator::{PAGE_SIZE, Run};
 use super::state::{Key, State};
@@ -43,8 +44,8 @@ pub struct Finished {
 pub struct Durability {
     /// Whether there is nothing to do, for the medium forgets everything or nothing.
     pub is_volatile: bool,
-    /// Names the time since power came on, as the head is to say; after a power loss the one before, until what was lost is dealt with
-    /// (`Store::power_loss_is_over`).
+    /// Names the time since power came on, as the head is to say; after a power loss the one before, until what was
+    /// lost is dealt with (`Store::power_loss_is_over`).
     pub power_cycle: u128,
     /// Names it as it is.
     pub power_cycle_now: u128,
@@ -298,8 +299,8 @@ impl Store {
         self.state.borrow().durability.power_was_lost
     }
 
-    /// What follows from a power loss is committed: with the next sync that is for good. Until then a start that is killed leaves all of it to
-    /// the next one.
+    /// What follows from a power loss is committed: with the next sync that is for good. Until then a start that is
+    /// killed leaves all of it to the next one.
     pub fn power_loss_is_over(&self) {
         let durability = &mut self.state.borrow_mut().durability;
         durability.power_cycle = durability.power_cycle_now;
@@ -317,7 +318,8 @@ impl Store {
         (state.durability.durable, state.journal.tail().lsn)
     }
 
-    /// Whether a sync gives room: pages that rest are free then, and so is the journal before a checkpoint that is done.
+    /// Whether a sync gives room: pages that rest are free then, and so is the journal before a checkpoint that is
+    /// done.
     pub fn gains_by_sync(&self) -> bool {
         let durability = &self.state.borrow().durability;
         durability.resting_pages > 0 || durability.finished.is_some()
@@ -334,8 +336,8 @@ impl Store {
     }
 
     /// Makes all that was committed before the call durable, as far as the medium can. To be called once at a time, and
-    /// once before the first commit after the store was created or opened. Errors: see [`SyncError`]; the next call tries
-    /// again.
+    /// once before the first commit after the store was created or opened. Errors: see [`SyncError`]; the next call
+    /// tries again.
     pub async fn sync(&self) -> Result<(), SyncError> {
         if !self.state.borrow().wants_sync() {
             return Ok(());

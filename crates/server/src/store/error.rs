@@ -10,7 +10,8 @@ pub enum StoreError {
     Full,
     /// No space for the data until the next sync, after which pages that rest are free (ENOSPC).
     Resting,
-    /// The journal has no room before the running checkpoint is finished (ENOSPC; a retry after `Checkpoint::finish` works).
+    /// The journal has no room before the running checkpoint is finished (ENOSPC; a retry after `Checkpoint::finish`
+    /// works).
     JournalFull,
     /// Bytes of a chunk do not match their checksum (EIO).
     Corrupt {

@@ -1,6 +1,7 @@
 //! What the store remembers of each file: exactly what the journal says, nothing volatile.
 //!
-//! Files sit in numbered cells that they never leave, so that a checkpoint can walk the table in steps while it changes.
+//! Files sit in numbered cells that they never leave, so that a checkpoint can walk the table in steps while it
+//! changes.
 
 use super::FileShare;
 use super::chunk::Chunk;

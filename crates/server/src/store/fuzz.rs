@@ -1,7 +1,7 @@
 //! The entry point of the fuzz target `store`: whatever lies on a medium is refused or taken, and nothing else happens.
 //!
-//! The same bytes are tried as entries, as a checkpoint head, as a record of the journal, as the journal as it is, and as a
-//! block of a checkpoint. Checksums are put right, for the decoders behind them are what is to be tried.
+//! The same bytes are tried as entries, as a checkpoint head, as a record of the journal, as the journal as it is, and
+//! as a block of a checkpoint. Checksums are put right, for the decoders behind them are what is to be tried.
 
 use super::checkpoint::{self, segment_name};
 use super::entries;
@@ -123,7 +123,8 @@ mod tests {
     use crate::store::testing::Random;
     use std::path::PathBuf;
 
-    /// One valid encoding of every entry: the records of names, inodes and sessions, and what a store journals by itself.
+    /// One valid encoding of every entry: the records of names, inodes and sessions, and what a store journals by
+    /// itself.
     fn seeds() -> Vec<Vec<u8>> {
         let mut seeds = Vec::new();
         for record in crate::records::tests::samples() {

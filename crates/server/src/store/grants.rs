@@ -1,12 +1,13 @@
-//! Pages that clients of this machine write into by themselves (docs/granted-writes.md): which they are, what of them is
-//! free, and when they are everybody's again.
+//! Pages that clients of this machine write into by themselves (docs/granted-writes.md): which they are, what of them
+//! is free, and when they are everybody's again.
 //!
 //! Invariants
-//! 1. A page that somebody else may have mapped for writing lies in exactly one grant. Of its free pages the allocator has
-//!    none: they are the grant's, `unused` if nothing was ever committed in them since it was made, else `withheld`.
+//! 1. A page that somebody else may have mapped for writing lies in exactly one grant. Of its free pages the allocator
+//!    has none: they are the grant's, `unused` if nothing was ever committed in them since it was made, else
+//!    `withheld`.
 //! 2. An unused page is taken by one commit, of the holder and under the grant's generation; it never is unused again.
-//! 3. A grant ends when its holder says that it has nothing of it mapped any more, or, once the holder has gone, when the
-//!    region says so: never before.
+//! 3. A grant ends when its holder says that it has nothing of it mapped any more, or, once the holder has gone, when
+//!    the region says so: never before.
 //! 4. Live pages in a grant are their chunks', like all others; only where they go to when they are freed differs.
 
 use super::StoreError;
@@ -27,8 +28,9 @@ const HOLDER_PAGES_MAX: u64 = 16_384;
 /// A grant takes at most this part of what is free, and all grants together at most that part of the store.
 const FREE_SHARE: u64 = 32;
 const STORE_SHARE: u64 = 4;
-/// A grant takes at most this part of what is free and faulted in, though that may be as few pages as these (1 MiB): for what waits
-/// in the hands of one client others are given pages that have to be faulted in first, and that costs more than a copy.
+/// A grant takes at most this part of what is free and faulted in, though that may be as few pages as these (1 MiB):
+/// for what waits in the hands of one client others are given pages that have to be faulted in first, and that costs
+/// more than a copy.
 const READY_SHARE: u64 = 4;
 const READY_PAGES_MIN: u64 = 256;
 
@@ -182,8 +184,8 @@ impl Grants {
         runs
     }
 
-    /// What of the range that somebody has mapped since an earlier life is free, given all pages that are used: it rests
-    /// as a grant without a holder.
+    /// What of the range that somebody has mapped since an earlier life is free, given all pages that are used: it
+    /// rests as a grant without a holder.
     pub fn adopt(&mut self, mapped: Run, used: &[Run]) -> Vec<Run> {
         let end = mapped.start + mapped.pages;
         let (mut page, mut withheld) = (mapped.start, Vec::new());
@@ -256,8 +258,8 @@ impl State {
         Some(GrantedRun { generation, start: run.start, pages })
     }
 
-    /// A run of so many pages, or of fewer where that is what was used before and is free again: only where there is none at all
-    /// is the medium asked for more, as for a write.
+    /// A run of so many pages, or of fewer where that is what was used before and is free again: only where there is
+    /// none at all is the medium asked for more, as for a write.
     fn allocate_grant(&mut self, pages: u32, align: u32) -> Option<Run> {
         let least = align.max(READY_PAGES_MIN as u32).min(pages);
         let mut fewer = pages;

@@ -1,8 +1,9 @@
 //! Holes and reservations: bytes that are taken out of chunks, pages that are given to them before anything is written.
 //!
 //! Bytes outside the written ranges read as zeros whatever their pages hold, so a hole moves no byte: it shortens the
-//! ranges, and pages that lie wholly in it leave the chunk. Nothing here waits for readers or writers: pages that one of
-//! them uses are held for it as after a truncate, and a write on its way that is overtaken is applied from where it is.
+//! ranges, and pages that lie wholly in it leave the chunk. Nothing here waits for readers or writers: pages that one
+//! of them uses are held for it as after a truncate, and a write on its way that is overtaken is applied from where it
+//! is.
 
 use super::StoreError;
 use super::allocator::{PAGE_SIZE, Run};

@@ -1,12 +1,13 @@
 //! The journal: a ring of checksummed records in a preallocated region.
 //!
-//! Record: magic (4), size of the entries (4), lsn (8), number of entries (4), checksum of the record before (4), zero (4),
-//! CRC-32C of the header up to here and of the entries (4), entries. It begins at a multiple of 64 bytes. A record that
-//! would cross the ring's end is preceded by a filler: a record of its own lsn whose entries are never read.
+//! Record: magic (4), size of the entries (4), lsn (8), number of entries (4), checksum of the record before (4), zero
+//! (4), CRC-32C of the header up to here and of the entries (4), entries. It begins at a multiple of 64 bytes. A record
+//! that would cross the ring's end is preceded by a filler: a record of its own lsn whose entries are never read.
 //!
 //! Invariants
 //! 1. Each record has the lsn after the one before and names its checksum; records of an earlier lap fit neither.
-//! 2. `head` is where the newest complete checkpoint says that replay starts; nothing from there to `tail` is overwritten.
+//! 2. `head` is where the newest complete checkpoint says that replay starts; nothing from there to `tail` is
+//!    overwritten.
 //! 3. `RESERVE` bytes stay free for records without entries, which recovery and the release of staged space need.
 
 use super::Lsn;

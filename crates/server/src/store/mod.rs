@@ -1,7 +1,7 @@
 //! The memory store: chunks in mapped extents, and one journal for everything that a server must not forget.
 //!
-//! The byte layout and the invariants are described in docs/store.md. All methods are synchronous and deterministic; the
-//! store reads no clock and draws no randomness. Entries of kind 64 and above are the caller's and opaque here.
+//! The byte layout and the invariants are described in docs/store.md. All methods are synchronous and deterministic;
+//! the store reads no clock and draws no randomness. Entries of kind 64 and above are the caller's and opaque here.
 
 mod active;
 mod allocator;
@@ -48,8 +48,8 @@ use std::rc::Rc;
 use wire::Placement;
 use write::Ticket;
 
-/// Decodes the store's own entries in bytes of any origin, checks the chunks among them, and returns how many are sound.
-/// For fuzzing and check tools.
+/// Decodes the store's own entries in bytes of any origin, checks the chunks among them, and returns how many are
+/// sound. For fuzzing and check tools.
 pub fn count_sound_entries(mut bytes: &[u8]) -> usize {
     let mut count = 0;
     while let Some((kind, body)) = entries::next_entry(&mut bytes) {
@@ -272,8 +272,9 @@ impl Checkpoint {
         self.store.state.borrow_mut().checkpoint_step()
     }
 
-    /// Makes this checkpoint the one that recovery starts from and releases the journal before its begin; on a medium that
-    /// is not volatile only the next sync does so. Steps of the store's own that are still missing are done now. Errors: as `put`; the checkpoint before still counts.
+    /// Makes this checkpoint the one that recovery starts from and releases the journal before its begin; on a medium
+    /// that is not volatile only the next sync does so. Steps of the store's own that are still missing are done now.
+    /// Errors: as `put`; the checkpoint before still counts.
     pub fn finish(self) -> Result<(), StoreError> {
         self.store.state.borrow_mut().checkpoint_finish()
     }
@@ -378,8 +379,8 @@ impl Store {
         self.state.borrow().is_prefault_due()
     }
 
-    /// Takes a little of the data space from the medium ahead of its use; false when there is enough ahead, or when the medium
-    /// refuses, which is for whoever needs the space to say.
+    /// Takes a little of the data space from the medium ahead of its use; false when there is enough ahead, or when the
+    /// medium refuses, which is for whoever needs the space to say.
     pub fn prefault_step(&self) -> bool {
         self.state.borrow_mut().prefault_step()
     }
@@ -406,8 +407,9 @@ impl Store {
         Ok(ChunkWrite { places, reservation: Reservation { store: self.clone(), ticket: Some(ticket) } })
     }
 
-    /// Has the commit of writes whose bytes are there take no room, also where others changed the chunks meanwhile; where
-    /// nothing rests until a sync, there is nothing to do. What is committed at once stays so. Errors: `Full`, `Resting`.
+    /// Has the commit of writes whose bytes are there take no room, also where others changed the chunks meanwhile;
+    /// where nothing rests until a sync, there is nothing to do. What is committed at once stays so. Errors: `Full`,
+    /// `Resting`.
     pub fn settle_writes(&self, writes: &mut [ChunkWrite]) -> Result<(), StoreError> {
         let mut state = self.state.borrow_mut();
         if state.durability.is_volatile {
@@ -417,9 +419,9 @@ impl Store {
         tickets.try_for_each(|ticket| state.settle(ticket))
     }
 
-    /// Gives a client of this machine up to `wanted` consecutive free pages to write into by itself, in whole pages of the size
-    /// that the data space lies on. `generation` was never used before. Nothing where nothing is lent, or where that would be
-    /// too much of what is free, of the store, or for one holder.
+    /// Gives a client of this machine up to `wanted` consecutive free pages to write into by itself, in whole pages of
+    /// the size that the data space lies on. `generation` was never used before. Nothing where nothing is lent, or
+    /// where that would be too much of what is free, of the store, or for one holder.
     pub fn grant(&self, holder: &Holder, generation: u64, wanted: u32) -> Option<GrantedRun> {
         self.state.borrow_mut().grant(holder, generation, wanted)
     }
@@ -429,7 +431,8 @@ impl Store {
         self.state.borrow_mut().end_grant(connection, generation);
     }
 
-    /// A holder has gone: nothing is committed in its grants any more, and each of them ends when it is not mapped any more.
+    /// A holder has gone: nothing is committed in its grants any more, and each of them ends when it is not mapped any
+    /// more.
     pub fn end_holder(&self, connection: u64) {
         self.state.borrow_mut().end_holder(connection);
     }
@@ -444,12 +447,14 @@ impl Store {
         self.state.borrow().grants.has(connection, generation, offset, size)
     }
 
-    /// Keeps so many pages that are free and faulted in for writes that must find some: nobody is given more than he needs of them.
+    /// Keeps so many pages that are free and faulted in for writes that must find some: nobody is given more than he
+    /// needs of them.
     pub fn keep_pages(&self, pages: u64) {
         self.state.borrow_mut().kept_pages = pages;
     }
 
-    /// Faults some pages in if fewer are free than twice those that are to be kept, for as long as a step of faulting in ahead takes.
+    /// Faults some pages in if fewer are free than twice those that are to be kept, for as long as a step of faulting
+    /// in ahead takes.
     pub fn approach_kept_pages(&self) {
         self.state.borrow_mut().approach_kept_pages();
     }
@@ -464,9 +469,9 @@ impl Store {
         self.state.borrow().grants.usage()
     }
 
-    /// A write whose `bytes` (offset and size in the chunk) are in pages of a grant of this connection's already: at the
-    /// offset within the first of them that they have within their page of the chunk. Nothing, if these pages are not such, or
-    /// something was committed in them before. Errors: as `reserve_write`.
+    /// A write whose `bytes` (offset and size in the chunk) are in pages of a grant of this connection's already: at
+    /// the offset within the first of them that they have within their page of the chunk. Nothing, if these pages are
+    /// not such, or something was committed in them before. Errors: as `reserve_write`.
     pub fn reserve_granted(
         &self,
         (file, index): (u64, u64),
@@ -542,9 +547,9 @@ impl Store {
         transaction.add_alone(Operation::Truncate { file, size, generation });
     }
 
-    /// Makes bytes `start..end` of the file, as far as they are here, read as zeros, as one change. Pages that lie wholly
-    /// among them are freed, unless `keep_pages`; then every chunk in the range costs an entry of the record. The share's
-    /// end stays. `mtime` becomes the file's. It is the only operation on the file in its transaction.
+    /// Makes bytes `start..end` of the file, as far as they are here, read as zeros, as one change. Pages that lie
+    /// wholly among them are freed, unless `keep_pages`; then every chunk in the range costs an entry of the record.
+    /// The share's end stays. `mtime` becomes the file's. It is the only operation on the file in its transaction.
     pub fn punch(&self, hole: Hole, transaction: &mut Transaction) {
         assert!(hole.start <= hole.end, "a hole does not end before it starts");
         transaction.add_alone(Operation::Hole(hole));
@@ -569,8 +574,8 @@ impl Store {
         self.state.borrow().next_data(file, offset)
     }
 
-    /// Bytes of the pages that the file's chunks here have, from chunk `from` on; looks at `left` chunks at most, and tells where
-    /// to go on if that was too few.
+    /// Bytes of the pages that the file's chunks here have, from chunk `from` on; looks at `left` chunks at most, and
+    /// tells where to go on if that was too few.
     pub fn allocated(&self, file: u64, from: u64, left: &mut usize) -> (u64, Option<u64>) {
         self.state.borrow().allocated(file, from, left)
     }
@@ -580,8 +585,8 @@ impl Store {
         self.state.borrow().next_hole((file, index), chunk_size, from)
     }
 
-    /// Forgets the file and frees its chunks; if they are many, in steps with the commits that follow. Writes that are on
-    /// their way fail with `Gone`. It is the only operation on the file in its transaction.
+    /// Forgets the file and frees its chunks; if they are many, in steps with the commits that follow. Writes that are
+    /// on their way fail with `Gone`. It is the only operation on the file in its transaction.
     pub fn reap_file(&self, file: u64, transaction: &mut Transaction) {
         transaction.add_alone(Operation::Reap(file));
     }
@@ -591,8 +596,8 @@ impl Store {
         self.state.borrow().files.get(file).map(files::File::share)
     }
 
-    /// Remembers under which generation this server's share is announced to the file's home. The share's time is forgotten if it is
-    /// not later than `times_set`.
+    /// Remembers under which generation this server's share is announced to the file's home. The share's time is
+    /// forgotten if it is not later than `times_set`.
     pub fn set_announced(&self, file: u64, announced: Option<u32>, times_set: i64, transaction: &mut Transaction) {
         let time = self.share(file).map_or(0, |share| share.mtime);
         let forgets_time = time != 0 && time <= times_set;
@@ -609,8 +614,8 @@ impl Store {
         (end < limit).then_some(end)
     }
 
-    /// Reads chunks of about `bytes` from a place on (number of the file's place, chunk index), and says of each whether
-    /// its checksum fails. Returns where to go on; nothing at the end. Errors: `Medium`.
+    /// Reads chunks of about `bytes` from a place on (number of the file's place, chunk index), and says of each
+    /// whether its checksum fails. Returns where to go on; nothing at the end. Errors: `Medium`.
     pub fn verify_step(
         &self,
         from: (u32, u64),

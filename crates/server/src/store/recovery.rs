@@ -100,8 +100,8 @@ fn make(storage: &dyn Storage, name: &str, size: u64, allocate: bool) -> Result<
 /// Part of a store's size that a board may have beside it.
 const BOARD_SHARE: u64 = 64;
 
-/// The data space with its stamps and a board, where others can read along: in memory only, for a table of stamps is written to all the
-/// time.
+/// The data space with its stamps and a board, where others can read along: in memory only, for a table of stamps is
+/// written to all the time.
 fn stamped(storage: &dyn Storage, data: &Rc<dyn Region>) -> Result<Option<Rc<StampedRegion>>, StoreError> {
     if !storage.is_volatile() {
         return Ok(None);
@@ -218,8 +218,8 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
     Ok(state)
 }
 
-/// Errors: `Damaged` when the head has a place or a number that no journal comes to in its life. All arithmetic on positions
-/// and on numbers of records rests on that.
+/// Errors: `Damaged` when the head has a place or a number that no journal comes to in its life. All arithmetic on
+/// positions and on numbers of records rests on that.
 fn check_head(head: &Head) -> Result<(), StoreError> {
     let highest = head.start.at.max(head.start.lsn).max(head.durable).max(head.sequence);
     if highest > POSITION_MAX || !head.start.at.is_multiple_of(journal::ALIGNMENT) {

@@ -3,8 +3,8 @@
 //! Invariants
 //! 1. `files` is exactly what the journal and the newest checkpoint say; everything volatile is in `active`.
 //! 2. Each used page is in one extent of a committed chunk, or in `active` (capacity, held), or in a `ChunkWrite` that
-//!    lands in staged space, or in `deferred`, or in a chunk of `graveyard`, or rests (`durability`). Each free page is the
-//!    allocator's, or a grant's (`grants`).
+//!    lands in staged space, or in `deferred`, or in a chunk of `graveyard`, or rests (`durability`). Each free page is
+//!    the allocator's, or a grant's (`grants`).
 //! 3. The copies of every journal record but the last are done; `deferred` is what those of the last one read from.
 
 use super::active::{Active, Pin};
@@ -200,7 +200,8 @@ impl State {
         self.page_size
     }
 
-    /// Pages that are to be free and faulted in. Files that are not in memory get none ahead: their pages would be written out.
+    /// Pages that are to be free and faulted in. Files that are not in memory get none ahead: their pages would be
+    /// written out.
     fn prefault_goal(&self) -> u64 {
         let total = u64::from(self.allocator.total());
         if self.durability.is_volatile && !self.prefault_refused {

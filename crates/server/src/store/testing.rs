@@ -1,4 +1,5 @@
-//! A storage in memory that crashes at a chosen write, or loses what was not synced when power is lost, and a small generator of pseudo-random numbers, for tests.
+//! A storage in memory that crashes at a chosen write, or loses what was not synced when power is lost, and a small
+//! generator of pseudo-random numbers, for tests.
 
 use reactor::{Loan, LocalFuture, OpenMode, Region, Storage};
 use std::cell::{Cell, RefCell};

@@ -1,13 +1,13 @@
 //! What happens to a write: a place is reserved, the body arrives there, and a commit makes it part of the chunk.
 //!
-//! - Bytes that the chunk does not hold land *in place*: in the chunk's own pages, or in new ones given to it. The commit
-//!   only extends the written ranges.
-//! - Anything that overlaps written bytes, or bytes that somebody else has a claim on, lands in *staged* pages. The commit
-//!   swaps them in, after copying the live rest of the first and last page into them; or, where that copies less or the
-//!   chunk is in too many pieces already, and no reader is there, journals a copy onto the live bytes and performs it
-//!   when the record is written.
-//! - A write in place may be overtaken by another write or a truncate. Then its landing pages count as staged ones, except
-//!   that they are not its own and cannot be swapped in.
+//! - Bytes that the chunk does not hold land *in place*: in the chunk's own pages, or in new ones given to it. The
+//!   commit only extends the written ranges.
+//! - Anything that overlaps written bytes, or bytes that somebody else has a claim on, lands in *staged* pages. The
+//!   commit swaps them in, after copying the live rest of the first and last page into them; or, where that copies less
+//!   or the chunk is in too many pieces already, and no reader is there, journals a copy onto the live bytes and
+//!   performs it when the record is written.
+//! - A write in place may be overtaken by another write or a truncate. Then its landing pages count as staged ones,
+//!   except that they are not its own and cannot be swapped in.
 
 use super::StoreError;
 use super::active::Active;
@@ -100,8 +100,8 @@ impl State {
         Ok(Ticket { key, chunk_size, start: offset, end, at, landing, staged, sum: None })
     }
 
-    /// Checks a range against its chunk, and the chunk's size against what is known of the file; returns the range's end.
-    /// Errors: `TooLarge`, `ChunkSizeMismatch`.
+    /// Checks a range against its chunk, and the chunk's size against what is known of the file; returns the range's
+    /// end. Errors: `TooLarge`, `ChunkSizeMismatch`.
     pub fn check_fits(&self, key: Key, chunk_size: u32, offset: u32, size: u32) -> Result<u32, StoreError> {
         let end = offset.checked_add(size).filter(|&end| end <= chunk_size).ok_or(StoreError::TooLarge)?;
         let known = self.files.get(key.0).map(|file| file.chunk_size);
@@ -193,7 +193,8 @@ impl State {
         Ok(clip_all(&mapped, first, last))
     }
 
-    /// Whether the last chunks of the file before this one have all their pages: then this one will most likely be filled too.
+    /// Whether the last chunks of the file before this one have all their pages: then this one will most likely be
+    /// filled too.
     fn fills_chunks(&self, key: Key, chunk_pages: u32) -> bool {
         let Some(file) = self.files.get(key.0) else { return false };
         let mut index = key.1;
@@ -206,9 +207,9 @@ impl State {
         })
     }
 
-    /// New pages for the needed ones of a gap, and more of it when more is likely to come: the whole gap for a big first
-    /// write, or where the chunks before are whole, whichever piece comes first; else as much again as the chunk has
-    /// (`held` pages), so that a chunk that grows piece by piece is in few pieces.
+    /// New pages for the needed ones of a gap, and more of it when more is likely to come: the whole gap for a big
+    /// first write, or where the chunks before are whole, whichever piece comes first; else as much again as the chunk
+    /// has (`held` pages), so that a chunk that grows piece by piece is in few pieces.
     fn fill_gap(
         &mut self,
         index: u64,
@@ -239,8 +240,8 @@ impl State {
         self.allocate_extents(first, needed)
     }
 
-    /// Gives a write in place that was overtaken pages of its own, so that its commit takes none, where that may fail for
-    /// want of a sync. Errors: `Full`, `Resting`.
+    /// Gives a write in place that was overtaken pages of its own, so that its commit takes none, where that may fail
+    /// for want of a sync. Errors: `Full`, `Resting`.
     pub fn settle(&mut self, ticket: &mut Ticket) -> Result<(), StoreError> {
         let is_settled = self.durability.is_volatile || ticket.staged || ticket.start == ticket.end;
         let Some(active) = self.active.get(&ticket.key).filter(|active| !is_settled && !active.reaped) else {
@@ -302,8 +303,8 @@ impl State {
         Ok(ChunkChange { key, chunk, gone, copies, absorbs_capacity: true })
     }
 
-    /// Where live bytes are never copied over, overwrites scatter a chunk: when it is in very many pieces, all of it moves
-    /// to one run of pages, if there is one.
+    /// Where live bytes are never copied over, overwrites scatter a chunk: when it is in very many pieces, all of it
+    /// moves to one run of pages, if there is one.
     fn gather_extents(&mut self, extents: Vec<Extent>, gone: &mut Vec<Extent>, fresh: &mut Vec<Run>) -> Vec<Extent> {
         if extents.len() <= SCATTERED_MAX {
             return extents;
@@ -424,8 +425,9 @@ impl State {
         Ok(part)
     }
 
-    /// Checksum for the part `from..to` that a cut leaves of a range. The part of a range that does not match its checksum
-    /// gets one that does not match either: a cut, which may be decided already, succeeds, and readers are told as before.
+    /// Checksum for the part `from..to` that a cut leaves of a range. The part of a range that does not match its
+    /// checksum gets one that does not match either: a cut, which may be decided already, succeeds, and readers are
+    /// told as before.
     pub fn cut_crc(&self, key: Key, extents: &[Extent], range: &Range, from: u32, to: u32) -> u32 {
         let is_sound = (from, to) == (range.start, range.end) || self.verify(key, extents, range).is_ok();
         let crc = self.part_crc(extents, range, from, to);
@@ -447,8 +449,8 @@ impl State {
         if self.checksums() { crc32c::crc32c_combine(first, second, second_size as usize) } else { 0 }
     }
 
-    /// Writes zeros into the smallest gaps until the ranges are few. Gaps without pages, or with somebody else's claim on
-    /// them, stay.
+    /// Writes zeros into the smallest gaps until the ranges are few. Gaps without pages, or with somebody else's claim
+    /// on them, stay.
     fn fill_gaps(&self, ticket: &Ticket, extents: &[Extent], mut ranges: Vec<Range>) -> Vec<Range> {
         while ranges.len() > RANGES_MAX {
             let active = &self.active[&ticket.key];

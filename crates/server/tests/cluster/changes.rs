@@ -245,7 +245,8 @@ fn crash_during(deed: Deed, victim: usize, crash_at: u64) -> bool {
 }
 
 /// Goal: rmdir of a name that a rename has just given to a file says that it is no directory, not that it is missing.
-/// Method: the server of the old name dies as soon as it has answered, so that the new name is still locked; rmdir waits.
+/// Method: the server of the old name dies as soon as it has answered, so that the new name is still locked; rmdir
+/// waits.
 #[test]
 fn removal_waits_for_a_rename() {
     let mut locked = 0;

@@ -1,4 +1,5 @@
-//! Contents beyond reads and writes: appends, holes and room, the look for data, copies, and truncates against all of them.
+//! Contents beyond reads and writes: appends, holes and room, the look for data, copies, and truncates against all of
+//! them.
 
 use crate::support::*;
 use reactor::Call;

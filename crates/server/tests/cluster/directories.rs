@@ -162,7 +162,8 @@ fn refusals() {
     }
 }
 
-/// Goal: `mv a b/x` against `mv b a/y`, and `mv a b` against `mv b a`: one of them is done, and nothing is lost in a cycle.
+/// Goal: `mv a b/x` against `mv b a/y`, and `mv a b` against `mv b a`: one of them is done, and nothing is lost in a
+/// cycle.
 #[test]
 fn against_each_other() {
     for (seed, inside) in (0..12).flat_map(|seed| [(seed, true), (seed, false)]) {

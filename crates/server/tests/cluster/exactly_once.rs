@@ -82,8 +82,8 @@ fn a_forgotten_session_is_told_so() {
     forgotten_sessions(|_| {});
 }
 
-/// Goal: the same when the connection that would have told it so ends before it does, once or twice, and when the server does.
-/// Method: as soon as the server knows the session again, which it does with the welcome that it sends.
+/// Goal: the same when the connection that would have told it so ends before it does, once or twice, and when the
+/// server does. Method: as soon as the server knows the session again, which it does with the welcome that it sends.
 #[test]
 fn a_forgotten_session_is_told_so_in_the_end() {
     // Where the reply was on its way when the two were parted, nobody has to come back.
@@ -142,10 +142,10 @@ fn forgotten_sessions(disturb: impl Fn(&TestCluster)) {
     assert!(unknown > 3, "the session was hardly ever forgotten in time: {unknown}");
 }
 
-/// Goal: a request that waits for a server which does not answer holds up nobody else of its session, however many follow it, and is done
-/// once, however often it is sent meanwhile.
-/// Method: `ReserveAppend` to a file with a share at a server that is parted from the home waits, and counts its executions in the file's
-/// size. Several windows of other requests of the same session to the home follow it, then its connection is cut or the home killed.
+/// Goal: a request that waits for a server which does not answer holds up nobody else of its session, however many
+/// follow it, and is done once, however often it is sent meanwhile. Method: `ReserveAppend` to a file with a share at a
+/// server that is parted from the home waits, and counts its executions in the file's size. Several windows of other
+/// requests of the same session to the home follow it, then its connection is cut or the home killed.
 #[test]
 fn a_request_that_waits_holds_up_no_other() {
     for seed in 0..20 {

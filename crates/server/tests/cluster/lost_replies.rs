@@ -29,8 +29,8 @@ fn answers_that_are_too_large_to_keep() {
     });
 }
 
-/// What all deeds find: files `f` (in chunks of both servers) and `g`, an empty directory `d`, an attribute of `f`, a lock
-/// of it, and an open file without a name.
+/// What all deeds find: files `f` (in chunks of both servers) and `g`, an empty directory `d`, an attribute of `f`, a
+/// lock of it, and an open file without a name.
 #[derive(Clone)]
 struct Scene {
     caller: Caller,
@@ -284,8 +284,9 @@ const LOOKS: [Operation; 25] = [
     Operation::Seek,
 ];
 
-/// Goal: no request of a client that changes something is left out here, whether its outcome is kept or not; what is new has to be
-/// entered in one of the lists. What servers send each other is struck at each of its steps in the stories of the simulator.
+/// Goal: no request of a client that changes something is left out here, whether its outcome is kept or not; what is
+/// new has to be entered in one of the lists. What servers send each other is struck at each of its steps in the
+/// stories of the simulator.
 #[test]
 fn every_mutating_operation_has_a_case() {
     for operation in Operation::ALL.iter().filter(|operation| operation.level() == LEVEL_CLIENT) {
@@ -353,7 +354,8 @@ fn arrivals(test: &TestCluster, operation: Operation) -> u64 {
     test.server_indexes().map(of_server).sum()
 }
 
-/// Does one deed, with all connections cut at a moment of it; what it was told and what is seen then, and how long it took.
+/// Does one deed, with all connections cut at a moment of it; what it was told and what is seen then, and how long it
+/// took.
 fn play((deed, operation): (&'static str, Operation), cut_at: Option<Nanos>) -> (String, String, Nanos) {
     let test = TestCluster::new(5, 2);
     // So that no request is over before there was a moment to cut at.

@@ -23,9 +23,9 @@ fn exclusive_create_has_one_winner() {
     }
 }
 
-/// Goal: a file may have 65,000 names and no more (EMLINK), wherever its names are and by whatever request it gets them; once one is
-/// removed there is room for another. A refused link leaves nothing.
-/// Method: the count is set so that two names are left, as no test has the time to make them all.
+/// Goal: a file may have 65,000 names and no more (EMLINK), wherever its names are and by whatever request it gets
+/// them; once one is removed there is room for another. A refused link leaves nothing. Method: the count is set so that
+/// two names are left, as no test has the time to make them all.
 #[test]
 fn links_have_a_limit() {
     for apart in [false, true] {

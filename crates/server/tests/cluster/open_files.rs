@@ -68,8 +68,8 @@ fn rename_over_an_open_file() {
     }
 }
 
-/// Goal: an open that fails takes nothing from those that its session has made before.
-/// Method: a file that is open is to be opened and cut while a server with chunks of it is down; then its name is removed.
+/// Goal: an open that fails takes nothing from those that its session has made before. Method: a file that is open is
+/// to be opened and cut while a server with chunks of it is down; then its name is removed.
 #[test]
 fn failed_open_leaves_earlier_ones() {
     let test = TestCluster::new(3, 3);
@@ -246,10 +246,10 @@ enum Deed {
     LinkOpen,
 }
 
-/// Goal: a crash at any step of the unlink of an open file, of its last close, of the making of a file without a name and
-/// of its first link leaves the file whole for who has it open, and nothing after the last close.
-/// Method: for each server and n, its n-th write is torn and its last; it is started again, and the caller, whose channel
-/// resends, goes on: it reads what it has open, closes it, and removes the name that there may be.
+/// Goal: a crash at any step of the unlink of an open file, of its last close, of the making of a file without a name
+/// and of its first link leaves the file whole for who has it open, and nothing after the last close. Method: for each
+/// server and n, its n-th write is torn and its last; it is started again, and the caller, whose channel resends, goes
+/// on: it reads what it has open, closes it, and removes the name that there may be.
 #[test]
 fn open_files_survive_a_crash_at_each_write() {
     for deed in [Deed::Unlink, Deed::Close, Deed::MakeTemporary, Deed::LinkOpen] {

@@ -44,9 +44,9 @@ async fn go_on(caller: Caller) -> Answer<()> {
     Ok(())
 }
 
-/// Goal: what was synced before a power loss of some servers or all is there, whole; what was under way happened or did not,
-/// on all servers alike: names, link counts and chunks fit together, and nothing is leaked.
-/// Method: files are made and synced; while others are made, removed, renamed and linked, power is lost at some moment.
+/// Goal: what was synced before a power loss of some servers or all is there, whole; what was under way happened or did
+/// not, on all servers alike: names, link counts and chunks fit together, and nothing is leaked. Method: files are made
+/// and synced; while others are made, removed, renamed and linked, power is lost at some moment.
 #[test]
 fn power_loss_leaves_what_was_synced() {
     for seed in 0..48u64 {
@@ -91,8 +91,8 @@ fn power_loss_leaves_what_was_synced() {
     }
 }
 
-/// Goal: after a power loss no id is given out that was given out before, and a session is not mistaken for what it was.
-/// Method: files are made and not synced; all servers lose power; the same session makes files again.
+/// Goal: after a power loss no id is given out that was given out before, and a session is not mistaken for what it
+/// was. Method: files are made and not synced; all servers lose power; the same session makes files again.
 #[test]
 fn ids_are_never_given_out_twice() {
     for seed in 0..8 {
@@ -127,8 +127,9 @@ fn ids_are_never_given_out_twice() {
     }
 }
 
-/// Goal: the same when the first start after the power loss is killed at any write: what power took is dealt with before anything says so.
-/// Method: the session is synced, the files made after that are not. The first start dies with its n-th write; the next one serves.
+/// Goal: the same when the first start after the power loss is killed at any write: what power took is dealt with
+/// before anything says so. Method: the session is synced, the files made after that are not. The first start dies with
+/// its n-th write; the next one serves.
 #[test]
 fn ids_are_never_given_out_twice_however_often_it_starts() {
     let mut deaths = 0;
@@ -165,8 +166,9 @@ fn ids_are_never_given_out_twice_however_often_it_starts() {
     assert!(deaths > 5, "{deaths} starts died");
 }
 
-/// Goal: what a start after a power loss journals may make a checkpoint due, whose sync and the start's own do not meet.
-/// Method: the journal is filled to each of many levels, by creates of several sessions, which the start forgets one by one.
+/// Goal: what a start after a power loss journals may make a checkpoint due, whose sync and the start's own do not
+/// meet. Method: the journal is filled to each of many levels, by creates of several sessions, which the start forgets
+/// one by one.
 #[test]
 fn starts_after_power_loss_with_any_journal() {
     for count in (0..1_200).step_by(3) {
@@ -193,9 +195,9 @@ async fn fsync(caller: &Caller, file: FileId, seen: u64) -> Answer<u64> {
     Ok(SynchroniseReply::from_bytes(&reply.params).expect("the reply is well-formed").trouble)
 }
 
-/// Goal: data that a medium refused is told of once to a descriptor; a server that is started anew has forgotten that, but
-/// not the data: the fsync that it confirms holds through power loss.
-/// Method: a sync of data fails; fsync is called before the restart of the server or only after it; then power is lost.
+/// Goal: data that a medium refused is told of once to a descriptor; a server that is started anew has forgotten that,
+/// but not the data: the fsync that it confirms holds through power loss. Method: a sync of data fails; fsync is called
+/// before the restart of the server or only after it; then power is lost.
 #[test]
 fn a_restart_forgets_errors_and_no_data() {
     for asks_before in [false, true] {

@@ -50,8 +50,9 @@ async fn allocate(caller: &Caller, at: Attributes, mode: u8, grow: bool) {
     caller.call(caller.home(at.id), Operation::Allocate, &request).await.expect("allocated");
 }
 
-/// Goal: whatever changes contents or size waits until the lease has ended, and nothing else does; what is told afterwards is new.
-/// Method: a change of each kind, of a file that was opened a moment before. Two servers, so that the second chunk is elsewhere.
+/// Goal: whatever changes contents or size waits until the lease has ended, and nothing else does; what is told
+/// afterwards is new. Method: a change of each kind, of a file that was opened a moment before. Two servers, so that
+/// the second chunk is elsewhere.
 #[test]
 fn changes_wait() {
     let waiting: [(&str, Change); 11] = [
@@ -184,7 +185,8 @@ fn leases_outlive_their_server() {
     }
 }
 
-/// Goal: only what the home knows wholly is told: small files, without chunks elsewhere, that nobody is changing; holes as zeros.
+/// Goal: only what the home knows wholly is told: small files, without chunks elsewhere, that nobody is changing; holes
+/// as zeros.
 #[test]
 fn what_is_told() {
     let test = TestCluster::without_checksums(3, 2);

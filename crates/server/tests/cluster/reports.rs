@@ -35,7 +35,8 @@ fn check_exposition(page: &str) {
     assert!(known.len() > 60, "{known:?}");
 }
 
-/// Goal: what clients did is what the statistics say, in both formats, and samples are taken while something happens only.
+/// Goal: what clients did is what the statistics say, in both formats, and samples are taken while something happens
+/// only.
 #[test]
 fn counters_tell_what_happened() {
     let test = TestCluster::new(1, 1);
@@ -155,9 +156,9 @@ fn start_somewhere(reactor: &reactor::Reactor, directory: &std::path::Path) -> (
     panic!("no port stays free");
 }
 
-/// Goal: a server whose store is in memory faults space in while nobody asks for anything, up to its bound; one whose store is on a
-/// disk does not, for that would be written out.
-/// Method: the same server over both kinds of media, and ten seconds more after it has all.
+/// Goal: a server whose store is in memory faults space in while nobody asks for anything, up to its bound; one whose
+/// store is on a disk does not, for that would be written out. Method: the same server over both kinds of media, and
+/// ten seconds more after it has all.
 #[test]
 fn idle_servers_fault_space_in() {
     let test = TestCluster::new(5, 1);

@@ -55,10 +55,9 @@ async fn take_room(caller: &Caller, what: usize, at: &Attributes, end: u64) -> A
     }
 }
 
-/// Goal: when the only room left rests until a sync, whatever takes room gets it, on one server and over several: appends,
-/// reservations, copies, writes.
-/// Method: a file fills all servers; before each attempt a small one is cut, so that its pages rest. Afterwards nothing
-/// rests, and all is refused.
+/// Goal: when the only room left rests until a sync, whatever takes room gets it, on one server and over several:
+/// appends, reservations, copies, writes. Method: a file fills all servers; before each attempt a small one is cut, so
+/// that its pages rest. Afterwards nothing rests, and all is refused.
 #[test]
 fn room_that_rests_is_found() {
     for servers in [1, 3] {

@@ -108,9 +108,10 @@ fn shares_survive_checkpoints() {
     assert!(after.mtime > 5);
 }
 
-/// Goal: what servers journal when another one announces itself does not grow with the number of those that have: with the whole list in each
-/// record, a thousand servers filled a journal at once, and their clients met ENOSPC. The lists survive restarts.
-/// Method: each of 30 servers makes an entry in a directory, and gets a chunk of a file; what the home's journal grows by.
+/// Goal: what servers journal when another one announces itself does not grow with the number of those that have: with
+/// the whole list in each record, a thousand servers filled a journal at once, and their clients met ENOSPC. The lists
+/// survive restarts. Method: each of 30 servers makes an entry in a directory, and gets a chunk of a file; what the
+/// home's journal grows by.
 #[test]
 fn announcements_are_journalled_one_by_one() {
     const SERVERS: u32 = 30;

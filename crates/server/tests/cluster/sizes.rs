@@ -177,9 +177,9 @@ fn unlink_leaves_no_chunk() {
     assert!(stale > 10, "no write met the unlink");
 }
 
-/// Goal: times that were set by hand stay until somebody writes, also where a server with an earlier write of the file makes room in it; its
-/// next write counts again, whatever its clock says.
-/// Method: the server of the second chunk writes, reserves and writes, in lives of its own; its clock is a second early or late.
+/// Goal: times that were set by hand stay until somebody writes, also where a server with an earlier write of the file
+/// makes room in it; its next write counts again, whatever its clock says. Method: the server of the second chunk
+/// writes, reserves and writes, in lives of its own; its clock is a second early or late.
 #[test]
 fn times_set_by_hand_stay() {
     for (seed, offset) in [(1, -1_000_000_000), (2, 1_000_000_000), (3, 0)] {
@@ -228,9 +228,9 @@ fn times_set_by_hand_stay() {
     }
 }
 
-/// Goal: a reap that overtakes the answer to an announcement ends that announcement too: no write behind it leaves a chunk.
-/// Method: many files in one world, all channels open; writes by two callers and the unlink start within the time that a
-/// few messages take, and messages take very different times.
+/// Goal: a reap that overtakes the answer to an announcement ends that announcement too: no write behind it leaves a
+/// chunk. Method: many files in one world, all channels open; writes by two callers and the unlink start within the
+/// time that a few messages take, and messages take very different times.
 #[test]
 fn reaps_may_overtake_announcements() {
     let test = TestCluster::new(8, 3);

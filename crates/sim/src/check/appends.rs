@@ -128,7 +128,8 @@ fn explain_unknown(file: &FileHistory, records: &[Record], offset: u64, bytes: &
     }
 }
 
-/// Most bytes of the record that are seen in one chunk and not explained yet, and where the record is to begin for that.
+/// Most bytes of the record that are seen in one chunk and not explained yet, and where the record is to begin for
+/// that.
 fn seen(record: &Record, chunk_size: u64, offset: u64, bytes: &[u8], explained: &[bool]) -> (u64, u64) {
     let mut best = (0, 0);
     for at in (0..bytes.len()).filter(|at| !explained[*at] && bytes[*at] != 0) {

@@ -1,12 +1,12 @@
-//! Directories: their modification times move with every change of an entry and stay where a utimens set them otherwise;
-//! their link counts are two and one for each directory in them.
+//! Directories: their modification times move with every change of an entry and stay where a utimens set them
+//! otherwise; their link counts are two and one for each directory in them.
 //!
 //! Entries are spread over the servers and a stat asks all of them, so that it is no single step: what surely happened
 //! before it began counts, what surely began after it ended does not, and what lies between may. The workload's utimens
 //! values are all different and below `CLOCK_MIN`; what lies above is some server's clock.
 //!
-//! Who looks in passing may be told of a directory without the share of a server that is silent: only while one may be, and
-//! until somebody's look has found all of them back.
+//! Who looks in passing may be told of a directory without the share of a server that is silent: only while one may be,
+//! and until somebody's look has found all of them back.
 
 use super::times::CLOCK_MIN;
 use crate::history::{Action, Finding, Moment, NEVER, Operation, Outcome, Path, Seen};
@@ -321,9 +321,8 @@ mod tests {
         assert_eq!(run(vec![make(top()), make(child()), maybe, stat(3, CLOCK_MIN), stat(2, CLOCK_MIN)]), 0);
     }
 
-    /// Goal: a directory is shown without a share only while a server may be silent and until a look has found it back; of its
-    /// time, only what was true once.
-    /// Method: looks at some times, with unrest from 100 s to 200 s.
+    /// Goal: a directory is shown without a share only while a server may be silent and until a look has found it back;
+    /// of its time, only what was true once. Method: looks at some times, with unrest from 100 s to 200 s.
     #[test]
     fn shares_that_are_missing() {
         let look = |at: Nanos, mtime: i64| {

@@ -420,9 +420,9 @@ mod tests {
     use super::*;
     use crate::history::History;
 
-    /// Goal: a truncate by path counts for a file that was seen only after it was moved away from that path, by itself, with
-    /// the directory that it was in, or both.
-    /// Method: the create has no outcome, and the file is seen at its last path.
+    /// Goal: a truncate by path counts for a file that was seen only after it was moved away from that path, by itself,
+    /// with the directory that it was in, or both. Method: the create has no outcome, and the file is seen at its last
+    /// path.
     #[test]
     fn moved_before_it_was_seen() {
         let path = |parts: &[&str]| Path { parts: parts.iter().map(|part| (*part).into()).collect() };

@@ -1,8 +1,9 @@
-//! Locks of files: two holders of conflicting locks never overlap in time, and nobody is refused a lock without a reason.
+//! Locks of files: two holders of conflicting locks never overlap in time, and nobody is refused a lock without a
+//! reason.
 //!
-//! A lock is held for certain from when its owner was told so until the owner asked for its release, but not for longer than
-//! a session without a word is remembered: the server may have forgotten the session then, without the client's knowing.
-//! Nor is it held for certain once a server has lost power, for that forgets all sessions.
+//! A lock is held for certain from when its owner was told so until the owner asked for its release, but not for longer
+//! than a session without a word is remembered: the server may have forgotten the session then, without the client's
+//! knowing. Nor is it held for certain once a server has lost power, for that forgets all sessions.
 
 use crate::history::{Action, Finding, Loss, NEVER, Operation, Outcome};
 use reactor::Nanos;
@@ -81,7 +82,8 @@ fn held(operations: &[(usize, &Operation)], losses: &[Loss], number: usize, grac
     let lost = losses.iter().map(|loss| loss.at).filter(|at| *at >= operation.started_at).min().unwrap_or(Nanos::MAX);
     let certain = match operation.outcome {
         Outcome::Done => {
-            // The server may have heard of the session last when it was asked, and its answer have been on its way since.
+            // The server may have heard of the session last when it was asked, and its answer have been on its way
+            // since.
             let remembered = operation.started_at.saturating_add(grace.saturating_sub(MARGIN));
             (operation.ended_at, asked.min(remembered).min(lost))
         }
@@ -128,7 +130,8 @@ mod tests {
         check(&history.operations, &[], grace).len()
     }
 
-    /// Goal: overlapping holders and refusals without a reason are found; shared ones, unknown ones and lost sessions are not.
+    /// Goal: overlapping holders and refusals without a reason are found; shared ones, unknown ones and lost sessions
+    /// are not.
     #[test]
     fn holders() {
         let done = || Outcome::Done;

@@ -1,8 +1,9 @@
 //! The model of names. One top-level name with everything under it is one object, because removing a directory depends
 //! on its children; links and renames tie the names that they concern together. Nothing else ties two names together.
 //!
-//! One server decides on each change, with one record of its journal, and others have no part in it before that record survives
-//! power loss. So when a server loses power, what it decided on since some moment is undone as a whole, and nothing else is.
+//! One server decides on each change, with one record of its journal, and others have no part in it before that record
+//! survives power loss. So when a server loses power, what it decided on since some moment is undone as a whole, and
+//! nothing else is.
 
 mod ahead;
 
@@ -26,8 +27,8 @@ struct Node {
 /// In place of the number of an inode that has no name any more.
 const GONE: usize = usize::MAX;
 
-/// What is at some names and under them. Inodes are numbered in the order of their names, so that two states that nobody
-/// could tell apart are equal.
+/// What is at some names and under them. Inodes are numbered in the order of their names, so that two states that
+/// nobody could tell apart are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Tree {
     entries: BTreeMap<Path, usize>,
@@ -67,8 +68,8 @@ enum Step {
     },
 }
 
-/// An operation finds the inode of its path and does something with it. Between the two steps the name may be renamed, as
-/// on any system, so that they are placed one by one where the attributes matter; elsewhere they are one.
+/// An operation finds the inode of its path and does something with it. Between the two steps the name may be renamed,
+/// as on any system, so that they are placed one by one where the attributes matter; elsewhere they are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Whole,
@@ -855,9 +856,9 @@ mod tests {
         assert_eq!(told(0o700, true), none);
     }
 
-    /// Goal: what was not synced may be gone after a loss of power, as a whole and with all that came after it; what was synced
-    /// may not, and nothing else may change.
-    /// Method: two files are made; the sync is between them or after them; after the loss both are looked at.
+    /// Goal: what was not synced may be gone after a loss of power, as a whole and with all that came after it; what
+    /// was synced may not, and nothing else may change. Method: two files are made; the sync is between them or after
+    /// them; after the loss both are looked at.
     #[test]
     fn losses_of_power() {
         let (one, other) = (Path::top("f"), Path::top("g"));

@@ -1,5 +1,5 @@
-//! The model of rights on directories: what one user may do there is what some mode lets him that the directory had while he
-//! was at it. So nothing that was taken away is honoured afterwards, and nothing that was given is refused.
+//! The model of rights on directories: what one user may do there is what some mode lets him that the directory had
+//! while he was at it. So nothing that was taken away is honoured afterwards, and nothing that was given is refused.
 
 use crate::history::{Finding, Moment, NEVER};
 
@@ -51,7 +51,8 @@ pub fn check(changes: &[Change], attempts: &[Attempt]) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    /// Goal: what was confirmed before an attempt counts, what is under way may count, what is in doubt may count later.
+    /// Goal: what was confirmed before an attempt counts, what is under way may count, what is in doubt may count
+    /// later.
     #[test]
     fn rules() {
         let begun = Change { start: 0, end: 1, mode: 0o755 };

@@ -12,9 +12,9 @@ use std::collections::BTreeSet;
 use table::{About, Row};
 use wire::Operation;
 
-/// Requests that belong to no line: those that follow a failure, and those of the servers' owner.
-/// Reads from lent memory and writes to it are counted with real servers (`lent.rs` and `granted.rs` in `crates/client/tests`).
-/// What contacts are asked, and ask, depends on how many open a file at a time: `crates/sim/tests/scale.rs` counts it.
+/// Requests that belong to no line: those that follow a failure, and those of the servers' owner. Reads from lent
+/// memory and writes to it are counted with real servers (`lent.rs` and `granted.rs` in `crates/client/tests`). What
+/// contacts are asked, and ask, depends on how many open a file at a time: `crates/sim/tests/scale.rs` counts it.
 const WITHOUT_LINE: [Operation; 12] = [
     Operation::OpenThrough,
     Operation::Lease,
@@ -36,10 +36,10 @@ fn rows() -> Vec<Row> {
     [names::rows(), contents::rows(), cluster::rows()].into_iter().flatten().collect()
 }
 
-/// Goal: every operation costs what its line says, for 1 to 8 servers and for files on one, two and all of them; and every
-/// request that there is belongs to a line.
-/// Method: each case is carried out twice on a simulated cluster whose messages take a fixed time, the second time with
-/// all connections made; requests are those that the servers counted, waiting is virtual time.
+/// Goal: every operation costs what its line says, for 1 to 8 servers and for files on one, two and all of them; and
+/// every request that there is belongs to a line. Method: each case is carried out twice on a simulated cluster whose
+/// messages take a fixed time, the second time with all connections made; requests are those that the servers counted,
+/// waiting is virtual time.
 #[test]
 fn costs() {
     let mut wrong = Vec::new();
@@ -74,8 +74,8 @@ fn costs() {
     assert!(without.is_empty(), "no line of the table counts {without:?}");
 }
 
-/// Goal: operations on files take no step that grows with the number of servers, but with that of servers that hold parts of
-/// the file.
+/// Goal: operations on files take no step that grows with the number of servers, but with that of servers that hold
+/// parts of the file.
 #[test]
 fn files_do_not_grow_with_servers() {
     for row in rows().iter().filter(|row| row.about == About::Files) {

@@ -1,16 +1,16 @@
-//! Goal: every change of names, contents, attributes and locks happens as a whole or not at all, once, and leaves nothing
-//! behind, whatever breaks at whichever of its steps.
-//! Method: a story (`names.rs`, `contents.rs`, `files.rs`) sets a scene and then does its deeds, one after the other. It is first
-//! played without a fault, up to each of its deeds, to learn what is seen then: by all, and with the actor dead. Then it is
-//! played again and again, each time with one fault at one moment:
+//! Goal: every change of names, contents, attributes and locks happens as a whole or not at all, once, and leaves
+//! nothing behind, whatever breaks at whichever of its steps. Method: a story (`names.rs`, `contents.rs`, `files.rs`)
+//! sets a scene and then does its deeds, one after the other. It is first played without a fault, up to each of its
+//! deeds, to learn what is seen then: by all, and with the actor dead. Then it is played again and again, each time
+//! with one fault at one moment:
 //! - a server's n-th write to its store is torn and its last, for each server and n;
-//! - a server is killed when the n-th piece of bytes was sent or arrived, for each server and n, and stays down for longer
-//!   than others wait for it, so that they give up; or comes back at once;
+//! - a server is killed when the n-th piece of bytes was sent or arrived, for each server and n, and stays down for
+//!   longer than others wait for it, so that they give up; or comes back at once;
 //! - all that is on its way is lost at that moment, with all connections;
 //! - the one who does the deeds dies at that moment.
 //!
-//! Afterwards the answers and what is seen must be those of the run without a fault; where a server or the actor died, the deed
-//! that was under way may have happened or not. Then the checker is asked, everything is deleted, and the
+//! Afterwards the answers and what is seen must be those of the run without a fault; where a server or the actor died,
+//! the deed that was under way may have happened or not. Then the checker is asked, everything is deleted, and the
 //! tables of the servers must be empty.
 //!
 //! `STORY=name` in the environment plays one alone.

@@ -1,4 +1,5 @@
-//! The table of commands: what `tabane` can do, and all that its help, manual pages, completions and config file say of it.
+//! The table of commands: what `tabane` can do, and all that its help, manual pages, completions and config file say of
+//! it.
 //!
 //! Options are named by their keys; their own table is `options.rs`.
 
@@ -127,8 +128,8 @@ impl Command {
         }
     }
 
-    /// From which operand on patterns are replaced by what they match, and whether only behind a colon. Not for commands that
-    /// make what they are told.
+    /// From which operand on patterns are replaced by what they match, and whether only behind a colon. Not for
+    /// commands that make what they are told.
     pub fn expands(&self) -> Option<(usize, bool)> {
         let makes = matches!(self.name, "mkdir" | "put" | "ln" | "fallocate") || self.takes_command_line;
         match self.operand_kind() {

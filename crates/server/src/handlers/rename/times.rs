@@ -1,8 +1,9 @@
 //! The time of change of what a rename gives another name, at its home: NoteRenamed, and the record for it.
 //!
-//! Where the home has a part in the rename anyway the time goes with that part: with the decision, with the new name, or, of a
-//! directory, with the end of the tree change. Any other home is told before the decision, so that nobody who sees the new name
-//! sees the old time. What comes to nothing afterwards has then moved a time of change, and nothing else.
+//! Where the home has a part in the rename anyway the time goes with that part: with the decision, with the new name,
+//! or, of a directory, with the end of the tree change. Any other home is told before the decision, so that nobody who
+//! sees the new name sees the old time. What comes to nothing afterwards has then moved a time of change, and nothing
+//! else.
 
 use super::super::Step;
 use super::{Change, Obstacle, Wish};
@@ -14,8 +15,8 @@ use std::rc::Rc;
 use wire::messages::{Empty, NoteRenamedRequest};
 use wire::{Attributes, Decode, FileId, Kind, Operation};
 
-/// The record by which an inode here changes now; later than any change before, also while our clock is behind others'. Nothing for
-/// directories, whose tree change says it, and for what is not here.
+/// The record by which an inode here changes now; later than any change before, also while our clock is behind others'.
+/// Nothing for directories, whose tree change says it, and for what is not here.
 pub fn renamed(core: &Core, file: FileId) -> Option<Record<'static>> {
     let tables = core.tables.borrow();
     let inode = tables.inodes.get(file).filter(|inode| inode.attributes.kind != Kind::Directory)?;

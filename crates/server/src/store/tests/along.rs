@@ -45,10 +45,10 @@ impl Told {
     }
 }
 
-/// Goal: whatever is done to a chunk, who was told its places either sees by the stamps that they are worth nothing, or still
-/// finds the chunk's own bytes there.
-/// Method: random writes, cuts, holes, reservations and removals of a few files in a store so small that freed pages are
-/// soon others'; after each step everything that somebody was told is compared with what the store reads.
+/// Goal: whatever is done to a chunk, who was told its places either sees by the stamps that they are worth nothing, or
+/// still finds the chunk's own bytes there. Method: random writes, cuts, holes, reservations and removals of a few
+/// files in a store so small that freed pages are soon others'; after each step everything that somebody was told is
+/// compared with what the store reads.
 #[test]
 fn what_was_told_holds_until_stamped() {
     const FILES: u64 = 4;

@@ -231,8 +231,8 @@ fn the_entry_decoder_takes_anything() {
     assert!(decoded_count > 10_000);
 }
 
-/// Goal: whatever a checkpoint head with a right checksum says, opening ends with a store or with an error, never by overflow.
-/// Method: each field of the head is set to the largest and to odd numbers; and random heads.
+/// Goal: whatever a checkpoint head with a right checksum says, opening ends with a store or with an error, never by
+/// overflow. Method: each field of the head is set to the largest and to odd numbers; and random heads.
 #[test]
 fn crafted_heads_are_errors() {
     let (disk, store) = filled(false);

@@ -34,8 +34,8 @@ fn part(grant: GrantedRun, from: u32, pages: u32) -> GrantedRun {
     GrantedRun { start: grant.start + from, pages, ..grant }
 }
 
-/// Goal: what is committed from granted pages is the chunk's, and nothing beside it changes, for edges of every alignment,
-/// over nothing, over old bytes and under a reader; also for the next life of the store.
+/// Goal: what is committed from granted pages is the chunk's, and nothing beside it changes, for edges of every
+/// alignment, over nothing, over old bytes and under a reader; also for the next life of the store.
 #[test]
 fn edges_of_every_alignment() {
     const CHUNK: u32 = 5 * PAGE_SIZE as u32 + 700;
@@ -70,7 +70,8 @@ fn edges_of_every_alignment() {
     }
 }
 
-/// Goal: only its holder commits a grant's pages, under its generation, each of them once, and nothing that does not lie in it.
+/// Goal: only its holder commits a grant's pages, under its generation, each of them once, and nothing that does not
+/// lie in it.
 #[test]
 fn generations() {
     const CHUNK: u32 = 1 << 20;
@@ -135,8 +136,8 @@ fn bounds() {
     assert!(summed.grant(&holders[0], 1, 1).is_none());
 }
 
-/// Goal: grants are made of what was used before for as long as there is any, smaller where it gets scarce, and only then of what
-/// has to be taken from the medium.
+/// Goal: grants are made of what was used before for as long as there is any, smaller where it gets scarce, and only
+/// then of what has to be taken from the medium.
 #[test]
 fn used_pages_come_first() {
     const CHUNK: u32 = 1 << 20;
@@ -179,10 +180,11 @@ struct Mapped {
 }
 
 /// Goal: as long as somebody has a grant mapped, its pages go to nobody else: not those that he has not used, nor those
-/// that were freed since; whether his connection is there or has ended, and whether it is the same life of the store or not.
-/// Method: random granted and ordinary writes, removals, connections that end while their mapping stays, and reopening; each
-/// place that the store gives to anybody else is compared with all mappings, except where the chunk itself lies there.
-/// Whoever has pages goes on writing to those that he did not commit, and nobody's bytes may change by that.
+/// that were freed since; whether his connection is there or has ended, and whether it is the same life of the store or
+/// not. Method: random granted and ordinary writes, removals, connections that end while their mapping stays, and
+/// reopening; each place that the store gives to anybody else is compared with all mappings, except where the chunk
+/// itself lies there. Whoever has pages goes on writing to those that he did not commit, and nobody's bytes may change
+/// by that.
 #[test]
 fn free_pages_go_to_nobody_else() {
     const FILES: u64 = 6;
@@ -283,7 +285,8 @@ fn free_pages_go_to_nobody_else() {
     assert!(committed > 500 && refused > 100 && lives > 30, "{committed} {refused} {lives}");
 }
 
-/// Whether a page of the data space is one that a file's first chunk has: it lies between bytes of it that were written.
+/// Whether a page of the data space is one that a file's first chunk has: it lies between bytes of it that were
+/// written.
 fn store_has(store: &Store, file: u64, page: u64) -> bool {
     let mut has = false;
     store.places(file, 0, |place| {

@@ -1,6 +1,6 @@
 //! Goal: whatever the history and wherever the crash, all that was committed is there, nothing else, and no page leaks.
-//! Method: random operations on a store and on plain vectors; a disk that crashes at a chosen write, torn; the store that
-//! is opened then must equal the vectors as they were before or after the operation that was under way.
+//! Method: random operations on a store and on plain vectors; a disk that crashes at a chosen write, torn; the store
+//! that is opened then must equal the vectors as they were before or after the operation that was under way.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -481,8 +481,8 @@ impl World {
         }
     }
 
-    /// Loses power, opens the store again and compares with the last sync. As with a server, it may be killed and opened once more
-    /// before what was lost is dealt with, before or after a sync.
+    /// Loses power, opens the store again and compares with the last sync. As with a server, it may be killed and
+    /// opened once more before what was lost is dealt with, before or after a sync.
     pub fn lose_power(&mut self) {
         self.end();
         self.disk.lose_power(&mut self.random);

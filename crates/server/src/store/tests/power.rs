@@ -1,6 +1,6 @@
-//! Goal: power loss leaves a store as it was at its last sync, whatever of the rest has reached the medium.
-//! Method: the histories of `model` on a disk that keeps, loses or tears each page that was not synced; the store that is
-//! opened then must equal the model as it was when the last sync began.
+//! Goal: power loss leaves a store as it was at its last sync, whatever of the rest has reached the medium. Method: the
+//! histories of `model` on a disk that keeps, loses or tears each page that was not synced; the store that is opened
+//! then must equal the model as it was when the last sync began.
 
 use super::model::World;
 use super::*;
@@ -88,8 +88,8 @@ fn a_failed_journal_is_the_end() {
     world.lose_power();
 }
 
-/// Goal: after a failed sync of whatever, and a restart of the server, the next sync promises what it says.
-/// Method: syncs fail at random, also those of the journal and the superblock; the process ends, its next life syncs, and power
+/// Goal: after a failed sync of whatever, and a restart of the server, the next sync promises what it says. Method:
+/// syncs fail at random, also those of the journal and the superblock; the process ends, its next life syncs, and power
 /// is lost then.
 #[test]
 fn a_failed_sync_is_made_good_by_the_next_life() {

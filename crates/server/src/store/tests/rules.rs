@@ -174,9 +174,9 @@ fn a_full_medium_is_a_full_store() {
     write(&store, written, 0, 1 << 20, 0, &[3; 1 << 20]).unwrap();
 }
 
-/// Goal: space is faulted in ahead of its use up to a bound, an eighth of a small store, in steps that end at whole multiples of
-/// their size; it is due again when half of it is used, and freed pages count as well.
-/// Method: count the steps of a store of 16 MiB, use its space up, and free it.
+/// Goal: space is faulted in ahead of its use up to a bound, an eighth of a small store, in steps that end at whole
+/// multiples of their size; it is due again when half of it is used, and freed pages count as well. Method: count the
+/// steps of a store of 16 MiB, use its space up, and free it.
 #[test]
 fn space_is_faulted_in_ahead() {
     let (_, store) = new_store(16 << 20, false);
@@ -232,8 +232,8 @@ fn a_checkpoint_without_space_is_given_up() {
 }
 
 /// Goal: chunks written piece by piece, in any order, stay in few extents and land where they belong without copies.
-/// Method: 47,008-byte pieces of a 1 MiB chunk, forwards; places that follow one another, and few extents at the end. In the
-/// fourth chunk, whose forerunners are full, the second half comes first.
+/// Method: 47,008-byte pieces of a 1 MiB chunk, forwards; places that follow one another, and few extents at the end.
+/// In the fourth chunk, whose forerunners are full, the second half comes first.
 #[test]
 fn pieces_land_side_by_side() {
     let (_, store) = new_store(64 << 20, false);
@@ -448,8 +448,9 @@ fn durable_is_immediate_in_memory() {
     sync(&store).unwrap();
 }
 
-/// Goal: what was reserved can be written when the store is full, once; a hole gives its pages back, and reads as zeros.
-/// Method: reserve a chunk, fill the store with another file, write the chunk page by page, punch it, fill what is free.
+/// Goal: what was reserved can be written when the store is full, once; a hole gives its pages back, and reads as
+/// zeros. Method: reserve a chunk, fill the store with another file, write the chunk page by page, punch it, fill what
+/// is free.
 #[test]
 fn reserved_pages_take_writes() {
     for checksums in [false, true] {
