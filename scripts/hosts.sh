@@ -106,7 +106,7 @@ connections_of_clients() {
 counted() {
     "$work/enter" "$name-1" "$tabane" status --json | grep -o "\"$1\": *[0-9]*" | sed 's/.*: *//' | awk '{ sum += $1 } END { print sum + 0 }'
 }
-# Three clients a host: how many connections they hold over the network, and how many trunks the servers see.
+# Three clients a host: how many connections they hold over the network, and how many tunnels the servers see.
 hold() {
     relay=$1
     expected=$2
@@ -118,12 +118,12 @@ hold() {
         clients="$clients $!"
     done
     limit=$(($(date +%s) + 60))
-    until [ "$(connections_of_clients)" = "$expected" ] && { [ "$relay" = off ] || [ "$(counted trunks_of_clients)" = 12 ]; }; do
+    until [ "$(connections_of_clients)" = "$expected" ] && { [ "$relay" = off ] || [ "$(counted tunnels_of_clients)" = 12 ]; }; do
         [ "$(date +%s)" -lt $limit ] || fail "12 clients hold $(connections_of_clients) connections, not $expected"
         sleep 0.2
     done
-    say "relaying $relay: 12 clients of 4 servers hold $expected connections over the network, $(counted trunks_of_clients) trunks, servers $(counted trunks_of_servers)"
-    [ "$(counted trunks_of_servers)" -le 12 ] || fail "servers hold $(counted trunks_of_servers) trunks, more than 4 x 3"
+    say "relaying $relay: 12 clients of 4 servers hold $expected connections over the network, $(counted tunnels_of_clients) tunnels, servers $(counted tunnels_of_servers)"
+    [ "$(counted tunnels_of_servers)" -le 12 ] || fail "servers hold $(counted tunnels_of_servers) tunnels, more than 4 x 3"
     touch "$work/go"
     for client in $clients; do wait "$client" || fail "a client failed"; done
     for number in 1 2 3 4 5 6 7 8 9 10 11 12; do on 1 "$tabane" rm ":/held-$number"; done

@@ -58,7 +58,7 @@ impl Real {
         options.servers = setting.servers;
         options.placement = setting.placement.clone().or(options.placement);
         options.chunk_size = setting.chunk_size;
-        // A server keeps up to a quarter of them for other servers and for clients' trunks.
+        // A server keeps up to a quarter of them for other servers and for clients' tunnels.
         let connections = (setting.procs + 4 * setting.servers + CONNECTIONS_SPARE) * 4 / 3 + 1;
         options.connections = (connections > CONNECTIONS_DEFAULT).then_some(connections);
         let failed = |error: std::io::Error| format!("start of the processes: {error}");

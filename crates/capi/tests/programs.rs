@@ -58,7 +58,7 @@ fn exit_closes() {
 /// Goal: a child that goes on after its parent has ended, and never uses the library, keeps nothing of what its parent
 /// was lent.
 /// Method: tests/c/lanes.c leaves 80 of them behind; once the servers have noticed that the programs have ended,
-/// nothing is locked for any client in the files that they lend (loan.rs).
+/// nothing is locked for any client in the files that they lend (mapping lock.rs).
 #[test]
 fn children_keep_no_lane() {
     let cluster = Real::in_memory("capi-lanes", 1, 1 << 20);

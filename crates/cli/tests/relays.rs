@@ -76,8 +76,8 @@ fn one_connection_for_each_client() {
             }
         }
         if relay == "always" {
-            assert_eq!(sum(&ground, "trunks_of_clients"), CLIENTS as u64);
-            assert!(sum(&ground, "trunks_of_servers") <= (SERVERS * (SERVERS - 1)) as u64);
+            assert_eq!(sum(&ground, "tunnels_of_clients"), CLIENTS as u64);
+            assert!(sum(&ground, "tunnels_of_servers") <= (SERVERS * (SERVERS - 1)) as u64);
             assert!(sum(&ground, "relay_bytes") > (CLIENTS * FIRST_SIZE / 2) as u64);
         }
         for victim in 0..2 {
@@ -150,7 +150,7 @@ fn dead_contacts_are_replaced() {
     let session = Some(u64::from(servers) + u64::from(others[1]));
     let relayed = client(&ground, Options { relaying: Relaying::Always, session, ..own });
     let next = (others[1] + 1) % servers;
-    let before = counted(&opener, next, "trunks_of_clients");
+    let before = counted(&opener, next, "tunnels_of_clients");
     let missing = |path: &str| {
         relayed.run(async |_: &Reactor, files: &FileSystem| {
             let status = files.stat(path.as_bytes()).await.map_err(|error| error.status).err();
@@ -159,11 +159,11 @@ fn dead_contacts_are_replaced() {
     };
     let names: Vec<String> = (0..40).map(|number| format!("/missing{number}")).collect();
     names.iter().for_each(|name| missing(name));
-    assert_eq!(counted(&opener, others[1], "trunks_of_clients"), 1);
+    assert_eq!(counted(&opener, others[1], "tunnels_of_clients"), 1);
     ground.kill(others[1]);
     let cluster = relayed.cluster();
     let is_alive = |name: &&String| cluster.dentry_server(FileId::ROOT, &name.as_bytes()[1..]) != others[1];
     names.iter().filter(is_alive).for_each(|name| missing(name));
-    assert_eq!(counted(&opener, next, "trunks_of_clients"), before + 1);
+    assert_eq!(counted(&opener, next, "tunnels_of_clients"), before + 1);
     ground.run(&["up"]);
 }

@@ -12,10 +12,10 @@
 //! 2. A page is used by one write. After its commit was sent it is never written to again, whatever comes of that.
 //! 3. A grant is given back when the last write that uses it has let go of it, for then it is unmapped.
 
-use crate::bounce::{Bounce, RING_SIZE_MIN};
 use crate::error::Trouble;
 use crate::file::File;
 use crate::servers::{Common, Servers};
+use crate::staging_ring::{RING_SIZE_MIN, StagingRing};
 use crate::stripe::Share;
 use reactor::channel::Call;
 use reactor::{Class, GrantedPages, Nanos, Window};
@@ -92,7 +92,7 @@ struct OfServer {
     /// The first one is in use.
     grants: Vec<Rc<Granted>>,
     /// Where bytes wait that were posted.
-    bounce: Option<Rc<Bounce>>,
+    staging_ring: Option<Rc<StagingRing>>,
     /// Generations that the server is to be told of.
     returned: Rc<RefCell<Vec<u64>>>,
     is_asking: bool,
@@ -254,19 +254,20 @@ impl Common {
     }
 
     /// The ring for what is posted to a server; nothing as long as it has granted too little.
-    pub(crate) fn bounce_for(&self, server: u32, window: &Rc<Window>) -> Option<Rc<Bounce>> {
+    pub(crate) fn staging_ring_for(&self, server: u32, window: &Rc<Window>) -> Option<Rc<StagingRing>> {
         let mut servers = self.grants.servers.borrow_mut();
         let of_server = servers.entry(server).or_default();
         of_server.grants.retain(|grant| Rc::ptr_eq(&grant.window, window));
-        let is_ours = |bounce: &Rc<Bounce>| Rc::ptr_eq(bounce.window(), window);
-        let bounce = of_server.bounce.take().filter(is_ours);
-        of_server.bounce = bounce
-            .or_else(|| of_server.grants.iter().find_map(|grant| Bounce::of(grant, self.ring_size())).map(Rc::new));
-        let bounce = of_server.bounce.clone();
+        let is_ours = |staging_ring: &Rc<StagingRing>| Rc::ptr_eq(staging_ring.window(), window);
+        let staging_ring = of_server.staging_ring.take().filter(is_ours);
+        of_server.staging_ring = staging_ring.or_else(|| {
+            of_server.grants.iter().find_map(|grant| StagingRing::of(grant, self.ring_size())).map(Rc::new)
+        });
+        let staging_ring = of_server.staging_ring.clone();
         of_server.posted_count = of_server.posted_count.saturating_add(1);
-        let is_wanted = bounce.is_none() && of_server.posted_count >= SUITED_COUNT_MIN;
+        let is_wanted = staging_ring.is_none() && of_server.posted_count >= SUITED_COUNT_MIN;
         self.note_use(server, of_server, window, is_wanted.then_some(self.ring_size()));
-        bounce
+        staging_ring
     }
 
     /// Pages are used, or would be; asks for so many bytes if they are wanted.
@@ -340,11 +341,11 @@ impl Common {
             let mut servers = self.grants.servers.borrow_mut();
             let Some(of_server) = servers.get_mut(&server) else { return false };
             of_server.refused_at = Some(self.reactor.now());
-            let has_bounce = of_server.bounce.is_some() && self.is_settled(of_server.bounce.as_ref());
-            if has_bounce {
-                of_server.bounce = None;
+            let has_staging_ring = of_server.staging_ring.is_some() && self.is_settled(of_server.staging_ring.as_ref());
+            if has_staging_ring {
+                of_server.staging_ring = None;
             }
-            has_bounce | (of_server.grants.drain(..).count() > 0)
+            has_staging_ring | (of_server.grants.drain(..).count() > 0)
         };
         had_some && self.ask_grant(server, 0).await.is_some()
     }
@@ -361,11 +362,11 @@ impl Common {
                     let of_server = servers.entry(server).or_default();
                     let is_idle = reactor.now() >= of_server.used_at + IDLE_NS
                         && !of_server.is_asking
-                        && common.is_settled(of_server.bounce.as_ref());
+                        && common.is_settled(of_server.staging_ring.as_ref());
                     if is_idle {
                         of_server.is_watched = false;
                         of_server.grants.clear();
-                        of_server.bounce = None;
+                        of_server.staging_ring = None;
                         of_server.posted_count = 0;
                     }
                     is_idle

@@ -10,7 +10,6 @@
 
 mod at;
 mod blocking;
-mod bounce;
 mod cache;
 pub mod check;
 mod contact;
@@ -40,6 +39,7 @@ mod search;
 mod servers;
 mod shown;
 mod space;
+mod staging_ring;
 mod stripe;
 mod synchronise;
 mod temporary;

@@ -239,7 +239,7 @@ impl Servers {
 
     fn note_places(&self, file: FileId, window: Rc<Window>, told: LocateReply) {
         if told.places.iter().all(|place| place.chunk == 0) {
-            told.places.iter().for_each(|place| window.bring_near(place.at, u64::from(place.size)));
+            told.places.iter().for_each(|place| window.prefetch(place.at, u64::from(place.size)));
             let proof = Proof::Number(told.number);
             self.places.put(file, 0, ChunkPlaces { window, proof, places: told.places });
         }
@@ -256,7 +256,7 @@ impl Servers {
         if first.size == 0 {
             return;
         }
-        window.bring_near(first.at, u64::from(first.size));
+        window.prefetch(first.at, u64::from(first.size));
         let places = vec![BytePlace { chunk: 0, offset: 0, size: first.size, at: first.at }];
         self.places.put(file, 0, ChunkPlaces { window: window.clone(), proof: Proof::Cell(cell.0, cell.1), places });
     }

@@ -91,7 +91,7 @@ impl Common {
         let options = ChannelOptions {
             cluster: self.cluster.clone(),
             server: 0,
-            role: Role::ClientTrunk,
+            role: Role::ClientTunnel,
             from_server: 0,
             level: LEVEL_CLIENT,
             session: self.session(),

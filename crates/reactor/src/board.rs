@@ -13,7 +13,7 @@
 //!    whoever sees the same even version twice has seen the words of one state, which lasted all the time between.
 //! 4. A cell whose first word is 0 is empty.
 
-use crate::near::bring_near;
+use crate::prefetch::prefetch;
 use crate::region::Region;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -169,9 +169,9 @@ impl Board {
     }
 
     /// Has a cell fetched from memory, for a change that comes soon.
-    pub fn bring_near(&self, place: CellPlace) {
+    pub fn prefetch(&self, place: CellPlace) {
         if let Some((_, words)) = self.words.cell(place) {
-            bring_near(words);
+            prefetch(words);
         }
     }
 

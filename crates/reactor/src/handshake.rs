@@ -409,8 +409,10 @@ fn check_hello(
     let hello = secret.checked(protection, FOR_HELLO, bytes, (Status::KeyMismatch, words))?;
     let hello: Hello = decoded(&hello)?;
     let level_fits = match hello.role {
-        Role::Client | Role::Patient | Role::ClientTrunk => hello.level == wire::operation::LEVEL_CLIENT,
-        Role::ServerTrunk => hello.level == wire::operation::LEVEL_CLIENT && hello.from_server < cluster.server_count(),
+        Role::Client | Role::Patient | Role::ClientTunnel => hello.level == wire::operation::LEVEL_CLIENT,
+        Role::ServerTunnel => {
+            hello.level == wire::operation::LEVEL_CLIENT && hello.from_server < cluster.server_count()
+        }
         Role::Server => {
             (1..wire::operation::LEVEL_COUNT as u8).contains(&hello.level) && hello.from_server < cluster.server_count()
         }

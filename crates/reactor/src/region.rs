@@ -88,7 +88,7 @@ pub trait Region {
         None
     }
     /// Something to map single ranges through for writing, for one borrower. Errors: it can't be lent so.
-    fn loan(&self) -> io::Result<Rc<dyn Loan>> {
+    fn mapping_lock(&self) -> io::Result<Rc<dyn MappingLock>> {
         Err(io::ErrorKind::Unsupported.into())
     }
     /// The first bytes in the range that were lent for writing, in this life of the server or an earlier one, and that
@@ -100,7 +100,7 @@ pub trait Region {
 
 /// What one borrower writes to ranges of a region through ([`crate::GrantedPages`]). The owner holds it, and whoever
 /// has mapped something through it; a range that it holds is borrowed for as long as any of them is left.
-pub trait Loan {
+pub trait MappingLock {
     /// Holds a range: from now on somebody may write to it. Errors: it can't be held; then nobody is to be told of it.
     fn hold(&self, offset: u64, size: u64) -> io::Result<()>;
     /// Nobody writes to the range any more, for who has borrowed it says so.

@@ -1,8 +1,8 @@
 //! Real storage: files mapped into memory, on tmpfs, a DAX file system or a disk.
 
 use crate::copying::{copy, copy_streaming, note_copied};
-use crate::loan::{FileLoan, borrowed};
-use crate::region::{Loan, LocalFuture, OpenMode, Region, Storage};
+use crate::mapping_lock::{FileMappingLock, borrowed};
+use crate::region::{LocalFuture, MappingLock, OpenMode, Region, Storage};
 use crate::system::check;
 use std::ffi::CString;
 use std::io::{self, ErrorKind};
@@ -303,8 +303,8 @@ impl Region for MappedRegion {
         Some(self.file.clone())
     }
 
-    fn loan(&self) -> io::Result<Rc<dyn Loan>> {
-        Ok(Rc::new(FileLoan::of(&self.file)?))
+    fn mapping_lock(&self) -> io::Result<Rc<dyn MappingLock>> {
+        Ok(Rc::new(FileMappingLock::of(&self.file)?))
     }
 
     fn borrowed(&self, offset: u64, size: u64) -> Option<Range<u64>> {

@@ -14,15 +14,15 @@
 //!    life begins by stamping everything.
 //! 3. What is copied is used only after the check; until then it is bytes without any meaning.
 //! 4. The borrower maps both read-only: it can damage nothing. What it may write to are single pages that it was
-//!    granted (`loan`).
+//!    granted (`mapping_lock`).
 
 use crate::board::{Board, CellPlace, Words};
 use crate::copying::{self, before_streaming};
 use crate::holds::{Held, Holds};
-use crate::loan::GrantedPages;
-use crate::near::bring_range_near;
+use crate::mapping_lock::GrantedPages;
 use crate::posts::{Bell, Lane, POSTS_SIZE, PostWords, Posting, Posts};
-use crate::region::{Loan, LocalFuture, Region};
+use crate::prefetch::prefetch_range;
+use crate::region::{LocalFuture, MappingLock, Region};
 use crate::system::check;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -135,10 +135,10 @@ impl StampedRegion {
         let (bytes, size) = (self.region.base().cast_const(), self.region.size());
         let (stamps, board) = (self.stamps(), self.board.words());
         let lane = lent.posts.clone().map(|posts| Rc::new(self.posts.seen_by(posts)));
-        let loan = lent.pages.clone();
+        let mapping_lock = lent.pages.clone();
         let (lane, has_ended) = (RefCell::new(lane), Cell::new(false));
         let source = Source::Lent(self.clone());
-        Rc::new(Window { bytes, size, stamps, board, trust, holds, lane, has_ended, loan, _source: source })
+        Rc::new(Window { bytes, size, stamps, board, trust, holds, lane, has_ended, mapping_lock, _source: source })
     }
 }
 
@@ -202,8 +202,8 @@ impl Region for StampedRegion {
         self.region.file()
     }
 
-    fn loan(&self) -> io::Result<Rc<dyn Loan>> {
-        self.region.loan()
+    fn mapping_lock(&self) -> io::Result<Rc<dyn MappingLock>> {
+        self.region.mapping_lock()
     }
 
     fn borrowed(&self, offset: u64, size: u64) -> Option<Range<u64>> {
@@ -222,9 +222,9 @@ pub(crate) struct Trust {
 #[derive(Clone, Default)]
 pub struct Lent {
     /// To pages of the region that it is granted.
-    pub pages: Option<Rc<dyn Loan>>,
+    pub pages: Option<Rc<dyn MappingLock>>,
     /// To posts.
-    pub posts: Option<Rc<dyn Loan>>,
+    pub posts: Option<Rc<dyn MappingLock>>,
 }
 
 /// What keeps a window's memory.
@@ -246,16 +246,16 @@ pub struct Window {
     /// Where we say what the owner is to keep.
     holds: Option<Rc<Holds>>,
     /// What pages that are granted to us are mapped through.
-    loan: Option<Rc<dyn Loan>>,
+    mapping_lock: Option<Rc<dyn MappingLock>>,
     _source: Source,
 }
 
 impl Window {
-    /// Maps what was lent, to read from, and to post to; `loan` is for what may be granted later. Errors: `InvalidData`
-    /// where the files are not what is lent, and those of `mmap`.
+    /// Maps what was lent, to read from, and to post to; `mapping_lock` is for what may be granted later. Errors:
+    /// `InvalidData` where the files are not what is lent, and those of `mmap`.
     pub(crate) fn map(
         [region, table, posts]: [&OwnedFd; 3],
-        loan: Option<Rc<dyn Loan>>,
+        mapping_lock: Option<Rc<dyn MappingLock>>,
         holds: Option<Rc<Holds>>,
         bell: Weak<dyn Bell>,
     ) -> io::Result<Window> {
@@ -278,7 +278,7 @@ impl Window {
             lane: RefCell::new(Some(lane)),
             has_ended: Cell::new(false),
             holds,
-            loan,
+            mapping_lock,
             _source: Source::Mapped(region, table),
         })
     }
@@ -296,10 +296,10 @@ impl Window {
     }
 
     /// Has the first bytes of a range fetched from memory, for a read that comes soon.
-    pub fn bring_near(&self, offset: u64, size: u64) {
+    pub fn prefetch(&self, offset: u64, size: u64) {
         if offset < self.size {
             let most = (self.size - offset).min(NEAR_SIZE_MAX);
-            bring_range_near(self.bytes.wrapping_add(offset as usize), size.min(most) as usize);
+            prefetch_range(self.bytes.wrapping_add(offset as usize), size.min(most) as usize);
         }
     }
 
@@ -392,17 +392,17 @@ impl Window {
 
     /// Whether the owner may grant us pages to write to.
     pub fn may_be_granted(&self) -> bool {
-        self.loan.is_some()
+        self.mapping_lock.is_some()
     }
 
     /// Maps pages that the owner has granted to whom this window was given. Errors: they do not lie within the region,
     /// or can't be mapped.
     pub fn granted(&self, offset: u64, size: u64) -> io::Result<GrantedPages> {
-        let Some(loan) = &self.loan else { return Err(io::ErrorKind::Unsupported.into()) };
+        let Some(mapping_lock) = &self.mapping_lock else { return Err(io::ErrorKind::Unsupported.into()) };
         if offset > self.size || size > self.size - offset {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        GrantedPages::map(loan, offset, size)
+        GrantedPages::map(mapping_lock, offset, size)
     }
 
     /// Whether the owner is a part of the same simulation, which does nothing while we copy.

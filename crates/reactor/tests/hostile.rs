@@ -503,7 +503,7 @@ fn closed_peers_leave_nothing() {
     }
 }
 
-/// A frame of a trunk.
+/// A frame of a tunnel.
 fn of_stream(sequence: u64, kind: StreamFrame, stream: u64) -> Header {
     let mut header = Header::new(FrameKind::Stream, kind as u16);
     (header.frame_sequence, header.call_id) = (sequence, stream);
@@ -524,11 +524,11 @@ fn frames(list: &[(Header, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
-/// Goal: whoever breaks the rules of a trunk is hung up on: frames of streams that do not exist or are over, numbers
+/// Goal: whoever breaks the rules of a tunnel is hung up on: frames of streams that do not exist or are over, numbers
 /// that come again, more streams than are allowed, data beyond the window or of no size, room that nobody has,
-/// requests. Method: each misdeed on a trunk of its own.
+/// requests. Method: each misdeed on a tunnel of its own.
 #[test]
-fn trunks_keep_their_rules() {
+fn tunnels_keep_their_rules() {
     let open = |sequence, stream| (of_stream(sequence, StreamFrame::Open, stream), OpenStream { server: 0 }.to_bytes());
     let data = |sequence, stream, size| (of_stream(sequence, StreamFrame::Data, stream), vec![0x55; size]);
     let end = |sequence, stream| (of_stream(sequence, StreamFrame::End, stream), Vec::new());
@@ -554,23 +554,23 @@ fn trunks_keep_their_rules() {
     for fixture in fixtures() {
         fixture.reactor.block_on(async {
             for (words, list) in &misdeeds {
-                let stream = fixture.admitted_as(Role::ClientTrunk).await;
+                let stream = fixture.admitted_as(Role::ClientTunnel).await;
                 stream.send_all(&frames(list)).await.unwrap();
                 assert!(is_closed(&stream).await, "{words}");
             }
         });
         fixture.check_undisturbed();
-        assert_eq!(fixture.handle.statistics().relay.trunks_of_clients, 0);
+        assert_eq!(fixture.handle.statistics().relay.tunnels_of_clients, 0);
     }
 }
 
 /// Goal: a peer that asks and asks and never reads makes the server hold little, and is hung up on.
-/// Method: pings until the trunk ends; far fewer than would fill a memory.
+/// Method: pings until the tunnel ends; far fewer than would fill a memory.
 #[test]
-fn trunk_that_never_reads() {
+fn tunnel_that_never_reads() {
     for fixture in fixtures() {
         fixture.reactor.block_on(async {
-            let stream = fixture.admitted_as(Role::ClientTrunk).await;
+            let stream = fixture.admitted_as(Role::ClientTunnel).await;
             let mut sequence = 0;
             loop {
                 let ping = frames(&[(of_stream(sequence, StreamFrame::Ping, 0), Vec::new())]);

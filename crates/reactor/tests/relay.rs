@@ -114,7 +114,7 @@ fn client(servers: &Servers, contact: u32, session: u64) -> (Relay, Vec<Channel>
         timeout: 4 * SECOND,
         relay,
     };
-    let relay = Relay::new(&servers.reactor, options(contact, Role::ClientTrunk, None));
+    let relay = Relay::new(&servers.reactor, options(contact, Role::ClientTunnel, None));
     let channels = (0..servers.handles.len() as u32)
         .map(|server| Channel::new(&servers.reactor, options(server, Role::Client, Some(relay.clone()))))
         .collect();
@@ -170,8 +170,8 @@ fn one_connection_for_each_client() {
             }
         });
         let statistics: Vec<_> = servers.handles.iter().map(|handle| handle.statistics().relay).collect();
-        assert_eq!(statistics.iter().map(|relay| relay.trunks_of_clients).sum::<usize>(), 5);
-        assert_eq!(statistics.iter().map(|relay| relay.trunks_of_servers).sum::<usize>(), 6);
+        assert_eq!(statistics.iter().map(|relay| relay.tunnels_of_clients).sum::<usize>(), 5);
+        assert_eq!(statistics.iter().map(|relay| relay.tunnels_of_servers).sum::<usize>(), 6);
         assert_eq!(statistics.iter().map(|relay| relay.streams).sum::<usize>(), 5 * 2);
         assert!(statistics[1].bytes > 2 * 2 * 5_000_001, "{:?}", statistics[1]);
         for service in &servers.services {
@@ -224,8 +224,8 @@ fn slow_server_delays_nobody_else() {
     });
 }
 
-/// Goal: a trunk whose numbers of streams are used up ends, and another one carries what it carried.
-/// Method: a trunk that begins with the last two numbers, for three channels; a large body before and after.
+/// Goal: a tunnel whose numbers of streams are used up ends, and another one carries what it carried.
+/// Method: a tunnel that begins with the last two numbers, for three channels; a large body before and after.
 #[test]
 fn numbers_of_streams_are_used_up() {
     in_both(|kind| {
@@ -241,9 +241,9 @@ fn numbers_of_streams_are_used_up() {
             echoed(&channels[1], 100_000).await;
             echoed(&channels[2], 100_000).await;
         });
-        assert_eq!(channels[1].statistics().connects, 2, "the first trunk has ended");
+        assert_eq!(channels[1].statistics().connects, 2, "the first tunnel has ended");
         assert_eq!(channels[2].statistics().connects, 2);
-        assert_eq!(servers.handles[0].statistics().relay.trunks_of_clients, 1);
+        assert_eq!(servers.handles[0].statistics().relay.tunnels_of_clients, 1);
     });
 }
 
@@ -275,7 +275,7 @@ fn contact_goes() {
             waiting.await;
         });
         assert_eq!(channels[1].statistics().resends, 1);
-        assert_eq!(servers.handles[1].statistics().relay.trunks_of_servers, 0);
+        assert_eq!(servers.handles[1].statistics().relay.tunnels_of_servers, 0);
     });
 }
 

@@ -361,7 +361,7 @@ fn relayed_connections_are_not_passed_on() {
         let (_relay, _) = server_of(0, &of_relay, 1, relay, None);
         // Nobody is reached but through the relay.
         cluster.servers[0].address = nowhere();
-        let way = Relay::new(&reactor, options_for(&cluster, 1, Role::ClientTrunk));
+        let way = Relay::new(&reactor, options_for(&cluster, 1, Role::ClientTunnel));
         let options = ChannelOptions { relay: Some(way), ..options_for(&cluster, 0, Role::Client) };
         let result = ping(&reactor, &Channel::new(&reactor, options));
         if place == "nowhere" {

@@ -3,7 +3,7 @@
 use crate::slab::Slab;
 use crate::store::hash_id;
 use hashbrown::HashTable;
-use reactor::bring_near;
+use reactor::prefetch;
 use wire::{Attributes, Decode, Decoder, Encode, FileId, Kind, Malformed};
 
 /// An inode.
@@ -136,7 +136,7 @@ pub struct Inodes {
 fn id_at(slab: &Slab<Inode>, place: u32) -> FileId {
     match slab.get(place) {
         Some(inode) => {
-            bring_near(inode);
+            prefetch(inode);
             inode.attributes.id
         }
         None => unreachable!("the index names live inodes"),
@@ -153,7 +153,7 @@ impl Inodes {
     }
 
     /// Has the memory fetched that an inode is in.
-    pub fn bring_near(&self, id: FileId) {
+    pub fn prefetch(&self, id: FileId) {
         // To find it is to fetch it.
         let _ = self.place(id);
     }

@@ -6,7 +6,7 @@
 //! Invariants
 //! 1. Entries are whole and sorted by (cursor, name).
 
-use reactor::bring_near;
+use reactor::prefetch;
 use std::cmp::Ordering;
 use wire::{FileId, Kind};
 
@@ -82,8 +82,8 @@ impl Leaf {
     }
 
     /// Has all of it fetched.
-    pub fn bring_near(&self) {
-        bring_near(&*self.bytes);
+    pub fn prefetch(&self) {
+        prefetch(&*self.bytes);
     }
 
     pub fn count(&self) -> usize {
@@ -93,7 +93,7 @@ impl Leaf {
     /// The entry of a name.
     pub fn get(&self, cursor: u64, name: &[u8]) -> Option<Dentry<'_>> {
         // Where an entry begins is known only from the one before it: line by line the search would wait for each.
-        bring_near(&*self.bytes);
+        prefetch(&*self.bytes);
         self.iter()
             .find(|entry| entry.cursor >= cursor && (entry.cursor > cursor || entry.name == name))
             .filter(|entry| entry.cursor == cursor)
@@ -101,7 +101,7 @@ impl Leaf {
 
     /// Where an entry of this place is (`Ok`) or would be (`Err`), in bytes.
     fn offset(&self, cursor: u64, name: &[u8]) -> Result<usize, usize> {
-        bring_near(&*self.bytes);
+        prefetch(&*self.bytes);
         let mut offset = 0;
         for entry in self.iter() {
             match entry.cursor.cmp(&cursor).then_with(|| entry.name.cmp(name)) {

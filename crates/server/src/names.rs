@@ -90,7 +90,7 @@ impl Node {
         match self {
             Node::Leaf(entries) => entries.iter().skip_while(|entry| entry.cursor < from).all(|entry| visit(&entry)),
             Node::Inner(children) => {
-                bring_near(children);
+                prefetch(children);
                 let first = Node::child_index(from, depth);
                 for (index, child) in children.iter().enumerate().skip(first) {
                     let start = if index == first { from } else { 0 };
@@ -110,7 +110,7 @@ impl Node {
         match self {
             Node::Leaf(entries) => entries.iter().all(|entry| visit(&entry)),
             Node::Inner(children) => {
-                bring_near(children);
+                prefetch(children);
                 children.iter().all(|child| child.walk_all(visit))
             }
         }
@@ -119,7 +119,7 @@ impl Node {
 
 /// Touches the memory of all leaves in turn, which lies anywhere: the processor fetches them together then, where a
 /// walk that met them one by one would wait for each.
-fn bring_near(children: &[Node; FANOUT]) {
+fn prefetch(children: &[Node; FANOUT]) {
     let touched = children.iter().fold(0, |sum, child| match child {
         Node::Leaf(entries) => sum ^ entries.touch(),
         Node::Inner(_) => sum,
@@ -202,9 +202,9 @@ impl Names {
     }
 
     /// Has the memory fetched in which a name is, or will be.
-    pub fn bring_near(&self, parent: FileId, cursor: u64) {
+    pub fn prefetch(&self, parent: FileId, cursor: u64) {
         if let Some(directory) = self.directory(parent) {
-            directory.root.leaf(cursor).bring_near();
+            directory.root.leaf(cursor).prefetch();
         }
     }
 

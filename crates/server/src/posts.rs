@@ -17,7 +17,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use wire::identity::dentry_hash;
-use wire::posts::{BOUNCE_SIZE, Change, Made, POSTED_CHUNK_SIZE_MAX, POSTED_SIZE_MAX, Post, PostBytes, PostedBytes};
+use wire::posts::{
+    Change, Made, POSTED_CHUNK_SIZE_MAX, POSTED_SIZE_MAX, Post, PostBytes, PostedBytes, STAGING_RING_SIZE,
+};
 use wire::{FileId, Operation, Status};
 
 /// Time between looks while there may be posts, and looks in vain after which nobody may post until somebody asks
@@ -32,8 +34,8 @@ const RESERVE: u64 = 16 << 10;
 /// The same of a write, with the whole of a chunk of which each page is an extent and a range of its own; and pages
 /// that the writes of one client take at most: those of as many bytes as it may have posted, and two more for each.
 const WRITE_RECORD_SIZE_MAX: u64 = RECORD_SIZE_MAX + 24 * (POSTED_CHUNK_SIZE_MAX as u64 / PAGE_SIZE);
-const WRITE_PAGES_MAX: u64 = BOUNCE_SIZE / PAGE_SIZE + 2 * SLOT_COUNT;
-const _: () = assert!(BOUNCE_SIZE >= POSTED_SIZE_MAX as u64);
+const WRITE_PAGES_MAX: u64 = STAGING_RING_SIZE / PAGE_SIZE + 2 * SLOT_COUNT;
+const _: () = assert!(STAGING_RING_SIZE >= POSTED_SIZE_MAX as u64);
 
 /// What this server does about posts.
 #[derive(Default)]
@@ -155,7 +157,7 @@ impl Core {
     fn take_up(self: &Rc<Self>, posts: &Posts) {
         while let Some((lane, post)) = posts.next() {
             if let Some(next) = posts.next_but_one(lane) {
-                self.bring_post_near(&next);
+                self.prefetch_post(&next);
             }
             let claims = self.do_posted(&post, Poster::Lane(posts, lane));
             posts.taken(lane, claims);
@@ -163,24 +165,24 @@ impl Core {
     }
 
     /// Has the memory fetched that a post will change.
-    fn bring_post_near(&self, words: &PostWords) {
+    fn prefetch_post(&self, words: &PostWords) {
         let bytes = PostBytes::of(words);
         let Some(post) = bytes.post(words) else { return };
         let tables = self.tables.borrow();
         if post.change.bytes().is_some() {
-            tables.inodes.bring_near(post.file);
+            tables.inodes.prefetch(post.file);
             return;
         }
         let hash = dentry_hash(post.parent, post.name);
-        tables.names.bring_near(post.parent, cursor_of_hash(hash));
+        tables.names.prefetch(post.parent, cursor_of_hash(hash));
         if let Some(shown) = &tables.shown {
-            shown.bring_name_near(hash);
-            shown.bring_buckets_near(hash);
-            shown.bring_inode_near(post.file);
+            shown.prefetch_name(hash);
+            shown.prefetch_buckets(hash);
+            shown.prefetch_inode(post.file);
         }
         if post.change == Change::Unlink {
-            tables.inodes.bring_near(post.file);
-            self.store.bring_near(post.file.0);
+            tables.inodes.prefetch(post.file);
+            self.store.prefetch(post.file.0);
         }
     }
 

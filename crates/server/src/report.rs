@@ -215,8 +215,8 @@ fn put_counters(object: &mut Object<'_>, counters: &Counters) {
 pub fn relay_numbers(served: &ServeStatistics) -> [(&'static str, u64); 6] {
     let relay = &served.relay;
     [
-        ("trunks_of_clients", relay.trunks_of_clients as u64),
-        ("trunks_of_servers", relay.trunks_of_servers as u64),
+        ("tunnels_of_clients", relay.tunnels_of_clients as u64),
+        ("tunnels_of_servers", relay.tunnels_of_servers as u64),
         ("relay_streams", relay.streams as u64),
         ("relay_streams_total", relay.streams_total),
         ("relay_frames", relay.frames),
@@ -243,7 +243,7 @@ fn put_peers(core: &Core, object: &mut Object<'_>) {
                 Role::Server => "server",
                 Role::Client => "client",
                 Role::Patient => "patient client",
-                Role::ClientTrunk | Role::ServerTrunk => unreachable!("trunks make no requests"),
+                Role::ClientTunnel | Role::ServerTunnel => unreachable!("tunnels make no requests"),
             },
         );
         if peer.role == Role::Server {

@@ -192,7 +192,7 @@ impl Front {
         match incoming.peer.role {
             Role::Patient => return patience::start(self, incoming, origin),
             Role::Client => self.core.patience.note_other(incoming.taken),
-            Role::Server | Role::ClientTrunk | Role::ServerTrunk => {}
+            Role::Server | Role::ClientTunnel | Role::ServerTunnel => {}
         }
         // It has just been taken.
         let started = incoming.taken;

@@ -124,23 +124,23 @@ impl Shown {
     }
 
     /// Has the first cell of a name fetched, which is about to be changed.
-    pub fn bring_name_near(&self, hash: u64) {
+    pub fn prefetch_name(&self, hash: u64) {
         if self.is_seen() {
-            self.board.bring_near(self.name_places(hash)[0]);
+            self.board.prefetch(self.name_places(hash)[0]);
         }
     }
 
     /// The same of its buckets.
-    pub fn bring_buckets_near(&self, hash: u64) {
+    pub fn prefetch_buckets(&self, hash: u64) {
         if self.is_seen() {
-            self.board.bring_near(CellPlace { offset: self.shape.buckets_of(hash)[0].0, words: 0 });
+            self.board.prefetch(CellPlace { offset: self.shape.buckets_of(hash)[0].0, words: 0 });
         }
     }
 
     /// The same of a file's.
-    pub fn bring_inode_near(&self, file: FileId) {
+    pub fn prefetch_inode(&self, file: FileId) {
         if self.is_seen() {
-            self.board.bring_near(self.inode_place(file));
+            self.board.prefetch(self.inode_place(file));
         }
     }
 

@@ -87,8 +87,8 @@ impl Harness {
         if profile.sabotage == Sabotage::TrustMemory {
             world.trust_memory();
         }
-        if profile.sabotage == Sabotage::ForgetLoans {
-            world.forget_loans();
+        if profile.sabotage == Sabotage::ForgetMappingLocks {
+            world.forget_mapping_locks();
         }
         if profile.sabotage == Sabotage::KeepShown {
             world.keep_boards();

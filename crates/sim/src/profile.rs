@@ -54,7 +54,7 @@ pub enum Sabotage {
     /// Servers change contents that clients have a lease of.
     IgnoreReadLeases,
     /// Servers do not know that somebody may still write to pages that they had granted.
-    ForgetLoans,
+    ForgetMappingLocks,
     /// Servers leave names and files on the boards that clients see when they are not so any more.
     KeepShown,
     /// Clients do not look whether what they have read from a board has changed.

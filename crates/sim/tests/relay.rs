@@ -216,9 +216,9 @@ fn connections_are_counted() {
 }
 
 /// Connections of clients that carry others, at a server.
-fn trunks_of_clients(harness: &Harness, server: u32) -> u64 {
+fn tunnels_of_clients(harness: &Harness, server: u32) -> u64 {
     let text = harness.server(server).statistics_json();
-    let key = "\"trunks_of_clients\":";
+    let key = "\"tunnels_of_clients\":";
     let tail = &text[text.find(key).expect("it is counted") + key.len()..];
     tail[..tail.find([',', '}']).expect("a number ends")].trim().parse().expect("a number")
 }
@@ -246,7 +246,7 @@ fn dead_contact_is_replaced() {
         wait(&harness, &changed);
         assert!(harness.world.now() - before < 2 * SECOND, "moment {moment}");
         run(&harness, &client, async move |fs| look(fs, again, COUNT).await);
-        assert_eq!(trunks_of_clients(&harness, 1), 1, "moment {moment}, under way: {is_under_way}");
+        assert_eq!(tunnels_of_clients(&harness, 1), 1, "moment {moment}, under way: {is_under_way}");
     }
 }
 
@@ -280,10 +280,10 @@ fn full_servers_are_reached_through_others() {
             });
             served += u64::from(wait(&harness, &asked).is_ok());
         }
-        let trunks: u64 = harness.server_indexes().map(|server| trunks_of_clients(&harness, server)).sum();
-        (served, trunks)
+        let tunnels: u64 = harness.server_indexes().map(|server| tunnels_of_clients(&harness, server)).sum();
+        (served, tunnels)
     };
-    // Ten of forty are kept for servers and trunks.
+    // Ten of forty are kept for servers and tunnels.
     assert_eq!(ask(client::Contact::Auto), (CLIENTS, 6));
     assert_eq!(ask(client::Contact::Off), (30, 0));
 }

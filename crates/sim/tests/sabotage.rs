@@ -250,12 +250,12 @@ fn problems_with_grants(sabotage: Sabotage, faults: Faults) -> Vec<String> {
 /// Goal: pages that are given to others while somebody who has lost his connection may still copy into them are
 /// noticed, and nothing is when the server knows; the same when it was killed and started in between.
 #[test]
-fn forgotten_loans() {
+fn forgotten_mapping_locks() {
     let cuts = Faults { cuts: true, ..Faults::default() };
     let kills = Faults { kills: true, torn_kills: true, ..Faults::default() };
     for faults in [cuts, kills] {
         assert_eq!(problems_with_grants(Sabotage::None, faults), Vec::<String>::new());
-        let problems = problems_with_grants(Sabotage::ForgetLoans, faults);
+        let problems = problems_with_grants(Sabotage::ForgetMappingLocks, faults);
         assert_noticed(&problems, &TORN);
     }
 }

@@ -30,9 +30,9 @@ pub enum Role {
     /// A client whose requests wait while other clients are at work.
     Patient = 3,
     /// A client whose connection carries those of its session to this server and, passed on, to others.
-    ClientTrunk = 4,
+    ClientTunnel = 4,
     /// A server whose connection carries those of sessions that it passes on.
-    ServerTrunk = 5,
+    ServerTunnel = 5,
 }
 
 impl Role {
@@ -42,8 +42,8 @@ impl Role {
     }
 
     /// Whether the connection carries others.
-    pub fn is_trunk(self) -> bool {
-        matches!(self, Role::ClientTrunk | Role::ServerTrunk)
+    pub fn is_tunnel(self) -> bool {
+        matches!(self, Role::ClientTunnel | Role::ServerTunnel)
     }
 }
 
@@ -59,8 +59,8 @@ impl<'a> Decode<'a> for Role {
             1 => Ok(Role::Client),
             2 => Ok(Role::Server),
             3 => Ok(Role::Patient),
-            4 => Ok(Role::ClientTrunk),
-            5 => Ok(Role::ServerTrunk),
+            4 => Ok(Role::ClientTunnel),
+            5 => Ok(Role::ServerTunnel),
             _ => Err(Malformed("role is unknown")),
         }
     }

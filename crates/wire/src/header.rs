@@ -17,7 +17,7 @@ pub enum FrameKind {
     Working = 3,
     /// The sender closes the connection for the reason in `status`; parameters: an `ErrorDetail`.
     Goodbye = 4,
-    /// A part of another connection that a trunk carries: see `relay`.
+    /// A part of another connection that a tunnel carries: see `relay`.
     Stream = 5,
     /// The caller still waits for replies and has heard nothing for long. Nobody answers it: a machine that has
     /// forgotten the connection resets it.

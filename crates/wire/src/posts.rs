@@ -90,7 +90,7 @@ pub const POSTED_SIZE_MAX: u32 = 64 << 10;
 /// Writes to files of larger chunks are not posted.
 pub const POSTED_CHUNK_SIZE_MAX: u32 = 1 << 20;
 /// Most bytes of granted pages in which a client has bytes of writes that its server has not taken up.
-pub const BOUNCE_SIZE: u64 = 512 << 10;
+pub const STAGING_RING_SIZE: u64 = 512 << 10;
 
 /// Bytes that lie in pages which the server has granted to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
-//! What travels on a trunk: one connection that carries the byte streams of many others. Each frame has a `Header` of
+//! What travels on a tunnel: one connection that carries the byte streams of many others. Each frame has a `Header` of
 //! kind `Stream`; its `operation` says which of these it is, its `call_id` names the stream, and nothing else in it
 //! counts.
 
 use crate::codec::Malformed;
 use crate::message;
 
-/// What a frame of a trunk says.
+/// What a frame of a tunnel says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum StreamFrame {
@@ -32,7 +32,7 @@ impl StreamFrame {
             4 => StreamFrame::End,
             5 => StreamFrame::Ping,
             6 => StreamFrame::Pong,
-            _ => return Err(Malformed("frame of a trunk is unknown")),
+            _ => return Err(Malformed("frame of a tunnel is unknown")),
         })
     }
 }

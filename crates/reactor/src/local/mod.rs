@@ -19,9 +19,9 @@ mod segment;
 
 use crate::Reactor;
 use crate::holds::Holds;
-use crate::loan::FileLoan;
+use crate::mapping_lock::FileMappingLock;
 use crate::posts::Bell;
-use crate::region::Loan;
+use crate::region::MappingLock;
 use crate::stream::{ListenSocket, Listener, Parties, Readiness, Socket, Stream, Way};
 use crate::system::{INCOMING, Watch, check};
 use crate::window::{Lent, StampedRegion, Window};
@@ -116,10 +116,10 @@ impl Port {
         let mut files = files.into_iter();
         if let (Some(region), Some(table), Some(posts)) = (files.next(), files.next(), files.next()) {
             self.looks_for_window.set(0);
-            let loan = files.next().map(|file| Rc::new(FileLoan::received(file)) as Rc<dyn Loan>);
+            let mapping_lock = files.next().map(|file| Rc::new(FileMappingLock::received(file)) as Rc<dyn MappingLock>);
             let holds = self.segment().map(Segment::holds);
             let line: Rc<dyn Bell> = self.line.clone();
-            if let Ok(window) = Window::map([&region, &table, &posts], loan, holds, Rc::downgrade(&line)) {
+            if let Ok(window) = Window::map([&region, &table, &posts], mapping_lock, holds, Rc::downgrade(&line)) {
                 self.window.get_or_init(|| Rc::new(window));
             }
         }
@@ -324,10 +324,10 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
 
     fn lend(&self, region: &Rc<StampedRegion>, lent: &Lent) -> bool {
         let Some([region, table, posts]) = region.files() else { return false };
-        // Without a loan of its own nobody gets a lane, but everybody sees what is claimed.
+        // Without a mapping lock of its own nobody gets a lane, but everybody sees what is claimed.
         let posts = lent.posts.as_ref().and_then(|posts| posts.file()).unwrap_or(&posts);
         let mut files: Vec<&OwnedFd> = vec![&region, &table, posts];
-        files.extend(lent.pages.as_ref().and_then(|loan| loan.file()));
+        files.extend(lent.pages.as_ref().and_then(|mapping_lock| mapping_lock.file()));
         // A caller that can't take them reads and writes as all others do.
         is_our_user(&self.port.line.socket) && send_files(&self.port.line.socket, &files).is_ok()
     }

@@ -54,7 +54,7 @@ mod lane;
 #[cfg(test)]
 mod tests;
 
-use crate::region::{Loan, Region};
+use crate::region::{MappingLock, Region};
 pub use lane::Posting;
 pub(crate) use lane::{Bell, Lane};
 use std::cell::{Cell, RefCell};
@@ -341,16 +341,16 @@ impl Posts {
         }
     }
 
-    /// Gives the client `owner`, which is not 0, a lane. `loan` is what it maps the region through. Nothing when all
-    /// lanes are taken, or it can't be lent.
-    pub(crate) fn open_lane(&self, owner: u64, loan: &Rc<dyn Loan>) -> Option<usize> {
+    /// Gives the client `owner`, which is not 0, a lane. `mapping_lock` is what it maps the region through. Nothing
+    /// when all lanes are taken, or it can't be lent.
+    pub(crate) fn open_lane(&self, owner: u64, mapping_lock: &Rc<dyn MappingLock>) -> Option<usize> {
         let mut open = self.open.borrow_mut();
         let lane = (0..LANE_COUNT).find(|lane| {
             let (offset, size) = lane_range(*lane);
             !open.iter().any(|open| open.lane == *lane) && self.region.borrowed(offset, size).is_none()
         })?;
         let (offset, size) = lane_range(lane);
-        loan.hold(offset, size).ok()?;
+        mapping_lock.hold(offset, size).ok()?;
         // Nobody else has it mapped, so whatever it says now is left by somebody who has gone.
         self.end_lane(lane);
         self.words.lane(lane, STATE_WORD).store(0, Ordering::Relaxed);
@@ -362,8 +362,8 @@ impl Posts {
     }
 
     /// What a borrower maps the region through. Errors: it can't be lent.
-    pub(crate) fn loan(&self) -> io::Result<Rc<dyn Loan>> {
-        self.region.loan()
+    pub(crate) fn mapping_lock(&self) -> io::Result<Rc<dyn MappingLock>> {
+        self.region.mapping_lock()
     }
 
     /// A client has gone; what it has posted was taken up in this step.
@@ -563,8 +563,8 @@ impl Posts {
     }
 
     /// The client's side, within one process: for simulations.
-    pub(crate) fn seen_by(self: &Rc<Self>, loan: Rc<dyn Loan>) -> Lane {
-        let mut lane = Lane::new(self.words, Rc::new((self.clone(), loan)));
+    pub(crate) fn seen_by(self: &Rc<Self>, mapping_lock: Rc<dyn MappingLock>) -> Lane {
+        let mut lane = Lane::new(self.words, Rc::new((self.clone(), mapping_lock)));
         // Nothing else happens in a simulation meanwhile.
         (lane.ignores_claims, lane.yields_max) = (self.ignores_claims.get(), 0);
         lane

@@ -21,9 +21,9 @@ fn region() -> Rc<dyn Region> {
 }
 
 fn client(posts: &Rc<Posts>, owner: u64) -> (Rc<Lane>, usize) {
-    let loan = posts.loan().expect("lent");
-    let lane = posts.open_lane(owner, &loan).expect("a lane");
-    (Rc::new(posts.seen_by(loan)), lane)
+    let mapping_lock = posts.mapping_lock().expect("lent");
+    let lane = posts.open_lane(owner, &mapping_lock).expect("a lane");
+    (Rc::new(posts.seen_by(mapping_lock)), lane)
 }
 
 /// Goal: what is posted is taken up once, in order; what is claimed is claimed once; there is an end to the room.
@@ -70,11 +70,11 @@ fn bells() {
     }
     let posts = Rc::new(Posts::new(region()));
     posts.reset();
-    let loan = posts.loan().expect("lent");
-    let lane = posts.open_lane(7, &loan).expect("a lane");
+    let mapping_lock = posts.mapping_lock().expect("lent");
+    let lane = posts.open_lane(7, &mapping_lock).expect("a lane");
     let counted = Rc::new(Counted(Cell::new(0)));
     let bell: Rc<dyn Bell> = counted.clone();
-    let mut client = posts.seen_by(loan);
+    let mut client = posts.seen_by(mapping_lock);
     client.bell = Some(Rc::downgrade(&bell));
     let client = Rc::new(client);
     posts.allow(true);
@@ -192,10 +192,10 @@ fn lives() {
     assert!(next.leftovers().is_empty() && !client.is_claimed(1));
     next.allow(true);
     assert!(client.begin(7, [1, 2], &words(5)).is_none(), "the lane is nobody's");
-    let loan = next.loan().expect("lent");
-    assert_ne!(next.open_lane(8, &loan), Some(lane), "it is still mapped");
+    let mapping_lock = next.mapping_lock().expect("lent");
+    assert_ne!(next.open_lane(8, &mapping_lock), Some(lane), "it is still mapped");
     drop((client, posts));
-    let another = next.loan().expect("lent");
+    let another = next.mapping_lock().expect("lent");
     assert_eq!(next.open_lane(9, &another), Some(lane));
 }
 

@@ -1,26 +1,26 @@
-//! Connections that go through another server: a client holds one connection, the *trunk*, to its contact, and the
+//! Connections that go through another server: a client holds one connection, the *tunnel*, to its contact, and the
 //! contact holds one to each other server; the byte streams of all connections between that client and those servers
 //! travel in them.
 //!
-//! What a trunk carries are streams of bytes, as `Stream` has them, and not requests: the handshake, sequences,
+//! What a tunnel carries are streams of bytes, as `Stream` has them, and not requests: the handshake, sequences,
 //! outcomes and signs of life of a relayed connection are those of the client and the server that acts, and the contact
 //! neither reads nor vouches for them. So rights, exactly-once and deadlines are what they are on a direct connection.
 //!
 //! Invariants
-//! 1. Each direction of a stream has a window of its own on each trunk (`STREAM_WINDOW`); nobody sends without room
-//!    there. A trunk is therefore read at all times, and a stream whose receiver is slow delays nobody else's.
+//! 1. Each direction of a stream has a window of its own on each tunnel (`STREAM_WINDOW`); nobody sends without room
+//!    there. A tunnel is therefore read at all times, and a stream whose receiver is slow delays nobody else's.
 //! 2. A contact returns room to the sender once the bytes have left it, so it holds one window a stream and direction
 //!    at most.
-//! 3. A stream ends with its trunk. Data that came before the end can still be taken.
-//! 4. What a contact got on a server's trunk ends here: nothing is passed on twice.
+//! 3. A stream ends with its tunnel. Data that came before the end can still be taken.
+//! 4. What a contact got on a server's tunnel ends here: nothing is passed on twice.
 
 mod passing;
 mod stream;
-mod trunk;
+mod tunnel;
 
 pub(crate) use passing::{Passed, pass_on};
 pub(crate) use stream::End;
-pub(crate) use trunk::{Trunk, TrunkOptions};
+pub(crate) use tunnel::{Tunnel, TunnelOptions};
 
 use crate::channel::ChannelOptions;
 use crate::handshake::{HandshakeError, Introduction, introduce};
@@ -34,21 +34,21 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use wire::handshake::Role;
 
-/// Streams of one client's trunk for each server of the cluster: one in use, and some that are about to end.
+/// Streams of one client's tunnel for each server of the cluster: one in use, and some that are about to end.
 pub(crate) const STREAMS_PER_SERVER: usize = 4;
 
-/// Most streams of one client's trunk.
+/// Most streams of one client's tunnel.
 pub(crate) fn streams_of_client_max(cluster: &wire::Cluster) -> usize {
     cluster.servers.len() * STREAMS_PER_SERVER
 }
 
-/// Longest wait for a trunk, of which each contact that is tried gets its share.
+/// Longest wait for a tunnel, of which each contact that is tried gets its share.
 const CONNECT_NS_MAX: Nanos = 2_000_000_000;
 /// Contacts that are tried before whoever waits hears that there is no way.
 const CONTACTS_PER_ATTEMPT: usize = 2;
 
-/// A way to other servers through one: connects when it is first needed, and again after the trunk broke. Clones share
-/// it; with the last one the trunk ends.
+/// A way to other servers through one: connects when it is first needed, and again after the tunnel broke. Clones share
+/// it; with the last one the tunnel ends.
 #[derive(Clone)]
 pub struct Relay {
     inner: Rc<Inner>,
@@ -75,14 +75,14 @@ struct Inner {
     contacts: OnceCell<Vec<u32>>,
     find_contacts: Box<dyn Fn() -> Vec<u32>>,
     state: RefCell<State>,
-    /// See `TrunkOptions`.
+    /// See `TunnelOptions`.
     first_stream: Cell<u64>,
 }
 
 #[derive(Default)]
 struct State {
-    trunk: Option<Rc<Trunk>>,
-    /// Which contact the trunk leads to, or the next one to try.
+    tunnel: Option<Rc<Tunnel>>,
+    /// Which contact the tunnel leads to, or the next one to try.
     contact: usize,
     connecting: bool,
     /// Attempts to connect that have failed.
@@ -93,7 +93,7 @@ struct State {
 }
 
 impl Relay {
-    /// A way through `options.server`, with a role of trunks.
+    /// A way through `options.server`, with a role of tunnels.
     pub fn new(reactor: &Reactor, options: ChannelOptions) -> Relay {
         let server = options.server;
         Relay::through(reactor, options, move || vec![server])
@@ -102,7 +102,7 @@ impl Relay {
     /// A way through one of several servers, in whose place the next one is tried when it can't be reached. `contacts`
     /// finds them when the way is first needed; `options.server` is not looked at.
     pub fn through(reactor: &Reactor, options: ChannelOptions, contacts: impl Fn() -> Vec<u32> + 'static) -> Relay {
-        assert!(options.role.is_trunk() && options.relay.is_none());
+        assert!(options.role.is_tunnel() && options.relay.is_none());
         let (contacts, find_contacts) = (OnceCell::new(), Box::new(contacts));
         let inner = Inner {
             reactor: reactor.clone(),
@@ -122,7 +122,7 @@ impl Relay {
         Relay { for_full_servers: true, ..self.clone() }
     }
 
-    /// Has trunks that it begins from now on count their streams from this number, for tests of the last ones.
+    /// Has tunnels that it begins from now on count their streams from this number, for tests of the last ones.
     pub fn count_from(&self, first_stream: u64) {
         self.inner.first_stream.set(first_stream);
     }
@@ -139,22 +139,22 @@ impl Relay {
     /// A stream to a server. Errors: the contact can't be reached, or has no stream left; that the server itself can't
     /// be shows as the end of the stream.
     pub async fn open(&self, server: u32) -> io::Result<Stream> {
-        Ok(self.trunk().await?.open(server)?.into_stream())
+        Ok(self.tunnel().await?.open(server)?.into_stream())
     }
 
-    /// The trunk, once there is one.
-    pub(crate) async fn trunk(&self) -> io::Result<Rc<Trunk>> {
+    /// The tunnel, once there is one.
+    pub(crate) async fn tunnel(&self) -> io::Result<Rc<Tunnel>> {
         let failures = self.inner.state.borrow().failures;
         poll_fn(|cx| {
             let mut state = self.inner.state.borrow_mut();
             if state.closed {
                 return Poll::Ready(Err(ErrorKind::NotConnected.into()));
             }
-            if let Some(trunk) = state.trunk.take_if(|trunk| trunk.is_used_up()) {
-                trunk.close();
+            if let Some(tunnel) = state.tunnel.take_if(|tunnel| tunnel.is_used_up()) {
+                tunnel.close();
             }
-            if let Some(trunk) = state.trunk.as_ref().filter(|trunk| !trunk.is_closed()) {
-                return Poll::Ready(Ok(trunk.clone()));
+            if let Some(tunnel) = state.tunnel.as_ref().filter(|tunnel| !tunnel.is_closed()) {
+                return Poll::Ready(Ok(tunnel.clone()));
             }
             if state.failures > failures {
                 return Poll::Ready(Err(io::Error::new(ErrorKind::HostUnreachable, state.last_error.clone())));
@@ -168,7 +168,7 @@ impl Relay {
         .await
     }
 
-    /// Ends the trunk and all that goes through it, for good.
+    /// Ends the tunnel and all that goes through it, for good.
     pub fn close(&self) {
         self.inner.close();
     }
@@ -178,11 +178,11 @@ impl Inner {
     fn close(&self) {
         let mut state = self.state.borrow_mut();
         state.closed = true;
-        let trunk = state.trunk.take();
+        let tunnel = state.tunnel.take();
         state.waiting.drain(..).for_each(Waker::wake);
         drop(state);
-        if let Some(trunk) = trunk {
-            trunk.close();
+        if let Some(tunnel) = tunnel {
+            tunnel.close();
         }
     }
 
@@ -201,19 +201,19 @@ impl Inner {
     }
 
     /// Takes in how an attempt to connect ended, and lets those that wait look again.
-    fn settle(&self, outcome: Option<Result<Stream, HandshakeError>>) -> Option<Rc<Trunk>> {
+    fn settle(&self, outcome: Option<Result<Stream, HandshakeError>>) -> Option<Rc<Tunnel>> {
         let mut state = self.state.borrow_mut();
         state.connecting = false;
         let error = match outcome {
             Some(Ok(stream)) if !state.closed => {
-                let options = TrunkOptions {
+                let options = TunnelOptions {
                     timeout: self.options.timeout,
                     stream_count_max: self.stream_count_max(),
                     accepts: false,
-                    is_logged: self.options.role == Role::ServerTrunk,
+                    is_logged: self.options.role == Role::ServerTunnel,
                     first_stream: self.first_stream.get(),
                 };
-                state.trunk = Some(Trunk::new(&self.reactor, stream, options));
+                state.tunnel = Some(Tunnel::new(&self.reactor, stream, options));
                 None
             }
             Some(Ok(_)) => Some("the way was closed".to_owned()),
@@ -222,7 +222,7 @@ impl Inner {
             None => Some("no answer to the handshake".to_owned()),
         };
         state.waiting.drain(..).for_each(Waker::wake);
-        let Some(error) = error else { return state.trunk.clone() };
+        let Some(error) = error else { return state.tunnel.clone() };
         state.failures += 1;
         state.last_error = error;
         None
@@ -262,13 +262,13 @@ impl Inner {
     /// Most streams at a time. What a server passes on is bounded where it is taken in.
     fn stream_count_max(&self) -> usize {
         match self.options.role {
-            Role::ClientTrunk => streams_of_client_max(&self.options.cluster),
+            Role::ClientTunnel => streams_of_client_max(&self.options.cluster),
             _ => usize::MAX,
         }
     }
 }
 
-/// One attempt to connect; then the trunk for as long as it holds.
+/// One attempt to connect; then the tunnel for as long as it holds.
 async fn connect(inner: Rc<Inner>) {
     let mut outcome = None;
     for _ in 0..inner.contacts().len().min(CONTACTS_PER_ATTEMPT) {
@@ -282,9 +282,9 @@ async fn connect(inner: Rc<Inner>) {
         // Whoever can't be reached is the last one to be tried again.
         state.contact = (state.contact + 1) % inner.contacts().len();
     }
-    let trunk = inner.settle(outcome);
+    let tunnel = inner.settle(outcome);
     drop(inner);
-    if let Some(trunk) = trunk {
-        trunk.run(&|_, _, _| unreachable!("a calling trunk accepts no streams")).await;
+    if let Some(tunnel) = tunnel {
+        tunnel.run(&|_, _, _| unreachable!("a calling tunnel accepts no streams")).await;
     }
 }

@@ -1,6 +1,6 @@
-//! One side of a stream in a trunk, for whoever sends and receives there.
+//! One side of a stream in a tunnel, for whoever sends and receives there.
 
-use super::trunk::{Freeing, Piece, Trunk};
+use super::tunnel::{Freeing, Piece, Tunnel};
 use crate::Stream;
 use crate::stream::{Readiness, Socket, Way};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -15,18 +15,18 @@ const ROOM_MIN: usize = 4096;
 
 /// One side of a stream. Ends it when dropped.
 pub(crate) struct End {
-    trunk: Rc<Trunk>,
+    tunnel: Rc<Tunnel>,
     number: u64,
 }
 
 impl End {
-    pub(super) fn new(trunk: Rc<Trunk>, number: u64) -> End {
-        End { trunk, number }
+    pub(super) fn new(tunnel: Rc<Tunnel>, number: u64) -> End {
+        End { tunnel, number }
     }
 
     /// As a stream like any other.
     pub(crate) fn into_stream(self) -> Stream {
-        let state = self.trunk.state.borrow();
+        let state = self.tunnel.state.borrow();
         let readiness = match state.streams.get(&self.number) {
             Some(stream) => stream.readiness.clone(),
             None => {
@@ -41,12 +41,12 @@ impl End {
 
     /// Ends it, saying why.
     pub(crate) fn finish(&self, status: Status) {
-        self.trunk.end_stream(self.number, status);
+        self.tunnel.end_stream(self.number, status);
     }
 
     /// Has a task woken when anything about it changes.
     pub(super) fn watch(&self, waker: &Waker) {
-        if let Some(stream) = self.trunk.state.borrow_mut().streams.get_mut(&self.number)
+        if let Some(stream) = self.tunnel.state.borrow_mut().streams.get_mut(&self.number)
             && !stream.passer.as_ref().is_some_and(|old| old.will_wake(waker))
         {
             stream.passer = Some(waker.clone());
@@ -55,19 +55,19 @@ impl End {
 
     /// The room that the next bytes take, if any are here.
     pub(super) fn next_cost(&self) -> Option<usize> {
-        let state = self.trunk.state.borrow();
+        let state = self.tunnel.state.borrow();
         state.streams.get(&self.number)?.incoming.front().map(Piece::cost)
     }
 
     /// Whether the other side has room.
     pub(super) fn has_room(&self, cost: usize) -> bool {
-        let state = self.trunk.state.borrow();
+        let state = self.tunnel.state.borrow();
         state.streams.get(&self.number).is_some_and(|stream| !stream.ended_here && stream.credit >= cost)
     }
 
     /// Why nothing more will come, once everything that came was taken.
     pub(super) fn over(&self) -> Option<Status> {
-        let state = self.trunk.state.borrow();
+        let state = self.tunnel.state.borrow();
         let Some(stream) = state.streams.get(&self.number) else { return Some(Status::Unreachable) };
         let end = stream.ended_there.or(state.closed.then_some(Status::Unreachable));
         end.filter(|_| stream.incoming.is_empty())
@@ -75,17 +75,17 @@ impl End {
 
     /// Takes the next bytes; their room is free again when the second part is dropped.
     pub(super) fn take(&self) -> Option<(Vec<u8>, Freeing)> {
-        let mut state = self.trunk.state.borrow_mut();
+        let mut state = self.tunnel.state.borrow_mut();
         let stream = state.streams.get_mut(&self.number)?;
         let piece = stream.incoming.pop_front()?;
-        let freeing = Freeing::new(&self.trunk, self.number, &stream.freed, piece.cost());
+        let freeing = Freeing::new(&self.tunnel, self.number, &stream.freed, piece.cost());
         Some((piece.bytes, freeing))
     }
 
     /// Sends bytes for which there is room.
     pub(super) fn put(&self, bytes: Vec<u8>, freeing: Freeing) {
-        let mut state = self.trunk.state.borrow_mut();
-        self.trunk.send_data(&mut state, self.number, bytes, Some(freeing));
+        let mut state = self.tunnel.state.borrow_mut();
+        self.tunnel.send_data(&mut state, self.number, bytes, Some(freeing));
     }
 }
 
@@ -97,7 +97,7 @@ impl Drop for End {
 
 impl Socket for End {
     fn try_recv(&self, places: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let mut state = self.trunk.state.borrow_mut();
+        let mut state = self.tunnel.state.borrow_mut();
         let is_closed = state.closed;
         let Some(stream) = state.streams.get_mut(&self.number).filter(|stream| !stream.ended_here) else {
             return Ok(0);
@@ -128,14 +128,14 @@ impl Socket for End {
             }
             received += filled;
         }
-        let freeing = Freeing::new(&self.trunk, self.number, &stream.freed, room);
+        let freeing = Freeing::new(&self.tunnel, self.number, &stream.freed, room);
         drop(state);
         drop(freeing);
         Ok(received)
     }
 
     fn try_send(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut state = self.trunk.state.borrow_mut();
+        let mut state = self.tunnel.state.borrow_mut();
         let is_closed = state.closed;
         let Some(stream) = state.streams.get(&self.number) else { return Err(ErrorKind::BrokenPipe.into()) };
         if is_closed || stream.ended_here || stream.ended_there.is_some() {
@@ -161,7 +161,7 @@ impl Socket for End {
             }
             room -= size + STREAM_FRAME_COST;
             sent += size;
-            self.trunk.send_data(&mut state, self.number, bytes, None);
+            self.tunnel.send_data(&mut state, self.number, bytes, None);
         }
         if sent == 0 && offered > 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(sent) }
     }
@@ -187,7 +187,7 @@ impl Socket for End {
         Ok(())
     }
 
-    /// The windows of the trunk count.
+    /// The windows of the tunnel count.
     fn set_buffer_sizes(&self, _receive: usize, _send: usize) -> io::Result<()> {
         Ok(())
     }

@@ -15,11 +15,11 @@ mod connection;
 mod incoming;
 mod queue;
 mod strangers;
-mod trunks;
+mod tunnels;
 
 pub use incoming::Incoming;
 pub use strangers::STRANGERS_MAX;
-pub use trunks::RelayStatistics;
+pub use tunnels::RelayStatistics;
 
 use crate::handshake::{Guest, HandshakeError, examine};
 use crate::link::RECEIVE_BUFFER_SIZE_MAX;
@@ -27,7 +27,7 @@ use crate::log::{self, Level};
 use crate::relay::Passed;
 use crate::sealing::SEALED_MEMORY_MAX;
 use crate::window::Lent;
-use crate::{Class, Holds, Listener, Loan, Nanos, Reactor, Region, Relay, StampedRegion, Stream};
+use crate::{Class, Holds, Listener, MappingLock, Nanos, Reactor, Region, Relay, StampedRegion, Stream};
 use connection::{Connection, PARAMS_HELD_MAX, REPLIES_HELD_MAX};
 use queue::{Queue, WAITING_SHARED_SIZE, waiting_max};
 use std::cell::{Cell, RefCell};
@@ -36,7 +36,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use strangers::{Room, STRANGER_SHARED_SIZE, STRANGER_SIZE, Source, Strangers};
-use trunks::OpenTrunk;
+use tunnels::OpenTunnel;
 use wire::credentials::Credentials;
 use wire::handshake::{Hello, Role, Welcome};
 use wire::limits::{BYTES_WINDOW, PARAMS_SIZE_MAX, REQUEST_WINDOW};
@@ -45,11 +45,11 @@ use wire::{Cluster, Protection, Status};
 /// A handshake takes at most this long.
 const HANDSHAKE_NS: Nanos = 10_000_000_000;
 const TIMED_OUT: std::io::ErrorKind = std::io::ErrorKind::TimedOut;
-/// Of all connections, the part that is kept for clients' trunks, and the most that is kept for these and for servers:
+/// Of all connections, the part that is kept for clients' tunnels, and the most that is kept for these and for servers:
 /// a server that has no room for them could not be reached through others where it has none for clients.
-const TRUNKS_SHARE: usize = 8;
+const TUNNELS_SHARE: usize = 8;
 const KEPT_SHARE_MAX: usize = 4;
-/// Connections of one other server: one for each of three levels, and a trunk.
+/// Connections of one other server: one for each of three levels, and a tunnel.
 const CONNECTIONS_PER_SERVER: usize = 4;
 /// Connections that are accepted before other tasks get their turn, and those that had to go have gone.
 const ACCEPTS_PER_TURN: usize = 32;
@@ -66,7 +66,7 @@ pub struct Peer {
     pub from_server: u32,
     pub user: Credentials,
     /// What pages that the peer is granted to write to are mapped through, where that is possible.
-    pub loan: Option<Borrowing>,
+    pub mapping_lock: Option<Borrowing>,
     /// Where a peer that was lent a region says what is to be kept for it.
     pub holds: Option<Holding>,
     /// The lane in which it posts changes.
@@ -83,9 +83,9 @@ impl std::fmt::Debug for Holding {
     }
 }
 
-/// A loan, for whoever grants something of it.
+/// A mapping lock, for whoever grants something of it.
 #[derive(Clone)]
-pub struct Borrowing(pub Rc<dyn Loan>);
+pub struct Borrowing(pub Rc<dyn MappingLock>);
 
 impl std::fmt::Debug for Borrowing {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -142,7 +142,7 @@ impl ServeOptions {
     fn kept(&self) -> usize {
         let others = self.cluster.servers.len() - 1;
         let wanted =
-            if others == 0 { 0 } else { others * CONNECTIONS_PER_SERVER + self.connections_max / TRUNKS_SHARE };
+            if others == 0 { 0 } else { others * CONNECTIONS_PER_SERVER + self.connections_max / TUNNELS_SHARE };
         wanted.min(self.connections_max / KEPT_SHARE_MAX)
     }
 }
@@ -161,7 +161,7 @@ struct Serving {
     connections: RefCell<BTreeMap<u64, Rc<Connection>>>,
     fences: RefCell<BTreeMap<FenceKey, u64>>,
     /// Connections that carry others, by the same numbers.
-    trunks: RefCell<BTreeMap<u64, OpenTrunk>>,
+    tunnels: RefCell<BTreeMap<u64, OpenTunnel>>,
     /// Ways to other servers, for what clients have passed on.
     ways: RefCell<BTreeMap<u32, Relay>>,
     /// Connections that came through other servers, and those of clients that did not.
@@ -207,7 +207,7 @@ pub fn serve(reactor: &Reactor, listener: Listener, options: ServeOptions, servi
         service,
         connections: RefCell::default(),
         fences: RefCell::default(),
-        trunks: RefCell::default(),
+        tunnels: RefCell::default(),
         ways: RefCell::default(),
         relayed: Cell::new(0),
         of_clients: Cell::new(0),
@@ -244,12 +244,12 @@ impl ServerHandle {
         for connection in connections {
             connection.close();
         }
-        self.0.close_trunks();
+        self.0.close_tunnels();
         self.0.queue.borrow_mut().wake_all();
         self.0.wake_watcher();
     }
 
-    /// The most memory that streams in trunks may hold, in bytes: those that are passed on, and those that end here.
+    /// The most memory that streams in tunnels may hold, in bytes: those that are passed on, and those that end here.
     pub fn relay_memory_max(&self) -> u64 {
         (2 * self.0.options.connections_max * 2 * wire::relay::STREAM_WINDOW) as u64
     }
@@ -351,7 +351,7 @@ fn meet(serving: &Rc<Serving>, source: Source, stream: Stream, origin: Origin) {
 /// Who has been let in.
 enum Admitted {
     Connection(Rc<Connection>),
-    Trunk(u64),
+    Tunnel(u64),
 }
 
 /// One connection from its first byte to its last.
@@ -365,7 +365,7 @@ async fn welcome(serving: Rc<Serving>, stream: Stream, origin: Origin, number: u
             connection.run(&serving).await;
             serving.forget(&connection);
         }
-        Ok(Admitted::Trunk(number)) => trunks::carry(&serving, number).await,
+        Ok(Admitted::Tunnel(number)) => tunnels::carry(&serving, number).await,
         Err(HandshakeError::Refused(status, words)) => {
             log::event(Level::Warning, "connection-refused", words, &[("status", &status)]);
             serving.refused.set(serving.refused.get() + 1);
@@ -493,8 +493,8 @@ impl Serving {
             older.close();
             self.forget(&older);
         }
-        if hello.role.is_trunk() {
-            return self.admit_trunk(guest, key).await.map(Admitted::Trunk);
+        if hello.role.is_tunnel() {
+            return self.admit_tunnel(guest, key).await.map(Admitted::Tunnel);
         }
         let is_relayed = origin == Origin::Relay;
         let full = if is_relayed { self.has_all_relayed() } else { self.is_full(hello.role) };
@@ -505,7 +505,7 @@ impl Serving {
             session: hello.session,
             from_server: hello.from_server,
             user: hello.user.clone(),
-            loan: None,
+            mapping_lock: None,
             holds: None,
             lane: None,
         };
@@ -538,8 +538,8 @@ impl Serving {
 
     /// Whether no more connections of a role are taken, apart from those that come through others.
     fn is_full(&self, role: Role) -> bool {
-        let held = self.connections.borrow().len() - self.relayed.get() + self.trunks.borrow().len();
-        let is_kept_for = role.is_trunk() || role == Role::Server;
+        let held = self.connections.borrow().len() - self.relayed.get() + self.tunnels.borrow().len();
+        let is_kept_for = role.is_tunnel() || role == Role::Server;
         held >= self.options.connections_max
             || (!is_kept_for && self.of_clients.get() + self.options.kept() >= self.options.connections_max)
     }
@@ -574,13 +574,13 @@ impl Serving {
     /// where it posts.
     fn lend(&self, stream: &Stream, peer: &mut Peer) {
         let Some(region) = &self.options.lent else { return };
-        let pages = if self.options.grants { region.loan().ok() } else { None };
-        let lent = Lent { pages, posts: region.posts().loan().ok() };
+        let pages = if self.options.grants { region.mapping_lock().ok() } else { None };
+        let lent = Lent { pages, posts: region.posts().mapping_lock().ok() };
         if !stream.lend(region, &lent) {
             return;
         }
         region.board().show();
-        peer.loan = lent.pages.map(Borrowing);
+        peer.mapping_lock = lent.pages.map(Borrowing);
         peer.holds = stream.holds().map(Holding);
         peer.lane = lent.posts.and_then(|posts| region.posts().open_lane(peer.session, &posts));
     }

@@ -31,7 +31,7 @@ pub(super) enum Source {
     HostV4(u32),
     NetworkV6(u64),
     /// Another connection that carries it.
-    Trunk(u64),
+    Tunnel(u64),
     Unknown,
 }
 

@@ -11,7 +11,7 @@
 //! 3. Writing to a page that was not allocated is a bug (it may be a SIGBUS on a full tmpfs) and asserts.
 
 use super::world::{CrashKind, Node, NodeId, Universe, World};
-use crate::region::{Loan, LocalFuture, OpenMode, Region, Storage};
+use crate::region::{LocalFuture, MappingLock, OpenMode, Region, Storage};
 use crate::{Nanos, system::mix};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
@@ -46,8 +46,8 @@ struct SimFile {
     changes: Cell<u64>,
     /// Which pages have space, a bit for each.
     allocated: RefCell<Vec<u64>>,
-    /// What is held by loans that somebody still has, whatever became of the node.
-    loans: RefCell<BTreeMap<u64, Vec<Range<u64>>>>,
+    /// What is held by mapping locks that somebody still has, whatever became of the node.
+    mapping_locks: RefCell<BTreeMap<u64, Vec<Range<u64>>>>,
 }
 
 impl SimFile {
@@ -75,7 +75,7 @@ impl SimFile {
             lost: RefCell::default(),
             changes: Cell::new(0),
             allocated: RefCell::new(vec![0; words]),
-            loans: RefCell::default(),
+            mapping_locks: RefCell::default(),
         })
     }
 
@@ -619,11 +619,11 @@ impl Region for SimRegion {
         self.volatile
     }
 
-    fn loan(&self) -> io::Result<Rc<dyn Loan>> {
-        let mut loans = self.file.loans.borrow_mut();
-        let id = loans.last_key_value().map_or(0, |(id, _)| id + 1);
-        loans.insert(id, Vec::new());
-        Ok(Rc::new(SimLoan {
+    fn mapping_lock(&self) -> io::Result<Rc<dyn MappingLock>> {
+        let mut mapping_locks = self.file.mapping_locks.borrow_mut();
+        let id = mapping_locks.last_key_value().map_or(0, |(id, _)| id + 1);
+        mapping_locks.insert(id, Vec::new());
+        Ok(Rc::new(SimMappingLock {
             file: self.file.clone(),
             id,
             universe: self.universe.clone(),
@@ -633,18 +633,18 @@ impl Region for SimRegion {
 
     fn borrowed(&self, offset: u64, size: u64) -> Option<Range<u64>> {
         self.file.at(offset, size);
-        if self.universe.forgets_loans.get() {
+        if self.universe.forgets_mapping_locks.get() {
             return None;
         }
-        let loans = self.file.loans.borrow();
-        let held = loans.values().flatten().filter(|held| held.start < offset + size && offset < held.end);
+        let mapping_locks = self.file.mapping_locks.borrow();
+        let held = mapping_locks.values().flatten().filter(|held| held.start < offset + size && offset < held.end);
         let first = held.min_by_key(|held| held.start)?;
         Some(first.start.max(offset)..first.end.min(offset + size))
     }
 }
 
 /// What a borrower in the same simulation writes through, on whichever node.
-struct SimLoan {
+struct SimMappingLock {
     file: Rc<SimFile>,
     id: u64,
     universe: Rc<Universe>,
@@ -655,7 +655,7 @@ struct SimLoan {
 /// Copies that are made before an earlier one is made again: as many as a few writes are.
 const COPIES_BETWEEN: usize = 12;
 
-impl SimLoan {
+impl SimMappingLock {
     fn copy_in(&self, offset: u64, bytes: &[u8]) {
         self.file.copy_in(offset, bytes);
         self.file.note_dirty(offset, bytes.len() as u64);
@@ -663,8 +663,10 @@ impl SimLoan {
 
     /// Whether it may still be mapped.
     fn is_held(&self, offset: u64, size: u64) -> bool {
-        let loans = self.file.loans.borrow();
-        loans.get(&self.id).is_some_and(|own| own.iter().any(|held| held.start <= offset && offset + size <= held.end))
+        let mapping_locks = self.file.mapping_locks.borrow();
+        mapping_locks
+            .get(&self.id)
+            .is_some_and(|own| own.iter().any(|held| held.start <= offset && offset + size <= held.end))
     }
 
     /// Makes an earlier copy again, where its pages are still held.
@@ -680,18 +682,18 @@ impl SimLoan {
     }
 }
 
-impl Loan for SimLoan {
+impl MappingLock for SimMappingLock {
     fn hold(&self, offset: u64, size: u64) -> io::Result<()> {
         self.file.at(offset, size);
-        let mut loans = self.file.loans.borrow_mut();
-        let is_held = loans.values().flatten().any(|held| held.start < offset + size && offset < held.end);
-        assert!(!is_held || self.universe.forgets_loans.get(), "what is borrowed is lent to nobody else");
-        loans.entry(self.id).or_default().push(offset..offset + size);
+        let mut mapping_locks = self.file.mapping_locks.borrow_mut();
+        let is_held = mapping_locks.values().flatten().any(|held| held.start < offset + size && offset < held.end);
+        assert!(!is_held || self.universe.forgets_mapping_locks.get(), "what is borrowed is lent to nobody else");
+        mapping_locks.entry(self.id).or_default().push(offset..offset + size);
         Ok(())
     }
 
     fn let_go(&self, offset: u64, size: u64) {
-        if let Some(held) = self.file.loans.borrow_mut().get_mut(&self.id) {
+        if let Some(held) = self.file.mapping_locks.borrow_mut().get_mut(&self.id) {
             held.retain(|held| *held != (offset..offset + size));
         }
     }
@@ -704,9 +706,9 @@ impl Loan for SimLoan {
     }
 }
 
-impl Drop for SimLoan {
+impl Drop for SimMappingLock {
     fn drop(&mut self) {
-        self.file.loans.borrow_mut().remove(&self.id);
+        self.file.mapping_locks.borrow_mut().remove(&self.id);
     }
 }
 

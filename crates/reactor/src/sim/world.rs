@@ -102,7 +102,7 @@ pub(crate) struct Universe {
     pub(super) agenda: RefCell<Option<Agenda>>,
     /// See `World::trust_memory` and `World::trust_boards`.
     pub trust: Cell<Trust>,
-    pub forgets_loans: Cell<bool>,
+    pub forgets_mapping_locks: Cell<bool>,
     /// See `World::ignore_holds`.
     pub ignores_holds: Cell<bool>,
     /// See `World::ignore_claims` and `World::take_posts_late`.
@@ -164,7 +164,7 @@ impl World {
                 nodes: RefCell::default(),
                 agenda: RefCell::default(),
                 trust: Cell::default(),
-                forgets_loans: Cell::new(false),
+                forgets_mapping_locks: Cell::new(false),
                 ignores_holds: Cell::new(false),
                 ignores_claims: Cell::new(false),
                 takes_posts_late: Cell::new(false),
@@ -194,8 +194,8 @@ impl World {
     }
 
     /// From now on no storage knows that somebody may still write to what was lent: a fault that tests must notice.
-    pub fn forget_loans(&self) {
-        self.universe.forgets_loans.set(true);
+    pub fn forget_mapping_locks(&self) {
+        self.universe.forgets_mapping_locks.set(true);
     }
 
     /// From now on servers do not see what clients hold: a fault that tests must notice.

@@ -33,8 +33,8 @@ pub fn grant(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8
     request.returned.iter().for_each(|generation| core.store.end_grant(connection, *generation));
     let wanted = u32::try_from(request.size / PAGE_SIZE).unwrap_or(u32::MAX);
     let mut answer = GrantReply { generation: 0, at: 0, size: 0 };
-    if let Some(loan) = caller.peer.loan.as_ref().filter(|_| wanted > 0) {
-        let holder = Holder { connection, loan: loan.0.clone() };
+    if let Some(mapping_lock) = caller.peer.mapping_lock.as_ref().filter(|_| wanted > 0) {
+        let holder = Holder { connection, mapping_lock: mapping_lock.0.clone() };
         if let Some(run) = core.store.grant(&holder, core.next_number()?, wanted) {
             let (at, size) = (u64::from(run.start) * PAGE_SIZE, u64::from(run.pages) * PAGE_SIZE);
             answer = GrantReply { generation: run.generation, at, size };

@@ -184,7 +184,7 @@ pub fn locate(core: &Core, tables: &Tables, entry: &Entry<'_>) -> Result<Place, 
         return Err(Status::WrongServer.into());
     }
     if let Some(shown) = &tables.shown {
-        shown.bring_name_near(hash);
+        shown.prefetch_name(hash);
     }
     tables.check_not_removed(path_of(entry))?;
     tables.tree.check(entry.known, path_of(entry))?;

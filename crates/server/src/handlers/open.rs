@@ -42,7 +42,7 @@ pub fn open(
     }
     match tables.names.get(request.entry.parent, request.entry.name.as_bytes(), place.cursor) {
         Some((id, _)) => {
-            core.store.bring_near(id.0);
+            core.store.prefetch(id.0);
             if request.flags & (open_flags::CREATE | open_flags::EXCLUSIVE) == MUST_CREATE {
                 return Err(Status::Exists.into());
             }
@@ -197,7 +197,7 @@ fn create(
     drop(tables);
     let id = core.next_file(place.slot)?;
     if let Some(shown) = &core.tables.borrow().shown {
-        shown.bring_inode_near(id);
+        shown.prefetch_inode(id);
     }
     let mut attributes = core.new_attributes(id, Kind::File, request.mode, caller, request.chunk_size);
     inherit_group(&mut attributes, request.group, caller.credentials());
@@ -241,7 +241,7 @@ pub fn create_posted(core: &Rc<Core>, post: &Post<'_>, made: &Made) -> Result<()
             return Err(Failure::with_text(Status::Busy, "something has to be done before the file can be made"));
         }
         if let Some(shown) = &tables.shown {
-            shown.bring_inode_near(id);
+            shown.prefetch_inode(id);
         }
     }
     let mut attributes =

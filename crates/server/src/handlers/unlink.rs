@@ -28,9 +28,9 @@ pub fn unlink(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, F
         if kind == Kind::Directory {
             return Err(Status::IsDirectory.into());
         }
-        core.store.bring_near(id.0);
+        core.store.prefetch(id.0);
         if let Some(shown) = &tables.shown {
-            shown.bring_inode_near(id);
+            shown.prefetch_inode(id);
         }
         let inode = tables.inodes.get(id);
         if inode.is_some_and(|inode| request.owned && !caller.owns(&inode.attributes)) {
@@ -83,7 +83,7 @@ pub fn unlink_posted(core: &Rc<Core>, parent: FileId, name: &[u8], file: FileId)
         if is_locked || tables.inodes.get(file).is_none() || core.lacks_share(&tables, parent) {
             return Err(Failure::with_text(Status::Busy, "something has to be done before the name can be removed"));
         }
-        core.store.bring_near(file.0);
+        core.store.prefetch(file.0);
     }
     remove(core, (parent, name), file, Record::Nothing)
 }

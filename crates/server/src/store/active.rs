@@ -9,7 +9,7 @@
 
 use super::allocator::Run;
 use super::chunk::Extent;
-use super::few::Few;
+use super::inline_vec::InlineVec;
 
 /// One reader or writer.
 pub struct Pin {
@@ -36,7 +36,7 @@ pub struct Active {
     /// Bytes from here on may be seen by readers though the chunk no longer has them (truncated).
     frozen_from: Option<u32>,
     /// Space given to the chunk by writers that have not committed; the journal does not know it yet.
-    pub capacity: Few<Extent>,
+    pub capacity: InlineVec<Extent>,
     /// The file was reaped: writers fail.
     pub reaped: bool,
 }

@@ -6,7 +6,7 @@
 //! 3. There is at least one range or one extent: pages may be reserved before anything is written.
 
 use super::allocator::{PAGE_SIZE, Run};
-use super::few::Few;
+use super::inline_vec::InlineVec;
 use reactor::Region;
 
 const PAGE: u32 = PAGE_SIZE as u32;
@@ -63,9 +63,9 @@ pub struct Range {
 #[derive(Clone, Debug, Default)]
 pub struct Chunk {
     /// Where the pages are.
-    pub extents: Few<Extent>,
+    pub extents: InlineVec<Extent>,
     /// What was written.
-    pub ranges: Few<Range>,
+    pub ranges: InlineVec<Range>,
 }
 
 impl Chunk {

@@ -6,9 +6,9 @@
 use super::allocator::Run;
 use super::chunk::{self, Chunk, Extent, Range};
 use super::entries;
-use super::few::Few;
 use super::files::{Announcement, File};
 use super::holes::{Hole, HoleChange};
+use super::inline_vec::InlineVec;
 use super::journal::RECORD_HEADER_SIZE;
 use super::state::{Key, State};
 use super::write::{ChunkChange, Ticket};
@@ -215,7 +215,7 @@ impl State {
         let keep_pages = chunk::page_end(end);
         let extents: Vec<Extent> = current.extents.iter().filter_map(|extent| extent.clip(0, keep_pages)).collect();
         let gone = current.extents.iter().filter_map(|extent| extent.clip(keep_pages, u32::MAX)).collect();
-        (Chunk { extents: Few::from_slice(&extents), ranges: Few::from_slice(&ranges) }, gone)
+        (Chunk { extents: InlineVec::from_slice(&extents), ranges: InlineVec::from_slice(&ranges) }, gone)
     }
 
     /// Appends the entries of a change and returns their number.
@@ -314,7 +314,7 @@ impl State {
         if change.absorbs_capacity
             && let Some(active) = self.active.get_mut(&change.key)
         {
-            active.capacity = Few::default();
+            active.capacity = InlineVec::default();
         }
         let is_gone = change.chunk.is_empty();
         let before = self.files.entry(change.key.0).put(change.key.1, change.chunk);

@@ -3,8 +3,8 @@
 //! Each is an after-image: applied again, alone or with the entries after it, it leads to the same state.
 
 use super::chunk::{Chunk, Extent, Range};
-use super::few::Few;
 use super::files::{Announcement, File};
+use super::inline_vec::InlineVec;
 
 /// Bytes before each entry: kind (1) and size of what follows (4).
 pub const ENTRY_HEADER_SIZE: usize = 5;
@@ -232,7 +232,7 @@ fn decode_chunk(reader: &mut Reader) -> Option<Entry> {
     for _ in 0..range_count {
         ranges.push(Range { start: reader.u32()?, end: reader.u32()?, crc: reader.u32()? });
     }
-    let chunk = Chunk { extents: Few::from_slice(&extents), ranges: Few::from_slice(&ranges) };
+    let chunk = Chunk { extents: InlineVec::from_slice(&extents), ranges: InlineVec::from_slice(&ranges) };
     Some(Entry::Chunk { file, index, chunk_size, mtime, chunk })
 }
 

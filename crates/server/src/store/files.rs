@@ -5,7 +5,7 @@
 
 use super::FileShare;
 use super::chunk::Chunk;
-use reactor::bring_near;
+use reactor::prefetch;
 use std::collections::BTreeMap;
 use wire::FastMap;
 
@@ -205,9 +205,9 @@ impl Files {
     }
 
     /// Has what is known of a file fetched, for whoever asks for it soon.
-    pub fn bring_near(&self, id: u64) {
+    pub fn prefetch(&self, id: u64) {
         if let Some(number) = self.by_id.get(&id) {
-            bring_near(&self.cells[*number as usize]);
+            prefetch(&self.cells[*number as usize]);
         }
     }
 

@@ -13,10 +13,10 @@
 use super::StoreError;
 use super::allocator::{PAGE_SIZE, Run};
 use super::chunk::{self, Extent};
-use super::few::Few;
+use super::inline_vec::InlineVec;
 use super::state::{Key, State};
 use super::write::Ticket;
-use reactor::{Loan, Region};
+use reactor::{MappingLock, Region};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -39,8 +39,8 @@ const READY_PAGES_MIN: u64 = 256;
 pub struct Holder {
     /// The connection's number.
     pub connection: u64,
-    /// See [`Loan`].
-    pub loan: Rc<dyn Loan>,
+    /// See [`MappingLock`].
+    pub mapping_lock: Rc<dyn MappingLock>,
 }
 
 /// Consecutive pages that a holder may write to.
@@ -241,7 +241,7 @@ impl State {
         let pages = run.pages;
         let (offset, size) = (u64::from(run.start) * PAGE_SIZE, u64::from(run.pages) * PAGE_SIZE);
         // Before anybody hears of it, so that a server killed in between finds it mapped or not at all.
-        if holder.loan.hold(offset, size).is_err() {
+        if holder.mapping_lock.hold(offset, size).is_err() {
             self.allocator.release(run);
             return None;
         }
@@ -282,7 +282,7 @@ impl State {
         });
         let Some((&start, grant)) = found else { return };
         if let Some(holder) = &grant.holder {
-            holder.loan.let_go(u64::from(start) * PAGE_SIZE, u64::from(grant.pages) * PAGE_SIZE);
+            holder.mapping_lock.let_go(u64::from(start) * PAGE_SIZE, u64::from(grant.pages) * PAGE_SIZE);
         }
         let free = self.grants.remove(start);
         self.release_unused(free);
@@ -339,7 +339,7 @@ impl State {
         self.staged_pages += u64::from(run.pages);
         let extent = Extent { logical: first, start: run.start, pages: run.pages, birth: self.clock };
         let at = self.pin(key, false, None);
-        let landing = Few::One(extent);
+        let landing = InlineVec::One(extent);
         Ok(Some(Ticket { key, chunk_size, start: offset, end, at, landing, staged: true, sum: None }))
     }
 }

@@ -9,8 +9,8 @@ use super::StoreError;
 use super::allocator::{PAGE_SIZE, Run};
 use super::chunk::{self, Chunk, Extent, Range};
 use super::entries;
-use super::few::Few;
 use super::files::File;
+use super::inline_vec::InlineVec;
 use super::state::{Key, State};
 use super::write::ChunkChange;
 
@@ -93,7 +93,7 @@ impl State {
             let rest = |extent: &Extent| [extent.clip(0, first), extent.clip(last, u32::MAX)];
             extents = current.extents.iter().flat_map(rest).flatten().collect();
         }
-        let chunk = Chunk { extents: Few::from_slice(&extents), ranges: Few::from_slice(&ranges) };
+        let chunk = Chunk { extents: InlineVec::from_slice(&extents), ranges: InlineVec::from_slice(&ranges) };
         ChunkChange { key, chunk, gone, copies: Vec::new(), absorbs_capacity: false }
     }
 
@@ -166,7 +166,7 @@ impl State {
             page = limit;
         }
         extents = chunk::replace_pages(&extents, &added, &mut Vec::new());
-        let chunk = Chunk { extents: Few::from_slice(&extents), ranges: current.ranges };
+        let chunk = Chunk { extents: InlineVec::from_slice(&extents), ranges: current.ranges };
         Ok(Some(ChunkChange { key, chunk, gone: Vec::new(), copies: Vec::new(), absorbs_capacity: true }))
     }
 

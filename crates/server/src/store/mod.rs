@@ -12,11 +12,11 @@ mod commit;
 mod durability;
 mod entries;
 mod error;
-mod few;
 mod files;
 pub mod fuzz;
 mod grants;
 mod holes;
+mod inline_vec;
 mod journal;
 mod read;
 mod recovery;
@@ -370,8 +370,8 @@ impl Store {
     }
 
     /// Has what is known of a file fetched from memory, for an operation that comes to it soon.
-    pub fn bring_near(&self, file: u64) {
-        self.state.borrow().files.bring_near(file);
+    pub fn prefetch(&self, file: u64) {
+        self.state.borrow().files.prefetch(file);
     }
 
     /// Whether data space should be taken from the medium ahead of its use.

@@ -1,7 +1,7 @@
 //! A storage in memory that crashes at a chosen write, or loses what was not synced when power is lost, and a small
 //! generator of pseudo-random numbers, for tests.
 
-use reactor::{Loan, LocalFuture, OpenMode, Region, Storage};
+use reactor::{LocalFuture, MappingLock, OpenMode, Region, Storage};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -209,27 +209,27 @@ pub struct TestRegion {
     dirty: RefCell<BTreeSet<usize>>,
     lost: RefCell<BTreeSet<usize>>,
     power: Rc<Power>,
-    /// Ranges that are lent for writing, by loan.
-    loans: RefCell<BTreeMap<u64, Vec<Range<u64>>>>,
-    loan_count: Cell<u64>,
-    /// This, for its loans.
+    /// Ranges that are lent for writing, by mapping lock.
+    mapping_locks: RefCell<BTreeMap<u64, Vec<Range<u64>>>>,
+    mapping_lock_count: Cell<u64>,
+    /// This, for its mapping locks.
     own: std::rc::Weak<TestRegion>,
 }
 
-/// See [`Loan`].
-struct TestLoan {
+/// See [`MappingLock`].
+struct TestMappingLock {
     region: Rc<TestRegion>,
     id: u64,
 }
 
-impl Loan for TestLoan {
+impl MappingLock for TestMappingLock {
     fn hold(&self, offset: u64, size: u64) -> io::Result<()> {
-        self.region.loans.borrow_mut().entry(self.id).or_default().push(offset..offset + size);
+        self.region.mapping_locks.borrow_mut().entry(self.id).or_default().push(offset..offset + size);
         Ok(())
     }
 
     fn let_go(&self, offset: u64, size: u64) {
-        if let Some(held) = self.region.loans.borrow_mut().get_mut(&self.id) {
+        if let Some(held) = self.region.mapping_locks.borrow_mut().get_mut(&self.id) {
             held.retain(|held| *held != (offset..offset + size));
         }
     }
@@ -239,9 +239,9 @@ impl Loan for TestLoan {
     }
 }
 
-impl Drop for TestLoan {
+impl Drop for TestMappingLock {
     fn drop(&mut self) {
-        self.region.loans.borrow_mut().remove(&self.id);
+        self.region.mapping_locks.borrow_mut().remove(&self.id);
     }
 }
 
@@ -255,8 +255,8 @@ impl TestRegion {
             dirty,
             lost: RefCell::default(),
             power,
-            loans: RefCell::default(),
-            loan_count: Cell::new(0),
+            mapping_locks: RefCell::default(),
+            mapping_lock_count: Cell::new(0),
             own: own.clone(),
         })
     }
@@ -370,15 +370,15 @@ impl Region for TestRegion {
         !self.power.is_stable.get()
     }
 
-    fn loan(&self) -> io::Result<Rc<dyn Loan>> {
-        self.loan_count.set(self.loan_count.get() + 1);
+    fn mapping_lock(&self) -> io::Result<Rc<dyn MappingLock>> {
+        self.mapping_lock_count.set(self.mapping_lock_count.get() + 1);
         let region = self.own.upgrade().expect("it is in use");
-        Ok(Rc::new(TestLoan { region, id: self.loan_count.get() }))
+        Ok(Rc::new(TestMappingLock { region, id: self.mapping_lock_count.get() }))
     }
 
     fn borrowed(&self, offset: u64, size: u64) -> Option<Range<u64>> {
-        let loans = self.loans.borrow();
-        let held = loans.values().flatten().filter(|held| held.start < offset + size && offset < held.end);
+        let mapping_locks = self.mapping_locks.borrow();
+        let held = mapping_locks.values().flatten().filter(|held| held.start < offset + size && offset < held.end);
         let first = held.min_by_key(|held| held.start)?;
         Some(first.start.max(offset)..first.end.min(offset + size))
     }

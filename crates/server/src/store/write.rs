@@ -14,7 +14,7 @@ use super::active::Active;
 use super::allocator::{PAGE_SIZE, Run};
 use super::chunk::{self, Chunk, Extent, Range};
 use super::entries::Copy;
-use super::few::Few;
+use super::inline_vec::InlineVec;
 use super::state::{Key, State};
 
 const PAGE: u32 = PAGE_SIZE as u32;
@@ -40,7 +40,7 @@ pub struct Ticket {
     /// Number of its pin.
     pub at: u64,
     /// Where the pages of the range are while the body arrives.
-    pub landing: Few<Extent>,
+    pub landing: InlineVec<Extent>,
     /// Whether `landing` belongs to this write alone.
     pub staged: bool,
     /// Checksum of the bytes, from whoever has made them.
@@ -88,11 +88,11 @@ impl State {
             || self.durability.is_cut(key, end);
         let (first, last) = if size == 0 { (0, 0) } else { (offset / PAGE, chunk::page_end(end)) };
         let landing = if size == 0 {
-            Few::default()
+            InlineVec::default()
         } else if staged {
             let extents = self.allocate_extents(first, last - first)?;
             self.staged_pages += u64::from(last - first);
-            Few::from_slice(&extents)
+            InlineVec::from_slice(&extents)
         } else {
             self.prepare_in_place(key, chunk_size, first, last)?
         };
@@ -141,7 +141,7 @@ impl State {
         chunk_size: u32,
         first: u32,
         last: u32,
-    ) -> Result<Few<Extent>, StoreError> {
+    ) -> Result<InlineVec<Extent>, StoreError> {
         let committed =
             self.files.get(key.0).and_then(|file| file.chunks.get(key.1)).map_or(&[][..], |chunk| &chunk.extents);
         let capacity = self.active.get(&key).map_or(&[][..], |active| &active.capacity);
@@ -189,7 +189,7 @@ impl State {
         mapped.sort_unstable_by_key(|extent| extent.logical);
         let active = self.active.entry(key).or_default();
         let all = chunk::replace_pages(&active.capacity, &added, &mut Vec::new());
-        active.capacity = Few::from_slice(&all);
+        active.capacity = InlineVec::from_slice(&all);
         Ok(clip_all(&mapped, first, last))
     }
 
@@ -256,7 +256,7 @@ impl State {
         }
         let pages = self.own_pages(ticket, &mut Vec::new())?;
         self.staged_pages += u64::from(last - first);
-        (ticket.landing, ticket.staged) = (Few::from_slice(&pages), true);
+        (ticket.landing, ticket.staged) = (InlineVec::from_slice(&pages), true);
         Ok(())
     }
 
@@ -299,7 +299,7 @@ impl State {
             if self.durability.is_volatile { extents } else { self.gather_extents(extents, &mut gone, fresh) }
         };
         let ranges = self.fill_gaps(ticket, &extents, ranges);
-        let chunk = Chunk { extents: Few::from_slice(&extents), ranges: Few::from_slice(&ranges) };
+        let chunk = Chunk { extents: InlineVec::from_slice(&extents), ranges: InlineVec::from_slice(&ranges) };
         Ok(ChunkChange { key, chunk, gone, copies, absorbs_capacity: true })
     }
 
@@ -521,7 +521,7 @@ fn plan_copies(from: &[Extent], to: &[Extent], start: u32, end: u32, copies: &mu
     });
 }
 
-fn clip_all(extents: &[Extent], first: u32, last: u32) -> Few<Extent> {
+fn clip_all(extents: &[Extent], first: u32, last: u32) -> InlineVec<Extent> {
     let parts: Vec<Extent> = extents.iter().filter_map(|extent| extent.clip(first, last)).collect();
-    Few::from_slice(&parts)
+    InlineVec::from_slice(&parts)
 }

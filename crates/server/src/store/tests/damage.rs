@@ -207,7 +207,10 @@ fn the_entry_decoder_takes_anything() {
     let mut sound = Vec::new();
     let extents = [(0, 5), (1, 9)].map(|(logical, start)| chunk::Extent { logical, start, pages: 1, birth: 0 });
     let ranges = [chunk::Range { start: 10, end: 8000, crc: 1 }];
-    let chunk = chunk::Chunk { extents: few::Few::from_slice(&extents), ranges: few::Few::from_slice(&ranges) };
+    let chunk = chunk::Chunk {
+        extents: inline_vec::InlineVec::from_slice(&extents),
+        ranges: inline_vec::InlineVec::from_slice(&ranges),
+    };
     entries::put_chunk(&mut sound, 1, 2, 8192, 4, &chunk);
     entries::put_truncate(&mut sound, 1, 2, 3);
     entries::put_announced(&mut sound, Announcement { file: 1, announced: Some(2), forgets_time: false });

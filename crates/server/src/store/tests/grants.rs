@@ -5,7 +5,10 @@ use reactor::Region;
 
 /// Somebody who is granted pages.
 fn holder(store: &Store, connection: u64) -> Holder {
-    Holder { connection, loan: store.lent().expect("this store is lent").loan().expect("a test lends all") }
+    Holder {
+        connection,
+        mapping_lock: store.lent().expect("this store is lent").mapping_lock().expect("a test lends all"),
+    }
 }
 
 /// Copies a body into pages of a grant and commits it. None if the store does not take the pages.
@@ -18,7 +21,7 @@ fn write_granted(
     run: GrantedRun,
 ) -> Option<Lsn> {
     let at = u64::from(run.start) * PAGE_SIZE + u64::from(offset) % PAGE_SIZE;
-    holder.loan.poke(at, body);
+    holder.mapping_lock.poke(at, body);
     let bytes = (offset, body.len() as u32);
     let write = store.reserve_granted((file, index), chunk, bytes, holder.connection, run).unwrap()?;
     Some(finish(store, write, 1).unwrap())
@@ -266,7 +269,7 @@ fn free_pages_go_to_nobody_else() {
             }
             for Mapped { holder, grant, used, .. } in &mapped {
                 for page in *used..grant.pages {
-                    holder.loan.poke(u64::from(grant.start + page) * PAGE_SIZE, &[0xEE; PAGE_SIZE as usize]);
+                    holder.mapping_lock.poke(u64::from(grant.start + page) * PAGE_SIZE, &[0xEE; PAGE_SIZE as usize]);
                 }
             }
             for (file, bytes) in model.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Trunks at the serving side: streams in them that are for this server are connections like any other; those of
+//! Tunnels at the serving side: streams in them that are for this server are connections like any other; those of
 //! clients that are for another one are passed on.
 //!
 //! Invariants
@@ -11,7 +11,7 @@ use super::strangers::Source;
 use super::{FenceKey, Origin, Serving, meet, within};
 use crate::channel::ChannelOptions;
 use crate::handshake::{Guest, HandshakeError};
-use crate::relay::{End, Trunk, TrunkOptions, pass_on, streams_of_client_max};
+use crate::relay::{End, Tunnel, TunnelOptions, pass_on, streams_of_client_max};
 use crate::{Class, Nanos, Relay};
 use std::rc::Rc;
 use wire::Status;
@@ -22,9 +22,9 @@ use wire::operation::LEVEL_CLIENT;
 /// Longest wait for the way to another server.
 const CONNECT_NS_MAX: Nanos = 2_000_000_000;
 
-/// A trunk and who fences it off.
-pub(super) struct OpenTrunk {
-    trunk: Rc<Trunk>,
+/// A tunnel and who fences it off.
+pub(super) struct OpenTunnel {
+    tunnel: Rc<Tunnel>,
     role: Role,
     key: FenceKey,
 }
@@ -33,8 +33,8 @@ pub(super) struct OpenTrunk {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RelayStatistics {
     /// Connections of clients and of servers that carry others, open now.
-    pub trunks_of_clients: usize,
-    pub trunks_of_servers: usize,
+    pub tunnels_of_clients: usize,
+    pub tunnels_of_servers: usize,
     /// Streams that are passed on to other servers now, and that ever were.
     pub streams: usize,
     pub streams_total: u64,
@@ -44,17 +44,17 @@ pub struct RelayStatistics {
 }
 
 impl Serving {
-    pub(super) async fn admit_trunk(&self, guest: &Guest, key: FenceKey) -> Result<u64, HandshakeError> {
+    pub(super) async fn admit_tunnel(&self, guest: &Guest, key: FenceKey) -> Result<u64, HandshakeError> {
         let hello = &guest.hello;
         let older = self.fences.borrow().get(&key).copied();
         if let Some(older) = older {
-            self.forget_trunk(older);
+            self.forget_tunnel(older);
         }
         let refused = if self.closed.get() {
             Some(Status::Draining)
         } else if self.is_full(hello.role) {
             Some(Status::TooManyConnections)
-        } else if hello.role == Role::ServerTrunk && hello.from_server == self.options.server {
+        } else if hello.role == Role::ServerTunnel && hello.from_server == self.options.server {
             Some(Status::NotPermitted)
         } else {
             None
@@ -64,52 +64,52 @@ impl Serving {
         }
         let number = self.next_connection.replace(self.next_connection.get() + 1);
         let stream_count_max = match hello.role {
-            Role::ClientTrunk => streams_of_client_max(&self.options.cluster),
+            Role::ClientTunnel => streams_of_client_max(&self.options.cluster),
             _ => self.options.connections_max,
         };
-        let options = TrunkOptions {
+        let options = TunnelOptions {
             timeout: self.options.timeout,
             stream_count_max,
             accepts: true,
             is_logged: true,
             first_stream: 1,
         };
-        let trunk = Trunk::new(&self.reactor, guest.stream.clone(), options);
-        self.trunks.borrow_mut().insert(number, OpenTrunk { trunk, role: hello.role, key });
+        let tunnel = Tunnel::new(&self.reactor, guest.stream.clone(), options);
+        self.tunnels.borrow_mut().insert(number, OpenTunnel { tunnel, role: hello.role, key });
         self.fences.borrow_mut().insert(key, number);
         if let Err(error) = guest.welcome(&self.welcome(true)).await {
-            self.forget_trunk(number);
+            self.forget_tunnel(number);
             return Err(error.into());
         }
         Ok(number)
     }
 
-    /// Ends a trunk and takes it off the books, once.
-    fn forget_trunk(&self, number: u64) {
-        let Some(open) = self.trunks.borrow_mut().remove(&number) else { return };
+    /// Ends a tunnel and takes it off the books, once.
+    fn forget_tunnel(&self, number: u64) {
+        let Some(open) = self.tunnels.borrow_mut().remove(&number) else { return };
         if self.fences.borrow().get(&open.key) == Some(&number) {
             self.fences.borrow_mut().remove(&open.key);
         }
-        open.trunk.close();
+        open.tunnel.close();
         self.queue.borrow_mut().wake_first();
-        let (received, sent) = open.trunk.traffic();
+        let (received, sent) = open.tunnel.traffic();
         self.bytes_received.set(self.bytes_received.get() + received);
         self.bytes_sent.set(self.bytes_sent.get() + sent);
     }
 
-    pub(super) fn close_trunks(&self) {
-        let numbers: Vec<u64> = self.trunks.borrow().keys().copied().collect();
-        numbers.into_iter().for_each(|number| self.forget_trunk(number));
+    pub(super) fn close_tunnels(&self) {
+        let numbers: Vec<u64> = self.tunnels.borrow().keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.forget_tunnel(number));
         let ways = std::mem::take(&mut *self.ways.borrow_mut());
         ways.values().for_each(Relay::close);
     }
 
     pub(super) fn relay_statistics(&self) -> RelayStatistics {
-        let trunks = self.trunks.borrow();
-        let of_role = |role| trunks.values().filter(|open| open.role == role).count();
+        let tunnels = self.tunnels.borrow();
+        let of_role = |role| tunnels.values().filter(|open| open.role == role).count();
         RelayStatistics {
-            trunks_of_clients: of_role(Role::ClientTrunk),
-            trunks_of_servers: of_role(Role::ServerTrunk),
+            tunnels_of_clients: of_role(Role::ClientTunnel),
+            tunnels_of_servers: of_role(Role::ServerTunnel),
             streams: self.passing.get(),
             streams_total: self.passed_streams.get(),
             frames: self.passed.frames.get(),
@@ -123,7 +123,7 @@ impl Serving {
             let options = ChannelOptions {
                 cluster: self.options.cluster.clone(),
                 server,
-                role: Role::ServerTrunk,
+                role: Role::ServerTunnel,
                 from_server: self.options.server,
                 level: LEVEL_CLIENT,
                 session: self.options.incarnation,
@@ -137,21 +137,21 @@ impl Serving {
     }
 }
 
-/// Carries the streams of a trunk that has been let in, until it ends.
+/// Carries the streams of a tunnel that has been let in, until it ends.
 pub(super) async fn carry(serving: &Rc<Serving>, number: u64) {
-    let open = serving.trunks.borrow().get(&number).map(|open| (open.trunk.clone(), open.role));
-    let Some((trunk, role)) = open else { return };
-    trunk.run(&|trunk, stream, server| take_stream(serving, (number, role), trunk.end_of(stream), server)).await;
-    serving.forget_trunk(number);
+    let open = serving.tunnels.borrow().get(&number).map(|open| (open.tunnel.clone(), open.role));
+    let Some((tunnel, role)) = open else { return };
+    tunnel.run(&|tunnel, stream, server| take_stream(serving, (number, role), tunnel.end_of(stream), server)).await;
+    serving.forget_tunnel(number);
 }
 
 /// A stream has begun.
 fn take_stream(serving: &Rc<Serving>, (number, role): (u64, Role), end: End, server: u32) {
     let options = &serving.options;
     if server == options.server {
-        return meet(serving, Source::Trunk(number), end.into_stream(), Origin::Relay);
+        return meet(serving, Source::Tunnel(number), end.into_stream(), Origin::Relay);
     }
-    if role != Role::ClientTrunk || server >= options.cluster.server_count() {
+    if role != Role::ClientTunnel || server >= options.cluster.server_count() {
         return end.finish(Status::WrongServer);
     }
     if serving.closed.get() || serving.passing.get() >= options.connections_max {
@@ -169,8 +169,8 @@ fn take_stream(serving: &Rc<Serving>, (number, role): (u64, Role), end: End, ser
 async fn pass(serving: &Rc<Serving>, end: End, server: u32) {
     let way = serving.way_to(server);
     let limit = serving.reactor.now() + CONNECT_NS_MAX.min(serving.options.timeout);
-    let other = within(&serving.reactor, limit, std::pin::pin!(way.trunk())).await;
-    match other.and_then(|trunk| trunk.ok()?.open(server).ok()) {
+    let other = within(&serving.reactor, limit, std::pin::pin!(way.tunnel())).await;
+    match other.and_then(|tunnel| tunnel.ok()?.open(server).ok()) {
         Some(other) => pass_on(end, other, &serving.passed).await,
         None => end.finish(Status::Unreachable),
     }

@@ -20,7 +20,7 @@ use std::io::IoSlice;
 use std::rc::Rc;
 use wire::layout::ChunkRange;
 use wire::posts::{
-    BOUNCE_SIZE, NO_CLAIM, POSTED_CHUNK_SIZE_MAX, POSTED_SIZE_MAX, Post, PostedBytes, Written, file_claim,
+    NO_CLAIM, POSTED_CHUNK_SIZE_MAX, POSTED_SIZE_MAX, Post, PostedBytes, STAGING_RING_SIZE, Written, file_claim,
 };
 
 const PAGE: u64 = 4096;
@@ -37,7 +37,7 @@ const RING_SIZE_OF_MANY: u64 = 256 << 10;
 const PIECES_MAX: usize = 16;
 
 /// Pages that bytes wait in until the server has taken them up.
-pub(crate) struct Bounce {
+pub(crate) struct StagingRing {
     grant: Rc<Granted>,
     start: u64,
     end: u64,
@@ -59,12 +59,12 @@ enum PartState {
     Free,
 }
 
-impl Bounce {
+impl StagingRing {
     /// A ring of up to so many bytes, in pages that nothing else is done with; nothing if they are too few.
-    pub fn of(grant: &Rc<Granted>, size: u64) -> Option<Bounce> {
+    pub fn of(grant: &Rc<Granted>, size: u64) -> Option<StagingRing> {
         let size = grant.left().min(size);
         let start = (size >= RING_SIZE_MIN).then(|| grant.take(size))?;
-        Some(Bounce {
+        Some(StagingRing {
             grant: grant.clone(),
             start,
             end: start + size,
@@ -122,13 +122,13 @@ impl Bounce {
             self.free_taken(owner);
             self.take(size)
         })?;
-        Some(Place { bounce: self.clone(), at, posted: None })
+        Some(Place { staging_ring: self.clone(), at, posted: None })
     }
 }
 
 /// Bytes of a ring for one write; free again when this is dropped, unless they were posted.
 struct Place {
-    bounce: Rc<Bounce>,
+    staging_ring: Rc<StagingRing>,
     at: u64,
     posted: Option<u64>,
 }
@@ -136,7 +136,7 @@ struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let state = self.posted.map_or(PartState::Free, PartState::Posted);
-        let mut parts = self.bounce.parts.borrow_mut();
+        let mut parts = self.staging_ring.parts.borrow_mut();
         if let Some(part) = parts.iter_mut().rev().find(|part| part.at == self.at && part.state == PartState::Filling) {
             part.state = state;
         }
@@ -163,11 +163,11 @@ impl Servers {
     async fn post_piece(&self, file: &File, server: u32, piece: ChunkRange, slices: &[IoSlice<'_>]) -> Option<()> {
         let ChunkRange { chunk_index, chunk_offset, size } = piece;
         let (window, cell) = self.writable(server, file.id).await?;
-        let mut place = self.bounce_for(server, &window)?.take_soon(size.into(), self.session())?;
-        let (bounce, at) = (place.bounce.clone(), place.at);
-        self.fill_part(&bounce.grant, (at, size as usize), slices).await?;
+        let mut place = self.staging_ring_for(server, &window)?.take_soon(size.into(), self.session())?;
+        let (staging_ring, at) = (place.staging_ring.clone(), place.at);
+        self.fill_part(&staging_ring.grant, (at, size as usize), slices).await?;
         let written = Written { chunk_index, chunk_offset, layout: file.layout };
-        let bytes = PostedBytes { at, size, generation: bounce.grant.generation };
+        let bytes = PostedBytes { at, size, generation: staging_ring.grant.generation };
         let post = Post::of_write(file.id, self.reactor.wall_clock(), written, bytes);
         let posting = window.begin_post(self.session(), [NO_CLAIM; 2], &post.words()?)?;
         self.simulated_pause(&window).await;
@@ -187,11 +187,11 @@ impl Common {
     /// Bytes of a ring of a client of so many servers.
     pub(crate) fn ring_size(&self) -> u64 {
         let size = RINGS_SIZE / u64::from(self.cluster.server_count()).max(1);
-        size.clamp(RING_SIZE_OF_MANY, BOUNCE_SIZE).next_multiple_of(PAGE)
+        size.clamp(RING_SIZE_OF_MANY, STAGING_RING_SIZE).next_multiple_of(PAGE)
     }
 
     /// Whether nothing that was posted of a ring waits.
-    pub(crate) fn is_settled(&self, bounce: Option<&Rc<Bounce>>) -> bool {
-        bounce.is_none_or(|bounce| bounce.is_free(self.session()))
+    pub(crate) fn is_settled(&self, staging_ring: Option<&Rc<StagingRing>>) -> bool {
+        staging_ring.is_none_or(|staging_ring| staging_ring.is_free(self.session()))
     }
 }

@@ -1,4 +1,4 @@
-//! One end of a trunk: the streams in it, what has arrived for each, and what it may still send.
+//! One end of a tunnel: the streams in it, what has arrived for each, and what it may still send.
 
 use super::stream::End;
 use crate::link::{Link, LinkError, RawSlice, ReplyBody, ReplyHeld};
@@ -20,16 +20,16 @@ const FRAMES_PER_TURN: usize = 32;
 const SMALL_SIZE_MAX: usize = 4096;
 /// Room is returned in parts of this size at least.
 const CREDIT_SIZE_MIN: usize = STREAM_WINDOW / 4;
-/// Numbers of streams are below this. A trunk that has used them up ends, and another one begins anew.
+/// Numbers of streams are below this. A tunnel that has used them up ends, and another one begins anew.
 const NUMBER_END: u64 = u64::MAX;
 /// Frames without data that one stream may have waiting to be sent: its beginning, its end, and room returned.
 const CONTROLS_PER_STREAM: usize = 2 + STREAM_WINDOW / CREDIT_SIZE_MIN;
-/// The same of a trunk without streams: questions and answers of life.
+/// The same of a tunnel without streams: questions and answers of life.
 const CONTROLS_MIN: usize = 64;
 
-pub(crate) struct TrunkOptions {
-    /// Silence after which callers give up. A trunk of which nothing is heard for half of it, after something was sent,
-    /// ends.
+pub(crate) struct TunnelOptions {
+    /// Silence after which callers give up. A tunnel of which nothing is heard for half of it, after something was
+    /// sent, ends.
     pub timeout: Nanos,
     /// Most streams at a time.
     pub stream_count_max: usize,
@@ -114,10 +114,10 @@ pub(super) struct State {
     pub(super) closed: bool,
 }
 
-/// One end of a trunk.
-pub(crate) struct Trunk {
+/// One end of a tunnel.
+pub(crate) struct Tunnel {
     reactor: Reactor,
-    options: TrunkOptions,
+    options: TunnelOptions,
     pub(super) state: RefCell<State>,
     /// The task that drives it, while it does not run.
     driver: RefCell<Option<Waker>>,
@@ -142,11 +142,11 @@ fn frame(kind: StreamFrame, stream: u64) -> Header {
     header
 }
 
-impl Trunk {
+impl Tunnel {
     /// An end over a connection whose handshake is done. Nothing moves until `run`.
-    pub(crate) fn new(reactor: &Reactor, stream: Stream, options: TrunkOptions) -> Rc<Trunk> {
+    pub(crate) fn new(reactor: &Reactor, stream: Stream, options: TunnelOptions) -> Rc<Tunnel> {
         let next_stream = options.first_stream;
-        Rc::new(Trunk {
+        Rc::new(Tunnel {
             reactor: reactor.clone(),
             options,
             state: RefCell::new(State {
@@ -185,7 +185,7 @@ impl Trunk {
         CONTROLS_MIN.saturating_add(CONTROLS_PER_STREAM.saturating_mul(self.options.stream_count_max))
     }
 
-    /// Begins a stream to a server. Errors: the trunk has ended, or has its most streams.
+    /// Begins a stream to a server. Errors: the tunnel has ended, or has its most streams.
     pub(crate) fn open(self: &Rc<Self>, server: u32) -> io::Result<End> {
         assert!(!self.options.accepts);
         let mut state = self.state.borrow_mut();
@@ -193,11 +193,11 @@ impl Trunk {
             return Err(ErrorKind::NotConnected.into());
         }
         if state.streams.len() >= self.options.stream_count_max {
-            return Err(io::Error::new(ErrorKind::QuotaExceeded, "the trunk has its most streams"));
+            return Err(io::Error::new(ErrorKind::QuotaExceeded, "the tunnel has its most streams"));
         }
         let number = state.next_stream;
         if number == NUMBER_END {
-            return Err(io::Error::new(ErrorKind::QuotaExceeded, "the trunk has used up its numbers"));
+            return Err(io::Error::new(ErrorKind::QuotaExceeded, "the tunnel has used up its numbers"));
         }
         state.next_stream += 1;
         state.streams.insert(number, StreamState::new());
@@ -212,7 +212,7 @@ impl Trunk {
     }
 
     /// Carries streams until the connection ends; `opened` gets the streams that the peer begins, and for whom.
-    pub(crate) async fn run(self: Rc<Self>, opened: &dyn Fn(&Rc<Trunk>, u64, u32)) {
+    pub(crate) async fn run(self: Rc<Self>, opened: &dyn Fn(&Rc<Tunnel>, u64, u32)) {
         self.reactor.spawn(Class::Metadata, watch(Rc::downgrade(&self)));
         let error = poll_fn(|cx| {
             let mut driver = self.driver.borrow_mut();
@@ -233,12 +233,12 @@ impl Trunk {
         if let LinkError::Protocol(status, words) = error
             && self.options.is_logged
         {
-            log::event(Level::Warning, "trunk-ended", words, &[("status", &status)]);
+            log::event(Level::Warning, "tunnel-ended", words, &[("status", &status)]);
         }
         self.close();
     }
 
-    fn advance(self: &Rc<Self>, waker: &Waker, opened: &dyn Fn(&Rc<Trunk>, u64, u32)) -> Result<(), LinkError> {
+    fn advance(self: &Rc<Self>, waker: &Waker, opened: &dyn Fn(&Rc<Tunnel>, u64, u32)) -> Result<(), LinkError> {
         for _ in 0..FRAMES_PER_TURN {
             match self.step()? {
                 Step::Nothing => return Ok(()),
@@ -299,11 +299,11 @@ impl Trunk {
     fn take_frame(&self, state: &mut State, header: &Header, params: Vec<u8>) -> Result<Step, LinkError> {
         let malformed = |error: wire::Malformed| LinkError::Protocol(Status::BadMessage, error.0);
         if header.kind != FrameKind::Stream {
-            return protocol("only streams are expected on a trunk");
+            return protocol("only streams are expected on a tunnel");
         }
         let kind = StreamFrame::from_code(header.operation).map_err(malformed)?;
         if header.body_size > 0 && kind != StreamFrame::Data {
-            return protocol("only data has a body on a trunk");
+            return protocol("only data has a body on a tunnel");
         }
         let number = header.call_id;
         match kind {
@@ -318,7 +318,7 @@ impl Trunk {
                     return protocol("a stream begins that can't");
                 }
                 if state.streams.len() >= self.options.stream_count_max {
-                    return Err(LinkError::Protocol(Status::WindowExceeded, "more streams than a trunk may have"));
+                    return Err(LinkError::Protocol(Status::WindowExceeded, "more streams than a tunnel may have"));
                 }
                 state.next_stream = number + 1;
                 state.streams.insert(number, StreamState::new());
@@ -454,7 +454,7 @@ impl Trunk {
         self.wake();
     }
 
-    /// Asks for a sign of life after a while of silence, and ends the trunk when there is none. False when it has
+    /// Asks for a sign of life after a while of silence, and ends the tunnel when there is none. False when it has
     /// ended.
     fn look_for_life(&self) -> bool {
         let mut state = self.state.borrow_mut();
@@ -464,7 +464,7 @@ impl Trunk {
             drop(state);
             if self.options.is_logged {
                 let words = "a connection that carries others was silent; it is ended";
-                log::event(Level::Warning, "trunk-silent", words, &[]);
+                log::event(Level::Warning, "tunnel-silent", words, &[]);
             }
             self.close();
             return false;
@@ -493,15 +493,15 @@ impl State {
 
 /// Gives room in a window back when it is dropped.
 pub(super) struct Freeing {
-    trunk: Weak<Trunk>,
+    tunnel: Weak<Tunnel>,
     stream: u64,
     freed: Rc<Cell<usize>>,
     size: usize,
 }
 
 impl Freeing {
-    pub(super) fn new(trunk: &Rc<Trunk>, stream: u64, freed: &Rc<Cell<usize>>, size: usize) -> Freeing {
-        Freeing { trunk: Rc::downgrade(trunk), stream, freed: freed.clone(), size }
+    pub(super) fn new(tunnel: &Rc<Tunnel>, stream: u64, freed: &Rc<Cell<usize>>, size: usize) -> Freeing {
+        Freeing { tunnel: Rc::downgrade(tunnel), stream, freed: freed.clone(), size }
     }
 }
 
@@ -511,22 +511,22 @@ impl Drop for Freeing {
         self.freed.set(before + self.size);
         if before < CREDIT_SIZE_MIN
             && before + self.size >= CREDIT_SIZE_MIN
-            && let Some(trunk) = self.trunk.upgrade()
+            && let Some(tunnel) = self.tunnel.upgrade()
         {
-            trunk.freed.borrow_mut().push(self.stream);
-            trunk.wake();
+            tunnel.freed.borrow_mut().push(self.stream);
+            tunnel.wake();
         }
     }
 }
 
 /// Watches over silence. Sleeps while nothing is owed to us.
-async fn watch(trunk: Weak<Trunk>) {
+async fn watch(tunnel: Weak<Tunnel>) {
     loop {
-        let Some(strong) = trunk.upgrade() else { return };
+        let Some(strong) = tunnel.upgrade() else { return };
         let (reactor, pause) = (strong.reactor.clone(), (strong.options.timeout / 4).max(1_000_000));
         drop(strong);
         let is_alive = poll_fn(|cx| {
-            let Some(strong) = trunk.upgrade() else { return Poll::Ready(false) };
+            let Some(strong) = tunnel.upgrade() else { return Poll::Ready(false) };
             let mut state = strong.state.borrow_mut();
             if state.closed || state.unheard_since.is_some() {
                 return Poll::Ready(!state.closed);
@@ -539,7 +539,7 @@ async fn watch(trunk: Weak<Trunk>) {
             return;
         }
         reactor.sleep(pause).await;
-        if !trunk.upgrade().is_some_and(|strong| strong.look_for_life()) {
+        if !tunnel.upgrade().is_some_and(|strong| strong.look_for_life()) {
             return;
         }
     }

@@ -13,7 +13,7 @@
 
 use crate::copying::{copy, copy_streaming};
 use crate::forks;
-use crate::region::Loan;
+use crate::region::MappingLock;
 use crate::system::check;
 use std::ffi::CString;
 use std::io;
@@ -23,36 +23,36 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 
 /// An open file of one borrower.
-pub(crate) struct FileLoan(OwnedFd);
+pub(crate) struct FileMappingLock(OwnedFd);
 
-impl FileLoan {
+impl FileMappingLock {
     /// Opens a file anew. Errors: those of open(2), also where /proc is not mounted.
-    pub fn of(file: &OwnedFd) -> io::Result<FileLoan> {
+    pub fn of(file: &OwnedFd) -> io::Result<FileMappingLock> {
         let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
         // SAFETY: makes a descriptor, which is owned from here on; the path is a local.
         unsafe {
             let raw = libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
-            Ok(FileLoan(OwnedFd::from_raw_fd(check(raw)?)))
+            Ok(FileMappingLock(OwnedFd::from_raw_fd(check(raw)?)))
         }
     }
 }
 
-impl FileLoan {
+impl FileMappingLock {
     /// What a borrower has got from whom he borrows. His forked children don't have it: what is lent through it would
     /// stay so for as long as they are there.
-    pub fn received(file: OwnedFd) -> FileLoan {
+    pub fn received(file: OwnedFd) -> FileMappingLock {
         forks::track(&file);
-        FileLoan(file)
+        FileMappingLock(file)
     }
 }
 
-impl Drop for FileLoan {
+impl Drop for FileMappingLock {
     fn drop(&mut self) {
         forks::untrack(&self.0);
     }
 }
 
-impl Loan for FileLoan {
+impl MappingLock for FileMappingLock {
     fn hold(&self, offset: u64, size: u64) -> io::Result<()> {
         let mut lock = lock_of(libc::F_WRLCK, offset, size)?;
         // SAFETY: the lock is a local.
@@ -120,16 +120,16 @@ fn lock_of(kind: libc::c_int, offset: u64, size: u64) -> io::Result<libc::flock>
 pub struct GrantedPages {
     offset: u64,
     size: u64,
-    loan: Rc<dyn Loan>,
+    mapping_lock: Rc<dyn MappingLock>,
     /// Where it is mapped; nothing in simulations.
     base: Option<NonNull<u8>>,
 }
 
 impl GrantedPages {
-    /// Maps a range that the loan holds. Errors: those of mmap(2).
-    pub(crate) fn map(loan: &Rc<dyn Loan>, offset: u64, size: u64) -> io::Result<GrantedPages> {
-        let Some(file) = loan.file() else {
-            return Ok(GrantedPages { offset, size, loan: loan.clone(), base: None });
+    /// Maps a range that the mapping lock holds. Errors: those of mmap(2).
+    pub(crate) fn map(mapping_lock: &Rc<dyn MappingLock>, offset: u64, size: u64) -> io::Result<GrantedPages> {
+        let Some(file) = mapping_lock.file() else {
+            return Ok(GrantedPages { offset, size, mapping_lock: mapping_lock.clone(), base: None });
         };
         let (Ok(start), true) = (libc::off_t::try_from(offset), size > 0) else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -145,21 +145,21 @@ impl GrantedPages {
             }
             libc::madvise(base, length, libc::MADV_DONTFORK);
             libc::madvise(base, length, libc::MADV_POPULATE_WRITE);
-            Ok(GrantedPages { offset, size, loan: loan.clone(), base: NonNull::new(base.cast()) })
+            Ok(GrantedPages { offset, size, mapping_lock: mapping_lock.clone(), base: NonNull::new(base.cast()) })
         }
     }
 
     /// Copies bytes to `offset` in the region, past the cache where that pays. What was copied is there for whoever
     /// hears of it by a message that is sent afterwards. Panics when they do not lie in this range.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
-        let Some(target) = self.place(offset, bytes.len()) else { return self.loan.poke(offset, bytes) };
+        let Some(target) = self.place(offset, bytes.len()) else { return self.mapping_lock.poke(offset, bytes) };
         // SAFETY: just checked; nobody's memory overlaps with pages that were granted to us alone.
         unsafe { copy_streaming(bytes.as_ptr(), target, bytes.len()) };
     }
 
     /// As `write`, for bytes that somebody reads soon.
     pub fn write_near(&self, offset: u64, bytes: &[u8]) {
-        let Some(target) = self.place(offset, bytes.len()) else { return self.loan.poke(offset, bytes) };
+        let Some(target) = self.place(offset, bytes.len()) else { return self.mapping_lock.poke(offset, bytes) };
         // SAFETY: as in `write`.
         unsafe { copy(bytes.as_ptr(), target, bytes.len()) };
     }
@@ -187,7 +187,7 @@ impl Drop for GrantedPages {
             unsafe { libc::munmap(base.as_ptr().cast(), self.size as usize) };
         }
         // What it was mapped through may well be kept for longer.
-        self.loan.let_go(self.offset, self.size);
+        self.mapping_lock.let_go(self.offset, self.size);
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
     fn file() -> OwnedFd {
         // SAFETY: a new descriptor, owned from here on; the name is a constant.
         unsafe {
-            let raw = libc::memfd_create(c"loan".as_ptr(), libc::MFD_CLOEXEC);
+            let raw = libc::memfd_create(c"mapping_lock".as_ptr(), libc::MFD_CLOEXEC);
             assert!(raw >= 0 && libc::ftruncate(raw, SIZE as libc::off_t) == 0);
             OwnedFd::from_raw_fd(raw)
         }
@@ -211,10 +211,10 @@ mod tests {
     #[test]
     fn borrowers_come_in_any_order() {
         let own = file();
-        let loans: Vec<FileLoan> = (0..3).map(|_| FileLoan::of(&own).expect("opened")).collect();
+        let mapping_locks: Vec<FileMappingLock> = (0..3).map(|_| FileMappingLock::of(&own).expect("opened")).collect();
         let starts = [81_920, 16_384, 49_152, 8192, 65_536, 32_768];
         for (number, start) in starts.iter().enumerate() {
-            loans[number % 3].hold(*start, 4096).expect("free");
+            mapping_locks[number % 3].hold(*start, 4096).expect("free");
         }
         let (mut found, mut from) = (Vec::new(), 0);
         while let Some(range) = borrowed(&own, from, SIZE - from) {
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn mappings_are_seen() {
         let own = file();
-        let (one, other) = (FileLoan::of(&own).expect("opened"), FileLoan::of(&own).expect("opened"));
+        let (one, other) = (FileMappingLock::of(&own).expect("opened"), FileMappingLock::of(&own).expect("opened"));
         assert_eq!(borrowed(&own, 0, SIZE), None);
         one.hold(4096, 8192).expect("free");
         other.hold(65_536, 4096).expect("free");
@@ -241,7 +241,7 @@ mod tests {
         other.let_go(65_536, 4096);
         assert_eq!(borrowed(&own, 12_288, SIZE - 12_288), None);
 
-        let one: Rc<dyn Loan> = Rc::new(one);
+        let one: Rc<dyn MappingLock> = Rc::new(one);
         let pages = GrantedPages::map(&one, 4096, 8192).expect("mapped");
         pages.write(4096 + 100, &[7; 8000]);
         drop(pages);
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "only granted pages")]
     fn bounds_are_checked() {
-        let loan: Rc<dyn Loan> = Rc::new(FileLoan::of(&file()).expect("opened"));
-        GrantedPages::map(&loan, 4096, 4096).expect("mapped").write(8191, &[1, 2]);
+        let mapping_lock: Rc<dyn MappingLock> = Rc::new(FileMappingLock::of(&file()).expect("opened"));
+        GrantedPages::map(&mapping_lock, 4096, 4096).expect("mapped").write(8191, &[1, 2]);
     }
 }

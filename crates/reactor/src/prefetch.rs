@@ -2,12 +2,12 @@
 //! comes while other such memory is waited for.
 
 /// Has the processor fetch all of something into its cache, and does not wait for it.
-pub fn bring_near<T: ?Sized>(thing: &T) {
-    bring_range_near(std::ptr::from_ref(thing).cast(), size_of_val(thing));
+pub fn prefetch<T: ?Sized>(thing: &T) {
+    prefetch_range(std::ptr::from_ref(thing).cast(), size_of_val(thing));
 }
 
 /// The same of a range of memory, which others may write to meanwhile.
-pub(crate) fn bring_range_near(first: *const u8, size: usize) {
+pub(crate) fn prefetch_range(first: *const u8, size: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
