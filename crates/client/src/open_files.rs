@@ -23,7 +23,7 @@ use crate::error::Trouble;
 use crate::file::File;
 use crate::servers::Common;
 use reactor::channel::{Call, Channel};
-use reactor::{CellPlace, Class, Held, LocalFuture, Nanos, Window};
+use reactor::{CellPlace, Class, HazardPointer, LocalFuture, Nanos, Window};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
@@ -73,7 +73,7 @@ pub(crate) const NO_VERSION: u64 = 1;
 
 /// A file that is held; `cell` is the file's on the server's board, with the version that it had.
 pub(crate) struct HeldFile {
-    pub held: Held,
+    pub held: HazardPointer,
     pub window: Rc<Window>,
     pub cell: (CellPlace, u64),
     /// The post by which the file was made, and whose it is.
@@ -245,7 +245,7 @@ impl Common {
 
     /// A file that is held was not opened after all. The server may have seen it, and have kept a file because of it
     /// that it would have given up, or have registered it.
-    pub(crate) fn let_go_of(&self, home: u32, file: FileId, held: Held) {
+    pub(crate) fn let_go_of(&self, home: u32, file: FileId, held: HazardPointer) {
         let Some(servers) = self.own.upgrade() else { return };
         if !held.release() {
             let mut files = self.open_files.files.borrow_mut();
@@ -569,7 +569,7 @@ impl Common {
     /// Has the server tell numbers of what was held over connections that have ended. False when it is to be tried
     /// again.
     async fn settle_lost(&self, server: u32) -> bool {
-        for page in self.lost_holds(server).chunks(CLOSE_COUNT_MAX) {
+        for page in self.lost_hazards(server).chunks(CLOSE_COUNT_MAX) {
             let request = ReclaimRequest { files: Batch(page.to_vec()), last: false };
             let Ok(reply) = self.ask(server, Operation::Reclaim, &request).await else { return false };
             let Ok(reply) = ReclaimReply::from_bytes(&reply.params) else { return false };
@@ -580,7 +580,7 @@ impl Common {
 
     /// There is a new connection: what was held over the one before gets a number.
     pub(crate) fn resumed(self: &Rc<Self>, server: u32) {
-        if self.lost_holds(server).is_empty() {
+        if self.lost_hazards(server).is_empty() {
             return;
         }
         let (own, reactor) = (Rc::downgrade(self), self.reactor.clone());
@@ -598,7 +598,7 @@ impl Common {
     }
 
     /// Files that were held over a connection that has ended, and have no number since.
-    fn lost_holds(&self, server: u32) -> Vec<FileId> {
+    fn lost_hazards(&self, server: u32) -> Vec<FileId> {
         let files = self.open_files.files.borrow();
         let lost = files.iter().filter(|(file, opened)| {
             let is_lost = opened.held.as_ref().is_some_and(|held| !self.is_current(server, &held.window));

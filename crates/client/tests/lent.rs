@@ -253,7 +253,7 @@ fn held_files_outlive_their_names() {
     let at_first = free();
     let path = |number: usize| format!("/f{number}").into_bytes();
     // More than can be held at a time: the rest is opened by messages.
-    let numbers = 0..reactor::HOLD_COUNT + 20;
+    let numbers = 0..reactor::HAZARD_COUNT + 20;
     numbers.clone().for_each(|number| write(&path(number), &version(number as u64, SIZE)));
     let before = reader.round_trips();
     let files: Vec<_> =

@@ -16,7 +16,7 @@ mod executor;
 pub mod extended;
 mod forks;
 mod handshake;
-mod holds;
+mod hazard_pointers;
 pub mod interfaces;
 mod link;
 mod local;
@@ -52,7 +52,7 @@ pub use copying::bytes_copied;
 pub use driver::{Driver, DriverKind};
 pub use executor::{Class, Gate, JoinHandle, LoopStatistics, Reactor, Sleep, YieldNow};
 pub use forks::fork_generation;
-pub use holds::{HOLD_COUNT, Held, Holds};
+pub use hazard_pointers::{HAZARD_COUNT, HazardPointer, HazardPointers};
 pub use link::{BodyPiece, ReplyBody};
 pub use local::{MEMORY_PER_CONNECTION as LOCAL_MEMORY_PER_CONNECTION, local_name};
 pub use mapping_lock::GrantedPages;
@@ -62,7 +62,7 @@ pub use region::{LocalFuture, MappingLock, OpenMode, Region, Span, Storage};
 pub use relay::Relay;
 pub use scratch::scratch;
 pub use service::{
-    Borrowing, Disconnected, Holding, Incoming, Peer, ServeOptions, ServeStatistics, ServerHandle, Service, serve,
+    Borrowing, Disconnected, Hazards, Incoming, Peer, ServeOptions, ServeStatistics, ServerHandle, Service, serve,
 };
 pub use shared::Shared;
 pub use stream::{Listener, Parties, Stream, Way};

@@ -13,7 +13,7 @@
 //! 3. Bytes are copied before their tag is made, for whoever owns them may write to them meanwhile.
 //! 4. Each side holds at most `SEALED_MEMORY_MAX` bytes.
 
-use crate::holds::Holds;
+use crate::hazard_pointers::HazardPointers;
 use crate::stream::{Readiness, Socket, Stream, Way};
 use crate::window::{Lent, StampedRegion, Window};
 use aegis::aegis128x2::{Aegis128X2, Aegis128X2Mac};
@@ -335,8 +335,8 @@ impl Socket for SealedSocket {
         self.stream.lend(region, lent)
     }
 
-    fn holds(&self) -> Option<Rc<Holds>> {
-        self.stream.holds()
+    fn hazards(&self) -> Option<Rc<HazardPointers>> {
+        self.stream.hazards()
     }
 
     fn window(&self) -> Option<Rc<Window>> {

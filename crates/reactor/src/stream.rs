@@ -5,7 +5,7 @@
 //! direction too, unless the peer has hung up (then only another receive shows the end of the stream).
 
 use crate::Reactor;
-use crate::holds::Holds;
+use crate::hazard_pointers::HazardPointers;
 use crate::window::{Lent, StampedRegion, Window};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -186,7 +186,7 @@ pub trait Socket {
         false
     }
     /// As [`Stream::holds`].
-    fn holds(&self) -> Option<Rc<Holds>> {
+    fn hazards(&self) -> Option<Rc<HazardPointers>> {
         None
     }
     /// As [`Stream::window`].
@@ -328,8 +328,8 @@ impl Stream {
     }
 
     /// What a peer holds that was lent a region.
-    pub fn holds(&self) -> Option<Rc<Holds>> {
-        self.0.socket.holds()
+    pub fn hazards(&self) -> Option<Rc<HazardPointers>> {
+        self.0.socket.hazards()
     }
 
     /// What the peer has lent, once it is here.

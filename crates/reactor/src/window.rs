@@ -18,7 +18,7 @@
 
 use crate::board::{Board, CellPlace, Words};
 use crate::copying::{self, before_streaming};
-use crate::holds::{Held, Holds};
+use crate::hazard_pointers::{HazardPointer, HazardPointers};
 use crate::mapping_lock::GrantedPages;
 use crate::posts::{Bell, Lane, POSTS_SIZE, PostWords, Posting, Posts};
 use crate::prefetch::prefetch_range;
@@ -131,14 +131,19 @@ impl StampedRegion {
 
     /// Read access within one process: for simulations. `trust`: where it finds nothing changed ever, as a broken one
     /// might.
-    pub(crate) fn window(self: &Rc<Self>, trust: Trust, lent: &Lent, holds: Option<Rc<Holds>>) -> Rc<Window> {
+    pub(crate) fn window(
+        self: &Rc<Self>,
+        trust: Trust,
+        lent: &Lent,
+        hazards: Option<Rc<HazardPointers>>,
+    ) -> Rc<Window> {
         let (bytes, size) = (self.region.base().cast_const(), self.region.size());
         let (stamps, board) = (self.stamps(), self.board.words());
         let lane = lent.posts.clone().map(|posts| Rc::new(self.posts.seen_by(posts)));
         let mapping_lock = lent.pages.clone();
         let (lane, has_ended) = (RefCell::new(lane), Cell::new(false));
         let source = Source::Lent(self.clone());
-        Rc::new(Window { bytes, size, stamps, board, trust, holds, lane, has_ended, mapping_lock, _source: source })
+        Rc::new(Window { bytes, size, stamps, board, trust, hazards, lane, has_ended, mapping_lock, _source: source })
     }
 }
 
@@ -244,7 +249,7 @@ pub struct Window {
     lane: RefCell<Option<Rc<Lane>>>,
     has_ended: Cell<bool>,
     /// Where we say what the owner is to keep.
-    holds: Option<Rc<Holds>>,
+    hazards: Option<Rc<HazardPointers>>,
     /// What pages that are granted to us are mapped through.
     mapping_lock: Option<Rc<dyn MappingLock>>,
     _source: Source,
@@ -256,7 +261,7 @@ impl Window {
     pub(crate) fn map(
         [region, table, posts]: [&OwnedFd; 3],
         mapping_lock: Option<Rc<dyn MappingLock>>,
-        holds: Option<Rc<Holds>>,
+        hazards: Option<Rc<HazardPointers>>,
         bell: Weak<dyn Bell>,
     ) -> io::Result<Window> {
         let region = Mapping::new(region, libc::PROT_READ)?;
@@ -277,7 +282,7 @@ impl Window {
             trust: Trust::default(),
             lane: RefCell::new(Some(lane)),
             has_ended: Cell::new(false),
-            holds,
+            hazards,
             mapping_lock,
             _source: Source::Mapped(region, table),
         })
@@ -337,9 +342,9 @@ impl Window {
         self.has_ended.get()
     }
 
-    /// Asks the owner to keep what has an id; see [`Holds::hold`].
-    pub fn hold(&self, id: u64) -> Option<Held> {
-        self.holds.as_ref()?.hold(id)
+    /// Asks the owner to keep what has an id; see [`HazardPointers::hold`].
+    pub fn hold(&self, id: u64) -> Option<HazardPointer> {
+        self.hazards.as_ref()?.hold(id)
     }
 
     /// Whether somebody has posted a change, or is about to, of something that comes to this claim; after the end

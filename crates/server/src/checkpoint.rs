@@ -173,7 +173,7 @@ fn small_tables(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> 
     for ((coordinator, number), change) in &tables.prepared {
         writer.put(&Record::PreparedPut { coordinator: *coordinator, number: *number, change: change.clone() });
     }
-    writer.put(&Record::LeasesGiven(tables.leases_given));
+    writer.put(&Record::DelegationsGiven(tables.delegations_given));
     for file in tables.open.linkable() {
         writer.put(&Record::LinkablePut(file));
     }

@@ -3,11 +3,11 @@
 //!
 //! A name is asked for when it is asked for here the second time within a second, so that files which only one process
 //! opens are not kept; the first time, and whenever the home lends nothing, the client is told to ask the home itself.
-//! A lent file is open at its home for us, once, for as long as we hold the lease or a client has it open with us.
+//! A lent file is open at its home for us, once, for as long as we hold the delegation or a client has it open with us.
 //!
 //! Invariants
-//! 1. A lease counts from the moment at which it was asked for, and nothing is answered from it after its time: the
-//!    clock is read after the request was.
+//! 1. A delegation counts from the moment at which it was asked for, and nothing is answered from it after its time:
+//!    the clock is read after the request was.
 //! 2. What a home has called back, or taken as closed (`floors`), is below a number; a grant that arrives later with a
 //!    number below it is none.
 //! 3. Each file in `held` is open at its home under the number there. It leaves when nothing here needs it, and the
@@ -27,7 +27,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wire::limits::CLOSE_COUNT_MAX;
 use wire::messages::{
-    Batch, CloseHeldRequest, Closed, Entry, LeaseReply, LeaseRequest, Leased, ReclaimHeldRequest, ReclaimReply,
+    Batch, CloseHeldRequest, Closed, Delegation, DelegationReply, DelegationRequest, Entry, ReclaimHeldRequest,
+    ReclaimReply,
 };
 use wire::{Attributes, Encode, FileId, Kind, Operation};
 
@@ -35,17 +36,17 @@ use wire::{Attributes, Encode, FileId, Kind, Operation};
 const RECENT_COUNT: usize = 4_096;
 /// Within this time a second request for a name has it asked for at its home.
 const RECENT_NS: Nanos = 1_000_000_000;
-/// Bytes of a lease with its name.
-const LEASE_SIZE: u64 = 512;
+/// Bytes of a delegation with its name.
+const DELEGATION_SIZE: u64 = 512;
 /// Bytes of a file held open at its home.
 const HELD_SIZE: u64 = 64;
 /// For this long a home is waited for; then clients are sent to it.
 const ASK_NS_MAX: Nanos = 1_000_000_000;
 /// After a home has lent nothing it is not asked for the same name for this long.
 const REFUSED_NS: Nanos = 1_000_000_000;
-/// A lease is held for so many eighths of its time, for clocks differ.
-const LEASE_EIGHTHS: Nanos = 7;
-const LEASE_MS_MAX: u32 = 60_000;
+/// A delegation is held for so many eighths of its time, for clocks differ.
+const DELEGATION_EIGHTHS: Nanos = 7;
+const DELEGATION_MS_MAX: u32 = 60_000;
 const SWEEP_NS: Nanos = 1_000_000_000;
 /// Times within the time of grace of sessions that a home hears of a contact.
 const REFRESHES: Nanos = 4;
@@ -115,7 +116,7 @@ impl Contact {
     /// Bytes that all of this takes at most.
     pub fn memory_max(&self) -> u64 {
         let recent = (RECENT_COUNT * size_of::<(u64, Nanos)>()) as u64;
-        recent + self.bounds.contact_names as u64 * LEASE_SIZE + self.bounds.contact_files as u64 * HELD_SIZE
+        recent + self.bounds.contact_names as u64 * DELEGATION_SIZE + self.bounds.contact_files as u64 * HELD_SIZE
     }
 
     /// Opens answered here, and sent on to homes; how often a home had forgotten us, and so what our clients had open;
@@ -214,8 +215,8 @@ impl Core {
         let name =
             Name { parent: entry.parent, name: entry.name.as_bytes().into(), known: Known::Asking(asked.clone()) };
         contact.names.borrow_mut().insert(hash, name);
-        let params = LeaseRequest { entry: entry.clone() }.to_bytes();
-        self.reactor.spawn(Class::Metadata, ask_for_lease(self.clone(), home, hash, params, asked.clone()));
+        let params = DelegationRequest { entry: entry.clone() }.to_bytes();
+        self.reactor.spawn(Class::Metadata, ask_for_delegation(self.clone(), home, hash, params, asked.clone()));
         self.reactor.spawn(Class::Metadata, limit_question(self.clone(), hash, asked.clone()));
         self.sweep_names();
         Answer::Asking(asked)
@@ -227,7 +228,7 @@ impl Core {
     }
 
     /// A home has called back what it lent of a file.
-    pub fn revoked(self: &Rc<Self>, home: u32, file: FileId, number: u64) {
+    pub fn recalled(self: &Rc<Self>, home: u32, file: FileId, number: u64) {
         self.contact.raise_floor(home, number);
         self.contact.forget(|attributes| attributes.id == file);
         self.release_held();
@@ -269,7 +270,7 @@ impl Core {
         }
     }
 
-    /// Forgets names whose leases have ended by time, for as long as there are any.
+    /// Forgets names whose delegations have ended by time, for as long as there are any.
     fn sweep_names(self: &Rc<Self>) {
         if self.contact.sweeping.replace(true) {
             return;
@@ -387,14 +388,16 @@ async fn tell_held(core: &Rc<Core>, home: u32) -> Result<(), Failure> {
 }
 
 /// Asks a home for a name.
-async fn ask_for_lease(core: Rc<Core>, home: u32, hash: u64, params: Vec<u8>, asked: Notice<()>) {
+async fn ask_for_delegation(core: Rc<Core>, home: u32, hash: u64, params: Vec<u8>, asked: Notice<()>) {
     let sent = core.reactor.now();
-    let reply: Result<LeaseReply, Failure> =
-        core.peers.call(home, Operation::Lease, &crate::handlers::Encoded(params), None).await;
+    let reply: Result<DelegationReply, Failure> =
+        core.peers.call(home, Operation::Delegate, &crate::handlers::Encoded(params), None).await;
     let refused = Known::Refused(core.reactor.now() + REFUSED_NS);
     match reply {
-        Ok(LeaseReply { leased: Some(leased) }) => take_lease(&core, home, hash, sent, leased, &asked),
-        Ok(LeaseReply { leased: None }) => drop(core.contact.settle(hash, &asked, refused)),
+        Ok(DelegationReply { delegated: Some(delegated) }) => {
+            take_delegation(&core, home, hash, sent, delegated, &asked)
+        }
+        Ok(DelegationReply { delegated: None }) => drop(core.contact.settle(hash, &asked, refused)),
         Err(_) => {
             core.contact.settle(hash, &asked, refused);
             // Whether we have something open there now nobody knows, unless we tell.
@@ -404,8 +407,8 @@ async fn ask_for_lease(core: Rc<Core>, home: u32, hash: u64, params: Vec<u8>, as
     asked.tell(());
 }
 
-fn take_lease(core: &Rc<Core>, home: u32, hash: u64, sent: Nanos, leased: Leased, asked: &Notice<()>) {
-    let Leased { attributes, open_number, lease_ms } = leased;
+fn take_delegation(core: &Rc<Core>, home: u32, hash: u64, sent: Nanos, delegated: Delegation, asked: &Notice<()>) {
+    let Delegation { attributes, open_number, delegation_ms } = delegated;
     let now = core.reactor.now();
     let refused = Known::Refused(now + REFUSED_NS);
     let is_sound = attributes.kind == Kind::File
@@ -423,7 +426,7 @@ fn take_lease(core: &Rc<Core>, home: u32, hash: u64, sent: Nanos, leased: Leased
         held.number = held.number.max(open_number);
     }
     core.refresh_held(home);
-    let until = sent + Nanos::from(lease_ms.min(LEASE_MS_MAX)) * 1_000_000 / 8 * LEASE_EIGHTHS;
+    let until = sent + Nanos::from(delegation_ms.min(DELEGATION_MS_MAX)) * 1_000_000 / 8 * DELEGATION_EIGHTHS;
     let floor = core.contact.floors.borrow().get(&home).copied().unwrap_or(0);
     let known = if open_number > floor && until > now { Known::Held { attributes, until } } else { refused };
     core.contact.settle(hash, asked, known);

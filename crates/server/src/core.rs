@@ -7,6 +7,7 @@
 use crate::announce::Announcing;
 use crate::checkpoint::Checkpoints;
 use crate::contact::Contact;
+use crate::delegations::Delegations;
 use crate::directories::DirectoryWork;
 use crate::durability::Syncs;
 use crate::failure::Failure;
@@ -15,7 +16,6 @@ use crate::forgetting::{self, Forgetting};
 use crate::handlers::Sequencer;
 use crate::inodes::Inode;
 use crate::intents::Origin;
-use crate::leases::Leases;
 use crate::names::{NO_TIME, cursor_of};
 use crate::options::ServerOptions;
 use crate::patience::Patience;
@@ -81,7 +81,7 @@ pub struct Core {
     pub trails: Rc<Trails>,
     pub sequencer: Sequencer,
     /// What others were lent of names here, and what we were lent of theirs.
-    pub leases: Leases,
+    pub delegations: Delegations,
     pub contact: Contact,
     /// Contents of small files that opens were told.
     pub read_leases: ReadLeases,
@@ -169,7 +169,7 @@ impl Core {
             announcing: RefCell::default(),
             trails: Rc::default(),
             sequencer: Sequencer::default(),
-            leases: Leases::new(&bounds),
+            delegations: Delegations::new(&bounds),
             contact: Contact::new(&bounds),
             read_leases: ReadLeases::new(&bounds),
             forgetting: Forgetting::default(),
@@ -229,7 +229,7 @@ impl Core {
         mut transaction: Transaction,
         records: impl AsRef<[Record<'a>]> + IntoIterator<Item = Record<'a>>,
     ) -> Result<(), Failure> {
-        assert!(records.as_ref().iter().all(|record| self.keeps_leases(record)), "leases, invariant 1");
+        assert!(records.as_ref().iter().all(|record| self.keeps_delegations(record)), "delegations, invariant 1");
         assert!(records.as_ref().iter().all(|record| self.keeps_read_leases(record)), "read leases, invariant 1");
         if records.as_ref().iter().any(Record::is_too_large) {
             let words = "the answer to this change is larger than what a server keeps of answers";
@@ -338,9 +338,9 @@ impl Core {
         first.filter(|first| u64::from(first.size) >= attributes.size).unwrap_or_default()
     }
 
-    /// Whether a record takes nothing from who holds a lease.
-    fn keeps_leases(&self, record: &Record<'_>) -> bool {
-        if self.leases.is_empty() {
+    /// Whether a record takes nothing from who holds a delegation.
+    fn keeps_delegations(&self, record: &Record<'_>) -> bool {
+        if self.delegations.is_empty() {
             return true;
         }
         let (tables, now) = (self.tables.borrow(), self.reactor.now());
@@ -357,7 +357,7 @@ impl Core {
             }
             _ => None,
         };
-        lost.is_none_or(|(file, _)| !self.leases.may_stand(file, now))
+        lost.is_none_or(|(file, _)| !self.delegations.may_stand(file, now))
     }
 
     /// Whether a record changes nothing that who holds a read lease was told.

@@ -158,10 +158,10 @@ impl Syncs {
 /// nothing that we did, nor does asking for room, and questions change nothing.
 pub fn is_consequence(operation: Operation) -> bool {
     let question = matches!(operation, Operation::Gather | Operation::GatherDirectory | Operation::AskDecision);
-    // Leases, and what is held by them, end with the lives of both servers.
-    let lease =
-        matches!(operation, Operation::Lease | Operation::Revoke | Operation::CloseHeld | Operation::ReclaimHeld);
-    !question && !lease && !matches!(operation, Operation::Announce | Operation::ReserveChunks)
+    // Delegations, and what is held by them, end with the lives of both servers.
+    let delegation =
+        matches!(operation, Operation::Delegate | Operation::Recall | Operation::CloseHeld | Operation::ReclaimHeld);
+    !question && !delegation && !matches!(operation, Operation::Announce | Operation::ReserveChunks)
 }
 
 /// Whether the answer to another server is a promise, to be given only when it is durable (invariant 1).
@@ -170,7 +170,7 @@ pub fn is_promise(operation: Operation, params: &[u8]) -> bool {
         Operation::Gather => GatherRequest::from_bytes(params).is_ok_and(|request| request.retract),
         // The times of the own share, which only a utimens at the home keeps: changes to come must be later than that.
         Operation::GatherDirectory => GatherDirectoryRequest::from_bytes(params).is_ok_and(|request| request.kept),
-        Operation::Revoke => false,
+        Operation::Recall => false,
         _ => operation.level() > LEVEL_CLIENT,
     }
 }

@@ -55,19 +55,24 @@ const SINGLE: [Row; 46] = [
         Counter,
         "Homes that had forgotten this server's session.",
     ),
-    ("contact_names", "contact_names", Gauge, "Names of others that this server holds leases of."),
+    ("contact_names", "contact_names", Gauge, "Names of others that this server holds delegations of."),
     ("contact_files", "contact_files", Gauge, "Files of others that this server holds open for its clients."),
-    ("leases_given", "leases_given_total", Counter, "Leases of names that were given to other servers."),
-    ("leases_refused", "leases_refused_total", Counter, "Leases of names that were refused."),
-    ("leases_revoked", "leases_revoked_total", Counter, "Leases of names that were called back."),
-    ("leases_expired", "leases_expired_total", Counter, "Leases of names whose holder did not answer in time."),
-    ("leased_files", "leased_files", Gauge, "Files of which other servers hold leases."),
-    ("read_leases_given", "read_leases_given_total", Counter, "Leases for reading that were given to clients."),
+    ("delegations_given", "delegations_given_total", Counter, "Delegations of names that were given to other servers."),
+    ("delegations_refused", "delegations_refused_total", Counter, "Delegations of names that were refused."),
+    ("delegations_recalled", "delegations_recalled_total", Counter, "Delegations of names that were called back."),
+    (
+        "delegations_expired",
+        "delegations_expired_total",
+        Counter,
+        "Delegations of names whose holder did not answer in time.",
+    ),
+    ("delegated_files", "delegated_files", Gauge, "Files of which other servers hold delegations."),
+    ("read_leases_given", "read_leases_given_total", Counter, "Delegations for reading that were given to clients."),
     (
         "read_leases_awaited",
         "read_leases_awaited_total",
         Counter,
-        "Leases for reading whose end a change has waited for.",
+        "Delegations for reading whose end a change has waited for.",
     ),
     ("connections", "connections", Gauge, "Connections that are open."),
     ("connections_refused", "connections_refused_total", Counter, "Connections that were refused."),
@@ -111,7 +116,8 @@ pub fn prometheus(core: &Core) -> String {
         ("bytes_copied", core.reactor.bytes_copied()),
     ];
     numbers.extend(store_numbers(core).into_iter().chain(table_numbers(core)));
-    numbers.extend(core.contact.numbers().into_iter().chain(core.leases.numbers()).chain(core.read_leases.numbers()));
+    numbers
+        .extend(core.contact.numbers().into_iter().chain(core.delegations.numbers()).chain(core.read_leases.numbers()));
     if let Some(handle) = core.handle.borrow().as_ref() {
         let served = handle.statistics();
         numbers.extend([

@@ -15,7 +15,7 @@ use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::handlers::reap_orphan;
 use crate::store::FastMap;
-use reactor::{Class, Holds, Nanos};
+use reactor::{Class, HazardPointers, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::atomic::{Ordering, fence};
@@ -50,7 +50,7 @@ pub struct OpenFiles {
     unreclaimed: BTreeSet<u64>,
     reaping: bool,
     /// What clients hold, by connection.
-    holders: BTreeMap<u64, Rc<Holds>>,
+    holders: BTreeMap<u64, Rc<HazardPointers>>,
 }
 
 impl OpenFiles {
@@ -121,18 +121,18 @@ impl OpenFiles {
     /// Whether a client holds a file.
     fn is_held(&self, file: u64) -> bool {
         fence(Ordering::SeqCst);
-        self.holders.values().any(|holds| holds.has(file))
+        self.holders.values().any(|hazards| hazards.has(file))
     }
 
     /// The client of a connection may hold files from now on.
-    fn add_holder(&mut self, connection: u64, holds: Rc<Holds>, life: u64) {
-        holds.begin(life);
-        self.holders.insert(connection, holds);
+    fn add_holder(&mut self, connection: u64, hazards: Rc<HazardPointers>, life: u64) {
+        hazards.begin(life);
+        self.holders.insert(connection, hazards);
     }
 
     /// A connection has ended; tells what its client holds.
     fn remove_holder(&mut self, connection: u64) -> Vec<u64> {
-        self.holders.remove(&connection).map_or_else(Vec::new, |holds| holds.end())
+        self.holders.remove(&connection).map_or_else(Vec::new, |hazards| hazards.end())
     }
 
     /// Whether a session has the file open.
@@ -250,9 +250,9 @@ impl Core {
     }
 
     /// The client of a connection may hold files from now on.
-    pub fn holder_connected(&self, connection: u64, holds: Rc<Holds>) {
+    pub fn holder_connected(&self, connection: u64, hazards: Rc<HazardPointers>) {
         if let Some(lent) = self.lent() {
-            self.tables.borrow_mut().open.add_holder(connection, holds, lent.life());
+            self.tables.borrow_mut().open.add_holder(connection, hazards, lent.life());
         }
     }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use wire::Cluster;
 
-/// Leases of the contents of small files (`crate::read_leases`).
+/// Delegations of the contents of small files (`crate::read_leases`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadLeasing {
     /// For how long they are given; 0 gives none.
@@ -67,8 +67,8 @@ pub struct Bounds {
     pub tree_log: usize,
     /// Removed directories, until all clients are told to forget what they have cached; twice as many at most.
     pub tombstones: usize,
-    /// Files of which other servers may hold leases.
-    pub leased_files: usize,
+    /// Files of which other servers may hold delegations.
+    pub delegated_files: usize,
     /// Names that a contact knows.
     pub contact_names: usize,
     /// Files that a contact holds open for clients.
@@ -82,7 +82,7 @@ impl Default for Bounds {
         Bounds {
             tree_log: 1024,
             tombstones: 65_536,
-            leased_files: 1024,
+            delegated_files: 1024,
             contact_names: 1024,
             contact_files: 16_384,
             read_leased_files: 4096,

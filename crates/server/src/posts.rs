@@ -288,7 +288,7 @@ impl Core {
         self.posting.is_watched.get()
             && !self.stopping.get()
             // Names that other servers were lent are called back first.
-            && self.leases.is_empty()
+            && self.delegations.is_empty()
             && !self.is_journal_low()
             && self.store.journal_room().0 > most
     }

@@ -39,7 +39,7 @@ pub mod kind {
     pub const FILE_ANNOUNCED: u8 = 115;
     pub const CHANGE_PUT: u8 = 116;
     pub const CHANGE_DELETE: u8 = 117;
-    pub const LEASES_GIVEN: u8 = 118;
+    pub const DELEGATIONS_GIVEN: u8 = 118;
     pub const LINKABLE_PUT: u8 = 100;
     pub const TREE_MARK: u8 = 104;
     pub const TREE_SETTLED: u8 = 105;
@@ -88,8 +88,8 @@ pub enum Record<'a> {
         attempt: u64,
     },
     MarkDelete(FileId),
-    /// Whether other servers may hold leases of names here.
-    LeasesGiven(bool),
+    /// Whether other servers may hold delegations of names here.
+    DelegationsGiven(bool),
     /// A change that waits for its coordinator's decision.
     PreparedPut {
         coordinator: u32,
@@ -185,7 +185,7 @@ impl Record<'_> {
             Record::MarkDelete(_) => kind::MARK_DELETE,
             Record::PreparedPut { .. } => kind::PREPARED_PUT,
             Record::PreparedDelete { .. } => kind::PREPARED_DELETE,
-            Record::LeasesGiven(_) => kind::LEASES_GIVEN,
+            Record::DelegationsGiven(_) => kind::DELEGATIONS_GIVEN,
             Record::LinkablePut(_) => kind::LINKABLE_PUT,
             Record::ExtendedPut { .. } => kind::EXTENDED_PUT,
             Record::ExtendedDelete { .. } => kind::EXTENDED_DELETE,
@@ -236,7 +236,7 @@ impl Record<'_> {
             Record::InodeDelete(id) | Record::Tombstone(id) | Record::TombstoneDelete(id) | Record::MarkDelete(id) => {
                 id.encode(out)
             }
-            Record::LeasesGiven(given) => given.encode(out),
+            Record::DelegationsGiven(given) => given.encode(out),
             Record::LinkablePut(id) | Record::ChangeDelete(id) => id.encode(out),
             Record::ChangePut { file, number } => {
                 file.encode(out);
@@ -368,7 +368,7 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Malformed>
         kind::PREPARED_DELETE => {
             Record::PreparedDelete { coordinator: Decode::decode(&mut input)?, number: Decode::decode(&mut input)? }
         }
-        kind::LEASES_GIVEN => Record::LeasesGiven(Decode::decode(&mut input)?),
+        kind::DELEGATIONS_GIVEN => Record::DelegationsGiven(Decode::decode(&mut input)?),
         kind::LINKABLE_PUT => Record::LinkablePut(Decode::decode(&mut input)?),
         kind::LOCK_SET => Record::LockSet {
             file: Decode::decode(&mut input)?,
@@ -487,7 +487,7 @@ pub mod tests {
             Record::PreparedPut { coordinator: 1, number: 3, change: Change::Link { file, up: true } },
             Record::PreparedDelete { coordinator: 1, number: 2 },
             Record::LinkablePut(FileId(5)),
-            Record::LeasesGiven(true),
+            Record::DelegationsGiven(true),
             Record::ExtendedPut { file, name: b"user.name", value: b"value" },
             Record::ExtendedDelete { file, name: b"user.name" },
             Record::LockSet {

@@ -252,9 +252,9 @@ impl Server {
         store.commit(transaction).map(|_| ()).map_err(|error| error.to_string())
     }
 
-    /// Has this server let changes happen without calling leases back, for tests of the simulation's checker.
-    pub fn skip_revocations(&self) {
-        self.core.leases.skip_revocations();
+    /// Has this server let changes happen without calling delegations back, for tests of the simulation's checker.
+    pub fn skip_recalls(&self) {
+        self.core.delegations.skip_recalls();
     }
 
     /// Has this server change contents that it has told by leases, for the same.
@@ -268,7 +268,7 @@ impl Server {
             .contact
             .numbers()
             .into_iter()
-            .chain(self.core.leases.numbers())
+            .chain(self.core.delegations.numbers())
             .chain(self.core.read_leases.numbers())
             .collect()
     }
@@ -311,7 +311,7 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         ("locks of files, and who waits for them", ((RANGES_MAX + WAITERS_MAX) * 128) as u64),
         ("bytes of copies between servers", handlers::COPY_COUNT_MAX * u64::from(COPY_SIZE_MAX) * 2),
         ("counters and samples", Statistics::memory_max()),
-        ("names lent to other servers", core.leases.memory_max(core.cluster.server_count())),
+        ("names lent to other servers", core.delegations.memory_max(core.cluster.server_count())),
         ("names lent by other servers", core.contact.memory_max()),
         ("contents told to clients", core.read_leases.memory_max()),
         ("log of moved directories", options.bounds.tree_log as u64 * 96),
@@ -434,7 +434,7 @@ fn resume(core: &Rc<Core>) {
         service::start_expiry(core);
     }
     core.tables.borrow_mut().open.await_reclaim(sessions);
-    core.await_earlier_leases();
+    core.await_earlier_delegations();
     core.reap_orphans();
     crate::handlers::watch_grants(core);
 }

@@ -94,7 +94,7 @@ impl Service for Front {
     }
 
     fn lent(&self, peer: &Peer) {
-        if let Some(holding) = &peer.holds {
+        if let Some(holding) = &peer.hazards {
             self.core.holder_connected(peer.connection, holding.0.clone());
         }
         if let Some(lane) = peer.lane {
@@ -104,7 +104,7 @@ impl Service for Front {
 
     fn disconnected(&self, peer: &Peer) {
         if is_of_contact(peer) {
-            self.core.leases.note_disconnected(peer.from_server, peer.connection);
+            self.core.delegations.note_disconnected(peer.from_server, peer.connection);
         }
         if peer.role.is_client() {
             self.core.holder_disconnected(peer.connection, peer.session);
@@ -179,7 +179,7 @@ impl Front {
         if !is_of_contact(peer) {
             return true;
         }
-        core.leases.note_connected(peer.from_server, peer.connection);
+        core.delegations.note_connected(peer.from_server, peer.connection);
         let known = core.tables.borrow().sessions.is_known(peer.session);
         if known && welcomes == 0 {
             core.reclaimed(peer.session);

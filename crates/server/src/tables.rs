@@ -61,9 +61,9 @@ pub struct Tables {
     pub tree: Tree,
     /// What clients of this machine see by themselves, once this server serves.
     pub shown: Option<Rc<Shown>>,
-    /// Whether other servers may hold leases of names here: since some life of this server, until none can stand any
-    /// more.
-    pub leases_given: bool,
+    /// Whether other servers may hold delegations of names here: since some life of this server, until none can stand
+    /// any more.
+    pub delegations_given: bool,
     /// What a checker wants to know of changes.
     pub watches: Watches,
     /// Files with chunks here that their homes have changed in several steps: the number of the last that is done, for
@@ -94,7 +94,7 @@ impl Tables {
             open: OpenFiles::default(),
             tree: Tree::new(bounds.tree_log),
             shown: None,
-            leases_given: false,
+            delegations_given: false,
             watches: Watches::default(),
             changes: FastMap::default(),
             next_number: first,
@@ -144,7 +144,7 @@ impl Tables {
                 self.open.end_session(session);
                 self.file_locks.remove_session(session);
             }
-            Record::LeasesGiven(given) => self.leases_given = given,
+            Record::DelegationsGiven(given) => self.delegations_given = given,
             Record::LinkablePut(file) => self.open.note_linkable(file),
             Record::Outcome { session, sequence, reply } => {
                 if replaying.is_some() {

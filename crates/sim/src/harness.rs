@@ -96,8 +96,8 @@ impl Harness {
         if profile.sabotage == Sabotage::TrustBoards {
             world.trust_boards();
         }
-        if profile.sabotage == Sabotage::IgnoreHolds {
-            world.ignore_holds();
+        if profile.sabotage == Sabotage::IgnoreHazards {
+            world.ignore_hazards();
         }
         if profile.sabotage == Sabotage::IgnoreClaims {
             world.ignore_claims();
@@ -195,7 +195,7 @@ impl Harness {
             if let Ok(server) = result {
                 recorder.note_return(index);
                 match sabotage {
-                    Sabotage::KeepLeases => server.skip_revocations(),
+                    Sabotage::KeepDelegations => server.skip_recalls(),
                     Sabotage::IgnoreReadLeases => server.ignore_read_leases(),
                     _ => {}
                 }

@@ -50,7 +50,7 @@ pub enum Sabotage {
     /// Who reads along with a server's memory does not look whether it has changed.
     TrustMemory,
     /// Servers change names and rights without calling back what they have lent.
-    KeepLeases,
+    KeepDelegations,
     /// Servers change contents that clients have a lease of.
     IgnoreReadLeases,
     /// Servers do not know that somebody may still write to pages that they had granted.
@@ -60,7 +60,7 @@ pub enum Sabotage {
     /// Clients do not look whether what they have read from a board has changed.
     TrustBoards,
     /// Servers do not see which files clients hold that they have opened by a look.
-    IgnoreHolds,
+    IgnoreHazards,
     /// Clients do not see what others have posted, or are about to.
     IgnoreClaims,
     /// Servers do other things before they take up what was posted.
@@ -267,7 +267,7 @@ fn draw_bounds(random: &mut Random) -> Bounds {
     Bounds {
         tree_log: random.between(2, 12) as usize,
         tombstones: random.between(1, 12) as usize,
-        leased_files: random.between(1, 6) as usize,
+        delegated_files: random.between(1, 6) as usize,
         contact_names: random.between(1, 6) as usize,
         contact_files: random.between(1, 6) as usize,
         read_leased_files: random.between(1, 6) as usize,

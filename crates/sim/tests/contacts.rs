@@ -16,8 +16,8 @@ use wire::{FileId, Placement};
 
 const LIMIT: Nanos = 600 * SECOND;
 const GRACE: Nanos = 5 * SECOND;
-/// The time of a lease, and what its giver adds.
-const LEASE: Nanos = 2_200_000_000;
+/// The time of a delegation, and what its giver adds.
+const DELEGATION: Nanos = 2_200_000_000;
 
 fn cluster(servers: u32) -> Harness {
     let wishes = Wishes { no_faults: true, servers: Some(servers), ..Wishes::default() };
@@ -101,7 +101,7 @@ fn beside(fs: &FileSystem, word: &str) -> Vec<u8> {
     format!("/{}", names.find(|name| server(name) == server("f")).expect("some name is there")).into_bytes()
 }
 
-/// All changes that end leases: whether the open then finds another file, or which error it gets.
+/// All changes that end delegations: whether the open then finds another file, or which error it gets.
 fn changes() -> Vec<Change> {
     fn unlink(fs: &FileSystem) -> reactor::LocalFuture<()> {
         let fs = fs.clone();
@@ -175,12 +175,12 @@ fn changes_are_seen() {
             run(&harness, &owner, async move |fs| make(&fs).await);
             let took = harness.world.now() - before;
             let words = format!("{} with {trouble}", change.words);
-            assert!(took < LEASE + 4 * SECOND, "{words}: {took} ns");
+            assert!(took < DELEGATION + 4 * SECOND, "{words}: {took} ns");
             let found = open_id(&harness, &looker).map(|found| found != id);
             assert_eq!(found, change.expected, "{words}");
             if trouble == "none" {
                 assert!(took < SECOND, "{words}: called back, not waited for: {took} ns");
-                assert!(number(&harness, home, "leases_revoked") > 0, "{words}");
+                assert!(number(&harness, home, "delegations_recalled") > 0, "{words}");
             }
             harness.world.heal(harness.node(home), harness.node(contact));
             harness.restart(contact);
@@ -190,7 +190,7 @@ fn changes_are_seen() {
     }
 }
 
-/// Goal: a contact that can't be asked costs an open no more than a moment, and a lease that nobody uses ends by
+/// Goal: a contact that can't be asked costs an open no more than a moment, and a delegation that nobody uses ends by
 /// itself.
 #[test]
 fn silent_contacts_are_left_out() {
@@ -199,7 +199,7 @@ fn silent_contacts_are_left_out() {
     lend(&harness, &owner, &looker);
     let (home, contact) = places(&harness, "f");
     harness.world.run_for(5 * SECOND);
-    assert_eq!(number(&harness, home, "leased_files"), 0);
+    assert_eq!(number(&harness, home, "delegated_files"), 0);
     assert_eq!((number(&harness, contact, "contact_names"), number(&harness, contact, "contact_files")), (0, 0));
     harness.kill(contact);
     let before = harness.world.now();
@@ -307,11 +307,11 @@ fn open_files_stay_while_somebody_waits() {
     assert_eq!(run(&harness, &looker, read), Ok(0), "it is open, and empty");
 }
 
-/// Goal: a lease that a home gives while it is called back is none. Method: opens and replacements of one name at once,
-/// many times over, with answers that take very different times; the name always leads to the newest file that a rename
-/// has put there before the open began.
+/// Goal: a delegation that a home gives while it is called back is none. Method: opens and replacements of one name at
+/// once, many times over, with answers that take very different times; the name always leads to the newest file that a
+/// rename has put there before the open began.
 #[test]
-fn grants_and_revocations_cross() {
+fn grants_and_recalls_cross() {
     let harness = cluster(4);
     harness.world.set_latency(None, 10_000, 40_000_000);
     let owner = harness.add_client();
@@ -357,17 +357,17 @@ fn grants_and_revocations_cross() {
     }
     assert!(harness.world.run_until(|| *ended.borrow() == 1, LIMIT), "it never ends");
     let hits: u64 = harness.server_indexes().map(|server| number(&harness, server, "contact_hits")).sum();
-    let revoked: u64 = harness.server_indexes().map(|server| number(&harness, server, "leases_revoked")).sum();
-    assert!(hits > 20 && revoked > 5, "{hits} hits, {revoked} revocations");
+    let recalled: u64 = harness.server_indexes().map(|server| number(&harness, server, "delegations_recalled")).sum();
+    assert!(hits > 20 && recalled > 5, "{hits} hits, {recalled} recalls");
 }
 
 /// Goal: what a contact keeps is bounded, and opens of names that find no room there are answered all the same. Method:
-/// more names of one home than a contact keeps leases of, each opened until it would be lent, all within the time of a
-/// lease.
+/// more names of one home than a contact keeps delegations of, each opened until it would be lent, all within the time
+/// of a delegation.
 #[test]
-fn leases_are_bounded() {
+fn delegations_are_bounded() {
     const NAMES: usize = 1_500;
-    const LEASES: u64 = 1_024;
+    const DELEGATIONS: u64 = 1_024;
     const WORKERS: usize = 20;
     let harness = cluster(2);
     let (owner, looker) = (harness.add_client(), looker(&harness, Credentials::new(0, 0)));
@@ -407,11 +407,11 @@ fn leases_are_bounded() {
         *ended.borrow() == WORKERS
     };
     assert!(harness.world.run_until(look, LIMIT), "it never ends");
-    assert_eq!(*most.borrow(), LEASES, "as many as there is room for");
+    assert_eq!(*most.borrow(), DELEGATIONS, "as many as there is room for");
     let lent = || number(&harness, 1 - home, "contact_hits");
     let before = lent();
-    // When the leases have ended, and their home has swept them up, there is room again.
-    harness.world.run_until(|| false, 2 * LEASE);
+    // When the delegations have ended, and their home has swept them up, there is room again.
+    harness.world.run_until(|| false, 2 * DELEGATION);
     let last = names[NAMES - 1].clone();
     run(&harness, &looker, async move |fs| {
         for _ in 0..3 {

@@ -137,11 +137,11 @@ fn kept_on_the_board() {
 /// Goal: files that a client has opened by a look at the board, and that are given up all the same when they lose their
 /// names, are noticed; also when the connection ends over which they were held.
 #[test]
-fn ignored_holds() {
+fn ignored_hazards() {
     for faults in [Faults::default(), Faults { cuts: true, ..Faults::default() }] {
         let problems_of = |sabotage| problems_by_boards(sabotage, faults);
         assert_eq!(problems_of(Sabotage::None), Vec::<String>::new());
-        assert_noticed(&problems_of(Sabotage::IgnoreHolds), &["the file is gone, though it was open"]);
+        assert_noticed(&problems_of(Sabotage::IgnoreHazards), &["the file is gone, though it was open"]);
     }
 }
 
@@ -188,20 +188,21 @@ fn problems_by_boards(sabotage: Sabotage, faults: Faults) -> Vec<String> {
     problems
 }
 
-/// Goal: opens that contacts answer from leases which nobody called back are noticed.
+/// Goal: opens that contacts answer from delegations which nobody called back are noticed.
 #[test]
-fn kept_leases() {
-    // As for clients of other machines: others look at boards, and post only while nothing is leased.
-    let leased = |profile: &mut Profile| {
+fn kept_delegations() {
+    // As for clients of other machines: others look at boards, and post only while nothing is delegated.
+    let delegated = |profile: &mut Profile| {
         (profile.contacts, profile.short_circuit) = (true, false);
         profile.servers = profile.servers.max(2);
         profile.clients = 4;
         profile.crowded = true;
         profile.flavour = Flavour::Names;
     };
-    // A lease has to stand just when somebody changes the file, and somebody has to look then.
-    let problems = |sabotage| (0..40).map(|seed| problems_of(seed, sabotage, leased)).find(|found| !found.is_empty());
-    assert_noticed(&problems(Sabotage::KeepLeases).unwrap_or_default(), &["no order explains"]);
+    // A delegation has to stand just when somebody changes the file, and somebody has to look then.
+    let problems =
+        |sabotage| (0..40).map(|seed| problems_of(seed, sabotage, delegated)).find(|found| !found.is_empty());
+    assert_noticed(&problems(Sabotage::KeepDelegations).unwrap_or_default(), &["no order explains"]);
     assert_eq!(problems(Sabotage::None), None);
 }
 

@@ -6,7 +6,7 @@
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pattern {
     /// `*words*`
-    Holds(Vec<u8>),
+    HazardPointers(Vec<u8>),
     /// `*words`
     EndsWith(Vec<u8>),
     /// `words*`
@@ -20,7 +20,7 @@ impl Pattern {
     pub fn new(pattern: &[u8]) -> Pattern {
         let is_plain = |words: &[u8]| !words.iter().any(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\'));
         match pattern {
-            [b'*', words @ .., b'*'] if is_plain(words) => Pattern::Holds(words.to_vec()),
+            [b'*', words @ .., b'*'] if is_plain(words) => Pattern::HazardPointers(words.to_vec()),
             [b'*', words @ ..] if is_plain(words) => Pattern::EndsWith(words.to_vec()),
             [words @ .., b'*'] if is_plain(words) => Pattern::StartsWith(words.to_vec()),
             words if is_plain(words) => Pattern::Is(words.to_vec()),
@@ -31,7 +31,7 @@ impl Pattern {
     /// As [`matches`].
     pub fn matches(&self, name: &[u8]) -> bool {
         match self {
-            Pattern::Holds(words) => holds(name, words),
+            Pattern::HazardPointers(words) => holds(name, words),
             Pattern::EndsWith(words) => name.ends_with(words),
             Pattern::StartsWith(words) => name.starts_with(words),
             Pattern::Is(words) => name == words,

@@ -132,8 +132,8 @@ operations! {
     Gather = 96, LEVEL_GATHER, Metadata, false;
     AskDecision = 97, LEVEL_GATHER, Metadata, false;
     GatherDirectory = 98, LEVEL_GATHER, Metadata, false;
-    Lease = 99, LEVEL_COORDINATION, Metadata, false;
-    Revoke = 100, LEVEL_GATHER, Metadata, false;
+    Delegate = 99, LEVEL_COORDINATION, Metadata, false;
+    Recall = 100, LEVEL_GATHER, Metadata, false;
     CloseHeld = 101, LEVEL_COORDINATION, Metadata, false;
     ReclaimHeld = 102, LEVEL_COORDINATION, Metadata, false;
 }

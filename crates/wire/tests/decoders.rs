@@ -104,10 +104,13 @@ fn seeds() -> Vec<Vec<u8>> {
             .to_bytes(),
         ReadReply { complete: true, size: Some(9), sums: vec![7] }.to_bytes(),
         OpenReply { attributes: attributes(), created: false, open_number: 5, places: None, contents: None }.to_bytes(),
-        LeaseReply { leased: Some(Leased { attributes: attributes(), open_number: 5, lease_ms: 2_000 }) }.to_bytes(),
+        DelegationReply {
+            delegated: Some(Delegation { attributes: attributes(), open_number: 5, delegation_ms: 2_000 }),
+        }
+        .to_bytes(),
         ReclaimHeldRequest { files: Batch(vec![FileId(7)]), since: 3, last: true }.to_bytes(),
         CloseHeldRequest { closed: Batch(vec![Closed { file: FileId(7), number: 3 }]) }.to_bytes(),
-        RevokeRequest { file: FileId(7), number: 9 }.to_bytes(),
+        RecallRequest { file: FileId(7), number: 9 }.to_bytes(),
         OpenReply {
             attributes: attributes(),
             created: false,

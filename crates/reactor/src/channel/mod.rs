@@ -8,7 +8,7 @@
 //! 1. At most `REQUEST_WINDOW` calls are outstanding; a call's slot in the table is its call id modulo the window.
 //! 2. A session sequence is used once, and not given out while another one without a reply has its place (`Sequences`).
 //! 3. The memory of a call's body and place belongs to its `CallGuard`. When that goes away early, the place is
-//!    revoked, and a body that is half sent takes the connection with it.
+//!    recalled, and a body that is half sent takes the connection with it.
 //! 4. A call that gave up (or never waited) keeps its slot until its reply has come or the connection has ended.
 
 mod call;

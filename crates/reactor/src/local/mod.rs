@@ -18,7 +18,7 @@
 mod segment;
 
 use crate::Reactor;
-use crate::holds::Holds;
+use crate::hazard_pointers::HazardPointers;
 use crate::mapping_lock::FileMappingLock;
 use crate::posts::Bell;
 use crate::region::MappingLock;
@@ -117,9 +117,9 @@ impl Port {
         if let (Some(region), Some(table), Some(posts)) = (files.next(), files.next(), files.next()) {
             self.looks_for_window.set(0);
             let mapping_lock = files.next().map(|file| Rc::new(FileMappingLock::received(file)) as Rc<dyn MappingLock>);
-            let holds = self.segment().map(Segment::holds);
+            let hazards = self.segment().map(Segment::hazards);
             let line: Rc<dyn Bell> = self.line.clone();
-            if let Ok(window) = Window::map([&region, &table, &posts], mapping_lock, holds, Rc::downgrade(&line)) {
+            if let Ok(window) = Window::map([&region, &table, &posts], mapping_lock, hazards, Rc::downgrade(&line)) {
                 self.window.get_or_init(|| Rc::new(window));
             }
         }
@@ -332,8 +332,8 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
         is_our_user(&self.port.line.socket) && send_files(&self.port.line.socket, &files).is_ok()
     }
 
-    fn holds(&self) -> Option<Rc<Holds>> {
-        self.port.segment().map(Segment::holds)
+    fn hazards(&self) -> Option<Rc<HazardPointers>> {
+        self.port.segment().map(Segment::hazards)
     }
 
     fn window(&self) -> Option<Rc<Window>> {

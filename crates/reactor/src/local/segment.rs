@@ -6,7 +6,7 @@
 //! | 8, 520 | 8 each | that number when the ring was empty last: the byte that followed lies at the ring's beginning |
 //! | 128, 640 | 8 each | bytes ever taken out of it |
 //! | 1024, 1152 | 4 each | what the caller, the server sleeps for (`WANTS_...`); 0 while it is awake |
-//! | 2048 | `HOLDS_SIZE` | what the caller holds ([`crate::Holds`]) |
+//! | 2048 | `HAZARDS_SIZE` | what the caller holds ([`crate::HazardPointers`]) |
 //! | 4096 | `RING_SIZE` each | the bytes: caller to server, server to caller |
 //!
 //! Invariants
@@ -22,7 +22,7 @@
 //!    many lines from the cache of a core that has just read them costs more than to write others.
 
 use crate::copying::{copy, copy_streaming};
-use crate::holds::{HOLDS_SIZE, Holds};
+use crate::hazard_pointers::{HAZARDS_SIZE, HazardPointers};
 use crate::system::check;
 use std::cell::Cell;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -47,14 +47,14 @@ const PUT_OFFSETS: [usize; 2] = [0, 512];
 const ORIGIN_OFFSETS: [usize; 2] = [8, 520];
 const TAKEN_OFFSETS: [usize; 2] = [128, 640];
 const SLEEP_OFFSETS: [usize; 2] = [1024, 1152];
-const HOLDS_OFFSET: usize = 2048;
+const HAZARDS_OFFSET: usize = 2048;
 
 /// The sleeper waits for bytes.
 pub const WANTS_BYTES: u32 = 1;
 /// The sleeper waits for room.
 pub const WANTS_ROOM: u32 = 2;
 
-const _: () = assert!(HOLDS_OFFSET + HOLDS_SIZE <= HEAD_SIZE);
+const _: () = assert!(HAZARDS_OFFSET + HAZARDS_SIZE <= HEAD_SIZE);
 const _: () = assert!(RING_SIZE.is_power_of_two() && RING_SIZE >= STEP_SIZE);
 
 /// Which end of the connection this is.
@@ -141,8 +141,8 @@ impl Segment {
     }
 
     /// What the caller holds.
-    pub fn holds(self: &Rc<Self>) -> Rc<Holds> {
-        Rc::new(Holds::at(self.base.as_ptr().wrapping_add(HOLDS_OFFSET), self.clone()))
+    pub fn hazards(self: &Rc<Self>) -> Rc<HazardPointers> {
+        Rc::new(HazardPointers::at(self.base.as_ptr().wrapping_add(HAZARDS_OFFSET), self.clone()))
     }
 
     fn number(&self, offset: usize) -> &AtomicU64 {

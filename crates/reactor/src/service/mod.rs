@@ -27,7 +27,7 @@ use crate::log::{self, Level};
 use crate::relay::Passed;
 use crate::sealing::SEALED_MEMORY_MAX;
 use crate::window::Lent;
-use crate::{Class, Holds, Listener, MappingLock, Nanos, Reactor, Region, Relay, StampedRegion, Stream};
+use crate::{Class, HazardPointers, Listener, MappingLock, Nanos, Reactor, Region, Relay, StampedRegion, Stream};
 use connection::{Connection, PARAMS_HELD_MAX, REPLIES_HELD_MAX};
 use queue::{Queue, WAITING_SHARED_SIZE, waiting_max};
 use std::cell::{Cell, RefCell};
@@ -68,18 +68,18 @@ pub struct Peer {
     /// What pages that the peer is granted to write to are mapped through, where that is possible.
     pub mapping_lock: Option<Borrowing>,
     /// Where a peer that was lent a region says what is to be kept for it.
-    pub holds: Option<Holding>,
+    pub hazards: Option<Hazards>,
     /// The lane in which it posts changes.
     pub lane: Option<usize>,
 }
 
 /// What a peer holds.
 #[derive(Clone)]
-pub struct Holding(pub Rc<Holds>);
+pub struct Hazards(pub Rc<HazardPointers>);
 
-impl std::fmt::Debug for Holding {
+impl std::fmt::Debug for Hazards {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Holding")
+        formatter.write_str("Hazards")
     }
 }
 
@@ -506,7 +506,7 @@ impl Serving {
             from_server: hello.from_server,
             user: hello.user.clone(),
             mapping_lock: None,
-            holds: None,
+            hazards: None,
             lane: None,
         };
         let known = if self.is_foreign(hello, origin) {
@@ -524,7 +524,7 @@ impl Serving {
             self.lend(stream, &mut peer);
         }
         stream.prepare();
-        if peer.holds.is_some() {
+        if peer.hazards.is_some() {
             self.service.lent(&peer);
         }
         let connection = Rc::new(Connection::new(peer, stream.clone(), &guest.stream, is_relayed));
@@ -581,7 +581,7 @@ impl Serving {
         }
         region.board().show();
         peer.mapping_lock = lent.pages.map(Borrowing);
-        peer.holds = stream.holds().map(Holding);
+        peer.hazards = stream.hazards().map(Hazards);
         peer.lane = lent.posts.and_then(|posts| region.posts().open_lane(peer.session, &posts));
     }
 

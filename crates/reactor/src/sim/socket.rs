@@ -4,7 +4,7 @@
 
 use super::network::{Arrival, Connection, End, EndState};
 use super::world::{NodeId, Universe};
-use crate::holds::Holds;
+use crate::hazard_pointers::HazardPointers;
 use crate::stream::{ListenSocket, Socket, Stream};
 use crate::window::{Lent, StampedRegion, Window};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -173,19 +173,19 @@ impl Socket for SimSocket {
         if self.universe.loses_posts.get() {
             region.posts().hide_leftovers();
         }
-        let holds = Holds::of_simulation();
-        if self.universe.ignores_holds.get() {
-            holds.ignore();
+        let hazards = HazardPointers::of_simulation();
+        if self.universe.ignores_hazards.get() {
+            hazards.ignore();
         }
-        connection.holds = Some(holds.clone());
-        connection.lent = Some(region.window(self.universe.trust.get(), lent, Some(holds)));
+        connection.hazards = Some(hazards.clone());
+        connection.lent = Some(region.window(self.universe.trust.get(), lent, Some(hazards)));
         true
     }
 
-    fn holds(&self) -> Option<Rc<Holds>> {
+    fn hazards(&self) -> Option<Rc<HazardPointers>> {
         let network = self.universe.network.borrow();
         let connection = network.connections.get(&self.connection)?;
-        connection.holds.clone()
+        connection.hazards.clone()
     }
 
     fn window(&self) -> Option<Rc<Window>> {

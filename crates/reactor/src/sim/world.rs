@@ -103,8 +103,8 @@ pub(crate) struct Universe {
     /// See `World::trust_memory` and `World::trust_boards`.
     pub trust: Cell<Trust>,
     pub forgets_mapping_locks: Cell<bool>,
-    /// See `World::ignore_holds`.
-    pub ignores_holds: Cell<bool>,
+    /// See `World::ignore_hazards`.
+    pub ignores_hazards: Cell<bool>,
     /// See `World::ignore_claims` and `World::take_posts_late`.
     pub ignores_claims: Cell<bool>,
     pub takes_posts_late: Cell<bool>,
@@ -165,7 +165,7 @@ impl World {
                 agenda: RefCell::default(),
                 trust: Cell::default(),
                 forgets_mapping_locks: Cell::new(false),
-                ignores_holds: Cell::new(false),
+                ignores_hazards: Cell::new(false),
                 ignores_claims: Cell::new(false),
                 takes_posts_late: Cell::new(false),
                 mixes_writes: Cell::new(false),
@@ -199,8 +199,8 @@ impl World {
     }
 
     /// From now on servers do not see what clients hold: a fault that tests must notice.
-    pub fn ignore_holds(&self) {
-        self.universe.ignores_holds.set(true);
+    pub fn ignore_hazards(&self) {
+        self.universe.ignores_hazards.set(true);
     }
 
     /// From now on clients do not see what others are about to change: a fault that tests must notice.

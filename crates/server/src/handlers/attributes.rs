@@ -25,8 +25,8 @@ pub fn set_attributes(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
     }
     check(caller, &request, &inode.attributes)?;
     let changes_rights = request.mask & RIGHTS != 0;
-    if changes_rights && let Some(leased) = core.leased(request.file) {
-        return Ok(Step::Blocked(leased));
+    if changes_rights && let Some(delegated) = core.delegated(request.file) {
+        return Ok(Step::Blocked(delegated));
     }
     if !inode.is_announced() && !core.turns.is_taken(request.file.0) {
         set(core, caller, &request, inode, reply)?;
@@ -40,8 +40,8 @@ pub fn set_attributes(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
         // Announced times end before explicit ones begin, so that no late one can undo these.
         let retract = request.mask & TIMES != 0;
         let gathered = core.gather_now(request.file, retract, &turn).await?;
-        while changes_rights && let Some(leased) = core.leased(request.file) {
-            core.wait_until(caller.deadline, "leases of the file take long to end", leased.wait()).await?;
+        while changes_rights && let Some(delegated) = core.delegated(request.file) {
+            core.wait_until(caller.deadline, "delegations of the file take long to end", delegated.wait()).await?;
         }
         let mut inode = core.inode(request.file)?;
         check(&caller, &request, &inode.attributes)?;

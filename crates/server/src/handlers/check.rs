@@ -425,8 +425,8 @@ fn repair_name(
         if found != seen {
             return Err(changed_meanwhile(found.unwrap_or(parent)));
         }
-        if let Some(leased) = found.and_then(|file| core.leased(file)) {
-            return Ok(Step::Blocked(leased));
+        if let Some(delegated) = found.and_then(|file| core.delegated(file)) {
+            return Ok(Step::Blocked(delegated));
         }
     }
     let record = match wanted {

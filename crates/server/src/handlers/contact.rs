@@ -1,19 +1,19 @@
-//! Opens through a contact server: OpenThrough, which clients ask of the contact; Lease, CloseHeld and ReclaimHeld,
-//! which the contact asks of a file's home; and Revoke, which the home asks of the contact.
+//! Opens through a contact server: OpenThrough, which clients ask of the contact; Delegation, CloseHeld and
+//! ReclaimHeld, which the contact asks of a file's home; and Revoke, which the home asks of the contact.
 
 use super::open::check_open;
 use super::{Step, check_directory, check_lock, locate, path_of};
 use crate::contact::Answer;
 use crate::core::{Caller, Core};
+use crate::delegations::DELEGATION_MS;
 use crate::failure::Failure;
-use crate::leases::LEASE_MS;
 use crate::records::Record;
 use crate::service::start_expiry;
 use std::rc::Rc;
 use wire::identity::dentry_hash;
 use wire::messages::{
-    CloseHeldRequest, LeaseReply, LeaseRequest, Leased, OpenReply, OpenRequest, OpenThroughReply, ReclaimHeldRequest,
-    ReclaimReply, RevokeRequest, open_flags,
+    CloseHeldRequest, Delegation, DelegationReply, DelegationRequest, OpenReply, OpenRequest, OpenThroughReply,
+    RecallRequest, ReclaimHeldRequest, ReclaimReply, open_flags,
 };
 use wire::{Decode, Encode, Kind, Operation, Slot, Status};
 
@@ -53,8 +53,8 @@ pub fn open_through(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut
 
 /// What may be lent is lent at once or not at all: whoever is refused has its clients ask here, where they wait as
 /// always.
-pub fn lease(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
-    let entry = LeaseRequest::from_bytes(params)?.entry;
+pub fn delegation(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+    let entry = DelegationRequest::from_bytes(params)?.entry;
     let attributes = {
         let tables = core.tables.borrow();
         let place = locate(core, &tables, &entry)?;
@@ -63,34 +63,34 @@ pub fn lease(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8
         let inode = found.and_then(|(id, _)| tables.inodes.get(id));
         inode.filter(|inode| inode.attributes.kind == Kind::File).map(|inode| inode.attributes.clone())
     };
-    let lent = attributes.filter(|attributes| core.leases.has_room(attributes.id, core.reactor.now()));
-    let leased = match lent {
+    let lent = attributes.filter(|attributes| core.delegations.has_room(attributes.id, core.reactor.now()));
+    let delegated = match lent {
         None => {
-            core.leases.note_refused();
+            core.delegations.note_refused();
             None
         }
         Some(attributes) => {
             core.add_contact(caller)?;
-            if !core.tables.borrow().leases_given {
-                core.change([Record::LeasesGiven(true)])?;
+            if !core.tables.borrow().delegations_given {
+                core.change([Record::DelegationsGiven(true)])?;
             }
             let open_number = core.opened(caller, attributes.id, attributes.kind)?;
-            core.note_lease(attributes.id, caller.peer.from_server);
-            Some(Leased { attributes, open_number, lease_ms: LEASE_MS })
+            core.note_delegation(attributes.id, caller.peer.from_server);
+            Some(Delegation { attributes, open_number, delegation_ms: DELEGATION_MS })
         }
     };
-    LeaseReply { leased }.encode(reply);
+    DelegationReply { delegated }.encode(reply);
     Ok(Step::Done)
 }
 
 /// Waits for nothing, so that a change at the home never waits for one here.
-pub fn revoke(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
-    let RevokeRequest { file, number } = RevokeRequest::from_bytes(params)?;
+pub fn recall(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+    let RecallRequest { file, number } = RecallRequest::from_bytes(params)?;
     let home = caller.peer.from_server;
     if core.cluster.home_of(file) != Some(home) {
-        return Err(Failure::with_text(Status::BadMessage, "only a file's home calls leases back"));
+        return Err(Failure::with_text(Status::BadMessage, "only a file's home calls delegations back"));
     }
-    core.revoked(home, file, number);
+    core.recalled(home, file, number);
     Ok(Step::Done)
 }
 
@@ -130,7 +130,7 @@ impl Core {
     /// time of grace, for the connection of a machine that has gone may seem to stand for ever.
     fn add_contact(self: &Rc<Self>, caller: &Caller) -> Result<(), Failure> {
         let session = caller.peer.session;
-        if !self.leases.is_connected(caller.peer.from_server, caller.peer.connection) {
+        if !self.delegations.is_connected(caller.peer.from_server, caller.peer.connection) {
             // It has gone since it asked: it does not wait for an answer, and would never close what it was given now.
             return Err(Failure::with_text(Status::Unreachable, "the contact has gone"));
         }

@@ -92,9 +92,9 @@ pub fn prepare_dentry(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
         // No lock, and it ends by itself, soon.
         if verdict.is_ok()
             && !known
-            && let Some(leased) = found.and_then(|(file, _)| core.leased(file))
+            && let Some(delegated) = found.and_then(|(file, _)| core.delegated(file))
         {
-            return Ok(Step::Blocked(leased));
+            return Ok(Step::Blocked(delegated));
         }
         (verdict, found, known)
     };

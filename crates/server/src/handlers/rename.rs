@@ -412,8 +412,8 @@ fn begin(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<
     asked.of_destination(core, caller, destination, wish.is_exchange())?;
     let up = matches!(wish, Wish::Link | Wish::LinkOpen).then_some(source.0);
     let losing = [(up.is_none()).then_some(source), destination].into_iter().flatten();
-    if let Some(leased) = losing.into_iter().find_map(|(file, _)| core.leased(file)) {
-        return Err(Obstacle::Locked(leased));
+    if let Some(delegated) = losing.into_iter().find_map(|(file, _)| core.delegated(file)) {
+        return Err(Obstacle::Locked(delegated));
     }
     let down = match wish {
         Wish::Unlink => Some(source.0),

@@ -50,8 +50,8 @@ pub fn unlink(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, F
         if let Some(step) = core.check_share(&tables, caller, parent) {
             return Ok(step);
         }
-        if let Some(leased) = core.leased(id) {
-            return Ok(Step::Blocked(leased));
+        if let Some(delegated) = core.delegated(id) {
+            return Ok(Step::Blocked(delegated));
         }
         id
     };

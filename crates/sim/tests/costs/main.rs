@@ -17,8 +17,8 @@ use wire::Operation;
 /// contacts are asked, and ask, depends on how many open a file at a time: `crates/sim/tests/scale.rs` counts it.
 const WITHOUT_LINE: [Operation; 12] = [
     Operation::OpenThrough,
-    Operation::Lease,
-    Operation::Revoke,
+    Operation::Delegate,
+    Operation::Recall,
     Operation::CloseHeld,
     Operation::ReclaimHeld,
     Operation::Reclaim,

@@ -24,16 +24,16 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Ids that a client can hold over one connection.
-pub const HOLD_COUNT: usize = 64;
+pub const HAZARD_COUNT: usize = 64;
 const COUNT_WORD: usize = 0;
 const IDS_START: usize = 8;
-const SERVER_WORD: usize = IDS_START + HOLD_COUNT;
+const SERVER_WORD: usize = IDS_START + HAZARD_COUNT;
 const WORD_COUNT: usize = SERVER_WORD + 1;
 /// Bytes of all words.
-pub(crate) const HOLDS_SIZE: usize = WORD_COUNT * 8;
+pub(crate) const HAZARDS_SIZE: usize = WORD_COUNT * 8;
 
 /// See the module.
-pub struct Holds {
+pub struct HazardPointers {
     words: *const AtomicU64,
     /// At the client: which words have an id.
     used: Cell<u64>,
@@ -42,18 +42,18 @@ pub struct Holds {
     _memory: Rc<dyn Any>,
 }
 
-impl Holds {
+impl HazardPointers {
     /// The words at an address within `memory`, aligned, all of them zeros at first. Whoever else touches them does so
     /// as atomic words.
-    pub(crate) fn at(address: *const u8, memory: Rc<dyn Any>) -> Holds {
-        Holds { words: address.cast(), used: Cell::new(0), is_ignored: Cell::new(false), _memory: memory }
+    pub(crate) fn at(address: *const u8, memory: Rc<dyn Any>) -> HazardPointers {
+        HazardPointers { words: address.cast(), used: Cell::new(0), is_ignored: Cell::new(false), _memory: memory }
     }
 
     /// Words that only this process sees: for simulations.
-    pub(crate) fn of_simulation() -> Rc<Holds> {
+    pub(crate) fn of_simulation() -> Rc<HazardPointers> {
         let memory: Rc<[AtomicU64; WORD_COUNT]> = Rc::new(std::array::from_fn(|_| AtomicU64::new(0)));
         let address = memory.as_ptr().cast();
-        Rc::new(Holds::at(address, memory))
+        Rc::new(HazardPointers::at(address, memory))
     }
 
     /// From now on the server finds nothing here: a fault that tests must notice.
@@ -69,16 +69,16 @@ impl Holds {
 
     /// Client: asks the server to keep what has an id; what led to it is to be looked at again after this, and whether
     /// it `stands`. Nothing when all words are taken.
-    pub fn hold(self: &Rc<Self>, id: u64) -> Option<Held> {
+    pub fn hold(self: &Rc<Self>, id: u64) -> Option<HazardPointer> {
         let place = self.used.get().trailing_ones() as usize;
-        if place == HOLD_COUNT || id == 0 {
+        if place == HAZARD_COUNT || id == 0 {
             return None;
         }
         self.used.set(self.used.get() | 1 << place);
         self.word(IDS_START + place).store(id, Ordering::Relaxed);
         self.word(COUNT_WORD).store(u64::from(self.used.get().count_ones()), Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        Some(Held { holds: self.clone(), place })
+        Some(HazardPointer { hazards: self.clone(), place })
     }
 
     /// Server: looks at these words from now on, in a life of this number, which is not 0.
@@ -90,7 +90,7 @@ impl Holds {
     pub fn end(&self) -> Vec<u64> {
         self.word(SERVER_WORD).store(0, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let ids = (0..HOLD_COUNT).map(|place| self.word(IDS_START + place).load(Ordering::Acquire));
+        let ids = (0..HAZARD_COUNT).map(|place| self.word(IDS_START + place).load(Ordering::Acquire));
         ids.filter(|id| *id != 0 && !self.is_ignored.get()).collect()
     }
 
@@ -98,39 +98,39 @@ impl Holds {
     pub fn has(&self, id: u64) -> bool {
         self.word(COUNT_WORD).load(Ordering::Acquire) != 0
             && !self.is_ignored.get()
-            && (0..HOLD_COUNT).any(|place| self.word(IDS_START + place).load(Ordering::Acquire) == id)
+            && (0..HAZARD_COUNT).any(|place| self.word(IDS_START + place).load(Ordering::Acquire) == id)
     }
 }
 
 /// An id that is held until this is dropped.
-pub struct Held {
-    holds: Rc<Holds>,
+pub struct HazardPointer {
+    hazards: Rc<HazardPointers>,
     place: usize,
 }
 
-impl Held {
+impl HazardPointer {
     /// Whether the server looks at what is held, in the life of this number.
     pub fn stands(&self, life: u64) -> bool {
-        life != 0 && self.holds.word(SERVER_WORD).load(Ordering::Acquire) == life
+        life != 0 && self.hazards.word(SERVER_WORD).load(Ordering::Acquire) == life
     }
 
     /// Ends this. False when the server may have taken it over, for it looks at it no more.
     pub fn release(self) -> bool {
-        let holds = self.holds.clone();
+        let hazards = self.hazards.clone();
         drop(self);
         // The counterpart of the fence in `end`.
         fence(Ordering::SeqCst);
-        holds.word(SERVER_WORD).load(Ordering::Relaxed) != 0
+        hazards.word(SERVER_WORD).load(Ordering::Relaxed) != 0
     }
 }
 
-impl Drop for Held {
+impl Drop for HazardPointer {
     fn drop(&mut self) {
-        let holds = &self.holds;
-        holds.used.set(holds.used.get() & !(1 << self.place));
+        let hazards = &self.hazards;
+        hazards.used.set(hazards.used.get() & !(1 << self.place));
         // What was read under it was read before.
-        holds.word(IDS_START + self.place).store(0, Ordering::Release);
-        holds.word(COUNT_WORD).store(u64::from(holds.used.get().count_ones()), Ordering::Release);
+        hazards.word(IDS_START + self.place).store(0, Ordering::Release);
+        hazards.word(COUNT_WORD).store(u64::from(hazards.used.get().count_ones()), Ordering::Release);
     }
 }
 
@@ -142,20 +142,21 @@ mod tests {
     /// there.
     #[test]
     fn holding() {
-        let holds = Holds::of_simulation();
-        let first = holds.hold(7).expect("room");
-        assert!(!first.stands(3) && holds.has(7) && !holds.has(8));
-        holds.begin(3);
+        let hazards = HazardPointers::of_simulation();
+        let first = hazards.hold(7).expect("room");
+        assert!(!first.stands(3) && hazards.has(7) && !hazards.has(8));
+        hazards.begin(3);
         assert!(first.stands(3) && !first.stands(4));
-        let second = holds.hold(8).expect("room");
+        let second = hazards.hold(8).expect("room");
         assert!(first.release());
-        assert!(!holds.has(7) && holds.has(8));
-        let more: Vec<Held> = (0..HOLD_COUNT - 1).map(|id| holds.hold(100 + id as u64).expect("room")).collect();
-        assert!(holds.hold(9).is_none());
+        assert!(!hazards.has(7) && hazards.has(8));
+        let more: Vec<HazardPointer> =
+            (0..HAZARD_COUNT - 1).map(|id| hazards.hold(100 + id as u64).expect("room")).collect();
+        assert!(hazards.hold(9).is_none());
         drop(more);
-        assert_eq!(holds.end(), [8]);
+        assert_eq!(hazards.end(), [8]);
         assert!(!second.stands(3));
         assert!(!second.release(), "it was taken over");
-        assert!(!holds.has(8) && holds.end().is_empty());
+        assert!(!hazards.has(8) && hazards.end().is_empty());
     }
 }
