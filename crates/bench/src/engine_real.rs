@@ -6,7 +6,7 @@ use crate::engine::{Engine, Outcome, Served, Setting};
 use crate::options::{self, Bench, Options, TargetName, Worker};
 use crate::step::{Actor, Done, Step};
 use client::{Client, FileId, FileSystem};
-use reactor::barrier::{Board, monotonic_now};
+use reactor::barrier::{GroupMemory, monotonic_now};
 use reactor::bytes_copied;
 use reactor::workers::HeldSignals;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -29,7 +29,7 @@ pub struct Real {
     signals: Rc<HeldSignals>,
     client: Client,
     workers: Vec<Process>,
-    board: Board,
+    group_memory: GroupMemory,
 }
 
 struct Process {
@@ -62,15 +62,16 @@ impl Real {
         let connections = (setting.procs + 4 * setting.servers + CONNECTIONS_SPARE) * 4 / 3 + 1;
         options.connections = (connections > CONNECTIONS_DEFAULT).then_some(connections);
         let failed = |error: std::io::Error| format!("start of the processes: {error}");
-        let board = Board::create(setting.procs, 0).map_err(failed)?;
+        let group_memory = GroupMemory::create(setting.procs, 0).map_err(failed)?;
         let cluster = Cluster::find_or_start(&options, signals)?;
         let words = |error: client::Error| error.message;
         let (path, own) = (cluster.path.clone(), client::Options::of_this_process().map_err(words)?);
         let client = client::load_cluster(&path).and_then(|map| Client::connect(map, own)).map_err(words)?;
-        let mut real = Real { cluster: Some(cluster), signals: signals.clone(), client, workers: Vec::new(), board };
+        let mut real =
+            Real { cluster: Some(cluster), signals: signals.clone(), client, workers: Vec::new(), group_memory };
         options.set_procs(setting.procs);
         for rank in 0..setting.procs {
-            let worker = Worker { rank, board: real.board.path(), directory: "/".to_owned() };
+            let worker = Worker { rank, group_memory: real.group_memory.path(), directory: "/".to_owned() };
             let mut command = Command::new(std::env::current_exe().map_err(failed)?);
             command.args(options.worker_arguments(Bench::Steps, &TargetName::Tabane, &worker));
             for variable in options::variables() {
@@ -118,7 +119,7 @@ impl Real {
                     }
                     for (rank, worker) in self.workers.iter_mut().enumerate() {
                         if let Ok(Some(status)) = worker.child.try_wait() {
-                            self.board.abort();
+                            self.group_memory.abort();
                             return Err(format!("process {rank} has ended: {status}"));
                         }
                     }
@@ -195,21 +196,22 @@ pub fn work(options: &Options, worker: &Worker) -> u8 {
 }
 
 fn try_work(options: &Options, worker: &Worker) -> Result<(), String> {
-    let board = Board::open(&worker.board).map_err(|error| format!("{}: {error}", worker.board.display()))?;
+    let group_memory = GroupMemory::open(&worker.group_memory)
+        .map_err(|error| format!("{}: {error}", worker.group_memory.display()))?;
     let client = Client::from_environment().map_err(|error| error.message)?;
     let mut actor = Actor::new(worker.rank, options.procs);
     let mut output = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|error| format!("input: {error}"))?;
         let step = Step::from_line(&line).ok_or_else(|| format!("a step that is not known: {line}"))?;
-        if board.wait().is_err() {
+        if group_memory.wait().is_err() {
             return Err("another process has failed".to_owned());
         }
         let copied = bytes_copied();
         let start = monotonic_now();
         let done = client.run(async |_, files: &FileSystem| actor.act(files, &step).await);
         let end = monotonic_now();
-        let done = done.inspect_err(|_| board.abort())?;
+        let done = done.inspect_err(|_| group_memory.abort())?;
         let copied = bytes_copied() - copied;
         writeln!(output, "{start} {end} {copied} {}", done.to_line())
             .and_then(|()| output.flush())

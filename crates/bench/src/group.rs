@@ -1,11 +1,11 @@
-//! A worker's view of its group: rank, barrier, timed phases, and what the others left on the board.
+//! A worker's view of its group: rank, barrier, timed phases, and what the others left on the group memory.
 //!
-//! Words of the board: for each phase and rank start, end and work; for each rank the number of items it made; for each
-//! rank an area for messages (its size in bytes, then the bytes).
+//! Words of the group memory: for each phase and rank start, end and work; for each rank the number of items it made;
+//! for each rank an area for messages (its size in bytes, then the bytes).
 
 use crate::options::{Bench, Options};
 use reactor::Nanos;
-use reactor::barrier::{Aborted, Board, monotonic_now};
+use reactor::barrier::{Aborted, GroupMemory, monotonic_now};
 
 /// Most phases of a bench.
 const PHASE_COUNT_MAX: usize = 4;
@@ -44,7 +44,7 @@ pub enum Pass {
     Verify,
 }
 
-/// Number of words that a board for so many processes needs.
+/// Number of words that a group memory for so many processes needs.
 pub fn word_count(procs: u32) -> usize {
     procs as usize * (PHASE_COUNT_MAX * WORDS_PER_PHASE + 1 + WORDS_PER_MESSAGE)
 }
@@ -59,13 +59,13 @@ pub struct Measured {
 }
 
 /// Reads what all ranks noted about a phase.
-pub fn measured(board: &Board, procs: u32, phase: usize) -> Measured {
+pub fn measured(group_memory: &GroupMemory, procs: u32, phase: usize) -> Measured {
     let mut sum = Measured { start: Nanos::MAX, end: 0, work: 0 };
     for rank in 0..procs {
         let word = phase_word(procs, phase, rank);
-        sum.start = sum.start.min(board.load(word));
-        sum.end = sum.end.max(board.load(word + 1));
-        sum.work += board.load(word + 2);
+        sum.start = sum.start.min(group_memory.load(word));
+        sum.end = sum.end.max(group_memory.load(word + 1));
+        sum.work += group_memory.load(word + 2);
     }
     sum
 }
@@ -93,15 +93,21 @@ pub struct Group<'a> {
     pub directory: &'a str,
     pub bench: Bench,
     pub pass: Pass,
-    board: &'a Board,
+    group_memory: &'a GroupMemory,
 }
 
 impl<'a> Group<'a> {
-    /// Panics unless the board is for as many processes as the options say; the leader made both.
-    pub fn new(options: &'a Options, board: &'a Board, bench: Bench, rank: u32, directory: &'a str) -> Group<'a> {
+    /// Panics unless the group memory is for as many processes as the options say; the leader made both.
+    pub fn new(
+        options: &'a Options,
+        group_memory: &'a GroupMemory,
+        bench: Bench,
+        rank: u32,
+        directory: &'a str,
+    ) -> Group<'a> {
         let procs = options.procs;
-        assert!(board.parties() == procs && rank < procs && board.word_count() >= word_count(procs));
-        Group { rank, procs, options, directory, bench, pass: Pass::Timed, board }
+        assert!(group_memory.parties() == procs && rank < procs && group_memory.word_count() >= word_count(procs));
+        Group { rank, procs, options, directory, bench, pass: Pass::Timed, group_memory }
     }
 
     /// The rank whose data this one reads: never its own unless it is alone.
@@ -119,7 +125,7 @@ impl<'a> Group<'a> {
     }
 
     pub fn barrier(&self) -> Result<(), Failure> {
-        Ok(self.board.wait()?)
+        Ok(self.group_memory.wait()?)
     }
 
     /// Runs a phase between two barriers; `body` returns its work in bytes or operations. Timed in the timed pass only.
@@ -134,9 +140,9 @@ impl<'a> Group<'a> {
         let end = monotonic_now();
         if self.pass == Pass::Timed {
             let word = phase_word(self.procs, index, self.rank);
-            self.board.store(word, start);
-            self.board.store(word + 1, end);
-            self.board.store(word + 2, work);
+            self.group_memory.store(word, start);
+            self.group_memory.store(word + 1, end);
+            self.group_memory.store(word + 2, work);
         }
         self.barrier()
     }
@@ -146,18 +152,18 @@ impl<'a> Group<'a> {
         self.barrier()?;
         body()?;
         // Later than every start and earlier than every end.
-        self.board.store(phase_word(self.procs, index, self.rank), Nanos::MAX);
+        self.group_memory.store(phase_word(self.procs, index, self.rank), Nanos::MAX);
         self.barrier()
     }
 
     /// Tells the others how many items this rank made; they see it after the next barrier.
     pub fn note_made(&self, count: u64) {
-        self.board.store(self.made_word(self.rank), count);
+        self.group_memory.store(self.made_word(self.rank), count);
     }
 
     /// Number of items that a rank made.
     pub fn made_by(&self, rank: u32) -> u64 {
-        self.board.load(self.made_word(rank))
+        self.group_memory.load(self.made_word(rank))
     }
 
     /// Shows bytes to all; they see them after the next barrier.
@@ -166,11 +172,11 @@ impl<'a> Group<'a> {
             return Err(format!("more than {MESSAGE_SIZE_MAX} bytes to tell the other processes").into());
         }
         let first = self.message_word(self.rank);
-        self.board.store(first, bytes.len() as u64);
+        self.group_memory.store(first, bytes.len() as u64);
         for (index, chunk) in bytes.chunks(8).enumerate() {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
-            self.board.store(first + 1 + index, u64::from_ne_bytes(word));
+            self.group_memory.store(first + 1 + index, u64::from_ne_bytes(word));
         }
         Ok(())
     }
@@ -178,9 +184,9 @@ impl<'a> Group<'a> {
     /// What a rank showed before the last barrier.
     pub fn published(&self, rank: u32) -> Vec<u8> {
         let first = self.message_word(rank);
-        let size = self.board.load(first) as usize;
+        let size = self.group_memory.load(first) as usize;
         assert!(size <= MESSAGE_SIZE_MAX);
-        let words = (0..size.div_ceil(8)).flat_map(|index| self.board.load(first + 1 + index).to_ne_bytes());
+        let words = (0..size.div_ceil(8)).flat_map(|index| self.group_memory.load(first + 1 + index).to_ne_bytes());
         words.take(size).collect()
     }
 
@@ -192,13 +198,13 @@ impl<'a> Group<'a> {
     /// Shows one word to all. What was shared before it is seen by who sees it.
     pub fn share(&self, index: usize, word: u64) {
         assert!(index < WORDS_PER_MESSAGE);
-        self.board.store(self.message_word(self.rank) + index, word);
+        self.group_memory.store(self.message_word(self.rank) + index, word);
     }
 
     /// A word that a rank shares, 0 at first.
     pub fn shared_by(&self, rank: u32, index: usize) -> u64 {
         assert!(index < WORDS_PER_MESSAGE);
-        self.board.load(self.message_word(rank) + index)
+        self.group_memory.load(self.message_word(rank) + index)
     }
 
     fn made_word(&self, rank: u32) -> usize {
@@ -216,14 +222,14 @@ impl<'a> Group<'a> {
 mod tests {
     use super::*;
 
-    /// Goal: the words of phases, counts and messages never overlap.
-    /// Method: number every word of every kind for several sizes of groups; all numbers differ and fit the board.
+    /// Goal: the words of phases, counts and messages never overlap. Method: number every word of every kind for
+    /// several sizes of groups; all numbers differ and fit the group memory.
     #[test]
     fn words_do_not_overlap() {
         for procs in [1, 2, 5] {
-            let board = Board::create(procs, word_count(procs)).unwrap();
+            let group_memory = GroupMemory::create(procs, word_count(procs)).unwrap();
             let options = crate::options::for_tests(&[&format!("--procs={procs}"), "all"]);
-            let group = Group::new(&options, &board, Bench::Find, 0, "/x");
+            let group = Group::new(&options, &group_memory, Bench::Find, 0, "/x");
             let mut seen = std::collections::BTreeSet::new();
             for rank in 0..procs {
                 for phase in 0..PHASE_COUNT_MAX {
@@ -241,9 +247,9 @@ mod tests {
     /// Goal: bytes published arrive whole, and too many are refused.
     #[test]
     fn messages_arrive() {
-        let board = Board::create(1, word_count(1)).unwrap();
+        let group_memory = GroupMemory::create(1, word_count(1)).unwrap();
         let options = crate::options::for_tests(&["--procs=1", "all"]);
-        let group = Group::new(&options, &board, Bench::Find, 0, "/x");
+        let group = Group::new(&options, &group_memory, Bench::Find, 0, "/x");
         for size in [0, 1, 8, 13, MESSAGE_SIZE_MAX] {
             let bytes: Vec<u8> = (0..size).map(|i| i as u8).collect();
             group.publish(&bytes).unwrap();

@@ -107,7 +107,7 @@ const TABLE: &[Spec] = &[
     spec("help", Kind::Flag, "", "", "print this text"),
     spec("version", Kind::Flag, "", "", "print the version and the commit it was built from"),
     internal("worker", Kind::Count),
-    internal("board", Kind::Text),
+    internal("group_memory", Kind::Text),
     internal("directory", Kind::Text),
 ];
 
@@ -251,7 +251,7 @@ impl TargetName {
 #[derive(Debug, Clone)]
 pub struct Worker {
     pub rank: u32,
-    pub board: PathBuf,
+    pub group_memory: PathBuf,
     /// Directory on the target in which everything is made; a path from the target's root.
     pub directory: String,
 }
@@ -370,7 +370,7 @@ impl Options {
             None => None,
             Some(_) => Some(Worker {
                 rank: values.count("worker", 0, u64::from(reactor::barrier::PARTY_COUNT_MAX))? as u32,
-                board: PathBuf::from(values.text("board").ok_or("--worker needs --board")?),
+                group_memory: PathBuf::from(values.text("group_memory").ok_or("--worker needs --group_memory")?),
                 directory: values.text("directory").ok_or("--worker needs --directory")?,
             }),
         };
@@ -494,7 +494,7 @@ impl Options {
         }
         texts.insert("target", target.to_string());
         texts.insert("worker", worker.rank.to_string());
-        texts.insert("board", worker.board.display().to_string());
+        texts.insert("group_memory", worker.group_memory.display().to_string());
         texts.insert("directory", worker.directory.clone());
         let is_flag = |name: &str| TABLE.iter().any(|spec| spec.name == name && spec.kind == Kind::Flag);
         let mut arguments = vec![bench.name().to_string()];
@@ -751,14 +751,14 @@ mod tests {
         let arguments =
             ["--procs=3", "--verify", "--block-size", "3MiB", "--compare", "posix:/tmp", "--repeat=5", "all"];
         let leader = run(&arguments, &[("TABANE_BENCH_FILES", "9")]).unwrap();
-        let worker = Worker { rank: 2, board: "/proc/1/fd/3".into(), directory: "/bench".into() };
+        let worker = Worker { rank: 2, group_memory: "/proc/1/fd/3".into(), directory: "/bench".into() };
         let arguments = leader.worker_arguments(Bench::IorHard, &TargetName::Posix("/tmp".into()), &worker);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let told = run(&arguments, &[]).unwrap();
         assert_eq!((told.procs, told.verify, told.block_size, told.files), (3, true, 3 << 20, 9));
         assert_eq!((told.benches, told.target), (vec![Bench::IorHard], TargetName::Posix("/tmp".into())));
         let told = told.worker.unwrap();
-        assert_eq!((told.rank, told.board, told.directory), (2, worker.board, worker.directory));
+        assert_eq!((told.rank, told.group_memory, told.directory), (2, worker.group_memory, worker.directory));
     }
 
     /// Goal: the help names every option that people may use.

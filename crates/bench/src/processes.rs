@@ -9,7 +9,7 @@ use crate::{
     workload_exchange, workload_exchange_memory, workload_find, workload_ior, workload_mdtest, workload_names,
     workload_ping,
 };
-use reactor::barrier::Board;
+use reactor::barrier::GroupMemory;
 use reactor::workers::{Event, HeldSignals};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
@@ -43,10 +43,10 @@ pub struct Place<'a> {
 /// Runs one bench with all its processes; returns what each of its phases measured.
 pub fn run_group(options: &Options, bench: Bench, place: &Place, signals: &HeldSignals) -> Result<Vec<Measured>, Stop> {
     let failed = |error: std::io::Error| format!("start of the processes: {error}");
-    let board = Board::create(options.procs, group::word_count(options.procs)).map_err(failed)?;
+    let group_memory = GroupMemory::create(options.procs, group::word_count(options.procs)).map_err(failed)?;
     let mut workers = Workers { children: Vec::new() };
     for rank in 0..options.procs {
-        let worker = Worker { rank, board: board.path(), directory: place.directory.to_string() };
+        let worker = Worker { rank, group_memory: group_memory.path(), directory: place.directory.to_string() };
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command.args(options.worker_arguments(bench, place.target, &worker));
         for variable in options::variables() {
@@ -59,7 +59,7 @@ pub fn run_group(options: &Options, bench: Bench, place: &Place, signals: &HeldS
         workers.children.push(Some(command.spawn().map_err(failed)?));
     }
     workers.wait(signals, bench)?;
-    Ok((0..bench.phases().len()).map(|phase| group::measured(&board, options.procs, phase)).collect())
+    Ok((0..bench.phases().len()).map(|phase| group::measured(&group_memory, options.procs, phase)).collect())
 }
 
 /// Child processes; those still running are killed when this is dropped.
@@ -124,15 +124,15 @@ fn check_status(bench: Bench, rank: usize, status: ExitStatus) -> Result<(), Sto
 
 /// The life of a worker; the status to exit with.
 pub fn work(options: &Options, worker: &Worker) -> u8 {
-    let board = match Board::open(&worker.board) {
-        Ok(board) => board,
+    let group_memory = match GroupMemory::open(&worker.group_memory) {
+        Ok(group_memory) => group_memory,
         Err(error) => {
-            eprintln!("tabane-bench: process {}: {}: {error}", worker.rank, worker.board.display());
+            eprintln!("tabane-bench: process {}: {}: {error}", worker.rank, worker.group_memory.display());
             return 1;
         }
     };
     let bench = options.benches[0];
-    let mut group = Group::new(options, &board, bench, worker.rank, &worker.directory);
+    let mut group = Group::new(options, &group_memory, bench, worker.rank, &worker.directory);
     let result = match &options.target {
         _ if bench == Bench::ExchangeMemory => workload_exchange_memory::run(&group, options.procs - options.servers),
         _ if bench.is_bare() => workload_exchange::run(&group, options.procs - options.servers),
@@ -144,7 +144,7 @@ pub fn work(options: &Options, worker: &Worker) -> u8 {
         Err(Failure::Aborted) => EXIT_ABORTED,
         Err(Failure::Message(message)) => {
             eprintln!("tabane-bench: {}: process {}: {message}", bench.name(), worker.rank);
-            board.abort();
+            group_memory.abort();
             1
         }
     }

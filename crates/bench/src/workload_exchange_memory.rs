@@ -4,8 +4,8 @@
 //! says which part of a figure are the switches from process to process, which no file system that asks a server can do
 //! without.
 //!
-//! A message is a run of words of the board, the first of which is its number: it is stored last and looked at first,
-//! so that the words behind it are whole once it has changed. A client asks one thing at a time.
+//! A message is a run of words of the group memory, the first of which is its number: it is stored last and looked at
+//! first, so that the words behind it are whole once it has changed. A client asks one thing at a time.
 
 use crate::group::{Failure, Group, Pass};
 use crate::target::mix;

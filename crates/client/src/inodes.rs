@@ -207,14 +207,14 @@ impl FileSystem {
 
 impl Servers {
     pub(crate) async fn stat_id(&self, id: FileId) -> Attempt<Attributes> {
-        if let Some(attributes) = self.shown_inode(self.home_of(id)?, id).await {
+        if let Some(attributes) = self.cached_inode(self.home_of(id)?, id).await {
             return Ok(attributes);
         }
         ask_home(self, id, Operation::StatId, &FileRequest { file: id }).await
     }
 
     pub(crate) async fn look_id(&self, id: FileId) -> Attempt<Attributes> {
-        if let Some(attributes) = self.shown_inode(self.home_of(id)?, id).await {
+        if let Some(attributes) = self.cached_inode(self.home_of(id)?, id).await {
             return Ok(attributes);
         }
         ask_home(self, id, Operation::LookId, &FileRequest { file: id }).await

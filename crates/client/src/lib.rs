@@ -9,6 +9,7 @@
 //! [`descriptors`] is what the C interfaces have in common.
 
 mod at;
+mod attribute_cache;
 mod blocking;
 mod cache;
 pub mod check;
@@ -37,7 +38,6 @@ mod resolve;
 mod rights;
 mod search;
 mod servers;
-mod shown;
 mod space;
 mod staging_ring;
 mod stripe;

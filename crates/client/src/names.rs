@@ -1,13 +1,13 @@
 //! Operations on names: open and create, directories, symbolic links, unlink. Each is one round trip once the parent
 //! directory is known.
 
+use crate::attribute_cache::NewFile;
 use crate::error::{Result, Trouble};
 use crate::file::{File, OpenHow};
 use crate::filesystem::FileSystem;
 use crate::resolve::{EntryTarget, Step, Target};
 use crate::rights::Wanted;
 use crate::servers::Servers;
-use crate::shown::NewFile;
 use reactor::channel::Reply;
 use std::cell::Cell;
 use wire::credentials::access;
@@ -255,7 +255,7 @@ async fn ask_to_open(
     }
     let mut request = OpenRequest { entry: entry.entry()?, flags, access, mode, chunk_size, group };
     if operation == Operation::OpenExisting
-        && let Some(attributes) = servers.open_shown(server, entry, how, access).await
+        && let Some(attributes) = servers.open_cached(server, entry, how, access).await
     {
         return Ok(attributes);
     }

@@ -1,11 +1,11 @@
 //! What this client has open, file by file, and how its servers learn of it and of closes.
 //!
 //! Opens register at the file's home by themselves, and those that a contact answered at the contact (`contact`), which
-//! has the file open at its home meanwhile. Files that were opened by a look at the home's board (`shown`) are not
-//! registered but held, in memory that the server looks at before it gives a file up, for as long as the connection
-//! lasts. Closes of the last handle of a file are told at once where something waits for them: sizes to be folded in,
-//! much space, or a name that may be gone. Others are collected and ride on later messages to that server. Nobody waits
-//! for any of them.
+//! has the file open at its home meanwhile. Files that were opened by a look at the home's attribute cache (`attribute_cache`)
+//! are not registered but held, in memory that the server looks at before it gives a file up, for as long as the
+//! connection lasts. Closes of the last handle of a file are told at once where something waits for them: sizes to be
+//! folded in, much space, or a name that may be gone. Others are collected and ride on later messages to that server.
+//! Nobody waits for any of them.
 //!
 //! Invariants
 //! 1. `number` of an entry is the latest number that a server gave to an open of the file which this client knows of.
@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
-use wire::board::{INODE_WORDS, attributes_in};
+use wire::attribute_cache::{INODE_WORDS, attributes_in};
 use wire::limits::CLOSE_COUNT_MAX;
 use wire::messages::{Batch, CloseManyRequest, CloseRequest, Closed, Empty, ReclaimReply, ReclaimRequest};
 use wire::{Decode, Encode, FileId, Kind, Operation};
@@ -71,7 +71,7 @@ impl Opened {
 /// The version of a cell that was not read.
 pub(crate) const NO_VERSION: u64 = 1;
 
-/// A file that is held; `cell` is the file's on the server's board, with the version that it had.
+/// A file that is held; `cell` is the file's in the server's attribute cache, with the version that it had.
 pub(crate) struct HeldFile {
     pub held: HazardPointer,
     pub window: Rc<Window>,

@@ -14,7 +14,7 @@ use reactor::{CellPlace, Nanos, Window};
 use std::cell::RefCell;
 use std::io::IoSliceMut;
 use std::rc::Rc;
-use wire::board::FirstBytes;
+use wire::attribute_cache::FirstBytes;
 use wire::layout::ChunkRange;
 use wire::limits::PIECE_COUNT_MAX;
 use wire::messages::{BytePlace, DataRequest, LeasedContents, LocateReply, Pieces, open_flags};
@@ -45,8 +45,8 @@ struct ChunkPlaces {
 enum Proof {
     /// The stamps of the places are not above this number.
     Number(u64),
-    /// The file's cell on the server's board has still this version: it is written anew before anything of the file
-    /// changes.
+    /// The file's cell in the server's attribute cache has still this version: it is written anew before anything of
+    /// the file changes.
     Cell(CellPlace, u64),
 }
 
@@ -245,7 +245,7 @@ impl Servers {
         }
     }
 
-    /// Takes in where a board says that all bytes of a small file are.
+    /// Takes in where an attribute cache says that all bytes of a small file are.
     pub(crate) fn note_first_bytes(
         &self,
         file: FileId,

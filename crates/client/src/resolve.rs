@@ -275,7 +275,7 @@ impl Servers {
     ) -> std::result::Result<(Attributes, Vec<u8>), Trouble> {
         let request = EntryRequest { entry: target.entry()? };
         let server = self.cluster.dentry_server(target.parent.id, &target.name);
-        if let Some(attributes) = self.shown_entry(server, target).await {
+        if let Some(attributes) = self.cached_entry(server, target).await {
             return Ok((attributes, Vec::new()));
         }
         let (server, reply) = match self.ask(server, operation, &request).await {

@@ -78,7 +78,7 @@ pub(crate) struct Common {
     session: u64,
     channels: RefCell<Vec<Option<Channel>>>,
     round_trips: Cell<u64>,
-    /// Looks at boards since a server was last asked instead.
+    /// Looks at attribute caches since a server was last asked instead.
     pub(crate) looks: Cell<u32>,
     /// The last tree change that the cache is right about.
     tree_known: Cell<u64>,

@@ -1,6 +1,7 @@
-//! A board that several processes share: a barrier and a row of words, for programs that measure as a group.
+//! A group memory that several processes share: a barrier and a row of words, for programs that measure as a group.
 //!
-//! One process creates the board (an unlinked memory file), the others open it by the path that [`Board::path`] names.
+//! One process creates the group memory (an unlinked memory file), the others open it by the path that
+//! [`GroupMemory::path`] names.
 //!
 //! Invariants:
 //! 1. `arrived` counts the parties that wait in the current generation; it is below `parties` whenever nobody is inside
@@ -37,48 +38,48 @@ const _: () = assert!(size_of::<Head>() == 64);
 pub struct Aborted;
 
 /// A barrier and words in memory that several processes map.
-pub struct Board {
+pub struct GroupMemory {
     file: File,
     base: NonNull<Head>,
     map_size: usize,
     word_count: usize,
 }
 
-// SAFETY: all access to the mapping goes through atomics, and it stays mapped until the board is dropped.
-unsafe impl Send for Board {}
+// SAFETY: all access to the mapping goes through atomics, and it stays mapped until the group memory is dropped.
+unsafe impl Send for GroupMemory {}
 // SAFETY: as above.
-unsafe impl Sync for Board {}
+unsafe impl Sync for GroupMemory {}
 
-impl Board {
-    /// A new board for `parties` processes with `word_count` words that are zero.
-    pub fn create(parties: u32, word_count: usize) -> io::Result<Board> {
+impl GroupMemory {
+    /// A new group memory for `parties` processes with `word_count` words that are zero.
+    pub fn create(parties: u32, word_count: usize) -> io::Result<GroupMemory> {
         assert!((1..=PARTY_COUNT_MAX).contains(&parties));
         // SAFETY: the name is a constant string with its NUL; the call touches no other memory of ours.
-        let descriptor = unsafe { libc::memfd_create(c"tabane-board".as_ptr(), libc::MFD_CLOEXEC) };
+        let descriptor = unsafe { libc::memfd_create(c"tabane-group_memory".as_ptr(), libc::MFD_CLOEXEC) };
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor is new and nobody else owns it.
         let file = unsafe { File::from_raw_fd(descriptor) };
         file.set_len((size_of::<Head>() + word_count * size_of::<u64>()) as u64)?;
-        let board = Board::map(file)?;
-        board.head().parties.store(parties, Ordering::Relaxed);
-        board.head().magic.store(MAGIC, Ordering::Release);
-        Ok(board)
+        let group_memory = GroupMemory::map(file)?;
+        group_memory.head().parties.store(parties, Ordering::Relaxed);
+        group_memory.head().magic.store(MAGIC, Ordering::Release);
+        Ok(group_memory)
     }
 
-    /// Opens a board that another process created, by the path that its [`Board::path`] gave.
-    pub fn open(path: &Path) -> io::Result<Board> {
+    /// Opens a group memory that another process created, by the path that its [`GroupMemory::path`] gave.
+    pub fn open(path: &Path) -> io::Result<GroupMemory> {
         let file = File::options().read(true).write(true).open(path)?;
-        let board = Board::map(file)?;
-        let parties = board.head().parties.load(Ordering::Relaxed);
-        if board.head().magic.load(Ordering::Acquire) != MAGIC || !(1..=PARTY_COUNT_MAX).contains(&parties) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "is not a board"));
+        let group_memory = GroupMemory::map(file)?;
+        let parties = group_memory.head().parties.load(Ordering::Relaxed);
+        if group_memory.head().magic.load(Ordering::Acquire) != MAGIC || !(1..=PARTY_COUNT_MAX).contains(&parties) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "is not a group_memory"));
         }
-        Ok(board)
+        Ok(group_memory)
     }
 
-    /// Where other processes of the same user find the board as long as this one lives.
+    /// Where other processes of the same user find the group memory as long as this one lives.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
     }
@@ -130,10 +131,10 @@ impl Board {
         wake_all(&head.generation);
     }
 
-    fn map(file: File) -> io::Result<Board> {
+    fn map(file: File) -> io::Result<GroupMemory> {
         let map_size = file.metadata()?.len() as usize;
         if map_size < size_of::<Head>() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "is not a board"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "is not a group_memory"));
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new shared mapping of a file that we hold open; nothing else lies at the address the kernel picks.
@@ -143,7 +144,7 @@ impl Board {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast::<Head>()).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        Ok(Board { file, base, map_size, word_count: (map_size - size_of::<Head>()) / size_of::<u64>() })
+        Ok(GroupMemory { file, base, map_size, word_count: (map_size - size_of::<Head>()) / size_of::<u64>() })
     }
 
     fn head(&self) -> &Head {
@@ -158,7 +159,7 @@ impl Board {
     }
 }
 
-impl Drop for Board {
+impl Drop for GroupMemory {
     fn drop(&mut self) {
         // SAFETY: this mapping was made in `map` with this size, and no reference into it outlives `self`.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.map_size) };
@@ -193,50 +194,50 @@ mod tests {
     #[test]
     fn all_wait_for_all() {
         const PARTIES: usize = 4;
-        let board = Board::create(PARTIES as u32, PARTIES).unwrap();
+        let group_memory = GroupMemory::create(PARTIES as u32, PARTIES).unwrap();
         std::thread::scope(|scope| {
             for party in 0..PARTIES {
-                let board = Board::open(&board.path()).unwrap();
+                let group_memory = GroupMemory::open(&group_memory.path()).unwrap();
                 scope.spawn(move || {
                     for round in 1..=500 {
-                        board.store(party, round);
-                        board.wait().unwrap();
+                        group_memory.store(party, round);
+                        group_memory.wait().unwrap();
                         for other in 0..PARTIES {
-                            assert_eq!(board.load(other), round);
+                            assert_eq!(group_memory.load(other), round);
                         }
-                        board.wait().unwrap();
+                        group_memory.wait().unwrap();
                     }
                 });
             }
         });
-        assert_eq!(board.load(0), 500);
+        assert_eq!(group_memory.load(0), 500);
     }
 
     /// Goal: an abort releases those who wait and those who come later.
     #[test]
     fn abort_releases_everybody() {
-        let board = Board::create(2, 1).unwrap();
+        let group_memory = GroupMemory::create(2, 1).unwrap();
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
-                board.store(0, 1);
-                board.wait()
+                group_memory.store(0, 1);
+                group_memory.wait()
             });
-            while board.load(0) == 0 {
+            while group_memory.load(0) == 0 {
                 std::thread::yield_now();
             }
-            board.abort();
+            group_memory.abort();
             assert_eq!(waiter.join().unwrap(), Err(Aborted));
         });
-        assert_eq!(board.wait(), Err(Aborted));
+        assert_eq!(group_memory.wait(), Err(Aborted));
     }
 
-    /// Goal: a file that is no board is refused.
+    /// Goal: a file that is no group memory is refused.
     #[test]
     fn other_files_are_refused() {
-        assert!(Board::open(Path::new("/dev/null")).is_err());
-        let board = Board::create(1, 1).unwrap();
-        board.head().magic.store(1, Ordering::Relaxed);
-        assert!(Board::open(&board.path()).is_err());
+        assert!(GroupMemory::open(Path::new("/dev/null")).is_err());
+        let group_memory = GroupMemory::create(1, 1).unwrap();
+        group_memory.head().magic.store(1, Ordering::Relaxed);
+        assert!(GroupMemory::open(&group_memory.path()).is_err());
     }
 
     /// Goal: the clock is one for all processes and never runs backwards.

@@ -10,7 +10,7 @@
 //!
 //! Invariants
 //! 1. A client writes an id, then fences, then looks whether what led it there still stands (a cell of the server's
-//!    board) and whether the server looks at its words: if not, it takes the id back, and has nothing.
+//!    attribute cache) and whether the server looks at its words: if not, it takes the id back, and has nothing.
 //! 2. A server that is about to give something up first takes away what leads there, then fences, then looks for the
 //!    id. So at least one of the two sees what the other one has written.
 //! 3. Before it looks at the words no more, a server says so, fences, and takes over what is there.

@@ -4,8 +4,8 @@
 //! A [`Reactor`] runs single-threaded futures over a driver: io_uring (servers), epoll (clients inside foreign
 //! processes) or the simulator. Everything above the driver is the same code for all three.
 
+mod attribute_cache;
 pub mod barrier;
-mod board;
 mod busy_poll;
 pub mod channel;
 mod copying;
@@ -46,7 +46,7 @@ mod waiting;
 mod window;
 pub mod workers;
 
-pub use board::{Board, CELL_SIZE_MIN, CellPlace};
+pub use attribute_cache::{AttributeCache, CELL_SIZE_MIN, CellPlace};
 pub use channel::{Call, Channel, ChannelOptions, ChannelStatistics, Failure, Reply};
 pub use copying::bytes_copied;
 pub use driver::{Driver, DriverKind};

@@ -16,7 +16,7 @@
 //! 4. The borrower maps both read-only: it can damage nothing. What it may write to are single pages that it was
 //!    granted (`mapping_lock`).
 
-use crate::board::{Board, CellPlace, Words};
+use crate::attribute_cache::{AttributeCache, CellPlace, Words};
 use crate::copying::{self, before_streaming};
 use crate::hazard_pointers::{HazardPointer, HazardPointers};
 use crate::mapping_lock::GrantedPages;
@@ -31,7 +31,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Size of a table of stamps in bytes. What its file has beyond is a board ([`Board`]).
+/// Size of a table of stamps in bytes. What its file has beyond is an attribute cache ([`AttributeCache`]).
 pub const STAMPS_SIZE: u64 = STAMP_COUNT * 8;
 const STAMP_COUNT: u64 = 1 << 16;
 /// Bytes of a region that have one stamp.
@@ -63,23 +63,25 @@ pub struct StampedRegion {
     shared: Rc<dyn Region>,
     number: Cell<u64>,
     life: u64,
-    board: Rc<Board>,
+    attribute_cache: Rc<AttributeCache>,
     posts: Rc<Posts>,
 }
 
 impl StampedRegion {
-    /// Stamps a region. `table` has [`STAMPS_SIZE`] bytes and those of the board, all of them allocated; it begins with
-    /// zeros and is kept with the region, as `posts` is, of [`POSTS_SIZE`] bytes. Panics when one is smaller.
+    /// Stamps a region. `table` has [`STAMPS_SIZE`] bytes and those of the attribute cache, all of them allocated; it
+    /// begins with zeros and is kept with the region, as `posts` is, of [`POSTS_SIZE`] bytes. Panics when one is
+    /// smaller.
     pub fn new(region: Rc<dyn Region>, table: Rc<dyn Region>, posts: Rc<dyn Region>) -> Rc<StampedRegion> {
         assert!(table.size() >= STAMPS_SIZE, "a table of stamps is whole");
         // What others write by itself, and we: a simulated medium is to know of it.
         posts.note_received(0, POSTS_SIZE);
         table.note_received(0, table.size());
         let shared = posts.clone();
-        // In this order: nobody posts from here on, and so nobody rests on a board that is being emptied.
+        // In this order: nobody posts from here on, and so nobody rests in an attribute cache that is being emptied.
         let posts = Rc::new(Posts::new(posts));
-        let board = Rc::new(Board::new(table.clone(), STAMPS_SIZE));
-        let mut stamped = StampedRegion { region, table, shared, number: Cell::new(0), life: 0, board, posts };
+        let attribute_cache = Rc::new(AttributeCache::new(table.clone(), STAMPS_SIZE));
+        let mut stamped =
+            StampedRegion { region, table, shared, number: Cell::new(0), life: 0, attribute_cache, posts };
         let everything = STAMP_COUNT * GRANULE;
         let newest = stamped.stamps().of_range(0, everything).map(|stamp| stamp.load(Ordering::Relaxed)).max();
         stamped.number.set(newest.unwrap_or(0));
@@ -115,8 +117,8 @@ impl StampedRegion {
     }
 
     /// What is shown beside it.
-    pub fn board(&self) -> &Rc<Board> {
-        &self.board
+    pub fn attribute_cache(&self) -> &Rc<AttributeCache> {
+        &self.attribute_cache
     }
 
     /// What clients post changes to.
@@ -138,12 +140,23 @@ impl StampedRegion {
         hazards: Option<Rc<HazardPointers>>,
     ) -> Rc<Window> {
         let (bytes, size) = (self.region.base().cast_const(), self.region.size());
-        let (stamps, board) = (self.stamps(), self.board.words());
+        let (stamps, attribute_cache) = (self.stamps(), self.attribute_cache.words());
         let lane = lent.posts.clone().map(|posts| Rc::new(self.posts.seen_by(posts)));
         let mapping_lock = lent.pages.clone();
         let (lane, has_ended) = (RefCell::new(lane), Cell::new(false));
         let source = Source::Lent(self.clone());
-        Rc::new(Window { bytes, size, stamps, board, trust, hazards, lane, has_ended, mapping_lock, _source: source })
+        Rc::new(Window {
+            bytes,
+            size,
+            stamps,
+            attribute_cache,
+            trust,
+            hazards,
+            lane,
+            has_ended,
+            mapping_lock,
+            _source: source,
+        })
     }
 }
 
@@ -220,7 +233,7 @@ impl Region for StampedRegion {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Trust {
     pub memory: bool,
-    pub board: bool,
+    pub attribute_cache: bool,
 }
 
 /// What a borrower writes through, as far as it can be lent.
@@ -243,7 +256,7 @@ pub struct Window {
     bytes: *const u8,
     size: u64,
     stamps: Stamps,
-    board: Words,
+    attribute_cache: Words,
     trust: Trust,
     /// Where we post changes, and see what others have posted, until the connection ends.
     lane: RefCell<Option<Rc<Lane>>>,
@@ -278,7 +291,7 @@ impl Window {
             bytes: region.address.cast_const().cast(),
             size: region.size,
             stamps,
-            board: Words::at(shown, table.size - STAMPS_SIZE),
+            attribute_cache: Words::at(shown, table.size - STAMPS_SIZE),
             trust: Trust::default(),
             lane: RefCell::new(Some(lane)),
             has_ended: Cell::new(false),
@@ -316,25 +329,25 @@ impl Window {
             || self.stamps.of_range(offset, size).all(|stamp| (1..=number).contains(&stamp.load(Ordering::Relaxed)))
     }
 
-    /// Bytes of the owner's board.
-    pub fn board_size(&self) -> u64 {
-        self.board.size()
+    /// Bytes of the owner's attribute cache.
+    pub fn attribute_cache_size(&self) -> u64 {
+        self.attribute_cache.size()
     }
 
-    /// Copies a cell of the owner's board and returns the version that it has; nothing if there is none, it is empty,
-    /// or it is just being written to.
+    /// Copies a cell of the owner's attribute cache and returns the version that it has; nothing if there is none, it
+    /// is empty, or it is just being written to.
     pub fn read_cell(&self, place: CellPlace, into: &mut [u64]) -> Option<u64> {
-        self.board.read(place, into)
+        self.attribute_cache.read(place, into)
     }
 
-    /// A word of the owner's board outside of all cells.
+    /// A word of the owner's attribute cache outside of all cells.
     pub fn word(&self, offset: u64) -> Option<u64> {
-        Some(self.board.word(offset)?.load(std::sync::atomic::Ordering::Relaxed))
+        Some(self.attribute_cache.word(offset)?.load(std::sync::atomic::Ordering::Relaxed))
     }
 
     /// Whether a cell has been all the time as it was when it had this version.
     pub fn is_same_cell(&self, place: CellPlace, version: u64) -> bool {
-        self.trust.board || self.board.is_same(place, version)
+        self.trust.attribute_cache || self.attribute_cache.is_same(place, version)
     }
 
     /// Whether the connection by which this was lent has ended.

@@ -93,13 +93,13 @@ pub fn audit(core: &Core) -> Audit {
     if core.posting.numbers().1 > 0 {
         audit.errors.push(format!("{} changes that were posted could not be done", core.posting.numbers().1));
     }
-    if let Some(shown) = &tables.shown {
+    if let Some(publisher) = &tables.publisher {
         let is_kept = |directory: FileId| {
             core.lacks_share(&tables, directory)
                 || tables.marks.contains_key(&directory.0)
                 || tables.check_not_removed(std::iter::once(directory)).is_err()
         };
-        audit.errors.extend(shown.contradictions(
+        audit.errors.extend(publisher.contradictions(
             &tables,
             |attributes| core.first_bytes(attributes),
             is_kept,

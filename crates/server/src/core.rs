@@ -22,11 +22,11 @@ use crate::patience::Patience;
 use crate::peers::Peers;
 use crate::posts::PostWork;
 use crate::prefault::Prefaulting;
+use crate::publisher::Changes;
 use crate::read_leases::ReadLeases;
 use crate::records::Record;
 use crate::rights::has_dropped_bits;
 use crate::service::Parked;
-use crate::shown::Changes;
 use crate::statistics::Statistics;
 use crate::store::FastMap;
 use crate::store::{Store, Transaction};
@@ -38,7 +38,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::ops::Range;
 use std::rc::Rc;
-use wire::board::FirstBytes;
+use wire::attribute_cache::FirstBytes;
 use wire::identity::SEQUENCE_MAX;
 use wire::{Attributes, Cluster, FileId, Kind, Layout, Slot, Status};
 
@@ -49,7 +49,7 @@ pub type Gathered = Result<Attributes, Failure>;
 const FILE_NUMBER_END: u64 = SEQUENCE_MAX - (1 << 40);
 
 /// Files up to this size are shown with the place of their bytes.
-const SHOWN_SIZE_MAX: u64 = 64 << 10;
+const PUBLISHED_SIZE_MAX: u64 = 64 << 10;
 
 /// See the module.
 pub struct Core {
@@ -242,11 +242,11 @@ impl Core {
                 transaction.put(kind, |out| record.encode(time, out));
             }
         }
-        let mut shown = Changes::default();
-        if let Some(board) = &self.tables.borrow().shown {
-            // Before anything of the change can be seen (shown, invariant 1).
-            transaction.files().for_each(|file| board.forget_inode(FileId(file)));
-            records.as_ref().iter().for_each(|record| board.forget(record, &mut shown));
+        let mut invalidated = Changes::default();
+        if let Some(publisher) = &self.tables.borrow().publisher {
+            // Before anything of the change can be seen (publisher, invariant 1).
+            transaction.files().for_each(|file| publisher.invalidate_inode(FileId(file)));
+            records.as_ref().iter().for_each(|record| publisher.invalidate(record, &mut invalidated));
         }
         self.store.commit(transaction)?;
         let released = {
@@ -254,7 +254,7 @@ impl Core {
             for record in records {
                 tables.apply(record, time, None);
             }
-            self.show_changes(&tables, &shown);
+            self.publish_changes(&tables, &invalidated);
             tables.file_locks.is_released()
         };
         if released {
@@ -272,17 +272,17 @@ impl Core {
     }
 
     /// Shows what a change has put.
-    fn show_changes(&self, tables: &Tables, changes: &Changes<'_>) {
-        if let Some(shown) = &tables.shown {
-            changes.names().for_each(|name| shown.put_name(name, &tables.locks));
-            changes.files().for_each(|file| self.show(tables, file));
+    fn publish_changes(&self, tables: &Tables, changes: &Changes<'_>) {
+        if let Some(publisher) = &tables.publisher {
+            changes.names().for_each(|name| publisher.publish_name(name, &tables.locks));
+            changes.files().for_each(|file| self.publish(tables, file));
         }
     }
 
     /// Shows a file as it is now.
-    fn show(&self, tables: &Tables, file: FileId) {
-        if let (Some(shown), Some(inode)) = (&tables.shown, tables.inodes.get(file)) {
-            shown.put_inode(inode, self.first_bytes(&inode.attributes), &tables.locks);
+    fn publish(&self, tables: &Tables, file: FileId) {
+        if let (Some(publisher), Some(inode)) = (&tables.publisher, tables.inodes.get(file)) {
+            publisher.publish_inode(inode, self.first_bytes(&inode.attributes), &tables.locks);
         }
     }
 
@@ -299,10 +299,10 @@ impl Core {
     /// Somebody who may post has written to a file: the next writes need not be asked for.
     pub fn invite_writes(&self, lane: Option<usize>, file: FileId) {
         let tables = self.tables.borrow();
-        if let (Some(_), Some(shown)) = (lane, &tables.shown)
+        if let (Some(_), Some(publisher)) = (lane, &tables.publisher)
             && self.takes_writes(&tables, file)
         {
-            shown.put_writable(file);
+            publisher.publish_writable(file);
             // Where somebody always writes, nothing is faulted in ahead.
             self.store.approach_kept_pages();
         }
@@ -310,21 +310,21 @@ impl Core {
 
     /// From now on who writes to the file asks.
     pub fn forget_writable(&self, file: FileId) {
-        if let Some(shown) = &self.tables.borrow().shown {
-            shown.forget_writable(file);
+        if let Some(publisher) = &self.tables.borrow().publisher {
+            publisher.invalidate_writable(file);
         }
     }
 
     /// Shows a file that somebody was just told of, unless it is shown.
-    pub fn show_missing(&self, tables: &Tables, inode: &Inode) {
-        if tables.shown.as_ref().is_some_and(|shown| shown.lacks_inode(inode)) {
-            self.show(tables, inode.attributes.id);
+    pub fn publish_missing(&self, tables: &Tables, inode: &Inode) {
+        if tables.publisher.as_ref().is_some_and(|publisher| publisher.lacks_inode(inode)) {
+            self.publish(tables, inode.attributes.id);
         }
     }
 
     /// Where all bytes of a small file lie, if they are here and one behind the other.
     pub fn first_bytes(&self, attributes: &Attributes) -> FirstBytes {
-        let is_small = attributes.kind == Kind::File && (1..=SHOWN_SIZE_MAX).contains(&attributes.size);
+        let is_small = attributes.kind == Kind::File && (1..=PUBLISHED_SIZE_MAX).contains(&attributes.size);
         if !is_small || self.cluster.chunk_server(attributes.id, &attributes.layout, 0) != self.index {
             return FirstBytes::default();
         }

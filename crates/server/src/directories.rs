@@ -104,15 +104,15 @@ impl Tables {
     }
 
     /// An inode's attributes as far as this server alone can tell: of a directory, with its own share of the entries.
-    pub fn shown(&self, inode: &Inode, own: u32) -> Attributes {
+    pub fn visible(&self, inode: &Inode, own: u32) -> Attributes {
         match inode.attributes.kind {
-            Kind::Directory => self.shown_directory(&inode.attributes, own, &[]),
+            Kind::Directory => self.visible_directory(&inode.attributes, own, &[]),
             _ => inode.attributes.clone(),
         }
     }
 
     /// A directory's attributes with this server's share of the entries and those of others.
-    pub fn shown_directory(&self, inode: &Attributes, own: u32, others: &[(u32, Share)]) -> Attributes {
+    pub fn visible_directory(&self, inode: &Attributes, own: u32, others: &[(u32, Share)]) -> Attributes {
         let ended = self.announced.get(inode.id);
         let own = [(own, self.names.share(inode.id))];
         let mut attributes = inode.clone();

@@ -4,7 +4,7 @@
 //! A lock is never waited for by someone who holds another one, so that no deadlock can form: a change of names that
 //! meets a lock lets go of all of its own and starts over.
 
-use crate::shown::Shown;
+use crate::publisher::Publisher;
 use crate::store::FastMap;
 use crate::waiting::Notice;
 use std::rc::Rc;
@@ -20,13 +20,13 @@ pub struct Locks {
     dentries: FastMap<u64, Held>,
     inodes: FastMap<u64, Notice<()>>,
     /// What is locked is not on it.
-    shown: Option<Rc<Shown>>,
+    publisher: Option<Rc<Publisher>>,
 }
 
 impl Locks {
     /// From now on things are shown, none of which is locked.
-    pub fn set_shown(&mut self, shown: Rc<Shown>) {
-        self.shown = Some(shown);
+    pub fn set_publisher(&mut self, publisher: Rc<Publisher>) {
+        self.publisher = Some(publisher);
     }
 
     /// The common case.
@@ -62,22 +62,22 @@ impl Locks {
 
     /// Locks a name; one that is locked stays so. Whether or not it is there, nobody makes it without asking.
     pub fn lock_dentry(&mut self, parent: FileId, name: &[u8]) {
-        if let Some(shown) = &self.shown {
-            let _ = shown.forget_name(parent, name);
+        if let Some(publisher) = &self.publisher {
+            let _ = publisher.invalidate_name(parent, name);
         }
         let held = self.dentries.entry(parent.0).or_default();
         if !held.iter().any(|(locked, _)| **locked == *name) {
             held.push((name.into(), Notice::new()));
-            if let Some(shown) = &self.shown {
-                shown.count_name(dentry_hash(parent, name));
+            if let Some(publisher) = &self.publisher {
+                publisher.count_name(dentry_hash(parent, name));
             }
         }
     }
 
     /// Counts all names that are locked among those that there are.
-    pub fn count_names(&self, shown: &Shown) {
+    pub fn count_names(&self, publisher: &Publisher) {
         for (parent, held) in &self.dentries {
-            held.iter().for_each(|(name, _)| shown.count_name(dentry_hash(FileId(*parent), name)));
+            held.iter().for_each(|(name, _)| publisher.count_name(dentry_hash(FileId(*parent), name)));
         }
     }
 
@@ -85,8 +85,8 @@ impl Locks {
         let Some(held) = self.dentries.get_mut(&parent.0) else { return };
         if let Some(index) = held.iter().position(|(locked, _)| **locked == *name) {
             let (_, notice) = held.swap_remove(index);
-            if let Some(shown) = &self.shown {
-                shown.uncount_name(dentry_hash(parent, name));
+            if let Some(publisher) = &self.publisher {
+                publisher.uncount_name(dentry_hash(parent, name));
             }
             notice.tell(());
         }
@@ -97,8 +97,8 @@ impl Locks {
 
     /// Locks the link count of an inode; one that is locked stays so.
     pub fn lock_inode(&mut self, file: FileId) {
-        if let Some(shown) = &self.shown {
-            shown.forget_inode(file);
+        if let Some(publisher) = &self.publisher {
+            publisher.invalidate_inode(file);
         }
         self.inodes.entry(file.0).or_default();
     }

@@ -10,7 +10,7 @@
 
 pub use crate::leaf::Dentry;
 use crate::leaf::Leaf;
-use crate::shown::Shown;
+use crate::publisher::Publisher;
 use crate::slab::Slab;
 use crate::store::FastMap;
 use std::rc::Rc;
@@ -169,7 +169,7 @@ pub struct Names {
     /// The latest time of any share.
     latest_time: Option<i64>,
     /// Where names are counted, so that clients see which ones there are not.
-    shown: Option<Rc<Shown>>,
+    publisher: Option<Rc<Publisher>>,
 }
 
 /// A place in a walk over all entries that may be left and taken up again.
@@ -232,18 +232,18 @@ impl Names {
                     leaf.split(depth);
                 }
                 self.count += 1;
-                if let Some(shown) = &self.shown {
-                    shown.count_name(cursor << 1);
+                if let Some(publisher) = &self.publisher {
+                    publisher.count_name(cursor << 1);
                 }
             }
         }
     }
 
     /// From now on names are counted.
-    pub fn show(&mut self, shown: &Rc<Shown>) {
-        shown.forget_counts();
-        self.for_each(&mut |_, entry| shown.count_name(entry.cursor << 1));
-        self.shown = Some(shown.clone());
+    pub fn publish(&mut self, publisher: &Rc<Publisher>) {
+        publisher.reset_counts();
+        self.for_each(&mut |_, entry| publisher.count_name(entry.cursor << 1));
+        self.publisher = Some(publisher.clone());
     }
 
     /// Removes an entry; false when there is none.
@@ -264,8 +264,8 @@ impl Names {
         }
         directory.count -= 1;
         self.count -= 1;
-        if let Some(shown) = &self.shown {
-            shown.uncount_name(cursor << 1);
+        if let Some(publisher) = &self.publisher {
+            publisher.uncount_name(cursor << 1);
         }
         if directory.count == 0 {
             directory.root = Node::Leaf(Leaf::default());

@@ -1,8 +1,9 @@
 //! Which sessions have which files open, and what becomes of files that lose their last name meanwhile.
 //!
 //! Registrations are kept in memory only: after a restart the sessions that were known tell again what they have open.
-//! Clients of this machine that look at this server's board (docs/boards.md) have files open without a word: they hold
-//! them in memory that both share. What is held when such a connection ends is registered for its session.
+//! Clients of this machine that look at this server's attribute cache (docs/attribute-cache.md) have files open without
+//! a word: they hold them in memory that both share. What is held when such a connection ends is registered for its
+//! session.
 //!
 //! Invariants
 //! 1. The numbers of opens rise, also over restarts, so that a close names all opens that its session knew of, and none
@@ -113,7 +114,8 @@ impl OpenFiles {
         self.unreclaimed = sessions.into_iter().collect();
     }
 
-    /// Whether a file may be open. What leads to it on the board was taken away before (`Tables::may_be_open`).
+    /// Whether a file may be open. What leads to it in the attribute cache was taken away before
+    /// (`Tables::may_be_open`).
     pub fn may_be_open(&self, file: FileId) -> bool {
         !self.unreclaimed.is_empty() || self.counts.contains_key(&file.0) || self.is_held(file.0)
     }

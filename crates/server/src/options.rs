@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use wire::Cluster;
 
-/// Delegations of the contents of small files (`crate::read_leases`).
+/// Leases of the contents of small files (`crate::read_leases`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadLeasing {
     /// For how long they are given; 0 gives none.

@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. What was posted is done before any other step of this server (`Gate`), so between two steps it counts as done.
 //! 2. Clients may post only what is done at once when it is taken up: nobody has to be asked or waited for. Where that
-//!    may not be so for something that the board does not tell, nobody may post (`may_post`).
+//!    may not be so for something that the attribute cache does not tell, nobody may post (`may_post`).
 //! 3. Posts are not left lying: as long as anybody may post, this server looks now and then.
 
 use crate::core::Core;
@@ -175,10 +175,10 @@ impl Core {
         }
         let hash = dentry_hash(post.parent, post.name);
         tables.names.prefetch(post.parent, cursor_of_hash(hash));
-        if let Some(shown) = &tables.shown {
-            shown.prefetch_name(hash);
-            shown.prefetch_buckets(hash);
-            shown.prefetch_inode(post.file);
+        if let Some(publisher) = &tables.publisher {
+            publisher.prefetch_name(hash);
+            publisher.prefetch_buckets(hash);
+            publisher.prefetch_inode(post.file);
         }
         if post.change == Change::Unlink {
             tables.inodes.prefetch(post.file);
@@ -268,8 +268,8 @@ impl Core {
     /// Somebody who may post has made a file in a directory: the next ones need not be asked for.
     pub fn invite_posts(self: &Rc<Self>, lane: usize, directory: FileId) {
         let Some(lent) = self.lent() else { return };
-        if let Some(shown) = &self.tables.borrow().shown {
-            shown.put_directory(directory);
+        if let Some(publisher) = &self.tables.borrow().publisher {
+            publisher.publish_directory(directory);
         }
         if lent.posts().numbers(lane).is_empty()
             && self.check_file_numbers().is_ok()

@@ -162,9 +162,9 @@ impl Core {
             let read = self.store.read(file.0, 0, 0, inode.attributes.size as u32).ok()?;
             self.read_leases.give(file, self.reactor.now(), self.options.read_leasing).then_some((inode, read))
         });
-        if let (Some(_), Some(shown)) = (&told, &tables.shown) {
+        if let (Some(_), Some(publisher)) = (&told, &tables.publisher) {
             // Who writes waits until the lease has ended.
-            shown.forget_writable(file);
+            publisher.invalidate_writable(file);
         }
         told.is_some().encode(reply);
         let Some((inode, read)) = told else { return };

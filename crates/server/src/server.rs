@@ -9,10 +9,10 @@ use crate::handlers;
 use crate::inodes::Inode;
 use crate::intents::Intent;
 use crate::options::{ServerOptions, StartError, Transport};
+use crate::publisher::Publisher;
 use crate::read_leases;
 use crate::records::Record;
 use crate::service::{self, Front};
-use crate::shown::Shown;
 use crate::statistics::Statistics;
 use crate::store::{Store, StoreError, StoreIdentity, StoreOptions, SyncError};
 use crate::tables::Tables;
@@ -127,8 +127,8 @@ impl Server {
         core.store.measure_pages();
         prefault::start(&core);
         let lent = core.lent();
-        if let Some(shown) = lent.as_ref().and_then(|lent| Shown::on(lent.board(), lent.life())) {
-            core.tables.borrow_mut().show(shown);
+        if let Some(publisher) = lent.as_ref().and_then(|lent| Publisher::on(lent.attribute_cache(), lent.life())) {
+            core.tables.borrow_mut().publish(publisher);
         }
         let serve_options = ServeOptions {
             lent,
@@ -169,8 +169,8 @@ impl Server {
             return;
         }
         // Whoever looks for something by its path is to notice that nobody is here.
-        if let Some(shown) = &core.tables.borrow().shown {
-            shown.forget_tree();
+        if let Some(publisher) = &core.tables.borrow().publisher {
+            publisher.invalidate_tree();
         }
         let latest = core.reactor.now() + STOP_NS_MAX;
         // Who waits for a lock asks again, at the next server of this place.
@@ -330,7 +330,7 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
     }
     if let Some(lent) = core.lent() {
         terms.push(("stamps of what clients of this machine read along", reactor::STAMPS_SIZE));
-        terms.push(("names and files that clients of this machine need not ask for", lent.board().size()));
+        terms.push(("names and files that clients of this machine need not ask for", lent.attribute_cache().size()));
         terms.push(("changes that clients of this machine post", reactor::POSTS_SIZE));
     }
     if options.metrics_port.is_some() {

@@ -16,9 +16,9 @@ use crate::names::Names;
 use crate::open_files::OpenFiles;
 use crate::options::Bounds;
 use crate::prepared::Change;
+use crate::publisher::Publisher;
 use crate::records::Record;
 use crate::sessions::Sessions;
-use crate::shown::Shown;
 use crate::store::FastMap;
 use crate::tree::Tree;
 use crate::waiting::Notice;
@@ -60,7 +60,7 @@ pub struct Tables {
     pub open: OpenFiles,
     pub tree: Tree,
     /// What clients of this machine see by themselves, once this server serves.
-    pub shown: Option<Rc<Shown>>,
+    pub publisher: Option<Rc<Publisher>>,
     /// Whether other servers may hold delegations of names here: since some life of this server, until none can stand
     /// any more.
     pub delegations_given: bool,
@@ -93,7 +93,7 @@ impl Tables {
             locks: Locks::default(),
             open: OpenFiles::default(),
             tree: Tree::new(bounds.tree_log),
-            shown: None,
+            publisher: None,
             delegations_given: false,
             watches: Watches::default(),
             changes: FastMap::default(),
@@ -186,11 +186,11 @@ impl Tables {
             Record::ExtendedDelete { file, name } => self.extended.remove(file, name),
             Record::TreeMark { number, entries } => {
                 self.tree.put_mark(number, entries);
-                self.show_tree();
+                self.publish_tree();
             }
             Record::TreeSettled(number) => {
                 self.tree.settle(number);
-                self.show_tree();
+                self.publish_tree();
             }
             Record::TreeLog(entry) => {
                 // Whoever may know a removed directory is refused from now on (tree, invariant 4).
@@ -198,7 +198,7 @@ impl Tables {
                     self.tombstones.clear();
                 }
                 self.tree.put_log(entry);
-                self.show_tree();
+                self.publish_tree();
             }
             Record::TreeFloor(number) => self.tree.put_floor(number),
             Record::ChangePut { file, number } => drop(self.changes.insert(file.0, number)),
@@ -214,27 +214,27 @@ impl Tables {
         }
     }
 
-    /// Whether a file may be open, also for a client that has only looked at the board: after this it finds it there no
-    /// more, until the file is put there again.
+    /// Whether a file may be open, also for a client that has only looked at the attribute cache: after this it finds
+    /// it there no more, until the file is put there again.
     pub fn may_be_open(&self, file: FileId) -> bool {
-        if let Some(shown) = &self.shown {
-            shown.forget_inode(file);
+        if let Some(publisher) = &self.publisher {
+            publisher.invalidate_inode(file);
         }
         self.open.may_be_open(file)
     }
 
     /// Begins to show what clients of this machine need not ask for.
-    pub fn show(&mut self, shown: Rc<Shown>) {
-        self.locks.set_shown(shown.clone());
-        self.names.show(&shown);
-        self.locks.count_names(&shown);
-        self.shown = Some(shown);
-        self.show_tree();
+    pub fn publish(&mut self, publisher: Rc<Publisher>) {
+        self.locks.set_publisher(publisher.clone());
+        self.names.publish(&publisher);
+        self.locks.count_names(&publisher);
+        self.publisher = Some(publisher);
+        self.publish_tree();
     }
 
-    fn show_tree(&self) {
-        if let Some(shown) = &self.shown {
-            shown.put_tree(&self.tree);
+    fn publish_tree(&self) {
+        if let Some(publisher) = &self.publisher {
+            publisher.publish_tree(&self.tree);
         }
     }
 

@@ -90,11 +90,11 @@ impl Harness {
         if profile.sabotage == Sabotage::ForgetMappingLocks {
             world.forget_mapping_locks();
         }
-        if profile.sabotage == Sabotage::KeepShown {
-            world.keep_boards();
+        if profile.sabotage == Sabotage::KeepPublished {
+            world.keep_attribute_caches();
         }
-        if profile.sabotage == Sabotage::TrustBoards {
-            world.trust_boards();
+        if profile.sabotage == Sabotage::TrustAttributeCaches {
+            world.trust_attribute_caches();
         }
         if profile.sabotage == Sabotage::IgnoreHazards {
             world.ignore_hazards();

@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 /// Seeds that a worker process takes at a time.
 const BATCH_COUNT: u64 = 10;
-const SHOWN_COUNT_MAX: usize = 6;
+const PUBLISHED_COUNT_MAX: usize = 6;
 
 fn main() -> ExitCode {
     let options = match options::parse(std::env::args().skip(1)) {
@@ -143,11 +143,11 @@ fn progress(report: &Report, counts: Counts, options: &Options) {
 
 fn show(report: &Report, options: &Options) {
     let mut text = format!("seed {} FAILED after {} operations\n", report.seed, report.operations);
-    for problem in report.problems.iter().take(SHOWN_COUNT_MAX) {
+    for problem in report.problems.iter().take(PUBLISHED_COUNT_MAX) {
         text += &format!("  - {problem}\n");
     }
-    if report.problems.len() > SHOWN_COUNT_MAX {
-        text += &format!("  and {} more\n", report.problems.len() - SHOWN_COUNT_MAX);
+    if report.problems.len() > PUBLISHED_COUNT_MAX {
+        text += &format!("  and {} more\n", report.problems.len() - PUBLISHED_COUNT_MAX);
     }
     text += "  the last operations:\n";
     for line in &report.tail {

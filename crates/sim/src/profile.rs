@@ -55,10 +55,10 @@ pub enum Sabotage {
     IgnoreReadLeases,
     /// Servers do not know that somebody may still write to pages that they had granted.
     ForgetMappingLocks,
-    /// Servers leave names and files on the boards that clients see when they are not so any more.
-    KeepShown,
-    /// Clients do not look whether what they have read from a board has changed.
-    TrustBoards,
+    /// Servers leave names and files in the attribute caches that clients see when they are not so any more.
+    KeepPublished,
+    /// Clients do not look whether what they have read in an attribute cache has changed.
+    TrustAttributeCaches,
     /// Servers do not see which files clients hold that they have opened by a look.
     IgnoreHazards,
     /// Clients do not see what others have posted, or are about to.

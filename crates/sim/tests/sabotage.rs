@@ -125,8 +125,8 @@ fn trusted_memory() {
 /// Goal: names and files that servers show when they are not so any more are noticed, by what clients see and by the
 /// servers themselves.
 #[test]
-fn kept_on_the_board() {
-    let problems = problems(Sabotage::KeepShown, |profile| {
+fn kept_in_the_attribute_cache() {
+    let problems = problems(Sabotage::KeepPublished, |profile| {
         (profile.stable_media, profile.checksums, profile.short_circuit) = (false, false, true);
         (profile.relaying, profile.crowded, profile.flavour) = (false, true, Flavour::Names);
     });
@@ -134,23 +134,23 @@ fn kept_on_the_board() {
     assert_noticed(&problems, &["is shown as file"]);
 }
 
-/// Goal: files that a client has opened by a look at the board, and that are given up all the same when they lose their
-/// names, are noticed; also when the connection ends over which they were held.
+/// Goal: files that a client has opened by a look at the attribute cache, and that are given up all the same when they
+/// lose their names, are noticed; also when the connection ends over which they were held.
 #[test]
 fn ignored_hazards() {
     for faults in [Faults::default(), Faults { cuts: true, ..Faults::default() }] {
-        let problems_of = |sabotage| problems_by_boards(sabotage, faults);
+        let problems_of = |sabotage| problems_by_attribute_caches(sabotage, faults);
         assert_eq!(problems_of(Sabotage::None), Vec::<String>::new());
         assert_noticed(&problems_of(Sabotage::IgnoreHazards), &["the file is gone, though it was open"]);
     }
 }
 
-/// Goal: clients that do not look again whether what they have read from a board still stands are noticed, if only
-/// since they do not tell of the close of a file that has lost its name. Bytes of small files are read on the word of
-/// such a cell, too.
+/// Goal: clients that do not look again whether what they have read in an attribute cache still stands are noticed, if
+/// only since they do not tell of the close of a file that has lost its name. Bytes of small files are read on the word
+/// of such a cell, too.
 #[test]
 fn trusted_cells() {
-    let problems = problems_by_boards(Sabotage::TrustBoards, Faults::default());
+    let problems = problems_by_attribute_caches(Sabotage::TrustAttributeCaches, Faults::default());
     let words = ["no order explains", "the file is gone, though it was open", "nobody has open is not reaped"];
     let contents = ["no order of the writes explains"];
     assert_noticed(&problems, &[&words[..], &contents].concat());
@@ -162,16 +162,16 @@ fn trusted_cells() {
 fn posts_out_of_order() {
     let words = ["no order explains", "posted could not be done", "there is still", "the file is gone"];
     for sabotage in [Sabotage::IgnoreClaims, Sabotage::LatePosts] {
-        assert_noticed(&problems_by_boards(sabotage, Faults::default()), &words);
+        assert_noticed(&problems_by_attribute_caches(sabotage, Faults::default()), &words);
     }
     let kills = Faults { kills: true, torn_kills: true, ..Faults::default() };
-    assert_eq!(problems_by_boards(Sabotage::None, kills), Vec::<String>::new());
-    assert_eq!(problems_by_boards(Sabotage::None, Faults::default()), Vec::<String>::new());
-    assert_noticed(&problems_by_boards(Sabotage::LosePosts, kills), &words);
+    assert_eq!(problems_by_attribute_caches(Sabotage::None, kills), Vec::<String>::new());
+    assert_eq!(problems_by_attribute_caches(Sabotage::None, Faults::default()), Vec::<String>::new());
+    assert_noticed(&problems_by_attribute_caches(Sabotage::LosePosts, kills), &words);
 }
 
-/// Runs seeds in which clients look at boards, until something is said.
-fn problems_by_boards(sabotage: Sabotage, faults: Faults) -> Vec<String> {
+/// Runs seeds in which clients look at attribute caches, until something is said.
+fn problems_by_attribute_caches(sabotage: Sabotage, faults: Faults) -> Vec<String> {
     let mut problems = Vec::new();
     for seed in 0..if sabotage == Sabotage::None { 24 } else { 300 } {
         let mut profile = Profile::new(seed, &Wishes { servers: Some(1), ..Wishes::default() });
@@ -191,7 +191,7 @@ fn problems_by_boards(sabotage: Sabotage, faults: Faults) -> Vec<String> {
 /// Goal: opens that contacts answer from delegations which nobody called back are noticed.
 #[test]
 fn kept_delegations() {
-    // As for clients of other machines: others look at boards, and post only while nothing is delegated.
+    // As for clients of other machines: others look at attribute caches, and post only while nothing is delegated.
     let delegated = |profile: &mut Profile| {
         (profile.contacts, profile.short_circuit) = (true, false);
         profile.servers = profile.servers.max(2);

@@ -1,8 +1,8 @@
 //! Everything that travels between Tabane's processes, and the pure rules about it: headers, messages, status
 //! codes, file ids, placement and limits. Nothing here does I/O, so every rule can be tested and fuzzed alone.
 
+pub mod attribute_cache;
 pub mod attributes;
-pub mod board;
 pub mod cluster;
 pub mod codec;
 pub mod credentials;

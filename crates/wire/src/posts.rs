@@ -4,7 +4,7 @@
 //! Invariants
 //! 1. Whatever the words are, decoding them ends in a post or in nothing.
 
-use crate::board::NAME_SIZE_MAX;
+use crate::attribute_cache::NAME_SIZE_MAX;
 use crate::identity::{FileId, dentry_hash};
 use crate::layout::{ChunkRange, Layout, LayoutPolicy};
 use crate::names::Name;

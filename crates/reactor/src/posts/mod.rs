@@ -19,9 +19,9 @@
 //! counts as done between two of them:
 //!
 //! 1. Who wants to post claims what it is about, writes the slot, sets the lane's bit, fences, and looks whether
-//!    posting is allowed, and then whether what the post rests on stands (cells of a board). If so it exchanges the
-//!    state for one with one post more and no bit. With that the change is made; if the exchange fails, or something
-//!    does not stand, it takes all of this back.
+//!    posting is allowed, and then whether what the post rests on stands (cells of an attribute cache). If so it
+//!    exchanges the state for one with one post more and no bit. With that the change is made; if the exchange fails,
+//!    or something does not stand, it takes all of this back.
 //! 2. A server that begins a step first forbids posting, fences, and takes away the bits that it finds set (so those
 //!    exchanges fail). Then it takes up everything that was posted, and only then does the step, after which posting is
 //!    allowed again.

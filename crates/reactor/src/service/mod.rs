@@ -579,7 +579,7 @@ impl Serving {
         if !stream.lend(region, &lent) {
             return;
         }
-        region.board().show();
+        region.attribute_cache().publish();
         peer.mapping_lock = lent.pages.map(Borrowing);
         peer.hazards = stream.hazards().map(Hazards);
         peer.lane = lent.posts.and_then(|posts| region.posts().open_lane(peer.session, &posts));

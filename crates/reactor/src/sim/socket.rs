@@ -158,8 +158,8 @@ impl Socket for SimSocket {
         }
         let mut network = self.universe.network.borrow_mut();
         let Some(connection) = network.connections.get_mut(&self.connection) else { return false };
-        if self.universe.keeps_boards.get() {
-            region.board().keep_everything();
+        if self.universe.keeps_attribute_caches.get() {
+            region.attribute_cache().keep_everything();
         }
         if self.universe.ignores_claims.get() {
             region.posts().ignore_claims();

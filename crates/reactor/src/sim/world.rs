@@ -100,7 +100,7 @@ pub(crate) struct Universe {
     pub nodes: RefCell<Vec<Rc<Node>>>,
     /// Who is next, in worlds with a model of costs.
     pub(super) agenda: RefCell<Option<Agenda>>,
-    /// See `World::trust_memory` and `World::trust_boards`.
+    /// See `World::trust_memory` and `World::trust_attribute_caches`.
     pub trust: Cell<Trust>,
     pub forgets_mapping_locks: Cell<bool>,
     /// See `World::ignore_hazards`.
@@ -112,8 +112,8 @@ pub(crate) struct Universe {
     pub mixes_writes: Cell<bool>,
     /// See `World::lose_posts`.
     pub loses_posts: Cell<bool>,
-    /// See `World::keep_boards`.
-    pub keeps_boards: Cell<bool>,
+    /// See `World::keep_attribute_caches`.
+    pub keeps_attribute_caches: Cell<bool>,
     pub writes_on: Cell<bool>,
 }
 
@@ -170,7 +170,7 @@ impl World {
                 takes_posts_late: Cell::new(false),
                 mixes_writes: Cell::new(false),
                 loses_posts: Cell::new(false),
-                keeps_boards: Cell::new(false),
+                keeps_attribute_caches: Cell::new(false),
                 writes_on: Cell::new(false),
             }),
             reactors: RefCell::default(),
@@ -188,9 +188,10 @@ impl World {
         self.universe.trust.set(Trust { memory: true, ..self.universe.trust.get() });
     }
 
-    /// From now on nobody who has read from a board looks whether it has changed: a fault that tests must notice.
-    pub fn trust_boards(&self) {
-        self.universe.trust.set(Trust { board: true, ..self.universe.trust.get() });
+    /// From now on nobody who has read in an attribute cache looks whether it has changed: a fault that tests must
+    /// notice.
+    pub fn trust_attribute_caches(&self) {
+        self.universe.trust.set(Trust { attribute_cache: true, ..self.universe.trust.get() });
     }
 
     /// From now on no storage knows that somebody may still write to what was lent: a fault that tests must notice.
@@ -223,10 +224,10 @@ impl World {
         self.universe.loses_posts.set(true);
     }
 
-    /// From now on what somebody has put on a board that others see stays there when it is not so any more: a fault
-    /// that tests must notice.
-    pub fn keep_boards(&self) {
-        self.universe.keeps_boards.set(true);
+    /// From now on what somebody has put in an attribute cache that others see stays there when it is not so any more:
+    /// a fault that tests must notice.
+    pub fn keep_attribute_caches(&self) {
+        self.universe.keeps_attribute_caches.set(true);
     }
 
     /// From now on whoever has borrowed pages copies into them once more after he has said that their bytes are there:

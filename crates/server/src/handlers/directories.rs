@@ -32,7 +32,7 @@ pub fn stat(
 ) -> Result<Step, Failure> {
     let directory = inode.attributes.id;
     if tables.is_settled(directory, core.index) {
-        EntryReply { attributes: tables.shown(inode, core.index), target: b"" }.encode(reply);
+        EntryReply { attributes: tables.visible(inode, core.index), target: b"" }.encode(reply);
         return Ok(Step::Done);
     }
     let (core, deadline) = (core.clone(), caller.deadline);
@@ -44,7 +44,7 @@ pub fn stat(
         let tables = core.tables.borrow();
         let inode = tables.inodes.get(directory).ok_or_else(|| Failure::new(Status::StaleFile, directory))?;
         let known = shares.as_ref().map_or(&[][..], |shares| &shares[..]);
-        let mut attributes = tables.shown_directory(&inode.attributes, core.index, known);
+        let mut attributes = tables.visible_directory(&inode.attributes, core.index, known);
         if shares.is_none() {
             // As file systems say that do not count: not to be taken for the number of directories within.
             attributes.link_count = 1;
@@ -99,14 +99,14 @@ fn plan(
     check(caller, request, &inode.attributes)?;
     inode.attributes = changed(core, caller, request, &inode.attributes);
     let tables = core.tables.borrow();
-    let mut shown = tables.shown_directory(&inode.attributes, core.index, others);
+    let mut visible = tables.visible_directory(&inode.attributes, core.index, others);
     let mut records = Vec::with_capacity(3);
     if request.mask & MTIME != 0 {
-        shown.mtime = inode.attributes.mtime;
+        visible.mtime = inode.attributes.mtime;
         let shares = tables.shares_ended(request.file, core.index, others);
         records.push(Record::AnnouncedPut { directory: request.file, shares });
     }
-    EntryReply { attributes: shown, target: b"" }.encode(reply);
+    EntryReply { attributes: visible, target: b"" }.encode(reply);
     records.push(Record::InodePut(inode));
     Ok(records)
 }

@@ -123,7 +123,7 @@ fn encode(core: &Core, tables: &Tables, entry: &Dentry, with_attributes: bool, p
         id: entry.id,
         kind: entry.kind,
         name,
-        attributes: inode.map(|inode| tables.shown(inode, core.index)),
+        attributes: inode.map(|inode| tables.visible(inode, core.index)),
         size_final: is_final,
     }
     .encode(page);

@@ -64,8 +64,8 @@ pub fn lookup(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Ste
         Found::Inode(inode) => inode,
         Found::Other(step) => return step,
     };
-    EntryReply { attributes: tables.shown(inode, core.index), target: &inode.target }.encode(reply);
-    show(core, &tables, &request, inode);
+    EntryReply { attributes: tables.visible(inode, core.index), target: &inode.target }.encode(reply);
+    publish(core, &tables, &request, inode);
     Ok(Step::Done)
 }
 
@@ -82,15 +82,15 @@ pub fn stat(
         Found::Inode(inode) => inode,
         Found::Other(step) => return step,
     };
-    show(core, &tables, &request, inode);
+    publish(core, &tables, &request, inode);
     stat_inode(core, &tables, caller, inode, patience, reply)
 }
 
 /// The next one who looks for it need not ask, if he is on this machine.
-fn show(core: &Core, tables: &Tables, request: &EntryRequest<'_>, inode: &Inode) {
-    if let Some(shown) = &tables.shown {
-        shown.note_told((request.entry.parent, request.entry.name.as_bytes()), inode, &tables.locks);
-        core.show_missing(tables, inode);
+fn publish(core: &Core, tables: &Tables, request: &EntryRequest<'_>, inode: &Inode) {
+    if let Some(publisher) = &tables.publisher {
+        publisher.note_told((request.entry.parent, request.entry.name.as_bytes()), inode, &tables.locks);
+        core.publish_missing(tables, inode);
     }
 }
 
@@ -105,7 +105,7 @@ pub fn stat_id(
     core.check_home(file)?;
     let tables = core.tables.borrow();
     let inode = tables.inodes.get(file).ok_or_else(|| Failure::new(Status::StaleFile, file))?;
-    core.show_missing(&tables, inode);
+    core.publish_missing(&tables, inode);
     stat_inode(core, &tables, caller, inode, patience, reply)
 }
 

@@ -81,8 +81,8 @@ fn make(
         Kind::Directory => Inode::directory(attributes, entry.parent),
         _ => Inode { target: made.target.into(), ..Inode::new(attributes) },
     };
-    let shown = core.tables.borrow().shown(&inode, core.index);
-    EntryReply { attributes: shown, target: b"" }.encode(reply);
+    let visible = core.tables.borrow().visible(&inode, core.index);
+    EntryReply { attributes: visible, target: b"" }.encode(reply);
     core.change([
         Record::DentryPut { parent: entry.parent, name, id, kind: made.kind },
         Record::InodePut(inode),

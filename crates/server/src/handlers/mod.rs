@@ -183,8 +183,8 @@ pub fn locate(core: &Core, tables: &Tables, entry: &Entry<'_>) -> Result<Place, 
     if !core.owns_slot(slot) {
         return Err(Status::WrongServer.into());
     }
-    if let Some(shown) = &tables.shown {
-        shown.prefetch_name(hash);
+    if let Some(publisher) = &tables.publisher {
+        publisher.prefetch_name(hash);
     }
     tables.check_not_removed(path_of(entry))?;
     tables.tree.check(entry.known, path_of(entry))?;

@@ -95,7 +95,7 @@ fn finish(
         let kind = inode.attributes.kind;
         let wants_places = flags & open_flags::PLACES != 0 && kind == Kind::File;
         let places = if wants_places { locate_start(core, &inode.attributes) } else { None };
-        tables.shown(inode, core.index).encode(reply);
+        tables.visible(inode, core.index).encode(reply);
         false.encode(reply);
         drop(tables);
         core.opened(caller, file, kind)?.encode(reply);
@@ -196,8 +196,8 @@ fn create(
     }
     drop(tables);
     let id = core.next_file(place.slot)?;
-    if let Some(shown) = &core.tables.borrow().shown {
-        shown.prefetch_inode(id);
+    if let Some(publisher) = &core.tables.borrow().publisher {
+        publisher.prefetch_inode(id);
     }
     let mut attributes = core.new_attributes(id, Kind::File, request.mode, caller, request.chunk_size);
     inherit_group(&mut attributes, request.group, caller.credentials());
@@ -240,8 +240,8 @@ pub fn create_posted(core: &Rc<Core>, post: &Post<'_>, made: &Made) -> Result<()
         if is_kept || !is_new {
             return Err(Failure::with_text(Status::Busy, "something has to be done before the file can be made"));
         }
-        if let Some(shown) = &tables.shown {
-            shown.prefetch_inode(id);
+        if let Some(publisher) = &tables.publisher {
+            publisher.prefetch_inode(id);
         }
     }
     let mut attributes =

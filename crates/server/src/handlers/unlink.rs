@@ -29,8 +29,8 @@ pub fn unlink(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, F
             return Err(Status::IsDirectory.into());
         }
         core.store.prefetch(id.0);
-        if let Some(shown) = &tables.shown {
-            shown.prefetch_inode(id);
+        if let Some(publisher) = &tables.publisher {
+            publisher.prefetch_inode(id);
         }
         let inode = tables.inodes.get(id);
         if inode.is_some_and(|inode| request.owned && !caller.owns(&inode.attributes)) {

@@ -12,7 +12,7 @@ use super::superblock::{Head, SUPER_SIZE, Super};
 use super::{Corrupt, KIND_FOREIGN_FIRST, StoreError, StoreIdentity, StoreOptions};
 use reactor::{OpenMode, POSTS_LAYOUT, POSTS_SIZE, PostsLeft, Region, STAMPS_SIZE, StampedRegion, Storage, posts_left};
 use std::rc::Rc;
-use wire::board::BoardShape;
+use wire::attribute_cache::AttributeCacheShape;
 
 const NAME_SUPER: &str = "super";
 const NAME_JOURNAL: &str = "journal";
@@ -97,16 +97,20 @@ fn make(storage: &dyn Storage, name: &str, size: u64, allocate: bool) -> Result<
     Ok(region)
 }
 
-/// Part of a store's size that a board may have beside it.
-const BOARD_SHARE: u64 = 64;
+/// Part of a store's size that an attribute cache may have beside it.
+const ATTRIBUTE_CACHE_SHARE: u64 = 64;
 
-/// The data space with its stamps and a board, where others can read along: in memory only, for a table of stamps is
-/// written to all the time.
+/// The data space with its stamps and an attribute cache, where others can read along: in memory only, for a table of
+/// stamps is written to all the time.
 fn stamped(storage: &dyn Storage, data: &Rc<dyn Region>) -> Result<Option<Rc<StampedRegion>>, StoreError> {
     if !storage.is_volatile() {
         return Ok(None);
     }
-    let table = kept(storage, NAME_STAMPS, STAMPS_SIZE + BoardShape::size_within(data.size() / BOARD_SHARE))?;
+    let table = kept(
+        storage,
+        NAME_STAMPS,
+        STAMPS_SIZE + AttributeCacheShape::size_within(data.size() / ATTRIBUTE_CACHE_SHARE),
+    )?;
     let posts = posts(storage)?;
     Ok(Some(StampedRegion::new(data.clone(), table, posts)))
 }

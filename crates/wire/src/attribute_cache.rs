@@ -1,5 +1,5 @@
-//! What a server shows of its names and files on a board that clients of its machine have mapped: where which cell is,
-//! and what is in it (docs/boards.md).
+//! What a server shows of its names and files in an attribute cache that clients of its machine have mapped: where
+//! which cell is, and what is in it (docs/attribute-cache.md).
 //!
 //! A cell for the state of the directory tree, a row of cells for names, and one for inodes. A name is in one of the
 //! `NAME_WAYS` cells of a set, which is chosen by its hash; an inode in the cell that its sequence leads to. Each cell
@@ -34,7 +34,7 @@ const NAMES_PER_INODE: u64 = 2;
 /// Cells that a name may be in, one behind the other. With a name for every four cells one in 200 finds none free; with
 /// one cell for each name it would be one in eight.
 pub const NAME_WAYS: usize = 4;
-/// Boards have at least so many cells for inodes, so that there is a set for names.
+/// Attribute caches have at least so many cells for inodes, so that there is a set for names.
 const INODE_COUNT_MIN: u64 = NAME_WAYS as u64 / NAMES_PER_INODE;
 /// Buckets in which names are counted, for each cell of an inode; a byte each.
 const BUCKETS_PER_INODE: u64 = 32;
@@ -42,28 +42,28 @@ const BUCKETS_PER_INODE: u64 = 32;
 pub const NAME_BUCKETS: usize = 2;
 /// A bucket with so many names is never counted down again.
 pub const BUCKET_FULL: u8 = u8::MAX;
-/// Bytes of the largest board.
+/// Bytes of the largest attribute cache.
 const SIZE_MAX: u64 =
     LINE_SIZE + INODE_COUNT_MAX * (NAMES_PER_INODE * NAME_CELL_SIZE + INODE_CELL_SIZE + BUCKETS_PER_INODE);
 const INODE_COUNT_MAX: u64 = 1 << 16;
 
-/// How a board of some size is laid out: the tree's cell, the names' and the inodes'.
+/// How an attribute cache of some size is laid out: the tree's cell, the names' and the inodes'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BoardShape {
+pub struct AttributeCacheShape {
     inode_count: u64,
 }
 
-impl BoardShape {
-    /// The shape of a board with so many bytes; nothing if it has no room.
-    pub fn of_size(size: u64) -> Option<BoardShape> {
+impl AttributeCacheShape {
+    /// The shape of an attribute cache with so many bytes; nothing if it has no room.
+    pub fn of_size(size: u64) -> Option<AttributeCacheShape> {
         let room =
             size.checked_sub(LINE_SIZE)? / (NAMES_PER_INODE * NAME_CELL_SIZE + INODE_CELL_SIZE + BUCKETS_PER_INODE);
-        (room >= INODE_COUNT_MIN).then(|| BoardShape { inode_count: 1 << room.min(INODE_COUNT_MAX).ilog2() })
+        (room >= INODE_COUNT_MIN).then(|| AttributeCacheShape { inode_count: 1 << room.min(INODE_COUNT_MAX).ilog2() })
     }
 
-    /// Bytes for the board of a server that may have so many of them; 0 if that is too few.
+    /// Bytes for the attribute cache of a server that may have so many of them; 0 if that is too few.
     pub fn size_within(limit: u64) -> u64 {
-        match BoardShape::of_size(limit.min(SIZE_MAX)) {
+        match AttributeCacheShape::of_size(limit.min(SIZE_MAX)) {
             Some(shape) => shape.buckets_start() + shape.inode_count * BUCKETS_PER_INODE,
             None => 0,
         }
@@ -125,7 +125,7 @@ impl BoardShape {
     }
 }
 
-impl BoardShape {
+impl AttributeCacheShape {
     /// First byte of the cell for a directory, which is one of those for inodes. Directories that are made one after
     /// the other on different servers have the same sequence.
     pub fn directory_offset(self, directory: FileId) -> u64 {
@@ -238,14 +238,14 @@ mod tests {
     const PARENT: FileId = FileId(77 << 20);
     const FILE: FileId = FileId(78 << 20 | 5);
 
-    /// Goal: no two cells of a board overlap, and all of them lie on it, whatever its size.
+    /// Goal: no two cells of an attribute cache overlap, and all of them lie on it, whatever its size.
     #[test]
     fn shapes() {
-        assert_eq!((BoardShape::of_size(639), BoardShape::size_within(639)), (None, 0));
+        assert_eq!((AttributeCacheShape::of_size(639), AttributeCacheShape::size_within(639)), (None, 0));
         for limit in [640, 1500, 1 << 20, SIZE_MAX - 1, SIZE_MAX, u64::MAX] {
-            let size = BoardShape::size_within(limit);
+            let size = AttributeCacheShape::size_within(limit);
             assert!(size <= limit.min(SIZE_MAX) && size > limit.min(SIZE_MAX) / 3);
-            let shape = BoardShape::of_size(size).expect("room");
+            let shape = AttributeCacheShape::of_size(size).expect("room");
             let sets = shape.name_count() / NAME_WAYS as u64;
             let names: Vec<u64> = (0..sets).flat_map(|index| shape.name_offsets(index << 32)).collect();
             let inodes = (0..shape.inode_count).map(|index| shape.inode_offset(FileId::new(index, 3)));
@@ -262,7 +262,7 @@ mod tests {
                 assert!(both.iter().all(|(word, shift)| word / LINE_SIZE == both[0].0 / LINE_SIZE && *shift < 64));
                 assert_eq!(both, shape.buckets_of(hash ^ 1));
                 assert!(shape.name_offsets(hash).iter().all(|offset| names.contains(offset)));
-                assert!(BoardShape::taken_way(hash) < NAME_WAYS);
+                assert!(AttributeCacheShape::taken_way(hash) < NAME_WAYS);
             }
         }
     }

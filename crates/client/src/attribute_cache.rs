@@ -1,4 +1,5 @@
-//! Looking at files without asking: what a server of this machine shows on its board (docs/boards.md).
+//! Looking at files without asking: what a server of this machine shows in its attribute cache
+//! (docs/attribute-cache.md).
 //!
 //! A name is looked for in the cells that its hash leads to, then its inode in the cell of that one's sequence. If at
 //! the end the name's cell is still the one that was read, and the tree of directories the one that the path was
@@ -16,8 +17,8 @@ use crate::resolve::EntryTarget;
 use crate::servers::Servers;
 use reactor::{CellPlace, Window};
 use std::rc::Rc;
-use wire::board::{
-    BoardShape, FirstBytes, INODE_WORDS, NAME_WORDS, NameCell, attributes_in, directory_words, first_bytes_in,
+use wire::attribute_cache::{
+    AttributeCacheShape, FirstBytes, INODE_WORDS, NAME_WORDS, NameCell, attributes_in, directory_words, first_bytes_in,
     tree_word, writable_words,
 };
 use wire::identity::dentry_hash;
@@ -33,13 +34,13 @@ const LOOKS_UNTIL_ASKED: u32 = 16 * LOOKS_MAX;
 const SIMULATED_PAUSE_NS: u64 = 50_000;
 const SIMULATED_REST_NS: u64 = 20_000_000;
 
-/// A server's board, and how it is laid out.
-struct ServerBoard {
+/// A server's attribute cache, and how it is laid out.
+struct ServerAttributeCache {
     window: Rc<Window>,
-    shape: BoardShape,
+    shape: AttributeCacheShape,
 }
 
-impl ServerBoard {
+impl ServerAttributeCache {
     /// Reads the cell of a name and says which file it leads to.
     fn name(&self, target: &EntryTarget) -> Option<NameFound> {
         let (parent, name) = (target.parent.id, &target.name[..]);
@@ -137,39 +138,39 @@ pub(crate) struct NewFile {
 const MODE_POSTED: u32 = 0o1777;
 
 impl Servers {
-    /// A server's board, unless it is time to ask.
-    async fn board(&self, server: u32) -> Option<ServerBoard> {
+    /// A server's attribute cache, unless it is time to ask.
+    async fn attribute_cache(&self, server: u32) -> Option<ServerAttributeCache> {
         let looks = self.looks.get() + 1;
         self.looks.set(looks % LOOKS_UNTIL_ASKED);
         if looks.is_multiple_of(LOOKS_MAX) {
             self.reactor.yield_now().await;
         }
         let window = self.channel(server).window()?;
-        let shape = BoardShape::of_size(window.board_size())?;
-        (looks < LOOKS_UNTIL_ASKED).then_some(ServerBoard { window, shape })
+        let shape = AttributeCacheShape::of_size(window.attribute_cache_size())?;
+        (looks < LOOKS_UNTIL_ASKED).then_some(ServerAttributeCache { window, shape })
     }
 
     /// The attributes of a file, as its name's server and its home show them now. Nothing if one of them has to be
     /// asked.
-    pub(crate) async fn shown_entry(&self, server: u32, target: &EntryTarget) -> Option<Attributes> {
-        let board = self.board(server).await?;
-        if !board.has_tree(target.known) {
+    pub(crate) async fn cached_entry(&self, server: u32, target: &EntryTarget) -> Option<Attributes> {
+        let attribute_cache = self.attribute_cache(server).await?;
+        if !attribute_cache.has_tree(target.known) {
             return None;
         }
-        let name = board.name(target)?;
+        let name = attribute_cache.name(target)?;
         let attributes = match self.cluster.home_of(name.file)? {
             home if home == server => {
-                self.simulated_pause(&board.window).await;
-                board.inode(name.file)?.attributes
+                self.simulated_pause(&attribute_cache.window).await;
+                attribute_cache.inode(name.file)?.attributes
             }
-            home => self.shown_inode(home, name.file).await?,
+            home => self.cached_inode(home, name.file).await?,
         };
-        self.simulated_pause(&board.window).await;
-        board.leads(target, &name).then_some(attributes)
+        self.simulated_pause(&attribute_cache.window).await;
+        attribute_cache.leads(target, &name).then_some(attributes)
     }
 
     /// Opens a file that is there, as its server shows it now, and holds it. Nothing if the server has to be asked.
-    pub(crate) async fn open_shown(
+    pub(crate) async fn open_cached(
         &self,
         server: u32,
         target: &EntryTarget,
@@ -179,32 +180,32 @@ impl Servers {
         if how.create || how.truncate || target.must_be_directory {
             return None;
         }
-        let board = self.board(server).await?;
-        if !board.has_tree(target.known) {
+        let attribute_cache = self.attribute_cache(server).await?;
+        if !attribute_cache.has_tree(target.known) {
             return None;
         }
-        let file = board.name(target)?;
+        let file = attribute_cache.name(target)?;
         if self.cluster.home_of(file.file)? != server {
             return None;
         }
-        self.simulated_pause(&board.window).await;
-        let InodeFound { attributes, first, cell } = board.inode(file.file)?;
+        self.simulated_pause(&attribute_cache.window).await;
+        let InodeFound { attributes, first, cell } = attribute_cache.inode(file.file)?;
         if !self.user().may(&attributes, access) {
             return None;
         }
         attributes.layout.check(self.cluster.slot_count).ok()?;
-        self.simulated_pause(&board.window).await;
-        let held = board.window.hold(file.file.0)?;
-        self.simulated_pause(&board.window).await;
+        self.simulated_pause(&attribute_cache.window).await;
+        let held = attribute_cache.window.hold(file.file.0)?;
+        self.simulated_pause(&attribute_cache.window).await;
         // From here on nothing is awaited.
-        let stands = board.life(target.known).is_some_and(|life| held.stands(life));
+        let stands = attribute_cache.life(target.known).is_some_and(|life| held.stands(life));
         if stands
-            && self.is_current(server, &board.window)
-            && board.window.is_same_cell(cell.0, cell.1)
-            && board.leads(target, &file)
+            && self.is_current(server, &attribute_cache.window)
+            && attribute_cache.window.is_same_cell(cell.0, cell.1)
+            && attribute_cache.leads(target, &file)
         {
-            self.note_first_bytes(file.file, &board.window, first, cell);
-            self.note_open_held(file.file, HeldFile { held, window: board.window, cell, made: None });
+            self.note_first_bytes(file.file, &attribute_cache.window, first, cell);
+            self.note_open_held(file.file, HeldFile { held, window: attribute_cache.window, cell, made: None });
             return Some(attributes);
         }
         self.let_go_of(server, file.file, held);
@@ -218,16 +219,16 @@ impl Servers {
         if self.foreign_user().is_some() || wanted.mode & !MODE_POSTED != 0 || target.must_be_directory {
             return None;
         }
-        let board = self.board(server).await?;
+        let attribute_cache = self.attribute_cache(server).await?;
         let hash = dentry_hash(target.parent.id, &target.name);
-        let directory = board.directory(target.parent.id)?;
-        if !board.lacks_name(hash) || board.window.is_claimed(name_claim(hash)) {
+        let directory = attribute_cache.directory(target.parent.id)?;
+        if !attribute_cache.lacks_name(hash) || attribute_cache.window.is_claimed(name_claim(hash)) {
             return None;
         }
-        self.simulated_pause(&board.window).await;
+        self.simulated_pause(&attribute_cache.window).await;
         // From here on nothing else of this client gets the same number, until it is used.
         let slot = self.cluster.dentry_slot(target.parent.id, &target.name);
-        let made_number = board.window.unused_number(self.session())?;
+        let made_number = attribute_cache.window.unused_number(self.session())?;
         let file = FileId::new(made_number, slot);
         let NewFile { mode, chunk_size, group } = *wanted;
         let (uid, gid) = (self.user().uid, group.unwrap_or(self.user().gid));
@@ -235,19 +236,24 @@ impl Servers {
         let time = self.reactor.wall_clock();
         let post = Post { parent: target.parent.id, name: &target.name, file, time, change };
         let (words, claims) = (post.words()?, post.claims());
-        let posting = board.window.begin_post(self.session(), claims, &words)?;
-        self.simulated_pause(&board.window).await;
-        let held = board.window.hold(file.0)?;
-        let stands = self.is_current(server, &board.window)
-            && board.life(target.known).is_some_and(|life| held.stands(life))
-            && board.lacks_name(hash)
-            && board.window.is_same_cell(directory.0, directory.1);
-        self.simulated_pause(&board.window).await;
+        let posting = attribute_cache.window.begin_post(self.session(), claims, &words)?;
+        self.simulated_pause(&attribute_cache.window).await;
+        let held = attribute_cache.window.hold(file.0)?;
+        let stands = self.is_current(server, &attribute_cache.window)
+            && attribute_cache.life(target.known).is_some_and(|life| held.stands(life))
+            && attribute_cache.lacks_name(hash)
+            && attribute_cache.window.is_same_cell(directory.0, directory.1);
+        self.simulated_pause(&attribute_cache.window).await;
         let number = if stands { posting.commit_made(made_number)? } else { return None };
-        let place = CellPlace { offset: board.shape.inode_offset(file), words: INODE_WORDS };
+        let place = CellPlace { offset: attribute_cache.shape.inode_offset(file), words: INODE_WORDS };
         self.note_open_held(
             file,
-            HeldFile { held, window: board.window, cell: (place, NO_VERSION), made: Some((self.session(), number)) },
+            HeldFile {
+                held,
+                window: attribute_cache.window,
+                cell: (place, NO_VERSION),
+                made: Some((self.session(), number)),
+            },
         );
         let layout = self.cluster.layout_for(slot, chunk_size);
         Some(Attributes::of_new(file, Kind::File, mode, (uid, gid), time, layout))
@@ -260,40 +266,40 @@ impl Servers {
     }
 
     async fn try_post_unlink(&self, server: u32, target: &EntryTarget) -> Option<bool> {
-        let board = self.board(server).await?;
-        let name = board.name(target)?;
+        let attribute_cache = self.attribute_cache(server).await?;
+        let name = attribute_cache.name(target)?;
         if self.cluster.home_of(name.file)? != server {
             return None;
         }
-        let inode = board.inode(name.file)?;
+        let inode = attribute_cache.inode(name.file)?;
         let time = self.reactor.wall_clock();
         let post = Post { parent: target.parent.id, name: &target.name, file: name.file, time, change: Change::Unlink };
         let (words, claims) = (post.words()?, post.claims());
-        self.simulated_pause(&board.window).await;
-        let posting = board.window.begin_post(self.session(), claims, &words)?;
-        self.simulated_pause(&board.window).await;
-        let stands = self.is_current(server, &board.window)
-            && board.leads(target, &name)
-            && !board.window.is_written(file_claim(name.file))
-            && board.window.is_same_cell(inode.cell.0, inode.cell.1);
-        self.simulated_pause(&board.window).await;
+        self.simulated_pause(&attribute_cache.window).await;
+        let posting = attribute_cache.window.begin_post(self.session(), claims, &words)?;
+        self.simulated_pause(&attribute_cache.window).await;
+        let stands = self.is_current(server, &attribute_cache.window)
+            && attribute_cache.leads(target, &name)
+            && !attribute_cache.window.is_written(file_claim(name.file))
+            && attribute_cache.window.is_same_cell(inode.cell.0, inode.cell.1);
+        self.simulated_pause(&attribute_cache.window).await;
         Some(stands && posting.commit().is_some())
     }
 
     /// Where writes to a file may be posted to a server, as it shows now, and the cell that says so.
     pub(crate) async fn writable(&self, server: u32, file: FileId) -> Option<(Rc<Window>, CellSeen)> {
-        let board = self.board(server).await?;
-        let cell = board.writable(file)?;
+        let attribute_cache = self.attribute_cache(server).await?;
+        let cell = attribute_cache.writable(file)?;
         // In simulations they are written otherwise as well, so that everything is met.
-        let is_wanted = !board.window.is_simulated() || self.reactor.random().is_multiple_of(2);
-        (is_wanted && board.window.may_be_granted()).then_some((board.window, cell))
+        let is_wanted = !attribute_cache.window.is_simulated() || self.reactor.random().is_multiple_of(2);
+        (is_wanted && attribute_cache.window.may_be_granted()).then_some((attribute_cache.window, cell))
     }
 
     /// The attributes of a file that has a name, as its home shows them now. Nothing if that has to be asked.
-    pub(crate) async fn shown_inode(&self, home: u32, file: FileId) -> Option<Attributes> {
-        let board = self.board(home).await?;
-        self.simulated_pause(&board.window).await;
-        Some(board.inode(file)?.attributes)
+    pub(crate) async fn cached_inode(&self, home: u32, file: FileId) -> Option<Attributes> {
+        let attribute_cache = self.attribute_cache(home).await?;
+        self.simulated_pause(&attribute_cache.window).await;
+        Some(attribute_cache.inode(file)?.attributes)
     }
 
     /// Others do something meanwhile, as the processors of a real machine would.

@@ -1,5 +1,5 @@
-//! A board of cells: what a server shows to clients of its machine in memory that they have mapped, cell by cell, so
-//! that they need not ask.
+//! An attribute cache of cells: what a server shows to clients of its machine in memory that they have mapped, cell by
+//! cell, so that they need not ask.
 //!
 //! A cell is a few words with a version in front (a sequence lock: odd while it is written to, and another one whenever
 //! something else stands there). Who reads copies the words, looks at the version again, and throws the copy away if it
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 pub const CELL_SIZE_MIN: u64 = 64;
 const WORD_SIZE: u64 = 8;
 
-/// Where a cell is: its first byte on the board, and the words that it has beside its version.
+/// Where a cell is: its first byte in the attribute cache, and the words that it has beside its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellPlace {
     pub offset: u64,
@@ -38,7 +38,7 @@ impl CellPlace {
     }
 }
 
-/// Words of a board in whoever's mapping.
+/// Words of an attribute cache in whoever's mapping.
 #[derive(Clone, Copy)]
 pub(crate) struct Words {
     first: *const AtomicU64,
@@ -46,8 +46,8 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// The board in `size` bytes at `address`, which must stay mapped for as long as this is used and be aligned to
-    /// words.
+    /// The attribute cache in `size` bytes at `address`, which must stay mapped for as long as this is used and be
+    /// aligned to words.
     pub fn at(address: *const u8, size: u64) -> Words {
         Words { first: address.cast(), size }
     }
@@ -56,7 +56,7 @@ impl Words {
         self.size
     }
 
-    /// The version and the words of a cell; nothing if it does not lie on the board.
+    /// The version and the words of a cell; nothing if it does not lie in the attribute cache.
     fn cell(&self, place: CellPlace) -> Option<(&AtomicU64, &[AtomicU64])> {
         let size = (place.words as u64 + 1) * WORD_SIZE;
         if !place.offset.is_multiple_of(WORD_SIZE) || place.offset > self.size || size > self.size - place.offset {
@@ -82,7 +82,7 @@ impl Words {
         self.is_same(place, seen).then_some(seen)
     }
 
-    /// A word outside of all cells; nothing if it does not lie on the board.
+    /// A word outside of all cells; nothing if it does not lie in the attribute cache.
     pub fn word(&self, offset: u64) -> Option<&AtomicU64> {
         self.cell(CellPlace { offset, words: 0 }).map(|(word, _)| word)
     }
@@ -94,29 +94,30 @@ impl Words {
     }
 }
 
-/// A board, in its owner's hands.
-pub struct Board {
+/// An attribute cache, in its owner's hands.
+pub struct AttributeCache {
     words: Words,
     /// Whether anybody may look at it: until then nothing is written.
-    is_shown: Cell<bool>,
+    is_published: Cell<bool>,
     /// See `keep_everything`.
     keeps: Cell<bool>,
     _memory: Rc<dyn Region>,
 }
 
-impl Board {
-    /// The board in a region from `offset` on, which is allocated; whatever an earlier life has left there is gone.
-    pub(crate) fn new(memory: Rc<dyn Region>, offset: u64) -> Board {
+impl AttributeCache {
+    /// The attribute cache in a region from `offset` on, which is allocated; whatever an earlier life has left there is
+    /// gone.
+    pub(crate) fn new(memory: Rc<dyn Region>, offset: u64) -> AttributeCache {
         let size = memory.size().saturating_sub(offset) / CELL_SIZE_MIN * CELL_SIZE_MIN;
         let address = memory.base().cast_const().wrapping_add(offset as usize);
-        let board = Board {
+        let attribute_cache = AttributeCache {
             words: Words::at(address, size),
-            is_shown: Cell::new(false),
+            is_published: Cell::new(false),
             keeps: Cell::new(false),
             _memory: memory,
         };
-        board.empty();
-        board
+        attribute_cache.empty();
+        attribute_cache
     }
 
     /// Bytes that it has.
@@ -129,13 +130,13 @@ impl Board {
     }
 
     /// From now on somebody may look at it.
-    pub(crate) fn show(&self) {
-        self.is_shown.set(true);
+    pub(crate) fn publish(&self) {
+        self.is_published.set(true);
     }
 
     /// Whether somebody may look at it, so that it is worth while to write to it.
-    pub fn is_shown(&self) -> bool {
-        self.is_shown.get()
+    pub fn is_published(&self) -> bool {
+        self.is_published.get()
     }
 
     /// From now on nothing is taken away any more: a fault that tests must notice.
@@ -148,7 +149,9 @@ impl Board {
     fn empty(&self) {
         for index in 0..self.size() / CELL_SIZE_MIN {
             let place = CellPlace::in_row(0, CELL_SIZE_MIN, index);
-            let Some((version, words)) = self.words.cell(place) else { unreachable!("the line lies on the board") };
+            let Some((version, words)) = self.words.cell(place) else {
+                unreachable!("the line lies in the attribute cache")
+            };
             let last = version.load(Ordering::Relaxed);
             if last != 0 || words[0].load(Ordering::Relaxed) != 0 {
                 // A life that ended while it wrote has left an odd one.
@@ -158,14 +161,14 @@ impl Board {
     }
 
     /// A word outside of all cells, which clients that may post see as the last step has left it. Panics when it does
-    /// not lie on the board.
+    /// not lie in the attribute cache.
     pub fn word(&self, offset: u64) -> u64 {
-        self.words.word(offset).expect("a word lies on the board").load(Ordering::Relaxed)
+        self.words.word(offset).expect("a word lies in the attribute cache").load(Ordering::Relaxed)
     }
 
-    /// Writes such a word. Panics when it does not lie on the board.
+    /// Writes such a word. Panics when it does not lie in the attribute cache.
     pub fn set_word(&self, offset: u64, value: u64) {
-        self.words.word(offset).expect("a word lies on the board").store(value, Ordering::Relaxed);
+        self.words.word(offset).expect("a word lies in the attribute cache").store(value, Ordering::Relaxed);
     }
 
     /// Has a cell fetched from memory, for a change that comes soon.
@@ -180,9 +183,9 @@ impl Board {
         self.words.read(place, into).is_some()
     }
 
-    /// Writes a cell; words that are not given become 0. Panics when it does not lie on the board.
+    /// Writes a cell; words that are not given become 0. Panics when it does not lie in the attribute cache.
     pub fn put(&self, place: CellPlace, content: &[u64]) {
-        let Some((version, words)) = self.words.cell(place) else { panic!("a cell lies on the board") };
+        let Some((version, words)) = self.words.cell(place) else { panic!("a cell lies in the attribute cache") };
         change(version, version.load(Ordering::Relaxed) + 1, || {
             for (index, word) in words.iter().enumerate() {
                 word.store(content.get(index).copied().unwrap_or(0), Ordering::Relaxed);
@@ -191,9 +194,9 @@ impl Board {
     }
 
     /// Empties a cell. Whoever looks from now on finds it so, or sees that it has changed. Panics when it does not lie
-    /// on the board.
+    /// in the attribute cache.
     pub fn clear(&self, place: CellPlace) {
-        let Some((version, words)) = self.words.cell(place) else { panic!("a cell lies on the board") };
+        let Some((version, words)) = self.words.cell(place) else { panic!("a cell lies in the attribute cache") };
         if words[0].load(Ordering::Relaxed) != 0 && !self.keeps.get() {
             change(version, version.load(Ordering::Relaxed) + 1, || words[0].store(0, Ordering::Relaxed));
             // What is done next is seen after this.
@@ -222,8 +225,8 @@ mod tests {
         let world = World::new(1);
         let reactor = world.reactor(world.add_node("server", [10, 0, 0, 1].into()));
         let storage = reactor.storage("store".as_ref()).expect("storage");
-        let region = storage.open("board", SIZE, OpenMode::CreateNew).expect("room for a board");
-        region.allocate(0, SIZE).expect("room for a board");
+        let region = storage.open("attribute_cache", SIZE, OpenMode::CreateNew).expect("room for a attribute_cache");
+        region.allocate(0, SIZE).expect("room for a attribute_cache");
         region
     }
 
@@ -235,35 +238,35 @@ mod tests {
     /// again.
     #[test]
     fn changes_are_seen() {
-        let board = Board::new(region(), 0);
+        let attribute_cache = AttributeCache::new(region(), 0);
         let mut words = [0; 15];
-        assert_eq!(board.words().read(place(0), &mut words), None);
-        board.put(place(0), &[1, 2, 3]);
-        let seen = board.words().read(place(0), &mut words).expect("it is there");
+        assert_eq!(attribute_cache.words().read(place(0), &mut words), None);
+        attribute_cache.put(place(0), &[1, 2, 3]);
+        let seen = attribute_cache.words().read(place(0), &mut words).expect("it is there");
         assert_eq!(words[..4], [1, 2, 3, 0]);
-        assert!(board.words().is_same(place(0), seen));
-        board.put(place(1), &[9]);
-        assert!(board.words().is_same(place(0), seen), "another cell");
-        board.put(place(0), &[1, 2, 3]);
-        assert!(!board.words().is_same(place(0), seen));
-        board.clear(place(0));
-        assert_eq!(board.words().read(place(0), &mut words), None);
-        assert!(board.get(place(1), &mut words));
+        assert!(attribute_cache.words().is_same(place(0), seen));
+        attribute_cache.put(place(1), &[9]);
+        assert!(attribute_cache.words().is_same(place(0), seen), "another cell");
+        attribute_cache.put(place(0), &[1, 2, 3]);
+        assert!(!attribute_cache.words().is_same(place(0), seen));
+        attribute_cache.clear(place(0));
+        assert_eq!(attribute_cache.words().read(place(0), &mut words), None);
+        assert!(attribute_cache.get(place(1), &mut words));
     }
 
     /// Goal: a new life shows nothing of the one before, and versions go on, also where that one ended within a change.
     #[test]
     fn lives() {
         let memory = region();
-        let board = Board::new(memory.clone(), 0);
+        let attribute_cache = AttributeCache::new(memory.clone(), 0);
         let mut words = [0; 15];
-        board.put(place(0), &[1; 15]);
-        board.put(place(1), &[2; 15]);
-        let seen = board.words().read(place(0), &mut words).expect("it is there");
-        let all = board.words();
+        attribute_cache.put(place(0), &[1; 15]);
+        attribute_cache.put(place(1), &[2; 15]);
+        let seen = attribute_cache.words().read(place(0), &mut words).expect("it is there");
+        let all = attribute_cache.words();
         let (version, _) = all.cell(place(1)).expect("it lies there");
         version.store(version.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        let next = Board::new(memory, 0);
+        let next = AttributeCache::new(memory, 0);
         for index in 0..2 {
             assert_eq!(next.words().read(place(index), &mut words), None);
             next.put(place(index), &[1; 15]);
@@ -272,15 +275,15 @@ mod tests {
         assert!(!next.words().is_same(place(0), seen));
     }
 
-    /// Goal: places beyond the board are refused, wherever they come from.
+    /// Goal: places beyond the attribute cache are refused, wherever they come from.
     #[test]
     fn bounds() {
-        let board = Board::new(region(), 512);
-        assert_eq!(board.size(), SIZE - 512);
+        let attribute_cache = AttributeCache::new(region(), 512);
+        assert_eq!(attribute_cache.size(), SIZE - 512);
         let mut words = [0; 7];
         for offset in [512, u64::MAX, u64::MAX - 63, 1] {
-            assert_eq!(board.words().read(CellPlace { offset, words: 7 }, &mut words), None);
+            assert_eq!(attribute_cache.words().read(CellPlace { offset, words: 7 }, &mut words), None);
         }
-        assert_eq!(board.words().read(CellPlace { offset: 448, words: 8 }, &mut words), None);
+        assert_eq!(attribute_cache.words().read(CellPlace { offset: 448, words: 8 }, &mut words), None);
     }
 }
