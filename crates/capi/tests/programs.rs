@@ -57,13 +57,13 @@ fn exit_closes() {
 
 /// Goal: a child that goes on after its parent has ended, and never uses the library, keeps nothing of what its parent
 /// was lent.
-/// Method: tests/c/lanes.c leaves 80 of them behind; once the servers have noticed that the programs have ended,
+/// Method: tests/c/queues.c leaves 80 of them behind; once the servers have noticed that the programs have ended,
 /// nothing is locked for any client in the files that they lend (mapping lock.rs).
 #[test]
-fn children_keep_no_lane() {
-    let cluster = Real::in_memory("capi-lanes", 1, 1 << 20);
+fn children_keep_no_queue() {
+    let cluster = Real::in_memory("capi-queues", 1, 1 << 20);
     let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let program = Program { crate_root, source: "lanes.c", library: "tabane", place: &cluster.directory };
+    let program = Program { crate_root, source: "queues.c", library: "tabane", place: &cluster.directory };
     program.run(&[("TABANE_CLUSTER", &cluster.directory.to_string_lossy())]);
     let inodes: Vec<String> = std::fs::read_dir(cluster.directory.join("store0"))
         .expect("the store is there")

@@ -39,9 +39,9 @@ fn run_ns(ground: &Ground) -> u64 {
 }
 
 /// Goal: idle servers use no measurable processor time, over TCP and through shared memory, with stores on a disk and
-/// in memory (which clients have mapped, and where they post), also with idle clients connected. Method: processor time
-/// of all servers over spans of some seconds in which nothing is asked of them. It is their own time that is counted,
-/// so other load does not matter. What they do after their start may take some of the spans.
+/// in memory (which clients have mapped, and where they submit), also with idle clients connected. Method: processor
+/// time of all servers over spans of some seconds in which nothing is asked of them. It is their own time that is
+/// counted, so other load does not matter. What they do after their start may take some of the spans.
 #[test]
 fn idle_servers_rest() {
     let shelf = PathBuf::from(format!("/dev/shm/tabane-test-idle-{}", std::process::id()));

@@ -23,7 +23,7 @@ use wire::attribute_cache::{
 };
 use wire::identity::dentry_hash;
 use wire::messages::KNOWN_UNCHECKED;
-use wire::posts::{Change, Made, Post, file_claim, name_claim};
+use wire::submission::{Change, Made, Submission, file_intent_lock, name_intent_lock};
 use wire::{Attributes, FileId, Kind};
 
 /// Looks in a row before the loop turns, and before a server is asked (invariant 2).
@@ -46,7 +46,7 @@ impl ServerAttributeCache {
         let (parent, name) = (target.parent.id, &target.name[..]);
         let wanted = NameCell::new(parent, name, FileId::default())?;
         let hash = dentry_hash(parent, name);
-        if self.window.is_claimed(name_claim(hash)) {
+        if self.window.is_locked(name_intent_lock(hash)) {
             return None;
         }
         let mut words = [0; NAME_WORDS];
@@ -58,7 +58,7 @@ impl ServerAttributeCache {
     }
 
     fn inode(&self, file: FileId) -> Option<InodeFound> {
-        if self.window.is_claimed(file_claim(file)) || self.window.is_written(file_claim(file)) {
+        if self.window.is_locked(file_intent_lock(file)) || self.window.is_written(file_intent_lock(file)) {
             return None;
         }
         let place = CellPlace { offset: self.shape.inode_offset(file), words: INODE_WORDS };
@@ -82,7 +82,7 @@ impl ServerAttributeCache {
         (words == directory_words(directory)).then_some((place, version))
     }
 
-    /// The cell of a file to which writes may be posted.
+    /// The cell of a file to which writes may be submitted.
     fn writable(&self, file: FileId) -> Option<CellSeen> {
         let place = CellPlace { offset: self.shape.directory_offset(file), words: INODE_WORDS };
         let mut words = [0; 2];
@@ -134,8 +134,8 @@ pub(crate) struct NewFile {
     pub group: Option<u32>,
 }
 
-/// Permission bits that a file may have that is posted.
-const MODE_POSTED: u32 = 0o1777;
+/// Permission bits that a file may have that is submitted.
+const MODE_SUBMITTED: u32 = 0o1777;
 
 impl Servers {
     /// A server's attribute cache, unless it is time to ask.
@@ -214,15 +214,20 @@ impl Servers {
 
     /// Makes a file that is not there, as the name's server shows it now, without waiting for the server, and holds it:
     /// it is made when this returns. Nothing if the server has to be asked.
-    pub(crate) async fn post_create(&self, server: u32, target: &EntryTarget, wanted: &NewFile) -> Option<Attributes> {
-        // The server knows whose the lane is, and nobody else's files come from it.
-        if self.foreign_user().is_some() || wanted.mode & !MODE_POSTED != 0 || target.must_be_directory {
+    pub(crate) async fn submit_create(
+        &self,
+        server: u32,
+        target: &EntryTarget,
+        wanted: &NewFile,
+    ) -> Option<Attributes> {
+        // The server knows whose the queue is, and nobody else's files come from it.
+        if self.foreign_user().is_some() || wanted.mode & !MODE_SUBMITTED != 0 || target.must_be_directory {
             return None;
         }
         let attribute_cache = self.attribute_cache(server).await?;
         let hash = dentry_hash(target.parent.id, &target.name);
         let directory = attribute_cache.directory(target.parent.id)?;
-        if !attribute_cache.lacks_name(hash) || attribute_cache.window.is_claimed(name_claim(hash)) {
+        if !attribute_cache.lacks_name(hash) || attribute_cache.window.is_locked(name_intent_lock(hash)) {
             return None;
         }
         self.simulated_pause(&attribute_cache.window).await;
@@ -234,9 +239,9 @@ impl Servers {
         let (uid, gid) = (self.user().uid, group.unwrap_or(self.user().gid));
         let change = Change::Create(Made { mode, chunk_size, uid, gid });
         let time = self.reactor.wall_clock();
-        let post = Post { parent: target.parent.id, name: &target.name, file, time, change };
-        let (words, claims) = (post.words()?, post.claims());
-        let posting = attribute_cache.window.begin_post(self.session(), claims, &words)?;
+        let submission = Submission { parent: target.parent.id, name: &target.name, file, time, change };
+        let (words, intent_locks) = (submission.words()?, submission.intent_locks());
+        let pending = attribute_cache.window.begin_submission(self.session(), intent_locks, &words)?;
         self.simulated_pause(&attribute_cache.window).await;
         let held = attribute_cache.window.hold(file.0)?;
         let stands = self.is_current(server, &attribute_cache.window)
@@ -244,7 +249,7 @@ impl Servers {
             && attribute_cache.lacks_name(hash)
             && attribute_cache.window.is_same_cell(directory.0, directory.1);
         self.simulated_pause(&attribute_cache.window).await;
-        let number = if stands { posting.commit_made(made_number)? } else { return None };
+        let number = if stands { pending.commit_made(made_number)? } else { return None };
         let place = CellPlace { offset: attribute_cache.shape.inode_offset(file), words: INODE_WORDS };
         self.note_open_held(
             file,
@@ -261,11 +266,11 @@ impl Servers {
 
     /// Removes a name, as its server shows it now, without waiting for the server: the change is made when this returns
     /// true. False if the server has to be asked.
-    pub(crate) async fn post_unlink(&self, server: u32, target: &EntryTarget) -> bool {
-        self.try_post_unlink(server, target).await.unwrap_or(false)
+    pub(crate) async fn submit_unlink(&self, server: u32, target: &EntryTarget) -> bool {
+        self.try_submit_unlink(server, target).await.unwrap_or(false)
     }
 
-    async fn try_post_unlink(&self, server: u32, target: &EntryTarget) -> Option<bool> {
+    async fn try_submit_unlink(&self, server: u32, target: &EntryTarget) -> Option<bool> {
         let attribute_cache = self.attribute_cache(server).await?;
         let name = attribute_cache.name(target)?;
         if self.cluster.home_of(name.file)? != server {
@@ -273,20 +278,21 @@ impl Servers {
         }
         let inode = attribute_cache.inode(name.file)?;
         let time = self.reactor.wall_clock();
-        let post = Post { parent: target.parent.id, name: &target.name, file: name.file, time, change: Change::Unlink };
-        let (words, claims) = (post.words()?, post.claims());
+        let submission =
+            Submission { parent: target.parent.id, name: &target.name, file: name.file, time, change: Change::Unlink };
+        let (words, intent_locks) = (submission.words()?, submission.intent_locks());
         self.simulated_pause(&attribute_cache.window).await;
-        let posting = attribute_cache.window.begin_post(self.session(), claims, &words)?;
+        let pending = attribute_cache.window.begin_submission(self.session(), intent_locks, &words)?;
         self.simulated_pause(&attribute_cache.window).await;
         let stands = self.is_current(server, &attribute_cache.window)
             && attribute_cache.leads(target, &name)
-            && !attribute_cache.window.is_written(file_claim(name.file))
+            && !attribute_cache.window.is_written(file_intent_lock(name.file))
             && attribute_cache.window.is_same_cell(inode.cell.0, inode.cell.1);
         self.simulated_pause(&attribute_cache.window).await;
-        Some(stands && posting.commit().is_some())
+        Some(stands && pending.commit().is_some())
     }
 
-    /// Where writes to a file may be posted to a server, as it shows now, and the cell that says so.
+    /// Where writes to a file may be submitted to a server, as it shows now, and the cell that says so.
     pub(crate) async fn writable(&self, server: u32, file: FileId) -> Option<(Rc<Window>, CellSeen)> {
         let attribute_cache = self.attribute_cache(server).await?;
         let cell = attribute_cache.writable(file)?;

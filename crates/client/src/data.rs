@@ -209,10 +209,10 @@ impl Servers {
     }
 
     async fn write_share(&self, file: &File, mut share: Share<IoSlice<'_>>) -> Attempt<()> {
-        if self.post_write(file, &share).await {
+        if self.submit_write(file, &share).await {
             return Ok(());
         }
-        self.post_bytes(file, &mut share).await;
+        self.submit_bytes(file, &mut share).await;
         if share.pieces.is_empty() || self.write_granted(file, &share).await? {
             return Ok(());
         }

@@ -28,7 +28,7 @@ use wire::messages::{
     CommitGrantedReply, CommitGrantedRequest, GRANT_COUNT_MAX, GRANTED_PIECE_COUNT_MAX, GrantReply, GrantRequest,
     GrantedPlace, Pieces,
 };
-use wire::posts::{POSTED_SIZE_MAX, Post, PostedBytes};
+use wire::submission::{SUBMITTED_SIZE_MAX, Submission, SubmittedBytes};
 use wire::{Decode, Operation};
 
 const PAGE: u64 = 4096;
@@ -91,14 +91,14 @@ impl Granted {
 struct OfServer {
     /// The first one is in use.
     grants: Vec<Rc<Granted>>,
-    /// Where bytes wait that were posted.
+    /// Where bytes wait that were submitted.
     staging_ring: Option<Rc<StagingRing>>,
     /// Generations that the server is to be told of.
     returned: Rc<RefCell<Vec<u64>>>,
     is_asking: bool,
-    /// Writes in a row that pages were for, and writes that might have been posted.
+    /// Writes in a row that pages were for, and writes that might have been submitted.
     suited_count: u32,
-    posted_count: u32,
+    submitted_count: u32,
     refused_at: Option<Nanos>,
     used_at: Nanos,
     /// Whether the task that gives back what nobody uses is at work.
@@ -143,17 +143,17 @@ impl Servers {
     }
 
     /// Begins a file with a share without waiting for its server: it is written when this returns true. Only one that
-    /// this client has just made by a post which the server has not taken up, so that nobody else can have done
+    /// this client has just made by a submission which the server has not taken up, so that nobody else can have done
     /// anything with it. False if it has to be written otherwise; then nothing has happened.
-    pub(crate) async fn post_write(&self, file: &File, share: &Share<IoSlice<'_>>) -> bool {
-        self.try_post_write(file, share).await.unwrap_or(false)
+    pub(crate) async fn submit_write(&self, file: &File, share: &Share<IoSlice<'_>>) -> bool {
+        self.try_submit_write(file, share).await.unwrap_or(false)
     }
 
-    async fn try_post_write(&self, file: &File, share: &Share<IoSlice<'_>>) -> Option<bool> {
-        let [ChunkRange { chunk_index: 0, chunk_offset: 0, size: 1..=POSTED_SIZE_MAX }] = share.pieces[..] else {
+    async fn try_submit_write(&self, file: &File, share: &Share<IoSlice<'_>>) -> Option<bool> {
+        let [ChunkRange { chunk_index: 0, chunk_offset: 0, size: 1..=SUBMITTED_SIZE_MAX }] = share.pieces[..] else {
             return None;
         };
-        let (window, made) = self.made_by_post(file.id)?;
+        let (window, made) = self.made_by_submission(file.id)?;
         let is_new = || window.is_waiting(self.session(), made) && self.is_current(share.server, &window);
         if self.cluster.home_of(file.id)? != share.server || !is_new() {
             return None;
@@ -164,14 +164,15 @@ impl Servers {
         }
         let [target] = &targets[..] else { return None };
         let (at, generation) = (target.at, target.grant.generation);
-        let bytes = PostedBytes { at, size: share.size as u32, generation };
-        let post = Post::of_bytes(file.id, self.reactor.wall_clock(), bytes);
-        let posting = window.begin_post_on_top(self.session(), post.claims(), &post.words()?)?;
+        let bytes = SubmittedBytes { at, size: share.size as u32, generation };
+        let submission = Submission::of_bytes(file.id, self.reactor.wall_clock(), bytes);
+        let pending =
+            window.begin_submission_on_top(self.session(), submission.intent_locks(), &submission.words()?)?;
         self.simulated_pause(&window).await;
-        // No step has been since the file was made, and none will be before this is posted.
+        // No step has been since the file was made, and none will be before this is submitted.
         let stands = is_new() && Rc::ptr_eq(&target.grant.window, &window);
         self.simulated_pause(&window).await;
-        Some(stands && posting.commit().is_some())
+        Some(stands && pending.commit().is_some())
     }
 
     /// Copies so many bytes to a part of granted pages that the server reads soon. Nothing if they are not mapped.
@@ -253,7 +254,7 @@ impl Common {
         targets
     }
 
-    /// The ring for what is posted to a server; nothing as long as it has granted too little.
+    /// The ring for what is submitted to a server; nothing as long as it has granted too little.
     pub(crate) fn staging_ring_for(&self, server: u32, window: &Rc<Window>) -> Option<Rc<StagingRing>> {
         let mut servers = self.grants.servers.borrow_mut();
         let of_server = servers.entry(server).or_default();
@@ -264,8 +265,8 @@ impl Common {
             of_server.grants.iter().find_map(|grant| StagingRing::of(grant, self.ring_size())).map(Rc::new)
         });
         let staging_ring = of_server.staging_ring.clone();
-        of_server.posted_count = of_server.posted_count.saturating_add(1);
-        let is_wanted = staging_ring.is_none() && of_server.posted_count >= SUITED_COUNT_MIN;
+        of_server.submitted_count = of_server.submitted_count.saturating_add(1);
+        let is_wanted = staging_ring.is_none() && of_server.submitted_count >= SUITED_COUNT_MIN;
         self.note_use(server, of_server, window, is_wanted.then_some(self.ring_size()));
         staging_ring
     }
@@ -367,7 +368,7 @@ impl Common {
                         of_server.is_watched = false;
                         of_server.grants.clear();
                         of_server.staging_ring = None;
-                        of_server.posted_count = 0;
+                        of_server.submitted_count = 0;
                     }
                     is_idle
                 };

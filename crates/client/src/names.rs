@@ -249,7 +249,7 @@ async fn ask_to_open(
     let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
     let new = NewFile { mode, chunk_size, group };
     if how.create
-        && let Some(attributes) = servers.post_create(server, entry, &new).await
+        && let Some(attributes) = servers.submit_create(server, entry, &new).await
     {
         return Ok(attributes);
     }
@@ -361,7 +361,7 @@ async fn ask_to_remove(servers: &Servers, entry: &EntryTarget, operation: Operat
     servers.permit_change(entry, Wanted::Present).await?;
     let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
     let owned = servers.is_restricted(&entry.parent).await?;
-    if operation == Operation::Unlink && !owned && servers.post_unlink(server, entry).await {
+    if operation == Operation::Unlink && !owned && servers.submit_unlink(server, entry).await {
         return Ok(());
     }
     let request = RemoveRequest { entry: entry.entry()?, owned };

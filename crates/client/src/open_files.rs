@@ -1,11 +1,11 @@
 //! What this client has open, file by file, and how its servers learn of it and of closes.
 //!
 //! Opens register at the file's home by themselves, and those that a contact answered at the contact (`contact`), which
-//! has the file open at its home meanwhile. Files that were opened by a look at the home's attribute cache (`attribute_cache`)
-//! are not registered but held, in memory that the server looks at before it gives a file up, for as long as the
-//! connection lasts. Closes of the last handle of a file are told at once where something waits for them: sizes to be
-//! folded in, much space, or a name that may be gone. Others are collected and ride on later messages to that server.
-//! Nobody waits for any of them.
+//! has the file open at its home meanwhile. Files that were opened by a look at the home's attribute cache
+//! (`attribute_cache`) are not registered but held, in memory that the server looks at before it gives a file up, for
+//! as long as the connection lasts. Closes of the last handle of a file are told at once where something waits for
+//! them: sizes to be folded in, much space, or a name that may be gone. Others are collected and ride on later messages
+//! to that server. Nobody waits for any of them.
 //!
 //! Invariants
 //! 1. `number` of an entry is the latest number that a server gave to an open of the file which this client knows of.
@@ -76,7 +76,7 @@ pub(crate) struct HeldFile {
     pub held: HazardPointer,
     pub window: Rc<Window>,
     pub cell: (CellPlace, u64),
-    /// The post by which the file was made, and whose it is.
+    /// The submission by which the file was made, and whose it is.
     pub made: Option<(u64, u64)>,
 }
 
@@ -235,8 +235,8 @@ impl Common {
         opened.held = Some(held);
     }
 
-    /// The post by which an open file was made, if it was, and where.
-    pub(crate) fn made_by_post(&self, file: FileId) -> Option<(Rc<Window>, u64)> {
+    /// The submission by which an open file was made, if it was, and where.
+    pub(crate) fn made_by_submission(&self, file: FileId) -> Option<(Rc<Window>, u64)> {
         let files = self.open_files.files.borrow();
         let held = files.get(&file.0)?.held.as_ref()?;
         let (session, number) = held.made?;

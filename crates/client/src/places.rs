@@ -18,7 +18,7 @@ use wire::attribute_cache::FirstBytes;
 use wire::layout::ChunkRange;
 use wire::limits::PIECE_COUNT_MAX;
 use wire::messages::{BytePlace, DataRequest, LeasedContents, LocateReply, Pieces, open_flags};
-use wire::posts::file_claim;
+use wire::submission::file_intent_lock;
 use wire::{Attributes, Decode, Encode, FastMap, FileId, Operation};
 
 /// Chunks remembered at most.
@@ -316,8 +316,8 @@ impl Common {
                 self.places.forget(file.id, piece.chunk_index);
                 return Found::Unknown;
             }
-            if known.window.is_written(file_claim(file.id)) {
-                // The server takes up what was posted before it answers.
+            if known.window.is_written(file_intent_lock(file.id)) {
+                // The server takes up what was submitted before it answers.
                 return Found::Hole;
             }
             let mut parts = known.parts(piece);

@@ -1,12 +1,12 @@
-//! Writing without waiting for the server: bytes are copied into pages that it has granted us, and a post tells where
-//! they are to go (docs/posts.md).
+//! Writing without waiting for the server: bytes are copied into pages that it has granted us, and a submission tells
+//! where they are to go (docs/submission-queue.md).
 //!
 //! The pages are used again and again, as a ring, so that they stay in the processors' caches: the server copies the
-//! bytes on when it takes the post up. Larger writes go into pages that become the file's ([`crate::grants`]), for
-//! which a message is little beside the copy that it saves.
+//! bytes on when it takes the submission up. Larger writes go into pages that become the file's ([`crate::grants`]),
+//! for which a message is little beside the copy that it saves.
 //!
 //! Invariants
-//! 1. Pages are used again only after the server has taken up what was posted of them.
+//! 1. Pages are used again only after the server has taken up what was submitted of them.
 //! 2. They are given back only when nothing of them waits.
 
 use crate::file::File;
@@ -19,20 +19,21 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::rc::Rc;
 use wire::layout::ChunkRange;
-use wire::posts::{
-    NO_CLAIM, POSTED_CHUNK_SIZE_MAX, POSTED_SIZE_MAX, Post, PostedBytes, STAGING_RING_SIZE, Written, file_claim,
+use wire::submission::{
+    NO_INTENT_LOCK, STAGING_RING_SIZE, SUBMITTED_CHUNK_SIZE_MAX, SUBMITTED_SIZE_MAX, Submission, SubmittedBytes,
+    Written, file_intent_lock,
 };
 
 const PAGE: u64 = 4096;
 /// A ring of fewer bytes is not worth the while, nor is a grant.
-pub(crate) const RING_SIZE_MIN: u64 = 2 * POSTED_SIZE_MAX as u64;
+pub(crate) const RING_SIZE_MIN: u64 = 2 * SUBMITTED_SIZE_MAX as u64;
 
 /// The rings of a client at all servers together, as long as none is smaller than the second: where more processes take
 /// turns on a core than it has room in its caches for, smaller rings are faster.
 const RINGS_SIZE: u64 = 2 << 20;
 const RING_SIZE_OF_MANY: u64 = 256 << 10;
 
-/// Pieces that are posted of one call to one server at most: more of them, or more bytes than half of a ring, are
+/// Pieces that are submitted of one call to one server at most: more of them, or more bytes than half of a ring, are
 /// better off with one message.
 const PIECES_MAX: usize = 16;
 
@@ -54,8 +55,8 @@ struct Part {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PartState {
     Filling,
-    /// By this post of ours.
-    Posted(u64),
+    /// By this submission of ours.
+    Submitted(u64),
     Free,
 }
 
@@ -77,7 +78,7 @@ impl StagingRing {
         &self.grant.window
     }
 
-    /// Whether nothing of it waits for the server `owner` has posted it to.
+    /// Whether nothing of it waits for the server `owner` has submitted it to.
     pub fn is_free(&self, owner: u64) -> bool {
         self.free_taken(owner);
         self.parts.borrow().is_empty()
@@ -88,8 +89,8 @@ impl StagingRing {
         while let Some(part) = parts.front() {
             match part.state {
                 PartState::Filling => break,
-                PartState::Posted(number) if self.window().is_waiting(owner, number) => break,
-                PartState::Posted(_) | PartState::Free => drop(parts.pop_front()),
+                PartState::Submitted(number) if self.window().is_waiting(owner, number) => break,
+                PartState::Submitted(_) | PartState::Free => drop(parts.pop_front()),
             }
         }
     }
@@ -115,27 +116,27 @@ impl StagingRing {
         self.free_taken(owner);
         let at = self.take(size).or_else(|| {
             let oldest = self.parts.borrow().front().map(|part| part.state);
-            let Some(PartState::Posted(number)) = oldest else { return None };
+            let Some(PartState::Submitted(number)) = oldest else { return None };
             if !self.window().waits_until_taken(owner, number) {
                 return None;
             }
             self.free_taken(owner);
             self.take(size)
         })?;
-        Some(Place { staging_ring: self.clone(), at, posted: None })
+        Some(Place { staging_ring: self.clone(), at, submitted: None })
     }
 }
 
-/// Bytes of a ring for one write; free again when this is dropped, unless they were posted.
+/// Bytes of a ring for one write; free again when this is dropped, unless they were submitted.
 struct Place {
     staging_ring: Rc<StagingRing>,
     at: u64,
-    posted: Option<u64>,
+    submitted: Option<u64>,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let state = self.posted.map_or(PartState::Free, PartState::Posted);
+        let state = self.submitted.map_or(PartState::Free, PartState::Submitted);
         let mut parts = self.staging_ring.parts.borrow_mut();
         if let Some(part) = parts.iter_mut().rev().find(|part| part.at == self.at && part.state == PartState::Filling) {
             part.state = state;
@@ -146,39 +147,39 @@ impl Drop for Place {
 impl Servers {
     /// Writes the first pieces of a share without waiting for its server, and takes them out of it: they are written
     /// when this returns. What is left has to be written otherwise.
-    pub(crate) async fn post_bytes(&self, file: &File, share: &mut Share<IoSlice<'_>>) {
-        let is_fit = file.layout.chunk_size <= POSTED_CHUNK_SIZE_MAX
+    pub(crate) async fn submit_bytes(&self, file: &File, share: &mut Share<IoSlice<'_>>) {
+        let is_fit = file.layout.chunk_size <= SUBMITTED_CHUNK_SIZE_MAX
             && share.pieces.len() <= PIECES_MAX
             && share.size as u64 <= self.ring_size() / 2
-            && share.pieces.iter().all(|piece| (1..=POSTED_SIZE_MAX).contains(&piece.size));
+            && share.pieces.iter().all(|piece| (1..=SUBMITTED_SIZE_MAX).contains(&piece.size));
         while is_fit
             && let Some(piece) = share.pieces.first().copied()
-            && self.post_piece(file, share.server, piece, &share.slices).await.is_some()
+            && self.submit_piece(file, share.server, piece, &share.slices).await.is_some()
         {
             share.drop_first();
         }
     }
 
-    /// Posts a piece, whose bytes the slices begin with.
-    async fn post_piece(&self, file: &File, server: u32, piece: ChunkRange, slices: &[IoSlice<'_>]) -> Option<()> {
+    /// Submits a piece, whose bytes the slices begin with.
+    async fn submit_piece(&self, file: &File, server: u32, piece: ChunkRange, slices: &[IoSlice<'_>]) -> Option<()> {
         let ChunkRange { chunk_index, chunk_offset, size } = piece;
         let (window, cell) = self.writable(server, file.id).await?;
         let mut place = self.staging_ring_for(server, &window)?.take_soon(size.into(), self.session())?;
         let (staging_ring, at) = (place.staging_ring.clone(), place.at);
         self.fill_part(&staging_ring.grant, (at, size as usize), slices).await?;
         let written = Written { chunk_index, chunk_offset, layout: file.layout };
-        let bytes = PostedBytes { at, size, generation: staging_ring.grant.generation };
-        let post = Post::of_write(file.id, self.reactor.wall_clock(), written, bytes);
-        let posting = window.begin_post(self.session(), [NO_CLAIM; 2], &post.words()?)?;
+        let bytes = SubmittedBytes { at, size, generation: staging_ring.grant.generation };
+        let submission = Submission::of_write(file.id, self.reactor.wall_clock(), written, bytes);
+        let pending = window.begin_submission(self.session(), [NO_INTENT_LOCK; 2], &submission.words()?)?;
         self.simulated_pause(&window).await;
-        let may_write = posting.number_write(file_claim(file.id));
+        let may_write = pending.number_write(file_intent_lock(file.id));
         self.simulated_pause(&window).await;
         let stands = may_write && self.is_current(server, &window) && window.is_same_cell(cell.0, cell.1);
         self.simulated_pause(&window).await;
         if !stands {
             return None;
         }
-        place.posted = Some(posting.commit()?);
+        place.submitted = Some(pending.commit()?);
         Some(())
     }
 }
@@ -190,7 +191,7 @@ impl Common {
         size.clamp(RING_SIZE_OF_MANY, STAGING_RING_SIZE).next_multiple_of(PAGE)
     }
 
-    /// Whether nothing that was posted of a ring waits.
+    /// Whether nothing that was submitted of a ring waits.
     pub(crate) fn is_settled(&self, staging_ring: Option<&Rc<StagingRing>>) -> bool {
         staging_ring.is_none_or(|staging_ring| staging_ring.is_free(self.session()))
     }

@@ -8,7 +8,7 @@ use real::Real;
 
 /// Goal: many threads share one client; each finds its own bytes, and all find those of a file that they share. Method:
 /// every thread writes a file of its own and its stripes of a shared one, then reads both back whole; over stores on a
-/// disk, and in memory, where the client posts, looks and reads by itself.
+/// disk, and in memory, where the client submits, looks and reads by itself.
 #[test]
 fn threads_share_a_client() {
     for start in [Real::start, Real::in_memory] {

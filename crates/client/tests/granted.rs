@@ -12,7 +12,7 @@ use wire::handshake::Role;
 use wire::layout::ChunkRange;
 use wire::messages::*;
 use wire::operation::LEVEL_CLIENT;
-use wire::posts::{Change, Made, Post, PostBytes, PostedBytes, Written};
+use wire::submission::{Change, Made, Submission, SubmissionBytes, SubmittedBytes, Written};
 use wire::{Decode, Encode, FileId, Layout, Operation};
 
 const CHUNK: u32 = 1 << 20;
@@ -103,7 +103,7 @@ fn pages_are_asked_for_where_they_pay() {
     };
     write(0);
     assert_eq!(sum(Operation::CommitGranted), 0);
-    assert!(sum(Operation::Grant) <= 2, "one for what is posted to each server");
+    assert!(sum(Operation::Grant) <= 2, "one for what is submitted to each server");
     let count = (1..1000).take_while(|index| (write(*index), sum(Operation::CommitGranted) == 0).1).count();
     assert!(count < 900, "no pages were granted in {count} writes");
     for server in 0..2 {
@@ -234,15 +234,15 @@ impl Random {
     }
 }
 
-/// Goal: whatever a client posts, the server goes on, and nothing that others have made changes. Method: words that
-/// mean nothing, and sound posts of what is not the client's, each with a word or two changed: files made with the
-/// number and the name of another one, other users' files, removals that name the wrong file, bytes in pages of nobody
-/// or of others.
+/// Goal: whatever a client submits, the server goes on, and nothing that others have made changes. Method: words that
+/// mean nothing, and sound submissions of what is not the client's, each with a word or two changed: files made with
+/// the number and the name of another one, other users' files, removals that name the wrong file, bytes in pages of
+/// nobody or of others.
 #[test]
-fn hostile_posts() {
+fn hostile_submissions() {
     const SESSION: u64 = 81;
     const ROUNDS: u64 = 30_000;
-    let cluster = Real::in_memory("hostile-posts", 1, CHUNK);
+    let cluster = Real::in_memory("hostile-submissions", 1, CHUNK);
     let honest = cluster.client();
     honest.mkdir(b"/d", 0o755).expect("made");
     let file = honest.open(b"/d/f", &OpenHow::creating(0o644)).expect("made");
@@ -252,7 +252,7 @@ fn hostile_posts() {
     let raw = Raw::connect(&cluster, SESSION);
     let (mine, window) = (raw.grant(vec![], 1 << 20), raw.window());
     let mut random = Random(1);
-    let mut posted = 0;
+    let mut submitted = 0;
     for round in 0..ROUNDS {
         let stranger = FileId::new(random.below(1 << 20), 0);
         let made =
@@ -260,15 +260,15 @@ fn hostile_posts() {
         // Another's grant, or pages beyond our own.
         let (wrong, beyond) = (mine.generation ^ (1 + random.below(9)), mine.at + mine.size);
         let (generation, at) = if random.below(2) == 0 { (wrong, mine.at) } else { (mine.generation, beyond) };
-        let pieces = PostedBytes { at, size: 1 + random.below(1 << 16) as u32, generation };
+        let pieces = SubmittedBytes { at, size: 1 + random.below(1 << 16) as u32, generation };
         let written = Written { chunk_index: random.below(4), chunk_offset: 0, layout: file.layout };
-        let name = |change, file| Post { parent: directory, name: b"f", file, time: 0, change };
+        let name = |change, file| Submission { parent: directory, name: b"f", file, time: 0, change };
         let words = match random.below(7) {
             0 => name(Change::Create(made), file.id).words(),
             1 => name(Change::Create(made), stranger).words(),
             2 => name(Change::Unlink, stranger).words(),
-            3 => Post::of_bytes(file.id, 0, pieces).words(),
-            4 | 5 => Post::of_write(file.id, 0, written, pieces).words(),
+            3 => Submission::of_bytes(file.id, 0, pieces).words(),
+            4 | 5 => Submission::of_write(file.id, 0, written, pieces).words(),
             _ => None,
         };
         let is_sound = words.is_some();
@@ -279,22 +279,25 @@ fn hostile_posts() {
             words[word] ^= 1 << random.below(64);
         }
         // What is allowed to this client is no attack.
-        let bytes = PostBytes::of(&words);
-        if bytes.post(&words).is_some_and(|post| post.change == Change::Unlink && post.file == file.id) {
+        let bytes = SubmissionBytes::of(&words);
+        if bytes
+            .submission(&words)
+            .is_some_and(|submission| submission.change == Change::Unlink && submission.file == file.id)
+        {
             continue;
         }
-        let claims = [random.next() as usize, random.next() as usize];
-        if let Some(posting) = window.begin_post(SESSION, claims, &words) {
+        let intent_locks = [random.next() as usize, random.next() as usize];
+        if let Some(pending) = window.begin_submission(SESSION, intent_locks, &words) {
             if random.below(2) == 0 {
-                let _ = posting.number_write(random.next() as usize);
+                let _ = pending.number_write(random.next() as usize);
             }
-            posted += u64::from(posting.commit().is_some());
+            submitted += u64::from(pending.commit().is_some());
         }
         if round % 32 == 0 {
-            assert!(raw.ask(Operation::Ping, &Empty {}).is_some(), "the server answers after {posted} posts");
+            assert!(raw.ask(Operation::Ping, &Empty {}).is_some(), "the server answers after {submitted} submissions");
         }
     }
-    assert!(posted > ROUNDS / 4, "{posted} were posted");
+    assert!(submitted > ROUNDS / 4, "{submitted} were submitted");
     let mut names = Vec::new();
     let mut note = |entry: &client::DirectoryEntry| {
         names.push(entry.name.clone());

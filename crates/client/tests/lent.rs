@@ -200,7 +200,7 @@ fn looking_takes_no_message() {
     // The first ones connect, and find the directory.
     (0..20).for_each(|number| assert_eq!(reader.stat(&path(number)).expect("is there").size, 0));
     (20..60).for_each(make);
-    // Whoever asks a server has it take up what was posted.
+    // Whoever asks a server has it take up what was submitted.
     writer.stat(b"/d").expect("is there");
     let count = || reader.round_trips();
     let before = count();
@@ -350,9 +350,9 @@ fn count_names(client: &Client, path: &[u8]) -> u32 {
 /// client makes files, looks at them and removes them, counting its round trips; after each one another client looks at
 /// the name and at the open file, and makes a file of that name anew every now and then.
 #[test]
-fn removals_are_posted() {
+fn removals_are_submitted() {
     const COUNT: u32 = 400;
-    let cluster = Real::in_memory("posted", 2, CHUNK);
+    let cluster = Real::in_memory("submitted", 2, CHUNK);
     let (remover, other) = (cluster.client(), cluster.client());
     remover.mkdir(b"/d", 0o755).expect("made");
     let path = |number: u32| format!("/d/file-{number}").into_bytes();
@@ -395,7 +395,7 @@ fn removals_are_posted() {
 /// counting the round trips of making, closing and removing; after each one another client looks at it, tries to make
 /// it anew, reads it, and removes some.
 #[test]
-fn creations_are_posted() {
+fn creations_are_submitted() {
     const COUNT: u32 = 400;
     let cluster = Real::in_memory("made", 2, CHUNK);
     let (maker, other) = (cluster.client(), cluster.client());
@@ -437,7 +437,7 @@ fn creations_are_posted() {
     let left = count_names(&other, b"/d") + count_names(&other, b"/e");
     assert_eq!(left, COUNT - COUNT / 5);
     assert!(waited < u64::from(COUNT / 4 * 3), "{waited} of {COUNT} waited for a server");
-    // Nobody looks in between: many are posted in a row.
+    // Nobody looks in between: many are submitted in a row.
     let before = maker.round_trips();
     for number in COUNT..2 * COUNT {
         maker.close(&maker.open(&path(number), &exclusively(0o640)).expect("the name is free"));
@@ -499,11 +499,11 @@ fn places_are_told_ahead() {
 }
 
 /// Goal: small files are made, written and closed without waiting for the server, and have their bytes for everybody at
-/// once all the same. Method: one client makes files of sizes around those of pages and of what is posted at most,
+/// once all the same. Method: one client makes files of sizes around those of pages and of what is submitted at most,
 /// writes to some twice, and counts first writes without a round trip; another one reads some right after, and all of
 /// them in the end, after which nothing of them is left when they are removed.
 #[test]
-fn first_bytes_are_posted() {
+fn first_bytes_are_submitted() {
     const COUNT: u64 = 800;
     const SIZES: [usize; 8] = [1, 700, 3_901, 4_096, 4_097, 20_000, 65_536, 65_537];
     let cluster = Real::in_memory("first", 2, CHUNK);
@@ -527,13 +527,13 @@ fn first_bytes_are_posted() {
         assert!(read[..bytes.len()] == bytes, "file {number} has other bytes");
         other.close(&file);
     };
-    let mut posted_count = 0;
+    let mut submitted_count = 0;
     for number in 0..COUNT {
         let file = maker.open(&path(number), &OpenHow::creating(0o644)).expect("made");
         let first = version(number, SIZES[number as usize % SIZES.len()]);
         let before = maker.round_trips();
         assert_eq!(maker.write_at(&file, &first, 0), Ok(first.len()));
-        posted_count += u64::from(maker.round_trips() == before);
+        submitted_count += u64::from(maker.round_trips() == before);
         if number.is_multiple_of(5) {
             let second = version(number + COUNT, first.len() / 2 + 1);
             assert_eq!(maker.write_at(&file, &second, 0), Ok(second.len()));
@@ -544,7 +544,7 @@ fn first_bytes_are_posted() {
         }
     }
     // A server with a core of its own takes up many files before their bytes come.
-    assert!(posted_count > 0, "all first writes waited");
+    assert!(submitted_count > 0, "all first writes waited");
     (0..COUNT).for_each(check);
     (0..COUNT).for_each(|number| maker.unlink(&path(number)).expect("there"));
     assert_eq!(count_names(&other, b"/d"), 0);
@@ -561,10 +561,10 @@ fn first_bytes_are_posted() {
 /// Method: two clients write to a file in turns, at places and of sizes without a pattern, which grows; now and then
 /// one of them or a third one reads it, cuts it, or asks for its size. In the end one writes alone.
 #[test]
-fn small_writes_are_posted() {
+fn small_writes_are_submitted() {
     const COUNT: u64 = 3_000;
     const SIZES: [usize; 7] = [1, 100, 4_096, 5_000, 47_008, 20_000, 65_536];
-    let cluster = Real::in_memory("posted-writes", 2, CHUNK);
+    let cluster = Real::in_memory("submitted-writes", 2, CHUNK);
     let clients = [cluster.client(), cluster.client(), cluster.client()];
     let how = OpenHow { create: true, ..OpenHow::reading_and_writing() };
     let files: Vec<_> = clients.iter().map(|client| client.open(b"/f", &how).expect("made")).collect();
@@ -613,7 +613,7 @@ fn small_writes_are_posted() {
 
 /// Goal: what is made later has no earlier time, whichever server it is on and whenever that takes it up.
 #[test]
-fn posts_have_their_own_times() {
+fn submissions_have_their_own_times() {
     const COUNT: u32 = 400;
     let cluster = Real::in_memory("times", 2, CHUNK);
     let (maker, other) = (cluster.client(), cluster.client());

@@ -160,7 +160,7 @@ impl AttributeCache {
         }
     }
 
-    /// A word outside of all cells, which clients that may post see as the last step has left it. Panics when it does
+    /// A word outside of all cells, which clients that may submit see as the last step has left it. Panics when it does
     /// not lie in the attribute cache.
     pub fn word(&self, offset: u64) -> u64 {
         self.words.word(offset).expect("a word lies in the attribute cache").load(Ordering::Relaxed)

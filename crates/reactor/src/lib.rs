@@ -24,7 +24,6 @@ pub mod log;
 mod mapping_lock;
 pub mod pages;
 pub mod pipes;
-mod posts;
 mod prefetch;
 pub mod process;
 pub mod region;
@@ -36,6 +35,7 @@ pub mod shared;
 pub mod sim;
 mod storage;
 pub mod stream;
+mod submission;
 mod system;
 pub mod task;
 pub mod threads;
@@ -56,7 +56,6 @@ pub use hazard_pointers::{HAZARD_COUNT, HazardPointer, HazardPointers};
 pub use link::{BodyPiece, ReplyBody};
 pub use local::{MEMORY_PER_CONNECTION as LOCAL_MEMORY_PER_CONNECTION, local_name};
 pub use mapping_lock::GrantedPages;
-pub use posts::{CLAIM_COUNT, POSTS_LAYOUT, POSTS_SIZE, PostWords, Posting, Posts, PostsLeft, SLOT_COUNT, posts_left};
 pub use prefetch::prefetch;
 pub use region::{LocalFuture, MappingLock, OpenMode, Region, Span, Storage};
 pub use relay::Relay;
@@ -66,6 +65,10 @@ pub use service::{
 };
 pub use shared::Shared;
 pub use stream::{Listener, Parties, Stream, Way};
+pub use submission::{
+    INTENT_LOCK_COUNT, PendingSubmission, SLOT_COUNT, SUBMISSION_LAYOUT, SUBMISSION_QUEUES_SIZE, SubmissionQueues,
+    SubmissionWords, SubmissionsLeft, submissions_left,
+};
 pub use system::tune as tune_connection;
 pub use window::{STAMPS_SIZE, StampedRegion, Window};
 

@@ -20,9 +20,11 @@ use crate::attribute_cache::{AttributeCache, CellPlace, Words};
 use crate::copying::{self, before_streaming};
 use crate::hazard_pointers::{HazardPointer, HazardPointers};
 use crate::mapping_lock::GrantedPages;
-use crate::posts::{Bell, Lane, POSTS_SIZE, PostWords, Posting, Posts};
 use crate::prefetch::prefetch_range;
 use crate::region::{LocalFuture, MappingLock, Region};
+use crate::submission::{
+    Bell, PendingSubmission, SUBMISSION_QUEUES_SIZE, SubmissionQueue, SubmissionQueues, SubmissionWords,
+};
 use crate::system::check;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -59,29 +61,29 @@ impl Stamps {
 pub struct StampedRegion {
     region: Rc<dyn Region>,
     table: Rc<dyn Region>,
-    /// What the posts lie in.
+    /// What the submissions lie in.
     shared: Rc<dyn Region>,
     number: Cell<u64>,
     life: u64,
     attribute_cache: Rc<AttributeCache>,
-    posts: Rc<Posts>,
+    submissions: Rc<SubmissionQueues>,
 }
 
 impl StampedRegion {
     /// Stamps a region. `table` has [`STAMPS_SIZE`] bytes and those of the attribute cache, all of them allocated; it
-    /// begins with zeros and is kept with the region, as `posts` is, of [`POSTS_SIZE`] bytes. Panics when one is
-    /// smaller.
-    pub fn new(region: Rc<dyn Region>, table: Rc<dyn Region>, posts: Rc<dyn Region>) -> Rc<StampedRegion> {
+    /// begins with zeros and is kept with the region, as `submissions` is, of [`SUBMISSION_QUEUES_SIZE`] bytes. Panics
+    /// when one is smaller.
+    pub fn new(region: Rc<dyn Region>, table: Rc<dyn Region>, submissions: Rc<dyn Region>) -> Rc<StampedRegion> {
         assert!(table.size() >= STAMPS_SIZE, "a table of stamps is whole");
         // What others write by itself, and we: a simulated medium is to know of it.
-        posts.note_received(0, POSTS_SIZE);
+        submissions.note_received(0, SUBMISSION_QUEUES_SIZE);
         table.note_received(0, table.size());
-        let shared = posts.clone();
-        // In this order: nobody posts from here on, and so nobody rests in an attribute cache that is being emptied.
-        let posts = Rc::new(Posts::new(posts));
+        let shared = submissions.clone();
+        // In this order: nobody submits from here on, and so nobody rests in an attribute cache that is being emptied.
+        let submissions = Rc::new(SubmissionQueues::new(submissions));
         let attribute_cache = Rc::new(AttributeCache::new(table.clone(), STAMPS_SIZE));
         let mut stamped =
-            StampedRegion { region, table, shared, number: Cell::new(0), life: 0, attribute_cache, posts };
+            StampedRegion { region, table, shared, number: Cell::new(0), life: 0, attribute_cache, submissions };
         let everything = STAMP_COUNT * GRANULE;
         let newest = stamped.stamps().of_range(0, everything).map(|stamp| stamp.load(Ordering::Relaxed)).max();
         stamped.number.set(newest.unwrap_or(0));
@@ -121,12 +123,12 @@ impl StampedRegion {
         &self.attribute_cache
     }
 
-    /// What clients post changes to.
-    pub fn posts(&self) -> &Rc<Posts> {
-        &self.posts
+    /// What clients submit changes to.
+    pub fn submissions(&self) -> &Rc<SubmissionQueues> {
+        &self.submissions
     }
 
-    /// The files behind the region, its table and the posts, where there are any.
+    /// The files behind the region, its table and the submissions, where there are any.
     pub(crate) fn files(&self) -> Option<[Rc<OwnedFd>; 3]> {
         Some([self.region.file()?, self.table.file()?, self.shared.file()?])
     }
@@ -141,9 +143,9 @@ impl StampedRegion {
     ) -> Rc<Window> {
         let (bytes, size) = (self.region.base().cast_const(), self.region.size());
         let (stamps, attribute_cache) = (self.stamps(), self.attribute_cache.words());
-        let lane = lent.posts.clone().map(|posts| Rc::new(self.posts.seen_by(posts)));
+        let queue = lent.submissions.clone().map(|submissions| Rc::new(self.submissions.seen_by(submissions)));
         let mapping_lock = lent.pages.clone();
-        let (lane, has_ended) = (RefCell::new(lane), Cell::new(false));
+        let (queue, has_ended) = (RefCell::new(queue), Cell::new(false));
         let source = Source::Lent(self.clone());
         Rc::new(Window {
             bytes,
@@ -152,7 +154,7 @@ impl StampedRegion {
             attribute_cache,
             trust,
             hazards,
-            lane,
+            queue,
             has_ended,
             mapping_lock,
             _source: source,
@@ -241,8 +243,8 @@ pub(crate) struct Trust {
 pub struct Lent {
     /// To pages of the region that it is granted.
     pub pages: Option<Rc<dyn MappingLock>>,
-    /// To posts.
-    pub posts: Option<Rc<dyn MappingLock>>,
+    /// To submissions.
+    pub submissions: Option<Rc<dyn MappingLock>>,
 }
 
 /// What keeps a window's memory.
@@ -258,8 +260,8 @@ pub struct Window {
     stamps: Stamps,
     attribute_cache: Words,
     trust: Trust,
-    /// Where we post changes, and see what others have posted, until the connection ends.
-    lane: RefCell<Option<Rc<Lane>>>,
+    /// Where we submit changes, and see what others have submitted, until the connection ends.
+    queue: RefCell<Option<Rc<SubmissionQueue>>>,
     has_ended: Cell<bool>,
     /// Where we say what the owner is to keep.
     hazards: Option<Rc<HazardPointers>>,
@@ -269,22 +271,25 @@ pub struct Window {
 }
 
 impl Window {
-    /// Maps what was lent, to read from, and to post to; `mapping_lock` is for what may be granted later. Errors:
+    /// Maps what was lent, to read from, and to submit to; `mapping_lock` is for what may be granted later. Errors:
     /// `InvalidData` where the files are not what is lent, and those of `mmap`.
     pub(crate) fn map(
-        [region, table, posts]: [&OwnedFd; 3],
+        [region, table, submissions]: [&OwnedFd; 3],
         mapping_lock: Option<Rc<dyn MappingLock>>,
         hazards: Option<Rc<HazardPointers>>,
         bell: Weak<dyn Bell>,
     ) -> io::Result<Window> {
         let region = Mapping::new(region, libc::PROT_READ)?;
         let table = Mapping::new(table, libc::PROT_READ)?;
-        let posts = Mapping::new(posts, libc::PROT_READ | libc::PROT_WRITE)?;
-        if table.size < STAMPS_SIZE || posts.size < POSTS_SIZE {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the table of stamps or the posts are too small"));
+        let submissions = Mapping::new(submissions, libc::PROT_READ | libc::PROT_WRITE)?;
+        if table.size < STAMPS_SIZE || submissions.size < SUBMISSION_QUEUES_SIZE {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the table of stamps or the submissions are too small",
+            ));
         }
-        let address = posts.address.cast_const().cast();
-        let lane = Rc::new(Lane::at(address, Rc::new(posts), bell));
+        let address = submissions.address.cast_const().cast();
+        let queue = Rc::new(SubmissionQueue::at(address, Rc::new(submissions), bell));
         let stamps = Stamps(table.address.cast_const().cast());
         let shown = table.address.cast_const().cast::<u8>().wrapping_add(STAMPS_SIZE as usize);
         Ok(Window {
@@ -293,7 +298,7 @@ impl Window {
             stamps,
             attribute_cache: Words::at(shown, table.size - STAMPS_SIZE),
             trust: Trust::default(),
-            lane: RefCell::new(Some(lane)),
+            queue: RefCell::new(Some(queue)),
             has_ended: Cell::new(false),
             hazards,
             mapping_lock,
@@ -360,52 +365,63 @@ impl Window {
         self.hazards.as_ref()?.hold(id)
     }
 
-    /// Whether somebody has posted a change, or is about to, of something that comes to this claim; after the end
-    /// nobody knows.
-    pub fn is_claimed(&self, claim: usize) -> bool {
-        self.lane.borrow().as_ref().map_or(self.has_ended.get(), |lane| lane.is_claimed(claim))
+    /// Whether somebody has submitted a change, or is about to, of something that comes to this intent lock; after the
+    /// end nobody knows.
+    pub fn is_locked(&self, intent_lock: usize) -> bool {
+        self.queue.borrow().as_ref().map_or(self.has_ended.get(), |queue| queue.is_locked(intent_lock))
     }
 
-    /// Whether somebody has posted a write to a file with this claim ([`wire::posts::file_claim`]), or is about to,
-    /// that the owner may not have taken up; after the end nobody knows.
+    /// Whether somebody has submitted a write to a file with this intent lock ([`wire::submission::file_intent_lock`]),
+    /// or is about to, that the owner may not have taken up; after the end nobody knows.
     pub fn is_written(&self, file: usize) -> bool {
-        self.lane.borrow().as_ref().map_or(self.has_ended.get(), |lane| lane.is_written(file))
+        self.queue.borrow().as_ref().map_or(self.has_ended.get(), |queue| queue.is_written(file))
     }
 
-    /// Whether the owner has taken up a post of the client `owner`, if need be after it was woken and the core given
-    /// away.
+    /// Whether the owner has taken up a submission of the client `owner`, if need be after it was woken and the core
+    /// given away.
     pub fn waits_until_taken(&self, owner: u64, number: u64) -> bool {
-        self.lane.borrow().as_ref().is_none_or(|lane| lane.waits_until_taken(owner, number))
+        self.queue.borrow().as_ref().is_none_or(|queue| queue.waits_until_taken(owner, number))
     }
 
-    /// Whether the owner of this has not taken up a post of the client `owner`, which [`Posting::commit`] told the
-    /// number of.
+    /// Whether the owner of this has not taken up a submission of the client `owner`, which
+    /// [`PendingSubmission::commit`] told the number of.
     pub fn is_waiting(&self, owner: u64, number: u64) -> bool {
-        self.lane.borrow().as_ref().is_some_and(|lane| lane.is_waiting(owner, number))
+        self.queue.borrow().as_ref().is_some_and(|queue| queue.is_waiting(owner, number))
     }
 
-    /// The next number that the server has given the client `owner` for something that it makes by a post
-    /// ([`Posting::commit_made`]; until then nothing is to be awaited). Nothing when it has none left, or can't post.
+    /// The next number that the server has given the client `owner` for something that it makes by a submission
+    /// ([`PendingSubmission::commit_made`]; until then nothing is to be awaited). Nothing when it has none left, or
+    /// can't submission.
     pub fn unused_number(&self, owner: u64) -> Option<u64> {
-        self.lane.borrow().as_ref()?.unused_number(owner)
+        self.queue.borrow().as_ref()?.unused_number(owner)
     }
 
-    /// Begins to post a change for the client `owner`. Nothing when that is not possible now. What the change rests on
-    /// is to be looked at after this.
-    pub fn begin_post(&self, owner: u64, claims: [usize; 2], post: &PostWords) -> Option<Posting> {
-        self.lane.borrow().as_ref()?.begin(owner, claims, post)
+    /// Begins to submit a change for the client `owner`. Nothing when that is not possible now. What the change rests
+    /// on is to be looked at after this.
+    pub fn begin_submission(
+        &self,
+        owner: u64,
+        intent_locks: [usize; 2],
+        submission: &SubmissionWords,
+    ) -> Option<PendingSubmission> {
+        self.queue.borrow().as_ref()?.begin(owner, intent_locks, submission)
     }
 
-    /// The same for a change that rests on one that this client has posted before, of the same thing.
-    pub fn begin_post_on_top(&self, owner: u64, claims: [usize; 2], post: &PostWords) -> Option<Posting> {
-        self.lane.borrow().as_ref()?.begin_on_top(owner, claims, post)
+    /// The same for a change that rests on one that this client has submitted before, of the same thing.
+    pub fn begin_submission_on_top(
+        &self,
+        owner: u64,
+        intent_locks: [usize; 2],
+        submission: &SubmissionWords,
+    ) -> Option<PendingSubmission> {
+        self.queue.borrow().as_ref()?.begin_on_top(owner, intent_locks, submission)
     }
 
-    /// The connection has ended: nothing is posted any more, and the lane is free for another client. What is read
+    /// The connection has ended: nothing is submitted any more, and the queue is free for another client. What is read
     /// along stays where it is.
     pub(crate) fn end(&self) {
         self.has_ended.set(true);
-        self.lane.replace(None);
+        self.queue.replace(None);
     }
 
     /// Whether the owner may grant us pages to write to.
@@ -448,7 +464,7 @@ impl Mapping {
         }
         let (size, descriptor) = (status.st_size as u64, file.as_raw_fd());
         // SAFETY: a new mapping at an address of the kernel's choice; a forked child does not inherit it, and so keeps
-        // no lane.
+        // no queue.
         let address = unsafe {
             let address = libc::mmap(std::ptr::null_mut(), size as usize, protection, libc::MAP_SHARED, descriptor, 0);
             if address == libc::MAP_FAILED {

@@ -52,8 +52,8 @@ pub struct Audit {
     /// says.
     pub placed: BTreeMap<u64, u64>,
     pub parents: BTreeMap<u64, u64>,
-    /// Changes that clients of this machine posted, as far as this life has taken them up.
-    pub posts: u64,
+    /// Changes that clients of this machine submitted, as far as this life has taken them up.
+    pub submissions: u64,
     /// Contradictions found, in words.
     pub errors: Vec<String>,
 }
@@ -82,7 +82,7 @@ pub fn audit(core: &Core) -> Audit {
         prepared: tables.prepared.len() as u64,
         tree_marks: u64::from(tables.tree.mark().is_some()),
         active: core.statistics.active(),
-        posts: core.posting.numbers().0,
+        submissions: core.pending.numbers().0,
         ..Audit::default()
     };
     // Removals that were begun before there were too many may still end (forgetting, invariant 3).
@@ -90,8 +90,8 @@ pub fn audit(core: &Core) -> Audit {
     if tables.tombstones.len() > bound {
         audit.errors.push(format!("{} removed directories are remembered, {bound} at most", tables.tombstones.len()));
     }
-    if core.posting.numbers().1 > 0 {
-        audit.errors.push(format!("{} changes that were posted could not be done", core.posting.numbers().1));
+    if core.pending.numbers().1 > 0 {
+        audit.errors.push(format!("{} changes that were submitted could not be done", core.pending.numbers().1));
     }
     if let Some(publisher) = &tables.publisher {
         let is_kept = |directory: FileId| {

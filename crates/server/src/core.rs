@@ -20,7 +20,6 @@ use crate::names::{NO_TIME, cursor_of};
 use crate::options::ServerOptions;
 use crate::patience::Patience;
 use crate::peers::Peers;
-use crate::posts::PostWork;
 use crate::prefault::Prefaulting;
 use crate::publisher::Changes;
 use crate::read_leases::ReadLeases;
@@ -30,6 +29,7 @@ use crate::service::Parked;
 use crate::statistics::Statistics;
 use crate::store::FastMap;
 use crate::store::{Store, Transaction};
+use crate::submission::SubmissionWork;
 use crate::tables::{NUMBER_BLOCK, Tables};
 use crate::tree::Trails;
 use crate::waiting::{Notice, Turns, until};
@@ -93,7 +93,7 @@ pub struct Core {
     pub statistics: Statistics,
     pub checkpoints: Checkpoints,
     pub prefaulting: Prefaulting,
-    pub posting: PostWork,
+    pub pending: SubmissionWork,
     pub stopping: Cell<bool>,
     /// Requests of clients that came since this server stops: nobody answers them.
     pub left_to_the_next: RefCell<Vec<Incoming>>,
@@ -111,8 +111,8 @@ pub struct Core {
     /// When this server was started.
     pub started: Nanos,
     last_time: Cell<i64>,
-    /// The time of what is done now, where that was posted.
-    posted_time: Cell<Option<i64>>,
+    /// The time of what is done now, where that was submitted.
+    submitted_time: Cell<Option<i64>>,
 }
 
 /// On whose behalf a request is handled.
@@ -178,7 +178,7 @@ impl Core {
             statistics: Statistics::new(),
             checkpoints: Checkpoints::default(),
             prefaulting: Prefaulting::default(),
-            posting: PostWork::default(),
+            pending: SubmissionWork::default(),
             stopping: Cell::new(false),
             left_to_the_next: RefCell::default(),
             shutdown_asked: Notice::new(),
@@ -189,26 +189,26 @@ impl Core {
             handle: RefCell::default(),
             started: reactor.now(),
             last_time: Cell::new(0),
-            posted_time: Cell::new(None),
+            submitted_time: Cell::new(None),
         }
     }
 
     /// Time for stamps: the clock's, but never less than any time seen before. Nanoseconds since the epoch.
     pub fn time(&self) -> i64 {
-        if let Some(posted) = self.posted_time.get() {
-            return posted;
+        if let Some(submitted) = self.submitted_time.get() {
+            return submitted;
         }
         let time = self.reactor.wall_clock().max(self.last_time.get());
         self.last_time.set(time);
         time
     }
 
-    /// Does what was posted at some time. It counts as done then, but not in the future, and after every step that has
-    /// been: whoever posted it may have had something else done since, by another server.
-    pub fn at_posted_time<R>(&self, time: i64, work: impl FnOnce() -> R) -> R {
-        self.posted_time.set(Some(time.min(self.reactor.wall_clock()).max(self.last_time.get())));
+    /// Does what was submitted at some time. It counts as done then, but not in the future, and after every step that
+    /// has been: whoever submitted it may have had something else done since, by another server.
+    pub fn at_submitted_time<R>(&self, time: i64, work: impl FnOnce() -> R) -> R {
+        self.submitted_time.set(Some(time.min(self.reactor.wall_clock()).max(self.last_time.get())));
         let result = work();
-        self.posted_time.set(None);
+        self.submitted_time.set(None);
         result
     }
 
@@ -296,10 +296,10 @@ impl Core {
         tables.inodes.get(file).is_some_and(is_fit) && !self.read_leases.may_stand(file, self.reactor.now())
     }
 
-    /// Somebody who may post has written to a file: the next writes need not be asked for.
-    pub fn invite_writes(&self, lane: Option<usize>, file: FileId) {
+    /// Somebody who may submit has written to a file: the next writes need not be asked for.
+    pub fn invite_writes(&self, queue: Option<usize>, file: FileId) {
         let tables = self.tables.borrow();
-        if let (Some(_), Some(publisher)) = (lane, &tables.publisher)
+        if let (Some(_), Some(publisher)) = (queue, &tables.publisher)
             && self.takes_writes(&tables, file)
         {
             publisher.publish_writable(file);

@@ -304,8 +304,8 @@ impl Names {
     }
 
     /// After a restart: entries are here, or were here, only because their directory's home knew of this share, and it
-    /// keeps that for as long as the directory lives. Names that were posted to the life before rest on it, also where
-    /// no other ones are left.
+    /// keeps that for as long as the directory lives. Names that were submitted to the life before rest on it, also
+    /// where no other ones are left.
     pub fn note_restart(&mut self) {
         for index in self.directories.values() {
             if let Some(directory) = self.slab.get_mut(*index) {

@@ -250,7 +250,7 @@ impl Publisher {
         }
     }
 
-    /// Writes to a file may be posted: nothing has to be done before one here.
+    /// Writes to a file may be submitted: nothing has to be done before one here.
     pub fn publish_writable(&self, file: FileId) {
         if self.is_seen() && !self.is_writable(file) {
             self.attribute_cache.put(self.directory_place(file), &writable_words(file));

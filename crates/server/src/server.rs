@@ -123,7 +123,7 @@ impl Server {
             }
         }));
         resume(&core);
-        core.begin_posts();
+        core.begin_submissions();
         core.store.measure_pages();
         prefault::start(&core);
         let lent = core.lent();
@@ -183,7 +183,7 @@ impl Server {
         }
         drop(core.lock_queues.take());
         drop(core.left_to_the_next.take());
-        core.end_posts();
+        core.end_submissions();
         core.peers.close();
         // Without a checkpoint the journal has everything as well; recovery only takes longer.
         let _: Result<(), StoreError> = checkpoint::complete(core).await;
@@ -331,7 +331,7 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
     if let Some(lent) = core.lent() {
         terms.push(("stamps of what clients of this machine read along", reactor::STAMPS_SIZE));
         terms.push(("names and files that clients of this machine need not ask for", lent.attribute_cache().size()));
-        terms.push(("changes that clients of this machine post", reactor::POSTS_SIZE));
+        terms.push(("changes that clients of this machine submission", reactor::SUBMISSION_QUEUES_SIZE));
     }
     if options.metrics_port.is_some() {
         terms.push(("metrics page", metrics::MEMORY_MAX));

@@ -97,8 +97,8 @@ impl Service for Front {
         if let Some(holding) = &peer.hazards {
             self.core.holder_connected(peer.connection, holding.0.clone());
         }
-        if let Some(lane) = peer.lane {
-            self.core.lane_opened(lane, peer.user.uid, peer.connection);
+        if let Some(queue) = peer.queue {
+            self.core.queue_opened(queue, peer.user.uid, peer.connection);
         }
     }
 
@@ -133,10 +133,10 @@ impl Service for Front {
             core.left_to_the_next.borrow_mut().push(incoming);
             return;
         }
-        let may_go_on_by_posts =
+        let may_go_on_by_submissions =
             matches!(operation, Operation::Unlink | Operation::Open | Operation::Write | Operation::CommitGranted);
-        if may_go_on_by_posts && incoming.peer.lane.is_some() {
-            core.watch_posts();
+        if may_go_on_by_submissions && incoming.peer.queue.is_some() {
+            core.watch_submissions();
         }
         let sequence = incoming.header.session_sequence;
         if sequence == 0 {

@@ -99,17 +99,17 @@ impl Harness {
         if profile.sabotage == Sabotage::IgnoreHazards {
             world.ignore_hazards();
         }
-        if profile.sabotage == Sabotage::IgnoreClaims {
-            world.ignore_claims();
+        if profile.sabotage == Sabotage::IgnoreIntentLocks {
+            world.ignore_intent_locks();
         }
         if profile.sabotage == Sabotage::MixWrites {
             world.mix_writes();
         }
-        if profile.sabotage == Sabotage::LatePosts {
-            world.take_posts_late();
+        if profile.sabotage == Sabotage::LateSubmissions {
+            world.take_submissions_late();
         }
-        if profile.sabotage == Sabotage::LosePosts {
-            world.lose_posts();
+        if profile.sabotage == Sabotage::LoseSubmissions {
+            world.lose_submissions();
         }
         if profile.sabotage == Sabotage::WriteOn {
             world.write_on();

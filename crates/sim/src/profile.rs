@@ -61,14 +61,14 @@ pub enum Sabotage {
     TrustAttributeCaches,
     /// Servers do not see which files clients hold that they have opened by a look.
     IgnoreHazards,
-    /// Clients do not see what others have posted, or are about to.
-    IgnoreClaims,
-    /// Servers do other things before they take up what was posted.
-    LatePosts,
+    /// Clients do not see what others have submitted, or are about to.
+    IgnoreIntentLocks,
+    /// Servers do other things before they take up what was submitted.
+    LateSubmissions,
     /// Servers take up what clients have written client by client, not in the order of the writes.
     MixWrites,
-    /// Servers that start again know nothing of what was posted to the life before.
-    LosePosts,
+    /// Servers that start again know nothing of what was submitted to the life before.
+    LoseSubmissions,
     /// Clients copy into granted pages once more after they have sent the commit.
     WriteOn,
 }

@@ -21,8 +21,8 @@ fn cluster(seed: u64, servers: u32) -> Harness {
     cluster_as(seed, servers, |_| {})
 }
 
-/// One in which clients see what servers show, and may post changes.
-fn cluster_with_posts(seed: u64, servers: u32) -> Harness {
+/// One in which clients see what servers show, and may submit changes.
+fn cluster_with_submissions(seed: u64, servers: u32) -> Harness {
     cluster_as(seed, servers, |profile| (profile.short_circuit, profile.checksums) = (true, false))
 }
 
@@ -132,7 +132,7 @@ fn check(harness: &Harness) {
     assert!(report.faults.is_empty(), "seed {}: {:?}", harness.profile.seed, report.faults);
 }
 
-/// No server finds anything wrong with itself: above all, each change that was posted could be done.
+/// No server finds anything wrong with itself: above all, each change that was submitted could be done.
 fn check_servers(harness: &Harness) {
     let errors: Vec<_> = harness.audits().into_iter().flat_map(|(_, audit)| audit.errors).collect();
     assert!(errors.is_empty(), "seed {}: {errors:?}", harness.profile.seed);
@@ -633,15 +633,15 @@ fn opens_under_way_against_a_close() {
 }
 
 /// Goal: of two tasks of one client that make the same new name exclusively, or remove it, one does and the other one
-/// is told so, also where the changes are posted: neither is posted while the other one is.
-/// Method: over many schedules both look before either posts; each server's audit counts posts that could not be done.
+/// is told so, also where the changes are submitted: neither is submitted while the other one is. Method: over many
+/// schedules both look before either submissions; each server's audit counts submissions that could not be done.
 #[test]
-fn one_client_posts_the_same_change_twice() {
+fn one_client_submissions_the_same_change_twice() {
     for seed in 0..4 * SEEDS {
-        let harness = cluster_with_posts(seed, 1);
+        let harness = cluster_with_submissions(seed, 1);
         let client = harness.add_client();
         run(&harness, &client, async |files| {
-            // The first one is asked for; whoever asks is invited to post the next ones.
+            // The first one is asked for; whoever asks is invited to submit the next ones.
             let first = files.open(b"/first", &creating()).await.expect("created");
             files.close(&first).await;
         });
@@ -671,14 +671,13 @@ fn one_client_posts_the_same_change_twice() {
     }
 }
 
-/// Goal: a file that was made by a post is there though the server was killed before it took the post up, also when its
-/// directory, whose home is another server, had no other names at that one.
-/// Method: the directory's only name at the server goes, another one is made, and the server is killed as soon as that
-/// is told.
+/// Goal: a file that was made by a submission is there though the server was killed before it took the submission up,
+/// also when its directory, whose home is another server, had no other names at that one. Method: the directory's only
+/// name at the server goes, another one is made, and the server is killed as soon as that is told.
 #[test]
-fn a_post_outlives_the_last_other_name() {
+fn a_submission_outlives_the_last_other_name() {
     for seed in 0..SEEDS {
-        let harness = cluster_with_posts(seed, 2);
+        let harness = cluster_with_submissions(seed, 2);
         let client = harness.add_client();
         let away = |name: &&&str| harness.cluster.dentry_server(FileId::ROOT, name.as_bytes()) == 1;
         let [first, second] =

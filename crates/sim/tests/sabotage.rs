@@ -156,18 +156,18 @@ fn trusted_cells() {
     assert_noticed(&problems, &[&words[..], &contents].concat());
 }
 
-/// Goal: clients that do not see what others have posted are noticed, as are servers that do something else first, and
-/// those that forget with a restart what was posted.
+/// Goal: clients that do not see what others have submitted are noticed, as are servers that do something else first,
+/// and those that forget with a restart what was submitted.
 #[test]
-fn posts_out_of_order() {
-    let words = ["no order explains", "posted could not be done", "there is still", "the file is gone"];
-    for sabotage in [Sabotage::IgnoreClaims, Sabotage::LatePosts] {
+fn submissions_out_of_order() {
+    let words = ["no order explains", "submitted could not be done", "there is still", "the file is gone"];
+    for sabotage in [Sabotage::IgnoreIntentLocks, Sabotage::LateSubmissions] {
         assert_noticed(&problems_by_attribute_caches(sabotage, Faults::default()), &words);
     }
     let kills = Faults { kills: true, torn_kills: true, ..Faults::default() };
     assert_eq!(problems_by_attribute_caches(Sabotage::None, kills), Vec::<String>::new());
     assert_eq!(problems_by_attribute_caches(Sabotage::None, Faults::default()), Vec::<String>::new());
-    assert_noticed(&problems_by_attribute_caches(Sabotage::LosePosts, kills), &words);
+    assert_noticed(&problems_by_attribute_caches(Sabotage::LoseSubmissions, kills), &words);
 }
 
 /// Runs seeds in which clients look at attribute caches, until something is said.
@@ -191,7 +191,7 @@ fn problems_by_attribute_caches(sabotage: Sabotage, faults: Faults) -> Vec<Strin
 /// Goal: opens that contacts answer from delegations which nobody called back are noticed.
 #[test]
 fn kept_delegations() {
-    // As for clients of other machines: others look at attribute caches, and post only while nothing is delegated.
+    // As for clients of other machines: others look at attribute caches, and submit only while nothing is delegated.
     let delegated = |profile: &mut Profile| {
         (profile.contacts, profile.short_circuit) = (true, false);
         profile.servers = profile.servers.max(2);
@@ -272,17 +272,20 @@ fn late_copies() {
     }
 }
 
-/// Goal: restarts that forget what was written by posts are noticed, and nothing is when all is well.
+/// Goal: restarts that forget what was written by submissions are noticed, and nothing is when all is well.
 #[test]
-fn lost_posted_writes() {
-    assert_eq!(problems_of_posted_writes(Sabotage::None, Faults::default()), Vec::<String>::new());
+fn lost_submitted_writes() {
+    assert_eq!(problems_of_submitted_writes(Sabotage::None, Faults::default()), Vec::<String>::new());
     let kills = Faults { kills: true, torn_kills: true, ..Faults::default() };
-    assert_eq!(problems_of_posted_writes(Sabotage::None, kills), Vec::<String>::new());
-    assert_noticed(&problems_of_posted_writes(Sabotage::LosePosts, kills), &["no order of the writes explains"]);
+    assert_eq!(problems_of_submitted_writes(Sabotage::None, kills), Vec::<String>::new());
+    assert_noticed(
+        &problems_of_submitted_writes(Sabotage::LoseSubmissions, kills),
+        &["no order of the writes explains"],
+    );
 }
 
-/// Runs seeds in which clients post writes, until something is said of them.
-fn problems_of_posted_writes(sabotage: Sabotage, faults: Faults) -> Vec<String> {
+/// Runs seeds in which clients submit writes, until something is said of them.
+fn problems_of_submitted_writes(sabotage: Sabotage, faults: Faults) -> Vec<String> {
     let mut problems = Vec::new();
     for seed in 0..if sabotage == Sabotage::None { 24 } else { 300 } {
         let mut profile = Profile::new(seed, &Wishes { servers: Some(1), ..Wishes::default() });
@@ -346,13 +349,13 @@ fn misread(seed: u64, sabotage: Sabotage) -> u32 {
 }
 
 /// Goal: writes that are taken up client by client are noticed where a later one of another client goes to the same
-/// bytes, and so are reads that do not wait for what was posted, and servers that do something else first; nothing is
-/// when all is well.
+/// bytes, and so are reads that do not wait for what was submitted, and servers that do something else first; nothing
+/// is when all is well.
 #[test]
-fn posted_writes_out_of_order() {
+fn submitted_writes_out_of_order() {
     let wrong = |sabotage| (0..20).map(|seed| misread(seed, sabotage)).sum::<u32>();
     assert_eq!(wrong(Sabotage::None), 0);
-    for sabotage in [Sabotage::MixWrites, Sabotage::IgnoreClaims, Sabotage::LatePosts] {
+    for sabotage in [Sabotage::MixWrites, Sabotage::IgnoreIntentLocks, Sabotage::LateSubmissions] {
         assert!(wrong(sabotage) > 0, "{sabotage:?} is not noticed");
     }
 }

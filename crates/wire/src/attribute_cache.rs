@@ -210,8 +210,8 @@ pub fn directory_words(directory: FileId) -> [u64; 2] {
     [directory.0, u64::MAX]
 }
 
-/// The words of the cell of a file to which writes may be posted, which is where one for a directory with its id would
-/// be.
+/// The words of the cell of a file to which writes may be submitted, which is where one for a directory with its id
+/// would be.
 pub fn writable_words(file: FileId) -> [u64; 2] {
     [file.0, u64::MAX - 1]
 }

@@ -28,10 +28,10 @@ mod messages_synchronise;
 mod messages_tree;
 pub mod names;
 pub mod operation;
-pub mod posts;
 pub mod relay;
 pub mod search;
 pub mod status;
+pub mod submission;
 
 pub use attributes::{Attributes, Kind};
 pub use cluster::{Cluster, Placement, Protection, ServerAddress};

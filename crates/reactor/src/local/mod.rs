@@ -20,9 +20,9 @@ mod segment;
 use crate::Reactor;
 use crate::hazard_pointers::HazardPointers;
 use crate::mapping_lock::FileMappingLock;
-use crate::posts::Bell;
 use crate::region::MappingLock;
 use crate::stream::{ListenSocket, Listener, Parties, Readiness, Socket, Stream, Way};
+use crate::submission::Bell;
 use crate::system::{INCOMING, Watch, check};
 use crate::window::{Lent, StampedRegion, Window};
 use segment::{SEGMENT_SIZE, Segment, WANTS_BYTES, WANTS_ROOM};
@@ -114,12 +114,14 @@ impl Port {
         }
         let Ok(files) = receive_files(&self.line.socket) else { return };
         let mut files = files.into_iter();
-        if let (Some(region), Some(table), Some(posts)) = (files.next(), files.next(), files.next()) {
+        if let (Some(region), Some(table), Some(submissions)) = (files.next(), files.next(), files.next()) {
             self.looks_for_window.set(0);
             let mapping_lock = files.next().map(|file| Rc::new(FileMappingLock::received(file)) as Rc<dyn MappingLock>);
             let hazards = self.segment().map(Segment::hazards);
             let line: Rc<dyn Bell> = self.line.clone();
-            if let Ok(window) = Window::map([&region, &table, &posts], mapping_lock, hazards, Rc::downgrade(&line)) {
+            if let Ok(window) =
+                Window::map([&region, &table, &submissions], mapping_lock, hazards, Rc::downgrade(&line))
+            {
                 self.window.get_or_init(|| Rc::new(window));
             }
         }
@@ -323,10 +325,10 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
     }
 
     fn lend(&self, region: &Rc<StampedRegion>, lent: &Lent) -> bool {
-        let Some([region, table, posts]) = region.files() else { return false };
-        // Without a mapping lock of its own nobody gets a lane, but everybody sees what is claimed.
-        let posts = lent.posts.as_ref().and_then(|posts| posts.file()).unwrap_or(&posts);
-        let mut files: Vec<&OwnedFd> = vec![&region, &table, posts];
+        let Some([region, table, submissions]) = region.files() else { return false };
+        // Without a mapping lock of its own nobody gets a queue, but everybody sees what is locked.
+        let submissions = lent.submissions.as_ref().and_then(|submissions| submissions.file()).unwrap_or(&submissions);
+        let mut files: Vec<&OwnedFd> = vec![&region, &table, submissions];
         files.extend(lent.pages.as_ref().and_then(|mapping_lock| mapping_lock.file()));
         // A caller that can't take them reads and writes as all others do.
         is_our_user(&self.port.line.socket) && send_files(&self.port.line.socket, &files).is_ok()

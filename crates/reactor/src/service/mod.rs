@@ -69,8 +69,8 @@ pub struct Peer {
     pub mapping_lock: Option<Borrowing>,
     /// Where a peer that was lent a region says what is to be kept for it.
     pub hazards: Option<Hazards>,
-    /// The lane in which it posts changes.
-    pub lane: Option<usize>,
+    /// The queue in which it submits changes.
+    pub queue: Option<usize>,
 }
 
 /// What a peer holds.
@@ -507,7 +507,7 @@ impl Serving {
             user: hello.user.clone(),
             mapping_lock: None,
             hazards: None,
-            lane: None,
+            queue: None,
         };
         let known = if self.is_foreign(hello, origin) {
             Err(Status::NotLocal)
@@ -571,18 +571,19 @@ impl Serving {
     }
 
     /// Lends what is to be lent, before the welcome; notes what pages may be granted through, what the peer holds, and
-    /// where it posts.
+    /// where it submits.
     fn lend(&self, stream: &Stream, peer: &mut Peer) {
         let Some(region) = &self.options.lent else { return };
         let pages = if self.options.grants { region.mapping_lock().ok() } else { None };
-        let lent = Lent { pages, posts: region.posts().mapping_lock().ok() };
+        let lent = Lent { pages, submissions: region.submissions().mapping_lock().ok() };
         if !stream.lend(region, &lent) {
             return;
         }
         region.attribute_cache().publish();
         peer.mapping_lock = lent.pages.map(Borrowing);
         peer.hazards = stream.hazards().map(Hazards);
-        peer.lane = lent.posts.and_then(|posts| region.posts().open_lane(peer.session, &posts));
+        peer.queue =
+            lent.submissions.and_then(|submissions| region.submissions().open_queue(peer.session, &submissions));
     }
 
     /// Takes a connection off the books, once.
@@ -593,8 +594,8 @@ impl Serving {
         }
         self.count(connection, false);
         self.queue.borrow_mut().wake_first();
-        if let (Some(lane), Some(region)) = (peer.lane, &self.options.lent) {
-            region.posts().close_lane(lane);
+        if let (Some(queue), Some(region)) = (peer.queue, &self.options.lent) {
+            region.submissions().close_queue(queue);
         }
         let key: FenceKey = (peer.role as u8, peer.level, peer.session, peer.from_server);
         if self.fences.borrow().get(&key) == Some(&peer.connection) {

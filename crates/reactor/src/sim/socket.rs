@@ -161,17 +161,17 @@ impl Socket for SimSocket {
         if self.universe.keeps_attribute_caches.get() {
             region.attribute_cache().keep_everything();
         }
-        if self.universe.ignores_claims.get() {
-            region.posts().ignore_claims();
+        if self.universe.ignores_intent_locks.get() {
+            region.submissions().ignore_intent_locks();
         }
         if self.universe.mixes_writes.get() {
-            region.posts().ignore_order();
+            region.submissions().ignore_order();
         }
-        if self.universe.takes_posts_late.get() {
-            region.posts().come_late();
+        if self.universe.takes_submissions_late.get() {
+            region.submissions().come_late();
         }
-        if self.universe.loses_posts.get() {
-            region.posts().hide_leftovers();
+        if self.universe.loses_submissions.get() {
+            region.submissions().hide_leftovers();
         }
         let hazards = HazardPointers::of_simulation();
         if self.universe.ignores_hazards.get() {

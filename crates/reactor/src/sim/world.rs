@@ -105,13 +105,13 @@ pub(crate) struct Universe {
     pub forgets_mapping_locks: Cell<bool>,
     /// See `World::ignore_hazards`.
     pub ignores_hazards: Cell<bool>,
-    /// See `World::ignore_claims` and `World::take_posts_late`.
-    pub ignores_claims: Cell<bool>,
-    pub takes_posts_late: Cell<bool>,
+    /// See `World::ignore_intent_locks` and `World::take_submissions_late`.
+    pub ignores_intent_locks: Cell<bool>,
+    pub takes_submissions_late: Cell<bool>,
     /// See `World::mix_writes`.
     pub mixes_writes: Cell<bool>,
-    /// See `World::lose_posts`.
-    pub loses_posts: Cell<bool>,
+    /// See `World::lose_submissions`.
+    pub loses_submissions: Cell<bool>,
     /// See `World::keep_attribute_caches`.
     pub keeps_attribute_caches: Cell<bool>,
     pub writes_on: Cell<bool>,
@@ -166,10 +166,10 @@ impl World {
                 trust: Cell::default(),
                 forgets_mapping_locks: Cell::new(false),
                 ignores_hazards: Cell::new(false),
-                ignores_claims: Cell::new(false),
-                takes_posts_late: Cell::new(false),
+                ignores_intent_locks: Cell::new(false),
+                takes_submissions_late: Cell::new(false),
                 mixes_writes: Cell::new(false),
-                loses_posts: Cell::new(false),
+                loses_submissions: Cell::new(false),
                 keeps_attribute_caches: Cell::new(false),
                 writes_on: Cell::new(false),
             }),
@@ -205,13 +205,13 @@ impl World {
     }
 
     /// From now on clients do not see what others are about to change: a fault that tests must notice.
-    pub fn ignore_claims(&self) {
-        self.universe.ignores_claims.set(true);
+    pub fn ignore_intent_locks(&self) {
+        self.universe.ignores_intent_locks.set(true);
     }
 
-    /// From now on servers do other things before they take up what was posted: a fault that tests must notice.
-    pub fn take_posts_late(&self) {
-        self.universe.takes_posts_late.set(true);
+    /// From now on servers do other things before they take up what was submitted: a fault that tests must notice.
+    pub fn take_submissions_late(&self) {
+        self.universe.takes_submissions_late.set(true);
     }
 
     /// From now on servers take up what clients have written client by client: a fault that tests must notice.
@@ -219,9 +219,9 @@ impl World {
         self.universe.mixes_writes.set(true);
     }
 
-    /// From now on servers that end have lost what was posted to them: a fault that tests must notice.
-    pub fn lose_posts(&self) {
-        self.universe.loses_posts.set(true);
+    /// From now on servers that end have lost what was submitted to them: a fault that tests must notice.
+    pub fn lose_submissions(&self) {
+        self.universe.loses_submissions.set(true);
     }
 
     /// From now on what somebody has put in an attribute cache that others see stays there when it is not so any more:

@@ -21,9 +21,9 @@ pub fn copy_range(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Ste
     let request = CopyRangeRequest::from_bytes(params)?;
     check(core, &request)?;
     let (core, caller) = (core.clone(), caller.clone());
-    let lane = core.copies.replace(core.copies.get() + 1) % COPY_COUNT_MAX;
+    let queue = core.copies.replace(core.copies.get() + 1) % COPY_COUNT_MAX;
     later(async move {
-        let turn = core.copy_turns.take(lane);
+        let turn = core.copy_turns.take(queue);
         let _turn = core.wait_until(caller.deadline, "other copies take long", turn).await?;
         let (bytes, sum) = fetch(&core, &caller, &request).await?;
         let target = DataRequest {

@@ -182,7 +182,7 @@ pub async fn write(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) ->
     // From the last look at the announcement to the commit nothing is awaited.
     core.until_writes_stand(request.file, &mut writes, caller.deadline).await?;
     let reply = write_pieces(core, caller, &request, writes, is_home, |end| reply_of(core, end))?;
-    core.invite_writes(caller.peer.lane, request.file);
+    core.invite_writes(caller.peer.queue, request.file);
     Ok(reply)
 }
 

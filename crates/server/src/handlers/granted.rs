@@ -16,7 +16,7 @@ use wire::messages::{
     CommitGrantedReply, CommitGrantedRequest, DataRequest, GRANT_COUNT_MAX, GRANTED_PIECE_COUNT_MAX, GrantReply,
     GrantRequest, GrantedPlace, Pieces,
 };
-use wire::posts::{POSTED_CHUNK_SIZE_MAX, PostedBytes, Written};
+use wire::submission::{SUBMITTED_CHUNK_SIZE_MAX, SubmittedBytes, Written};
 use wire::{Decode, Encode, FileId, Operation, Status};
 
 /// Times after which it is looked whether what somebody had who has gone is still mapped; later whenever space is asked
@@ -71,25 +71,25 @@ pub async fn commit_granted(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> 
     let reply_of = |end| CommitGrantedReply { end: Some(end) }.to_bytes();
     let reply = write_pieces(core, caller, &request, writes, is_home, reply_of)?;
     core.statistics.arrived_by_themselves(Operation::CommitGranted, size as u64);
-    core.invite_writes(caller.peer.lane, file);
+    core.invite_writes(caller.peer.queue, file);
     Ok(reply)
 }
 
-/// Where the bytes of a posted write are.
-pub enum PostedSource<'a> {
+/// Where the bytes of a submitted write are.
+pub enum SubmittedSource<'a> {
     /// In pages that were granted to this connection.
     Granted(u64),
     /// Here.
     Bytes(&'a [u8]),
 }
 
-/// A file that was just made by a post, whose home this is, begins with these bytes (docs/posts.md). Errors:
-/// `StaleFile` when the file is not there any more; and it can't be done, which must not happen.
-pub fn begin_posted(
+/// A file that was just made by a submission, whose home this is, begins with these bytes (docs/submission-queue.md).
+/// Errors: `StaleFile` when the file is not there any more; and it can't be done, which must not happen.
+pub fn begin_submitted(
     core: &Rc<Core>,
     file: FileId,
-    bytes: &PostedBytes,
-    source: PostedSource<'_>,
+    bytes: &SubmittedBytes,
+    source: SubmittedSource<'_>,
 ) -> Result<(), Failure> {
     let (layout, mode) = {
         let tables = core.tables.borrow();
@@ -105,7 +105,7 @@ pub fn begin_posted(
     }
     let (key, range, chunk_size) = ((file.0, 0), (0, bytes.size), request.layout.chunk_size);
     let write = match source {
-        PostedSource::Granted(connection) => {
+        SubmittedSource::Granted(connection) => {
             let start = u32::try_from(bytes.at / PAGE_SIZE).ok().filter(|_| bytes.at.is_multiple_of(PAGE_SIZE));
             let pages = u64::from(bytes.size).div_ceil(PAGE_SIZE) as u32;
             let run = start.map(|start| GrantedRun { generation: bytes.generation, start, pages });
@@ -113,7 +113,7 @@ pub fn begin_posted(
             let words = "the pages are not its client's";
             run.and_then(reserve).ok_or_else(|| Failure::with_text(Status::NotPermitted, words))??
         }
-        PostedSource::Bytes(bytes) => written(core, key, chunk_size, range.0, bytes)?,
+        SubmittedSource::Bytes(bytes) => written(core, key, chunk_size, range.0, bytes)?,
     };
     let inode = grown(core, core.inode(file)?.clone(), bytes.size.into());
     let mut transaction = core.store.begin();
@@ -135,14 +135,14 @@ fn written(core: &Core, key: (u64, u64), chunk_size: u32, offset: u32, bytes: &[
     Ok(write)
 }
 
-/// A write that was posted (docs/posts.md) to a chunk that is here. Errors: `StaleFile` when the file is not there any
-/// more; and it can't be done, which must not happen.
-pub fn write_posted(
+/// A write that was submitted (docs/submission-queue.md) to a chunk that is here. Errors: `StaleFile` when the file is
+/// not there any more; and it can't be done, which must not happen.
+pub fn write_submitted(
     core: &Rc<Core>,
     file: FileId,
     range: &Written,
-    bytes: &PostedBytes,
-    source: PostedSource<'_>,
+    bytes: &SubmittedBytes,
+    source: SubmittedSource<'_>,
 ) -> Result<(), Failure> {
     let piece = range.range(bytes.size);
     let request = DataRequest { file, layout: range.layout, pieces: Pieces(vec![piece]), sums: Vec::new() };
@@ -151,13 +151,13 @@ pub fn write_posted(
     if is_home {
         check_inode(core.tables.borrow().inodes.get(file), &request)?;
     }
-    if range.layout.chunk_size > POSTED_CHUNK_SIZE_MAX || !core.takes_writes(&core.tables.borrow(), file) {
+    if range.layout.chunk_size > SUBMITTED_CHUNK_SIZE_MAX || !core.takes_writes(&core.tables.borrow(), file) {
         return Err(Failure::with_text(Status::Busy, "something has to be done before the file can be written to"));
     }
     let (key, chunk_size) = ((file.0, piece.chunk_index), range.layout.chunk_size);
     let write = match source {
-        PostedSource::Bytes(bytes) => written(core, key, chunk_size, piece.chunk_offset, bytes)?,
-        PostedSource::Granted(connection) => {
+        SubmittedSource::Bytes(bytes) => written(core, key, chunk_size, piece.chunk_offset, bytes)?,
+        SubmittedSource::Granted(connection) => {
             if !core.store.is_granted(connection, bytes.generation, bytes.at, bytes.size.into()) {
                 return Err(Failure::with_text(Status::NotPermitted, "the bytes are not in its client's pages"));
             }
@@ -171,7 +171,7 @@ pub fn write_posted(
         }
     };
     let mut transaction = core.store.begin();
-    // Who was told a time sees no earlier one, whenever this was posted.
+    // Who was told a time sees no earlier one, whenever this was submitted.
     match is_home {
         true => {
             let end = piece_end(&piece, chunk_size).ok_or(Status::TooLarge)?;

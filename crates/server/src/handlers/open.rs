@@ -15,15 +15,15 @@ use std::cell::Ref;
 use std::rc::Rc;
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
 use wire::messages::{OpenIdRequest, OpenReply, OpenRequest, open_flags};
-use wire::posts::{Made, Post};
+use wire::submission::{Made, Submission};
 use wire::{Decode, Encode, FileId, Kind, Operation, Status};
 
 /// Rights of `OpenRequest::access` that change a file.
 const ACCESS_WRITE: u8 = 2;
 /// What an open is told beside what it asks for.
 const TOLD_ALONG: u32 = open_flags::PLACES | open_flags::CONTENTS;
-/// Permission bits that a posted file may have.
-const MODE_POSTED: u32 = 0o1777;
+/// Permission bits that a submitted file may have.
+const MODE_SUBMITTED: u32 = 0o1777;
 const MUST_CREATE: u32 = open_flags::CREATE | open_flags::EXCLUSIVE;
 
 pub fn open(
@@ -210,16 +210,16 @@ fn create(
         caller.outcome(reply),
     ])?;
     core.register_open(caller.peer.session, id, open_number);
-    if let Some(lane) = caller.peer.lane {
-        core.invite_posts(lane, request.entry.parent);
+    if let Some(queue) = caller.peer.queue {
+        core.invite_submissions(queue, request.entry.parent);
     }
     Ok(Step::Done)
 }
 
-/// A file that was made by a post, for whoever posted it, who holds it open (docs/posts.md). Errors: `Exists` when it
-/// was made before; and it can't be made, which must not happen.
-pub fn create_posted(core: &Rc<Core>, post: &Post<'_>, made: &Made) -> Result<(), Failure> {
-    let (parent, name, id) = (post.parent, post.name, post.file);
+/// A file that was made by a submission, for whoever submitted it, who holds it open (docs/submission-queue.md).
+/// Errors: `Exists` when it was made before; and it can't be made, which must not happen.
+pub fn create_submitted(core: &Rc<Core>, submission: &Submission<'_>, made: &Made) -> Result<(), Failure> {
+    let (parent, name, id) = (submission.parent, submission.name, submission.file);
     {
         let tables = core.tables.borrow();
         match tables.names.get(parent, name, cursor_of(parent, name)) {
@@ -245,7 +245,7 @@ pub fn create_posted(core: &Rc<Core>, post: &Post<'_>, made: &Made) -> Result<()
         }
     }
     let mut attributes =
-        core.attributes_of(id, Kind::File, made.mode & MODE_POSTED, (made.uid, made.gid), made.chunk_size);
+        core.attributes_of(id, Kind::File, made.mode & MODE_SUBMITTED, (made.uid, made.gid), made.chunk_size);
     if made.chunk_size != 0 && !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&made.chunk_size) {
         attributes.layout = core.cluster.layout_for(id.home(), 0);
     }

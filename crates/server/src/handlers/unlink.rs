@@ -70,9 +70,9 @@ fn remove(core: &Rc<Core>, (parent, name): (FileId, &[u8]), id: FileId, outcome:
     Ok(())
 }
 
-/// An unlink that was posted: done already, for whoever posted it. Errors: `NotFound` when it was done before; and it
-/// can't be done, which must not happen.
-pub fn unlink_posted(core: &Rc<Core>, parent: FileId, name: &[u8], file: FileId) -> Result<(), Failure> {
+/// An unlink that was submitted: done already, for whoever submitted it. Errors: `NotFound` when it was done before;
+/// and it can't be done, which must not happen.
+pub fn unlink_submitted(core: &Rc<Core>, parent: FileId, name: &[u8], file: FileId) -> Result<(), Failure> {
     {
         let tables = core.tables.borrow();
         let is_there = tables.names.get(parent, name, cursor_of(parent, name)) == Some((file, Kind::File));

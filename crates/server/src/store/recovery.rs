@@ -10,7 +10,10 @@ use super::journal::{self, Journal, Position};
 use super::state::State;
 use super::superblock::{Head, SUPER_SIZE, Super};
 use super::{Corrupt, KIND_FOREIGN_FIRST, StoreError, StoreIdentity, StoreOptions};
-use reactor::{OpenMode, POSTS_LAYOUT, POSTS_SIZE, PostsLeft, Region, STAMPS_SIZE, StampedRegion, Storage, posts_left};
+use reactor::{
+    OpenMode, Region, STAMPS_SIZE, SUBMISSION_LAYOUT, SUBMISSION_QUEUES_SIZE, StampedRegion, Storage, SubmissionsLeft,
+    submissions_left,
+};
 use std::rc::Rc;
 use wire::attribute_cache::AttributeCacheShape;
 
@@ -19,7 +22,8 @@ const NAME_JOURNAL: &str = "journal";
 const NAME_DATA: &str = "data";
 /// When which part of the data space changed, for those who read along.
 const NAME_STAMPS: &str = "stamps";
-const NAME_POSTS: &str = "posts";
+/// Stores that were made before submissions were called so have it too.
+const NAME_SUBMISSIONS: &str = "posts";
 /// More bytes than any journal ever has written to it, more records, and more checkpoints.
 const POSITION_MAX: u64 = 1 << 62;
 /// Smallest journal.
@@ -66,7 +70,7 @@ pub fn create(storage: Rc<dyn Storage>, options: &StoreOptions, identity: StoreI
         return Err(StoreError::Incompatible(format!("its journal must have at least {JOURNAL_SIZE_MIN} bytes")));
     }
     for name in storage.list() {
-        let own = [NAME_SUPER, NAME_JOURNAL, NAME_DATA, NAME_STAMPS, NAME_POSTS];
+        let own = [NAME_SUPER, NAME_JOURNAL, NAME_DATA, NAME_STAMPS, NAME_SUBMISSIONS];
         if own.contains(&name.as_str()) || name.starts_with(NAME_PREFIX) {
             storage
                 .remove(&name)
@@ -111,30 +115,30 @@ fn stamped(storage: &dyn Storage, data: &Rc<dyn Region>) -> Result<Option<Rc<Sta
         NAME_STAMPS,
         STAMPS_SIZE + AttributeCacheShape::size_within(data.size() / ATTRIBUTE_CACHE_SHARE),
     )?;
-    let posts = posts(storage)?;
-    Ok(Some(StampedRegion::new(data.clone(), table, posts)))
+    let submissions = submissions(storage)?;
+    Ok(Some(StampedRegion::new(data.clone(), table, submissions)))
 }
 
-/// What clients have posted to an earlier life, if this program can take it up. Errors: `Incompatible`.
-fn posts(storage: &dyn Storage) -> Result<Rc<dyn Region>, StoreError> {
-    if storage.exists(NAME_POSTS)
-        && let Ok(region) = storage.open(NAME_POSTS, 0, OpenMode::Existing)
+/// What clients have submitted to an earlier life, if this program can take it up. Errors: `Incompatible`.
+fn submissions(storage: &dyn Storage) -> Result<Rc<dyn Region>, StoreError> {
+    if storage.exists(NAME_SUBMISSIONS)
+        && let Ok(region) = storage.open(NAME_SUBMISSIONS, 0, OpenMode::Existing)
     {
-        match posts_left(region.as_ref()) {
-            PostsLeft::Ours => {}
-            PostsLeft::Nothing => storage
-                .remove(NAME_POSTS)
-                .map_err(|error| StoreError::Medium("remove a file of posts that is of no use", error))?,
-            PostsLeft::OfLayout(layout) => {
+        match submissions_left(region.as_ref()) {
+            SubmissionsLeft::Ours => {}
+            SubmissionsLeft::Nothing => storage
+                .remove(NAME_SUBMISSIONS)
+                .map_err(|error| StoreError::Medium("remove a file of submissions that is of no use", error))?,
+            SubmissionsLeft::OfLayout(layout) => {
                 return Err(StoreError::Incompatible(format!(
-                    "changes that clients have posted (`posts`) are of layout {layout}, and this program reads layout {POSTS_LAYOUT}; \
+                    "changes that clients have submitted (file `posts`) are of layout {layout}, and this program reads layout {SUBMISSION_LAYOUT}; \
                      start the server with the program that it ran with and stop it ('tabane down --keep'), which takes them up, or \
                      remove that file if they may be lost"
                 )));
             }
         }
     }
-    kept(storage, NAME_POSTS, POSTS_SIZE)
+    kept(storage, NAME_SUBMISSIONS, SUBMISSION_QUEUES_SIZE)
 }
 
 /// What is shared with clients of this machine, as an earlier life has left it.

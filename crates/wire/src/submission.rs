@@ -1,8 +1,8 @@
-//! Changes that clients of a server's machine post in memory instead of asking for them (docs/posts.md): what is in the
-//! words of a post.
+//! Changes that clients of a server's machine submit in memory instead of asking for them (docs/submission-queue.md):
+//! what is in the words of a submission.
 //!
 //! Invariants
-//! 1. Whatever the words are, decoding them ends in a post or in nothing.
+//! 1. Whatever the words are, decoding them ends in a submission or in nothing.
 
 use crate::attribute_cache::NAME_SIZE_MAX;
 use crate::identity::{FileId, dentry_hash};
@@ -10,8 +10,8 @@ use crate::layout::{ChunkRange, Layout, LayoutPolicy};
 use crate::names::Name;
 
 const WORD_SIZE: usize = 8;
-/// Words of a post.
-pub const POST_WORDS: usize = 16;
+/// Words of a submission.
+pub const SUBMISSION_WORDS: usize = 16;
 /// The words of a name: its length, and its bytes.
 const NAME_WORDS: usize = (NAME_SIZE_MAX + 1) / WORD_SIZE;
 const NAME_START: usize = 3;
@@ -25,23 +25,23 @@ const BYTES_START: usize = NAME_START;
 const CHUNK_WORD: usize = 1;
 const LAYOUT_START: usize = BYTES_START + 3;
 /// The word of the time.
-const TIME_WORD: usize = POST_WORDS - 1;
-/// The word in which the order of writes is that several clients post; 0 in other posts.
-pub const TICKET_WORD: usize = POST_WORDS - 2;
-/// Stands for a claim where there is none.
-pub const NO_CLAIM: usize = usize::MAX;
+const TIME_WORD: usize = SUBMISSION_WORDS - 1;
+/// The word in which the order of writes is that several clients submit; 0 in other submissions.
+pub const SEQUENCE_WORD: usize = SUBMISSION_WORDS - 2;
+/// Stands for an intent lock where there is none.
+pub const NO_INTENT_LOCK: usize = usize::MAX;
 /// The words of a file that is made, behind the name.
 const MADE_START: usize = NAME_START + NAME_WORDS;
 
-/// A change that is posted.
+/// A change that is submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Post<'a> {
+pub struct Submission<'a> {
     /// The directory of the name that changes; 0 where none does.
     pub parent: FileId,
     /// At most [`NAME_SIZE_MAX`] bytes; none where no name changes.
     pub name: &'a [u8],
     pub file: FileId,
-    /// When it was posted, in nanoseconds since the epoch.
+    /// When it was submitted, in nanoseconds since the epoch.
     pub time: i64,
     pub change: Change,
 }
@@ -54,9 +54,9 @@ pub enum Change {
     /// The name comes, with a new file of this id.
     Create(Made),
     /// The file, which the same client has just made, begins with these bytes.
-    Begin(PostedBytes),
+    Begin(SubmittedBytes),
     /// Bytes of the file are these from now on. The pages that they lie in do not become the file's.
-    Write(Written, PostedBytes),
+    Write(Written, SubmittedBytes),
 }
 
 /// Which bytes of a file are written.
@@ -77,7 +77,7 @@ impl Written {
 
 impl Change {
     /// Where the bytes are that it is about.
-    pub fn bytes(&self) -> Option<PostedBytes> {
+    pub fn bytes(&self) -> Option<SubmittedBytes> {
         match self {
             Change::Begin(bytes) | Change::Write(_, bytes) => Some(*bytes),
             Change::Unlink | Change::Create(_) => None,
@@ -85,19 +85,19 @@ impl Change {
     }
 }
 
-/// Most bytes of a file that are posted at a time.
-pub const POSTED_SIZE_MAX: u32 = 64 << 10;
-/// Writes to files of larger chunks are not posted.
-pub const POSTED_CHUNK_SIZE_MAX: u32 = 1 << 20;
+/// Most bytes of a file that are submitted at a time.
+pub const SUBMITTED_SIZE_MAX: u32 = 64 << 10;
+/// Writes to files of larger chunks are not submitted.
+pub const SUBMITTED_CHUNK_SIZE_MAX: u32 = 1 << 20;
 /// Most bytes of granted pages in which a client has bytes of writes that its server has not taken up.
 pub const STAGING_RING_SIZE: u64 = 512 << 10;
 
 /// Bytes that lie in pages which the server has granted to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PostedBytes {
+pub struct SubmittedBytes {
     /// The first one, in the store's data: that of a page.
     pub at: u64,
-    /// 1 to [`POSTED_SIZE_MAX`].
+    /// 1 to [`SUBMITTED_SIZE_MAX`].
     pub size: u32,
     /// The grant's.
     pub generation: u64,
@@ -114,21 +114,21 @@ pub struct Made {
     pub gid: u32,
 }
 
-impl Post<'_> {
-    /// A post that begins a file with bytes.
-    pub fn of_bytes(file: FileId, time: i64, bytes: PostedBytes) -> Post<'static> {
-        Post { parent: FileId::default(), name: &[], file, time, change: Change::Begin(bytes) }
+impl Submission<'_> {
+    /// A submission that begins a file with bytes.
+    pub fn of_bytes(file: FileId, time: i64, bytes: SubmittedBytes) -> Submission<'static> {
+        Submission { parent: FileId::default(), name: &[], file, time, change: Change::Begin(bytes) }
     }
 
-    /// A post that writes bytes to a file.
-    pub fn of_write(file: FileId, time: i64, written: Written, bytes: PostedBytes) -> Post<'static> {
-        Post { change: Change::Write(written, bytes), ..Post::of_bytes(file, time, bytes) }
+    /// A submission that writes bytes to a file.
+    pub fn of_write(file: FileId, time: i64, written: Written, bytes: SubmittedBytes) -> Submission<'static> {
+        Submission { change: Change::Write(written, bytes), ..Submission::of_bytes(file, time, bytes) }
     }
 
     /// The words; nothing for a name that is too long.
-    pub fn words(&self) -> Option<[u64; POST_WORDS]> {
-        if let Some(PostedBytes { at, size, generation }) = self.change.bytes() {
-            let mut words = [0; POST_WORDS];
+    pub fn words(&self) -> Option<[u64; SUBMISSION_WORDS]> {
+        if let Some(SubmittedBytes { at, size, generation }) = self.change.bytes() {
+            let mut words = [0; SUBMISSION_WORDS];
             words[..LAYOUT_START].copy_from_slice(&[KIND_BEGIN, 0, self.file.0, at, size.into(), generation]);
             words[TIME_WORD] = self.time as u64;
             if let Change::Write(Written { chunk_index, chunk_offset, layout }, _) = self.change {
@@ -146,7 +146,7 @@ impl Post<'_> {
         let mut bytes = [0; NAME_WORDS * WORD_SIZE];
         bytes[0] = self.name.len() as u8;
         bytes[1..=self.name.len()].copy_from_slice(self.name);
-        let mut words = [0; POST_WORDS];
+        let mut words = [0; SUBMISSION_WORDS];
         (words[1], words[2], words[TIME_WORD]) = (self.parent.0, self.file.0, self.time as u64);
         for (word, part) in words[NAME_START..].iter_mut().zip(bytes.as_chunks::<WORD_SIZE>().0) {
             *word = u64::from_le_bytes(*part);
@@ -163,12 +163,12 @@ impl Post<'_> {
         Some(words)
     }
 
-    /// What it claims.
-    pub fn claims(&self) -> [usize; 2] {
+    /// What it locks.
+    pub fn intent_locks(&self) -> [usize; 2] {
         match self.change {
-            Change::Begin(_) => [file_claim(self.file); 2],
-            Change::Write(..) => [NO_CLAIM; 2],
-            _ => [name_claim(dentry_hash(self.parent, self.name)), file_claim(self.file)],
+            Change::Begin(_) => [file_intent_lock(self.file); 2],
+            Change::Write(..) => [NO_INTENT_LOCK; 2],
+            _ => [name_intent_lock(dentry_hash(self.parent, self.name)), file_intent_lock(self.file)],
         }
     }
 }
@@ -181,37 +181,37 @@ fn parts(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 
-/// The bytes of a post's words, in which its name is.
-pub struct PostBytes([u8; NAME_WORDS * WORD_SIZE]);
+/// The bytes of a submission's words, in which its name is.
+pub struct SubmissionBytes([u8; NAME_WORDS * WORD_SIZE]);
 
-impl PostBytes {
-    /// Those of a post's words.
-    pub fn of(words: &[u64; POST_WORDS]) -> PostBytes {
+impl SubmissionBytes {
+    /// Those of a submission's words.
+    pub fn of(words: &[u64; SUBMISSION_WORDS]) -> SubmissionBytes {
         let mut bytes = [0; NAME_WORDS * WORD_SIZE];
         for (part, word) in bytes.as_chunks_mut::<WORD_SIZE>().0.iter_mut().zip(&words[NAME_START..]) {
             *part = word.to_le_bytes();
         }
-        PostBytes(bytes)
+        SubmissionBytes(bytes)
     }
 
     /// What the words stand for.
-    pub fn post(&self, words: &[u64; POST_WORDS]) -> Option<Post<'_>> {
+    pub fn submission(&self, words: &[u64; SUBMISSION_WORDS]) -> Option<Submission<'_>> {
         let (kind, policy) = parts(words[0]);
         if [KIND_BEGIN, KIND_WRITE].contains(&kind.into()) {
             let (size, chunk_offset) = parts(words[BYTES_START + 1]);
             let (file, time) = (FileId(words[2]), words[TIME_WORD] as i64);
-            let bytes = PostedBytes { at: words[BYTES_START], size, generation: words[BYTES_START + 2] };
-            if !(1..=POSTED_SIZE_MAX).contains(&size) {
+            let bytes = SubmittedBytes { at: words[BYTES_START], size, generation: words[BYTES_START + 2] };
+            if !(1..=SUBMITTED_SIZE_MAX).contains(&size) {
                 return None;
             }
             if u64::from(kind) == KIND_BEGIN {
-                return (policy == 0 && chunk_offset == 0).then(|| Post::of_bytes(file, time, bytes));
+                return (policy == 0 && chunk_offset == 0).then(|| Submission::of_bytes(file, time, bytes));
             }
             let policy = LayoutPolicy::of(u8::try_from(policy).ok()?)?;
             let ((chunk_size, first), (width, run)) = (parts(words[LAYOUT_START]), parts(words[LAYOUT_START + 1]));
             let layout = Layout { policy, chunk_size, first, width, run };
             let written = Written { chunk_index: words[CHUNK_WORD], chunk_offset, layout };
-            return Some(Post::of_write(file, time, written, bytes));
+            return Some(Submission::of_write(file, time, written, bytes));
         }
         let size = usize::from(self.0[0]);
         let name = Name::new(self.0.get(1..=size)?).ok()?.as_bytes();
@@ -224,19 +224,19 @@ impl PostBytes {
             _ => return None,
         };
         let time = words[TIME_WORD] as i64;
-        Some(Post { parent: FileId(words[1]), name, file: FileId(words[2]), time, change })
+        Some(Submission { parent: FileId(words[1]), name, file: FileId(words[2]), time, change })
     }
 }
 
-/// What claims a name with this hash ([`dentry_hash`]).
-pub fn name_claim(hash: u64) -> usize {
+/// What locks a name with this hash ([`dentry_hash`]).
+pub fn name_intent_lock(hash: u64) -> usize {
     // The lower bits have chosen the server.
     (hash >> 32) as usize
 }
 
-/// What claims a file.
-pub fn file_claim(file: FileId) -> usize {
-    // Files that are made one after the other get claims far from those that names of them get.
+/// What locks a file.
+pub fn file_intent_lock(file: FileId) -> usize {
+    // Files that are made one after the other get locks far from those that names of them get.
     (file.sequence().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize
 }
 
@@ -244,49 +244,53 @@ pub fn file_claim(file: FileId) -> usize {
 mod tests {
     use super::*;
 
-    /// Goal: a post is what it was when it is read again, and nonsense is none.
+    /// Goal: a submission is what it was when it is read again, and nonsense is none.
     #[test]
     fn there_and_back() {
         let (parent, file, time) = (FileId::new(7, 3), FileId::new(9, 3), -77);
         for name in [&b"a"[..], b"file.mdtest.0.1234567", &[7; NAME_SIZE_MAX]] {
             let made = Made { mode: 0o640, chunk_size: 1 << 20, uid: 7, gid: 8 };
-            let made = Post { parent, name, file, time, change: Change::Create(made) };
+            let made = Submission { parent, name, file, time, change: Change::Create(made) };
             let words = made.words().expect("it fits");
-            assert_eq!(PostBytes::of(&words).post(&words), Some(made));
-            let post = Post { parent, name, file, time, change: Change::Unlink };
-            let words = post.words().expect("it fits");
-            assert_eq!(PostBytes::of(&words).post(&words), Some(post));
+            assert_eq!(SubmissionBytes::of(&words).submission(&words), Some(made));
+            let submission = Submission { parent, name, file, time, change: Change::Unlink };
+            let words = submission.words().expect("it fits");
+            assert_eq!(SubmissionBytes::of(&words).submission(&words), Some(submission));
             let mut other = words;
             other[0] = u64::MAX;
-            assert_eq!(PostBytes::of(&other).post(&other), None);
+            assert_eq!(SubmissionBytes::of(&other).submission(&other), None);
         }
-        for size in [0, 1, POSTED_SIZE_MAX, POSTED_SIZE_MAX + 1, u32::MAX] {
-            let post = Post::of_bytes(file, time, PostedBytes { at: 77 << 12, size, generation: 9 });
-            let words = post.words().expect("it fits");
-            let is_one = (1..=POSTED_SIZE_MAX).contains(&size);
-            assert_eq!(PostBytes::of(&words).post(&words), is_one.then_some(post));
+        for size in [0, 1, SUBMITTED_SIZE_MAX, SUBMITTED_SIZE_MAX + 1, u32::MAX] {
+            let submission = Submission::of_bytes(file, time, SubmittedBytes { at: 77 << 12, size, generation: 9 });
+            let words = submission.words().expect("it fits");
+            let is_one = (1..=SUBMITTED_SIZE_MAX).contains(&size);
+            assert_eq!(SubmissionBytes::of(&words).submission(&words), is_one.then_some(submission));
         }
         for name in [&b""[..], &[7; NAME_SIZE_MAX + 1]] {
-            assert_eq!(Post { parent, name, file, time, change: Change::Unlink }.words(), None);
+            assert_eq!(Submission { parent, name, file, time, change: Change::Unlink }.words(), None);
         }
         let layout = Layout { width: 7, run: 9, ..Layout::default_for(LayoutPolicy::Ring, 3, 8, 1 << 20) };
         let written = Written { chunk_index: u64::MAX, chunk_offset: 77, layout };
-        for size in [0, 1, POSTED_SIZE_MAX, POSTED_SIZE_MAX + 1] {
-            let post = Post::of_write(file, time, written, PostedBytes { at: 77 << 12, size, generation: 9 });
-            let mut words = post.words().expect("it fits");
-            assert_eq!(words[TICKET_WORD], 0);
-            let is_one = (1..=POSTED_SIZE_MAX).contains(&size);
-            assert_eq!(PostBytes::of(&words).post(&words), is_one.then_some(post));
+        for size in [0, 1, SUBMITTED_SIZE_MAX, SUBMITTED_SIZE_MAX + 1] {
+            let submission =
+                Submission::of_write(file, time, written, SubmittedBytes { at: 77 << 12, size, generation: 9 });
+            let mut words = submission.words().expect("it fits");
+            assert_eq!(words[SEQUENCE_WORD], 0);
+            let is_one = (1..=SUBMITTED_SIZE_MAX).contains(&size);
+            assert_eq!(SubmissionBytes::of(&words).submission(&words), is_one.then_some(submission));
             words[0] |= 2 << 32;
-            assert_eq!(PostBytes::of(&words).post(&words), None, "no such policy");
+            assert_eq!(SubmissionBytes::of(&words).submission(&words), None, "no such policy");
         }
         for nonsense in [0, 1, u64::MAX] {
-            assert_eq!(PostBytes::of(&[nonsense; POST_WORDS]).post(&[nonsense; POST_WORDS]), None);
+            assert_eq!(
+                SubmissionBytes::of(&[nonsense; SUBMISSION_WORDS]).submission(&[nonsense; SUBMISSION_WORDS]),
+                None
+            );
         }
-        // What no request may name, no post may either.
+        // What no request may name, no submission may either.
         for name in [&b"."[..], b"..", b"a/b", b"a\0b"] {
-            let words = Post { parent, name, file, time, change: Change::Unlink }.words().expect("it fits");
-            assert_eq!(PostBytes::of(&words).post(&words), None);
+            let words = Submission { parent, name, file, time, change: Change::Unlink }.words().expect("it fits");
+            assert_eq!(SubmissionBytes::of(&words).submission(&words), None);
         }
     }
 }

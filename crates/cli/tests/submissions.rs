@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const ROUNDS: u64 = 6;
 const FILES: u64 = 24;
 const SIZES: [usize; 5] = [0, 1, 3_901, 4_096, 30_000];
-/// Files that are made beforehand, so that the client has all that it needs to post.
+/// Files that are made beforehand, so that the client has all that it needs to submit.
 const FILES_BEFORE: u64 = 300;
 const PATIENCE_NS: u64 = 500_000_000;
 
@@ -45,13 +45,13 @@ fn check(client: &Client, number: u64) {
 }
 
 /// Goal: what a client has made and written without its server doing anything is there when that one is killed before
-/// it did something, once, with its bytes; and that a client has one lane of a server, however many connections it had.
-/// Method: a server is stopped; a client makes files until it has to ask; the server is killed and started again, and
-/// another client looks at everything.
+/// it did something, once, with its bytes; and that a client has one queue of a server, however many connections it
+/// had. Method: a server is stopped; a client makes files until it has to ask; the server is killed and started again,
+/// and another client looks at everything.
 #[test]
 fn outlive_their_server() {
-    let ground = Ground::new("posts");
-    // Nothing is posted on disks.
+    let ground = Ground::new("submissions");
+    // Nothing is submitted on disks.
     let stores = Path::new("/dev/shm").join(ground.path.file_name().unwrap());
     ground.run(&["up", "--servers", "1", "--store", &format!("memory:{},size=256M", stores.display())]);
     let connect = || {
@@ -87,19 +87,19 @@ fn outlive_their_server() {
             check(&other, number);
         }
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let mapped = maps.lines().filter(|line| line.ends_with("/posts")).count();
-        assert!((1..=2).contains(&mapped), "2 clients have {mapped} lanes mapped after {} lives", round + 2);
+        let mapped = maps.lines().filter(|line| line.ends_with("/submissions")).count();
+        assert!((1..=2).contains(&mapped), "2 clients have {mapped} queues mapped after {} lives", round + 2);
     }
     assert!(made_alone > 0, "nothing was made without the server");
     ground.run(&["check"]);
 }
 
-/// Goal: a server over posts of another version refuses to start, with words, for what was posted would be lost; after
-/// a clean stop any version may begin.
-/// Method: the version in the file is changed by hand while the server is down: killed, and stopped.
+/// Goal: a server over submissions of another version refuses to start, with words, for what was submitted would be
+/// lost; after a clean stop any version may begin. Method: the version in the file is changed by hand while the server
+/// is down: killed, and stopped.
 #[test]
-fn posts_of_another_version() {
-    let ground = Ground::new("posts-version");
+fn submissions_of_another_version() {
+    let ground = Ground::new("submissions-version");
     let stores = Path::new("/dev/shm").join(ground.path.file_name().unwrap());
     ground.run(&["up", "--servers", "1", "--store", &format!("memory:{},size=64M", stores.display())]);
     let file = stores.join("server-0").join("posts");
