@@ -56,7 +56,7 @@ fn server_options(arguments: &Arguments) -> Outcome<ServerOptions> {
         checksums: arguments.flag("checksums"),
         transport: transport(arguments),
         short_circuit: arguments.text_or_default("short-circuit") != "off",
-        granted_writes: arguments.text_or_default("short-circuit") == "auto",
+        registered_buffers: arguments.text_or_default("short-circuit") == "auto",
         read_leasing: ReadLeasing::default(),
         bounds: server::Bounds::default(),
         pages_note,

@@ -39,8 +39,8 @@ pub struct Settings {
     pub checksums: bool,
     pub transport: Transport,
     pub short_circuit: bool,
-    /// Whether clients that read from the stores' mappings may also be granted pages to write to.
-    pub granted_writes: bool,
+    /// Whether clients that read from the stores' mappings may also register pages to write to.
+    pub registered_buffers: bool,
     pub pin: Pin,
     /// Whether stores in memory get mounts of their own with huge pages.
     pub huge_pages: bool,
@@ -137,7 +137,7 @@ impl Settings {
             checksums: arguments.flag("checksums"),
             transport: transport(arguments),
             short_circuit: arguments.text_or_default("short-circuit") != "off",
-            granted_writes: arguments.text_or_default("short-circuit") == "auto",
+            registered_buffers: arguments.text_or_default("short-circuit") == "auto",
             pin: Pin::wanted(arguments)?,
             huge_pages: arguments.text_or_default("huge-pages") != "off",
             connections_max: arguments.number("connections-max"),
@@ -199,7 +199,7 @@ impl Settings {
 
     /// The value of --short-circuit.
     pub fn short_circuit(&self) -> &'static str {
-        match (self.short_circuit, self.granted_writes) {
+        match (self.short_circuit, self.registered_buffers) {
             (false, _) => "off",
             (true, false) => "reads",
             (true, true) => "auto",
@@ -227,7 +227,7 @@ impl Settings {
             ("journal-size", self.journal_size),
             ("checksums", u64::from(self.checksums)),
             ("local", LOCAL.iter().position(|own| *own == self.transport).unwrap_or(0) as u64),
-            ("short_circuit", u64::from(self.short_circuit) + u64::from(self.short_circuit && self.granted_writes)),
+            ("short_circuit", u64::from(self.short_circuit) + u64::from(self.short_circuit && self.registered_buffers)),
             ("huge-pages", u64::from(self.huge_pages)),
             ("connections-max", self.connections_max),
             ("metrics-port", self.metrics_port),
@@ -265,7 +265,7 @@ impl Settings {
                 .get(plain("local")? as usize)
                 .ok_or_else(|| "has a value out of range at \"local\"".to_owned())?,
             short_circuit: plain("short_circuit")? != 0,
-            granted_writes: plain("short_circuit")? == 2,
+            registered_buffers: plain("short_circuit")? == 2,
             pin: Pin::parse(field("pin")?)?,
             huge_pages: plain("huge-pages")? == 1,
             connections_max: checked("connections-max")?,
@@ -311,7 +311,7 @@ pub fn for_tests() -> Settings {
         checksums: false,
         transport: Transport::Shm,
         short_circuit: true,
-        granted_writes: true,
+        registered_buffers: true,
         pin: Pin::Listed(vec![0, 4, 5, 6]),
         huge_pages: true,
         connections_max: 10,

@@ -298,7 +298,7 @@ impl Servers {
         let cell = attribute_cache.writable(file)?;
         // In simulations they are written otherwise as well, so that everything is met.
         let is_wanted = !attribute_cache.window.is_simulated() || self.reactor.random().is_multiple_of(2);
-        (is_wanted && attribute_cache.window.may_be_granted()).then_some((attribute_cache.window, cell))
+        (is_wanted && attribute_cache.window.may_be_registered()).then_some((attribute_cache.window, cell))
     }
 
     /// The attributes of a file that has a name, as its home shows them now. Nothing if that has to be asked.

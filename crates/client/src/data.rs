@@ -213,7 +213,7 @@ impl Servers {
             return Ok(());
         }
         self.submit_bytes(file, &mut share).await;
-        if share.pieces.is_empty() || self.write_granted(file, &share).await? {
+        if share.pieces.is_empty() || self.write_registered(file, &share).await? {
             return Ok(());
         }
         let mut request =
@@ -222,7 +222,7 @@ impl Servers {
             request.sums = sums_of(&request.pieces.0, &share.slices);
         }
         match self.write_pieces(&share.slices, share.server, &mut request).await {
-            // What the server has granted us may be what it lacks.
+            // What the server has registered for us may be what it lacks.
             Err(trouble) if trouble.status() == Status::NoSpace && self.give_back_pages(share.server).await => {
                 self.write_pieces(&share.slices, share.server, &mut request).await
             }

@@ -3,12 +3,12 @@
 use crate::cache::DirectoryCache;
 use crate::contact::Contacts;
 use crate::error::Trouble;
-use crate::grants::GrantBook;
 use crate::locks::LockBook;
 use crate::open_files::OpenFiles;
 use crate::options::Options;
 use crate::places::PlaceCache;
 use crate::read_leases::ReadLeases;
+use crate::registered_buffers::RegisteredBuffers;
 use crate::relaying::Relays;
 use reactor::channel::{Call, Channel, ChannelOptions, Failure, Reply, Turnabout};
 use reactor::{Nanos, Reactor};
@@ -72,7 +72,7 @@ pub(crate) struct Common {
     pub(crate) read_leases: ReadLeases,
     pub(crate) contacts: Contacts,
     pub(crate) relays: Relays,
-    pub(crate) grants: GrantBook,
+    pub(crate) buffers: RegisteredBuffers,
     /// Servers that have said that they keep no checksums.
     pub(crate) without_sums: RefCell<BTreeSet<u32>>,
     session: u64,
@@ -159,7 +159,7 @@ impl Common {
             without_sums: RefCell::default(),
             contacts: Contacts::default(),
             relays: Relays::default(),
-            grants: GrantBook::default(),
+            buffers: RegisteredBuffers::default(),
             session,
             channels: RefCell::new(channels),
             round_trips: Cell::new(0),

@@ -1,16 +1,16 @@
-//! Writing without waiting for the server: bytes are copied into pages that it has granted us, and a submission tells
-//! where they are to go (docs/submission-queue.md).
+//! Writing without waiting for the server: bytes are copied into pages that it has registered for us, and a submission
+//! tells where they are to go (docs/submission-queue.md).
 //!
 //! The pages are used again and again, as a ring, so that they stay in the processors' caches: the server copies the
-//! bytes on when it takes the submission up. Larger writes go into pages that become the file's ([`crate::grants`]),
-//! for which a message is little beside the copy that it saves.
+//! bytes on when it takes the submission up. Larger writes go into pages that become the file's
+//! ([`crate::registered_buffers`]), for which a message is little beside the copy that it saves.
 //!
 //! Invariants
 //! 1. Pages are used again only after the server has taken up what was submitted of them.
 //! 2. They are given back only when nothing of them waits.
 
 use crate::file::File;
-use crate::grants::Granted;
+use crate::registered_buffers::Registered;
 use crate::servers::{Common, Servers};
 use crate::stripe::Share;
 use reactor::Window;
@@ -25,7 +25,7 @@ use wire::submission::{
 };
 
 const PAGE: u64 = 4096;
-/// A ring of fewer bytes is not worth the while, nor is a grant.
+/// A ring of fewer bytes is not worth the while, nor is a registered buffer.
 pub(crate) const RING_SIZE_MIN: u64 = 2 * SUBMITTED_SIZE_MAX as u64;
 
 /// The rings of a client at all servers together, as long as none is smaller than the second: where more processes take
@@ -39,7 +39,7 @@ const PIECES_MAX: usize = 16;
 
 /// Pages that bytes wait in until the server has taken them up.
 pub(crate) struct StagingRing {
-    grant: Rc<Granted>,
+    buffer: Rc<Registered>,
     start: u64,
     end: u64,
     next: Cell<u64>,
@@ -62,11 +62,11 @@ enum PartState {
 
 impl StagingRing {
     /// A ring of up to so many bytes, in pages that nothing else is done with; nothing if they are too few.
-    pub fn of(grant: &Rc<Granted>, size: u64) -> Option<StagingRing> {
-        let size = grant.left().min(size);
-        let start = (size >= RING_SIZE_MIN).then(|| grant.take(size))?;
+    pub fn of(buffer: &Rc<Registered>, size: u64) -> Option<StagingRing> {
+        let size = buffer.left().min(size);
+        let start = (size >= RING_SIZE_MIN).then(|| buffer.take(size))?;
         Some(StagingRing {
-            grant: grant.clone(),
+            buffer: buffer.clone(),
             start,
             end: start + size,
             next: Cell::new(start),
@@ -75,7 +75,7 @@ impl StagingRing {
     }
 
     pub fn window(&self) -> &Rc<Window> {
-        &self.grant.window
+        &self.buffer.window
     }
 
     /// Whether nothing of it waits for the server `owner` has submitted it to.
@@ -166,9 +166,9 @@ impl Servers {
         let (window, cell) = self.writable(server, file.id).await?;
         let mut place = self.staging_ring_for(server, &window)?.take_soon(size.into(), self.session())?;
         let (staging_ring, at) = (place.staging_ring.clone(), place.at);
-        self.fill_part(&staging_ring.grant, (at, size as usize), slices).await?;
+        self.fill_part(&staging_ring.buffer, (at, size as usize), slices).await?;
         let written = Written { chunk_index, chunk_offset, layout: file.layout };
-        let bytes = SubmittedBytes { at, size, generation: staging_ring.grant.generation };
+        let bytes = SubmittedBytes { at, size, generation: staging_ring.buffer.generation };
         let submission = Submission::of_write(file.id, self.reactor.wall_clock(), written, bytes);
         let pending = window.begin_submission(self.session(), [NO_INTENT_LOCK; 2], &submission.words()?)?;
         self.simulated_pause(&window).await;

@@ -45,7 +45,7 @@ fn run_server(kind: DriverKind) {
         incarnation: 1,
         lent: None,
         local_clients_only: false,
-        grants: false,
+        registers_buffers: false,
         working_interval: 1_000_000_000,
         timeout: 10_000_000_000,
     };

@@ -80,7 +80,7 @@ fn start_server(protection: Protection) -> SocketAddr {
             incarnation: 1,
             lent: None,
             local_clients_only: false,
-            grants: false,
+            registers_buffers: false,
             working_interval: 1_000_000_000,
             timeout: 60_000_000_000,
         };

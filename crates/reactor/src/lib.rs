@@ -55,7 +55,7 @@ pub use forks::fork_generation;
 pub use hazard_pointers::{HAZARD_COUNT, HazardPointer, HazardPointers};
 pub use link::{BodyPiece, ReplyBody};
 pub use local::{MEMORY_PER_CONNECTION as LOCAL_MEMORY_PER_CONNECTION, local_name};
-pub use mapping_lock::GrantedPages;
+pub use mapping_lock::RegisteredPages;
 pub use prefetch::prefetch;
 pub use region::{LocalFuture, MappingLock, OpenMode, Region, Span, Storage};
 pub use relay::Relay;

@@ -117,7 +117,7 @@ fn lock_of(kind: libc::c_int, offset: u64, size: u64) -> io::Result<libc::flock>
 }
 
 /// A range of somebody else's region, to write to. Dropping it ends the mapping.
-pub struct GrantedPages {
+pub struct RegisteredPages {
     offset: u64,
     size: u64,
     mapping_lock: Rc<dyn MappingLock>,
@@ -125,11 +125,11 @@ pub struct GrantedPages {
     base: Option<NonNull<u8>>,
 }
 
-impl GrantedPages {
+impl RegisteredPages {
     /// Maps a range that the mapping lock holds. Errors: those of mmap(2).
-    pub(crate) fn map(mapping_lock: &Rc<dyn MappingLock>, offset: u64, size: u64) -> io::Result<GrantedPages> {
+    pub(crate) fn map(mapping_lock: &Rc<dyn MappingLock>, offset: u64, size: u64) -> io::Result<RegisteredPages> {
         let Some(file) = mapping_lock.file() else {
-            return Ok(GrantedPages { offset, size, mapping_lock: mapping_lock.clone(), base: None });
+            return Ok(RegisteredPages { offset, size, mapping_lock: mapping_lock.clone(), base: None });
         };
         let (Ok(start), true) = (libc::off_t::try_from(offset), size > 0) else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -145,7 +145,7 @@ impl GrantedPages {
             }
             libc::madvise(base, length, libc::MADV_DONTFORK);
             libc::madvise(base, length, libc::MADV_POPULATE_WRITE);
-            Ok(GrantedPages { offset, size, mapping_lock: mapping_lock.clone(), base: NonNull::new(base.cast()) })
+            Ok(RegisteredPages { offset, size, mapping_lock: mapping_lock.clone(), base: NonNull::new(base.cast()) })
         }
     }
 
@@ -153,7 +153,7 @@ impl GrantedPages {
     /// hears of it by a message that is sent afterwards. Panics when they do not lie in this range.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
         let Some(target) = self.place(offset, bytes.len()) else { return self.mapping_lock.poke(offset, bytes) };
-        // SAFETY: just checked; nobody's memory overlaps with pages that were granted to us alone.
+        // SAFETY: just checked; nobody's memory overlaps with pages that were registered for us alone.
         unsafe { copy_streaming(bytes.as_ptr(), target, bytes.len()) };
     }
 
@@ -169,7 +169,7 @@ impl GrantedPages {
         let size = size as u64;
         let fits =
             offset >= self.offset && offset - self.offset <= self.size && size <= self.size - (offset - self.offset);
-        assert!(fits, "only granted pages are written to");
+        assert!(fits, "only registered pages are written to");
         // SAFETY: just checked.
         self.base.map(|base| unsafe { base.as_ptr().add((offset - self.offset) as usize) })
     }
@@ -180,7 +180,7 @@ impl GrantedPages {
     }
 }
 
-impl Drop for GrantedPages {
+impl Drop for RegisteredPages {
     fn drop(&mut self) {
         if let Some(base) = self.base {
             // SAFETY: our own mapping, which nothing else points into.
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(borrowed(&own, 12_288, SIZE - 12_288), None);
 
         let one: Rc<dyn MappingLock> = Rc::new(one);
-        let pages = GrantedPages::map(&one, 4096, 8192).expect("mapped");
+        let pages = RegisteredPages::map(&one, 4096, 8192).expect("mapped");
         pages.write(4096 + 100, &[7; 8000]);
         drop(pages);
         assert_eq!(borrowed(&own, 0, SIZE), None, "though what it was mapped through is there");
@@ -265,11 +265,11 @@ mod tests {
         assert!(bytes[..100].iter().all(|byte| *byte == 0) && bytes[100..8100].iter().all(|byte| *byte == 7));
     }
 
-    /// Goal: nothing is written beside what was granted.
+    /// Goal: nothing is written beside what was registered.
     #[test]
-    #[should_panic(expected = "only granted pages")]
+    #[should_panic(expected = "only registered pages")]
     fn bounds_are_checked() {
         let mapping_lock: Rc<dyn MappingLock> = Rc::new(FileMappingLock::of(&file()).expect("opened"));
-        GrantedPages::map(&mapping_lock, 4096, 4096).expect("mapped").write(8191, &[1, 2]);
+        RegisteredPages::map(&mapping_lock, 4096, 4096).expect("mapped").write(8191, &[1, 2]);
     }
 }

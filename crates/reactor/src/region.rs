@@ -98,7 +98,7 @@ pub trait Region {
     }
 }
 
-/// What one borrower writes to ranges of a region through ([`crate::GrantedPages`]). The owner holds it, and whoever
+/// What one borrower writes to ranges of a region through ([`crate::RegisteredPages`]). The owner holds it, and whoever
 /// has mapped something through it; a range that it holds is borrowed for as long as any of them is left.
 pub trait MappingLock {
     /// Holds a range: from now on somebody may write to it. Errors: it can't be held; then nobody is to be told of it.

@@ -14,12 +14,12 @@
 //!    life begins by stamping everything.
 //! 3. What is copied is used only after the check; until then it is bytes without any meaning.
 //! 4. The borrower maps both read-only: it can damage nothing. What it may write to are single pages that it was
-//!    granted (`mapping_lock`).
+//!    registered (`mapping_lock`).
 
 use crate::attribute_cache::{AttributeCache, CellPlace, Words};
 use crate::copying::{self, before_streaming};
 use crate::hazard_pointers::{HazardPointer, HazardPointers};
-use crate::mapping_lock::GrantedPages;
+use crate::mapping_lock::RegisteredPages;
 use crate::prefetch::prefetch_range;
 use crate::region::{LocalFuture, MappingLock, Region};
 use crate::submission::{
@@ -241,7 +241,7 @@ pub(crate) struct Trust {
 /// What a borrower writes through, as far as it can be lent.
 #[derive(Clone, Default)]
 pub struct Lent {
-    /// To pages of the region that it is granted.
+    /// To pages of the region that are registered for it.
     pub pages: Option<Rc<dyn MappingLock>>,
     /// To submissions.
     pub submissions: Option<Rc<dyn MappingLock>>,
@@ -253,7 +253,7 @@ enum Source {
     Lent(#[allow(dead_code)] Rc<StampedRegion>),
 }
 
-/// Somebody else's region, to read from, and to write to where pages of it were granted.
+/// Somebody else's region, to read from, and to write to where pages of it were registered.
 pub struct Window {
     bytes: *const u8,
     size: u64,
@@ -265,13 +265,13 @@ pub struct Window {
     has_ended: Cell<bool>,
     /// Where we say what the owner is to keep.
     hazards: Option<Rc<HazardPointers>>,
-    /// What pages that are granted to us are mapped through.
+    /// What pages that are registered for us are mapped through.
     mapping_lock: Option<Rc<dyn MappingLock>>,
     _source: Source,
 }
 
 impl Window {
-    /// Maps what was lent, to read from, and to submit to; `mapping_lock` is for what may be granted later. Errors:
+    /// Maps what was lent, to read from, and to submit to; `mapping_lock` is for what may be registered later. Errors:
     /// `InvalidData` where the files are not what is lent, and those of `mmap`.
     pub(crate) fn map(
         [region, table, submissions]: [&OwnedFd; 3],
@@ -424,19 +424,19 @@ impl Window {
         self.queue.replace(None);
     }
 
-    /// Whether the owner may grant us pages to write to.
-    pub fn may_be_granted(&self) -> bool {
+    /// Whether the owner may register pages for us to write to.
+    pub fn may_be_registered(&self) -> bool {
         self.mapping_lock.is_some()
     }
 
-    /// Maps pages that the owner has granted to whom this window was given. Errors: they do not lie within the region,
-    /// or can't be mapped.
-    pub fn granted(&self, offset: u64, size: u64) -> io::Result<GrantedPages> {
+    /// Maps pages that the owner has registered for whom this window was given. Errors: they do not lie within the
+    /// region, or can't be mapped.
+    pub fn registered(&self, offset: u64, size: u64) -> io::Result<RegisteredPages> {
         let Some(mapping_lock) = &self.mapping_lock else { return Err(io::ErrorKind::Unsupported.into()) };
         if offset > self.size || size > self.size - offset {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        GrantedPages::map(mapping_lock, offset, size)
+        RegisteredPages::map(mapping_lock, offset, size)
     }
 
     /// Whether the owner is a part of the same simulation, which does nothing while we copy.

@@ -63,7 +63,7 @@ fn fixture(connections_max: usize, is_local: bool) -> Fixture {
         incarnation: 1,
         lent: None,
         local_clients_only: false,
-        grants: false,
+        registers_buffers: false,
         working_interval: SECOND / 10,
         timeout: 30 * SECOND,
     };

@@ -46,7 +46,7 @@ fn start(reactor: &Reactor, cluster: &Rc<Cluster>, incarnation: u64) -> Rc<Keepe
         incarnation,
         lent: None,
         local_clients_only: false,
-        grants: false,
+        registers_buffers: false,
         working_interval: TIMEOUT / 4,
         timeout: TIMEOUT,
     };

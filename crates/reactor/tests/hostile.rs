@@ -72,7 +72,7 @@ fn fixture(is_local: bool) -> Fixture {
         incarnation: 1,
         lent: None,
         local_clients_only: false,
-        grants: false,
+        registers_buffers: false,
         working_interval: SECOND,
         timeout: 10 * SECOND,
     };

@@ -48,7 +48,7 @@ fn clients_of_other_machines_are_refused() {
             incarnation: 1,
             lent: None,
             local_clients_only: only,
-            grants: false,
+            registers_buffers: false,
             working_interval: TIMEOUT / 4,
             timeout: TIMEOUT,
         };

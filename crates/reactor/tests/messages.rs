@@ -93,7 +93,7 @@ fn serving(kind: DriverKind, working_interval: u64, service: Rc<impl Service>) -
         incarnation: 1,
         lent: None,
         local_clients_only: false,
-        grants: false,
+        registers_buffers: false,
         working_interval,
         timeout: 10 * SECOND,
     };

@@ -104,7 +104,7 @@ fn fixture(protection: Protection) -> Fixture {
         incarnation: 1,
         lent: None,
         local_clients_only: false,
-        grants: false,
+        registers_buffers: false,
         working_interval: SECOND,
         timeout: 10 * SECOND,
     };

@@ -91,7 +91,7 @@ fn servers(kind: Kind, count: usize) -> Servers {
             incarnation: index as u64 + 1,
             lent: None,
             local_clients_only: false,
-            grants: false,
+            registers_buffers: false,
             working_interval: SECOND / 10,
             timeout: 2 * SECOND,
         };

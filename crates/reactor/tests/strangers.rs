@@ -131,7 +131,7 @@ fn server_of(
             incarnation: 1,
             lent: None,
             local_clients_only: false,
-            grants: false,
+            registers_buffers: false,
             working_interval: SECOND,
             timeout: 10 * SECOND,
         };

@@ -104,8 +104,8 @@ pub struct Core {
     pub patience: Patience,
     /// Whether the task that ends idle sessions is at work.
     pub expiring: Cell<bool>,
-    /// Whether the task that ends the grants of those that have gone is at work.
-    pub watching_grants: Cell<bool>,
+    /// Whether the task that ends the registered buffers of those that have gone is at work.
+    pub watching_buffers: Cell<bool>,
     /// The serving side, once it serves.
     pub handle: RefCell<Option<ServerHandle>>,
     /// When this server was started.
@@ -141,9 +141,9 @@ impl Core {
         if self.options.short_circuit { self.store.lent() } else { None }
     }
 
-    /// Whether these may also be granted pages to write to.
-    pub fn grants_pages(&self) -> bool {
-        self.options.granted_writes && self.lent().is_some()
+    /// Whether these may also register pages to write to.
+    pub fn registers_pages(&self) -> bool {
+        self.options.registered_buffers && self.lent().is_some()
     }
 
     pub fn new(reactor: &Reactor, options: ServerOptions, store: Store, tables: Tables) -> Core {
@@ -185,7 +185,7 @@ impl Core {
             listing_bytes: Rc::default(),
             patience: Patience::default(),
             expiring: Cell::new(false),
-            watching_grants: Cell::new(false),
+            watching_buffers: Cell::new(false),
             handle: RefCell::default(),
             started: reactor.now(),
             last_time: Cell::new(0),

@@ -30,7 +30,7 @@ const SINGLE: [Row; 46] = [
     ("bytes_total", "store_size_bytes", Gauge, "Bytes for data that the store has."),
     ("bytes_free", "store_free_bytes", Gauge, "Bytes for data that are free."),
     ("bytes_backed", "store_backed_bytes", Gauge, "Bytes of the medium that the store takes for data."),
-    ("bytes_granted", "store_granted_bytes", Gauge, "Bytes that clients may write to by themselves."),
+    ("bytes_registered", "store_registered_bytes", Gauge, "Bytes that clients may write to by themselves."),
     ("bytes_orphaned", "store_orphaned_bytes", Gauge, "Bytes that clients which have gone may have mapped."),
     ("page_size", "store_page_size_bytes", Gauge, "Size of the pages that the store lies on."),
     ("journal_size", "journal_size_bytes", Gauge, "Bytes of the journal."),

@@ -109,8 +109,8 @@ pub struct ServerOptions {
     pub transport: Transport,
     /// Whether processes of this machine and user may read from the store's mapping by themselves.
     pub short_circuit: bool,
-    /// Whether they may also be granted pages of it to write to.
-    pub granted_writes: bool,
+    /// Whether they may also register pages of it to write to.
+    pub registered_buffers: bool,
     pub read_leasing: ReadLeasing,
     pub bounds: Bounds,
     /// Why the store lies on the pages that it lies on, in words for reports; empty where that needs none.

@@ -155,14 +155,14 @@ pub fn json(core: &Core, sample_count: usize) -> String {
 }
 
 pub fn store_numbers(core: &Core) -> [(&'static str, u64); 12] {
-    let (usage, grants) = (core.store.usage(), core.store.grant_usage());
+    let (usage, buffers) = (core.store.usage(), core.store.registered_usage());
     [
         ("bytes_total", usage.size),
         ("bytes_free", usage.free),
         ("bytes_backed", usage.backed),
         // Of what clients may write to by themselves, and of that, what those have mapped who have gone.
-        ("bytes_granted", grants.granted),
-        ("bytes_orphaned", grants.orphaned),
+        ("bytes_registered", buffers.registered),
+        ("bytes_orphaned", buffers.orphaned),
         ("page_size", core.store.page_size()),
         ("journal_size", usage.journal_size),
         ("journal_used", usage.journal_used),

@@ -132,7 +132,7 @@ impl Server {
         }
         let serve_options = ServeOptions {
             lent,
-            grants: core.grants_pages(),
+            registers_buffers: core.registers_pages(),
             cluster: core.cluster.clone(),
             server: core.index,
             connections_max: core.options.connections_max,
@@ -436,5 +436,5 @@ fn resume(core: &Rc<Core>) {
     core.tables.borrow_mut().open.await_reclaim(sessions);
     core.await_earlier_delegations();
     core.reap_orphans();
-    crate::handlers::watch_grants(core);
+    crate::handlers::watch_buffers(core);
 }

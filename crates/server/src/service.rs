@@ -115,7 +115,7 @@ impl Service for Front {
             }
             handlers::forget_listeners(&self.core, peer.connection);
             self.core.store.end_holder(peer.connection);
-            handlers::watch_grants(&self.core);
+            handlers::watch_buffers(&self.core);
         }
     }
 
@@ -134,7 +134,7 @@ impl Service for Front {
             return;
         }
         let may_go_on_by_submissions =
-            matches!(operation, Operation::Unlink | Operation::Open | Operation::Write | Operation::CommitGranted);
+            matches!(operation, Operation::Unlink | Operation::Open | Operation::Write | Operation::CommitRegistered);
         if may_go_on_by_submissions && incoming.peer.queue.is_some() {
             core.watch_submissions();
         }
@@ -205,7 +205,7 @@ impl Front {
         let caller = Caller { peer: incoming.peer.clone(), origin, deadline: incoming.deadline() };
         core.statistics.started(incoming.operation, started.saturating_sub(incoming.arrived));
         match incoming.operation {
-            Operation::Write | Operation::CommitGranted | Operation::Append | Operation::WriteChunks => {
+            Operation::Write | Operation::CommitRegistered | Operation::Append | Operation::WriteChunks => {
                 let front = self.clone();
                 core.reactor.spawn(Class::Data, front.write(incoming, caller, started));
             }
@@ -380,7 +380,7 @@ impl Front {
         let result = match incoming.operation {
             Operation::Append => handlers::append(&self.core, &caller, &mut incoming).await,
             Operation::WriteChunks => handlers::write_chunks(&self.core, &caller, &mut incoming).await,
-            Operation::CommitGranted => handlers::commit_granted(&self.core, &caller, &incoming.params).await,
+            Operation::CommitRegistered => handlers::commit_registered(&self.core, &caller, &incoming.params).await,
             _ => handlers::write(&self.core, &caller, &mut incoming).await,
         };
         let result = match result {

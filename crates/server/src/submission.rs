@@ -221,7 +221,7 @@ impl Core {
                 (Operation::Open, result)
             }
             Change::Begin(bytes) => (
-                Operation::CommitGranted,
+                Operation::CommitRegistered,
                 handlers::begin_submitted(self, submission.file, &bytes, self.source_of(submitter)),
             ),
             Change::Write(range, bytes) => (
@@ -254,7 +254,7 @@ impl Core {
         match submitter {
             Submitter::SubmissionQueue(_, queue) => {
                 let connection = self.pending.clients.borrow().get(&queue).map_or(0, |(_, connection)| *connection);
-                SubmittedSource::Granted(connection)
+                SubmittedSource::Registered(connection)
             }
             Submitter::Earlier(bytes) => SubmittedSource::Bytes(bytes.unwrap_or_default()),
         }

@@ -177,7 +177,7 @@ impl Harness {
             session_grace: self.profile.session_grace,
             transport: server::Transport::Tcp,
             short_circuit: self.profile.short_circuit,
-            granted_writes: self.profile.granted_writes,
+            registered_buffers: self.profile.registered_buffers,
             read_leasing: self.profile.read_leasing,
             bounds: self.profile.bounds,
             pages_note: String::new(),

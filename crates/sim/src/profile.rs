@@ -53,7 +53,7 @@ pub enum Sabotage {
     KeepDelegations,
     /// Servers change contents that clients have a lease of.
     IgnoreReadLeases,
-    /// Servers do not know that somebody may still write to pages that they had granted.
+    /// Servers do not know that somebody may still write to pages that they had registered.
     ForgetMappingLocks,
     /// Servers leave names and files in the attribute caches that clients see when they are not so any more.
     KeepPublished,
@@ -69,7 +69,7 @@ pub enum Sabotage {
     MixWrites,
     /// Servers that start again know nothing of what was submitted to the life before.
     LoseSubmissions,
-    /// Clients copy into granted pages once more after they have sent the commit.
+    /// Clients copy into registered pages once more after they have sent the commit.
     WriteOn,
 }
 
@@ -150,8 +150,8 @@ pub struct Profile {
     pub contacts: bool,
     /// Connections of each server.
     pub connections_max: usize,
-    /// Whether they also grant them pages to write to.
-    pub granted_writes: bool,
+    /// Whether they also register pages for them to write to.
+    pub registered_buffers: bool,
     pub read_leasing: ReadLeasing,
     /// How much servers remember.
     pub bounds: Bounds,
@@ -245,7 +245,7 @@ impl Profile {
             relaying: Random::new(seed ^ 0x7265_6c61_7900).percent(35),
             contacts: Random::new(seed ^ 0x636f_6e74).percent(40),
             connections_max: CONNECTIONS_MAX,
-            granted_writes: Random::new(seed ^ 0x6772_616e_7400).percent(70),
+            registered_buffers: Random::new(seed ^ 0x6772_616e_7400).percent(70),
             read_leasing: draw_read_leasing(&mut Random::new(seed ^ 0x6c65_6173_6500)),
             bounds: draw_bounds(&mut Random::new(seed ^ 0x626f_756e_6473)),
             directory_cache: *Random::new(seed ^ 0x6361_6368_6500).choose(&[1 << 10, 4 << 10, 8 << 20, 8 << 20]),

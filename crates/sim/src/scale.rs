@@ -172,7 +172,7 @@ fn start_server(world: &World, cluster: &Rc<Cluster>, options: &ScaleOptions, in
         session_grace: TIMEOUT_NS,
         transport: server::Transport::Tcp,
         short_circuit: false,
-        granted_writes: false,
+        registered_buffers: false,
         read_leasing: ReadLeasing::default(),
         bounds: server::Bounds::default(),
         pages_note: String::new(),

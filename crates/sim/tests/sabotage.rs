@@ -152,7 +152,7 @@ fn ignored_hazards() {
 fn trusted_cells() {
     let problems = problems_by_attribute_caches(Sabotage::TrustAttributeCaches, Faults::default());
     let words = ["no order explains", "the file is gone, though it was open", "nobody has open is not reaped"];
-    let contents = ["no order of the writes explains"];
+    let contents = ["no order of the writes explains", "torn or mixed, nobody wrote them so"];
     assert_noticed(&problems, &[&words[..], &contents].concat());
 }
 
@@ -160,7 +160,8 @@ fn trusted_cells() {
 /// and those that forget with a restart what was submitted.
 #[test]
 fn submissions_out_of_order() {
-    let words = ["no order explains", "submitted could not be done", "there is still", "the file is gone"];
+    let names = ["no order explains", "submitted could not be done", "there is still", "the file is gone"];
+    let words = [&names[..], &["the size can't have been"]].concat();
     for sabotage in [Sabotage::IgnoreIntentLocks, Sabotage::LateSubmissions] {
         assert_noticed(&problems_by_attribute_caches(sabotage, Faults::default()), &words);
     }
@@ -223,9 +224,9 @@ fn ignored_read_leases() {
 /// What is said of chunks that somebody else has written into.
 const TORN: [&str; 2] = ["torn or mixed", "no order of the writes explains"];
 
-/// Runs seeds in which clients write into granted pages, under one kind of fault, until one has such chunks, or without
-/// sabotage any problem.
-fn problems_with_grants(sabotage: Sabotage, faults: Faults) -> Vec<String> {
+/// Runs seeds in which clients write into registered pages, under one kind of fault, until one has such chunks, or
+/// without sabotage any problem.
+fn problems_with_buffers(sabotage: Sabotage, faults: Faults) -> Vec<String> {
     let mut problems = Vec::new();
     // Whoever writes late must meet pages that somebody else has got meanwhile, which few runs have.
     let seeds = if sabotage == Sabotage::None { 0..24 } else { 0..100 };
@@ -233,7 +234,7 @@ fn problems_with_grants(sabotage: Sabotage, faults: Faults) -> Vec<String> {
         let mut profile = Profile::new(seed, &Wishes { servers: Some(1), ..Wishes::default() });
         profile.sabotage = sabotage;
         (profile.stable_media, profile.checksums) = (false, false);
-        (profile.short_circuit, profile.granted_writes) = (true, true);
+        (profile.short_circuit, profile.registered_buffers) = (true, true);
         profile.read_leasing = ReadLeasing::OFF;
         (profile.flavour, profile.crowded, profile.pause_max) = (Flavour::Contents, true, 0);
         (profile.clients, profile.tasks, profile.steps) = (4, 4, 400);
@@ -255,19 +256,19 @@ fn forgotten_mapping_locks() {
     let cuts = Faults { cuts: true, ..Faults::default() };
     let kills = Faults { kills: true, torn_kills: true, ..Faults::default() };
     for faults in [cuts, kills] {
-        assert_eq!(problems_with_grants(Sabotage::None, faults), Vec::<String>::new());
-        let problems = problems_with_grants(Sabotage::ForgetMappingLocks, faults);
+        assert_eq!(problems_with_buffers(Sabotage::None, faults), Vec::<String>::new());
+        let problems = problems_with_buffers(Sabotage::ForgetMappingLocks, faults);
         assert_noticed(&problems, &TORN);
     }
 }
 
-/// Goal: a client that writes to granted pages once more after it has sent their commit is noticed, in runs without any
-/// fault and in those where its connections end.
+/// Goal: a client that writes to registered pages once more after it has sent their commit is noticed, in runs without
+/// any fault and in those where its connections end.
 #[test]
 fn late_copies() {
     for faults in [Faults::default(), Faults { cuts: true, ..Faults::default() }] {
-        assert_eq!(problems_with_grants(Sabotage::None, faults), Vec::<String>::new());
-        let problems = problems_with_grants(Sabotage::WriteOn, faults);
+        assert_eq!(problems_with_buffers(Sabotage::None, faults), Vec::<String>::new());
+        let problems = problems_with_buffers(Sabotage::WriteOn, faults);
         assert_noticed(&problems, &TORN);
     }
 }
@@ -291,7 +292,7 @@ fn problems_of_submitted_writes(sabotage: Sabotage, faults: Faults) -> Vec<Strin
         let mut profile = Profile::new(seed, &Wishes { servers: Some(1), ..Wishes::default() });
         profile.sabotage = sabotage;
         (profile.stable_media, profile.checksums, profile.relaying) = (false, false, false);
-        (profile.short_circuit, profile.granted_writes) = (true, true);
+        (profile.short_circuit, profile.registered_buffers) = (true, true);
         profile.read_leasing = ReadLeasing::OFF;
         (profile.flavour, profile.crowded, profile.pause_max) = (Flavour::Contents, true, 0);
         (profile.clients, profile.tasks, profile.steps) = (3, 3, 500);
@@ -317,7 +318,7 @@ fn misread(seed: u64, sabotage: Sabotage) -> u32 {
     let mut profile = Profile::new(seed, &Wishes { no_faults: true, servers: Some(1), ..Wishes::default() });
     profile.sabotage = sabotage;
     (profile.stable_media, profile.checksums, profile.relaying, profile.contacts) = (false, false, false, false);
-    (profile.short_circuit, profile.granted_writes) = (true, true);
+    (profile.short_circuit, profile.registered_buffers) = (true, true);
     (profile.store_size, profile.journal_size, profile.chunk_sizes) = (64 << 20, 8 << 20, vec![1 << 20]);
     let harness = Harness::new(&profile, false);
     harness.wait_for_servers(3600 * SECOND).expect("servers start");

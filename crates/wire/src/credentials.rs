@@ -52,7 +52,7 @@ impl Credentials {
 
     /// The same, of an inode of which only these are known.
     pub fn may_by(&self, kind: Kind, mode: u32, uid: u32, gid: u32, wanted: u8) -> bool {
-        let granted = if self.is_root() {
+        let registered = if self.is_root() {
             // Root executes what anybody may execute.
             let executable = mode & 0o111 != 0 || kind == Kind::Directory;
             u32::from(access::READ | access::WRITE) | u32::from(executable)
@@ -63,7 +63,7 @@ impl Credentials {
         } else {
             mode
         };
-        u32::from(wanted) & !granted & 7 == 0
+        u32::from(wanted) & !registered & 7 == 0
     }
 }
 

@@ -147,16 +147,16 @@ message! {
     }
 }
 
-/// Grants that one request gives back at most.
-pub const GRANT_COUNT_MAX: usize = 64;
-/// Pieces that one `CommitGranted` names at most.
-pub const GRANTED_PIECE_COUNT_MAX: usize = 512;
+/// Registered buffers that one request gives back at most.
+pub const BUFFER_COUNT_MAX: usize = 64;
+/// Pieces that one `CommitRegistered` names at most.
+pub const REGISTERED_PIECE_COUNT_MAX: usize = 512;
 
 message! {
-    /// `Grant`: asks for pages of the server's memory to write into, for a client that has it mapped. Reply:
-    /// `GrantReply`.
-    pub struct GrantRequest {
-        /// Grants that the client has unmapped and never writes to again; at most `GRANT_COUNT_MAX`.
+    /// `RegisterBuffers`: asks for pages of the server's memory to write into, for a client that has it mapped. Reply:
+    /// `RegisterBuffersReply`.
+    pub struct RegisterBuffersRequest {
+        /// Registered buffers that the client has unmapped and never writes to again; at most `BUFFER_COUNT_MAX`.
         pub returned: Vec<u64>,
         /// Bytes wished for, in whole pages of 4 KiB; 0 only gives back.
         pub size: u64,
@@ -164,56 +164,57 @@ message! {
 }
 
 message! {
-    /// Reply of `Grant`.
-    pub struct GrantReply {
-        /// Names the grant; never repeats.
+    /// Reply of `RegisterBuffers`.
+    pub struct RegisterBuffersReply {
+        /// Names the registered buffer; never repeats.
         pub generation: u64,
         /// First byte within the region that the server lends, and number of bytes: whole pages. None: nothing is
-        /// granted.
+        /// registered.
         pub at: u64,
         pub size: u64,
     }
 }
 
-/// Where the bytes of a piece are: in pages of a grant.
+/// Where the bytes of a piece are: in pages of a registered buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GrantedPlace {
+pub struct RegisteredPlace {
     pub generation: u64,
     /// First byte of the first page within the region; the piece begins as far behind it as within its page of the
     /// chunk.
     pub at: u64,
 }
 
-impl Encode for GrantedPlace {
+impl Encode for RegisteredPlace {
     fn encode(&self, out: &mut Vec<u8>) {
         self.generation.encode(out);
         self.at.encode(out);
     }
 }
 
-impl<'a> Decode<'a> for GrantedPlace {
+impl<'a> Decode<'a> for RegisteredPlace {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
-        Ok(GrantedPlace { generation: Decode::decode(input)?, at: Decode::decode(input)? })
+        Ok(RegisteredPlace { generation: Decode::decode(input)?, at: Decode::decode(input)? })
     }
 }
 
 message! {
-    /// `CommitGranted`, a `Write` whose bytes are in pages of grants already. Reply: `CommitGrantedReply`.
-    pub struct CommitGrantedRequest {
+    /// `CommitRegistered`, a `Write` whose bytes are in pages of registered buffers already. Reply:
+    /// `CommitRegisteredReply`.
+    pub struct CommitRegisteredRequest {
         pub file: FileId,
         pub layout: Layout,
-        /// At most `GRANTED_PIECE_COUNT_MAX`.
+        /// At most `REGISTERED_PIECE_COUNT_MAX`.
         pub pieces: Pieces,
         /// One for each piece.
-        pub places: Vec<GrantedPlace>,
+        pub places: Vec<RegisteredPlace>,
     }
 }
 
 message! {
-    /// Reply of `CommitGranted`.
-    pub struct CommitGrantedReply {
-        /// As in `WriteReply`. None: the pages are not granted to this connection, or were committed before; nothing
-        /// has happened.
+    /// Reply of `CommitRegistered`.
+    pub struct CommitRegisteredReply {
+        /// As in `WriteReply`. None: the pages are not registered for this connection, or were committed before;
+        /// nothing has happened.
         pub end: Option<u64>,
     }
 }

@@ -75,8 +75,8 @@ operations! {
     Read = 13, LEVEL_CLIENT, Data, false;
     Locate = 61, LEVEL_CLIENT, Data, false;
     Write = 14, LEVEL_CLIENT, Data, true;
-    Grant = 62, LEVEL_CLIENT, Data, false;
-    CommitGranted = 63, LEVEL_CLIENT, Data, true;
+    RegisterBuffers = 62, LEVEL_CLIENT, Data, false;
+    CommitRegistered = 63, LEVEL_CLIENT, Data, true;
     Close = 15, LEVEL_CLIENT, Metadata, false;
     Truncate = 16, LEVEL_CLIENT, Metadata, true;
     ReserveAppend = 17, LEVEL_CLIENT, Metadata, true;

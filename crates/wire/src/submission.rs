@@ -89,17 +89,17 @@ impl Change {
 pub const SUBMITTED_SIZE_MAX: u32 = 64 << 10;
 /// Writes to files of larger chunks are not submitted.
 pub const SUBMITTED_CHUNK_SIZE_MAX: u32 = 1 << 20;
-/// Most bytes of granted pages in which a client has bytes of writes that its server has not taken up.
+/// Most bytes of registered pages in which a client has bytes of writes that its server has not taken up.
 pub const STAGING_RING_SIZE: u64 = 512 << 10;
 
-/// Bytes that lie in pages which the server has granted to the client.
+/// Bytes that lie in pages which the server has registered to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubmittedBytes {
     /// The first one, in the store's data: that of a page.
     pub at: u64,
     /// 1 to [`SUBMITTED_SIZE_MAX`].
     pub size: u32,
-    /// The grant's.
+    /// The registered buffer's.
     pub generation: u64,
 }
 

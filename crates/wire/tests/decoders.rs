@@ -130,16 +130,16 @@ fn seeds() -> Vec<Vec<u8>> {
             contents: Some(LeasedContents { time: 2_000_000, bytes: (*b"all of it").into() }),
         }
         .to_bytes(),
-        GrantRequest { returned: vec![1, 2], size: 1 << 20 }.to_bytes(),
-        GrantReply { generation: 7, at: 8192, size: 1 << 20 }.to_bytes(),
-        CommitGrantedRequest {
+        RegisterBuffersRequest { returned: vec![1, 2], size: 1 << 20 }.to_bytes(),
+        RegisterBuffersReply { generation: 7, at: 8192, size: 1 << 20 }.to_bytes(),
+        CommitRegisteredRequest {
             file: FileId(77),
             layout: layout(),
             pieces: Pieces(vec![range; 2]),
-            places: vec![GrantedPlace { generation: 7, at: 8192 }; 2],
+            places: vec![RegisteredPlace { generation: 7, at: 8192 }; 2],
         }
         .to_bytes(),
-        CommitGrantedReply { end: Some(9) }.to_bytes(),
+        CommitRegisteredReply { end: Some(9) }.to_bytes(),
         LocateReply { number: 3, places: vec![BytePlace { chunk: 1, offset: 2, size: 3, at: 4 }; 2] }.to_bytes(),
         ListingEntry {
             next_cursor: 1,

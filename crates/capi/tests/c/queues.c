@@ -1,4 +1,4 @@
-// Eighty programs one after the other, each of which submits changes, writes into granted pages, forks a child that never
+// Eighty programs one after the other, each of which submits changes, writes into registered pages, forks a child that never
 // uses the library nor executes anything, and ends. The children stay until somebody opens the pipe "children" of the
 // cluster's directory.
 #include "check.h"

@@ -85,7 +85,7 @@ fn serve(cluster: Cluster, directory: &Path, report: &mpsc::Sender<()>) {
                 session_grace: 60 * SECOND,
                 transport: server::Transport::Auto,
                 short_circuit: true,
-                granted_writes: true,
+                registered_buffers: true,
                 read_leasing: ReadLeasing::default(),
                 bounds: server::Bounds::default(),
                 pages_note: String::new(),

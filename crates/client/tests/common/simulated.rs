@@ -67,7 +67,7 @@ impl Stage {
             session_grace: 600 * SECOND,
             transport: server::Transport::Tcp,
             short_circuit: true,
-            granted_writes: true,
+            registered_buffers: true,
             read_leasing: ReadLeasing::default(),
             bounds: server::Bounds::default(),
             pages_note: String::new(),

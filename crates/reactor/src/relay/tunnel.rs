@@ -62,7 +62,7 @@ pub(super) struct StreamState {
     /// Room at the peer.
     pub(super) credit: usize,
     /// Room here that the peer knows of.
-    granted: usize,
+    registered: usize,
     /// Room here that is free again and that the peer was not told of.
     pub(super) freed: Rc<Cell<usize>>,
     pub(super) ended_here: bool,
@@ -78,7 +78,7 @@ impl StreamState {
             passer: None,
             incoming: VecDeque::new(),
             credit: STREAM_WINDOW,
-            granted: STREAM_WINDOW,
+            registered: STREAM_WINDOW,
             freed: Rc::default(),
             ended_here: false,
             ended_there: None,
@@ -260,7 +260,7 @@ impl Tunnel {
             if stream.ended_here || stream.ended_there.is_some() {
                 continue;
             }
-            stream.granted += size;
+            stream.registered += size;
             let params = Credit { size: size as u32 }.to_bytes();
             self.send_control(&mut state, frame(StreamFrame::Credit, number), &params);
         }
@@ -336,10 +336,10 @@ impl Tunnel {
                 if size == 0 || size > STREAM_DATA_SIZE_MAX || (body_size > 0 && !params.is_empty()) {
                     return protocol("data of a wrong size");
                 }
-                let Some(granted) = stream.granted.checked_sub(size + STREAM_FRAME_COST) else {
+                let Some(registered) = stream.registered.checked_sub(size + STREAM_FRAME_COST) else {
                     return Err(LinkError::Protocol(Status::WindowExceeded, "more data than there is room for"));
                 };
-                stream.granted = granted;
+                stream.registered = registered;
                 if body_size > 0 {
                     state.arriving = Some(Arriving { stream: number, bytes: vec![0; body_size], received: 0 });
                 } else {

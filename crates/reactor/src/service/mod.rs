@@ -65,7 +65,7 @@ pub struct Peer {
     /// The peer's own index, when it is a server.
     pub from_server: u32,
     pub user: Credentials,
-    /// What pages that the peer is granted to write to are mapped through, where that is possible.
+    /// What pages that are registered for the peer are mapped through, where that is possible.
     pub mapping_lock: Option<Borrowing>,
     /// Where a peer that was lent a region says what is to be kept for it.
     pub hazards: Option<Hazards>,
@@ -83,7 +83,7 @@ impl std::fmt::Debug for Hazards {
     }
 }
 
-/// A mapping lock, for whoever grants something of it.
+/// A mapping lock, for whoever registers something of it.
 #[derive(Clone)]
 pub struct Borrowing(pub Rc<dyn MappingLock>);
 
@@ -120,8 +120,8 @@ pub struct ServeOptions {
     pub timeout: Nanos,
     /// What clients of this machine may read from by themselves.
     pub lent: Option<Rc<StampedRegion>>,
-    /// Whether these may also be granted pages to write to.
-    pub grants: bool,
+    /// Whether these may also register pages to write to.
+    pub registers_buffers: bool,
     /// Whether clients must come through shared memory. Servers need not.
     pub local_clients_only: bool,
 }
@@ -570,11 +570,11 @@ impl Serving {
         }
     }
 
-    /// Lends what is to be lent, before the welcome; notes what pages may be granted through, what the peer holds, and
-    /// where it submits.
+    /// Lends what is to be lent, before the welcome; notes what pages may be registered through, what the peer holds,
+    /// and where it submits.
     fn lend(&self, stream: &Stream, peer: &mut Peer) {
         let Some(region) = &self.options.lent else { return };
-        let pages = if self.options.grants { region.mapping_lock().ok() } else { None };
+        let pages = if self.options.registers_buffers { region.mapping_lock().ok() } else { None };
         let lent = Lent { pages, submissions: region.submissions().mapping_lock().ok() };
         if !stream.lend(region, &lent) {
             return;

@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! 1. What is granted is journalled, as an after-image of the range that it is about, before anybody is told.
-//! 2. After each change of what is held or who waits, nobody waits whose turn it is (`grant_turns`), except while the
+//! 2. After each change of what is held or who waits, nobody waits whose turn it is (`buffer_turns`), except while the
 //!    journal is full.
 
 use super::Step;
@@ -91,7 +91,7 @@ pub fn lock(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>
         let granted = change(core, &wanted, true)?;
         LockReply { state: LockState::Granted }.encode(reply);
         core.change([granted, caller.outcome(reply)])?;
-        grant_turns(core);
+        buffer_turns(core);
         return Ok(Step::Done);
     }
     if !request.wait {
@@ -122,7 +122,7 @@ fn wait_in_queue(core: &Rc<Core>, caller: &Caller, wanted: &Wanted) -> Result<Lo
     }
     let waiter = Waiter { owner: wanted.owner, range: wanted.range, ticket: wanted.ticket, listener: None };
     core.lock_queues.borrow_mut().push(wanted.key, waiter);
-    grant_turns(core);
+    buffer_turns(core);
     if core.lock_queues.borrow_mut().find(wanted.key, session, wanted.ticket).is_none() {
         return if holds(core, wanted) { Ok(LockState::Granted) } else { Err(Status::NoLocks.into()) };
     }
@@ -133,7 +133,7 @@ fn wait_in_queue(core: &Rc<Core>, caller: &Caller, wanted: &Wanted) -> Result<Lo
     };
     if is_deadlock {
         core.lock_queues.borrow_mut().remove(wanted.key, session, wanted.ticket);
-        grant_turns(core);
+        buffer_turns(core);
         return Err(Status::Deadlock.into());
     }
     Ok(LockState::Waiting)
@@ -196,7 +196,7 @@ pub fn unlock(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, F
         // Journalled although nothing of it is: sent again after a restart, it must not release what is held.
         let journalled = core.change([caller.outcome(&[])]);
         waiter.listener.into_iter().for_each(|listener| dismiss(core, listener));
-        grant_turns(core);
+        buffer_turns(core);
         return journalled.map(|()| Step::Done);
     }
     let is_held = {
@@ -207,13 +207,13 @@ pub fn unlock(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, F
     if is_held {
         let released = change(core, &wanted, false)?;
         core.change([released, caller.outcome(&[])])?;
-        grant_turns(core);
+        buffer_turns(core);
     }
     Ok(Step::Done)
 }
 
 /// Grants whatever may be granted now.
-fn grant_turns(core: &Rc<Core>) {
+fn buffer_turns(core: &Rc<Core>) {
     if core.tables.borrow_mut().file_locks.take_released() {
         end_stale_waiters(core);
     }
@@ -236,14 +236,14 @@ fn grant_turns(core: &Rc<Core>) {
     let core = core.clone();
     core.reactor.clone().spawn(Class::Metadata, async move {
         core.checkpoints.finished().wait().await;
-        grant_turns(&core);
+        buffer_turns(&core);
     });
 }
 
 /// Locks went with their sessions or files: others may have got their turn.
 pub fn after_release(core: &Rc<Core>) {
     let core = core.clone();
-    core.reactor.clone().spawn(Class::Metadata, async move { grant_turns(&core) });
+    core.reactor.clone().spawn(Class::Metadata, async move { buffer_turns(&core) });
 }
 
 /// Those whose session or file is gone wait no longer.

@@ -8,6 +8,7 @@ mod append;
 mod attributes;
 mod check;
 mod close;
+mod commit_registered;
 mod contact;
 mod copy;
 mod data;
@@ -15,7 +16,6 @@ mod directories;
 mod extended;
 mod file_locks;
 mod find;
-mod granted;
 mod holders;
 mod listing;
 mod lookup;
@@ -39,12 +39,12 @@ mod unlink;
 pub use append::{append, resume_append, write_chunks};
 pub use check::check;
 pub use close::reopened;
+pub use commit_registered::{SubmittedSource, begin_submitted, commit_registered, watch_buffers, write_submitted};
 pub use copy::COPY_COUNT_MAX;
 pub use data::{WriteEnd, locate_bytes, read, write};
 pub use extended::{get_extended, list_extended, set_extended};
 pub use file_locks::{after_release, await_lock, forget_listeners};
 pub use find::find;
-pub use granted::{SubmittedSource, begin_submitted, commit_granted, watch_grants, write_submitted};
 pub use listing::{LISTING_BYTES_MAX, read_directory, removal_under_way, wait_for_names};
 pub use open::create_submitted;
 pub use prepare::watch;
@@ -154,11 +154,11 @@ pub fn handle(
         Operation::MarkTree => tree::mark_tree(core, caller, params),
         Operation::ResolveTree => tree::resolve_tree(core, caller, params),
         Operation::AskParents => tree::ask_parents(core, params, reply),
-        Operation::Grant => granted::grant(core, caller, params, reply),
+        Operation::RegisterBuffers => commit_registered::buffer(core, caller, params, reply),
         Operation::Read
         | Operation::Locate
         | Operation::Write
-        | Operation::CommitGranted
+        | Operation::CommitRegistered
         | Operation::Append
         | Operation::FetchChunks
         | Operation::WriteChunks

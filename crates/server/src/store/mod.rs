@@ -14,12 +14,12 @@ mod entries;
 mod error;
 mod files;
 pub mod fuzz;
-mod grants;
 mod holes;
 mod inline_vec;
 mod journal;
 mod read;
 mod recovery;
+mod registered_buffers;
 mod state;
 mod superblock;
 mod write;
@@ -33,7 +33,7 @@ pub use allocator::PAGE_SIZE;
 pub use along::PlaceOf;
 pub use durability::SyncError;
 pub use error::{Corrupt, StoreError};
-pub use grants::{GrantUsage, GrantedRun, Holder};
+pub use registered_buffers::{Holder, RegisteredRun, RegisteredUsage};
 
 pub use holes::{Hole, LOOK_COUNT_MAX};
 pub use recovery::{JOURNAL_SIZE_MIN, Replay};
@@ -422,29 +422,29 @@ impl Store {
     /// Gives a client of this machine up to `wanted` consecutive free pages to write into by itself, in whole pages of
     /// the size that the data space lies on. `generation` was never used before. Nothing where nothing is lent, or
     /// where that would be too much of what is free, of the store, or for one holder.
-    pub fn grant(&self, holder: &Holder, generation: u64, wanted: u32) -> Option<GrantedRun> {
-        self.state.borrow_mut().grant(holder, generation, wanted)
+    pub fn buffer(&self, holder: &Holder, generation: u64, wanted: u32) -> Option<RegisteredRun> {
+        self.state.borrow_mut().buffer(holder, generation, wanted)
     }
 
-    /// Its holder has unmapped a grant, and writes to no page of it any more.
-    pub fn end_grant(&self, connection: u64, generation: u64) {
-        self.state.borrow_mut().end_grant(connection, generation);
+    /// Its holder has unmapped a registered buffer, and writes to no page of it any more.
+    pub fn end_buffer(&self, connection: u64, generation: u64) {
+        self.state.borrow_mut().end_buffer(connection, generation);
     }
 
-    /// A holder has gone: nothing is committed in its grants any more, and each of them ends when it is not mapped any
-    /// more.
+    /// A holder has gone: nothing is committed in its registered buffers any more, and each of them ends when it is not
+    /// mapped any more.
     pub fn end_holder(&self, connection: u64) {
         self.state.borrow_mut().end_holder(connection);
     }
 
-    /// Ends the grants of those that have gone that are not mapped any more. True if others are left.
-    pub fn end_unmapped_grants(&self) -> bool {
+    /// Ends the registered buffers of those that have gone that are not mapped any more. True if others are left.
+    pub fn end_unmapped_buffers(&self) -> bool {
         self.state.borrow_mut().end_unmapped()
     }
 
-    /// Whether bytes `offset..offset + size` of the data space lie in a grant of this connection's.
-    pub fn is_granted(&self, connection: u64, generation: u64, offset: u64, size: u64) -> bool {
-        self.state.borrow().grants.has(connection, generation, offset, size)
+    /// Whether bytes `offset..offset + size` of the data space lie in a registered buffer of this connection's.
+    pub fn is_registered(&self, connection: u64, generation: u64, offset: u64, size: u64) -> bool {
+        self.state.borrow().registered.has(connection, generation, offset, size)
     }
 
     /// Keeps so many pages that are free and faulted in for writes that must find some: nobody is given more than he
@@ -464,26 +464,26 @@ impl Store {
         self.state.borrow().allocator.ready() >= pages
     }
 
-    /// What is granted.
-    pub fn grant_usage(&self) -> GrantUsage {
-        self.state.borrow().grants.usage()
+    /// What is registered.
+    pub fn registered_usage(&self) -> RegisteredUsage {
+        self.state.borrow().registered.usage()
     }
 
-    /// A write whose `bytes` (offset and size in the chunk) are in pages of a grant of this connection's already: at
-    /// the offset within the first of them that they have within their page of the chunk. Nothing, if these pages are
-    /// not such, or something was committed in them before. Errors: as `reserve_write`.
-    pub fn reserve_granted(
+    /// A write whose `bytes` (offset and size in the chunk) are in pages of a registered buffer of this connection's
+    /// already: at the offset within the first of them that they have within their page of the chunk. Nothing, if these
+    /// pages are not such, or something was committed in them before. Errors: as `reserve_write`.
+    pub fn reserve_registered(
         &self,
         (file, index): (u64, u64),
         chunk_size: u32,
         bytes: (u32, u32),
         connection: u64,
-        run: GrantedRun,
+        run: RegisteredRun,
     ) -> Result<Option<ChunkWrite>, StoreError> {
         if chunk_size > CHUNK_SIZE_MAX || index == u64::MAX {
             return Err(StoreError::TooLarge);
         }
-        let ticket = self.state.borrow_mut().reserve_granted((file, index), chunk_size, bytes, (connection, run))?;
+        let ticket = self.state.borrow_mut().reserve_registered((file, index), chunk_size, bytes, (connection, run))?;
         let reservation = |ticket| Reservation { store: self.clone(), ticket: Some(ticket) };
         Ok(ticket.map(|ticket| ChunkWrite { places: Vec::new(), reservation: reservation(ticket) }))
     }

@@ -5,8 +5,8 @@ use super::checkpoint::{self, NAME_PREFIX, segment_name};
 use super::durability::{Durability, NAME_REFUSED};
 use super::entries::{self, Copy, Entry};
 use super::files::Files;
-use super::grants::{Grants, mapped_runs};
 use super::journal::{self, Journal, Position};
+use super::registered_buffers::{RegisteredBuffers, mapped_runs};
 use super::state::State;
 use super::superblock::{Head, SUPER_SIZE, Super};
 use super::{Corrupt, KIND_FOREIGN_FIRST, StoreError, StoreIdentity, StoreOptions};
@@ -84,7 +84,7 @@ pub fn create(storage: Rc<dyn Storage>, options: &StoreOptions, identity: StoreI
     let power_cycle = power_cycle(storage.as_ref())?;
     let head = Head { sequence: 1, start, segments: 0, blocks: 0, durable: start.lsn, power_cycle };
     let superblock = Super::create(superblock, options, identity, head);
-    let space = (new_allocator(options.size, Vec::new())?, Grants::default());
+    let space = (new_allocator(options.size, Vec::new())?, RegisteredBuffers::default());
     let durability = Durability::new(storage.is_volatile(), power_cycle);
     let stamped = stamped(storage.as_ref(), &data)?;
     let journal = Journal::new(journal, start);
@@ -330,12 +330,12 @@ fn new_allocator(size: u64, used: Vec<Run>) -> Result<Allocator, StoreError> {
 }
 
 /// The free pages: those that somebody of an earlier life can still write to are nobody's until he can't.
-fn open_space(size: u64, mapped: Vec<Run>, mut used: Vec<Run>) -> Result<(Allocator, Grants), StoreError> {
-    let mut grants = Grants::default();
+fn open_space(size: u64, mapped: Vec<Run>, mut used: Vec<Run>) -> Result<(Allocator, RegisteredBuffers), StoreError> {
+    let mut buffers = RegisteredBuffers::default();
     used.sort_unstable();
-    let withheld: Vec<Run> = mapped.into_iter().flat_map(|run| grants.adopt(run, &used)).collect();
+    let withheld: Vec<Run> = mapped.into_iter().flat_map(|run| buffers.adopt(run, &used)).collect();
     used.extend(withheld);
-    Ok((new_allocator(size, used)?, grants))
+    Ok((new_allocator(size, used)?, buffers))
 }
 
 /// Performs the copies of the last record again: the crash may have come before or within them.

@@ -4,7 +4,7 @@
 //! 1. `files` is exactly what the journal and the newest checkpoint say; everything volatile is in `active`.
 //! 2. Each used page is in one extent of a committed chunk, or in `active` (capacity, held), or in a `ChunkWrite` that
 //!    lands in staged space, or in `deferred`, or in a chunk of `graveyard`, or rests (`durability`). Each free page is
-//!    the allocator's, or a grant's (`grants`).
+//!    the allocator's, or a registered buffer's (`registered`).
 //! 3. The copies of every journal record but the last are done; `deferred` is what those of the last one read from.
 
 use super::active::{Active, Pin};
@@ -13,8 +13,8 @@ use super::checkpoint::Writer;
 use super::chunk::{Chunk, Extent};
 use super::durability::Durability;
 use super::files::{Chunks, Files};
-use super::grants::Grants;
 use super::journal::{Journal, RECORD_HEADER_SIZE};
+use super::registered_buffers::RegisteredBuffers;
 use super::superblock::Super;
 use super::{StoreError, Usage};
 use reactor::{Region, StampedRegion, Storage};
@@ -57,7 +57,7 @@ pub struct State {
     pub active: FastMap<Key, Active>,
     pub allocator: Allocator,
     /// Pages that clients write into by themselves.
-    pub grants: Grants,
+    pub registered: RegisteredBuffers,
     /// Counts pins; see `active`.
     pub clock: u64,
     pub chunk_count: u64,
@@ -85,7 +85,7 @@ impl State {
         (data, stamped): (Rc<dyn Region>, Option<Rc<StampedRegion>>),
         journal: Journal,
         files: Files,
-        (allocator, grants): (Allocator, Grants),
+        (allocator, registered): (Allocator, RegisteredBuffers),
         durability: Durability,
     ) -> State {
         let data = stamped.clone().map_or(data, |stamped| stamped as Rc<dyn Region>);
@@ -99,7 +99,7 @@ impl State {
             files,
             active: FastMap::default(),
             allocator,
-            grants,
+            registered,
             clock: 0,
             chunk_count,
             page_size: PAGE_SIZE,
@@ -183,11 +183,11 @@ impl State {
     }
 
     fn recycle(&mut self, run: Run) {
-        if self.grants.is_empty() {
+        if self.registered.is_empty() {
             self.allocator.release(run);
         } else {
             let allocator = &mut self.allocator;
-            self.grants.keep(run, |run| allocator.release(run));
+            self.registered.keep(run, |run| allocator.release(run));
         }
     }
 
@@ -350,12 +350,15 @@ impl State {
             }
         }
         let used: u64 = runs.iter().map(|run| u64::from(run.pages)).sum::<u64>() + self.staged_pages;
-        let granted: Vec<Run> = self.grants.free_runs();
-        if granted.iter().map(|run| u64::from(run.pages)).sum::<u64>() != self.grants.free() {
-            return Err(format!("free pages of grants are {granted:?}, counted as {}", self.grants.free()));
+        let registered: Vec<Run> = self.registered.free_runs();
+        if registered.iter().map(|run| u64::from(run.pages)).sum::<u64>() != self.registered.free() {
+            return Err(format!(
+                "free pages of registered buffers are {registered:?}, counted as {}",
+                self.registered.free()
+            ));
         }
-        let used = used + self.grants.free();
-        runs.extend(granted);
+        let used = used + self.registered.free();
+        runs.extend(registered);
         let (free_runs, frontier) = self.allocator.free_runs();
         let free = free_runs.iter().map(|run| u64::from(run.pages)).sum::<u64>()
             + u64::from(self.allocator.total() - frontier);
@@ -379,7 +382,7 @@ impl State {
         self.bury_some(BURY_STEP * 16);
         Usage {
             size: u64::from(self.allocator.total()) * PAGE_SIZE,
-            free: (self.allocator.free() + self.grants.free() + self.durability.resting_pages()) * PAGE_SIZE,
+            free: (self.allocator.free() + self.registered.free() + self.durability.resting_pages()) * PAGE_SIZE,
             backed: (u64::from(self.allocator.backed()) * PAGE_SIZE)
                 .next_multiple_of(self.page_size)
                 .min(u64::from(self.allocator.total()) * PAGE_SIZE),

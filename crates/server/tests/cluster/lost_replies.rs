@@ -104,14 +104,14 @@ async fn write(scene: &Scene) -> String {
 }
 
 /// Nobody is granted anything here, where stores keep checksums; what is granted is committed in the simulator.
-async fn commit_granted(scene: &Scene) -> String {
+async fn commit_registered(scene: &Scene) -> String {
     let layout = scene.caller.stat(scene.file).await.expect("there").layout;
     let piece = ChunkRange { chunk_index: 0, chunk_offset: 0, size: 4096 };
-    let places = vec![GrantedPlace { generation: 1, at: 0 }];
-    let request = CommitGrantedRequest { file: scene.file, layout, pieces: Pieces(vec![piece]), places };
+    let places = vec![RegisteredPlace { generation: 1, at: 0 }];
+    let request = CommitRegisteredRequest { file: scene.file, layout, pieces: Pieces(vec![piece]), places };
     let server = scene.caller.cluster.chunk_server(scene.file, &layout, 0);
-    let reply = scene.caller.call(server, Operation::CommitGranted, &request).await;
-    told(reply, |reply| format!("{:?}", CommitGrantedReply::from_bytes(&reply.params)))
+    let reply = scene.caller.call(server, Operation::CommitRegistered, &request).await;
+    told(reply, |reply| format!("{:?}", CommitRegisteredReply::from_bytes(&reply.params)))
 }
 
 async fn remove_extended(scene: &Scene) -> String {
@@ -238,7 +238,7 @@ const DEEDS: [(&str, Operation); 30] = [
     ("allocate", Operation::Allocate),
     ("copy", Operation::CopyRange),
     ("write", Operation::Write),
-    ("commit what is not granted", Operation::CommitGranted),
+    ("commit what is not granted", Operation::CommitRegistered),
     ("set attribute", Operation::SetAttribute),
     ("remove attribute", Operation::RemoveAttribute),
     ("lock", Operation::Lock),
@@ -265,7 +265,7 @@ const LOOKS: [Operation; 25] = [
     Operation::Read,
     Operation::Locate,
     // What it gives belongs to the connection: `crates/client/tests/granted.rs`.
-    Operation::Grant,
+    Operation::RegisterBuffers,
     Operation::Statistics,
     Operation::Shutdown,
     Operation::Synchronise,
@@ -328,7 +328,7 @@ async fn act(deed: &str, scene: Scene) -> String {
         }
         "reserve" => reserve(&scene).await,
         "write" => write(&scene).await,
-        "commit what is not granted" => commit_granted(&scene).await,
+        "commit what is not granted" => commit_registered(&scene).await,
         "set attribute" => set_extended(&scene, "user.new").await,
         "remove attribute" => remove_extended(&scene).await,
         other => unreachable!("{other} is no deed"),

@@ -141,7 +141,7 @@ fn start_somewhere(reactor: &reactor::Reactor, directory: &std::path::Path) -> (
             session_grace: 2 * SECOND,
             transport: server::Transport::Tcp,
             short_circuit: true,
-            granted_writes: true,
+            registered_buffers: true,
             read_leasing: server::ReadLeasing::default(),
             bounds: server::Bounds::default(),
             pages_note: String::new(),

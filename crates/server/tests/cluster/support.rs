@@ -103,7 +103,7 @@ impl TestCluster {
             session_grace: self.session_grace,
             transport: server::Transport::Tcp,
             short_circuit: true,
-            granted_writes: true,
+            registered_buffers: true,
             read_leasing: ReadLeasing::default(),
             bounds: server::Bounds::default(),
             pages_note: String::new(),

@@ -13,8 +13,9 @@ use table::{About, Row};
 use wire::Operation;
 
 /// Requests that belong to no line: those that follow a failure, and those of the servers' owner. Reads from lent
-/// memory and writes to it are counted with real servers (`lent.rs` and `granted.rs` in `crates/client/tests`). What
-/// contacts are asked, and ask, depends on how many open a file at a time: `crates/sim/tests/scale.rs` counts it.
+/// memory and writes to it are counted with real servers (`lent.rs` and `registered_buffers.rs` in
+/// `crates/client/tests`). What contacts are asked, and ask, depends on how many open a file at a time:
+/// `crates/sim/tests/scale.rs` counts it.
 const WITHOUT_LINE: [Operation; 12] = [
     Operation::OpenThrough,
     Operation::Delegate,
@@ -26,8 +27,8 @@ const WITHOUT_LINE: [Operation; 12] = [
     Operation::Shutdown,
     Operation::Repair,
     Operation::Locate,
-    Operation::Grant,
-    Operation::CommitGranted,
+    Operation::RegisterBuffers,
+    Operation::CommitRegistered,
 ];
 const SERVERS_MAX: u32 = 8;
 const DOCUMENTATION: &str = include_str!("../../../../docs/semantics.md");

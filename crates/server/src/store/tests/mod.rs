@@ -2,9 +2,9 @@
 
 mod along;
 mod damage;
-mod grants;
 mod model;
 mod power;
+mod registered_buffers;
 mod rules;
 
 use super::testing::{Random, TestDisk};

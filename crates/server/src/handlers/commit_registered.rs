@@ -1,5 +1,5 @@
-//! Writes of clients of this machine that copy their bytes into granted pages by themselves (docs/granted-writes.md):
-//! giving the pages out, and making what is in them live.
+//! Writes of clients of this machine that copy their bytes into registered pages by themselves
+//! (docs/registered-buffers.md): giving the pages out, and making what is in them live.
 
 use super::Step;
 use super::append::grown;
@@ -8,13 +8,13 @@ use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::records::Record;
 use crate::rights::has_dropped_bits;
-use crate::store::{ChunkWrite, GrantedRun, Holder, PAGE_SIZE};
+use crate::store::{ChunkWrite, Holder, PAGE_SIZE, RegisteredRun};
 use reactor::{Class, Nanos};
 use std::rc::Rc;
 use wire::layout::ChunkRange;
 use wire::messages::{
-    CommitGrantedReply, CommitGrantedRequest, DataRequest, GRANT_COUNT_MAX, GRANTED_PIECE_COUNT_MAX, GrantReply,
-    GrantRequest, GrantedPlace, Pieces,
+    BUFFER_COUNT_MAX, CommitRegisteredReply, CommitRegisteredRequest, DataRequest, Pieces, REGISTERED_PIECE_COUNT_MAX,
+    RegisterBuffersReply, RegisterBuffersRequest, RegisteredPlace,
 };
 use wire::submission::{SUBMITTED_CHUNK_SIZE_MAX, SubmittedBytes, Written};
 use wire::{Decode, Encode, FileId, Operation, Status};
@@ -23,32 +23,32 @@ use wire::{Decode, Encode, FileId, Operation, Status};
 /// for.
 const LOOKS_NS: [Nanos; 5] = [1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000];
 
-/// `Grant`: takes back what the client has unmapped, and gives it pages.
-pub fn grant(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
-    let request = GrantRequest::from_bytes(params)?;
-    if request.returned.len() > GRANT_COUNT_MAX {
-        return Err(Failure::with_text(Status::BadMessage, "too many grants are given back at once"));
+/// `RegisterBuffers`: takes back what the client has unmapped, and gives it pages.
+pub fn buffer(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+    let request = RegisterBuffersRequest::from_bytes(params)?;
+    if request.returned.len() > BUFFER_COUNT_MAX {
+        return Err(Failure::with_text(Status::BadMessage, "too many buffers are given back at once"));
     }
     let connection = caller.peer.connection;
-    request.returned.iter().for_each(|generation| core.store.end_grant(connection, *generation));
+    request.returned.iter().for_each(|generation| core.store.end_buffer(connection, *generation));
     let wanted = u32::try_from(request.size / PAGE_SIZE).unwrap_or(u32::MAX);
-    let mut answer = GrantReply { generation: 0, at: 0, size: 0 };
+    let mut answer = RegisterBuffersReply { generation: 0, at: 0, size: 0 };
     if let Some(mapping_lock) = caller.peer.mapping_lock.as_ref().filter(|_| wanted > 0) {
         let holder = Holder { connection, mapping_lock: mapping_lock.0.clone() };
-        if let Some(run) = core.store.grant(&holder, core.next_number()?, wanted) {
+        if let Some(run) = core.store.buffer(&holder, core.next_number()?, wanted) {
             let (at, size) = (u64::from(run.start) * PAGE_SIZE, u64::from(run.pages) * PAGE_SIZE);
-            answer = GrantReply { generation: run.generation, at, size };
+            answer = RegisterBuffersReply { generation: run.generation, at, size };
         }
     }
     answer.encode(reply);
     Ok(Step::Done)
 }
 
-/// `CommitGranted`: makes bytes that are in granted pages live in one step.
-pub async fn commit_granted(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Vec<u8>, WriteEnd> {
-    let CommitGrantedRequest { file, layout, pieces, places } =
-        CommitGrantedRequest::from_bytes(params).map_err(Failure::from)?;
-    if places.len() != pieces.0.len() || places.len() > GRANTED_PIECE_COUNT_MAX {
+/// `CommitRegistered`: makes bytes that are in registered pages live in one step.
+pub async fn commit_registered(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Vec<u8>, WriteEnd> {
+    let CommitRegisteredRequest { file, layout, pieces, places } =
+        CommitRegisteredRequest::from_bytes(params).map_err(Failure::from)?;
+    if places.len() != pieces.0.len() || places.len() > REGISTERED_PIECE_COUNT_MAX {
         return Err(Failure::with_text(Status::BadMessage, "pieces and their places do not fit together").into());
     }
     let request = DataRequest { file, layout, pieces, sums: Vec::new() };
@@ -60,7 +60,7 @@ pub async fn commit_granted(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> 
         core.start_announce(file)?;
     }
     let Some(mut writes) = reserve(core, caller, &request, &places)? else {
-        return Ok(CommitGrantedReply { end: None }.to_bytes());
+        return Ok(CommitRegisteredReply { end: None }.to_bytes());
     };
     if core.is_journal_low() {
         let finished = core.checkpoints.finished();
@@ -68,17 +68,17 @@ pub async fn commit_granted(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> 
     }
     // From the last look at the announcement to the commit nothing is awaited.
     core.until_writes_stand(file, &mut writes, caller.deadline).await?;
-    let reply_of = |end| CommitGrantedReply { end: Some(end) }.to_bytes();
+    let reply_of = |end| CommitRegisteredReply { end: Some(end) }.to_bytes();
     let reply = write_pieces(core, caller, &request, writes, is_home, reply_of)?;
-    core.statistics.arrived_by_themselves(Operation::CommitGranted, size as u64);
+    core.statistics.arrived_by_themselves(Operation::CommitRegistered, size as u64);
     core.invite_writes(caller.peer.queue, file);
     Ok(reply)
 }
 
 /// Where the bytes of a submitted write are.
 pub enum SubmittedSource<'a> {
-    /// In pages that were granted to this connection.
-    Granted(u64),
+    /// In pages that were registered for this connection.
+    Registered(u64),
     /// Here.
     Bytes(&'a [u8]),
 }
@@ -105,11 +105,11 @@ pub fn begin_submitted(
     }
     let (key, range, chunk_size) = ((file.0, 0), (0, bytes.size), request.layout.chunk_size);
     let write = match source {
-        SubmittedSource::Granted(connection) => {
+        SubmittedSource::Registered(connection) => {
             let start = u32::try_from(bytes.at / PAGE_SIZE).ok().filter(|_| bytes.at.is_multiple_of(PAGE_SIZE));
             let pages = u64::from(bytes.size).div_ceil(PAGE_SIZE) as u32;
-            let run = start.map(|start| GrantedRun { generation: bytes.generation, start, pages });
-            let reserve = |run| core.store.reserve_granted(key, chunk_size, range, connection, run).transpose();
+            let run = start.map(|start| RegisteredRun { generation: bytes.generation, start, pages });
+            let reserve = |run| core.store.reserve_registered(key, chunk_size, range, connection, run).transpose();
             let words = "the pages are not its client's";
             run.and_then(reserve).ok_or_else(|| Failure::with_text(Status::NotPermitted, words))??
         }
@@ -119,7 +119,7 @@ pub fn begin_submitted(
     let mut transaction = core.store.begin();
     core.store.commit_write(write, &mut transaction, inode.attributes.mtime)?;
     core.commit(transaction, [Record::InodePut(inode)])?;
-    core.statistics.arrived_by_themselves(Operation::CommitGranted, bytes.size.into());
+    core.statistics.arrived_by_themselves(Operation::CommitRegistered, bytes.size.into());
     Ok(())
 }
 
@@ -157,8 +157,8 @@ pub fn write_submitted(
     let (key, chunk_size) = ((file.0, piece.chunk_index), range.layout.chunk_size);
     let write = match source {
         SubmittedSource::Bytes(bytes) => written(core, key, chunk_size, piece.chunk_offset, bytes)?,
-        SubmittedSource::Granted(connection) => {
-            if !core.store.is_granted(connection, bytes.generation, bytes.at, bytes.size.into()) {
+        SubmittedSource::Registered(connection) => {
+            if !core.store.is_registered(connection, bytes.generation, bytes.at, bytes.size.into()) {
                 return Err(Failure::with_text(Status::NotPermitted, "the bytes are not in its client's pages"));
             }
             let write = core.store.reserve_write(key.0, key.1, chunk_size, piece.chunk_offset, bytes.size)?;
@@ -194,12 +194,12 @@ pub fn write_submitted(
     Ok(())
 }
 
-/// Takes the pages of all pieces out of the caller's grants. Nothing if some are not his to commit.
+/// Takes the pages of all pieces out of the caller's registered buffers. Nothing if some are not his to commit.
 fn reserve(
     core: &Core,
     caller: &Caller,
     request: &DataRequest,
-    places: &[GrantedPlace],
+    places: &[RegisteredPlace],
 ) -> Result<Option<Vec<ChunkWrite>>, Failure> {
     let DataRequest { file, layout, pieces: Pieces(pieces), .. } = request;
     let mut writes = Vec::with_capacity(pieces.len());
@@ -209,9 +209,9 @@ fn reserve(
         let first = u64::from(piece.chunk_offset) / PAGE_SIZE;
         let end = (u64::from(piece.chunk_offset) + u64::from(piece.size)).div_ceil(PAGE_SIZE);
         // The piece lies within its chunk, which was checked.
-        let run = GrantedRun { generation: place.generation, start, pages: (end - first) as u32 };
+        let run = RegisteredRun { generation: place.generation, start, pages: (end - first) as u32 };
         let key = (file.0, piece.chunk_index);
-        match core.store.reserve_granted(key, layout.chunk_size, bytes, caller.peer.connection, run)? {
+        match core.store.reserve_registered(key, layout.chunk_size, bytes, caller.peer.connection, run)? {
             Some(write) if place.at.is_multiple_of(PAGE_SIZE) => writes.push(write),
             _ => return Ok(None),
         }
@@ -219,20 +219,20 @@ fn reserve(
     Ok(Some(writes))
 }
 
-/// A connection has ended, or a server begins after another life: what was granted then is free once nobody has it
+/// A connection has ended, or a server begins after another life: what was registered then is free once nobody has it
 /// mapped.
-pub fn watch_grants(core: &Rc<Core>) {
-    if !core.store.end_unmapped_grants() || core.watching_grants.replace(true) {
+pub fn watch_buffers(core: &Rc<Core>) {
+    if !core.store.end_unmapped_buffers() || core.watching_buffers.replace(true) {
         return;
     }
     let core = core.clone();
     core.reactor.clone().spawn(Class::Background, async move {
         for pause in LOOKS_NS {
             core.reactor.sleep(pause).await;
-            if core.stopping.get() || !core.store.end_unmapped_grants() {
+            if core.stopping.get() || !core.store.end_unmapped_buffers() {
                 break;
             }
         }
-        core.watching_grants.set(false);
+        core.watching_buffers.set(false);
     });
 }

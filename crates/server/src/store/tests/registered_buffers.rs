@@ -3,7 +3,7 @@
 use super::*;
 use reactor::Region;
 
-/// Somebody who is granted pages.
+/// Somebody for whom pages are registered.
 fn holder(store: &Store, connection: u64) -> Holder {
     Holder {
         connection,
@@ -11,19 +11,19 @@ fn holder(store: &Store, connection: u64) -> Holder {
     }
 }
 
-/// Copies a body into pages of a grant and commits it. None if the store does not take the pages.
-fn write_granted(
+/// Copies a body into pages of a registered buffer and commits it. None if the store does not take the pages.
+fn write_registered(
     store: &Store,
     holder: &Holder,
     (file, index, chunk): (u64, u64, u32),
     offset: u32,
     body: &[u8],
-    run: GrantedRun,
+    run: RegisteredRun,
 ) -> Option<Lsn> {
     let at = u64::from(run.start) * PAGE_SIZE + u64::from(offset) % PAGE_SIZE;
     holder.mapping_lock.poke(at, body);
     let bytes = (offset, body.len() as u32);
-    let write = store.reserve_granted((file, index), chunk, bytes, holder.connection, run).unwrap()?;
+    let write = store.reserve_registered((file, index), chunk, bytes, holder.connection, run).unwrap()?;
     Some(finish(store, write, 1).unwrap())
 }
 
@@ -32,12 +32,12 @@ fn pages_of(offset: u32, size: u32) -> u32 {
     (offset + size).div_ceil(page) - offset / page
 }
 
-/// Pages from one of a grant on.
-fn part(grant: GrantedRun, from: u32, pages: u32) -> GrantedRun {
-    GrantedRun { start: grant.start + from, pages, ..grant }
+/// Pages from one of a registered buffer on.
+fn part(buffer: RegisteredRun, from: u32, pages: u32) -> RegisteredRun {
+    RegisteredRun { start: buffer.start + from, pages, ..buffer }
 }
 
-/// Goal: what is committed from granted pages is the chunk's, and nothing beside it changes, for edges of every
+/// Goal: what is committed from registered pages is the chunk's, and nothing beside it changes, for edges of every
 /// alignment, over nothing, over old bytes and under a reader; also for the next life of the store.
 #[test]
 fn edges_of_every_alignment() {
@@ -57,10 +57,10 @@ fn edges_of_every_alignment() {
                 expected[..size as usize].copy_from_slice(&body);
             }
             let held = store.read(1, 0, 0, CHUNK).unwrap();
-            let grant = store.grant(&writer, 7, 12).expect("there is room");
+            let buffer = store.buffer(&writer, 7, 12).expect("there is room");
             let body = body(&mut random, end - start);
-            let run = part(grant, 0, pages_of(start, end - start));
-            write_granted(&store, &writer, (1, 0, CHUNK), start, &body, run).expect("taken");
+            let run = part(buffer, 0, pages_of(start, end - start));
+            write_registered(&store, &writer, (1, 0, CHUNK), start, &body, run).expect("taken");
             drop(held);
             expected[start as usize..end as usize].copy_from_slice(&body);
             assert!(read(&store, 1, 0, 0, CHUNK) == expected, "{start}..{end} over {before}");
@@ -73,51 +73,51 @@ fn edges_of_every_alignment() {
     }
 }
 
-/// Goal: only its holder commits a grant's pages, under its generation, each of them once, and nothing that does not
-/// lie in it.
+/// Goal: only its holder commits a registered buffer's pages, under its generation, each of them once, and nothing that
+/// does not lie in it.
 #[test]
 fn generations() {
     const CHUNK: u32 = 1 << 20;
     let (_, store) = new_store(1024 * PAGE_SIZE, false);
     let (one, other) = (holder(&store, 1), holder(&store, 2));
-    let grant = store.grant(&one, 7, 8).expect("there is room");
-    let stranger = store.grant(&other, 8, 8).expect("there is room");
+    let buffer = store.buffer(&one, 7, 8).expect("there is room");
+    let stranger = store.buffer(&other, 8, 8).expect("there is room");
     let body = [3; 2 * PAGE_SIZE as usize];
-    let take = |holder: &Holder, run| write_granted(&store, holder, (1, 0, CHUNK), 0, &body, run).is_some();
-    let try_take = |holder: &Holder, run: GrantedRun| {
+    let take = |holder: &Holder, run| write_registered(&store, holder, (1, 0, CHUNK), 0, &body, run).is_some();
+    let try_take = |holder: &Holder, run: RegisteredRun| {
         let bytes = (0, 2 * PAGE_SIZE as u32);
-        store.reserve_granted((1, 0), CHUNK, bytes, holder.connection, run).unwrap().is_some()
+        store.reserve_registered((1, 0), CHUNK, bytes, holder.connection, run).unwrap().is_some()
     };
     assert!(!try_take(&one, part(stranger, 0, 2)), "another one's");
-    assert!(!try_take(&other, part(grant, 0, 2)), "another one's");
-    assert!(!try_take(&one, GrantedRun { generation: 8, ..part(grant, 0, 2) }), "of another generation");
-    assert!(!try_take(&one, part(grant, 0, 3)), "more pages than bytes");
-    assert!(!try_take(&one, part(grant, 7, 2)), "one page too far");
-    assert!(!try_take(&one, GrantedRun { start: u32::MAX, ..part(grant, 0, 2) }), "nowhere");
-    assert!(!try_take(&one, GrantedRun { start: 0, ..part(grant, 0, 2) }) || grant.start == 0, "before it");
-    assert!(take(&one, part(grant, 2, 2)));
+    assert!(!try_take(&other, part(buffer, 0, 2)), "another one's");
+    assert!(!try_take(&one, RegisteredRun { generation: 8, ..part(buffer, 0, 2) }), "of another generation");
+    assert!(!try_take(&one, part(buffer, 0, 3)), "more pages than bytes");
+    assert!(!try_take(&one, part(buffer, 7, 2)), "one page too far");
+    assert!(!try_take(&one, RegisteredRun { start: u32::MAX, ..part(buffer, 0, 2) }), "nowhere");
+    assert!(!try_take(&one, RegisteredRun { start: 0, ..part(buffer, 0, 2) }) || buffer.start == 0, "before it");
+    assert!(take(&one, part(buffer, 2, 2)));
     for from in 1..4 {
-        assert!(!try_take(&one, part(grant, from, 2)), "page {from} was committed, or the next one");
+        assert!(!try_take(&one, part(buffer, from, 2)), "page {from} was committed, or the next one");
     }
-    assert!(take(&one, part(grant, 4, 2)), "the last write has let go of the pages of the one before");
-    assert!(!try_take(&one, part(grant, 2, 2)), "free, but not unused");
-    drop(store.reserve_granted((1, 1), CHUNK, (0, 8192), 1, part(grant, 6, 2)).unwrap().expect("unused"));
-    assert!(!try_take(&one, part(grant, 6, 2)), "nobody knows what is in them");
-    assert!(!try_take(&one, part(grant, 0, 2)) || store.grant_usage().granted > 0);
-    store.end_grant(2, 7);
-    assert_eq!(store.grant_usage().granted, 16 * PAGE_SIZE, "it is not his to end");
-    store.end_grant(1, 7);
-    assert!(!try_take(&one, part(grant, 0, 2)), "it has ended");
+    assert!(take(&one, part(buffer, 4, 2)), "the last write has let go of the pages of the one before");
+    assert!(!try_take(&one, part(buffer, 2, 2)), "free, but not unused");
+    drop(store.reserve_registered((1, 1), CHUNK, (0, 8192), 1, part(buffer, 6, 2)).unwrap().expect("unused"));
+    assert!(!try_take(&one, part(buffer, 6, 2)), "nobody knows what is in them");
+    assert!(!try_take(&one, part(buffer, 0, 2)) || store.registered_usage().registered > 0);
+    store.end_buffer(2, 7);
+    assert_eq!(store.registered_usage().registered, 16 * PAGE_SIZE, "it is not his to end");
+    store.end_buffer(1, 7);
+    assert!(!try_take(&one, part(buffer, 0, 2)), "it has ended");
     store.end_holder(2);
     assert!(!try_take(&other, part(stranger, 0, 2)), "he has gone");
-    assert_eq!(store.grant_usage(), GrantUsage { granted: 8 * PAGE_SIZE, orphaned: 8 * PAGE_SIZE });
+    assert_eq!(store.registered_usage(), RegisteredUsage { registered: 8 * PAGE_SIZE, orphaned: 8 * PAGE_SIZE });
     drop(other);
-    assert!(!store.end_unmapped_grants());
-    assert_eq!(store.grant_usage(), GrantUsage::default());
+    assert!(!store.end_unmapped_buffers());
+    assert_eq!(store.registered_usage(), RegisteredUsage::default());
     store.check().unwrap();
 }
 
-/// Goal: nobody is granted so much that others lack space, and nothing where nothing is lent.
+/// Goal: nobody has so much registered that others lack space, and nothing where nothing is lent.
 #[test]
 fn bounds() {
     let (_, store) = new_store(4096 * PAGE_SIZE, false);
@@ -125,22 +125,22 @@ fn bounds() {
     let mut generation = 0;
     let mut pages = 0;
     for holder in &holders {
-        while let Some(grant) = store.grant(holder, generation, u32::MAX) {
+        while let Some(buffer) = store.buffer(holder, generation, u32::MAX) {
             generation += 1;
-            pages += u64::from(grant.pages);
+            pages += u64::from(buffer.pages);
         }
     }
-    assert!(pages > 512 && pages <= 1024, "{pages} of 4096 pages are granted");
+    assert!(pages > 512 && pages <= 1024, "{pages} of 4096 pages are registered");
     assert_eq!(store.usage().free, 4096 * PAGE_SIZE, "they are free");
     store.check().unwrap();
     let (_, small) = new_store(16 * PAGE_SIZE, false);
-    assert!(small.grant(&holder(&small, 1), 1, 1).is_none());
+    assert!(small.buffer(&holder(&small, 1), 1, 1).is_none());
     let (_, summed) = new_store(4096 * PAGE_SIZE, true);
-    assert!(summed.grant(&holders[0], 1, 1).is_none());
+    assert!(summed.buffer(&holders[0], 1, 1).is_none());
 }
 
-/// Goal: grants are made of what was used before for as long as there is any, smaller where it gets scarce, and only
-/// then of what has to be taken from the medium.
+/// Goal: registered buffers are made of what was used before for as long as there is any, smaller where it gets scarce,
+/// and only then of what has to be taken from the medium.
 #[test]
 fn used_pages_come_first() {
     const CHUNK: u32 = 1 << 20;
@@ -154,18 +154,18 @@ fn used_pages_come_first() {
     store.commit(transaction).unwrap();
     let backed = store.usage().backed;
     let one = holder(&store, 1);
-    let (mut granted, mut sizes) = (0, Vec::new());
+    let (mut registered, mut sizes) = (0, Vec::new());
     for generation in 1.. {
-        let grant = store.grant(&one, generation, u32::MAX).expect("there is room");
+        let buffer = store.buffer(&one, generation, u32::MAX).expect("there is room");
         if store.usage().backed > backed {
             break;
         }
-        granted += u64::from(grant.pages) * PAGE_SIZE;
-        sizes.push(grant.pages);
+        registered += u64::from(buffer.pages) * PAGE_SIZE;
+        sizes.push(buffer.pages);
     }
     assert!(
-        granted >= CHUNKS * u64::from(CHUNK),
-        "only {granted} bytes were of those that were used before: {sizes:?}"
+        registered >= CHUNKS * u64::from(CHUNK),
+        "only {registered} bytes were of those that were used before: {sizes:?}"
     );
     // A quarter of what is backed and free, as all of it is.
     let most = backed / PAGE_SIZE / 4;
@@ -176,18 +176,18 @@ fn used_pages_come_first() {
 /// What a client may have mapped, and what was committed there.
 struct Mapped {
     holder: Holder,
-    grant: GrantedRun,
+    buffer: RegisteredRun,
     used: u32,
     /// The server does not know him any more.
     is_lost: bool,
 }
 
-/// Goal: as long as somebody has a grant mapped, its pages go to nobody else: not those that he has not used, nor those
-/// that were freed since; whether his connection is there or has ended, and whether it is the same life of the store or
-/// not. Method: random granted and ordinary writes, removals, connections that end while their mapping stays, and
-/// reopening; each place that the store gives to anybody else is compared with all mappings, except where the chunk
-/// itself lies there. Whoever has pages goes on writing to those that he did not commit, and nobody's bytes may change
-/// by that.
+/// Goal: as long as somebody has a registered buffer mapped, its pages go to nobody else: not those that he has not
+/// used, nor those that were freed since; whether his connection is there or has ended, and whether it is the same life
+/// of the store or not. Method: random registered and ordinary writes, removals, connections that end while their
+/// mapping stays, and reopening; each place that the store gives to anybody else is compared with all mappings, except
+/// where the chunk itself lies there. Whoever has pages goes on writing to those that he did not commit, and nobody's
+/// bytes may change by that.
 #[test]
 fn free_pages_go_to_nobody_else() {
     const FILES: u64 = 6;
@@ -208,14 +208,14 @@ fn free_pages_go_to_nobody_else() {
                 0 | 1 => {
                     let holder = holder(&store, generation + 1_000 * lives);
                     generation += 1;
-                    if let Some(grant) = store.grant(&holder, generation, 24) {
-                        mapped.push(Mapped { holder, grant, used: 0, is_lost: false });
+                    if let Some(buffer) = store.buffer(&holder, generation, 24) {
+                        mapped.push(Mapped { holder, buffer, used: 0, is_lost: false });
                     }
                 }
                 2 if !mapped.is_empty() => {
                     let gone = mapped.swap_remove(random.below(mapped.len() as u64) as usize);
                     if !gone.is_lost {
-                        store.end_grant(gone.holder.connection, gone.grant.generation);
+                        store.end_buffer(gone.holder.connection, gone.buffer.generation);
                     }
                 }
                 3 if !mapped.is_empty() && random.below(3) == 0 => {
@@ -237,12 +237,12 @@ fn free_pages_go_to_nobody_else() {
                 }
                 6..9 if !mapped.is_empty() => {
                     let index = random.below(mapped.len() as u64) as usize;
-                    let Mapped { holder, grant, used, .. } = &mut mapped[index];
+                    let Mapped { holder, buffer, used, .. } = &mut mapped[index];
                     let pages = pages_of(offset, size);
-                    if *used + pages <= grant.pages {
-                        let run = part(*grant, *used, pages);
+                    if *used + pages <= buffer.pages {
+                        let run = part(*buffer, *used, pages);
                         *used += pages;
-                        let done = write_granted(&store, holder, (file, 0, CHUNK), offset, &bytes, run);
+                        let done = write_registered(&store, holder, (file, 0, CHUNK), offset, &bytes, run);
                         assert_eq!(done.is_some(), !mapped[index].is_lost, "seed {seed}, step {step}");
                         (committed, refused) =
                             (committed + u32::from(done.is_some()), refused + u32::from(done.is_none()));
@@ -255,9 +255,9 @@ fn free_pages_go_to_nobody_else() {
                     let write = store.reserve_write(file, 0, CHUNK, offset, size).unwrap();
                     for place in &write.places {
                         let pages = place.offset / PAGE_SIZE..(place.offset + place.size).div_ceil(PAGE_SIZE);
-                        for Mapped { grant, .. } in &mapped {
-                            let of_grant = u64::from(grant.start)..u64::from(grant.start + grant.pages);
-                            let clash = pages.clone().find(|page| of_grant.contains(page));
+                        for Mapped { buffer, .. } in &mapped {
+                            let of_buffer = u64::from(buffer.start)..u64::from(buffer.start + buffer.pages);
+                            let clash = pages.clone().find(|page| of_buffer.contains(page));
                             let is_own = |page: u64| store_has(&store, file, page);
                             assert!(clash.is_none_or(is_own), "seed {seed}, step {step}: {clash:?} is mapped");
                         }
@@ -267,9 +267,9 @@ fn free_pages_go_to_nobody_else() {
                     model[file as usize][offset as usize..][..size as usize].copy_from_slice(&bytes);
                 }
             }
-            for Mapped { holder, grant, used, .. } in &mapped {
-                for page in *used..grant.pages {
-                    holder.mapping_lock.poke(u64::from(grant.start + page) * PAGE_SIZE, &[0xEE; PAGE_SIZE as usize]);
+            for Mapped { holder, buffer, used, .. } in &mapped {
+                for page in *used..buffer.pages {
+                    holder.mapping_lock.poke(u64::from(buffer.start + page) * PAGE_SIZE, &[0xEE; PAGE_SIZE as usize]);
                 }
             }
             for (file, bytes) in model.iter().enumerate() {
@@ -282,7 +282,7 @@ fn free_pages_go_to_nobody_else() {
         for connection in 0..=generation + 1_000 * lives {
             store.end_holder(connection);
         }
-        assert_eq!(store.grant_usage(), GrantUsage::default(), "all is everybody's again");
+        assert_eq!(store.registered_usage(), RegisteredUsage::default(), "all is everybody's again");
         store.check().unwrap();
     }
     assert!(committed > 500 && refused > 100 && lives > 30, "{committed} {refused} {lives}");

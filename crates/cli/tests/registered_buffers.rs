@@ -1,5 +1,5 @@
-//! Writers that are stopped and killed between copying into pages that a server granted them and committing these, and
-//! servers that are killed meanwhile.
+//! Writers that are stopped and killed between copying into pages that a server registered for them and committing
+//! these, and servers that are killed meanwhile.
 #![allow(clippy::unwrap_used)] // What fails here fails the test.
 #![allow(clippy::disallowed_methods)] // These are processes of their own.
 
@@ -13,9 +13,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// Tells a started copy of this program which writer it is.
-const ROLE: &str = "TABANE_TEST_GRANTED_ROLE";
+const ROLE: &str = "TABANE_TEST_REGISTERED_ROLE";
 /// The file where writers note the calls that they begin, and those that they were told of.
-const ATTRIBUTE_CACHE: &str = "TABANE_TEST_GRANTED_ATTRIBUTE_CACHE";
+const ATTRIBUTE_CACHE: &str = "TABANE_TEST_REGISTERED_ATTRIBUTE_CACHE";
 const WRITERS: u64 = 2;
 const CHUNK: u64 = 1 << 20;
 /// Bytes of one call: two chunks on each server.
@@ -139,15 +139,15 @@ fn check_all(client: &Client, attribute_cache: &std::fs::File, killed: &[(u64, u
     }
 }
 
-/// Goal: writers that stop or die between copying into granted pages and the commit leave no torn, mixed or lost chunk
-/// and no space that nobody has, whether or not a server dies meanwhile; and whoever was stopped goes on rightly.
+/// Goal: writers that stop or die between copying into registered pages and the commit leave no torn, mixed or lost
+/// chunk and no space that nobody has, whether or not a server dies meanwhile; and whoever was stopped goes on rightly.
 /// Method: two writers fill chunks with the number of the step; one is stopped in the middle of a call, a server is
 /// killed and started again in every other round, others write and remove files so that what is free is given to
 /// somebody else, and the one that was stopped is let go on, or is killed. All chunks are checked before and after.
 #[test]
 fn stopped_and_killed() {
-    let ground = Ground::new("granted");
-    // Nothing is granted on disks.
+    let ground = Ground::new("registered");
+    // Nothing is registered on disks.
     let stores = Path::new("/dev/shm").join(ground.path.file_name().unwrap());
     ground.run(&["up", "--servers", "2", "--store", &format!("memory:{},size=256M", stores.display())]);
     let cluster = client::load_cluster(&ground.run_directory()).unwrap();
@@ -216,9 +216,12 @@ fn stopped_and_killed() {
     client.close(&client.open(b"/f", &OpenHow { truncate: true, ..OpenHow::creating(0o644) }).unwrap());
     // Servers look whether orphans are mapped when the ends of connections are noticed and some times after.
     let give_up = reactor::barrier::monotonic_now() + 300_000_000_000;
-    while sum_of(&client, "bytes_granted") > 0 || sum_of(&client, "bytes_free") != free_before {
-        let (granted, free) = (sum_of(&client, "bytes_granted"), sum_of(&client, "bytes_free"));
-        assert!(reactor::barrier::monotonic_now() < give_up, "{granted} bytes granted, {free} of {free_before} free");
+    while sum_of(&client, "bytes_registered") > 0 || sum_of(&client, "bytes_free") != free_before {
+        let (registered, free) = (sum_of(&client, "bytes_registered"), sum_of(&client, "bytes_free"));
+        assert!(
+            reactor::barrier::monotonic_now() < give_up,
+            "{registered} bytes registered, {free} of {free_before} free"
+        );
     }
     ground.run(&["check"]);
 }

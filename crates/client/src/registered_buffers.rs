@@ -1,16 +1,17 @@
-//! Writing without a copy by the server: bytes go straight into pages that a server of this machine has granted us, and
-//! a message without a body makes them live (docs/granted-writes.md).
+//! Writing without a copy by the server: bytes go straight into pages that a server of this machine has registered for
+//! us, and a message without a body makes them live (docs/registered-buffers.md).
 //!
-//! A grant is a run of pages of the server's memory that nobody else is given while we have it mapped. It is used from
-//! its front to its end, each page once, and then unmapped and given back; the next one was asked for meanwhile, so
-//! that no write waits for one. Whoever has none, or writes little, sends the bytes along as everybody else does. Which
-//! writes pages are for is decided by their size and place alone (`is_for_pages`), and the first ones are asked for by
-//! the second such write in a row: a client that makes one now and then would hold pages for nothing.
+//! A registered buffer is a run of pages of the server's memory that nobody else is given while we have it mapped. It
+//! is used from its front to its end, each page once, and then unmapped and given back; the next one was asked for
+//! meanwhile, so that no write waits for one. Whoever has none, or writes little, sends the bytes along as everybody
+//! else does. Which writes pages are for is decided by their size and place alone (`is_for_pages`), and the first ones
+//! are asked for by the second such write in a row: a client that makes one now and then would hold pages for nothing.
 //!
 //! Invariants
-//! 1. Only pages of a grant that came over the connection whose window they are mapped through are written to.
+//! 1. Only pages of a registered buffer that came over the connection whose mapping they are mapped through are written
+//!    to.
 //! 2. A page is used by one write. After its commit was sent it is never written to again, whatever comes of that.
-//! 3. A grant is given back when the last write that uses it has let go of it, for then it is unmapped.
+//! 3. A registered buffer is given back when the last write that uses it has let go of it, for then it is unmapped.
 
 use crate::error::Trouble;
 use crate::file::File;
@@ -18,15 +19,15 @@ use crate::servers::{Common, Servers};
 use crate::staging_ring::{RING_SIZE_MIN, StagingRing};
 use crate::stripe::Share;
 use reactor::channel::Call;
-use reactor::{Class, GrantedPages, Nanos, Window};
+use reactor::{Class, Nanos, RegisteredPages, Window};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::rc::Rc;
 use wire::layout::ChunkRange;
 use wire::messages::{
-    CommitGrantedReply, CommitGrantedRequest, GRANT_COUNT_MAX, GRANTED_PIECE_COUNT_MAX, GrantReply, GrantRequest,
-    GrantedPlace, Pieces,
+    BUFFER_COUNT_MAX, CommitRegisteredReply, CommitRegisteredRequest, Pieces, REGISTERED_PIECE_COUNT_MAX,
+    RegisterBuffersReply, RegisterBuffersRequest, RegisteredPlace,
 };
 use wire::submission::{SUBMITTED_SIZE_MAX, Submission, SubmittedBytes};
 use wire::{Decode, Operation};
@@ -39,14 +40,14 @@ const PART_SIZE_MIN: u32 = 64 << 10;
 /// Writes in a row that pages are for before the first are asked for.
 const SUITED_COUNT_MIN: u32 = 2;
 /// Bytes asked for at a time.
-const GRANT_SIZE: u64 = 8 << 20;
+const BUFFER_SIZE: u64 = 8 << 20;
 /// With fewer bytes left than two writes of this size take, but no fewer than the first and no more than the second,
 /// more are asked for.
 const AHEAD_SIZE_MIN: u64 = 1 << 20;
 const AHEAD_SIZE_MAX: u64 = 32 << 20;
-/// Time for which a server that granted nothing is not asked again.
+/// Time for which a server that has registered nothing is not asked again.
 const REFUSED_NS: Nanos = 1_000_000_000;
-/// A client that has not used its grants for this long gives them back.
+/// A client that has not used its registered buffers for this long gives them back.
 const IDLE_NS: Nanos = 2_000_000_000;
 
 /// Longest pauses in a simulated copy, and their number: what others do meanwhile, now and then somebody who is not let
@@ -56,26 +57,26 @@ const SIMULATED_REST_NS: Nanos = 20_000_000;
 const SIMULATED_STOP_NS: Nanos = 1_000_000_000;
 const SIMULATED_PAUSE_COUNT: usize = 2;
 
-/// One grant.
-pub(crate) struct Granted {
+/// One registered buffer.
+pub(crate) struct Registered {
     pub generation: u64,
     /// First byte in the region that was not used yet, and the byte after the last.
     next: Cell<u64>,
     end: u64,
     pub window: Rc<Window>,
     /// Unmapped before it is noted as given back.
-    pages: Option<GrantedPages>,
+    pages: Option<RegisteredPages>,
     returned: Rc<RefCell<Vec<u64>>>,
 }
 
-impl Drop for Granted {
+impl Drop for Registered {
     fn drop(&mut self) {
         self.pages = None;
         self.returned.borrow_mut().push(self.generation);
     }
 }
 
-impl Granted {
+impl Registered {
     pub(crate) fn left(&self) -> u64 {
         self.end - self.next.get()
     }
@@ -86,11 +87,11 @@ impl Granted {
     }
 }
 
-/// What one server has granted.
+/// What one server has registered.
 #[derive(Default)]
 struct OfServer {
     /// The first one is in use.
-    grants: Vec<Rc<Granted>>,
+    buffers: Vec<Rc<Registered>>,
     /// Where bytes wait that were submitted.
     staging_ring: Option<Rc<StagingRing>>,
     /// Generations that the server is to be told of.
@@ -105,39 +106,39 @@ struct OfServer {
     is_watched: bool,
 }
 
-/// What all servers have granted.
+/// What all servers have registered.
 #[derive(Default)]
-pub(crate) struct GrantBook {
+pub(crate) struct RegisteredBuffers {
     servers: RefCell<BTreeMap<u32, OfServer>>,
 }
 
 /// Where one piece goes.
 struct Target {
-    grant: Rc<Granted>,
+    buffer: Rc<Registered>,
     at: u64,
 }
 
 impl Servers {
-    /// Writes a share into granted pages. False if it has to be sent to the server as everything else is; then nothing
-    /// has happened.
-    pub(crate) async fn write_granted(&self, file: &File, share: &Share<IoSlice<'_>>) -> Result<bool, Trouble> {
+    /// Writes a share into registered pages. False if it has to be sent to the server as everything else is; then
+    /// nothing has happened.
+    pub(crate) async fn write_registered(&self, file: &File, share: &Share<IoSlice<'_>>) -> Result<bool, Trouble> {
         let Some(targets) = self.take_pages(file, share) else { return Ok(false) };
         if !self.fill_pages(share, &targets).await {
             return Ok(false);
         }
-        let place = |target: &Target| GrantedPlace { generation: target.grant.generation, at: target.at };
-        let request = CommitGrantedRequest {
+        let place = |target: &Target| RegisteredPlace { generation: target.buffer.generation, at: target.at };
+        let request = CommitRegisteredRequest {
             file: file.id,
             layout: file.layout,
             pieces: Pieces(share.pieces.clone()),
             places: targets.iter().map(place).collect(),
         };
-        let operation = Operation::CommitGranted;
+        let operation = Operation::CommitRegistered;
         let reply = self.send(share.server, Call::new(operation, &request)).await;
         // Not before, or the server would be told that it has pages back that it is about to commit.
         drop(targets);
         let reply = reply?;
-        let reply = CommitGrantedReply::from_bytes(&reply.params)
+        let reply = CommitRegisteredReply::from_bytes(&reply.params)
             .map_err(|malformed| Trouble::malformed(operation, share.server, malformed))?;
         Ok(reply.end.is_some())
     }
@@ -163,26 +164,26 @@ impl Servers {
             return None;
         }
         let [target] = &targets[..] else { return None };
-        let (at, generation) = (target.at, target.grant.generation);
+        let (at, generation) = (target.at, target.buffer.generation);
         let bytes = SubmittedBytes { at, size: share.size as u32, generation };
         let submission = Submission::of_bytes(file.id, self.reactor.wall_clock(), bytes);
         let pending =
             window.begin_submission_on_top(self.session(), submission.intent_locks(), &submission.words()?)?;
         self.simulated_pause(&window).await;
         // No step has been since the file was made, and none will be before this is submitted.
-        let stands = is_new() && Rc::ptr_eq(&target.grant.window, &window);
+        let stands = is_new() && Rc::ptr_eq(&target.buffer.window, &window);
         self.simulated_pause(&window).await;
         Some(stands && pending.commit().is_some())
     }
 
-    /// Copies so many bytes to a part of granted pages that the server reads soon. Nothing if they are not mapped.
+    /// Copies so many bytes to a part of registered pages that the server reads soon. Nothing if they are not mapped.
     pub(crate) async fn fill_part(
         &self,
-        grant: &Granted,
+        buffer: &Registered,
         (mut at, mut size): (u64, usize),
         slices: &[IoSlice<'_>],
     ) -> Option<()> {
-        let pages = grant.pages.as_ref()?;
+        let pages = buffer.pages.as_ref()?;
         for slice in slices {
             let part = &slice[..slice.len().min(size)];
             pages.write_near(at, part);
@@ -190,7 +191,7 @@ impl Servers {
             if size == 0 {
                 break;
             }
-            self.simulated_pause(&grant.window).await;
+            self.simulated_pause(&buffer.window).await;
         }
         Some(())
     }
@@ -199,7 +200,7 @@ impl Servers {
     async fn fill_pages(&self, share: &Share<IoSlice<'_>>, targets: &[Target]) -> bool {
         let mut source = Source { slices: &share.slices, position: 0 };
         for (piece, target) in share.pieces.iter().zip(targets) {
-            let Some(pages) = &target.grant.pages else { return false };
+            let Some(pages) = &target.buffer.pages else { return false };
             let (mut at, mut size) = (target.at + u64::from(piece.chunk_offset) % PAGE, piece.size as usize);
             for _ in 0..if pages.is_simulated() { SIMULATED_PAUSE_COUNT } else { 0 } {
                 let part = size.div_ceil(2);
@@ -221,15 +222,15 @@ impl Servers {
 }
 
 impl Common {
-    /// Pages for all pieces of a share, if it is one that granted pages are for, and has them.
+    /// Pages for all pieces of a share, if it is one that registered pages are for, and has them.
     fn take_pages(&self, file: &File, share: &Share<IoSlice<'_>>) -> Option<Vec<Target>> {
         let chunk_size = file.layout.chunk_size;
         // In simulations every piece is one, so that edges of all kinds are met.
         let is_simulated = self.reactor.is_simulated();
         let is_suited = |piece: &ChunkRange| is_simulated || is_for_pages(piece, chunk_size);
-        if share.pieces.len() > GRANTED_PIECE_COUNT_MAX || !share.pieces.iter().all(is_suited) {
+        if share.pieces.len() > REGISTERED_PIECE_COUNT_MAX || !share.pieces.iter().all(is_suited) {
             if share.size >= PIECE_SIZE_MIN as usize
-                && let Some(of_server) = self.grants.servers.borrow_mut().get_mut(&share.server)
+                && let Some(of_server) = self.buffers.servers.borrow_mut().get_mut(&share.server)
             {
                 of_server.suited_count = 0;
             }
@@ -240,29 +241,29 @@ impl Common {
 
     /// Pages for all pieces of a share, which is one that they are for, if there are some.
     fn pages_for(&self, share: &Share<IoSlice<'_>>) -> Option<Vec<Target>> {
-        let window = self.channel(share.server).window().filter(|window| window.may_be_granted())?;
-        let mut servers = self.grants.servers.borrow_mut();
+        let window = self.channel(share.server).window().filter(|window| window.may_be_registered())?;
+        let mut servers = self.buffers.servers.borrow_mut();
         let of_server = servers.entry(share.server).or_default();
-        // What another connection was granted is void.
-        of_server.grants.retain(|grant| Rc::ptr_eq(&grant.window, &window));
+        // What was registered for another connection is void.
+        of_server.buffers.retain(|buffer| Rc::ptr_eq(&buffer.window, &window));
         let targets = of_server.take(&share.pieces);
-        let left: u64 = of_server.grants.iter().map(|grant| grant.left()).sum();
+        let left: u64 = of_server.buffers.iter().map(|buffer| buffer.left()).sum();
         let wanted = (2 * share.size as u64).clamp(AHEAD_SIZE_MIN, AHEAD_SIZE_MAX);
         of_server.suited_count = of_server.suited_count.saturating_add(1);
         let is_wanted = left < wanted && of_server.suited_count >= SUITED_COUNT_MIN;
-        self.note_use(share.server, of_server, &window, is_wanted.then_some(GRANT_SIZE));
+        self.note_use(share.server, of_server, &window, is_wanted.then_some(BUFFER_SIZE));
         targets
     }
 
-    /// The ring for what is submitted to a server; nothing as long as it has granted too little.
+    /// The ring for what is submitted to a server; nothing as long as it has registered too little.
     pub(crate) fn staging_ring_for(&self, server: u32, window: &Rc<Window>) -> Option<Rc<StagingRing>> {
-        let mut servers = self.grants.servers.borrow_mut();
+        let mut servers = self.buffers.servers.borrow_mut();
         let of_server = servers.entry(server).or_default();
-        of_server.grants.retain(|grant| Rc::ptr_eq(&grant.window, window));
+        of_server.buffers.retain(|buffer| Rc::ptr_eq(&buffer.window, window));
         let is_ours = |staging_ring: &Rc<StagingRing>| Rc::ptr_eq(staging_ring.window(), window);
         let staging_ring = of_server.staging_ring.take().filter(is_ours);
         of_server.staging_ring = staging_ring.or_else(|| {
-            of_server.grants.iter().find_map(|grant| StagingRing::of(grant, self.ring_size())).map(Rc::new)
+            of_server.buffers.iter().find_map(|buffer| StagingRing::of(buffer, self.ring_size())).map(Rc::new)
         });
         let staging_ring = of_server.staging_ring.clone();
         of_server.submitted_count = of_server.submitted_count.saturating_add(1);
@@ -285,22 +286,23 @@ impl Common {
         }
     }
 
-    /// Asks for another grant, in the background.
+    /// Asks for another registered buffer, in the background.
     fn ask_for_pages(&self, server: u32, window: Rc<Window>, size: u64) {
         let Some(own) = self.own.upgrade() else { return };
         self.reactor.spawn(Class::Data, async move {
-            let reply = own.ask_grant(server, size).await;
+            let reply = own.ask_buffer(server, size).await;
             let is_same = own.channel(server).window().is_some_and(|now| Rc::ptr_eq(&now, &window));
-            let mut servers = own.grants.servers.borrow_mut();
+            let mut servers = own.buffers.servers.borrow_mut();
             let of_server = servers.entry(server).or_default();
             of_server.is_asking = false;
-            // A connection that ended meanwhile: nobody can tell which one the grant belongs to (invariant 1).
+            // A connection that ended meanwhile: nobody can tell which one the registered buffer belongs to (invariant
+            // 1).
             let given = reply.filter(|reply| reply.size > 0);
             let is_too_small = given.as_ref().is_some_and(|reply| reply.size < size.min(RING_SIZE_MIN));
             let is_given = given.is_some();
             let mapped = given.as_ref().filter(|_| is_same && !is_too_small).and_then(|reply| {
-                let pages = window.granted(reply.at, reply.size).ok()?;
-                Some(Granted {
+                let pages = window.registered(reply.at, reply.size).ok()?;
+                Some(Registered {
                     generation: reply.generation,
                     next: Cell::new(reply.at),
                     end: reply.at + reply.size,
@@ -310,45 +312,48 @@ impl Common {
                 })
             });
             match (mapped, given) {
-                (Some(grant), _) => of_server.grants.push(Rc::new(grant)),
+                (Some(buffer), _) => of_server.buffers.push(Rc::new(buffer)),
                 (None, Some(reply)) => of_server.returned.borrow_mut().push(reply.generation),
                 (None, None) => {}
             }
             if is_too_small || !is_given {
                 of_server.refused_at = Some(own.reactor.now());
             }
-            if !of_server.grants.is_empty() && !std::mem::replace(&mut of_server.is_watched, true) {
+            if !of_server.buffers.is_empty() && !std::mem::replace(&mut of_server.is_watched, true) {
                 own.return_when_idle(server);
             }
         });
     }
 
-    /// One `Grant`, which also gives back what is to be.
-    async fn ask_grant(&self, server: u32, size: u64) -> Option<GrantReply> {
+    /// One `RegisterBuffers`, which also gives back what is to be.
+    async fn ask_buffer(&self, server: u32, size: u64) -> Option<RegisterBuffersReply> {
         let returned = {
-            let mut servers = self.grants.servers.borrow_mut();
+            let mut servers = self.buffers.servers.borrow_mut();
             let list = &servers.entry(server).or_default().returned;
             let mut list = list.borrow_mut();
-            let count = list.len().min(GRANT_COUNT_MAX);
+            let count = list.len().min(BUFFER_COUNT_MAX);
             list.drain(..count).collect()
         };
-        let reply = self.send(server, Call::new(Operation::Grant, &GrantRequest { returned, size })).await.ok()?;
-        GrantReply::from_bytes(&reply.params).ok()
+        let reply = self
+            .send(server, Call::new(Operation::RegisterBuffers, &RegisterBuffersRequest { returned, size }))
+            .await
+            .ok()?;
+        RegisterBuffersReply::from_bytes(&reply.params).ok()
     }
 
-    /// Gives all that a server has granted back, for it has no space. False if there is nothing.
+    /// Gives all that a server has registered back, for it has no space. False if there is nothing.
     pub(crate) async fn give_back_pages(&self, server: u32) -> bool {
         let had_some = {
-            let mut servers = self.grants.servers.borrow_mut();
+            let mut servers = self.buffers.servers.borrow_mut();
             let Some(of_server) = servers.get_mut(&server) else { return false };
             of_server.refused_at = Some(self.reactor.now());
             let has_staging_ring = of_server.staging_ring.is_some() && self.is_settled(of_server.staging_ring.as_ref());
             if has_staging_ring {
                 of_server.staging_ring = None;
             }
-            has_staging_ring | (of_server.grants.drain(..).count() > 0)
+            has_staging_ring | (of_server.buffers.drain(..).count() > 0)
         };
-        had_some && self.ask_grant(server, 0).await.is_some()
+        had_some && self.ask_buffer(server, 0).await.is_some()
     }
 
     /// Gives everything back once it was not used for a while.
@@ -359,14 +364,14 @@ impl Common {
                 reactor.sleep(IDLE_NS).await;
                 let Some(common) = own.upgrade() else { return };
                 let is_idle = {
-                    let mut servers = common.grants.servers.borrow_mut();
+                    let mut servers = common.buffers.servers.borrow_mut();
                     let of_server = servers.entry(server).or_default();
                     let is_idle = reactor.now() >= of_server.used_at + IDLE_NS
                         && !of_server.is_asking
                         && common.is_settled(of_server.staging_ring.as_ref());
                     if is_idle {
                         of_server.is_watched = false;
-                        of_server.grants.clear();
+                        of_server.buffers.clear();
                         of_server.staging_ring = None;
                         of_server.submitted_count = 0;
                     }
@@ -375,7 +380,7 @@ impl Common {
                 if is_idle {
                     // Without a connection there is nothing to give back.
                     if common.channel(server).window().is_some() {
-                        common.ask_grant(server, 0).await;
+                        common.ask_buffer(server, 0).await;
                     }
                     return;
                 }
@@ -404,23 +409,23 @@ fn pages_size(piece: &ChunkRange) -> u64 {
 impl OfServer {
     /// Takes pages for all pieces, or for none.
     fn take(&mut self, pieces: &[ChunkRange]) -> Option<Vec<Target>> {
-        let left: u64 = self.grants.iter().map(|grant| grant.left()).sum();
+        let left: u64 = self.buffers.iter().map(|buffer| buffer.left()).sum();
         if pieces.iter().map(pages_size).sum::<u64>() > left {
             return None;
         }
         let mut targets = Vec::with_capacity(pieces.len());
         for piece in pieces {
             let size = pages_size(piece);
-            if !self.grants.iter().any(|grant| grant.left() >= size) {
+            if !self.buffers.iter().any(|buffer| buffer.left() >= size) {
                 return None;
             }
-            // What is left of a grant is too little: the next one. Its rest is given back with it.
-            while self.grants.first().is_some_and(|grant| grant.left() < size) {
-                self.grants.remove(0);
+            // What is left of a registered buffer is too little: the next one. Its rest is given back with it.
+            while self.buffers.first().is_some_and(|buffer| buffer.left() < size) {
+                self.buffers.remove(0);
             }
-            let grant = self.grants.first()?;
-            let at = grant.take(size);
-            targets.push(Target { grant: grant.clone(), at });
+            let buffer = self.buffers.first()?;
+            let at = buffer.take(size);
+            targets.push(Target { buffer: buffer.clone(), at });
         }
         Some(targets)
     }
@@ -433,7 +438,7 @@ struct Source<'s, 'm> {
 }
 
 impl Source<'_, '_> {
-    fn copy(&mut self, pages: &GrantedPages, mut at: u64, mut size: usize) {
+    fn copy(&mut self, pages: &RegisteredPages, mut at: u64, mut size: usize) {
         while size > 0 {
             let slice = &self.slices[0];
             let part = size.min(slice.len() - self.position);

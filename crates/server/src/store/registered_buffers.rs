@@ -1,14 +1,16 @@
-//! Pages that clients of this machine write into by themselves (docs/granted-writes.md): which they are, what of them
-//! is free, and when they are everybody's again.
+//! Pages that clients of this machine write into by themselves (docs/registered-buffers.md): which they are, what of
+//! them is free, and when they are everybody's again.
 //!
 //! Invariants
-//! 1. A page that somebody else may have mapped for writing lies in exactly one grant. Of its free pages the allocator
-//!    has none: they are the grant's, `unused` if nothing was ever committed in them since it was made, else
-//!    `withheld`.
-//! 2. An unused page is taken by one commit, of the holder and under the grant's generation; it never is unused again.
-//! 3. A grant ends when its holder says that it has nothing of it mapped any more, or, once the holder has gone, when
-//!    the region says so: never before.
-//! 4. Live pages in a grant are their chunks', like all others; only where they go to when they are freed differs.
+//! 1. A page that somebody else may have mapped for writing lies in exactly one registered buffer. Of its free pages
+//!    the allocator has none: they are the registered buffer's, `unused` if nothing was ever committed in them since it
+//!    was made, else `withheld`.
+//! 2. An unused page is taken by one commit, of the holder and under the registered buffer's generation; it never is
+//!    unused again.
+//! 3. A registered buffer ends when its holder says that it has nothing of it mapped any more, or, once the holder has
+//!    gone, when the region says so: never before.
+//! 4. Live pages in a registered buffer are their chunks', like all others; only where they go to when they are freed
+//!    differs.
 
 use super::StoreError;
 use super::allocator::{PAGE_SIZE, Run};
@@ -21,20 +23,21 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 const PAGE: u32 = PAGE_SIZE as u32;
-/// Most pages of one grant: 8 MiB.
-const GRANT_PAGES_MAX: u32 = 2048;
-/// Most pages of all grants that one holder has: 64 MiB.
+/// Most pages of one registered buffer: 8 MiB.
+const BUFFER_PAGES_MAX: u32 = 2048;
+/// Most pages of all registered buffers that one holder has: 64 MiB.
 const HOLDER_PAGES_MAX: u64 = 16_384;
-/// A grant takes at most this part of what is free, and all grants together at most that part of the store.
+/// A registered buffer takes at most this part of what is free, and all registered buffers together at most that part
+/// of the store.
 const FREE_SHARE: u64 = 32;
 const STORE_SHARE: u64 = 4;
-/// A grant takes at most this part of what is free and faulted in, though that may be as few pages as these (1 MiB):
-/// for what waits in the hands of one client others are given pages that have to be faulted in first, and that costs
-/// more than a copy.
+/// A registered buffer takes at most this part of what is free and faulted in, though that may be as few pages as these
+/// (1 MiB): for what waits in the hands of one client others are given pages that have to be faulted in first, and that
+/// costs more than a copy.
 const READY_SHARE: u64 = 4;
 const READY_PAGES_MIN: u64 = 256;
 
-/// Who writes into a grant: a connection, and what its client maps the pages through.
+/// Who writes into a registered buffer: a connection, and what its client maps the pages through.
 #[derive(Clone)]
 pub struct Holder {
     /// The connection's number.
@@ -45,8 +48,8 @@ pub struct Holder {
 
 /// Consecutive pages that a holder may write to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GrantedRun {
-    /// Names the grant; never repeats.
+pub struct RegisteredRun {
+    /// Names the registered buffer; never repeats.
     pub generation: u64,
     /// First page of the data space.
     pub start: u32,
@@ -54,7 +57,7 @@ pub struct GrantedRun {
     pub pages: u32,
 }
 
-struct Grant {
+struct RegisteredBuffer {
     generation: u64,
     pages: u32,
     /// Nothing once it has gone.
@@ -64,8 +67,9 @@ struct Grant {
     withheld: Vec<Run>,
 }
 
-impl Grant {
-    /// Takes pages that are unused, counted from the grant's first. False, and nothing is taken, if one of them is not.
+impl RegisteredBuffer {
+    /// Takes pages that are unused, counted from the registered buffer's first. False, and nothing is taken, if one of
+    /// them is not.
     fn take(&mut self, first: u32, pages: u32) -> bool {
         let range = first..first + pages;
         let is_unused = |page: u32| self.unused[page as usize / 64] >> (page % 64) & 1 == 1;
@@ -89,36 +93,36 @@ impl Grant {
     }
 }
 
-/// All grants, by their first page.
+/// All registered buffers, by their first page.
 #[derive(Default)]
-pub struct Grants {
-    table: BTreeMap<u32, Grant>,
-    /// Pages of all grants, and those of them that are free.
+pub struct RegisteredBuffers {
+    table: BTreeMap<u32, RegisteredBuffer>,
+    /// Pages of all registered buffers, and those of them that are free.
     pages: u64,
     free: u64,
 }
 
-/// What grants there are.
+/// What registered buffers there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GrantUsage {
-    /// Bytes of all grants, live ones included.
-    pub granted: u64,
+pub struct RegisteredUsage {
+    /// Bytes of all registered buffers, live ones included.
+    pub registered: u64,
     /// Bytes of those whose holder has gone, while somebody may still have them mapped.
     pub orphaned: u64,
 }
 
-impl Grants {
+impl RegisteredBuffers {
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
 
-    /// See [`super::Store::is_granted`].
+    /// See [`super::Store::is_registered`].
     pub fn has(&self, connection: u64, generation: u64, offset: u64, size: u64) -> bool {
         let Ok(page) = u32::try_from(offset / PAGE_SIZE) else { return false };
-        let Some((start, grant)) = self.table.range(..=page).next_back() else { return false };
-        let (first, end) = (u64::from(*start) * PAGE_SIZE, u64::from(*start + grant.pages) * PAGE_SIZE);
-        grant.generation == generation
-            && grant.holder.as_ref().is_some_and(|holder| holder.connection == connection)
+        let Some((start, buffer)) = self.table.range(..=page).next_back() else { return false };
+        let (first, end) = (u64::from(*start) * PAGE_SIZE, u64::from(*start + buffer.pages) * PAGE_SIZE);
+        buffer.generation == generation
+            && buffer.holder.as_ref().is_some_and(|holder| holder.connection == connection)
             && (first..=end).contains(&offset)
             && size <= end - offset
     }
@@ -128,37 +132,37 @@ impl Grants {
         self.free
     }
 
-    pub fn usage(&self) -> GrantUsage {
-        let orphans = self.table.values().filter(|grant| grant.holder.is_none());
-        let orphaned = orphans.map(|grant| u64::from(grant.pages)).sum::<u64>() * PAGE_SIZE;
-        GrantUsage { granted: self.pages * PAGE_SIZE, orphaned }
+    pub fn usage(&self) -> RegisteredUsage {
+        let orphans = self.table.values().filter(|buffer| buffer.holder.is_none());
+        let orphaned = orphans.map(|buffer| u64::from(buffer.pages)).sum::<u64>() * PAGE_SIZE;
+        RegisteredUsage { registered: self.pages * PAGE_SIZE, orphaned }
     }
 
     /// Runs of all free pages. For checks.
     pub fn free_runs(&self) -> Vec<Run> {
-        let runs_of = |(start, grant): (&u32, &Grant)| {
-            let mut runs = grant.unused_runs(*start);
-            runs.extend(&grant.withheld);
+        let runs_of = |(start, buffer): (&u32, &RegisteredBuffer)| {
+            let mut runs = buffer.unused_runs(*start);
+            runs.extend(&buffer.withheld);
             runs
         };
         self.table.iter().flat_map(runs_of).collect()
     }
 
-    /// Pages are free: those in grants stay there, the others are given to `other`.
+    /// Pages are free: those in registered buffers stay there, the others are given to `other`.
     pub fn keep(&mut self, run: Run, mut other: impl FnMut(Run)) {
         let end = run.start + run.pages;
         let mut page = run.start;
         let before = self.table.range(..=page).next_back().map(|(start, _)| *start);
         let from = before.unwrap_or(page);
-        for (&start, grant) in self.table.range_mut(from..end) {
-            let (first, last) = (start.max(page), (start + grant.pages).min(end));
+        for (&start, buffer) in self.table.range_mut(from..end) {
+            let (first, last) = (start.max(page), (start + buffer.pages).min(end));
             if first >= last {
                 continue;
             }
             if page < first {
                 other(Run { start: page, pages: first - page });
             }
-            grant.withheld.push(Run { start: first, pages: last - first });
+            buffer.withheld.push(Run { start: first, pages: last - first });
             self.free += u64::from(last - first);
             page = last;
         }
@@ -167,25 +171,25 @@ impl Grants {
         }
     }
 
-    fn insert(&mut self, start: u32, grant: Grant, free: u64) {
-        self.pages += u64::from(grant.pages);
+    fn insert(&mut self, start: u32, buffer: RegisteredBuffer, free: u64) {
+        self.pages += u64::from(buffer.pages);
         self.free += free;
-        let before = self.table.insert(start, grant);
-        assert!(before.is_none(), "a page lies in one grant (invariant 1)");
+        let before = self.table.insert(start, buffer);
+        assert!(before.is_none(), "a page lies in one buffer (invariant 1)");
     }
 
-    /// Ends a grant and returns what is free of it.
+    /// Ends a registered buffer and returns what is free of it.
     fn remove(&mut self, start: u32) -> Vec<Run> {
-        let grant = self.table.remove(&start).expect("a grant ends once");
-        let mut runs = grant.unused_runs(start);
-        runs.extend(&grant.withheld);
-        self.pages -= u64::from(grant.pages);
+        let buffer = self.table.remove(&start).expect("a buffer ends once");
+        let mut runs = buffer.unused_runs(start);
+        runs.extend(&buffer.withheld);
+        self.pages -= u64::from(buffer.pages);
         self.free -= runs.iter().map(|run| u64::from(run.pages)).sum::<u64>();
         runs
     }
 
     /// What of the range that somebody has mapped since an earlier life is free, given all pages that are used: it
-    /// rests as a grant without a holder.
+    /// rests as a registered buffer without a holder.
     pub fn adopt(&mut self, mapped: Run, used: &[Run]) -> Vec<Run> {
         let end = mapped.start + mapped.pages;
         let (mut page, mut withheld) = (mapped.start, Vec::new());
@@ -200,8 +204,9 @@ impl Grants {
         }
         let free = withheld.iter().map(|run| u64::from(run.pages)).sum();
         let unused = vec![0; mapped.pages.div_ceil(64) as usize];
-        let grant = Grant { generation: 0, pages: mapped.pages, holder: None, unused, withheld: withheld.clone() };
-        self.insert(mapped.start, grant, free);
+        let buffer =
+            RegisteredBuffer { generation: 0, pages: mapped.pages, holder: None, unused, withheld: withheld.clone() };
+        self.insert(mapped.start, buffer, free);
         withheld
     }
 }
@@ -221,23 +226,24 @@ pub fn mapped_runs(data: &dyn Region) -> Vec<Run> {
 }
 
 impl State {
-    /// See [`super::Store::grant`].
-    pub fn grant(&mut self, holder: &Holder, generation: u64, wanted: u32) -> Option<GrantedRun> {
+    /// See [`super::Store::buffer`].
+    pub fn buffer(&mut self, holder: &Holder, generation: u64, wanted: u32) -> Option<RegisteredRun> {
         self.lent()?;
         self.end_unmapped();
         let align = (self.page_size / PAGE_SIZE).max(1) as u32;
         let handy = (self.allocator.ready() / READY_SHARE).max(READY_PAGES_MIN).max(u64::from(align));
-        let share = (self.allocator.free() / FREE_SHARE).min(u64::from(GRANT_PAGES_MAX)).min(handy) as u32;
+        let share = (self.allocator.free() / FREE_SHARE).min(u64::from(BUFFER_PAGES_MAX)).min(handy) as u32;
         let pages = wanted.max(align).min(share) / align * align;
-        let of_holder =
-            |grant: &&Grant| grant.holder.as_ref().is_some_and(|other| other.connection == holder.connection);
-        let held: u64 = self.grants.table.values().filter(of_holder).map(|grant| u64::from(grant.pages)).sum();
+        let of_holder = |buffer: &&RegisteredBuffer| {
+            buffer.holder.as_ref().is_some_and(|other| other.connection == holder.connection)
+        };
+        let held: u64 = self.registered.table.values().filter(of_holder).map(|buffer| u64::from(buffer.pages)).sum();
         let is_too_much = held + u64::from(pages) > HOLDER_PAGES_MAX
-            || self.grants.pages + u64::from(pages) > u64::from(self.allocator.total()) / STORE_SHARE;
+            || self.registered.pages + u64::from(pages) > u64::from(self.allocator.total()) / STORE_SHARE;
         if pages == 0 || is_too_much {
             return None;
         }
-        let run = self.allocate_grant(pages, align)?;
+        let run = self.allocate_buffer(pages, align)?;
         let pages = run.pages;
         let (offset, size) = (u64::from(run.start) * PAGE_SIZE, u64::from(run.pages) * PAGE_SIZE);
         // Before anybody hears of it, so that a server killed in between finds it mapped or not at all.
@@ -253,14 +259,14 @@ impl State {
         {
             *last = (1 << (pages % 64)) - 1;
         }
-        let grant = Grant { generation, pages, holder: Some(holder.clone()), unused, withheld: Vec::new() };
-        self.grants.insert(run.start, grant, u64::from(pages));
-        Some(GrantedRun { generation, start: run.start, pages })
+        let buffer = RegisteredBuffer { generation, pages, holder: Some(holder.clone()), unused, withheld: Vec::new() };
+        self.registered.insert(run.start, buffer, u64::from(pages));
+        Some(RegisteredRun { generation, start: run.start, pages })
     }
 
     /// A run of so many pages, or of fewer where that is what was used before and is free again: only where there is
     /// none at all is the medium asked for more, as for a write.
-    fn allocate_grant(&mut self, pages: u32, align: u32) -> Option<Run> {
+    fn allocate_buffer(&mut self, pages: u32, align: u32) -> Option<Run> {
         let least = align.max(READY_PAGES_MIN as u32).min(pages);
         let mut fewer = pages;
         loop {
@@ -274,53 +280,53 @@ impl State {
         }
     }
 
-    /// See [`super::Store::end_grant`].
-    pub fn end_grant(&mut self, connection: u64, generation: u64) {
-        let found = self.grants.table.iter().find(|(_, grant)| {
-            grant.generation == generation
-                && grant.holder.as_ref().is_some_and(|holder| holder.connection == connection)
+    /// See [`super::Store::end_buffer`].
+    pub fn end_buffer(&mut self, connection: u64, generation: u64) {
+        let found = self.registered.table.iter().find(|(_, buffer)| {
+            buffer.generation == generation
+                && buffer.holder.as_ref().is_some_and(|holder| holder.connection == connection)
         });
-        let Some((&start, grant)) = found else { return };
-        if let Some(holder) = &grant.holder {
-            holder.mapping_lock.let_go(u64::from(start) * PAGE_SIZE, u64::from(grant.pages) * PAGE_SIZE);
+        let Some((&start, buffer)) = found else { return };
+        if let Some(holder) = &buffer.holder {
+            holder.mapping_lock.let_go(u64::from(start) * PAGE_SIZE, u64::from(buffer.pages) * PAGE_SIZE);
         }
-        let free = self.grants.remove(start);
+        let free = self.registered.remove(start);
         self.release_unused(free);
     }
 
     /// See [`super::Store::end_holder`].
     pub fn end_holder(&mut self, connection: u64) {
-        for grant in self.grants.table.values_mut() {
-            if grant.holder.as_ref().is_some_and(|holder| holder.connection == connection) {
-                grant.holder = None;
+        for buffer in self.registered.table.values_mut() {
+            if buffer.holder.as_ref().is_some_and(|holder| holder.connection == connection) {
+                buffer.holder = None;
             }
         }
         self.end_unmapped();
     }
 
-    /// Ends the grants without a holder that nobody has mapped. True if some are left.
+    /// Ends the registered buffers without a holder that nobody has mapped. True if some are left.
     pub fn end_unmapped(&mut self) -> bool {
-        let orphans = self.grants.table.iter().filter(|(_, grant)| grant.holder.is_none());
-        let orphans: Vec<(u32, u32)> = orphans.map(|(start, grant)| (*start, grant.pages)).collect();
+        let orphans = self.registered.table.iter().filter(|(_, buffer)| buffer.holder.is_none());
+        let orphans: Vec<(u32, u32)> = orphans.map(|(start, buffer)| (*start, buffer.pages)).collect();
         let mut left = false;
         for (start, pages) in orphans {
             if self.data.borrowed(u64::from(start) * PAGE_SIZE, u64::from(pages) * PAGE_SIZE).is_some() {
                 left = true;
                 continue;
             }
-            let free = self.grants.remove(start);
+            let free = self.registered.remove(start);
             self.release_unused(free);
         }
         left
     }
 
-    /// See [`super::Store::reserve_granted`].
-    pub fn reserve_granted(
+    /// See [`super::Store::reserve_registered`].
+    pub fn reserve_registered(
         &mut self,
         key: Key,
         chunk_size: u32,
         (offset, size): (u32, u32),
-        place: (u64, GrantedRun),
+        place: (u64, RegisteredRun),
     ) -> Result<Option<Ticket>, StoreError> {
         let end = self.check_fits(key, chunk_size, offset, size)?;
         let (connection, run) = place;
@@ -328,14 +334,14 @@ impl State {
         if size == 0 || run.pages != last - first {
             return Ok(None);
         }
-        let Some((&start, grant)) = self.grants.table.range_mut(..=run.start).next_back() else { return Ok(None) };
-        let is_holder = grant.holder.as_ref().is_some_and(|holder| holder.connection == connection);
+        let Some((&start, buffer)) = self.registered.table.range_mut(..=run.start).next_back() else { return Ok(None) };
+        let is_holder = buffer.holder.as_ref().is_some_and(|holder| holder.connection == connection);
         let within = run.start - start;
-        let fits = within < grant.pages && run.pages <= grant.pages - within;
-        if !is_holder || grant.generation != run.generation || !fits || !grant.take(within, run.pages) {
+        let fits = within < buffer.pages && run.pages <= buffer.pages - within;
+        if !is_holder || buffer.generation != run.generation || !fits || !buffer.take(within, run.pages) {
             return Ok(None);
         }
-        self.grants.free -= u64::from(run.pages);
+        self.registered.free -= u64::from(run.pages);
         self.staged_pages += u64::from(run.pages);
         let extent = Extent { logical: first, start: run.start, pages: run.pages, birth: self.clock };
         let at = self.pin(key, false, None);

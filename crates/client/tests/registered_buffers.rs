@@ -1,4 +1,4 @@
-//! Writing into pages that a server of this machine grants, against real servers with their stores in memory.
+//! Writing into pages that a server of this machine registers, against real servers with their stores in memory.
 
 #[path = "common/real.rs"]
 mod real;
@@ -34,13 +34,13 @@ fn number_at(text: &str, at: usize) -> u64 {
     text[at..].chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a number")
 }
 
-/// Goal: what clients write into granted pages is what everybody reads, written over and over by two of them in turns,
-/// in pieces of all sizes, and also what they wrote after each other's files were removed; and most of it goes that
-/// way.
+/// Goal: what clients write into registered pages is what everybody reads, written over and over by two of them in
+/// turns, in pieces of all sizes, and also what they wrote after each other's files were removed; and most of it goes
+/// that way.
 #[test]
 fn contents() {
     const SIZE: usize = 6 * CHUNK as usize;
-    let cluster = Real::in_memory("granted", 2, CHUNK);
+    let cluster = Real::in_memory("registered", 2, CHUNK);
     let (one, other) = (cluster.client(), cluster.client());
     let mut all = vec![0; SIZE];
     let files = [
@@ -78,13 +78,13 @@ fn contents() {
             reader.close(&file);
         }
     }
-    let granted: u64 = (0..2).map(|server| arrived(&one, server, Operation::CommitGranted)).sum();
-    assert!(granted > 60, "only {granted} requests committed granted pages");
+    let registered: u64 = (0..2).map(|server| arrived(&one, server, Operation::CommitRegistered)).sum();
+    assert!(registered > 60, "only {registered} requests committed registered pages");
 }
 
 /// Goal: of writes that pages are not for, such as small odd pieces of large chunks, some of which happen to be whole
-/// pages, no page becomes the file's, and one grant is enough; nor of a large one alone; then they do, and the bytes
-/// count as all others.
+/// pages, no page becomes the file's, and one registered buffer is enough; nor of a large one alone; then they do, and
+/// the bytes count as all others.
 #[test]
 fn pages_are_asked_for_where_they_pay() {
     const PIECE: u64 = 47_008;
@@ -102,16 +102,16 @@ fn pages_are_asked_for_where_they_pay() {
         assert_eq!(client.write_at(&file, &bytes, index % 16 * 2 * u64::from(CHUNK)), Ok(bytes.len()));
     };
     write(0);
-    assert_eq!(sum(Operation::CommitGranted), 0);
-    assert!(sum(Operation::Grant) <= 2, "one for what is submitted to each server");
-    let count = (1..1000).take_while(|index| (write(*index), sum(Operation::CommitGranted) == 0).1).count();
-    assert!(count < 900, "no pages were granted in {count} writes");
+    assert_eq!(sum(Operation::CommitRegistered), 0);
+    assert!(sum(Operation::RegisterBuffers) <= 2, "one for what is submitted to each server");
+    let count = (1..1000).take_while(|index| (write(*index), sum(Operation::CommitRegistered) == 0).1).count();
+    assert!(count < 900, "no pages were registered in {count} writes");
     for server in 0..2 {
         let text = client.server_statistics(server, 0).expect("it answers");
-        let Some(at) = text.find("\"CommitGranted\":{") else { continue };
+        let Some(at) = text.find("\"CommitRegistered\":{") else { continue };
         let key = "\"bytes_in\":";
         let bytes_in = number_at(&text, at + text[at..].find(key).expect("it is told") + key.len());
-        assert_eq!(bytes_in, arrived(&client, server, Operation::CommitGranted) * u64::from(CHUNK));
+        assert_eq!(bytes_in, arrived(&client, server, Operation::CommitRegistered) * u64::from(CHUNK));
     }
 }
 
@@ -146,9 +146,9 @@ impl Raw {
         reply.ok().map(|reply| reply.params)
     }
 
-    fn grant(&self, returned: Vec<u64>, size: u64) -> GrantReply {
-        let reply = self.ask(Operation::Grant, &GrantRequest { returned, size }).expect("answered");
-        GrantReply::from_bytes(&reply).expect("well-formed")
+    fn buffer(&self, returned: Vec<u64>, size: u64) -> RegisterBuffersReply {
+        let reply = self.ask(Operation::RegisterBuffers, &RegisterBuffersRequest { returned, size }).expect("answered");
+        RegisterBuffersReply::from_bytes(&reply).expect("well-formed")
     }
 
     fn window(&self) -> Rc<Window> {
@@ -157,10 +157,10 @@ impl Raw {
 
     /// Whether the server takes one piece from some pages; nothing if it refuses the request.
     fn commit(&self, (file, layout): (FileId, Layout), piece: ChunkRange, generation: u64, at: u64) -> Option<bool> {
-        let (pieces, places) = (Pieces(vec![piece]), vec![GrantedPlace { generation, at }]);
-        let request = CommitGrantedRequest { file, layout, pieces, places };
-        let reply = self.ask(Operation::CommitGranted, &request)?;
-        Some(CommitGrantedReply::from_bytes(&reply).expect("well-formed").end.is_some())
+        let (pieces, places) = (Pieces(vec![piece]), vec![RegisteredPlace { generation, at }]);
+        let request = CommitRegisteredRequest { file, layout, pieces, places };
+        let reply = self.ask(Operation::CommitRegistered, &request)?;
+        Some(CommitRegisteredReply::from_bytes(&reply).expect("well-formed").end.is_some())
     }
 }
 
@@ -177,7 +177,7 @@ fn hostile_clients() {
     let target = (other.id, other.layout);
 
     let (one, two) = (Raw::connect(&cluster, 71), Raw::connect(&cluster, 72));
-    let (mine, foreign) = (one.grant(vec![], 1 << 20), two.grant(vec![], 1 << 20));
+    let (mine, foreign) = (one.buffer(vec![], 1 << 20), two.buffer(vec![], 1 << 20));
     assert!(mine.size >= 16 * PAGE && foreign.size >= 16 * PAGE && mine.generation != foreign.generation);
     let piece = ChunkRange { chunk_index: 0, chunk_offset: 0, size: 2 * PAGE as u32 };
     let commit = |generation, at| one.commit(target, piece, generation, at);
@@ -192,7 +192,7 @@ fn hostile_clients() {
     assert_eq!(commit(mine.generation, mine.at + 2 * PAGE + 1), Some(false), "within a page");
     // Pages that a refusal has named may be spoilt, others are as before.
     let (offset, place) = (8 * PAGE, mine.at + 8 * PAGE);
-    let pages = one.window().granted(mine.at, mine.size).expect("mapped");
+    let pages = one.window().registered(mine.at, mine.size).expect("mapped");
     pages.write(mine.at + offset, &[7; 2 * PAGE as usize]);
     assert_eq!(commit(mine.generation, place), Some(true));
     assert_eq!(commit(mine.generation, place), Some(false), "used twice");
@@ -202,15 +202,19 @@ fn hostile_clients() {
     let far = ChunkRange { chunk_index: u64::MAX, ..piece };
     let raw = |piece| Raw::connect(&cluster, 73).commit(target, piece, mine.generation, mine.at + 12 * PAGE);
     assert!([empty, beyond, far].into_iter().all(|piece| raw(piece) != Some(true)));
-    let fewer =
-        CommitGrantedRequest { file: other.id, layout: other.layout, pieces: Pieces(vec![piece; 2]), places: vec![] };
-    assert!(Raw::connect(&cluster, 74).ask(Operation::CommitGranted, &fewer).is_none());
+    let fewer = CommitRegisteredRequest {
+        file: other.id,
+        layout: other.layout,
+        pieces: Pieces(vec![piece; 2]),
+        places: vec![],
+    };
+    assert!(Raw::connect(&cluster, 74).ask(Operation::CommitRegistered, &fewer).is_none());
 
     // What is given back is void, and so is what a connection had that has ended; nobody else can give it back.
     drop(pages);
-    two.grant(vec![mine.generation], 0);
-    assert_eq!(commit(mine.generation, mine.at + 12 * PAGE), Some(true), "still granted");
-    one.grant(vec![mine.generation, 12_345], 0);
+    two.buffer(vec![mine.generation], 0);
+    assert_eq!(commit(mine.generation, mine.at + 12 * PAGE), Some(true), "still registered");
+    one.buffer(vec![mine.generation, 12_345], 0);
     assert_eq!(commit(mine.generation, mine.at + 14 * PAGE), Some(false), "given back");
 
     let mut read = vec![0; bytes.len()];
@@ -250,14 +254,14 @@ fn hostile_submissions() {
     assert_eq!(honest.write_at(&file, &bytes, 0), Ok(bytes.len()));
     let directory = honest.stat(b"/d").expect("is there").id;
     let raw = Raw::connect(&cluster, SESSION);
-    let (mine, window) = (raw.grant(vec![], 1 << 20), raw.window());
+    let (mine, window) = (raw.buffer(vec![], 1 << 20), raw.window());
     let mut random = Random(1);
     let mut submitted = 0;
     for round in 0..ROUNDS {
         let stranger = FileId::new(random.below(1 << 20), 0);
         let made =
             Made { mode: random.next() as u32, chunk_size: random.next() as u32, uid: random.next() as u32, gid: 0 };
-        // Another's grant, or pages beyond our own.
+        // Another's registered buffer, or pages beyond our own.
         let (wrong, beyond) = (mine.generation ^ (1 + random.below(9)), mine.at + mine.size);
         let (generation, at) = if random.below(2) == 0 { (wrong, mine.at) } else { (mine.generation, beyond) };
         let pieces = SubmittedBytes { at, size: 1 + random.below(1 << 16) as u32, generation };
@@ -274,7 +278,7 @@ fn hostile_submissions() {
         let is_sound = words.is_some();
         let mut words = words.unwrap_or_else(|| std::array::from_fn(|_| random.next()));
         for _ in 0..if is_sound { random.below(3) } else { 0 } {
-            // Not which grant or which file is meant.
+            // Not which registered buffer or which file is meant.
             let word = [0, 1, 14, 15][random.below(4) as usize];
             words[word] ^= 1 << random.below(64);
         }
@@ -324,27 +328,27 @@ fn whoever_has_gone_may_write_on() {
     let cluster = Real::in_memory("gone", 1, CHUNK);
     let honest = cluster.client();
     let raw = Raw::connect(&cluster, 81);
-    let grant = raw.grant(vec![], 2 << 20);
-    assert!(grant.size > 0);
-    let pages = raw.window().granted(grant.at, grant.size).expect("mapped");
+    let buffer = raw.buffer(vec![], 2 << 20);
+    assert!(buffer.size > 0);
+    let pages = raw.window().registered(buffer.at, buffer.size).expect("mapped");
     let orphaned = || {
         let (text, key) = (honest.server_statistics(0, 0).expect("it answers"), "\"bytes_orphaned\":");
         number_at(&text, text.find(key).expect("it is told") + key.len())
     };
     drop(raw);
     let deadline = reactor::barrier::monotonic_now() + 60_000_000_000;
-    while orphaned() != grant.size {
+    while orphaned() != buffer.size {
         assert!(reactor::barrier::monotonic_now() < deadline, "the server notices that the connection has ended");
     }
     let bytes = version(9, 3 << 20);
     for number in 0..20 {
-        pages.write(grant.at, &vec![0xEE; grant.size as usize]);
+        pages.write(buffer.at, &vec![0xEE; buffer.size as usize]);
         let name = format!("/f{number}").into_bytes();
         let file = honest.open(&name, &OpenHow::creating(0o644)).expect("made");
         assert_eq!(honest.write_at(&file, &bytes, 0), Ok(bytes.len()));
         honest.close(&file);
     }
-    pages.write(grant.at, &vec![0xEE; grant.size as usize]);
+    pages.write(buffer.at, &vec![0xEE; buffer.size as usize]);
     let check = || {
         for number in 0..20 {
             let file = honest.open(format!("/f{number}").as_bytes(), &OpenHow::reading()).expect("is there");
@@ -355,11 +359,11 @@ fn whoever_has_gone_may_write_on() {
         }
     };
     check();
-    assert_eq!(orphaned(), grant.size, "still mapped");
+    assert_eq!(orphaned(), buffer.size, "still mapped");
     drop(pages);
     // Whoever asks for pages has the server look.
     let other = Raw::connect(&cluster, 82);
-    other.grant(vec![], 1 << 20);
+    other.buffer(vec![], 1 << 20);
     assert_eq!(orphaned(), 0);
     check();
 }
