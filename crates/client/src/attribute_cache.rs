@@ -15,7 +15,7 @@ use crate::file::OpenHow;
 use crate::open_files::{HeldFile, NO_VERSION};
 use crate::resolve::EntryTarget;
 use crate::servers::Servers;
-use reactor::{CellPlace, Window};
+use reactor::{CellPlace, StoreMapping};
 use std::rc::Rc;
 use wire::attribute_cache::{
     AttributeCacheShape, FirstBytes, INODE_WORDS, NAME_WORDS, NameCell, attributes_in, directory_words, first_bytes_in,
@@ -36,7 +36,7 @@ const SIMULATED_REST_NS: u64 = 20_000_000;
 
 /// A server's attribute cache, and how it is laid out.
 struct ServerAttributeCache {
-    window: Rc<Window>,
+    mapping: Rc<StoreMapping>,
     shape: AttributeCacheShape,
 }
 
@@ -46,31 +46,31 @@ impl ServerAttributeCache {
         let (parent, name) = (target.parent.id, &target.name[..]);
         let wanted = NameCell::new(parent, name, FileId::default())?;
         let hash = dentry_hash(parent, name);
-        if self.window.is_locked(name_intent_lock(hash)) {
+        if self.mapping.is_locked(name_intent_lock(hash)) {
             return None;
         }
         let mut words = [0; NAME_WORDS];
         self.shape.name_offsets(hash).into_iter().find_map(|offset| {
             let place = CellPlace { offset, words: NAME_WORDS };
-            let version = self.window.read_cell(place, &mut words)?;
+            let version = self.mapping.read_cell(place, &mut words)?;
             Some(NameFound { file: wanted.file_in(&words)?, cell: (place, version) })
         })
     }
 
     fn inode(&self, file: FileId) -> Option<InodeFound> {
-        if self.window.is_locked(file_intent_lock(file)) || self.window.is_written(file_intent_lock(file)) {
+        if self.mapping.is_locked(file_intent_lock(file)) || self.mapping.is_written(file_intent_lock(file)) {
             return None;
         }
         let place = CellPlace { offset: self.shape.inode_offset(file), words: INODE_WORDS };
         let mut words = [0; INODE_WORDS];
-        let version = self.window.read_cell(place, &mut words)?;
+        let version = self.mapping.read_cell(place, &mut words)?;
         let attributes = attributes_in(&words, file)?;
         Some(InodeFound { attributes, first: first_bytes_in(&words), cell: (place, version) })
     }
 
     /// Whether there is no name with this hash, as far as the buckets tell.
     fn lacks_name(&self, hash: u64) -> bool {
-        let is_empty = |(offset, shift)| self.window.word(offset).is_some_and(|word| (word >> shift) as u8 == 0);
+        let is_empty = |(offset, shift)| self.mapping.word(offset).is_some_and(|word| (word >> shift) as u8 == 0);
         self.shape.buckets_of(hash).into_iter().any(is_empty)
     }
 
@@ -78,7 +78,7 @@ impl ServerAttributeCache {
     fn directory(&self, directory: FileId) -> Option<CellSeen> {
         let place = CellPlace { offset: self.shape.directory_offset(directory), words: INODE_WORDS };
         let mut words = [0; 2];
-        let version = self.window.read_cell(place, &mut words)?;
+        let version = self.mapping.read_cell(place, &mut words)?;
         (words == directory_words(directory)).then_some((place, version))
     }
 
@@ -86,13 +86,13 @@ impl ServerAttributeCache {
     fn writable(&self, file: FileId) -> Option<CellSeen> {
         let place = CellPlace { offset: self.shape.directory_offset(file), words: INODE_WORDS };
         let mut words = [0; 2];
-        let version = self.window.read_cell(place, &mut words)?;
+        let version = self.mapping.read_cell(place, &mut words)?;
         (words == writable_words(file)).then_some((place, version))
     }
 
     /// Whether a name still leads to the file, on the path by which it was resolved.
     fn leads(&self, target: &EntryTarget, name: &NameFound) -> bool {
-        self.window.is_same_cell(name.cell.0, name.cell.1) && self.has_tree(target.known)
+        self.mapping.is_same_cell(name.cell.0, name.cell.1) && self.has_tree(target.known)
     }
 
     /// Whether the tree of directories is as it was after change `known`, and none is under way.
@@ -104,7 +104,7 @@ impl ServerAttributeCache {
     fn life(&self, known: u64) -> Option<u64> {
         let place = CellPlace { offset: self.shape.tree_offset(), words: NAME_WORDS };
         let mut words = [0; 2];
-        self.window.read_cell(place, &mut words)?;
+        self.mapping.read_cell(place, &mut words)?;
         (known == KNOWN_UNCHECKED || words[0] == tree_word(known)).then_some(words[1])
     }
 }
@@ -145,9 +145,9 @@ impl Servers {
         if looks.is_multiple_of(LOOKS_MAX) {
             self.reactor.yield_now().await;
         }
-        let window = self.channel(server).window()?;
-        let shape = AttributeCacheShape::of_size(window.attribute_cache_size())?;
-        (looks < LOOKS_UNTIL_ASKED).then_some(ServerAttributeCache { window, shape })
+        let mapping = self.channel(server).mapping()?;
+        let shape = AttributeCacheShape::of_size(mapping.attribute_cache_size())?;
+        (looks < LOOKS_UNTIL_ASKED).then_some(ServerAttributeCache { mapping, shape })
     }
 
     /// The attributes of a file, as its name's server and its home show them now. Nothing if one of them has to be
@@ -160,12 +160,12 @@ impl Servers {
         let name = attribute_cache.name(target)?;
         let attributes = match self.cluster.home_of(name.file)? {
             home if home == server => {
-                self.simulated_pause(&attribute_cache.window).await;
+                self.simulated_pause(&attribute_cache.mapping).await;
                 attribute_cache.inode(name.file)?.attributes
             }
             home => self.cached_inode(home, name.file).await?,
         };
-        self.simulated_pause(&attribute_cache.window).await;
+        self.simulated_pause(&attribute_cache.mapping).await;
         attribute_cache.leads(target, &name).then_some(attributes)
     }
 
@@ -188,24 +188,24 @@ impl Servers {
         if self.cluster.home_of(file.file)? != server {
             return None;
         }
-        self.simulated_pause(&attribute_cache.window).await;
+        self.simulated_pause(&attribute_cache.mapping).await;
         let InodeFound { attributes, first, cell } = attribute_cache.inode(file.file)?;
         if !self.user().may(&attributes, access) {
             return None;
         }
         attributes.layout.check(self.cluster.slot_count).ok()?;
-        self.simulated_pause(&attribute_cache.window).await;
-        let held = attribute_cache.window.hold(file.file.0)?;
-        self.simulated_pause(&attribute_cache.window).await;
+        self.simulated_pause(&attribute_cache.mapping).await;
+        let held = attribute_cache.mapping.hold(file.file.0)?;
+        self.simulated_pause(&attribute_cache.mapping).await;
         // From here on nothing is awaited.
         let stands = attribute_cache.life(target.known).is_some_and(|life| held.stands(life));
         if stands
-            && self.is_current(server, &attribute_cache.window)
-            && attribute_cache.window.is_same_cell(cell.0, cell.1)
+            && self.is_current(server, &attribute_cache.mapping)
+            && attribute_cache.mapping.is_same_cell(cell.0, cell.1)
             && attribute_cache.leads(target, &file)
         {
-            self.note_first_bytes(file.file, &attribute_cache.window, first, cell);
-            self.note_open_held(file.file, HeldFile { held, window: attribute_cache.window, cell, made: None });
+            self.note_first_bytes(file.file, &attribute_cache.mapping, first, cell);
+            self.note_open_held(file.file, HeldFile { held, mapping: attribute_cache.mapping, cell, made: None });
             return Some(attributes);
         }
         self.let_go_of(server, file.file, held);
@@ -227,13 +227,13 @@ impl Servers {
         let attribute_cache = self.attribute_cache(server).await?;
         let hash = dentry_hash(target.parent.id, &target.name);
         let directory = attribute_cache.directory(target.parent.id)?;
-        if !attribute_cache.lacks_name(hash) || attribute_cache.window.is_locked(name_intent_lock(hash)) {
+        if !attribute_cache.lacks_name(hash) || attribute_cache.mapping.is_locked(name_intent_lock(hash)) {
             return None;
         }
-        self.simulated_pause(&attribute_cache.window).await;
+        self.simulated_pause(&attribute_cache.mapping).await;
         // From here on nothing else of this client gets the same number, until it is used.
         let slot = self.cluster.dentry_slot(target.parent.id, &target.name);
-        let made_number = attribute_cache.window.unused_number(self.session())?;
+        let made_number = attribute_cache.mapping.unused_number(self.session())?;
         let file = FileId::new(made_number, slot);
         let NewFile { mode, chunk_size, group } = *wanted;
         let (uid, gid) = (self.user().uid, group.unwrap_or(self.user().gid));
@@ -241,21 +241,21 @@ impl Servers {
         let time = self.reactor.wall_clock();
         let submission = Submission { parent: target.parent.id, name: &target.name, file, time, change };
         let (words, intent_locks) = (submission.words()?, submission.intent_locks());
-        let pending = attribute_cache.window.begin_submission(self.session(), intent_locks, &words)?;
-        self.simulated_pause(&attribute_cache.window).await;
-        let held = attribute_cache.window.hold(file.0)?;
-        let stands = self.is_current(server, &attribute_cache.window)
+        let pending = attribute_cache.mapping.begin_submission(self.session(), intent_locks, &words)?;
+        self.simulated_pause(&attribute_cache.mapping).await;
+        let held = attribute_cache.mapping.hold(file.0)?;
+        let stands = self.is_current(server, &attribute_cache.mapping)
             && attribute_cache.life(target.known).is_some_and(|life| held.stands(life))
             && attribute_cache.lacks_name(hash)
-            && attribute_cache.window.is_same_cell(directory.0, directory.1);
-        self.simulated_pause(&attribute_cache.window).await;
+            && attribute_cache.mapping.is_same_cell(directory.0, directory.1);
+        self.simulated_pause(&attribute_cache.mapping).await;
         let number = if stands { pending.commit_made(made_number)? } else { return None };
         let place = CellPlace { offset: attribute_cache.shape.inode_offset(file), words: INODE_WORDS };
         self.note_open_held(
             file,
             HeldFile {
                 held,
-                window: attribute_cache.window,
+                mapping: attribute_cache.mapping,
                 cell: (place, NO_VERSION),
                 made: Some((self.session(), number)),
             },
@@ -281,36 +281,36 @@ impl Servers {
         let submission =
             Submission { parent: target.parent.id, name: &target.name, file: name.file, time, change: Change::Unlink };
         let (words, intent_locks) = (submission.words()?, submission.intent_locks());
-        self.simulated_pause(&attribute_cache.window).await;
-        let pending = attribute_cache.window.begin_submission(self.session(), intent_locks, &words)?;
-        self.simulated_pause(&attribute_cache.window).await;
-        let stands = self.is_current(server, &attribute_cache.window)
+        self.simulated_pause(&attribute_cache.mapping).await;
+        let pending = attribute_cache.mapping.begin_submission(self.session(), intent_locks, &words)?;
+        self.simulated_pause(&attribute_cache.mapping).await;
+        let stands = self.is_current(server, &attribute_cache.mapping)
             && attribute_cache.leads(target, &name)
-            && !attribute_cache.window.is_written(file_intent_lock(name.file))
-            && attribute_cache.window.is_same_cell(inode.cell.0, inode.cell.1);
-        self.simulated_pause(&attribute_cache.window).await;
+            && !attribute_cache.mapping.is_written(file_intent_lock(name.file))
+            && attribute_cache.mapping.is_same_cell(inode.cell.0, inode.cell.1);
+        self.simulated_pause(&attribute_cache.mapping).await;
         Some(stands && pending.commit().is_some())
     }
 
     /// Where writes to a file may be submitted to a server, as it shows now, and the cell that says so.
-    pub(crate) async fn writable(&self, server: u32, file: FileId) -> Option<(Rc<Window>, CellSeen)> {
+    pub(crate) async fn writable(&self, server: u32, file: FileId) -> Option<(Rc<StoreMapping>, CellSeen)> {
         let attribute_cache = self.attribute_cache(server).await?;
         let cell = attribute_cache.writable(file)?;
         // In simulations they are written otherwise as well, so that everything is met.
-        let is_wanted = !attribute_cache.window.is_simulated() || self.reactor.random().is_multiple_of(2);
-        (is_wanted && attribute_cache.window.may_be_registered()).then_some((attribute_cache.window, cell))
+        let is_wanted = !attribute_cache.mapping.is_simulated() || self.reactor.random().is_multiple_of(2);
+        (is_wanted && attribute_cache.mapping.may_be_registered()).then_some((attribute_cache.mapping, cell))
     }
 
     /// The attributes of a file that has a name, as its home shows them now. Nothing if that has to be asked.
     pub(crate) async fn cached_inode(&self, home: u32, file: FileId) -> Option<Attributes> {
         let attribute_cache = self.attribute_cache(home).await?;
-        self.simulated_pause(&attribute_cache.window).await;
+        self.simulated_pause(&attribute_cache.mapping).await;
         Some(attribute_cache.inode(file)?.attributes)
     }
 
     /// Others do something meanwhile, as the processors of a real machine would.
-    pub(crate) async fn simulated_pause(&self, window: &Window) {
-        if window.is_simulated() {
+    pub(crate) async fn simulated_pause(&self, mapping: &StoreMapping) {
+        if mapping.is_simulated() {
             let draw = self.reactor.random();
             let longest = if draw.is_multiple_of(8) { SIMULATED_REST_NS } else { SIMULATED_PAUSE_NS };
             self.reactor.sleep((draw >> 8) % longest).await;

@@ -14,8 +14,8 @@ use crate::error::{Result, Trouble};
 use crate::file::{File, KnownSize};
 use crate::filesystem::FileSystem;
 use crate::join::join_all;
-use crate::places::Found;
 use crate::servers::Servers;
+use crate::short_circuit::Found;
 use crate::stripe::{Destination, Share, Source, deal, fill_zero};
 use reactor::channel::Call;
 use std::io::{IoSlice, IoSliceMut};
@@ -284,7 +284,7 @@ impl Servers {
         }
         // Beyond the known size a question for places would mostly be in vain.
         let is_inside = offset < end && end <= known.size.max(file.written_end());
-        if is_inside && self.read_range_lent(file, places, offset, (end - offset) as usize).await? {
+        if is_inside && self.read_range_short_circuit(file, places, offset, (end - offset) as usize).await? {
             return Ok((end - offset) as usize);
         }
         for _ in 0..REREAD_COUNT_MAX {
@@ -325,7 +325,7 @@ impl Servers {
 
     /// Reads a range from the regions that the servers lend. False if a part of it has to be read through its server;
     /// then what is in `places` has no meaning.
-    async fn read_range_lent(
+    async fn read_range_short_circuit(
         &self,
         file: &File,
         places: &mut [IoSliceMut<'_>],
@@ -343,12 +343,12 @@ impl Servers {
         }
         let mut shares = deal(&self.cluster, file.id, &file.layout, offset, size, Destination::new(places));
         if let [share] = &mut shares[..] {
-            return Ok(self.read_lent(file, share, size).await);
+            return Ok(self.read_short_circuit(file, share, size).await);
         }
-        if !shares.iter().all(|share| self.may_be_lent(share.server)) {
+        if !shares.iter().all(|share| self.may_short_circuit(share.server)) {
             return Ok(false);
         }
-        let read = join_all(shares.iter_mut().map(|share| self.read_lent(file, share, size))).await;
+        let read = join_all(shares.iter_mut().map(|share| self.read_short_circuit(file, share, size))).await;
         Ok(read.into_iter().all(|read| read))
     }
 

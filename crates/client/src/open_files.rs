@@ -23,7 +23,7 @@ use crate::error::Trouble;
 use crate::file::File;
 use crate::servers::Common;
 use reactor::channel::{Call, Channel};
-use reactor::{CellPlace, Class, HazardPointer, LocalFuture, Nanos, Window};
+use reactor::{CellPlace, Class, HazardPointer, LocalFuture, Nanos, StoreMapping};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
@@ -74,7 +74,7 @@ pub(crate) const NO_VERSION: u64 = 1;
 /// A file that is held; `cell` is the file's in the server's attribute cache, with the version that it had.
 pub(crate) struct HeldFile {
     pub held: HazardPointer,
-    pub window: Rc<Window>,
+    pub mapping: Rc<StoreMapping>,
     pub cell: (CellPlace, u64),
     /// The submission by which the file was made, and whose it is.
     pub made: Option<(u64, u64)>,
@@ -88,20 +88,20 @@ impl Opened {
 
     /// Holds the file no more. Whether the server is to be told, since something has happened to the file meanwhile.
     fn release(&mut self, file: FileId) -> bool {
-        let Some(HeldFile { held, window, cell: (place, version), made }) = self.held.take() else { return false };
+        let Some(HeldFile { held, mapping, cell: (place, version), made }) = self.held.take() else { return false };
         // In this order: who changes the file now does not find it held, or is noticed.
         let is_ours = held.release();
         self.is_unsettled |= !is_ours;
-        if !is_ours || window.is_same_cell(place, version) {
+        if !is_ours || mapping.is_same_cell(place, version) {
             return false;
         }
-        if made.is_some_and(|(session, number)| window.is_waiting(session, number)) {
+        if made.is_some_and(|(session, number)| mapping.is_waiting(session, number)) {
             // Nothing happens to it before it is made.
             return false;
         }
         // What is shown has a name; who takes that away from now on does not find it held.
         let mut words = [0; INODE_WORDS];
-        window.read_cell(place, &mut words).is_none() || attributes_in(&words, file).is_none()
+        mapping.read_cell(place, &mut words).is_none() || attributes_in(&words, file).is_none()
     }
 }
 
@@ -236,11 +236,11 @@ impl Common {
     }
 
     /// The submission by which an open file was made, if it was, and where.
-    pub(crate) fn made_by_submission(&self, file: FileId) -> Option<(Rc<Window>, u64)> {
+    pub(crate) fn made_by_submission(&self, file: FileId) -> Option<(Rc<StoreMapping>, u64)> {
         let files = self.open_files.files.borrow();
         let held = files.get(&file.0)?.held.as_ref()?;
         let (session, number) = held.made?;
-        (session == self.session()).then(|| (held.window.clone(), number))
+        (session == self.session()).then(|| (held.mapping.clone(), number))
     }
 
     /// A file that is held was not opened after all. The server may have seen it, and have kept a file because of it
@@ -561,9 +561,9 @@ impl Common {
         });
     }
 
-    /// Whether a server's window is that of the connection that there is now.
-    pub(crate) fn is_current(&self, server: u32, window: &Rc<Window>) -> bool {
-        self.channel(server).window().is_some_and(|now| Rc::ptr_eq(&now, window))
+    /// Whether a server's mapping is that of the connection that there is now.
+    pub(crate) fn is_current(&self, server: u32, mapping: &Rc<StoreMapping>) -> bool {
+        self.channel(server).mapping().is_some_and(|now| Rc::ptr_eq(&now, mapping))
     }
 
     /// Has the server tell numbers of what was held over connections that have ended. False when it is to be tried
@@ -601,7 +601,7 @@ impl Common {
     fn lost_hazards(&self, server: u32) -> Vec<FileId> {
         let files = self.open_files.files.borrow();
         let lost = files.iter().filter(|(file, opened)| {
-            let is_lost = opened.held.as_ref().is_some_and(|held| !self.is_current(server, &held.window));
+            let is_lost = opened.held.as_ref().is_some_and(|held| !self.is_current(server, &held.mapping));
             (is_lost || opened.is_unsettled) && self.cluster.home_of(FileId(**file)) == Some(server)
         });
         lost.map(|(file, _)| FileId(*file)).collect()
@@ -695,7 +695,7 @@ impl Common {
                     opened.number = opened.number.max(number);
                     opened.is_unsettled = false;
                     // The server took it over before it took in the connection over which it has answered.
-                    drop(opened.held.take_if(|held| !self.is_current(server, &held.window)));
+                    drop(opened.held.take_if(|held| !self.is_current(server, &held.mapping)));
                     if opened.handles == 0 && !self.waits(server, file.0) {
                         // Closed since, at a contact with which it is open as well.
                         gone.extend(opened.through.map(|through| (through.server, *file, through.number)));

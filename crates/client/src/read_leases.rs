@@ -1,5 +1,5 @@
 //! Contents of small files that opens were told, with leases of them: what the first read after an open is answered
-//! from where nothing is mapped to read along from.
+//! from where nothing is mapped to read by short circuit.
 //!
 //! The file's home changes neither contents nor size before a lease has ended there, and it ends here earlier: it
 //! counts from before the open was sent. So a read that begins within it is answered as if it had asked at that moment.

@@ -19,7 +19,7 @@ use crate::servers::{Common, Servers};
 use crate::staging_ring::{RING_SIZE_MIN, StagingRing};
 use crate::stripe::Share;
 use reactor::channel::Call;
-use reactor::{Class, Nanos, RegisteredPages, Window};
+use reactor::{Class, Nanos, RegisteredPages, StoreMapping};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -63,7 +63,7 @@ pub(crate) struct Registered {
     /// First byte in the region that was not used yet, and the byte after the last.
     next: Cell<u64>,
     end: u64,
-    pub window: Rc<Window>,
+    pub mapping: Rc<StoreMapping>,
     /// Unmapped before it is noted as given back.
     pages: Option<RegisteredPages>,
     returned: Rc<RefCell<Vec<u64>>>,
@@ -154,8 +154,8 @@ impl Servers {
         let [ChunkRange { chunk_index: 0, chunk_offset: 0, size: 1..=SUBMITTED_SIZE_MAX }] = share.pieces[..] else {
             return None;
         };
-        let (window, made) = self.made_by_submission(file.id)?;
-        let is_new = || window.is_waiting(self.session(), made) && self.is_current(share.server, &window);
+        let (mapping, made) = self.made_by_submission(file.id)?;
+        let is_new = || mapping.is_waiting(self.session(), made) && self.is_current(share.server, &mapping);
         if self.cluster.home_of(file.id)? != share.server || !is_new() {
             return None;
         }
@@ -168,11 +168,11 @@ impl Servers {
         let bytes = SubmittedBytes { at, size: share.size as u32, generation };
         let submission = Submission::of_bytes(file.id, self.reactor.wall_clock(), bytes);
         let pending =
-            window.begin_submission_on_top(self.session(), submission.intent_locks(), &submission.words()?)?;
-        self.simulated_pause(&window).await;
+            mapping.begin_submission_on_top(self.session(), submission.intent_locks(), &submission.words()?)?;
+        self.simulated_pause(&mapping).await;
         // No step has been since the file was made, and none will be before this is submitted.
-        let stands = is_new() && Rc::ptr_eq(&target.buffer.window, &window);
-        self.simulated_pause(&window).await;
+        let stands = is_new() && Rc::ptr_eq(&target.buffer.mapping, &mapping);
+        self.simulated_pause(&mapping).await;
         Some(stands && pending.commit().is_some())
     }
 
@@ -191,7 +191,7 @@ impl Servers {
             if size == 0 {
                 break;
             }
-            self.simulated_pause(&buffer.window).await;
+            self.simulated_pause(&buffer.mapping).await;
         }
         Some(())
     }
@@ -241,26 +241,26 @@ impl Common {
 
     /// Pages for all pieces of a share, which is one that they are for, if there are some.
     fn pages_for(&self, share: &Share<IoSlice<'_>>) -> Option<Vec<Target>> {
-        let window = self.channel(share.server).window().filter(|window| window.may_be_registered())?;
+        let mapping = self.channel(share.server).mapping().filter(|mapping| mapping.may_be_registered())?;
         let mut servers = self.buffers.servers.borrow_mut();
         let of_server = servers.entry(share.server).or_default();
         // What was registered for another connection is void.
-        of_server.buffers.retain(|buffer| Rc::ptr_eq(&buffer.window, &window));
+        of_server.buffers.retain(|buffer| Rc::ptr_eq(&buffer.mapping, &mapping));
         let targets = of_server.take(&share.pieces);
         let left: u64 = of_server.buffers.iter().map(|buffer| buffer.left()).sum();
         let wanted = (2 * share.size as u64).clamp(AHEAD_SIZE_MIN, AHEAD_SIZE_MAX);
         of_server.suited_count = of_server.suited_count.saturating_add(1);
         let is_wanted = left < wanted && of_server.suited_count >= SUITED_COUNT_MIN;
-        self.note_use(share.server, of_server, &window, is_wanted.then_some(BUFFER_SIZE));
+        self.note_use(share.server, of_server, &mapping, is_wanted.then_some(BUFFER_SIZE));
         targets
     }
 
     /// The ring for what is submitted to a server; nothing as long as it has registered too little.
-    pub(crate) fn staging_ring_for(&self, server: u32, window: &Rc<Window>) -> Option<Rc<StagingRing>> {
+    pub(crate) fn staging_ring_for(&self, server: u32, mapping: &Rc<StoreMapping>) -> Option<Rc<StagingRing>> {
         let mut servers = self.buffers.servers.borrow_mut();
         let of_server = servers.entry(server).or_default();
-        of_server.buffers.retain(|buffer| Rc::ptr_eq(&buffer.window, window));
-        let is_ours = |staging_ring: &Rc<StagingRing>| Rc::ptr_eq(staging_ring.window(), window);
+        of_server.buffers.retain(|buffer| Rc::ptr_eq(&buffer.mapping, mapping));
+        let is_ours = |staging_ring: &Rc<StagingRing>| Rc::ptr_eq(staging_ring.mapping(), mapping);
         let staging_ring = of_server.staging_ring.take().filter(is_ours);
         of_server.staging_ring = staging_ring.or_else(|| {
             of_server.buffers.iter().find_map(|buffer| StagingRing::of(buffer, self.ring_size())).map(Rc::new)
@@ -268,12 +268,12 @@ impl Common {
         let staging_ring = of_server.staging_ring.clone();
         of_server.submitted_count = of_server.submitted_count.saturating_add(1);
         let is_wanted = staging_ring.is_none() && of_server.submitted_count >= SUITED_COUNT_MIN;
-        self.note_use(server, of_server, window, is_wanted.then_some(self.ring_size()));
+        self.note_use(server, of_server, mapping, is_wanted.then_some(self.ring_size()));
         staging_ring
     }
 
     /// Pages are used, or would be; asks for so many bytes if they are wanted.
-    fn note_use(&self, server: u32, of_server: &mut OfServer, window: &Rc<Window>, wanted: Option<u64>) {
+    fn note_use(&self, server: u32, of_server: &mut OfServer, mapping: &Rc<StoreMapping>, wanted: Option<u64>) {
         let now = self.reactor.now();
         of_server.used_at = now;
         let is_refused = of_server.refused_at.is_some_and(|at| now < at + REFUSED_NS);
@@ -282,16 +282,16 @@ impl Common {
             && !is_refused
         {
             of_server.is_asking = true;
-            self.ask_for_pages(server, window.clone(), size);
+            self.ask_for_pages(server, mapping.clone(), size);
         }
     }
 
     /// Asks for another registered buffer, in the background.
-    fn ask_for_pages(&self, server: u32, window: Rc<Window>, size: u64) {
+    fn ask_for_pages(&self, server: u32, mapping: Rc<StoreMapping>, size: u64) {
         let Some(own) = self.own.upgrade() else { return };
         self.reactor.spawn(Class::Data, async move {
             let reply = own.ask_buffer(server, size).await;
-            let is_same = own.channel(server).window().is_some_and(|now| Rc::ptr_eq(&now, &window));
+            let is_same = own.channel(server).mapping().is_some_and(|now| Rc::ptr_eq(&now, &mapping));
             let mut servers = own.buffers.servers.borrow_mut();
             let of_server = servers.entry(server).or_default();
             of_server.is_asking = false;
@@ -301,12 +301,12 @@ impl Common {
             let is_too_small = given.as_ref().is_some_and(|reply| reply.size < size.min(RING_SIZE_MIN));
             let is_given = given.is_some();
             let mapped = given.as_ref().filter(|_| is_same && !is_too_small).and_then(|reply| {
-                let pages = window.registered(reply.at, reply.size).ok()?;
+                let pages = mapping.registered(reply.at, reply.size).ok()?;
                 Some(Registered {
                     generation: reply.generation,
                     next: Cell::new(reply.at),
                     end: reply.at + reply.size,
-                    window: window.clone(),
+                    mapping: mapping.clone(),
                     pages: Some(pages),
                     returned: of_server.returned.clone(),
                 })
@@ -379,7 +379,7 @@ impl Common {
                 };
                 if is_idle {
                     // Without a connection there is nothing to give back.
-                    if common.channel(server).window().is_some() {
+                    if common.channel(server).mapping().is_some() {
                         common.ask_buffer(server, 0).await;
                     }
                     return;

@@ -13,7 +13,7 @@ use crate::file::File;
 use crate::registered_buffers::Registered;
 use crate::servers::{Common, Servers};
 use crate::stripe::Share;
-use reactor::Window;
+use reactor::StoreMapping;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -74,8 +74,8 @@ impl StagingRing {
         })
     }
 
-    pub fn window(&self) -> &Rc<Window> {
-        &self.buffer.window
+    pub fn mapping(&self) -> &Rc<StoreMapping> {
+        &self.buffer.mapping
     }
 
     /// Whether nothing of it waits for the server `owner` has submitted it to.
@@ -89,7 +89,7 @@ impl StagingRing {
         while let Some(part) = parts.front() {
             match part.state {
                 PartState::Filling => break,
-                PartState::Submitted(number) if self.window().is_waiting(owner, number) => break,
+                PartState::Submitted(number) if self.mapping().is_waiting(owner, number) => break,
                 PartState::Submitted(_) | PartState::Free => drop(parts.pop_front()),
             }
         }
@@ -117,7 +117,7 @@ impl StagingRing {
         let at = self.take(size).or_else(|| {
             let oldest = self.parts.borrow().front().map(|part| part.state);
             let Some(PartState::Submitted(number)) = oldest else { return None };
-            if !self.window().waits_until_taken(owner, number) {
+            if !self.mapping().waits_until_taken(owner, number) {
                 return None;
             }
             self.free_taken(owner);
@@ -163,19 +163,19 @@ impl Servers {
     /// Submits a piece, whose bytes the slices begin with.
     async fn submit_piece(&self, file: &File, server: u32, piece: ChunkRange, slices: &[IoSlice<'_>]) -> Option<()> {
         let ChunkRange { chunk_index, chunk_offset, size } = piece;
-        let (window, cell) = self.writable(server, file.id).await?;
-        let mut place = self.staging_ring_for(server, &window)?.take_soon(size.into(), self.session())?;
+        let (mapping, cell) = self.writable(server, file.id).await?;
+        let mut place = self.staging_ring_for(server, &mapping)?.take_soon(size.into(), self.session())?;
         let (staging_ring, at) = (place.staging_ring.clone(), place.at);
         self.fill_part(&staging_ring.buffer, (at, size as usize), slices).await?;
         let written = Written { chunk_index, chunk_offset, layout: file.layout };
         let bytes = SubmittedBytes { at, size, generation: staging_ring.buffer.generation };
         let submission = Submission::of_write(file.id, self.reactor.wall_clock(), written, bytes);
-        let pending = window.begin_submission(self.session(), [NO_INTENT_LOCK; 2], &submission.words()?)?;
-        self.simulated_pause(&window).await;
+        let pending = mapping.begin_submission(self.session(), [NO_INTENT_LOCK; 2], &submission.words()?)?;
+        self.simulated_pause(&mapping).await;
         let may_write = pending.number_write(file_intent_lock(file.id));
-        self.simulated_pause(&window).await;
-        let stands = may_write && self.is_current(server, &window) && window.is_same_cell(cell.0, cell.1);
-        self.simulated_pause(&window).await;
+        self.simulated_pause(&mapping).await;
+        let stands = may_write && self.is_current(server, &mapping) && mapping.is_same_cell(cell.0, cell.1);
+        self.simulated_pause(&mapping).await;
         if !stands {
             return None;
         }

@@ -4,7 +4,7 @@
 mod real;
 
 use client::OpenHow;
-use reactor::{Call, Channel, ChannelOptions, DriverKind, Reactor, Window};
+use reactor::{Call, Channel, ChannelOptions, DriverKind, Reactor, StoreMapping};
 use real::Real;
 use std::rc::Rc;
 use wire::credentials::Credentials;
@@ -151,8 +151,8 @@ impl Raw {
         RegisterBuffersReply::from_bytes(&reply).expect("well-formed")
     }
 
-    fn window(&self) -> Rc<Window> {
-        self.channel.window().expect("lent")
+    fn mapping(&self) -> Rc<StoreMapping> {
+        self.channel.mapping().expect("shared")
     }
 
     /// Whether the server takes one piece from some pages; nothing if it refuses the request.
@@ -192,7 +192,7 @@ fn hostile_clients() {
     assert_eq!(commit(mine.generation, mine.at + 2 * PAGE + 1), Some(false), "within a page");
     // Pages that a refusal has named may be spoilt, others are as before.
     let (offset, place) = (8 * PAGE, mine.at + 8 * PAGE);
-    let pages = one.window().registered(mine.at, mine.size).expect("mapped");
+    let pages = one.mapping().registered(mine.at, mine.size).expect("mapped");
     pages.write(mine.at + offset, &[7; 2 * PAGE as usize]);
     assert_eq!(commit(mine.generation, place), Some(true));
     assert_eq!(commit(mine.generation, place), Some(false), "used twice");
@@ -254,7 +254,7 @@ fn hostile_submissions() {
     assert_eq!(honest.write_at(&file, &bytes, 0), Ok(bytes.len()));
     let directory = honest.stat(b"/d").expect("is there").id;
     let raw = Raw::connect(&cluster, SESSION);
-    let (mine, window) = (raw.buffer(vec![], 1 << 20), raw.window());
+    let (mine, mapping) = (raw.buffer(vec![], 1 << 20), raw.mapping());
     let mut random = Random(1);
     let mut submitted = 0;
     for round in 0..ROUNDS {
@@ -291,7 +291,7 @@ fn hostile_submissions() {
             continue;
         }
         let intent_locks = [random.next() as usize, random.next() as usize];
-        if let Some(pending) = window.begin_submission(SESSION, intent_locks, &words) {
+        if let Some(pending) = mapping.begin_submission(SESSION, intent_locks, &words) {
             if random.below(2) == 0 {
                 let _ = pending.number_write(random.next() as usize);
             }
@@ -330,7 +330,7 @@ fn whoever_has_gone_may_write_on() {
     let raw = Raw::connect(&cluster, 81);
     let buffer = raw.buffer(vec![], 2 << 20);
     assert!(buffer.size > 0);
-    let pages = raw.window().registered(buffer.at, buffer.size).expect("mapped");
+    let pages = raw.mapping().registered(buffer.at, buffer.size).expect("mapped");
     let orphaned = || {
         let (text, key) = (honest.server_statistics(0, 0).expect("it answers"), "\"bytes_orphaned\":");
         number_at(&text, text.find(key).expect("it is told") + key.len())

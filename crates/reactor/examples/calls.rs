@@ -43,7 +43,7 @@ fn run_server(kind: DriverKind) {
         server: 0,
         connections_max: 100,
         incarnation: 1,
-        lent: None,
+        shared: None,
         local_clients_only: false,
         registers_buffers: false,
         working_interval: 1_000_000_000,

@@ -78,7 +78,7 @@ fn start_server(protection: Protection) -> SocketAddr {
             server: 0,
             connections_max: 100,
             incarnation: 1,
-            lent: None,
+            shared: None,
             local_clients_only: false,
             registers_buffers: false,
             working_interval: 1_000_000_000,

@@ -32,6 +32,7 @@ pub mod scratch;
 mod sealing;
 pub mod service;
 pub mod shared;
+mod short_circuit;
 pub mod sim;
 mod storage;
 pub mod stream;
@@ -43,7 +44,6 @@ mod timers;
 pub mod trust;
 mod uring;
 mod waiting;
-mod window;
 pub mod workers;
 
 pub use attribute_cache::{AttributeCache, CELL_SIZE_MIN, CellPlace};
@@ -64,13 +64,13 @@ pub use service::{
     Borrowing, Disconnected, Hazards, Incoming, Peer, ServeOptions, ServeStatistics, ServerHandle, Service, serve,
 };
 pub use shared::Shared;
+pub use short_circuit::{STAMPS_SIZE, StampedRegion, StoreMapping};
 pub use stream::{Listener, Parties, Stream, Way};
 pub use submission::{
     INTENT_LOCK_COUNT, PendingSubmission, SLOT_COUNT, SUBMISSION_LAYOUT, SUBMISSION_QUEUES_SIZE, SubmissionQueues,
     SubmissionWords, SubmissionsLeft, submissions_left,
 };
 pub use system::tune as tune_connection;
-pub use window::{STAMPS_SIZE, StampedRegion, Window};
 
 /// Nanoseconds: a duration, or a point of monotonic time.
 pub type Nanos = u64;

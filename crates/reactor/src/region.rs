@@ -71,7 +71,7 @@ pub trait Region {
     /// Address of the first byte; for transports only, which move bytes between it and a stream.
     fn base(&self) -> *mut u8;
     /// Tells that bytes are going to arrive in the range through `base`, or that what lies there will stand for
-    /// something else from now on; whoever reads along notices ([`crate::StampedRegion`]).
+    /// something else from now on; whoever reads by short circuit notices ([`crate::StampedRegion`]).
     fn announce(&self, _offset: u64, _size: u64) {}
     /// Tells that bytes arrived in the range through `base`; to be called when the last of them is there.
     fn note_received(&self, offset: u64, size: u64);

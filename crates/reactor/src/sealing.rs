@@ -14,8 +14,8 @@
 //! 4. Each side holds at most `SEALED_MEMORY_MAX` bytes.
 
 use crate::hazard_pointers::HazardPointers;
+use crate::short_circuit::{SharedStore, StampedRegion, StoreMapping};
 use crate::stream::{Readiness, Socket, Stream, Way};
-use crate::window::{Lent, StampedRegion, Window};
 use aegis::aegis128x2::{Aegis128X2, Aegis128X2Mac};
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -331,16 +331,16 @@ impl Socket for SealedSocket {
         self.stream.way()
     }
 
-    fn lend(&self, region: &Rc<StampedRegion>, lent: &Lent) -> bool {
-        self.stream.lend(region, lent)
+    fn share(&self, region: &Rc<StampedRegion>, shared: &SharedStore) -> bool {
+        self.stream.share(region, shared)
     }
 
     fn hazards(&self) -> Option<Rc<HazardPointers>> {
         self.stream.hazards()
     }
 
-    fn window(&self) -> Option<Rc<Window>> {
-        self.stream.window()
+    fn mapping(&self) -> Option<Rc<StoreMapping>> {
+        self.stream.mapping()
     }
 
     fn set_buffer_sizes(&self, receive: usize, send: usize) -> io::Result<()> {

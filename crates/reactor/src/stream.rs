@@ -6,7 +6,7 @@
 
 use crate::Reactor;
 use crate::hazard_pointers::HazardPointers;
-use crate::window::{Lent, StampedRegion, Window};
+use crate::short_circuit::{SharedStore, StampedRegion, StoreMapping};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -181,16 +181,16 @@ pub trait Socket {
     fn way(&self) -> Way {
         Way::Network
     }
-    /// As [`Stream::lend`].
-    fn lend(&self, _region: &Rc<StampedRegion>, _lent: &Lent) -> bool {
+    /// As [`Stream::share`].
+    fn share(&self, _region: &Rc<StampedRegion>, _lent: &SharedStore) -> bool {
         false
     }
     /// As [`Stream::holds`].
     fn hazards(&self) -> Option<Rc<HazardPointers>> {
         None
     }
-    /// As [`Stream::window`].
-    fn window(&self) -> Option<Rc<Window>> {
+    /// As [`Stream::mapping`].
+    fn mapping(&self) -> Option<Rc<StoreMapping>> {
         None
     }
     /// As [`Stream::set_buffer_sizes`].
@@ -323,8 +323,8 @@ impl Stream {
 
     /// Lends the peer a region to read from, and what it is to write through, where that is possible: to the same user
     /// on the same machine. True if it was sent.
-    pub fn lend(&self, region: &Rc<StampedRegion>, lent: &Lent) -> bool {
-        self.0.socket.lend(region, lent)
+    pub fn share(&self, region: &Rc<StampedRegion>, shared: &SharedStore) -> bool {
+        self.0.socket.share(region, shared)
     }
 
     /// What a peer holds that was lent a region.
@@ -333,8 +333,8 @@ impl Stream {
     }
 
     /// What the peer has lent, once it is here.
-    pub fn window(&self) -> Option<Rc<Window>> {
-        self.0.socket.window()
+    pub fn mapping(&self) -> Option<Rc<StoreMapping>> {
+        self.0.socket.mapping()
     }
 
     /// Address of the other end.

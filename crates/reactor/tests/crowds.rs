@@ -61,7 +61,7 @@ fn fixture(connections_max: usize, is_local: bool) -> Fixture {
         server: 0,
         connections_max,
         incarnation: 1,
-        lent: None,
+        shared: None,
         local_clients_only: false,
         registers_buffers: false,
         working_interval: SECOND / 10,

@@ -44,7 +44,7 @@ fn start(reactor: &Reactor, cluster: &Rc<Cluster>, incarnation: u64) -> Rc<Keepe
         server: 0,
         connections_max: 4,
         incarnation,
-        lent: None,
+        shared: None,
         local_clients_only: false,
         registers_buffers: false,
         working_interval: TIMEOUT / 4,

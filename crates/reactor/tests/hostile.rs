@@ -70,7 +70,7 @@ fn fixture(is_local: bool) -> Fixture {
         server: 0,
         connections_max: 8,
         incarnation: 1,
-        lent: None,
+        shared: None,
         local_clients_only: false,
         registers_buffers: false,
         working_interval: SECOND,

@@ -46,7 +46,7 @@ fn clients_of_other_machines_are_refused() {
             server: 0,
             connections_max: 8,
             incarnation: 1,
-            lent: None,
+            shared: None,
             local_clients_only: only,
             registers_buffers: false,
             working_interval: TIMEOUT / 4,

@@ -91,7 +91,7 @@ fn serving(kind: DriverKind, working_interval: u64, service: Rc<impl Service>) -
         server: 0,
         connections_max: 4,
         incarnation: 1,
-        lent: None,
+        shared: None,
         local_clients_only: false,
         registers_buffers: false,
         working_interval,

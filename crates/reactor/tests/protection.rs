@@ -102,7 +102,7 @@ fn fixture(protection: Protection) -> Fixture {
         server: 0,
         connections_max: 8,
         incarnation: 1,
-        lent: None,
+        shared: None,
         local_clients_only: false,
         registers_buffers: false,
         working_interval: SECOND,

@@ -89,7 +89,7 @@ fn servers(kind: Kind, count: usize) -> Servers {
             server: index as u32,
             connections_max: 32,
             incarnation: index as u64 + 1,
-            lent: None,
+            shared: None,
             local_clients_only: false,
             registers_buffers: false,
             working_interval: SECOND / 10,

@@ -129,7 +129,7 @@ fn server_of(
             server,
             connections_max: 8,
             incarnation: 1,
-            lent: None,
+            shared: None,
             local_clients_only: false,
             registers_buffers: false,
             working_interval: SECOND,

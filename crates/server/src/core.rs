@@ -137,13 +137,13 @@ impl Caller {
 
 impl Core {
     /// What clients of this machine may read from by themselves.
-    pub fn lent(&self) -> Option<Rc<StampedRegion>> {
-        if self.options.short_circuit { self.store.lent() } else { None }
+    pub fn shared(&self) -> Option<Rc<StampedRegion>> {
+        if self.options.short_circuit { self.store.shared() } else { None }
     }
 
     /// Whether these may also register pages to write to.
     pub fn registers_pages(&self) -> bool {
-        self.options.registered_buffers && self.lent().is_some()
+        self.options.registered_buffers && self.shared().is_some()
     }
 
     pub fn new(reactor: &Reactor, options: ServerOptions, store: Store, tables: Tables) -> Core {

@@ -253,8 +253,8 @@ impl Core {
 
     /// The client of a connection may hold files from now on.
     pub fn holder_connected(&self, connection: u64, hazards: Rc<HazardPointers>) {
-        if let Some(lent) = self.lent() {
-            self.tables.borrow_mut().open.add_holder(connection, hazards, lent.life());
+        if let Some(shared) = self.shared() {
+            self.tables.borrow_mut().open.add_holder(connection, hazards, shared.life());
         }
     }
 

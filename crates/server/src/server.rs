@@ -126,12 +126,14 @@ impl Server {
         core.begin_submissions();
         core.store.measure_pages();
         prefault::start(&core);
-        let lent = core.lent();
-        if let Some(publisher) = lent.as_ref().and_then(|lent| Publisher::on(lent.attribute_cache(), lent.life())) {
+        let shared = core.shared();
+        if let Some(publisher) =
+            shared.as_ref().and_then(|shared| Publisher::on(shared.attribute_cache(), shared.life()))
+        {
             core.tables.borrow_mut().publish(publisher);
         }
         let serve_options = ServeOptions {
-            lent,
+            shared,
             registers_buffers: core.registers_pages(),
             cluster: core.cluster.clone(),
             server: core.index,
@@ -311,8 +313,8 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         ("locks of files, and who waits for them", ((RANGES_MAX + WAITERS_MAX) * 128) as u64),
         ("bytes of copies between servers", handlers::COPY_COUNT_MAX * u64::from(COPY_SIZE_MAX) * 2),
         ("counters and samples", Statistics::memory_max()),
-        ("names lent to other servers", core.delegations.memory_max(core.cluster.server_count())),
-        ("names lent by other servers", core.contact.memory_max()),
+        ("names shared to other servers", core.delegations.memory_max(core.cluster.server_count())),
+        ("names shared by other servers", core.contact.memory_max()),
         ("contents told to clients", core.read_leases.memory_max()),
         ("log of moved directories", options.bounds.tree_log as u64 * 96),
         ("removed directories", 2 * options.bounds.tombstones as u64 * forgetting::TOMBSTONE_SIZE),
@@ -328,9 +330,9 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
             terms.push(("memory shared with processes of this machine", handle.shared_memory_max()));
         }
     }
-    if let Some(lent) = core.lent() {
-        terms.push(("stamps of what clients of this machine read along", reactor::STAMPS_SIZE));
-        terms.push(("names and files that clients of this machine need not ask for", lent.attribute_cache().size()));
+    if let Some(shared) = core.shared() {
+        terms.push(("stamps of what clients of this machine short-circuit reads", reactor::STAMPS_SIZE));
+        terms.push(("names and files that clients of this machine need not ask for", shared.attribute_cache().size()));
         terms.push(("changes that clients of this machine submission", reactor::SUBMISSION_QUEUES_SIZE));
     }
     if options.metrics_port.is_some() {

@@ -93,7 +93,7 @@ impl Service for Front {
         Ok(welcomes == 0 || born.is_some_and(|born| welcomes > born))
     }
 
-    fn lent(&self, peer: &Peer) {
+    fn shared(&self, peer: &Peer) {
         if let Some(holding) = &peer.hazards {
             self.core.holder_connected(peer.connection, holding.0.clone());
         }

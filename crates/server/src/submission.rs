@@ -125,8 +125,8 @@ impl Gate for SubmissionGate {
 impl Core {
     /// Ends the submissions of this life: whatever program is next finds that nothing is left.
     pub fn end_submissions(self: &Rc<Self>) {
-        let Some(lent) = self.store.lent() else { return };
-        let submissions = lent.submissions();
+        let Some(shared) = self.store.shared() else { return };
+        let submissions = shared.submissions();
         submissions.forbid();
         self.take_up(submissions);
         submissions.end();
@@ -135,17 +135,17 @@ impl Core {
     /// Begins a life of this server: takes up what was submitted to the one before, and from now on what is submitted
     /// to this one.
     pub fn begin_submissions(self: &Rc<Self>) {
-        // Also where nobody may read along any more.
-        let Some(lent) = self.store.lent() else { return };
-        let submissions = lent.submissions();
+        // Also where nobody may read by short circuit any more.
+        let Some(shared) = self.store.shared() else { return };
+        let submissions = shared.submissions();
         // Bytes lie in pages that are free as far as this life knows, until they are written anew: nothing is written
         // before all are here.
         let bytes_of = |words: SubmissionWords| {
             let change = SubmissionBytes::of(&words).submission(&words)?.change;
             let SubmittedBytes { at, size, .. } = change.bytes()?;
-            let is_inside = at.checked_add(size.into()).is_some_and(|end| end <= lent.size());
+            let is_inside = at.checked_add(size.into()).is_some_and(|end| end <= shared.size());
             let mut bytes = vec![0; size as usize];
-            is_inside.then(|| lent.read(at, &mut bytes)).map(|()| bytes)
+            is_inside.then(|| shared.read(at, &mut bytes)).map(|()| bytes)
         };
         let leftovers: Vec<_> = submissions.leftovers().into_iter().map(|words| (words, bytes_of(words))).collect();
         for (words, bytes) in &leftovers {
@@ -285,15 +285,15 @@ impl Core {
 
     /// Somebody who may submit has made a file in a directory: the next ones need not be asked for.
     pub fn invite_submissions(self: &Rc<Self>, queue: usize, directory: FileId) {
-        let Some(lent) = self.lent() else { return };
+        let Some(shared) = self.shared() else { return };
         if let Some(publisher) = &self.tables.borrow().publisher {
             publisher.publish_directory(directory);
         }
-        if lent.submissions().numbers(queue).is_empty()
+        if shared.submissions().numbers(queue).is_empty()
             && self.check_file_numbers().is_ok()
             && let Ok(numbers) = self.next_numbers(NUMBER_COUNT)
         {
-            lent.submissions().set_numbers(queue, numbers);
+            shared.submissions().set_numbers(queue, numbers);
         }
     }
 

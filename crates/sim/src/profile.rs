@@ -47,7 +47,7 @@ pub enum Sabotage {
     HideShares,
     /// Syncs are acknowledged and never made.
     SkipSyncs,
-    /// Who reads along with a server's memory does not look whether it has changed.
+    /// Who reads by short circuit from a server's memory does not look whether it has changed.
     TrustMemory,
     /// Servers change names and rights without calling back what they have lent.
     KeepDelegations,

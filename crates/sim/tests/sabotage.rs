@@ -107,7 +107,7 @@ fn skipped_syncs() {
     assert_noticed(&names, &["no order explains"]);
 }
 
-/// Goal: bytes that were read along with a server's memory while they changed, or after, are noticed.
+/// Goal: bytes that were read by short circuit from a server's memory while they changed, or after, are noticed.
 #[test]
 fn trusted_memory() {
     let mut problems = Vec::new();

@@ -95,11 +95,11 @@ pub mod open_flags {
     pub const NO_FOLLOW: u32 = 8;
     /// By id: also a file that has lost its last name, while somebody has it open.
     pub const NAMELESS: u32 = 16;
-    /// The caller reads along, and would read from the start of what is there: where its first bytes are saves it a
-    /// question. Without CREATE and TRUNCATE, whose replies are kept.
+    /// The caller reads by short circuit, and would read from the start of what is there: where its first bytes are
+    /// saves it a question. Without CREATE and TRUNCATE, whose replies are kept.
     pub const PLACES: u32 = 32;
-    /// The caller has nothing to read along from, and would read from the start of what is there: the contents of a
-    /// small file, with a lease of them, save it a question. Without CREATE and TRUNCATE too.
+    /// The caller has nothing to read by short circuit, and would read from the start of what is there: the contents of
+    /// a small file, with a lease of them, save it a question. Without CREATE and TRUNCATE too.
     pub const CONTENTS: u32 = 64;
     /// What is opened by name.
     pub const ALL: u32 = CREATE | EXCLUSIVE | TRUNCATE | NO_FOLLOW | PLACES | CONTENTS;

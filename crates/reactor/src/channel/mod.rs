@@ -20,7 +20,7 @@ mod table;
 pub use call::{Call, ChannelOptions, ChannelStatistics, Failure, Reply};
 
 use crate::link::RawSlice;
-use crate::{Nanos, Reactor, Window};
+use crate::{Nanos, Reactor, StoreMapping};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -111,9 +111,9 @@ impl Channel {
     }
 
     /// What the server lends us to read from, if we run on its machine.
-    pub fn window(&self) -> Option<Rc<Window>> {
+    pub fn mapping(&self) -> Option<Rc<StoreMapping>> {
         match &self.0.state.borrow().connection {
-            Connection::Open { stream, .. } => stream.window(),
+            Connection::Open { stream, .. } => stream.mapping(),
             _ => None,
         }
     }
@@ -223,7 +223,7 @@ impl Channel {
                 return Poll::Ready(Ok(()));
             }
             if deadline.is_some_and(|deadline| self.0.reactor.now() > deadline) {
-                return Poll::Ready(Err(self.0.failure(operation, Status::TimedOut, "the window stayed full")));
+                return Poll::Ready(Err(self.0.failure(operation, Status::TimedOut, "the mapping stayed full")));
             }
             state.room.push_back(cx.waker().clone());
             Poll::Pending

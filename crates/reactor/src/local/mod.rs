@@ -21,10 +21,10 @@ use crate::Reactor;
 use crate::hazard_pointers::HazardPointers;
 use crate::mapping_lock::FileMappingLock;
 use crate::region::MappingLock;
+use crate::short_circuit::{SharedStore, StampedRegion, StoreMapping};
 use crate::stream::{ListenSocket, Listener, Parties, Readiness, Socket, Stream, Way};
 use crate::submission::Bell;
 use crate::system::{INCOMING, Watch, check};
-use crate::window::{Lent, StampedRegion, Window};
 use segment::{SEGMENT_SIZE, Segment, WANTS_BYTES, WANTS_ROOM};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -85,9 +85,9 @@ struct Port {
     /// The driver has announced its sleep to the peer.
     announced: Cell<bool>,
     /// At a caller: what the server has lent.
-    window: OnceCell<Rc<Window>>,
+    mapping: OnceCell<Rc<StoreMapping>>,
     /// Looks for what it lends that are left; it sends it before its first reply, or never.
-    looks_for_window: Cell<u32>,
+    looks_for_mapping: Cell<u32>,
 }
 
 impl Port {
@@ -97,7 +97,7 @@ impl Port {
 
     /// Takes the bytes that woke us, and with them what the server has lent, if it is here.
     fn drain(&self) {
-        let left = self.looks_for_window.get();
+        let left = self.looks_for_mapping.get();
         if left == 0 {
             let mut bytes = [0u8; BYTES_AT_ONCE];
             // SAFETY: receives into a local. The end of the stream is reported by the driver.
@@ -106,23 +106,23 @@ impl Port {
             };
             return;
         }
-        self.looks_for_window.set(left - 1);
+        self.looks_for_mapping.set(left - 1);
         // What another user lends could be taken away again while we read it.
         if !is_our_user(&self.line.socket) {
-            self.looks_for_window.set(0);
+            self.looks_for_mapping.set(0);
             return;
         }
         let Ok(files) = receive_files(&self.line.socket) else { return };
         let mut files = files.into_iter();
         if let (Some(region), Some(table), Some(submissions)) = (files.next(), files.next(), files.next()) {
-            self.looks_for_window.set(0);
+            self.looks_for_mapping.set(0);
             let mapping_lock = files.next().map(|file| Rc::new(FileMappingLock::received(file)) as Rc<dyn MappingLock>);
             let hazards = self.segment().map(Segment::hazards);
             let line: Rc<dyn Bell> = self.line.clone();
-            if let Ok(window) =
-                Window::map([&region, &table, &submissions], mapping_lock, hazards, Rc::downgrade(&line))
+            if let Ok(mapping) =
+                StoreMapping::map([&region, &table, &submissions], mapping_lock, hazards, Rc::downgrade(&line))
             {
-                self.window.get_or_init(|| Rc::new(window));
+                self.mapping.get_or_init(|| Rc::new(mapping));
             }
         }
     }
@@ -222,8 +222,8 @@ struct LocalSocket<W: HasPorts> {
 impl<W: HasPorts> Drop for LocalSocket<W> {
     fn drop(&mut self) {
         self.driver.ports().remove(&self.port);
-        if let Some(window) = self.port.window.get() {
-            window.end();
+        if let Some(mapping) = self.port.mapping.get() {
+            mapping.end();
         }
         self.driver.unwatch(&self.port.line.socket, self.token);
     }
@@ -239,8 +239,8 @@ impl<W: HasPorts> LocalSocket<W> {
             readiness: readiness.clone(),
             wants_room: Cell::new(false),
             announced: Cell::new(false),
-            window: OnceCell::new(),
-            looks_for_window: Cell::new(if segment.is_some() { WINDOW_LOOKS } else { 0 }),
+            mapping: OnceCell::new(),
+            looks_for_mapping: Cell::new(if segment.is_some() { MAPPING_LOOKS } else { 0 }),
         });
         if let Some(segment) = segment {
             let fresh = port.line.segment.set(segment).is_ok();
@@ -324,12 +324,13 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
         Way::Local(self.parties)
     }
 
-    fn lend(&self, region: &Rc<StampedRegion>, lent: &Lent) -> bool {
+    fn share(&self, region: &Rc<StampedRegion>, shared: &SharedStore) -> bool {
         let Some([region, table, submissions]) = region.files() else { return false };
         // Without a mapping lock of its own nobody gets a queue, but everybody sees what is locked.
-        let submissions = lent.submissions.as_ref().and_then(|submissions| submissions.file()).unwrap_or(&submissions);
+        let submissions =
+            shared.submissions.as_ref().and_then(|submissions| submissions.file()).unwrap_or(&submissions);
         let mut files: Vec<&OwnedFd> = vec![&region, &table, submissions];
-        files.extend(lent.pages.as_ref().and_then(|mapping_lock| mapping_lock.file()));
+        files.extend(shared.pages.as_ref().and_then(|mapping_lock| mapping_lock.file()));
         // A caller that can't take them reads and writes as all others do.
         is_our_user(&self.port.line.socket) && send_files(&self.port.line.socket, &files).is_ok()
     }
@@ -338,11 +339,11 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
         self.port.segment().map(Segment::hazards)
     }
 
-    fn window(&self) -> Option<Rc<Window>> {
-        if self.port.window.get().is_none() && self.port.looks_for_window.get() > 0 {
+    fn mapping(&self) -> Option<Rc<StoreMapping>> {
+        if self.port.mapping.get().is_none() && self.port.looks_for_mapping.get() > 0 {
             self.port.drain();
         }
-        self.port.window.get().cloned()
+        self.port.mapping.get().cloned()
     }
 
     fn set_buffer_sizes(&self, _receive: usize, _send: usize) -> io::Result<()> {
@@ -352,8 +353,8 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
 
 /// Bytes of wake-ups taken at once. More than one is rare: whoever sends one waits for the next announcement.
 const BYTES_AT_ONCE: usize = 64;
-/// Looks for what a server lends; see `Port::looks_for_window`.
-const WINDOW_LOOKS: u32 = 1_000;
+/// Looks for what a server lends; see `Port::looks_for_mapping`.
+const MAPPING_LOOKS: u32 = 1_000;
 
 /// The user as whom the process at the other end ran when it connected or began to listen.
 fn peer_user(socket: &OwnedFd) -> io::Result<u32> {

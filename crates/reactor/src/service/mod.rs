@@ -26,7 +26,7 @@ use crate::link::RECEIVE_BUFFER_SIZE_MAX;
 use crate::log::{self, Level};
 use crate::relay::Passed;
 use crate::sealing::SEALED_MEMORY_MAX;
-use crate::window::Lent;
+use crate::short_circuit::SharedStore;
 use crate::{Class, HazardPointers, Listener, MappingLock, Nanos, Reactor, Region, Relay, StampedRegion, Stream};
 use connection::{Connection, PARAMS_HELD_MAX, REPLIES_HELD_MAX};
 use queue::{Queue, WAITING_SHARED_SIZE, waiting_max};
@@ -99,7 +99,7 @@ pub trait Service: 'static {
     /// that it has received; without any a new one begins. An error refuses the connection.
     fn connected(&self, peer: &Peer, welcomes: u64) -> Result<bool, Status>;
     /// A peer that was just taken in is lent a region from now on.
-    fn lent(&self, _peer: &Peer) {}
+    fn shared(&self, _peer: &Peer) {}
     fn disconnected(&self, peer: &Peer);
     /// A request whose header and parameters are here. Its body, if any, waits until it is received or the reply is
     /// given; until then nothing more is read from that connection.
@@ -119,7 +119,7 @@ pub struct ServeOptions {
     /// Silence of another server after which what is passed on to it ends.
     pub timeout: Nanos,
     /// What clients of this machine may read from by themselves.
-    pub lent: Option<Rc<StampedRegion>>,
+    pub shared: Option<Rc<StampedRegion>>,
     /// Whether these may also register pages to write to.
     pub registers_buffers: bool,
     /// Whether clients must come through shared memory. Servers need not.
@@ -521,11 +521,11 @@ impl Serving {
             Err(status) => return Err(self.refuse(guest, status).await?),
         };
         if hello.role == Role::Client {
-            self.lend(stream, &mut peer);
+            self.share(stream, &mut peer);
         }
         stream.prepare();
         if peer.hazards.is_some() {
-            self.service.lent(&peer);
+            self.service.shared(&peer);
         }
         let connection = Rc::new(Connection::new(peer, stream.clone(), &guest.stream, is_relayed));
         self.count(&connection, true);
@@ -572,18 +572,18 @@ impl Serving {
 
     /// Lends what is to be lent, before the welcome; notes what pages may be registered through, what the peer holds,
     /// and where it submits.
-    fn lend(&self, stream: &Stream, peer: &mut Peer) {
-        let Some(region) = &self.options.lent else { return };
+    fn share(&self, stream: &Stream, peer: &mut Peer) {
+        let Some(region) = &self.options.shared else { return };
         let pages = if self.options.registers_buffers { region.mapping_lock().ok() } else { None };
-        let lent = Lent { pages, submissions: region.submissions().mapping_lock().ok() };
-        if !stream.lend(region, &lent) {
+        let shared = SharedStore { pages, submissions: region.submissions().mapping_lock().ok() };
+        if !stream.share(region, &shared) {
             return;
         }
         region.attribute_cache().publish();
-        peer.mapping_lock = lent.pages.map(Borrowing);
+        peer.mapping_lock = shared.pages.map(Borrowing);
         peer.hazards = stream.hazards().map(Hazards);
         peer.queue =
-            lent.submissions.and_then(|submissions| region.submissions().open_queue(peer.session, &submissions));
+            shared.submissions.and_then(|submissions| region.submissions().open_queue(peer.session, &submissions));
     }
 
     /// Takes a connection off the books, once.
@@ -594,7 +594,7 @@ impl Serving {
         }
         self.count(connection, false);
         self.queue.borrow_mut().wake_first();
-        if let (Some(queue), Some(region)) = (peer.queue, &self.options.lent) {
+        if let (Some(queue), Some(region)) = (peer.queue, &self.options.shared) {
             region.submissions().close_queue(queue);
         }
         let key: FenceKey = (peer.role as u8, peer.level, peer.session, peer.from_server);

@@ -687,7 +687,7 @@ impl MappingLock for SimMappingLock {
         self.file.at(offset, size);
         let mut mapping_locks = self.file.mapping_locks.borrow_mut();
         let is_held = mapping_locks.values().flatten().any(|held| held.start < offset + size && offset < held.end);
-        assert!(!is_held || self.universe.forgets_mapping_locks.get(), "what is borrowed is lent to nobody else");
+        assert!(!is_held || self.universe.forgets_mapping_locks.get(), "what is borrowed is shared to nobody else");
         mapping_locks.entry(self.id).or_default().push(offset..offset + size);
         Ok(())
     }

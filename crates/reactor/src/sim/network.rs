@@ -12,8 +12,8 @@ use super::socket::{SimListener, SimSocket};
 use super::world::{CrashKind, NodeId, Universe, World};
 use crate::Nanos;
 use crate::hazard_pointers::HazardPointers;
+use crate::short_circuit::StoreMapping;
 use crate::stream::{Listener, Readiness, Stream};
-use crate::window::Window;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -99,7 +99,7 @@ pub(super) struct Connection {
     /// The first bytes that the caller sent, for somebody who listens in.
     pub(super) overheard: Vec<u8>,
     /// What the called end lends the caller.
-    pub(super) lent: Option<Rc<Window>>,
+    pub(super) shared: Option<Rc<StoreMapping>>,
     pub(super) hazards: Option<Rc<HazardPointers>>,
     /// Nobody holds the caller's end: it is a connection that is repeated, and sends what it was overheard to say.
     is_repeated: bool,
@@ -107,7 +107,7 @@ pub(super) struct Connection {
 
 impl Connection {
     fn new(ends: [End; 2]) -> Connection {
-        Connection { ends, overheard: Vec::new(), lent: None, hazards: None, is_repeated: false }
+        Connection { ends, overheard: Vec::new(), shared: None, hazards: None, is_repeated: false }
     }
 
     /// Notes what the caller sends.
@@ -356,7 +356,7 @@ impl Network {
         let ends =
             [End::new(node, address, EndState::Connecting), End::new(called.node, called.address, EndState::Unborn)];
         let again = self.new_id();
-        self.connections.insert(again, Connection { ends, overheard, lent: None, hazards: None, is_repeated: true });
+        self.connections.insert(again, Connection { ends, overheard, shared: None, hazards: None, is_repeated: true });
         let at = universe.time.get() + universe.between(self.latency.0, self.latency.1);
         self.schedule(at, Event::Connect { connection: again });
     }

@@ -5,8 +5,8 @@
 use super::network::{Arrival, Connection, End, EndState};
 use super::world::{NodeId, Universe};
 use crate::hazard_pointers::HazardPointers;
+use crate::short_circuit::{SharedStore, StampedRegion, StoreMapping};
 use crate::stream::{ListenSocket, Socket, Stream};
-use crate::window::{Lent, StampedRegion, Window};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -152,7 +152,7 @@ impl Socket for SimSocket {
     }
 
     /// Every other connection is one within a machine.
-    fn lend(&self, region: &Rc<StampedRegion>, lent: &Lent) -> bool {
+    fn share(&self, region: &Rc<StampedRegion>, shared: &SharedStore) -> bool {
         if self.is_frozen() || self.universe.below(2) == 0 {
             return false;
         }
@@ -178,7 +178,7 @@ impl Socket for SimSocket {
             hazards.ignore();
         }
         connection.hazards = Some(hazards.clone());
-        connection.lent = Some(region.window(self.universe.trust.get(), lent, Some(hazards)));
+        connection.shared = Some(region.mapping(self.universe.trust.get(), shared, Some(hazards)));
         true
     }
 
@@ -188,10 +188,10 @@ impl Socket for SimSocket {
         connection.hazards.clone()
     }
 
-    fn window(&self) -> Option<Rc<Window>> {
+    fn mapping(&self) -> Option<Rc<StoreMapping>> {
         let network = self.universe.network.borrow();
         let connection = network.connections.get(&self.connection)?;
-        connection.lent.clone()
+        connection.shared.clone()
     }
 
     fn set_buffer_sizes(&self, _receive: usize, _send: usize) -> io::Result<()> {
@@ -202,8 +202,8 @@ impl Socket for SimSocket {
 impl Drop for SimSocket {
     fn drop(&mut self) {
         if !self.is_frozen() {
-            if let (0, Some(window)) = (self.end, self.window()) {
-                window.end();
+            if let (0, Some(mapping)) = (self.end, self.mapping()) {
+                mapping.end();
             }
             self.universe.network.borrow_mut().close(&self.universe, self.connection, self.end);
         }

@@ -10,8 +10,8 @@ use super::disk::Disk;
 use super::driver::SimDriver;
 use super::model::{Agenda, ProcessorCosts};
 use super::network::Network;
+use crate::short_circuit::Trust;
 use crate::system::{FastRandom, mix};
-use crate::window::Trust;
 use crate::{Class, Nanos, Reactor};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -182,7 +182,7 @@ impl World {
         self.seed
     }
 
-    /// From now on nobody who reads along with lent memory looks whether it has changed: a fault that tests must
+    /// From now on nobody who reads lent memory by short circuit looks whether it has changed: a fault that tests must
     /// notice.
     pub fn trust_memory(&self) {
         self.universe.trust.set(Trust { memory: true, ..self.universe.trust.get() });

@@ -112,7 +112,7 @@ impl SubmissionQueue {
         self.find(owner).is_some_and(|queue| self.words.queue(queue, TAKEN_WORD).load(Ordering::Acquire) <= number)
     }
 
-    /// See `Window::unused_number`.
+    /// See `StoreMapping::unused_number`.
     pub fn unused_number(&self, owner: u64) -> Option<u64> {
         let queue = self.find(owner)?;
         // In this order: the end of other numbers never comes with the start of those before them.
@@ -274,7 +274,8 @@ impl PendingSubmission {
         is_free && words.at(WRITES_WORD).load(Ordering::Relaxed) != 0
     }
 
-    /// As `commit`, for something that is made with a number (`Window::unused_number`), which nothing else gets then.
+    /// As `commit`, for something that is made with a number (`StoreMapping::unused_number`), which nothing else gets
+    /// then.
     pub fn commit_made(self, number: u64) -> Option<u64> {
         let queue = self.of.clone();
         let submitted = self.commit()?;

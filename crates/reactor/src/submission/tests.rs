@@ -21,7 +21,7 @@ fn region() -> Rc<dyn Region> {
 }
 
 fn client(submissions: &Rc<SubmissionQueues>, owner: u64) -> (Rc<SubmissionQueue>, usize) {
-    let mapping_lock = submissions.mapping_lock().expect("lent");
+    let mapping_lock = submissions.mapping_lock().expect("shared");
     let queue = submissions.open_queue(owner, &mapping_lock).expect("a queue");
     (Rc::new(submissions.seen_by(mapping_lock)), queue)
 }
@@ -71,7 +71,7 @@ fn bells() {
     }
     let submissions = Rc::new(SubmissionQueues::new(region()));
     submissions.reset();
-    let mapping_lock = submissions.mapping_lock().expect("lent");
+    let mapping_lock = submissions.mapping_lock().expect("shared");
     let queue = submissions.open_queue(7, &mapping_lock).expect("a queue");
     let counted = Rc::new(Counted(Cell::new(0)));
     let bell: Rc<dyn Bell> = counted.clone();
@@ -197,10 +197,10 @@ fn lives() {
     assert!(next.leftovers().is_empty() && !client.is_locked(1));
     next.allow(true);
     assert!(client.begin(7, [1, 2], &words(5)).is_none(), "the queue is nobody's");
-    let mapping_lock = next.mapping_lock().expect("lent");
+    let mapping_lock = next.mapping_lock().expect("shared");
     assert_ne!(next.open_queue(8, &mapping_lock), Some(queue), "it is still mapped");
     drop((client, submissions));
-    let another = next.mapping_lock().expect("lent");
+    let another = next.mapping_lock().expect("shared");
     assert_eq!(next.open_queue(9, &another), Some(queue));
 }
 

@@ -115,7 +115,7 @@ pub fn read(core: &Core, params: &[u8]) -> Result<(ReadReply, ReplyBody), Failur
     Ok((reply, ReplyBody { pieces, guard: Some(Box::new(reads)) }))
 }
 
-/// Where all bytes of the chunks are that the pieces asked for are in, for a client that reads along.
+/// Where all bytes of the chunks are that the pieces asked for are in, for a client that reads by short circuit.
 pub fn locate_bytes(core: &Core, params: &[u8]) -> Result<(LocateReply, ReplyBody), Failure> {
     let request = DataRequest::from_bytes(params)?;
     check(core, &request)?;
@@ -123,8 +123,8 @@ pub fn locate_bytes(core: &Core, params: &[u8]) -> Result<(LocateReply, ReplyBod
         check_inode(core.tables.borrow().inodes.get(request.file), &request)?;
     }
     let mut reply = LocateReply { number: 0, places: Vec::new() };
-    let Some(lent) = core.lent() else { return Ok((reply, ReplyBody::default())) };
-    reply.number = lent.number();
+    let Some(shared) = core.shared() else { return Ok((reply, ReplyBody::default())) };
+    reply.number = shared.number();
     let mut chunks: Vec<u64> = request.pieces.0.iter().map(|piece| piece.chunk_index).collect();
     chunks.sort_unstable();
     chunks.dedup();
@@ -138,15 +138,16 @@ pub fn locate_bytes(core: &Core, params: &[u8]) -> Result<(LocateReply, ReplyBod
     Ok((reply, ReplyBody::default()))
 }
 
-/// Where the bytes of a file's first chunk are, for a client that opens it here, at its home, and reads along.
+/// Where the bytes of a file's first chunk are, for a client that opens it here, at its home, and reads by short
+/// circuit.
 pub fn locate_start(core: &Core, attributes: &Attributes) -> Option<LocateReply> {
-    let lent = core.lent()?;
+    let shared = core.shared()?;
     if core.cluster.chunk_server(attributes.id, &attributes.layout, 0) != core.index {
         return None;
     }
     let places = places_of(core, attributes.id, 0);
     let is_handy = (1..=OPEN_PLACE_COUNT_MAX).contains(&places.len());
-    is_handy.then(|| LocateReply { number: lent.number(), places })
+    is_handy.then(|| LocateReply { number: shared.number(), places })
 }
 
 fn places_of(core: &Core, file: FileId, chunk: u64) -> Vec<BytePlace> {

@@ -21,7 +21,7 @@ use wire::{Decode, Encode, FileId, Kind, Operation, Status};
 /// Rights of `OpenRequest::access` that change a file.
 const ACCESS_WRITE: u8 = 2;
 /// What an open is told beside what it asks for.
-const TOLD_ALONG: u32 = open_flags::PLACES | open_flags::CONTENTS;
+const TOLD_BESIDE: u32 = open_flags::PLACES | open_flags::CONTENTS;
 /// Permission bits that a submitted file may have.
 const MODE_SUBMITTED: u32 = 0o1777;
 const MUST_CREATE: u32 = open_flags::CREATE | open_flags::EXCLUSIVE;
@@ -67,7 +67,7 @@ pub fn open_id(
     core.check_home(file)?;
     let cutting = flags & open_flags::TRUNCATE != 0;
     let allowed = open_flags::ALL & !open_flags::EXCLUSIVE | open_flags::NAMELESS;
-    let wrong_places = cutting && flags & TOLD_ALONG != 0;
+    let wrong_places = cutting && flags & TOLD_BESIDE != 0;
     if flags & !allowed != 0 || access > 7 || wrong_places || cutting != (operation == Operation::OpenId) {
         return Err(Failure::with_text(Status::Invalid, "open flags or rights do not fit an open by id"));
     }
@@ -135,7 +135,7 @@ fn finish(
 /// Refuses what an open can't ask for.
 pub fn check_open(request: &OpenRequest<'_>, operation: Operation) -> Result<(), Failure> {
     let changing = open_flags::CREATE | open_flags::TRUNCATE | open_flags::EXCLUSIVE;
-    if operation == Operation::Open && request.flags & TOLD_ALONG != 0 {
+    if operation == Operation::Open && request.flags & TOLD_BESIDE != 0 {
         return Err(Failure::with_text(
             Status::Invalid,
             "an open that may create or cut is told neither places nor contents",

@@ -5,7 +5,6 @@
 
 mod active;
 mod allocator;
-mod along;
 mod checkpoint;
 mod chunk;
 mod commit;
@@ -20,6 +19,7 @@ mod journal;
 mod read;
 mod recovery;
 mod registered_buffers;
+mod short_circuit;
 mod state;
 mod superblock;
 mod write;
@@ -30,10 +30,10 @@ mod testing;
 mod tests;
 
 pub use allocator::PAGE_SIZE;
-pub use along::PlaceOf;
 pub use durability::SyncError;
 pub use error::{Corrupt, StoreError};
 pub use registered_buffers::{Holder, RegisteredRun, RegisteredUsage};
+pub use short_circuit::PlaceOf;
 
 pub use holes::{Hole, LOOK_COUNT_MAX};
 pub use recovery::{JOURNAL_SIZE_MIN, Replay};
@@ -531,8 +531,8 @@ impl Store {
     }
 
     /// What clients of this machine may read from by themselves: nothing where bytes have checksums, or on a disk.
-    pub fn lent(&self) -> Option<Rc<StampedRegion>> {
-        self.state.borrow().lent().cloned()
+    pub fn shared(&self) -> Option<Rc<StampedRegion>> {
+        self.state.borrow().shared().cloned()
     }
 
     /// Tells where all written bytes of a chunk are, in their order. They stay there, and stay as they are, for as long

@@ -20,7 +20,7 @@ use wire::attribute_cache::AttributeCacheShape;
 const NAME_SUPER: &str = "super";
 const NAME_JOURNAL: &str = "journal";
 const NAME_DATA: &str = "data";
-/// When which part of the data space changed, for those who read along.
+/// When which part of the data space changed, for those who read by short circuit.
 const NAME_STAMPS: &str = "stamps";
 /// Stores that were made before submissions were called so have it too.
 const NAME_SUBMISSIONS: &str = "posts";
@@ -104,8 +104,8 @@ fn make(storage: &dyn Storage, name: &str, size: u64, allocate: bool) -> Result<
 /// Part of a store's size that an attribute cache may have beside it.
 const ATTRIBUTE_CACHE_SHARE: u64 = 64;
 
-/// The data space with its stamps and an attribute cache, where others can read along: in memory only, for a table of
-/// stamps is written to all the time.
+/// The data space with its stamps and an attribute cache, where others can read by short circuit: in memory only, for a
+/// table of stamps is written to all the time.
 fn stamped(storage: &dyn Storage, data: &Rc<dyn Region>) -> Result<Option<Rc<StampedRegion>>, StoreError> {
     if !storage.is_volatile() {
         return Ok(None);
@@ -146,10 +146,10 @@ fn kept(storage: &dyn Storage, name: &str, size: u64) -> Result<Rc<dyn Region>, 
     let present = storage.exists(name).then(|| storage.open(name, 0, OpenMode::Existing));
     let region = match present {
         Some(Ok(region)) if region.size() == size => region,
-        Some(Err(error)) => return Err(StoreError::Medium("open a file that clients read along with", error)),
+        Some(Err(error)) => return Err(StoreError::Medium("open a file that clients short-circuit reads with", error)),
         // A store from before there was such a file, or one whose creation was interrupted: nobody has it.
         Some(Ok(_)) => {
-            let words = "remove a broken file that clients read along with";
+            let words = "remove a broken file that clients short-circuit reads with";
             storage.remove(name).map_err(|error| StoreError::Medium(words, error))?;
             make(storage, name, size, false)?
         }
@@ -209,7 +209,7 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
     // Nothing but memory is ever lent.
     let mapped = if storage.is_volatile() { mapped_runs(data.as_ref()) } else { Vec::new() };
     let space = open_space(data.size(), mapped, used_runs(&files, options.size)?)?;
-    // Whoever still reads along with the life before sees all of it change now.
+    // Whoever still reads by short circuit from the life before sees all of it change now.
     let stamped = stamped(storage.as_ref(), &data)?;
     let mut state = State::new(storage, superblock, (data, stamped), journal, files, space, durability);
     state.durability.is_refused = state.storage.exists(NAME_REFUSED);

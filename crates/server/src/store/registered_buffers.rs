@@ -228,7 +228,7 @@ pub fn mapped_runs(data: &dyn Region) -> Vec<Run> {
 impl State {
     /// See [`super::Store::buffer`].
     pub fn buffer(&mut self, holder: &Holder, generation: u64, wanted: u32) -> Option<RegisteredRun> {
-        self.lent()?;
+        self.shared()?;
         self.end_unmapped();
         let align = (self.page_size / PAGE_SIZE).max(1) as u32;
         let handy = (self.allocator.ready() / READY_SHARE).max(READY_PAGES_MIN).max(u64::from(align));
@@ -251,7 +251,7 @@ impl State {
             self.allocator.release(run);
             return None;
         }
-        // Who read along with an earlier life of these pages sees that they have another one now.
+        // Who read by short circuit from an earlier life of these pages sees that they have another one now.
         self.data.announce(offset, size);
         let mut unused = vec![u64::MAX; pages.div_ceil(64) as usize];
         if !pages.is_multiple_of(64)

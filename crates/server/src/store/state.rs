@@ -50,7 +50,7 @@ pub struct State {
     pub storage: Rc<dyn Storage>,
     pub superblock: Super,
     pub data: Rc<dyn Region>,
-    /// The data space again, where others may read along.
+    /// The data space again, where others may read by short circuit.
     pub stamped: Option<Rc<StampedRegion>>,
     pub journal: Journal,
     pub files: Files,

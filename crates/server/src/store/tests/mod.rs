@@ -1,11 +1,11 @@
 //! Tests of the store as a whole.
 
-mod along;
 mod damage;
 mod model;
 mod power;
 mod registered_buffers;
 mod rules;
+mod short_circuit;
 
 use super::testing::{Random, TestDisk};
 use super::*;

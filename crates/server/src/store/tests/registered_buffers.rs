@@ -7,7 +7,7 @@ use reactor::Region;
 fn holder(store: &Store, connection: u64) -> Holder {
     Holder {
         connection,
-        mapping_lock: store.lent().expect("this store is lent").mapping_lock().expect("a test lends all"),
+        mapping_lock: store.shared().expect("this store is shared").mapping_lock().expect("a test lends all"),
     }
 }
 

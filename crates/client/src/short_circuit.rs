@@ -3,14 +3,14 @@
 //! A server asked once tells the places of all that it holds of a chunk, and the number of the last change; where a
 //! file is read from front to back it is asked for the next chunks as well. As long as the stamps of those places are
 //! not above that number, the bytes are there, and are the chunk's: whatever changes either is stamped first
-//! ([`reactor::Window`]). So a read copies, looks at the stamps, and is done, without a message; if a stamp has moved
-//! on, it asks anew, and in the end reads as everybody else does.
+//! ([`reactor::StoreMapping`]). So a read copies, looks at the stamps, and is done, without a message; if a stamp has
+//! moved on, it asks anew, and in the end reads as everybody else does.
 
 use crate::file::{File, OpenHow};
 use crate::servers::{Common, Servers};
 use crate::stripe::Share;
 use reactor::channel::Call;
-use reactor::{CellPlace, Nanos, Window};
+use reactor::{CellPlace, Nanos, StoreMapping};
 use std::cell::RefCell;
 use std::io::IoSliceMut;
 use std::rc::Rc;
@@ -35,7 +35,7 @@ const ATTEMPTS_MAX: usize = 1;
 
 /// What is known of one chunk.
 struct ChunkPlaces {
-    window: Rc<Window>,
+    mapping: Rc<StoreMapping>,
     proof: Proof,
     places: Vec<BytePlace>,
 }
@@ -154,8 +154,8 @@ impl ChunkPlaces {
     /// Whether the bytes of a part are what they were when the places were told.
     fn is_unchanged(&self, part: &Part) -> bool {
         match self.proof {
-            Proof::Number(number) => self.window.is_unchanged(part.at, part.size as u64, number),
-            Proof::Cell(place, version) => self.window.is_same_cell(place, version),
+            Proof::Number(number) => self.mapping.is_unchanged(part.at, part.size as u64, number),
+            Proof::Cell(place, version) => self.mapping.is_same_cell(place, version),
         }
     }
 
@@ -168,16 +168,16 @@ impl ChunkPlaces {
 impl Servers {
     /// Reads a share of a read of `size` bytes from the region that its server lends. False if it has to be read
     /// through the server; what is in the caller's memory then has no meaning.
-    pub(crate) async fn read_lent(&self, file: &File, share: &mut Share<IoSliceMut<'_>>, size: usize) -> bool {
+    pub(crate) async fn read_short_circuit(&self, file: &File, share: &mut Share<IoSliceMut<'_>>, size: usize) -> bool {
         for _ in 0..ATTEMPTS_MAX {
             match self.copy_known(file, &share.pieces, &mut share.slices).await {
                 Found::Copied => return true,
                 Found::Hole => return false,
                 Found::Unknown => {}
             }
-            let wanted = |window: &Rc<Window>| size >= SIZE_MIN || window.is_simulated();
-            let Some(window) = self.window(share.server).filter(wanted) else { return false };
-            if !self.locate(file, share, window).await {
+            let wanted = |mapping: &Rc<StoreMapping>| size >= SIZE_MIN || mapping.is_simulated();
+            let Some(mapping) = self.mapping(share.server).filter(wanted) else { return false };
+            if !self.locate(file, share, mapping).await {
                 return false;
             }
         }
@@ -203,7 +203,7 @@ impl Servers {
     }
 
     /// Asks where the bytes of all chunks of a share are. False if the server does not say.
-    async fn locate(&self, file: &File, share: &Share<IoSliceMut<'_>>, window: Rc<Window>) -> bool {
+    async fn locate(&self, file: &File, share: &Share<IoSliceMut<'_>>, mapping: Rc<StoreMapping>) -> bool {
         let pieces = self.pieces_ahead(file, share);
         let request = DataRequest { file: file.id, layout: file.layout, pieces, sums: Vec::new() }.to_bytes();
         let Ok(reply) = self.send(share.server, Call::encoded(Operation::Locate, request)).await else { return false };
@@ -213,7 +213,7 @@ impl Servers {
             let count = places.iter().take_while(|place| place.chunk == first.chunk).count();
             let (of_chunk, rest) = places.split_at(count);
             let known =
-                ChunkPlaces { window: window.clone(), proof: Proof::Number(reply.number), places: of_chunk.to_vec() };
+                ChunkPlaces { mapping: mapping.clone(), proof: Proof::Number(reply.number), places: of_chunk.to_vec() };
             self.places.put(file.id, first.chunk, known);
             places = rest;
         }
@@ -229,7 +229,7 @@ impl Servers {
         contents: Option<LeasedContents>,
     ) {
         match (wish, places, contents) {
-            (OpenWish::Places(window), Some(told), _) => self.note_places(attributes.id, window, told),
+            (OpenWish::Places(mapping), Some(told), _) => self.note_places(attributes.id, mapping, told),
             (OpenWish::Contents(asked), _, Some(told)) if told.bytes.len() as u64 == attributes.size => {
                 self.read_leases.note(attributes.id, asked, told);
             }
@@ -237,11 +237,11 @@ impl Servers {
         }
     }
 
-    fn note_places(&self, file: FileId, window: Rc<Window>, told: LocateReply) {
+    fn note_places(&self, file: FileId, mapping: Rc<StoreMapping>, told: LocateReply) {
         if told.places.iter().all(|place| place.chunk == 0) {
-            told.places.iter().for_each(|place| window.prefetch(place.at, u64::from(place.size)));
+            told.places.iter().for_each(|place| mapping.prefetch(place.at, u64::from(place.size)));
             let proof = Proof::Number(told.number);
-            self.places.put(file, 0, ChunkPlaces { window, proof, places: told.places });
+            self.places.put(file, 0, ChunkPlaces { mapping, proof, places: told.places });
         }
     }
 
@@ -249,16 +249,16 @@ impl Servers {
     pub(crate) fn note_first_bytes(
         &self,
         file: FileId,
-        window: &Rc<Window>,
+        mapping: &Rc<StoreMapping>,
         first: FirstBytes,
         cell: (CellPlace, u64),
     ) {
         if first.size == 0 {
             return;
         }
-        window.prefetch(first.at, u64::from(first.size));
+        mapping.prefetch(first.at, u64::from(first.size));
         let places = vec![BytePlace { chunk: 0, offset: 0, size: first.size, at: first.at }];
-        self.places.put(file, 0, ChunkPlaces { window: window.clone(), proof: Proof::Cell(cell.0, cell.1), places });
+        self.places.put(file, 0, ChunkPlaces { mapping: mapping.clone(), proof: Proof::Cell(cell.0, cell.1), places });
     }
 }
 
@@ -266,7 +266,7 @@ impl Servers {
 pub(crate) enum OpenWish {
     Nothing,
     /// Where the first bytes are, in what the server lends us.
-    Places(Rc<Window>),
+    Places(Rc<StoreMapping>),
     /// The contents of a small file. Counted from this moment, before it was asked.
     Contents(Nanos),
 }
@@ -284,8 +284,8 @@ impl OpenWish {
 
 impl Common {
     /// Whether a server lends us what it has in memory.
-    pub(crate) fn may_be_lent(&self, server: u32) -> bool {
-        self.window(server).is_some()
+    pub(crate) fn may_short_circuit(&self, server: u32) -> bool {
+        self.mapping(server).is_some()
     }
 
     /// What an open is to be told that is about to be sent: something that saves the first read its question, in a
@@ -294,16 +294,16 @@ impl Common {
         if !how.read || how.create || how.truncate {
             return OpenWish::Nothing;
         }
-        match self.window(server) {
-            Some(window) => OpenWish::Places(window),
+        match self.mapping(server) {
+            Some(mapping) => OpenWish::Places(mapping),
             None if how.write => OpenWish::Nothing,
             None => OpenWish::Contents(self.reactor.now()),
         }
     }
 
     /// What a server lends us, if anything.
-    fn window(&self, server: u32) -> Option<Rc<Window>> {
-        self.channel(server).window()
+    fn mapping(&self, server: u32) -> Option<Rc<StoreMapping>> {
+        self.channel(server).mapping()
     }
 
     /// Copies pieces of a file, one behind the other, from places that are known. Each chunk counts for itself, as with
@@ -312,20 +312,20 @@ impl Common {
         let mut target = Target { slices: into, index: 0, position: 0 };
         for piece in pieces {
             let Some(known) = self.places.get(file.id, piece.chunk_index) else { return Found::Unknown };
-            if known.window.has_ended() {
+            if known.mapping.has_ended() {
                 self.places.forget(file.id, piece.chunk_index);
                 return Found::Unknown;
             }
-            if known.window.is_written(file_intent_lock(file.id)) {
+            if known.mapping.is_written(file_intent_lock(file.id)) {
                 // The server takes up what was submitted before it answers.
                 return Found::Hole;
             }
             let mut parts = known.parts(piece);
             for part in parts.by_ref() {
-                if !target.copy(&known.window, &part) {
+                if !target.copy(&known.mapping, &part) {
                     return Found::Hole;
                 }
-                if known.window.is_simulated() {
+                if known.mapping.is_simulated() {
                     // Others do something meanwhile, as the processors of a real machine would.
                     self.reactor.sleep(self.reactor.random() % 50_000).await;
                 }
@@ -362,12 +362,12 @@ struct Target<'t, 'm> {
 }
 
 impl Target<'_, '_> {
-    fn copy(&mut self, window: &Window, part: &Part) -> bool {
+    fn copy(&mut self, mapping: &StoreMapping, part: &Part) -> bool {
         let mut done = 0;
         while done < part.size {
             let slice = &mut self.slices[self.index];
             let size = (slice.len() - self.position).min(part.size - done);
-            if !window.copy(part.at + done as u64, &mut slice[self.position..self.position + size]) {
+            if !mapping.copy(part.at + done as u64, &mut slice[self.position..self.position + size]) {
                 return false;
             }
             done += size;

@@ -135,19 +135,19 @@ impl StampedRegion {
 
     /// Read access within one process: for simulations. `trust`: where it finds nothing changed ever, as a broken one
     /// might.
-    pub(crate) fn window(
+    pub(crate) fn mapping(
         self: &Rc<Self>,
         trust: Trust,
-        lent: &Lent,
+        shared: &SharedStore,
         hazards: Option<Rc<HazardPointers>>,
-    ) -> Rc<Window> {
+    ) -> Rc<StoreMapping> {
         let (bytes, size) = (self.region.base().cast_const(), self.region.size());
         let (stamps, attribute_cache) = (self.stamps(), self.attribute_cache.words());
-        let queue = lent.submissions.clone().map(|submissions| Rc::new(self.submissions.seen_by(submissions)));
-        let mapping_lock = lent.pages.clone();
+        let queue = shared.submissions.clone().map(|submissions| Rc::new(self.submissions.seen_by(submissions)));
+        let mapping_lock = shared.pages.clone();
         let (queue, has_ended) = (RefCell::new(queue), Cell::new(false));
-        let source = Source::Lent(self.clone());
-        Rc::new(Window {
+        let source = Source::SharedStore(self.clone());
+        Rc::new(StoreMapping {
             bytes,
             size,
             stamps,
@@ -231,7 +231,7 @@ impl Region for StampedRegion {
     }
 }
 
-/// Where a window never finds that anything has changed: faults that tests must notice.
+/// Where a mapping never finds that anything has changed: faults that tests must notice.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Trust {
     pub memory: bool,
@@ -240,21 +240,21 @@ pub(crate) struct Trust {
 
 /// What a borrower writes through, as far as it can be lent.
 #[derive(Clone, Default)]
-pub struct Lent {
+pub struct SharedStore {
     /// To pages of the region that are registered for it.
     pub pages: Option<Rc<dyn MappingLock>>,
     /// To submissions.
     pub submissions: Option<Rc<dyn MappingLock>>,
 }
 
-/// What keeps a window's memory.
+/// What keeps a mapping's memory.
 enum Source {
-    Mapped(#[allow(dead_code)] Mapping, #[allow(dead_code)] Mapping),
-    Lent(#[allow(dead_code)] Rc<StampedRegion>),
+    Mapped(#[allow(dead_code)] RawMapping, #[allow(dead_code)] RawMapping),
+    SharedStore(#[allow(dead_code)] Rc<StampedRegion>),
 }
 
 /// Somebody else's region, to read from, and to write to where pages of it were registered.
-pub struct Window {
+pub struct StoreMapping {
     bytes: *const u8,
     size: u64,
     stamps: Stamps,
@@ -270,7 +270,7 @@ pub struct Window {
     _source: Source,
 }
 
-impl Window {
+impl StoreMapping {
     /// Maps what was lent, to read from, and to submit to; `mapping_lock` is for what may be registered later. Errors:
     /// `InvalidData` where the files are not what is lent, and those of `mmap`.
     pub(crate) fn map(
@@ -278,10 +278,10 @@ impl Window {
         mapping_lock: Option<Rc<dyn MappingLock>>,
         hazards: Option<Rc<HazardPointers>>,
         bell: Weak<dyn Bell>,
-    ) -> io::Result<Window> {
-        let region = Mapping::new(region, libc::PROT_READ)?;
-        let table = Mapping::new(table, libc::PROT_READ)?;
-        let submissions = Mapping::new(submissions, libc::PROT_READ | libc::PROT_WRITE)?;
+    ) -> io::Result<StoreMapping> {
+        let region = RawMapping::new(region, libc::PROT_READ)?;
+        let table = RawMapping::new(table, libc::PROT_READ)?;
+        let submissions = RawMapping::new(submissions, libc::PROT_READ | libc::PROT_WRITE)?;
         if table.size < STAMPS_SIZE || submissions.size < SUBMISSION_QUEUES_SIZE {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -292,7 +292,7 @@ impl Window {
         let queue = Rc::new(SubmissionQueue::at(address, Rc::new(submissions), bell));
         let stamps = Stamps(table.address.cast_const().cast());
         let shown = table.address.cast_const().cast::<u8>().wrapping_add(STAMPS_SIZE as usize);
-        Ok(Window {
+        Ok(StoreMapping {
             bytes: region.address.cast_const().cast(),
             size: region.size,
             stamps,
@@ -429,7 +429,7 @@ impl Window {
         self.mapping_lock.is_some()
     }
 
-    /// Maps pages that the owner has registered for whom this window was given. Errors: they do not lie within the
+    /// Maps pages that the owner has registered for whom this mapping was given. Errors: they do not lie within the
     /// region, or can't be mapped.
     pub fn registered(&self, offset: u64, size: u64) -> io::Result<RegisteredPages> {
         let Some(mapping_lock) = &self.mapping_lock else { return Err(io::ErrorKind::Unsupported.into()) };
@@ -441,18 +441,18 @@ impl Window {
 
     /// Whether the owner is a part of the same simulation, which does nothing while we copy.
     pub fn is_simulated(&self) -> bool {
-        matches!(self._source, Source::Lent(_))
+        matches!(self._source, Source::SharedStore(_))
     }
 }
 
 /// A mapping of a whole file.
-struct Mapping {
+struct RawMapping {
     address: *mut libc::c_void,
     size: u64,
 }
 
-impl Mapping {
-    fn new(file: &OwnedFd, protection: libc::c_int) -> io::Result<Mapping> {
+impl RawMapping {
+    fn new(file: &OwnedFd, protection: libc::c_int) -> io::Result<RawMapping> {
         let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
         // SAFETY: writes the status, which is a valid value even where it stays zeroed.
         let status = unsafe {
@@ -460,7 +460,7 @@ impl Mapping {
             status.assume_init()
         };
         if status.st_mode & libc::S_IFMT != libc::S_IFREG || status.st_size <= 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "what is lent is a file that is not empty"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "what is shared is a file that is not empty"));
         }
         let (size, descriptor) = (status.st_size as u64, file.as_raw_fd());
         // SAFETY: a new mapping at an address of the kernel's choice; a forked child does not inherit it, and so keeps
@@ -473,13 +473,13 @@ impl Mapping {
             libc::madvise(address, size as usize, libc::MADV_DONTFORK);
             address
         };
-        Ok(Mapping { address, size })
+        Ok(RawMapping { address, size })
     }
 }
 
-impl Drop for Mapping {
+impl Drop for RawMapping {
     fn drop(&mut self) {
-        // SAFETY: our own mapping; the window that points into it goes at the same time.
+        // SAFETY: our own mapping; the mapping that points into it goes at the same time.
         unsafe { libc::munmap(self.address, self.size as usize) };
     }
 }

@@ -1,4 +1,4 @@
-//! Reading along: what somebody was told of a chunk holds until its stamps say otherwise.
+//! Reading by short circuit: what somebody was told of a chunk holds until its stamps say otherwise.
 
 use super::*;
 use reactor::{OpenMode, Region};
@@ -14,15 +14,15 @@ struct Told {
 fn ask(store: &Store, file: u64, index: u64) -> Told {
     let mut places = Vec::new();
     store.places(file, index, |place| places.push(place));
-    let lent = store.lent().expect("this store is lent");
-    let mut told = Told { number: lent.number(), places, bytes: Vec::new() };
+    let shared = store.shared().expect("this store is shared");
+    let mut told = Told { number: shared.number(), places, bytes: Vec::new() };
     told.bytes = told.read(store);
     told
 }
 
 impl Told {
     fn read(&self, store: &Store) -> Vec<u8> {
-        let data = store.lent().expect("this store is lent");
+        let data = store.shared().expect("this store is shared");
         let mut bytes = Vec::new();
         for place in &self.places {
             let start = bytes.len();
@@ -105,7 +105,7 @@ fn what_was_told_holds_until_stamped() {
                 for place in &told.places {
                     let now = read(&store, *file, *index, place.offset, place.size);
                     let mut then = vec![0; place.size as usize];
-                    store.lent().unwrap().read(place.at, &mut then);
+                    store.shared().unwrap().read(place.at, &mut then);
                     assert!(now == then, "seed {seed}, step {step}: the chunk's bytes are elsewhere, without a stamp");
                 }
                 true
@@ -116,12 +116,12 @@ fn what_was_told_holds_until_stamped() {
     assert!(still > 1_000 && stamped > 1_000, "{still} held and {stamped} did not");
 }
 
-/// Goal: nobody reads along where bytes have checksums, or on a disk.
+/// Goal: nobody reads by short circuit where bytes have checksums, or on a disk.
 #[test]
 fn not_lent() {
-    assert!(new_store(64 * PAGE_SIZE, false).1.lent().is_some());
-    assert!(new_store(64 * PAGE_SIZE, true).1.lent().is_none());
+    assert!(new_store(64 * PAGE_SIZE, false).1.shared().is_some());
+    assert!(new_store(64 * PAGE_SIZE, true).1.shared().is_none());
     let disk = TestDisk::stable();
     let options = StoreOptions { size: 64 * PAGE_SIZE, journal_size: 64 * 1024, checksums: false };
-    assert!(Store::create(Rc::new(disk), &options, IDENTITY).unwrap().lent().is_none());
+    assert!(Store::create(Rc::new(disk), &options, IDENTITY).unwrap().shared().is_none());
 }

@@ -1,4 +1,5 @@
-//! Clients of this machine that read along: where the bytes of chunks are, and what has to be said before that changes.
+//! Clients of this machine that read by short circuit: where the bytes of chunks are, and what has to be said before
+//! that changes.
 
 use super::allocator::PAGE_SIZE;
 use super::chunk::{self, Chunk};
@@ -18,8 +19,8 @@ pub struct PlaceOf {
 }
 
 impl State {
-    /// What others may read along with. Where blocks have checksums nobody may: they are checked on the way.
-    pub fn lent(&self) -> Option<&Rc<StampedRegion>> {
+    /// What others may read by short circuit from. Where blocks have checksums nobody may: they are checked on the way.
+    pub fn shared(&self) -> Option<&Rc<StampedRegion>> {
         self.stamped.as_ref().filter(|_| !self.checksums())
     }
 

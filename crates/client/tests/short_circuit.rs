@@ -21,7 +21,7 @@ fn version(number: u64, size: usize) -> Vec<u8> {
 #[test]
 fn changes_are_seen_without_messages() {
     const SIZE: usize = 5 * CHUNK as usize - 1_000;
-    let cluster = Real::in_memory("lent", 2, CHUNK);
+    let cluster = Real::in_memory("shared", 2, CHUNK);
     let (reader, writer) = (cluster.client(), cluster.client());
     let to_write = writer.open(b"/f", &OpenHow::creating(0o644)).expect("made");
     let to_read = reader.open(b"/f", &OpenHow::reading()).expect("is there");
