@@ -2,7 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::options::{Bench, Options, TargetName};
-use crate::processes::{Place, Stop, run_group};
+use crate::processes::{RunSite, Stop, run_group};
 use crate::report::{Record, table};
 use crate::target_posix::Posix;
 use reactor::workers::HeldSignals;
@@ -101,7 +101,7 @@ impl Leader<'_> {
 
     fn run(&self, options: &Options, bench: Bench, target: &TargetName) -> Result<Vec<Record>, Stop> {
         let cluster = self.cluster.as_ref().filter(|_| *target == TargetName::Tabane);
-        let place = Place { target, cluster: cluster.map(|c| c.path.as_path()), directory: &self.directory };
+        let place = RunSite { target, cluster: cluster.map(|c| c.path.as_path()), directory: &self.directory };
         let mut group = options.clone();
         if bench.is_bare() {
             group.set_procs(options.procs + options.servers);

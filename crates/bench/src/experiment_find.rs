@@ -7,7 +7,7 @@ use crate::engine::{Engine, Line, Setting};
 use crate::experiment::{Runner, Table};
 use crate::plot::{Look, Panel, Picture, Series};
 use crate::report::grouped;
-use crate::step::{NEEDLE, Place, Step, Way};
+use crate::step::{NEEDLE, SearchRoot, Step, Way};
 use crate::workload_mdtest::Tree;
 use client::Contact;
 
@@ -56,7 +56,7 @@ pub fn run(runner: &Runner<'_>) -> Result<Picture, String> {
 
 /// What is searched.
 struct Searched {
-    top: Place,
+    top: SearchRoot,
     newer_than: i64,
     /// All entries, and those that fit.
     entries: u64,

@@ -32,7 +32,7 @@ impl From<String> for Stop {
 }
 
 /// Where one run takes place.
-pub struct Place<'a> {
+pub struct RunSite<'a> {
     pub target: &'a TargetName,
     /// Cluster of a Tabane target.
     pub cluster: Option<&'a Path>,
@@ -41,7 +41,12 @@ pub struct Place<'a> {
 }
 
 /// Runs one bench with all its processes; returns what each of its phases measured.
-pub fn run_group(options: &Options, bench: Bench, place: &Place, signals: &HeldSignals) -> Result<Vec<Measured>, Stop> {
+pub fn run_group(
+    options: &Options,
+    bench: Bench,
+    place: &RunSite,
+    signals: &HeldSignals,
+) -> Result<Vec<Measured>, Stop> {
     let failed = |error: std::io::Error| format!("start of the processes: {error}");
     let group_memory = GroupMemory::create(options.procs, group::word_count(options.procs)).map_err(failed)?;
     let mut workers = Workers { children: Vec::new() };

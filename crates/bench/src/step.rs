@@ -18,7 +18,7 @@ pub const NEEDLE: &str = "01";
 
 /// A directory of the tree that is searched: its id, and its path for those who search by path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct SearchRoot {
     pub id: u64,
     pub path: String,
 }
@@ -97,7 +97,7 @@ pub enum Step {
     Find {
         way: Way,
         newer_than: i64,
-        places: Vec<Place>,
+        places: Vec<SearchRoot>,
     },
     /// A request without work.
     Ping {
@@ -117,7 +117,7 @@ pub struct Done {
     /// Files found; the time of what was looked at.
     pub number: i64,
     /// Directories met, or what was looked at.
-    pub places: Vec<Place>,
+    pub places: Vec<SearchRoot>,
 }
 
 impl Done {
@@ -215,7 +215,7 @@ impl Actor {
             }
             Step::Look { path } => {
                 let found = files.stat(path.as_bytes()).await.map_err(words)?;
-                let place = Place { id: found.id.0, path: path.clone() };
+                let place = SearchRoot { id: found.id.0, path: path.clone() };
                 Ok(Done { work: 1, number: found.mtime, places: vec![place] })
             }
         }
@@ -294,7 +294,7 @@ impl Actor {
         Ok(Done::work(done))
     }
 
-    async fn find(&self, files: &FileSystem, way: Way, newer_than: i64, places: &[Place]) -> Result<Done, String> {
+    async fn find(&self, files: &FileSystem, way: Way, newer_than: i64, places: &[SearchRoot]) -> Result<Done, String> {
         let wanted = Wanted { newer_than };
         let mut done = Done::default();
         if way == Way::Stat {
@@ -341,7 +341,13 @@ impl Wanted {
     }
 
     /// One server's share of a directory. What it does not test is tested here.
-    async fn search(&self, files: &FileSystem, place: &Place, search: &Search, done: &mut Done) -> Result<(), String> {
+    async fn search(
+        &self,
+        files: &FileSystem,
+        place: &SearchRoot,
+        search: &Search,
+        done: &mut Done,
+    ) -> Result<(), String> {
         let mut stream = files.open_search_id(FileId(place.id), search).await.map_err(words)?;
         while !stream.is_at_end() {
             let page = files.next_found(&mut stream).await.map_err(words)?;
@@ -360,7 +366,7 @@ impl Wanted {
     }
 
     /// A whole directory, by readdir and stat.
-    async fn list(&self, files: &FileSystem, place: &Place, done: &mut Done) -> Result<(), String> {
+    async fn list(&self, files: &FileSystem, place: &SearchRoot, done: &mut Done) -> Result<(), String> {
         let mut stream = files.open_directory(place.path.as_bytes(), false).await.map_err(words)?;
         let mut path = Vec::new();
         while !stream.is_at_end() {
@@ -382,8 +388,8 @@ impl Wanted {
     }
 }
 
-fn inside(place: &Place, id: FileId, name: &[u8]) -> Place {
-    Place { id: id.0, path: format!("{}/{}", place.path, String::from_utf8_lossy(name)) }
+fn inside(place: &SearchRoot, id: FileId, name: &[u8]) -> SearchRoot {
+    SearchRoot { id: id.0, path: format!("{}/{}", place.path, String::from_utf8_lossy(name)) }
 }
 
 async fn make_files(files: &FileSystem, tree: &Tree, rank: u32, count: u64, at_once: u64) -> Result<Done, String> {
@@ -431,18 +437,18 @@ async fn together(mut all: Vec<Work<'_>>) -> Result<(), String> {
 // A step and what came of it travel between the leader and its processes as one line of words. Paths are our own and
 // have neither spaces nor commas.
 
-fn put_places(text: &mut String, places: &[Place]) {
+fn put_places(text: &mut String, places: &[SearchRoot]) {
     for place in places {
         // Writing to a string does not fail.
         let _ = write!(text, " {}={}", place.id, place.path);
     }
 }
 
-fn take_places<'a>(words: impl Iterator<Item = &'a str>) -> Option<Vec<Place>> {
+fn take_places<'a>(words: impl Iterator<Item = &'a str>) -> Option<Vec<SearchRoot>> {
     words
         .map(|word| {
             let (id, path) = word.split_once('=')?;
-            Some(Place { id: id.parse().ok()?, path: path.to_owned() })
+            Some(SearchRoot { id: id.parse().ok()?, path: path.to_owned() })
         })
         .collect()
 }
@@ -558,7 +564,7 @@ mod tests {
     #[test]
     fn lines() {
         let path = || "/bench-1/x".to_owned();
-        let places = vec![Place { id: 7, path: path() }, Place { id: u64::MAX, path: "/".to_owned() }];
+        let places = vec![SearchRoot { id: 7, path: path() }, SearchRoot { id: u64::MAX, path: "/".to_owned() }];
         let steps = [
             Step::Rest,
             Step::MakeDirectory { path: path() },

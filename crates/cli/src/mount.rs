@@ -5,7 +5,7 @@
 
 use crate::arguments::Arguments;
 use crate::failure::{Failure, Outcome, io_words};
-use crate::mounts::{self, MountPoint, Place, Record, log_path, mount_on, record_of, source_of};
+use crate::mounts::{self, MountPoint, MountSite, Record, log_path, mount_on, record_of, source_of};
 use crate::run_directory::of_cluster_path;
 use crate::session::{cluster_path, find_cluster, open_reactor};
 use client::{Client, Cluster, Contact, FileId, Options};
@@ -166,7 +166,7 @@ fn serve(arguments: &Arguments, directory: PathBuf) -> Outcome {
     let unmounter = mount.unmounter();
     let us = ProcessId::of(std::process::id())
         .ok_or_else(|| Failure::failed("this process is not to be found in /proc".to_owned()))?;
-    let record = Record { directory: directory.clone(), process: us, thread_count, place: Place::here() };
+    let record = Record { directory: directory.clone(), process: us, thread_count, place: MountSite::here() };
     let run_directory = of_cluster_path(&cluster_path(arguments));
     if let Some(run_directory) = &run_directory {
         record.keep(run_directory)?;
@@ -333,7 +333,7 @@ pub fn ensure(wanted: &Wanted, cluster: &Cluster, cluster_path: &Path) -> Outcom
 /// Takes all mounts of a cluster on this machine out of the tree, whoever uses them, and ends those who serve them. For
 /// the end of a cluster.
 pub fn take_all_out(reactor: &Reactor, run_directory: &Path) -> Outcome {
-    let here = Place::here();
+    let here = MountSite::here();
     let records = mounts::records(run_directory);
     take_records_out(reactor, records.into_iter().filter(|record| record.place.is_same_machine(&here)).collect())
 }

@@ -1,6 +1,6 @@
 //! How the mounts of a cluster are: those of this host, and those of the others as they tell of them.
 
-use crate::mounts::{self, Place, Record};
+use crate::mounts::{self, MountSite, Record};
 use reactor::process::ProcessId;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -22,7 +22,7 @@ pub struct MountStatus {
 /// The mounts with this source in front that this host has: those in the tree of this process, and those that are
 /// served in others.
 pub fn of_this_host(source: &str, run_directory: Option<&Path>) -> Vec<MountStatus> {
-    let here = Place::here();
+    let here = MountSite::here();
     let record_of = |directory: &Path| mounts::record_of(run_directory?, directory);
     let seen = mounts::mount_points().into_iter().filter(|mount| mount.source == source);
     let mut all: Vec<MountStatus> = seen
@@ -39,7 +39,7 @@ pub fn of_this_host(source: &str, run_directory: Option<&Path>) -> Vec<MountStat
 }
 
 impl MountStatus {
-    fn new(directory: &Path, options: String, record: Option<Record>, here: &Place) -> MountStatus {
+    fn new(directory: &Path, options: String, record: Option<Record>, here: &MountSite) -> MountStatus {
         let served = record
             .as_ref()
             .map(|record| (record.process.pid, record.thread_count, ProcessId::is_alive(record.process)));

@@ -112,7 +112,7 @@ pub fn settled(path: &Path) -> Outcome<PathBuf> {
 
 /// Where a mount is, as seen by the one who serves it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct MountSite {
     /// Within it a number of a process means the same.
     machine: String,
     /// Hosts that are namespaces of one machine differ in it.
@@ -121,14 +121,14 @@ pub struct Place {
     tree: String,
 }
 
-impl Place {
+impl MountSite {
     /// That of this process.
-    pub fn here() -> Place {
+    pub fn here() -> MountSite {
         let name_space = |kind: &str| {
             let name = fs::read_link(format!("/proc/self/ns/{kind}")).unwrap_or_default();
             name.to_string_lossy().chars().filter(char::is_ascii_digit).collect()
         };
-        Place { machine: reactor::process::machine(), network: name_space("net"), tree: name_space("mnt") }
+        MountSite { machine: reactor::process::machine(), network: name_space("net"), tree: name_space("mnt") }
     }
 
     /// All of it in one word.
@@ -136,18 +136,18 @@ impl Place {
         format!("{},{},{}", self.machine, self.network, self.tree)
     }
 
-    fn parse(text: &str) -> Option<Place> {
+    fn parse(text: &str) -> Option<MountSite> {
         let mut parts = text.split(',').map(str::to_owned);
-        Some(Place { machine: parts.next()?, network: parts.next()?, tree: parts.next()? })
+        Some(MountSite { machine: parts.next()?, network: parts.next()?, tree: parts.next()? })
     }
 
     /// Whether processes of the other can be asked and ended from here.
-    pub fn is_same_machine(&self, other: &Place) -> bool {
+    pub fn is_same_machine(&self, other: &MountSite) -> bool {
         self.machine == other.machine
     }
 
     /// Whether the other is on the same host.
-    pub fn is_same_host(&self, other: &Place) -> bool {
+    pub fn is_same_host(&self, other: &MountSite) -> bool {
         self.is_same_machine(other) && self.network == other.network
     }
 }
@@ -158,10 +158,10 @@ pub struct Record {
     pub directory: PathBuf,
     pub process: ProcessId,
     pub thread_count: u64,
-    pub place: Place,
+    pub place: MountSite,
 }
 
-fn record_path(run_directory: &Path, place: &Place, directory: &Path) -> PathBuf {
+fn record_path(run_directory: &Path, place: &MountSite, directory: &Path) -> PathBuf {
     let mut digest = Sha256::new();
     digest.update(place.text());
     digest.update([0]);
@@ -172,7 +172,7 @@ fn record_path(run_directory: &Path, place: &Place, directory: &Path) -> PathBuf
 
 /// Where the one who serves a directory from here says what goes wrong.
 pub fn log_path(run_directory: &Path, directory: &Path) -> PathBuf {
-    record_path(run_directory, &Place::here(), directory).with_extension("log")
+    record_path(run_directory, &MountSite::here(), directory).with_extension("log")
 }
 
 impl Record {
@@ -194,7 +194,7 @@ impl Record {
         let mut word = || std::str::from_utf8(parts.next()?).ok();
         let process = ProcessId { pid: word()?.parse().ok()?, started: word()?.parse().ok()? };
         let thread_count = word()?.parse().ok()?;
-        let place = Place::parse(word()?)?;
+        let place = MountSite::parse(word()?)?;
         let directory = PathBuf::from(OsString::from_vec(parts.next()?.to_vec()));
         Some(Record { directory, process, thread_count, place })
     }
@@ -211,7 +211,7 @@ impl Record {
 
 /// The record of a directory as it is seen from here: a mount may have come here from another tree of this machine.
 pub fn record_of(run_directory: &Path, directory: &Path) -> Option<Record> {
-    let here = Place::here();
+    let here = MountSite::here();
     let mut found: Vec<Record> = records(run_directory)
         .into_iter()
         .filter(|record| record.directory == directory && record.place.is_same_machine(&here))
@@ -264,12 +264,13 @@ mod tests {
         let run_directory = std::env::temp_dir().join(format!("tabane-records-{}", std::process::id()));
         fs::create_dir_all(&run_directory).unwrap();
         let process = ProcessId { pid: 7, started: 8 };
-        let record = Record { directory: PathBuf::from("/mnt/a b"), process, thread_count: 4, place: Place::here() };
+        let record =
+            Record { directory: PathBuf::from("/mnt/a b"), process, thread_count: 4, place: MountSite::here() };
         record.keep(&run_directory).unwrap();
         assert_eq!(records(&run_directory), vec![record.clone()]);
         assert_eq!(record_of(&run_directory, Path::new("/mnt/a b")), Some(record.clone()));
         // The same directory of another host that shares the run directory.
-        let there = Place { machine: "other/1".to_owned(), ..Place::here() };
+        let there = MountSite { machine: "other/1".to_owned(), ..MountSite::here() };
         let other = Record { place: there, ..record.clone() };
         other.keep(&run_directory).unwrap();
         assert_eq!(records(&run_directory).len(), 2);

@@ -63,11 +63,11 @@ impl Session {
         Session::open_as(arguments, false)
     }
 
-    /// The same; `is_patient`: for work that is to step back while others are at work.
-    pub fn open_as(arguments: &Arguments, is_patient: bool) -> Outcome<Session> {
+    /// The same; `is_low_priority`: for work that is to step back while others are at work.
+    pub fn open_as(arguments: &Arguments, is_low_priority: bool) -> Outcome<Session> {
         let cluster = find_cluster(arguments)?;
         let mut options = Options::of_this_process().map_err(|error| Failure::failed(error.message))?;
-        options.is_patient = is_patient;
+        options.is_low_priority = is_low_priority;
         if let Some(timeout_ms) = arguments.number_given("timeout-ms") {
             options.timeout_ms = timeout_ms;
         }

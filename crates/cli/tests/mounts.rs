@@ -295,15 +295,15 @@ fn a_stopped_server_holds_up_its_own_files_alone() {
     const WAITING: usize = 40;
     const CHUNK: u64 = 1 << 20;
     let ground = Ground::new("mount-stopped");
-    let (patient, hasty) = (mount_point(&ground, "patient"), mount_point(&ground, "hasty"));
+    let (low_priority, hasty) = (mount_point(&ground, "low_priority"), mount_point(&ground, "hasty"));
     // A write may have one server wait for another: they are as patient as the mount, however long a busy machine takes
     // here.
     ground.run(&["up", "--servers", "3", "--chunk-size", "1M", "--timeout-ms", "300000"]);
-    ground.run(&["mount", text(&patient), "--threads", "2", "--timeout-ms", "300000"]);
+    ground.run(&["mount", text(&low_priority), "--threads", "2", "--timeout-ms", "300000"]);
     ground.run(&["mount", text(&hasty), "--timeout-ms", "1000"]);
-    let files: Vec<PathBuf> = (0..60).map(|number| patient.join(format!("file-{number}"))).collect();
+    let files: Vec<PathBuf> = (0..60).map(|number| low_priority.join(format!("file-{number}"))).collect();
     files.iter().for_each(|file| fs::write(file, b"as it was").unwrap());
-    let (root, stopped) = (server_of(&patient, 3), (server_of(&patient, 3) + 1) % 3);
+    let (root, stopped) = (server_of(&low_priority, 3), (server_of(&low_priority, 3) + 1) % 3);
     assert_ne!(root, stopped);
     let (of_it, of_others): (Vec<PathBuf>, Vec<PathBuf>) =
         files.into_iter().partition(|file| server_of(file, 3) == stopped);

@@ -9,12 +9,12 @@
 //! A directory that was removed is `NotFound` for whoever names an entry of it, as on any system. An inode that is gone
 //! is `StaleFile` (ESTALE).
 
-use crate::error::{Error, Result, Trouble};
+use crate::error::{Error, RequestError, Result};
 use crate::file::{File, OpenHow};
 use crate::filesystem::FileSystem;
 use crate::inodes::{AttributeChanges, inspect};
 use crate::names;
-use crate::resolve::{EntryTarget, STALE_RETRY_COUNT_MAX, Step, Target};
+use crate::resolve::{EntryTarget, Resolution, STALE_RETRY_COUNT_MAX, Target};
 use crate::rights::{Rights, Wanted};
 use crate::servers::Servers;
 use crate::temporary::make_temporary;
@@ -23,10 +23,10 @@ use wire::credentials::access;
 use wire::messages::{EntryReply, FileRequest, LinkOpenRequest, OpenIdRequest, OpenReply, open_flags};
 use wire::{Attributes, Decode, FileId, Kind, Operation, Status};
 
-type Attempt<R> = std::result::Result<R, Trouble>;
+type Attempt<R> = std::result::Result<R, RequestError>;
 
 /// A name in a directory.
-pub(crate) type Place<'n> = (FileId, &'n [u8]);
+pub(crate) type EntryAt<'n> = (FileId, &'n [u8]);
 
 impl FileSystem {
     /// Attributes of what a name leads to, sizes gathered. Symbolic links are not followed.
@@ -55,7 +55,8 @@ impl FileSystem {
     ///
     /// Errors: `StaleFile`, `AccessDenied`, `SymlinkLoop` for a symbolic link, and others.
     pub async fn open_id(&self, file: FileId, how: &OpenHow, access: u8) -> Result<(File, Attributes)> {
-        let attributes = self.ask_to_open_id(file, how, access).await.map_err(|trouble| trouble.about_file(file))?;
+        let attributes =
+            self.ask_to_open_id(file, how, access).await.map_err(|request_error| request_error.about_file(file))?;
         Ok((self.opened(&attributes, how, None), attributes))
     }
 
@@ -68,7 +69,7 @@ impl FileSystem {
         let request = OpenIdRequest { file, flags, access };
         let _under_way = self.servers.begin_open(home);
         let reply = self.servers.ask(home, operation, &request).await?;
-        let malformed = |malformed| Trouble::malformed(operation, home, malformed);
+        let malformed = |malformed| RequestError::malformed(operation, home, malformed);
         let reply = OpenReply::from_bytes(&reply.params).map_err(malformed)?;
         if reply.attributes.kind == Kind::File {
             reply.attributes.layout.check(self.servers.cluster.slot_count).map_err(malformed)?;
@@ -105,7 +106,7 @@ impl FileSystem {
 
     /// Makes a symbolic link that leads to `link`. Errors: as `symlink`.
     pub async fn symlink_at(&self, link: &[u8], parent: FileId, name: &[u8]) -> Result<Attributes> {
-        names::check_link_target(link).map_err(|trouble| trouble.about(name))?;
+        names::check_link_target(link).map_err(|request_error| request_error.about(name))?;
         let make = async |target: Target| names::make_symlink(&self.servers, &target, link).await.map(done);
         self.on_place((parent, name), make).await
     }
@@ -120,8 +121,8 @@ impl FileSystem {
             self.servers.permit_change(&entry, Wanted::Absent).await?;
             let request = LinkOpenRequest { file, to: entry.entry()? };
             match self.servers.ask(self.servers.home_of(file)?, Operation::LinkOpen, &request).await {
-                Err(trouble) if trouble.status() == Status::StaleFile && trouble.id() == file => {
-                    Err(Trouble::local(Status::NotFound))
+                Err(request_error) if request_error.status() == Status::StaleFile && request_error.id() == file => {
+                    Err(RequestError::local(Status::NotFound))
                 }
                 other => other.map(drop),
             }
@@ -162,7 +163,8 @@ impl FileSystem {
     /// Changes attributes of what has an id, its size included (`AttributeChanges::size`).
     pub async fn set_attributes_id(&self, id: FileId, changes: &AttributeChanges) -> Result<Attributes> {
         let known = self.servers.tree_known();
-        let attributes = self.servers.change(id, changes, true).await.map_err(|trouble| trouble.about_file(id))?;
+        let attributes =
+            self.servers.change(id, changes, true).await.map_err(|request_error| request_error.about_file(id))?;
         if attributes.kind == Kind::Directory {
             self.servers.note_rights_by_id(&attributes, known);
         }
@@ -176,13 +178,13 @@ impl FileSystem {
             let operation = Operation::StatId;
             let reply = self.servers.ask(home, operation, &FileRequest { file: id }).await?;
             let reply = EntryReply::from_bytes(&reply.params);
-            let reply = reply.map_err(|malformed| Trouble::malformed(operation, home, malformed))?;
+            let reply = reply.map_err(|malformed| RequestError::malformed(operation, home, malformed))?;
             match reply.attributes.kind {
                 Kind::Symlink => Ok(reply.target.to_vec()),
-                _ => Err(Trouble::local(Status::Invalid)),
+                _ => Err(RequestError::local(Status::Invalid)),
             }
         };
-        read().await.map_err(|trouble| trouble.about_file(id))
+        read().await.map_err(|request_error| request_error.about_file(id))
     }
 
     /// Errors unless the user has all rights of `wanted` (4 read, 2 write, 1 execute) to what has an id.
@@ -191,12 +193,12 @@ impl FileSystem {
         if self.servers.user().may(&attributes, wanted) {
             return Ok(());
         }
-        Err(Trouble::local(Status::AccessDenied).about_file(id))
+        Err(RequestError::local(Status::AccessDenied).about_file(id))
     }
 
     pub(crate) async fn on_place<R>(
         &self,
-        place: Place<'_>,
+        place: EntryAt<'_>,
         operation: impl AsyncFn(Target) -> Attempt<R>,
     ) -> Result<R> {
         let on_entry = async |entries: &[EntryTarget]| operation(Target::Entry(entries[0].clone())).await;
@@ -206,30 +208,30 @@ impl FileSystem {
     /// Runs `operation` on entries, and again where what is known of their directories is out of date.
     async fn on_places<R>(
         &self,
-        places: &[Place<'_>],
+        places: &[EntryAt<'_>],
         operation: impl AsyncFn(&[EntryTarget]) -> Attempt<R>,
     ) -> Result<R> {
         let mut retry_count = 0;
         loop {
             let known = self.servers.known_tree_changes().await;
-            let entry = |(parent, name): &Place<'_>| {
+            let entry = |(parent, name): &EntryAt<'_>| {
                 let parent = self.servers.cache.borrow_mut().by_id(*parent);
                 EntryTarget { parent, name: name.to_vec(), must_be_directory: false, known }
             };
             let entries: Vec<EntryTarget> = places.iter().map(entry).collect();
-            let trouble = match self.try_entries(&entries, &operation).await {
+            let request_error = match self.try_entries(&entries, &operation).await {
                 Ok(result) => return Ok(result),
-                Err(trouble) => trouble,
+                Err(request_error) => request_error,
             };
             retry_count += 1;
-            if is_of_removed(&trouble, places) {
+            if is_of_removed(&request_error, places) {
                 return Err(about_place(removed(), places[0]));
             }
-            let is_outdated = self.servers.is_outdated(&trouble, known);
+            let is_outdated = self.servers.is_outdated(&request_error, known);
             if !is_outdated || retry_count > STALE_RETRY_COUNT_MAX {
                 // Whoever has asked too often in vain does not know that it was removed: that stays ESTALE.
-                let removed = (!is_outdated && trouble.status() == Status::StaleDirectory).then(removed);
-                return Err(about_place(removed.unwrap_or(trouble), places[0]));
+                let removed = (!is_outdated && request_error.status() == Status::StaleDirectory).then(removed);
+                return Err(about_place(removed.unwrap_or(request_error), places[0]));
             }
         }
     }
@@ -256,26 +258,26 @@ impl OpenHow {
 }
 
 /// What an operation came to that met no symbolic link to follow.
-fn done<R>(step: Step<R>) -> R {
+fn done<R>(step: Resolution<R>) -> R {
     match step {
-        Step::Done(result) => result,
-        Step::Follow(_) => unreachable!("nothing is followed by identity"),
+        Resolution::Done(result) => result,
+        Resolution::Follow(_) => unreachable!("nothing is followed by identity"),
     }
 }
 
 /// Whether a server said that the inode of one of the directories is gone.
-fn is_of_removed(trouble: &Trouble, places: &[Place<'_>]) -> bool {
-    trouble.status() == Status::StaleFile && places.iter().any(|(parent, _)| *parent == trouble.id())
+fn is_of_removed(request_error: &RequestError, places: &[EntryAt<'_>]) -> bool {
+    request_error.status() == Status::StaleFile && places.iter().any(|(parent, _)| *parent == request_error.id())
 }
 
-fn removed() -> Trouble {
-    Trouble::Local(Status::NotFound, "the directory was removed".to_owned())
+fn removed() -> RequestError {
+    RequestError::Local(Status::NotFound, "the directory was removed".to_owned())
 }
 
-fn about_place(trouble: Trouble, (parent, name): Place<'_>) -> Error {
+fn about_place(request_error: RequestError, (parent, name): EntryAt<'_>) -> Error {
     let mut place = name.to_vec();
     place.extend_from_slice(format!(" in directory {parent}").as_bytes());
-    trouble.about(&place)
+    request_error.about(&place)
 }
 
 impl Servers {
@@ -290,15 +292,15 @@ impl Servers {
 
     /// Whether an operation by identity failed only because of something that was true until a moment ago; which is
     /// forgotten then. `known` is the last tree change that was known when it began.
-    pub(crate) fn is_outdated(&self, trouble: &Trouble, known: u64) -> bool {
-        match trouble.status() {
+    pub(crate) fn is_outdated(&self, request_error: &RequestError, known: u64) -> bool {
+        match request_error.status() {
             // The name led to this file a moment ago: it is to be asked for again.
             Status::StaleFile => true,
             // All is forgotten already (`Servers::send`).
-            Status::StaleDirectory if trouble.id() == FileId::default() => true,
+            Status::StaleDirectory if request_error.id() == FileId::default() => true,
             // It was moved, or closed to someone; or removed, about which there is no news to come.
             Status::StaleDirectory => {
-                self.cache.borrow_mut().forget(trouble.id());
+                self.cache.borrow_mut().forget(request_error.id());
                 self.tree_seen() > known
             }
             _ => false,

@@ -6,7 +6,7 @@
 //! contact, and each question in vain makes the client leave out more of them. A contact that can't be reached is left
 //! out for a while: the next server that may be one is asked instead, and the home where there is none.
 
-use crate::error::Trouble;
+use crate::error::RequestError;
 use crate::servers::{Common, Servers};
 use reactor::channel::{Call, Reply};
 use reactor::{Nanos, Reactor};
@@ -71,7 +71,7 @@ pub(crate) struct Contacts {
 }
 
 /// What became of a question to a contact.
-enum Asked {
+enum ContactReply {
     Opened(Attributes),
     /// It does not know the name.
     Unknown,
@@ -161,7 +161,11 @@ impl Common {
 impl Servers {
     /// Opens a name through a contact. Nothing where the home is to be asked: the contact does not know the name, none
     /// can be asked, or it does not pay. Errors are those that the home would give.
-    pub(crate) async fn open_near(&self, home: u32, request: &OpenRequest<'_>) -> Result<Option<Attributes>, Trouble> {
+    pub(crate) async fn open_near(
+        &self,
+        home: u32,
+        request: &OpenRequest<'_>,
+    ) -> Result<Option<Attributes>, RequestError> {
         let Some(mut contact) = self.contact_for(home) else { return Ok(None) };
         if self.options.contact == Contact::Auto && !self.pays() {
             return Ok(None);
@@ -169,9 +173,9 @@ impl Servers {
         let give_up = self.reactor.now().saturating_add(SILENCE_MAX.min(self.silence()));
         loop {
             match self.open_through(contact, home, request, give_up).await? {
-                Asked::Opened(attributes) => return Ok(Some(attributes)),
-                Asked::Unknown => return Ok(None),
-                Asked::Unreachable => self.note_down(contact),
+                ContactReply::Opened(attributes) => return Ok(Some(attributes)),
+                ContactReply::Unknown => return Ok(None),
+                ContactReply::Unreachable => self.note_down(contact),
             }
             match self.contact_for(home) {
                 Some(other) if self.reactor.now() < give_up => contact = other,
@@ -186,32 +190,32 @@ impl Servers {
         home: u32,
         request: &OpenRequest<'_>,
         give_up: Nanos,
-    ) -> Result<Asked, Trouble> {
+    ) -> Result<ContactReply, RequestError> {
         let mut call = Call::new(Operation::OpenThrough, request);
         (call.deadline, call.once) = (Some(give_up), true);
         let reply: Reply = match self.send(contact, call).await {
             Ok(reply) => reply,
-            Err(trouble) => match trouble.status() {
-                Status::AccessDenied | Status::StaleDirectory => return Err(trouble),
+            Err(request_error) => match request_error.status() {
+                Status::AccessDenied | Status::StaleDirectory => return Err(request_error),
                 Status::Unreachable | Status::TimedOut | Status::TooManyConnections | Status::Draining => {
-                    return Ok(Asked::Unreachable);
+                    return Ok(ContactReply::Unreachable);
                 }
                 _ => {
                     self.note_contact(false);
-                    return Ok(Asked::Unknown);
+                    return Ok(ContactReply::Unknown);
                 }
             },
         };
-        let malformed = |malformed| Trouble::malformed(Operation::OpenThrough, contact, malformed);
+        let malformed = |malformed| RequestError::malformed(Operation::OpenThrough, contact, malformed);
         let held = OpenThroughReply::from_bytes(&reply.params).map_err(malformed)?.held;
         self.note_contact(held.is_some());
-        let Some(OpenReply { attributes, open_number, .. }) = held else { return Ok(Asked::Unknown) };
+        let Some(OpenReply { attributes, open_number, .. }) = held else { return Ok(ContactReply::Unknown) };
         attributes.layout.check(self.cluster.slot_count).map_err(malformed)?;
         if attributes.kind != Kind::File || self.home_of(attributes.id)? != home || open_number == 0 {
             let words = format!("server {contact} answered an open with what is no file of server {home}");
-            return Err(Trouble::Local(Status::BadMessage, words));
+            return Err(RequestError::Local(Status::BadMessage, words));
         }
         self.note_open_through(attributes.id, contact, open_number);
-        Ok(Asked::Opened(attributes))
+        Ok(ContactReply::Opened(attributes))
     }
 }

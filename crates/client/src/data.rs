@@ -10,7 +10,7 @@
 //!    same truncate generation, for within a generation sizes only grow; where the size turns out to be larger, the
 //!    range is read again. So a byte that was written in between is never returned as a zero.
 
-use crate::error::{Result, Trouble};
+use crate::error::{RequestError, Result};
 use crate::file::{File, KnownSize};
 use crate::filesystem::FileSystem;
 use crate::join::join_all;
@@ -26,7 +26,7 @@ use wire::messages::{
 };
 use wire::{Decode, Encode, Kind, Operation, Status};
 
-type Attempt<R> = std::result::Result<R, Trouble>;
+type Attempt<R> = std::result::Result<R, RequestError>;
 
 /// Bytes of one call that are under way at once: bounds the lists of pieces of very large calls.
 const ROUND_SIZE_MAX: usize = 256 << 20;
@@ -45,7 +45,7 @@ impl FileSystem {
 
     /// Reads into several places, one after the other, as `read_at` does.
     pub async fn read_vectored_at(&self, file: &File, places: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
-        self.try_read(file, places, offset).await.map_err(|trouble| trouble.about_file(file.id))
+        self.try_read(file, places, offset).await.map_err(|request_error| request_error.about_file(file.id))
     }
 
     /// Writes all of `bytes` at `offset`. Returns the bytes written: fewer only when an error struck in the middle,
@@ -59,7 +59,7 @@ impl FileSystem {
 
     /// Writes from several places, one after the other, as `write_at` does.
     pub async fn write_vectored_at(&self, file: &File, places: &[IoSlice<'_>], offset: u64) -> Result<usize> {
-        self.try_write(file, places, offset).await.map_err(|trouble| trouble.about_file(file.id))
+        self.try_write(file, places, offset).await.map_err(|request_error| request_error.about_file(file.id))
     }
 
     /// Writes at the end of the file and returns the offset. Up to 64 KiB are there as a whole or not at all, whoever
@@ -67,9 +67,10 @@ impl FileSystem {
     /// zeros.
     pub async fn append(&self, file: &File, bytes: &[u8]) -> Result<u64> {
         if (1..=APPEND_SIZE_MAX).contains(&bytes.len()) {
-            return self.append_whole(file, bytes).await.map_err(|trouble| trouble.about_file(file.id));
+            return self.append_whole(file, bytes).await.map_err(|request_error| request_error.about_file(file.id));
         }
-        let offset = self.reserve_append(file, bytes.len()).await.map_err(|trouble| trouble.about_file(file.id))?;
+        let offset =
+            self.reserve_append(file, bytes.len()).await.map_err(|request_error| request_error.about_file(file.id))?;
         let mut written = 0;
         while written < bytes.len() {
             written += self.write_at(file, &bytes[written..], offset + written as u64).await?;
@@ -87,12 +88,12 @@ impl FileSystem {
             let request = AppendRequest { file: file.id, sum: Some(crc32c::crc32c(bytes)) };
             attempts += 1;
             match servers.send(home, Call { body: &body, ..Call::new(operation, &request) }).await {
-                Err(trouble) if trouble.status() == Status::Damaged && attempts <= ATTEMPTS_MAX => {}
+                Err(request_error) if request_error.status() == Status::Damaged && attempts <= ATTEMPTS_MAX => {}
                 result => break result?,
             }
         };
         let reply = ReserveAppendReply::from_bytes(&reply.params);
-        let offset = reply.map_err(|malformed| Trouble::malformed(operation, home, malformed))?.offset;
+        let offset = reply.map_err(|malformed| RequestError::malformed(operation, home, malformed))?.offset;
         let mut pieces = file.layout.pieces(offset, bytes.len() as u64);
         let beyond_home =
             pieces.any(|piece| servers.cluster.chunk_server(file.id, &file.layout, piece.chunk_index) != home);
@@ -108,10 +109,10 @@ impl FileSystem {
         let request = ReserveAppendRequest { file: file.id, size: size as u64 };
         let reply = self.servers.ask(home, operation, &request).await?;
         let reply = ReserveAppendReply::from_bytes(&reply.params);
-        let offset = reply.map_err(|malformed| Trouble::malformed(operation, home, malformed))?.offset;
+        let offset = reply.map_err(|malformed| RequestError::malformed(operation, home, malformed))?.offset;
         match offset.checked_add(size as u64) {
             Some(end) if end <= FILE_SIZE_MAX => Ok(offset),
-            _ => Err(Trouble::local(Status::TooLarge)),
+            _ => Err(RequestError::local(Status::TooLarge)),
         }
     }
 
@@ -121,7 +122,7 @@ impl FileSystem {
         let size = places.iter().map(|place| place.len()).sum::<usize>();
         match offset.checked_add(size as u64) {
             Some(end) if end <= FILE_SIZE_MAX => {}
-            _ => return Err(Trouble::local(Status::TooLarge)),
+            _ => return Err(RequestError::local(Status::TooLarge)),
         }
         if size <= ROUND_SIZE_MAX {
             return self.servers.write_round(file, places, offset, size).await;
@@ -133,11 +134,11 @@ impl FileSystem {
             match self.servers.write_round(file, &round, offset + written as u64, round_size).await {
                 Ok(count) if count == round_size => written += count,
                 Ok(count) => return Ok(written + count),
-                Err(trouble) if written > 0 => {
-                    file.keep_error(trouble.about_file(file.id));
+                Err(request_error) if written > 0 => {
+                    file.keep_error(request_error.about_file(file.id));
                     return Ok(written);
                 }
-                Err(trouble) => return Err(trouble),
+                Err(request_error) => return Err(request_error),
             }
         }
         Ok(written)
@@ -189,18 +190,18 @@ impl Servers {
         let mut written_end = offset + size as u64;
         let mut first_trouble = None;
         for (first, result) in firsts.into_iter().zip(results) {
-            if let Err(trouble) = result
+            if let Err(request_error) = result
                 && (first < written_end || first_trouble.is_none())
             {
                 written_end = written_end.min(first);
-                first_trouble = Some(trouble);
+                first_trouble = Some(request_error);
             }
         }
         match first_trouble {
-            Some(trouble) if written_end == offset => Err(trouble),
+            Some(request_error) if written_end == offset => Err(request_error),
             first_trouble => {
-                if let Some(trouble) = first_trouble {
-                    file.keep_error(trouble.about_file(file.id));
+                if let Some(request_error) = first_trouble {
+                    file.keep_error(request_error.about_file(file.id));
                 }
                 file.note_written(written_end, beyond_home);
                 Ok((written_end - offset) as usize)
@@ -223,7 +224,9 @@ impl Servers {
         }
         match self.write_pieces(&share.slices, share.server, &mut request).await {
             // What the server has registered for us may be what it lacks.
-            Err(trouble) if trouble.status() == Status::NoSpace && self.give_back_pages(share.server).await => {
+            Err(request_error)
+                if request_error.status() == Status::NoSpace && self.give_back_pages(share.server).await =>
+            {
                 self.write_pieces(&share.slices, share.server, &mut request).await
             }
             result => result,
@@ -235,14 +238,14 @@ impl Servers {
         let operation = Operation::Write;
         for attempt in 1.. {
             match self.send(server, Call { body, ..Call::new(operation, request) }).await {
-                Err(trouble) if trouble.status() == Status::Damaged && attempt <= ATTEMPTS_MAX => {
+                Err(request_error) if request_error.status() == Status::Damaged && attempt <= ATTEMPTS_MAX => {
                     // It may keep checksums since it was started anew, over another store.
                     self.note_sums(server, true);
                     request.sums = sums_of(&request.pieces.0, body);
                 }
                 result => {
                     let reply = WriteReply::from_bytes(&result?.params);
-                    let reply = reply.map_err(|malformed| Trouble::malformed(operation, server, malformed))?;
+                    let reply = reply.map_err(|malformed| RequestError::malformed(operation, server, malformed))?;
                     self.note_sums(server, reply.keeps_sums);
                     break;
                 }
@@ -294,7 +297,7 @@ impl Servers {
             let size = (end - offset) as usize;
             let mut read = self.read_range(file, places, offset, size).await;
             for _ in 0..ATTEMPTS_MAX {
-                if matches!(&read, Err(trouble) if trouble.status() == Status::Damaged) {
+                if matches!(&read, Err(request_error) if request_error.status() == Status::Damaged) {
                     read = self.read_range(file, places, offset, size).await;
                 }
             }
@@ -389,7 +392,7 @@ impl Servers {
         let reply = self.send(share.server, call).await?;
         let received = reply.body_size;
         let reply = ReadReply::from_bytes(&reply.params)
-            .map_err(|malformed| Trouble::malformed(operation, share.server, malformed))?;
+            .map_err(|malformed| RequestError::malformed(operation, share.server, malformed))?;
         Ok(ShareRead { server: share.server, reply, received, size: share.size, pieces: share.pieces })
     }
 }
@@ -418,7 +421,7 @@ impl ShareRead {
             return Ok(());
         }
         let words = format!("bytes that server {} sent have another checksum than they came with", self.server);
-        Err(Trouble::Local(Status::Damaged, words))
+        Err(RequestError::Local(Status::Damaged, words))
     }
 }
 
@@ -463,9 +466,9 @@ fn fill_missing(file: &File, places: &mut [IoSliceMut<'_>], offset: u64, pieces:
 
 pub(crate) fn check_handle(file: &File, allowed: bool) -> Attempt<()> {
     match file.kind {
-        Kind::Directory => Err(Trouble::local(Status::IsDirectory)),
+        Kind::Directory => Err(RequestError::local(Status::IsDirectory)),
         _ if allowed => Ok(()),
-        _ => Err(Trouble::local(Status::BadHandle)),
+        _ => Err(RequestError::local(Status::BadHandle)),
     }
 }
 

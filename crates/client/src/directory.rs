@@ -1,10 +1,10 @@
 //! Listing directories: every server holds a share of the names, and all are asked at once.
 
 use crate::cache::Directory;
-use crate::error::{Result, Trouble};
+use crate::error::{RequestError, Result};
 use crate::filesystem::FileSystem;
 use crate::join::join_all;
-use crate::resolve::{STALE_RETRY_COUNT_MAX, Step, Target};
+use crate::resolve::{Resolution, STALE_RETRY_COUNT_MAX, Target};
 use crate::servers::Servers;
 use std::rc::Rc;
 use wire::credentials::access;
@@ -12,7 +12,7 @@ use wire::limits::LISTING_PAGE_SIZE_MAX;
 use wire::messages::{Ancestors, KNOWN_UNCHECKED, ListingEntry, ListingReply, ReadDirectoryRequest};
 use wire::{Attributes, Decode, Decoder, FileId, Kind, Operation, Status};
 
-type Attempt<R> = std::result::Result<R, Trouble>;
+type Attempt<R> = std::result::Result<R, RequestError>;
 
 /// Bytes of entries asked for in one page, of each server.
 const PAGE_SIZE: u32 = 128 << 10;
@@ -128,7 +128,7 @@ impl FileSystem {
     ) -> Result<DirectoryStream> {
         if server >= self.server_count() {
             let words = format!("there is no server {server} in a cluster of {}", self.server_count());
-            return Err(Trouble::Local(Status::Invalid, words).about(path));
+            return Err(RequestError::Local(Status::Invalid, words).about(path));
         }
         self.start_listing(path, vec![server], with_attributes).await
     }
@@ -145,8 +145,8 @@ impl FileSystem {
     pub async fn next_page(&self, stream: &mut DirectoryStream) -> Result<Vec<DirectoryEntry>> {
         for _ in 0..STALE_RETRY_COUNT_MAX {
             match self.try_page(stream).await {
-                Err(trouble) if goes_away(&trouble) => {}
-                other => return other.map_err(|trouble| trouble.about(&stream.path)),
+                Err(request_error) if goes_away(&request_error) => {}
+                other => return other.map_err(|request_error| request_error.about(&stream.path)),
             }
             // Removed, or the cached id was out of date. Before anything was listed the path is looked up again, and
             // again if that directory is removed too; later, what was removed is empty.
@@ -159,7 +159,7 @@ impl FileSystem {
             stream.directory = directory.id;
             (stream.ancestors, stream.known) = (directory.ancestors.clone(), directory.known.get());
         }
-        Err(Trouble::local(Status::NotFound).about(&stream.path))
+        Err(RequestError::local(Status::NotFound).about(&stream.path))
     }
 
     async fn try_page(&self, stream: &mut DirectoryStream) -> Attempt<Vec<DirectoryEntry>> {
@@ -220,20 +220,20 @@ impl FileSystem {
     pub(crate) async fn listable(&self, path: &[u8]) -> Result<Rc<Directory>> {
         let open = async |target: &Target| {
             let directory = match self.servers.directory_at(target).await? {
-                Step::Done(directory) => directory,
-                Step::Follow(link) => return Ok(Step::Follow(link)),
+                Resolution::Done(directory) => directory,
+                Resolution::Follow(link) => return Ok(Resolution::Follow(link)),
             };
             if !self.servers.user().is_root() {
                 self.servers.permit(&directory, access::READ).await?;
             }
-            Ok(Step::Done(directory))
+            Ok(Resolution::Done(directory))
         };
         self.servers.on_path(path, open).await
     }
 }
 
-pub(crate) fn goes_away(trouble: &Trouble) -> bool {
-    matches!(trouble.status(), Status::StaleDirectory | Status::NotFound | Status::StaleFile)
+pub(crate) fn goes_away(request_error: &RequestError) -> bool {
+    matches!(request_error.status(), Status::StaleDirectory | Status::NotFound | Status::StaleFile)
 }
 
 impl Servers {
@@ -255,7 +255,7 @@ impl Servers {
             known,
         };
         let reply = self.ask(share.server, operation, &request).await?;
-        let malformed = |malformed| Trouble::malformed(operation, share.server, malformed);
+        let malformed = |malformed| RequestError::malformed(operation, share.server, malformed);
         let page = ListingReply::from_bytes(&reply.params).map_err(malformed)?;
         let mut input = Decoder::new(&reply.body);
         let mut entries = Vec::new();
@@ -274,7 +274,7 @@ impl Servers {
         self.reactor.note_entries(entries.len() as u64);
         if !page.end && page.next_cursor <= share.cursor {
             let words = format!("server {} lists a directory in circles", share.server);
-            return Err(Trouble::Local(Status::BadMessage, words));
+            return Err(RequestError::Local(Status::BadMessage, words));
         }
         Ok((Share { cursor: page.next_cursor, end: page.end, ..share }, entries))
     }

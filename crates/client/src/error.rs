@@ -37,37 +37,37 @@ impl std::error::Error for Error {}
 
 /// A failure on its way up, before the path that it concerns is put in front of it.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum RequestError {
     /// A server said no, or could not be asked.
     Server(Failure),
     /// The client itself refuses.
     Local(Status, String),
 }
 
-impl Trouble {
-    pub(crate) fn local(status: Status) -> Trouble {
-        Trouble::Local(status, status.words().to_owned())
+impl RequestError {
+    pub(crate) fn local(status: Status) -> RequestError {
+        RequestError::Local(status, status.words().to_owned())
     }
 
     pub(crate) fn status(&self) -> Status {
         match self {
-            Trouble::Server(failure) => failure.status,
-            Trouble::Local(status, _) => *status,
+            RequestError::Server(failure) => failure.status,
+            RequestError::Local(status, _) => *status,
         }
     }
 
     /// The directory or file that the failure is about; 0 when it names none.
     pub(crate) fn id(&self) -> FileId {
         match self {
-            Trouble::Server(failure) => failure.id,
-            Trouble::Local(..) => FileId::default(),
+            RequestError::Server(failure) => failure.id,
+            RequestError::Local(..) => FileId::default(),
         }
     }
 
     /// The target, when a server answered that the name is a symbolic link.
-    pub(crate) fn into_symlink_target(self) -> std::result::Result<Vec<u8>, Trouble> {
+    pub(crate) fn into_symlink_target(self) -> std::result::Result<Vec<u8>, RequestError> {
         match self {
-            Trouble::Server(failure) if failure.status == Status::IsSymlink && !failure.text.is_empty() => {
+            RequestError::Server(failure) if failure.status == Status::IsSymlink && !failure.text.is_empty() => {
                 Ok(failure.text)
             }
             other => Err(other),
@@ -75,30 +75,33 @@ impl Trouble {
     }
 
     /// A reply that can't be decoded.
-    pub(crate) fn malformed(operation: Operation, server: u32, malformed: Malformed) -> Trouble {
-        Trouble::Local(Status::BadMessage, format!("reply to {} of server {server}: {malformed}", operation.name()))
+    pub(crate) fn malformed(operation: Operation, server: u32, malformed: Malformed) -> RequestError {
+        RequestError::Local(
+            Status::BadMessage,
+            format!("reply to {} of server {server}: {malformed}", operation.name()),
+        )
     }
 
     /// The error as callers see it: the path, then what happened.
     pub(crate) fn about(self, path: &[u8]) -> Error {
         let path = String::from_utf8_lossy(path);
         match self {
-            Trouble::Server(failure) => Error::new(failure.status, format!("{path}: {failure}")),
-            Trouble::Local(status, words) => Error::new(status, format!("{path}: {words}")),
+            RequestError::Server(failure) => Error::new(failure.status, format!("{path}: {failure}")),
+            RequestError::Local(status, words) => Error::new(status, format!("{path}: {words}")),
         }
     }
 
     /// The error of an operation on an open file.
     pub(crate) fn about_file(self, file: FileId) -> Error {
         match self {
-            Trouble::Server(failure) => Error::new(failure.status, format!("file {file}: {failure}")),
-            Trouble::Local(status, words) => Error::new(status, format!("file {file}: {words}")),
+            RequestError::Server(failure) => Error::new(failure.status, format!("file {file}: {failure}")),
+            RequestError::Local(status, words) => Error::new(status, format!("file {file}: {words}")),
         }
     }
 }
 
-impl From<Failure> for Trouble {
-    fn from(failure: Failure) -> Trouble {
-        Trouble::Server(failure)
+impl From<Failure> for RequestError {
+    fn from(failure: Failure) -> RequestError {
+        RequestError::Server(failure)
     }
 }

@@ -1,10 +1,10 @@
 //! Extended attributes, by path and by handle. By path they cost a lookup more.
 
-use crate::error::{Result, Trouble};
+use crate::error::{RequestError, Result};
 use crate::file::File;
 use crate::filesystem::FileSystem;
 use crate::inodes::inspect_id;
-use crate::resolve::{Step, Target};
+use crate::resolve::{Resolution, Target};
 use crate::servers::Servers;
 use reactor::Call;
 use std::io::IoSlice;
@@ -14,7 +14,7 @@ use wire::messages::{
 };
 use wire::{Decode, Encode, FileId, Operation, Status};
 
-type Attempt<R> = std::result::Result<R, Trouble>;
+type Attempt<R> = std::result::Result<R, RequestError>;
 
 /// Bytes that are asked for when all of a value or list is wanted.
 const WHOLE: u32 = EXTENDED_SIZE_MAX as u32;
@@ -95,13 +95,13 @@ impl FileSystem {
     }
 
     async fn on_id(&self, id: FileId, act: &Act<'_>) -> Result<Vec<u8>> {
-        self.servers.act(id, act).await.map_err(|trouble| trouble.about_file(id))
+        self.servers.act(id, act).await.map_err(|request_error| request_error.about_file(id))
     }
 
     async fn on_inode(&self, path: &[u8], follow: bool, act: &Act<'_>) -> Result<Vec<u8>> {
         let on_target = async |target: &Target| match inspect_id(&self.servers, target, follow).await? {
-            Step::Done((id, _)) => self.servers.act(id, act).await.map(Step::Done),
-            Step::Follow(link) => Ok(Step::Follow(link)),
+            Resolution::Done((id, _)) => self.servers.act(id, act).await.map(Resolution::Done),
+            Resolution::Follow(link) => Ok(Resolution::Follow(link)),
         };
         self.servers.on_path(path, on_target).await
     }
@@ -112,7 +112,7 @@ impl FileSystem {
 }
 
 fn checked(name: &[u8]) -> Attempt<ExtendedName<'_>> {
-    ExtendedName::new(name).map_err(Trouble::local)
+    ExtendedName::new(name).map_err(RequestError::local)
 }
 
 impl Servers {
@@ -130,7 +130,7 @@ impl Servers {
             }
             Act::Set(name, value, flags) => {
                 if value.len() > EXTENDED_SIZE_MAX {
-                    return Err(Trouble::local(Status::ArgumentTooLarge));
+                    return Err(RequestError::local(Status::ArgumentTooLarge));
                 }
                 let request = SetExtendedRequest { file, name: checked(name)?, flags };
                 let body = [IoSlice::new(value)];
@@ -148,10 +148,10 @@ impl Servers {
     async fn ask_for_body(&self, home: u32, operation: Operation, request: &impl Encode) -> Attempt<Vec<u8>> {
         let reply = self.ask(home, operation, request).await?;
         let told = ExtendedReply::from_bytes(&reply.params);
-        let told = told.map_err(|malformed| Trouble::malformed(operation, home, malformed))?;
+        let told = told.map_err(|malformed| RequestError::malformed(operation, home, malformed))?;
         if told.size as usize != reply.body.len() {
             let malformed = wire::Malformed("the body is not as long as it says");
-            return Err(Trouble::malformed(operation, home, malformed));
+            return Err(RequestError::malformed(operation, home, malformed));
         }
         Ok(reply.body)
     }

@@ -77,7 +77,7 @@ struct FileState {
     /// The session that has the file open at its home. In a child after fork it is still the parent's.
     session: AtomicU64,
     closed: AtomicBool,
-    /// Whether a write through this handle reached a server other than the home: then close folds the size in.
+    /// Whether a write through this handle reached a server other than the home: then close settles the size in.
     wrote_beyond_home: AtomicBool,
     /// End of the furthest write through this handle: reads before it need not ask for the size first.
     written_end: AtomicU64,
@@ -182,13 +182,13 @@ impl File {
 
     /// The last error of a server that this handle was told of; 0 for none.
     pub(crate) fn seen_trouble(&self, server: u32) -> u64 {
-        self.errors().seen.iter().find(|(other, _)| *other == server).map_or(0, |(_, trouble)| *trouble)
+        self.errors().seen.iter().find(|(other, _)| *other == server).map_or(0, |(_, request_error)| *request_error)
     }
 
-    pub(crate) fn note_trouble(&self, server: u32, trouble: u64) {
+    pub(crate) fn note_trouble(&self, server: u32, request_error: u64) {
         let mut errors = self.errors();
         errors.seen.retain(|(other, _)| *other != server);
-        errors.seen.push((server, trouble));
+        errors.seen.push((server, request_error));
     }
 
     /// Keeps the reason why a write was cut short.

@@ -1,7 +1,7 @@
 //! The async face, and what concerns the cluster as a whole. Names are in `names.rs`, inodes in `inodes.rs`, bytes in
 //! `data.rs`, listings in `directory.rs`.
 
-use crate::error::{Error, Result, Trouble};
+use crate::error::{Error, RequestError, Result};
 use crate::file::File;
 use crate::join::join_all;
 use crate::options::Options;
@@ -125,7 +125,10 @@ impl FileSystem {
     /// Asks a server for a sign of life.
     pub async fn ping(&self, server: u32) -> Result<()> {
         self.check_server(server)?;
-        self.servers.ask(server, Operation::Ping, &Empty {}).await.map_err(|trouble| about_server(trouble, server))?;
+        self.servers
+            .ask(server, Operation::Ping, &Empty {})
+            .await
+            .map_err(|request_error| about_server(request_error, server))?;
         Ok(())
     }
 
@@ -135,7 +138,7 @@ impl FileSystem {
         self.servers
             .ask(server, Operation::Shutdown, &Empty {})
             .await
-            .map_err(|trouble| about_server(trouble, server))?;
+            .map_err(|request_error| about_server(request_error, server))?;
         Ok(())
     }
 
@@ -145,7 +148,7 @@ impl FileSystem {
         self.check_server(server)?;
         let request = StatisticsRequest { format };
         let reply = self.servers.ask(server, Operation::Statistics, &request).await;
-        let reply = reply.map_err(|trouble| about_server(trouble, server))?;
+        let reply = reply.map_err(|request_error| about_server(request_error, server))?;
         Ok(String::from_utf8_lossy(&reply.body).into_owned())
     }
 
@@ -160,16 +163,16 @@ impl FileSystem {
         self.check_server(server)?;
         let operation = Operation::StatFileSystem;
         let reply = self.servers.ask(server, operation, &Empty {}).await;
-        let reply = reply.map_err(|trouble| about_server(trouble, server))?;
+        let reply = reply.map_err(|request_error| about_server(request_error, server))?;
         FileSystemReply::from_bytes(&reply.params)
-            .map_err(|malformed| about_server(Trouble::malformed(operation, server, malformed), server))
+            .map_err(|malformed| about_server(RequestError::malformed(operation, server, malformed), server))
     }
 }
 
-pub(crate) fn about_server(trouble: Trouble, server: u32) -> Error {
-    match trouble {
-        Trouble::Server(failure) => Error::new(failure.status, failure.to_string()),
-        Trouble::Local(status, words) => Error::new(status, format!("server {server}: {words}")),
+pub(crate) fn about_server(request_error: RequestError, server: u32) -> Error {
+    match request_error {
+        RequestError::Server(failure) => Error::new(failure.status, failure.to_string()),
+        RequestError::Local(status, words) => Error::new(status, format!("server {server}: {words}")),
     }
 }
 

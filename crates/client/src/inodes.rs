@@ -1,9 +1,9 @@
 //! Operations on inodes: attributes and sizes. By path they cost a lookup more than by handle.
 
-use crate::error::{Result, Trouble};
+use crate::error::{RequestError, Result};
 use crate::file::File;
 use crate::filesystem::FileSystem;
-use crate::resolve::{Step, Target};
+use crate::resolve::{Resolution, Target};
 use crate::rights::Rights;
 use crate::servers::Servers;
 use wire::credentials::Credentials;
@@ -11,7 +11,7 @@ use wire::limits::FILE_SIZE_MAX;
 use wire::messages::{EntryReply, FileRequest, SetAttributesRequest, TruncateRequest, set_mask};
 use wire::{Attributes, Decode, Encode, FileId, Kind, Operation, Status};
 
-type Attempt<R> = std::result::Result<R, Trouble>;
+type Attempt<R> = std::result::Result<R, RequestError>;
 
 /// What to do with a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -93,10 +93,14 @@ impl FileSystem {
         let user = user.unwrap_or(self.servers.user());
         let look = async |target: &Target| {
             let attributes = match inspect(&self.servers, target, Operation::Lookup, true).await? {
-                Step::Done(attributes) => attributes,
-                Step::Follow(link) => return Ok(Step::Follow(link)),
+                Resolution::Done(attributes) => attributes,
+                Resolution::Follow(link) => return Ok(Resolution::Follow(link)),
             };
-            if user.may(&attributes, wanted) { Ok(Step::Done(())) } else { Err(Trouble::local(Status::AccessDenied)) }
+            if user.may(&attributes, wanted) {
+                Ok(Resolution::Done(()))
+            } else {
+                Err(RequestError::local(Status::AccessDenied))
+            }
         };
         self.servers.on_path_as(user, path, look).await
     }
@@ -107,9 +111,9 @@ impl FileSystem {
         self.servers.adopt(file).await;
         let attributes = match self.servers.look_id(file.id).await {
             Ok(attributes) => attributes,
-            Err(trouble) => {
-                let removed = file.removed_directory().filter(|_| trouble.status() == Status::StaleFile);
-                return removed.ok_or_else(|| trouble.about_file(file.id));
+            Err(request_error) => {
+                let removed = file.removed_directory().filter(|_| request_error.status() == Status::StaleFile);
+                return removed.ok_or_else(|| request_error.about_file(file.id));
             }
         };
         file.note_attributes(&attributes);
@@ -119,13 +123,13 @@ impl FileSystem {
 
     /// Attributes by id, such as those of a listed entry; of directories with the shares of all servers.
     pub async fn stat_id(&self, id: FileId) -> Result<Attributes> {
-        self.servers.stat_id(id).await.map_err(|trouble| trouble.about_file(id))
+        self.servers.stat_id(id).await.map_err(|request_error| request_error.about_file(id))
     }
 
     /// The same for who asks on the way to something else: of a directory without the times that a server does not tell
     /// which is not there, with a link count of 1 then.
     pub async fn look_id(&self, id: FileId) -> Result<Attributes> {
-        self.servers.look_id(id).await.map_err(|trouble| trouble.about_file(id))
+        self.servers.look_id(id).await.map_err(|request_error| request_error.about_file(id))
     }
 
     /// Changes attributes of what a path names, or leads to with `follow`. Returns them as they are then.
@@ -134,8 +138,8 @@ impl FileSystem {
     pub async fn set_attributes(&self, path: &[u8], follow: bool, changes: &AttributeChanges) -> Result<Attributes> {
         let change = async |target: &Target| {
             let id = match inspect_id(&self.servers, target, follow).await? {
-                Step::Done((id, _)) => id,
-                Step::Follow(link) => return Ok(Step::Follow(link)),
+                Resolution::Done((id, _)) => id,
+                Resolution::Follow(link) => return Ok(Resolution::Follow(link)),
             };
             let attributes = self.servers.change(id, changes, true).await?;
             match target {
@@ -147,7 +151,7 @@ impl FileSystem {
                 }
                 Target::Entry(_) => {}
             }
-            Ok(Step::Done(attributes))
+            Ok(Resolution::Done(attributes))
         };
         self.servers.on_path(path, change).await
     }
@@ -156,7 +160,10 @@ impl FileSystem {
     pub async fn set_file_attributes(&self, file: &File, changes: &AttributeChanges) -> Result<Attributes> {
         self.servers.adopt(file).await;
         let check_size = !file.write;
-        self.servers.change(file.id, changes, check_size).await.map_err(|trouble| trouble.about_file(file.id))
+        self.servers
+            .change(file.id, changes, check_size)
+            .await
+            .map_err(|request_error| request_error.about_file(file.id))
     }
 
     /// Sets the permission bits.
@@ -181,13 +188,13 @@ impl FileSystem {
     pub async fn truncate(&self, path: &[u8], size: u64) -> Result<Attributes> {
         let cut = async |target: &Target| {
             let (id, kind) = match inspect_id(&self.servers, target, true).await? {
-                Step::Done(found) => found,
-                Step::Follow(link) => return Ok(Step::Follow(link)),
+                Resolution::Done(found) => found,
+                Resolution::Follow(link) => return Ok(Resolution::Follow(link)),
             };
             if kind == Kind::Directory {
-                return Err(Trouble::local(Status::IsDirectory));
+                return Err(RequestError::local(Status::IsDirectory));
             }
-            truncate_id(&self.servers, id, size, true).await.map(Step::Done)
+            truncate_id(&self.servers, id, size, true).await.map(Resolution::Done)
         };
         self.servers.on_path(path, cut).await
     }
@@ -195,11 +202,11 @@ impl FileSystem {
     /// Cuts or extends an open file. Errors: `Invalid` when it was not opened for writing, `TooLarge`, and others.
     pub async fn truncate_file(&self, file: &File, size: u64) -> Result<Attributes> {
         if !file.write {
-            return Err(Trouble::local(Status::Invalid).about_file(file.id));
+            return Err(RequestError::local(Status::Invalid).about_file(file.id));
         }
         self.servers.adopt(file).await;
         let attributes = truncate_id(&self.servers, file.id, size, false).await;
-        let attributes = attributes.map_err(|trouble| trouble.about_file(file.id))?;
+        let attributes = attributes.map_err(|request_error| request_error.about_file(file.id))?;
         file.note_attributes(&attributes);
         Ok(attributes)
     }
@@ -240,12 +247,12 @@ async fn ask_home(servers: &Servers, id: FileId, operation: Operation, request: 
     let home = servers.home_of(id)?;
     let reply = servers.ask(home, operation, request).await?;
     let reply = EntryReply::from_bytes(&reply.params);
-    Ok(reply.map_err(|malformed| Trouble::malformed(operation, home, malformed))?.attributes)
+    Ok(reply.map_err(|malformed| RequestError::malformed(operation, home, malformed))?.attributes)
 }
 
 async fn truncate_id(servers: &Servers, id: FileId, size: u64, check: bool) -> Attempt<Attributes> {
     if size > FILE_SIZE_MAX {
-        return Err(Trouble::local(Status::TooLarge));
+        return Err(RequestError::local(Status::TooLarge));
     }
     ask_home(servers, id, Operation::Truncate, &TruncateRequest { file: id, size, check }).await
 }
@@ -256,31 +263,35 @@ pub(crate) async fn inspect(
     target: &Target,
     operation: Operation,
     follow: bool,
-) -> Attempt<Step<Attributes>> {
+) -> Attempt<Resolution<Attributes>> {
     let entry = match target {
-        Target::Itself(directory) => return servers.stat_directory(directory, operation).await.map(Step::Done),
+        Target::Itself(directory) => return servers.stat_directory(directory, operation).await.map(Resolution::Done),
         Target::Entry(entry) => entry,
     };
     let (attributes, link) = servers.look_up(entry, operation).await?;
     match attributes.kind {
-        Kind::Symlink if follow || entry.must_be_directory => return Ok(Step::Follow(link)),
+        Kind::Symlink if follow || entry.must_be_directory => return Ok(Resolution::Follow(link)),
         Kind::Directory => {
             servers.remember(entry, &attributes);
         }
-        _ if entry.must_be_directory => return Err(Trouble::local(Status::NotDirectory)),
+        _ if entry.must_be_directory => return Err(RequestError::local(Status::NotDirectory)),
         _ => {}
     }
-    Ok(Step::Done(attributes))
+    Ok(Resolution::Done(attributes))
 }
 
 /// Id and kind of a target, for operations that go to the inode's home next.
-pub(crate) async fn inspect_id(servers: &Servers, target: &Target, follow: bool) -> Attempt<Step<(FileId, Kind)>> {
+pub(crate) async fn inspect_id(
+    servers: &Servers,
+    target: &Target,
+    follow: bool,
+) -> Attempt<Resolution<(FileId, Kind)>> {
     if let Target::Itself(directory) = target {
         let looked = servers.stat_directory(directory, Operation::Lookup).await;
-        return looked.map(|found| Step::Done((found.id, Kind::Directory)));
+        return looked.map(|found| Resolution::Done((found.id, Kind::Directory)));
     }
     Ok(match inspect(servers, target, Operation::Lookup, follow).await? {
-        Step::Done(attributes) => Step::Done((attributes.id, attributes.kind)),
-        Step::Follow(link) => Step::Follow(link),
+        Resolution::Done(attributes) => Resolution::Done((attributes.id, attributes.kind)),
+        Resolution::Follow(link) => Resolution::Follow(link),
     })
 }

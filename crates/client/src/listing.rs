@@ -8,7 +8,7 @@
 //! 3. What is kept of a page is of the time when it was fetched; starting over fetches anew.
 
 use crate::directory::{DirectoryEntry, Share, goes_away};
-use crate::error::{Result, Trouble};
+use crate::error::{RequestError, Result};
 use crate::filesystem::FileSystem;
 use crate::join::join_all;
 use crate::resolve::STALE_RETRY_COUNT_MAX;
@@ -17,7 +17,7 @@ use wire::credentials::access;
 use wire::messages::{Ancestors, KNOWN_UNCHECKED};
 use wire::{FileId, Status};
 
-type Attempt<R> = std::result::Result<R, Trouble>;
+type Attempt<R> = std::result::Result<R, RequestError>;
 
 /// Positions up to this one are before all entries; callers may have `.` and `..` there.
 pub const POSITION_RESERVED: u64 = 15;
@@ -102,9 +102,9 @@ impl FileSystem {
     /// Errors: `AccessDenied` when the user may not list the directory; what is not a directory shows with the first
     /// entries.
     pub async fn open_directory_id(&self, directory: FileId, with_attributes: bool) -> Result<DirectoryListing> {
-        let known = self.may_list(directory).await.map_err(|trouble| match goes_away(&trouble) {
-            true => Trouble::local(Status::NotFound).about_file(directory),
-            false => trouble.about_file(directory),
+        let known = self.may_list(directory).await.map_err(|request_error| match goes_away(&request_error) {
+            true => RequestError::local(Status::NotFound).about_file(directory),
+            false => request_error.about_file(directory),
         })?;
         let share = |server| Share { server, cursor: 0, end: false };
         let shown = (0..self.server_count()).map(|server| Shown { share: share(server), entries: VecDeque::new() });
@@ -127,7 +127,7 @@ impl FileSystem {
             if listing.shown.iter().zip(&taken).any(|(shown, taken)| shown.entries.len() == *taken && !shown.share.end)
             {
                 let fetched = self.fetch(listing, &taken).await;
-                fetched.map_err(|trouble| trouble.about_file(listing.directory))?;
+                fetched.map_err(|request_error| request_error.about_file(listing.directory))?;
                 if listing.shown.iter().all(|shown| shown.entries.is_empty() && shown.share.end) {
                     break;
                 }
@@ -151,21 +151,21 @@ impl FileSystem {
     /// Asks the servers that have shown no more than was taken of them.
     async fn fetch(&self, listing: &mut DirectoryListing, taken: &[usize]) -> Attempt<()> {
         for _ in 0..STALE_RETRY_COUNT_MAX {
-            let trouble = match self.try_fetch(listing, taken).await {
+            let request_error = match self.try_fetch(listing, taken).await {
                 Ok(()) => return Ok(()),
-                Err(trouble) => trouble,
+                Err(request_error) => request_error,
             };
-            if listing.known != KNOWN_UNCHECKED && self.servers.is_outdated(&trouble, listing.known) {
+            if listing.known != KNOWN_UNCHECKED && self.servers.is_outdated(&request_error, listing.known) {
                 // Rights on it may have changed before the listing began.
                 listing.known = self.may_list(listing.directory).await?;
-            } else if goes_away(&trouble) {
+            } else if goes_away(&request_error) {
                 listing.end();
                 return Ok(());
             } else {
-                return Err(trouble);
+                return Err(request_error);
             }
         }
-        Err(Trouble::local(Status::NotFound))
+        Err(RequestError::local(Status::NotFound))
     }
 
     async fn try_fetch(&self, listing: &mut DirectoryListing, taken: &[usize]) -> Attempt<()> {

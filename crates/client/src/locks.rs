@@ -4,7 +4,7 @@
 //! and `AwaitLock` is answered when it was granted. After a restart of the home, which forgets its queues, both are
 //! repeated.
 
-use crate::error::{Error, Result, Trouble};
+use crate::error::{Error, RequestError, Result};
 use crate::file::File;
 use crate::filesystem::FileSystem;
 use crate::servers::Servers;
@@ -13,12 +13,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use wire::messages::{
-    AwaitLockRequest, HeldLock, LockRange, LockReply, LockRequest, LockSpace, LockState, LockWish, OwnerKind,
+    AwaitLockRequest, HeldLock, LockDescription, LockRange, LockReply, LockRequest, LockSpace, LockState, OwnerKind,
     TestLockReply, TestLockRequest, UnlockRequest,
 };
 use wire::{Decode, Encode, FileId, Operation, Status};
 
-type Attempt<R> = std::result::Result<R, Trouble>;
+type Attempt<R> = std::result::Result<R, RequestError>;
 
 /// How often a server is asked to release what nobody uses any more, before that is left to the end of the session.
 const RELEASE_COUNT_MAX: u32 = 32;
@@ -46,7 +46,7 @@ impl Locker {
 /// File, space, and kind and number of an owner.
 type OwnerKey = (FileId, LockSpace, OwnerKind, u64);
 
-fn owner_of(wish: &LockWish) -> OwnerKey {
+fn owner_of(wish: &LockDescription) -> OwnerKey {
     (wish.file, wish.space, wish.kind, wish.owner)
 }
 
@@ -85,18 +85,22 @@ impl FileSystem {
     /// a process or description has not opened the file for reading (a shared lock) or writing (an exclusive one), and
     /// what concerns the server.
     pub async fn lock(&self, file: &File, locker: Locker, range: LockRange, exclusive: bool) -> Result<()> {
-        self.ask_for_lock(file, locker, range, exclusive, true).await.map_err(|trouble| trouble.about_file(file.id))
+        self.ask_for_lock(file, locker, range, exclusive, true)
+            .await
+            .map_err(|request_error| request_error.about_file(file.id))
     }
 
     /// Locks like `lock`, but fails with `WouldBlock` when somebody else has a conflicting lock.
     pub async fn try_lock(&self, file: &File, locker: Locker, range: LockRange, exclusive: bool) -> Result<()> {
-        self.ask_for_lock(file, locker, range, exclusive, false).await.map_err(|trouble| trouble.about_file(file.id))
+        self.ask_for_lock(file, locker, range, exclusive, false)
+            .await
+            .map_err(|request_error| request_error.about_file(file.id))
     }
 
     /// Releases what this owner has locked of a range; nothing happens when that is nothing.
     pub async fn unlock(&self, file: &File, locker: Locker, range: LockRange) -> Result<()> {
         let wish = self.servers.wish(file, locker, range, false);
-        self.servers.unlock(&wish).await.map_err(|trouble| trouble.about_file(file.id))
+        self.servers.unlock(&wish).await.map_err(|request_error| request_error.about_file(file.id))
     }
 
     /// A lock of somebody else that would be in the way of this one now.
@@ -108,7 +112,7 @@ impl FileSystem {
         exclusive: bool,
     ) -> Result<Option<HeldLock>> {
         let wish = self.servers.wish(file, locker, range, exclusive);
-        self.servers.test_lock(wish).await.map_err(|trouble| trouble.about_file(file.id))
+        self.servers.test_lock(wish).await.map_err(|request_error| request_error.about_file(file.id))
     }
 
     /// Ends the use of a handle by a process, as `close` does; with it go all locks of that process on the file
@@ -142,9 +146,9 @@ impl FileSystem {
     }
 
     /// Releases, and when the server can't be reached goes on trying behind the caller's back.
-    async fn release(&self, wish: LockWish) {
-        if let Err(trouble) = self.servers.unlock(&wish).await
-            && is_open(trouble.status())
+    async fn release(&self, wish: LockDescription) {
+        if let Err(request_error) = self.servers.unlock(&wish).await
+            && is_open(request_error.status())
         {
             release_later(self.servers.clone(), wish);
         }
@@ -159,7 +163,7 @@ impl FileSystem {
         wait: bool,
     ) -> Attempt<()> {
         if locker != Locker::Whole && !(if exclusive { file.write } else { file.read }) {
-            return Err(Trouble::local(Status::BadHandle));
+            return Err(RequestError::local(Status::BadHandle));
         }
         let wish = self.servers.wish(file, locker, range, exclusive);
         match locker {
@@ -169,9 +173,9 @@ impl FileSystem {
             Locker::Whole | Locker::Description => file.note_locked(locker.space()),
         }
         self.servers.wait_for_releases(&wish).await?;
-        let mut asked = Asked { servers: self.servers.clone(), wish: Some(wish.clone()) };
+        let mut asked = LockAttempt { servers: self.servers.clone(), wish: Some(wish.clone()) };
         let outcome = self.servers.obtain(&wish, wait).await;
-        if outcome.as_ref().map_or_else(|trouble| !is_open(trouble.status()), |()| true) {
+        if outcome.as_ref().map_or_else(|request_error| !is_open(request_error.status()), |()| true) {
             asked.wish = None;
         }
         outcome
@@ -184,12 +188,12 @@ fn is_open(status: Status) -> bool {
 }
 
 /// A lock that was asked for. Dropped before it is known what came of it, the server is told that nobody wants it.
-struct Asked {
+struct LockAttempt {
     servers: Rc<Servers>,
-    wish: Option<LockWish>,
+    wish: Option<LockDescription>,
 }
 
-impl Drop for Asked {
+impl Drop for LockAttempt {
     fn drop(&mut self) {
         if let Some(wish) = self.wish.take() {
             release_later(self.servers.clone(), wish);
@@ -197,13 +201,13 @@ impl Drop for Asked {
     }
 }
 
-fn release_later(servers: Rc<Servers>, wish: LockWish) {
+fn release_later(servers: Rc<Servers>, wish: LockDescription) {
     let reactor = servers.reactor.clone();
     *servers.locks.releasing.borrow_mut().entry(owner_of(&wish)).or_default() += 1;
     reactor.clone().spawn(Class::Background, async move {
         for _ in 0..RELEASE_COUNT_MAX {
             match servers.unlock(&wish).await {
-                Err(trouble) if is_open(trouble.status()) => reactor.sleep(RELEASE_PAUSE).await,
+                Err(request_error) if is_open(request_error.status()) => reactor.sleep(RELEASE_PAUSE).await,
                 _ => break,
             }
         }
@@ -216,12 +220,20 @@ fn release_later(servers: Rc<Servers>, wish: LockWish) {
 }
 
 impl Servers {
-    fn wish(&self, file: &File, locker: Locker, range: LockRange, exclusive: bool) -> LockWish {
+    fn wish(&self, file: &File, locker: Locker, range: LockRange, exclusive: bool) -> LockDescription {
         let (kind, owner) = match locker {
             Locker::Process(process) => (OwnerKind::Process, process),
             Locker::Whole | Locker::Description => (OwnerKind::Description, self.description(file)),
         };
-        LockWish { file: file.id, space: locker.space(), kind, owner, range, exclusive, ticket: self.locks.ticket() }
+        LockDescription {
+            file: file.id,
+            space: locker.space(),
+            kind,
+            owner,
+            range,
+            exclusive,
+            ticket: self.locks.ticket(),
+        }
     }
 
     /// The number of an open file among those of this client. Files that were open before a fork have theirs from the
@@ -235,21 +247,21 @@ impl Servers {
     }
 
     /// Returns when nothing of this owner is being released any more. Errors: `TimedOut`.
-    async fn wait_for_releases(&self, wish: &LockWish) -> Attempt<()> {
+    async fn wait_for_releases(&self, wish: &LockDescription) -> Attempt<()> {
         let owner = owner_of(wish);
         let latest = self.reactor.now().saturating_add(self.silence());
         while self.locks.releasing.borrow().contains_key(&owner) {
             if self.reactor.now() >= latest {
                 let words =
                     "an earlier lock, of which the server did not tell what came of it, is still being released";
-                return Err(Trouble::Local(Status::TimedOut, words.to_owned()));
+                return Err(RequestError::Local(Status::TimedOut, words.to_owned()));
             }
             self.reactor.sleep(LOOK_PAUSE).await;
         }
         Ok(())
     }
 
-    async fn obtain(&self, wish: &LockWish, wait: bool) -> Attempt<()> {
+    async fn obtain(&self, wish: &LockDescription, wait: bool) -> Attempt<()> {
         let home = self.home_of(wish.file)?;
         loop {
             let request = LockRequest { wish: wish.clone(), wait };
@@ -266,19 +278,19 @@ impl Servers {
     async fn ask_for_state(&self, home: u32, operation: Operation, request: &impl Encode) -> Attempt<LockState> {
         let reply = self.ask(home, operation, request).await?;
         let reply = LockReply::from_bytes(&reply.params);
-        Ok(reply.map_err(|malformed| Trouble::malformed(operation, home, malformed))?.state)
+        Ok(reply.map_err(|malformed| RequestError::malformed(operation, home, malformed))?.state)
     }
 
-    async fn unlock(&self, wish: &LockWish) -> Attempt<()> {
+    async fn unlock(&self, wish: &LockDescription) -> Attempt<()> {
         let home = self.home_of(wish.file)?;
         self.ask(home, Operation::Unlock, &UnlockRequest { wish: wish.clone() }).await.map(drop)
     }
 
-    async fn test_lock(&self, wish: LockWish) -> Attempt<Option<HeldLock>> {
+    async fn test_lock(&self, wish: LockDescription) -> Attempt<Option<HeldLock>> {
         let home = self.home_of(wish.file)?;
         let reply = self.ask(home, Operation::TestLock, &TestLockRequest { wish }).await?;
         let reply = TestLockReply::from_bytes(&reply.params);
-        Ok(reply.map_err(|malformed| Trouble::malformed(Operation::TestLock, home, malformed))?.held)
+        Ok(reply.map_err(|malformed| RequestError::malformed(Operation::TestLock, home, malformed))?.held)
     }
 }
 

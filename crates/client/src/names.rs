@@ -2,10 +2,10 @@
 //! directory is known.
 
 use crate::attribute_cache::NewFile;
-use crate::error::{Result, Trouble};
+use crate::error::{RequestError, Result};
 use crate::file::{File, OpenHow};
 use crate::filesystem::FileSystem;
-use crate::resolve::{EntryTarget, Step, Target};
+use crate::resolve::{EntryTarget, Resolution, Target};
 use crate::rights::Wanted;
 use crate::servers::Servers;
 use reactor::channel::Reply;
@@ -18,7 +18,7 @@ use wire::messages::{
 };
 use wire::{Attributes, Decode, Kind, Operation, Status};
 
-type Attempt<R> = std::result::Result<R, Trouble>;
+type Attempt<R> = std::result::Result<R, RequestError>;
 
 const MODE_BITS: u32 = 0o7777;
 
@@ -49,14 +49,14 @@ impl FileSystem {
     }
 
     /// Ends the use of a handle and its clones. Waits for nothing: the home is told at once when sizes have to be
-    /// folded in or the file's name may be gone, else with later traffic.
+    /// settled in or the file's name may be gone, else with later traffic.
     pub async fn close(&self, file: &File) {
         self.release_description(file).await;
-        let fold = file.take_wrote_beyond_home();
+        let settle = file.take_wrote_beyond_home();
         let first = file.close();
         self.servers.read_leases.forget(file.id);
-        if file.kind == Kind::File && (first || fold) {
-            self.servers.note_close(file, fold, first).await;
+        if file.kind == Kind::File && (first || settle) {
+            self.servers.note_close(file, settle, first).await;
         }
     }
 
@@ -115,19 +115,19 @@ impl FileSystem {
     ///
     /// Errors: `Exists`; `NotFound` for an empty target, `NameTooLong` from 4,096 bytes on, `Invalid` for a NUL in it.
     pub async fn symlink(&self, link: &[u8], path: &[u8]) -> Result<Attributes> {
-        check_link_target(link).map_err(|trouble| trouble.about(path))?;
+        check_link_target(link).map_err(|request_error| request_error.about(path))?;
         self.servers.on_path(path, async |target| make_symlink(&self.servers, target, link).await).await
     }
 
     /// The target of a symbolic link. Errors: `Invalid` for anything else.
     pub async fn readlink(&self, path: &[u8]) -> Result<Vec<u8>> {
         let read = async |target: &Target| {
-            let Target::Entry(entry) = target else { return Err(Trouble::local(Status::Invalid)) };
+            let Target::Entry(entry) = target else { return Err(RequestError::local(Status::Invalid)) };
             let (attributes, link) = self.servers.look_up(entry, Operation::Lookup).await?;
             match attributes.kind {
-                Kind::Symlink if entry.must_be_directory => Ok(Step::Follow(link)),
-                Kind::Symlink => Ok(Step::Done(link)),
-                _ => Err(Trouble::local(Status::Invalid)),
+                Kind::Symlink if entry.must_be_directory => Ok(Resolution::Follow(link)),
+                Kind::Symlink => Ok(Resolution::Done(link)),
+                _ => Err(RequestError::local(Status::Invalid)),
             }
         };
         self.servers.on_path(path, read).await
@@ -148,7 +148,7 @@ pub(crate) fn check_link_target(link: &[u8]) -> Attempt<()> {
         1..PATH_SIZE_MAX => return Ok(()),
         _ => Status::NameTooLong,
     };
-    Err(Trouble::Local(status, format!("target of the link: {status}")))
+    Err(RequestError::Local(status, format!("target of the link: {status}")))
 }
 
 /// The way of an open.
@@ -165,38 +165,40 @@ pub(crate) async fn open_target(
     how: &OpenHow,
     access: u8,
     route: &Route,
-) -> Attempt<Step<Attributes>> {
+) -> Attempt<Resolution<Attributes>> {
     let entry = match target {
-        Target::Itself(_) if how.create && how.exclusive => return Err(Trouble::local(Status::Exists)),
+        Target::Itself(_) if how.create && how.exclusive => return Err(RequestError::local(Status::Exists)),
         Target::Itself(_) if how.write || how.create || how.truncate => {
-            return Err(Trouble::local(Status::IsDirectory));
+            return Err(RequestError::local(Status::IsDirectory));
         }
         Target::Itself(directory) => {
             servers.permit(directory, access).await?;
-            return servers.stat_directory(directory, Operation::Look).await.map(Step::Done);
+            return servers.stat_directory(directory, Operation::Look).await.map(Resolution::Done);
         }
         Target::Entry(entry) => entry,
     };
     if how.create && entry.must_be_directory {
-        return Err(Trouble::local(Status::IsDirectory));
+        return Err(RequestError::local(Status::IsDirectory));
     }
     match open_or_create(servers, entry, how, access, route).await {
         Ok(attributes) if attributes.kind != Kind::Directory && entry.must_be_directory => {
-            Err(Trouble::local(Status::NotDirectory))
+            Err(RequestError::local(Status::NotDirectory))
         }
         Ok(attributes) if attributes.kind == Kind::Directory && (how.write || how.create || how.truncate) => {
-            Err(Trouble::local(Status::IsDirectory))
+            Err(RequestError::local(Status::IsDirectory))
         }
-        Ok(attributes) => Ok(Step::Done(attributes)),
-        Err(trouble) if trouble.status() == Status::IsSpecial && entry.must_be_directory => {
-            Err(Trouble::local(Status::NotDirectory))
+        Ok(attributes) => Ok(Resolution::Done(attributes)),
+        Err(request_error) if request_error.status() == Status::IsSpecial && entry.must_be_directory => {
+            Err(RequestError::local(Status::NotDirectory))
         }
-        Err(trouble) if trouble.status() == Status::IsSymlink => match (how.create && how.exclusive, how.no_follow) {
-            (true, _) => Err(Trouble::local(Status::Exists)),
-            (false, true) => Err(Trouble::local(Status::SymlinkLoop)),
-            (false, false) => trouble.into_symlink_target().map(Step::Follow),
-        },
-        Err(trouble) => Err(trouble),
+        Err(request_error) if request_error.status() == Status::IsSymlink => {
+            match (how.create && how.exclusive, how.no_follow) {
+                (true, _) => Err(RequestError::local(Status::Exists)),
+                (false, true) => Err(RequestError::local(Status::SymlinkLoop)),
+                (false, false) => request_error.into_symlink_target().map(Resolution::Follow),
+            }
+        }
+        Err(request_error) => Err(request_error),
     }
 }
 
@@ -213,7 +215,7 @@ async fn open_or_create(
     }
     let denied = match servers.permit(&entry.parent, access::WRITE).await {
         Ok(()) => return ask_to_open(servers, entry, how, access, route).await,
-        Err(trouble) if trouble.status() != Status::AccessDenied => return Err(trouble),
+        Err(request_error) if request_error.status() != Status::AccessDenied => return Err(request_error),
         Err(denied) => denied,
     };
     if how.exclusive {
@@ -221,7 +223,7 @@ async fn open_or_create(
         return Err(denied);
     }
     match ask_to_open(servers, entry, &OpenHow { create: false, ..*how }, access, route).await {
-        Err(trouble) if trouble.status() == Status::NotFound => Err(denied),
+        Err(request_error) if request_error.status() == Status::NotFound => Err(denied),
         other => other,
     }
 }
@@ -236,7 +238,7 @@ async fn ask_to_open(
     let chunk_size = if how.chunk_size == 0 { servers.options.chunk_size } else { how.chunk_size };
     if chunk_size != 0 && !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&chunk_size) {
         let words = format!("chunk size {chunk_size} is not between {CHUNK_SIZE_MIN} and {CHUNK_SIZE_MAX} bytes");
-        return Err(Trouble::Local(Status::Invalid, words));
+        return Err(RequestError::Local(Status::Invalid, words));
     }
     let flag = |wanted: bool, flag: u32| if wanted { flag } else { 0 };
     let flags = flag(how.create, open_flags::CREATE)
@@ -271,8 +273,8 @@ async fn ask_to_open(
     let _at_home;
     let (server, operation, reply) = match servers.ask(server, operation, &request).await {
         // The name is parted from its inode: the open goes on at the inode's home.
-        Err(trouble) if trouble.status() == Status::Elsewhere => {
-            let file = trouble.id();
+        Err(request_error) if request_error.status() == Status::Elsewhere => {
+            let file = request_error.id();
             let home = servers.home_of(file)?;
             route.name_server.set(Some(server));
             let operation = if how.truncate { Operation::OpenId } else { Operation::OpenIdExisting };
@@ -283,12 +285,12 @@ async fn ask_to_open(
         }
         other => (server, operation, other?),
     };
-    let reply =
-        OpenReply::from_bytes(&reply.params).map_err(|malformed| Trouble::malformed(operation, server, malformed))?;
+    let reply = OpenReply::from_bytes(&reply.params)
+        .map_err(|malformed| RequestError::malformed(operation, server, malformed))?;
     let slot_count = servers.cluster.slot_count;
     if reply.attributes.kind == Kind::File {
         let layout = reply.attributes.layout.check(slot_count);
-        layout.map_err(|malformed| Trouble::malformed(operation, server, malformed))?;
+        layout.map_err(|malformed| RequestError::malformed(operation, server, malformed))?;
     }
     if reply.open_number != 0 {
         servers.note_open(reply.attributes.id, reply.open_number, false);
@@ -297,26 +299,26 @@ async fn ask_to_open(
     Ok(reply.attributes)
 }
 
-pub(crate) async fn make_directory(servers: &Servers, target: &Target, mode: u32) -> Attempt<Step<Attributes>> {
-    let Target::Entry(entry) = target else { return Err(Trouble::local(Status::Exists)) };
+pub(crate) async fn make_directory(servers: &Servers, target: &Target, mode: u32) -> Attempt<Resolution<Attributes>> {
+    let Target::Entry(entry) = target else { return Err(RequestError::local(Status::Exists)) };
     servers.permit_change(entry, Wanted::Absent).await?;
     let group = servers.inherited_group(&entry.parent).await?;
     let mode = if group.is_some() { mode | 0o2000 } else { mode };
     let request = MakeDirectoryRequest { entry: entry.entry()?, mode, group };
     let attributes = ask_to_make(servers, entry, Operation::MakeDirectory, &request).await?;
     servers.remember(entry, &attributes);
-    Ok(Step::Done(attributes))
+    Ok(Resolution::Done(attributes))
 }
 
-pub(crate) async fn make_symlink(servers: &Servers, target: &Target, link: &[u8]) -> Attempt<Step<Attributes>> {
-    let Target::Entry(entry) = target else { return Err(Trouble::local(Status::Exists)) };
+pub(crate) async fn make_symlink(servers: &Servers, target: &Target, link: &[u8]) -> Attempt<Resolution<Attributes>> {
+    let Target::Entry(entry) = target else { return Err(RequestError::local(Status::Exists)) };
     if entry.must_be_directory {
-        return Err(Trouble::local(Status::NotFound));
+        return Err(RequestError::local(Status::NotFound));
     }
     servers.permit_change(entry, Wanted::Absent).await?;
     let group = servers.inherited_group(&entry.parent).await?;
     let request = MakeSymlinkRequest { entry: entry.entry()?, target: messages::Target(link), group };
-    ask_to_make(servers, entry, Operation::MakeSymlink, &request).await.map(Step::Done)
+    ask_to_make(servers, entry, Operation::MakeSymlink, &request).await.map(Resolution::Done)
 }
 
 pub(crate) async fn ask_to_make(
@@ -328,33 +330,33 @@ pub(crate) async fn ask_to_make(
     let server = servers.cluster.dentry_server(entry.parent.id, &entry.name);
     let reply = servers.ask(server, operation, request).await?;
     let reply = EntryReply::from_bytes(&reply.params);
-    Ok(reply.map_err(|malformed| Trouble::malformed(operation, server, malformed))?.attributes)
+    Ok(reply.map_err(|malformed| RequestError::malformed(operation, server, malformed))?.attributes)
 }
 
-pub(crate) async fn remove_directory(servers: &Servers, target: &Target) -> Attempt<Step<()>> {
+pub(crate) async fn remove_directory(servers: &Servers, target: &Target) -> Attempt<Resolution<()>> {
     let entry = match target {
-        Target::Itself(directory) if directory.parent.is_none() => return Err(Trouble::local(Status::Busy)),
-        Target::Itself(_) => return Err(Trouble::Local(Status::Invalid, "the path ends in . or ..".to_owned())),
+        Target::Itself(directory) if directory.parent.is_none() => return Err(RequestError::local(Status::Busy)),
+        Target::Itself(_) => return Err(RequestError::Local(Status::Invalid, "the path ends in . or ..".to_owned())),
         Target::Entry(entry) => entry,
     };
     ask_to_remove(servers, entry, Operation::RemoveDirectory).await?;
     if entry.parent.has_path() {
         servers.cache.borrow_mut().forget_path(&entry.parent.child_path(&entry.name));
     }
-    Ok(Step::Done(()))
+    Ok(Resolution::Done(()))
 }
 
-pub(crate) async fn unlink(servers: &Servers, target: &Target) -> Attempt<Step<()>> {
-    let Target::Entry(entry) = target else { return Err(Trouble::local(Status::IsDirectory)) };
+pub(crate) async fn unlink(servers: &Servers, target: &Target) -> Attempt<Resolution<()>> {
+    let Target::Entry(entry) = target else { return Err(RequestError::local(Status::IsDirectory)) };
     if entry.must_be_directory {
         // Never right, but POSIX wants to know which way it is wrong.
         let (attributes, _) = servers.look_up(entry, Operation::Lookup).await?;
         let is_directory = attributes.kind == Kind::Directory;
-        return Err(Trouble::local(if is_directory { Status::IsDirectory } else { Status::NotDirectory }));
+        return Err(RequestError::local(if is_directory { Status::IsDirectory } else { Status::NotDirectory }));
     }
     servers.note_removal(servers.cluster.dentry_server(entry.parent.id, &entry.name)).await;
     ask_to_remove(servers, entry, Operation::Unlink).await?;
-    Ok(Step::Done(()))
+    Ok(Resolution::Done(()))
 }
 
 async fn ask_to_remove(servers: &Servers, entry: &EntryTarget, operation: Operation) -> Attempt<()> {
@@ -365,52 +367,52 @@ async fn ask_to_remove(servers: &Servers, entry: &EntryTarget, operation: Operat
         return Ok(());
     }
     let request = RemoveRequest { entry: entry.entry()?, owned };
-    let Err(trouble) = servers.ask(server, operation, &request).await else { return Ok(()) };
-    if !owned || trouble.status() != Status::NotPermitted || !servers.was_freed(&entry.parent).await? {
-        return Err(trouble);
+    let Err(request_error) = servers.ask(server, operation, &request).await else { return Ok(()) };
+    if !owned || request_error.status() != Status::NotPermitted || !servers.was_freed(&entry.parent).await? {
+        return Err(request_error);
     }
     servers.ask(server, operation, &RemoveRequest { owned: false, ..request }).await.map(drop)
 }
 
-async fn link(servers: &Servers, source: &Target, to: &[u8]) -> Attempt<Step<()>> {
-    let Target::Entry(source) = source else { return Err(Trouble::local(Status::NotPermitted)) };
+async fn link(servers: &Servers, source: &Target, to: &[u8]) -> Attempt<Resolution<()>> {
+    let Target::Entry(source) = source else { return Err(RequestError::local(Status::NotPermitted)) };
     if source.must_be_directory {
         let (attributes, _) = servers.look_up(source, Operation::Lookup).await?;
         let is_directory = attributes.kind == Kind::Directory;
-        return Err(Trouble::local(if is_directory { Status::NotPermitted } else { Status::NotDirectory }));
+        return Err(RequestError::local(if is_directory { Status::NotPermitted } else { Status::NotDirectory }));
     }
     let target = match servers.resolve_other(to).await? {
-        Target::Itself(_) => return Err(Trouble::local(Status::Exists)),
-        Target::Entry(target) if target.must_be_directory => return Err(Trouble::local(Status::NotFound)),
+        Target::Itself(_) => return Err(RequestError::local(Status::Exists)),
+        Target::Entry(target) if target.must_be_directory => return Err(RequestError::local(Status::NotFound)),
         Target::Entry(target) => target,
     };
     servers.permit_change(&target, Wanted::Absent).await?;
     let request = LinkRequest { from: source.entry()?, to: target.entry()? };
     let server = servers.cluster.dentry_server(source.parent.id, &source.name);
     servers.ask(server, Operation::Link, &request).await?;
-    Ok(Step::Done(()))
+    Ok(Resolution::Done(()))
 }
 
-async fn rename(servers: &Servers, source: &Target, to: &[u8], flags: u32) -> Attempt<Step<()>> {
-    let Target::Entry(source) = source else { return Err(Trouble::local(Status::Busy)) };
+async fn rename(servers: &Servers, source: &Target, to: &[u8], flags: u32) -> Attempt<Resolution<()>> {
+    let Target::Entry(source) = source else { return Err(RequestError::local(Status::Busy)) };
     if source.must_be_directory {
         let (attributes, _) = servers.look_up(source, Operation::Lookup).await?;
         if attributes.kind != Kind::Directory {
-            return Err(Trouble::local(Status::NotDirectory));
+            return Err(RequestError::local(Status::NotDirectory));
         }
     }
     let target = match servers.resolve_other(to).await? {
-        Target::Itself(_) => return Err(Trouble::local(Status::Busy)),
+        Target::Itself(_) => return Err(RequestError::local(Status::Busy)),
         Target::Entry(target) => target,
     };
     if target.must_be_directory && !source.must_be_directory {
         // Only a directory may come to be at such a path.
         let (attributes, _) = servers.look_up(source, Operation::Lookup).await?;
         if attributes.kind != Kind::Directory {
-            return Err(Trouble::local(Status::NotDirectory));
+            return Err(RequestError::local(Status::NotDirectory));
         }
     }
-    rename_entry(servers, source, &target, flags).await.map(Step::Done)
+    rename_entry(servers, source, &target, flags).await.map(Resolution::Done)
 }
 
 pub(crate) async fn rename_entry(
@@ -426,7 +428,7 @@ pub(crate) async fn rename_entry(
     if !reply.params.is_empty() {
         let server = servers.cluster.dentry_server(source.parent.id, &source.name);
         let moved = RenamedReply::from_bytes(&reply.params);
-        servers.note_moved(&moved.map_err(|malformed| Trouble::malformed(Operation::Rename, server, malformed))?);
+        servers.note_moved(&moved.map_err(|malformed| RequestError::malformed(Operation::Rename, server, malformed))?);
     }
     Ok(())
 }
@@ -443,23 +445,23 @@ async fn ask_to_rename(servers: &Servers, source: &EntryTarget, target: &EntryTa
         0 => servers.permit(&target.parent, access::WRITE).await,
         _ => servers.permit_change(target, Wanted::Absent).await,
     };
-    if let Err(trouble) = permitted {
+    if let Err(request_error) = permitted {
         // What is wrong with the old name is told first.
         servers.permit_taking(source).await?;
-        return Err(trouble);
+        return Err(request_error);
     }
     let owned = restrictions(servers, source, target).await?;
     let request = RenameRequest { from: source.entry()?, to: target.entry()?, flags: flags | owned };
-    let trouble = match servers.ask(server, Operation::Rename, &request).await {
+    let request_error = match servers.ask(server, Operation::Rename, &request).await {
         Ok(reply) => return Ok(reply),
-        Err(trouble) => trouble,
+        Err(request_error) => request_error,
     };
-    if owned == 0 || trouble.status() != Status::NotPermitted {
-        return Err(trouble);
+    if owned == 0 || request_error.status() != Status::NotPermitted {
+        return Err(request_error);
     }
     let freed = [servers.was_freed(&source.parent).await?, servers.was_freed(&target.parent).await?];
     if !freed.contains(&true) {
-        return Err(trouble);
+        return Err(request_error);
     }
     let owned = restrictions(servers, source, target).await?;
     servers.ask(server, Operation::Rename, &RenameRequest { flags: flags | owned, ..request }).await

@@ -1,15 +1,15 @@
 //! Pipes, sockets and devices: names with attributes, which the kernel gives a meaning to where they are opened.
 
-use crate::error::{Error, Result, Trouble};
+use crate::error::{Error, RequestError, Result};
 use crate::filesystem::FileSystem;
 use crate::names::ask_to_make;
-use crate::resolve::{Step, Target};
+use crate::resolve::{Resolution, Target};
 use crate::rights::Wanted;
 use crate::servers::Servers;
 use wire::messages::MakeNodeRequest;
 use wire::{Attributes, FileId, Kind, Operation, Status};
 
-type Attempt<R> = std::result::Result<R, Trouble>;
+type Attempt<R> = std::result::Result<R, RequestError>;
 
 const MODE_BITS: u32 = 0o7777;
 
@@ -53,21 +53,21 @@ impl FileSystem {
     ) -> Result<Attributes> {
         let node = Node::new(&self.servers, kind, mode, device)?;
         let made = async |target: Target| match make_node(&self.servers, &target, node).await? {
-            Step::Done(attributes) => Ok(attributes),
-            Step::Follow(_) => unreachable!("what is made is not followed"),
+            Resolution::Done(attributes) => Ok(attributes),
+            Resolution::Follow(_) => unreachable!("what is made is not followed"),
         };
         self.on_place((parent, name), made).await
     }
 }
 
-async fn make_node(servers: &Servers, target: &Target, node: Node) -> Attempt<Step<Attributes>> {
-    let Target::Entry(entry) = target else { return Err(Trouble::local(Status::Exists)) };
+async fn make_node(servers: &Servers, target: &Target, node: Node) -> Attempt<Resolution<Attributes>> {
+    let Target::Entry(entry) = target else { return Err(RequestError::local(Status::Exists)) };
     if entry.must_be_directory {
-        return Err(Trouble::local(Status::NotFound));
+        return Err(RequestError::local(Status::NotFound));
     }
     servers.permit_change(entry, Wanted::Absent).await?;
     let group = servers.inherited_group(&entry.parent).await?;
     let Node { kind, mode, device } = node;
     let request = MakeNodeRequest { entry: entry.entry()?, kind, mode, device, group };
-    ask_to_make(servers, entry, Operation::MakeNode, &request).await.map(Step::Done)
+    ask_to_make(servers, entry, Operation::MakeNode, &request).await.map(Resolution::Done)
 }

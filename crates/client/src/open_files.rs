@@ -4,8 +4,8 @@
 //! has the file open at its home meanwhile. Files that were opened by a look at the home's attribute cache
 //! (`attribute_cache`) are not registered but held, in memory that the server looks at before it gives a file up, for
 //! as long as the connection lasts. Closes of the last handle of a file are told at once where something waits for
-//! them: sizes to be folded in, much space, or a name that may be gone. Others are collected and ride on later messages
-//! to that server. Nobody waits for any of them.
+//! them: sizes to be settled in, much space, or a name that may be gone. Others are collected and ride on later
+//! messages to that server. Nobody waits for any of them.
 //!
 //! Invariants
 //! 1. `number` of an entry is the latest number that a server gave to an open of the file which this client knows of.
@@ -19,7 +19,7 @@
 //! 5. What is held when its connection ends is registered by the server, under a number that this client does not know.
 //!    Such an entry is unsettled: it stays until the server has told a later number, also with 0 handles.
 
-use crate::error::Trouble;
+use crate::error::RequestError;
 use crate::file::File;
 use crate::servers::Common;
 use reactor::channel::{Call, Channel};
@@ -321,7 +321,7 @@ impl Common {
     }
 
     /// Takes in that a handle was closed, `first` only once.
-    pub(crate) async fn note_close(&self, file: &File, fold: bool, first: bool) {
+    pub(crate) async fn note_close(&self, file: &File, settle: bool, first: bool) {
         let Ok(home) = self.home_of(file.id) else { return };
         if !self.open_files.homes.borrow().contains(&home) {
             self.open_files.homes.borrow_mut().insert(home);
@@ -329,7 +329,7 @@ impl Common {
         let ended = if first { self.let_go(file, home) } else { None };
         let large = file.known_size().size.max(file.written_end()) > u64::from(file.layout.chunk_size);
         let Some(Ended { number, through, is_waited_for, is_held }) = ended else {
-            if fold {
+            if settle {
                 self.close_now(home, Closed { file: file.id, number: 0 }, true).await;
             }
             return;
@@ -341,11 +341,11 @@ impl Common {
                 false => self.collect(server, Closed { file: file.id, number }).await,
             }
         }
-        if number == 0 && !fold && !is_held {
+        if number == 0 && !settle && !is_held {
             return;
         }
-        match is_waited_for || fold || large {
-            true => self.close_now(home, Closed { file: file.id, number }, fold).await,
+        match is_waited_for || settle || large {
+            true => self.close_now(home, Closed { file: file.id, number }, settle).await,
             false => self.collect(home, Closed { file: file.id, number }).await,
         }
     }
@@ -380,10 +380,10 @@ impl Common {
         Some(Ended { number, through, is_waited_for, is_held })
     }
 
-    async fn close_now(&self, home: u32, closed: Closed, fold: bool) {
+    async fn close_now(&self, home: u32, closed: Closed, settle: bool) {
         let Some(servers) = self.own.upgrade() else { return };
         let channel = self.channel(home);
-        let params = CloseRequest { closed: closed.clone(), fold }.to_bytes();
+        let params = CloseRequest { closed: closed.clone(), settle }.to_bytes();
         let told: LocalFuture<()> = Box::pin(async move {
             if call(&channel, Operation::Close, params).await.is_err() {
                 servers.collect_again(home, vec![closed]);
@@ -647,12 +647,12 @@ impl Common {
         with_it.map(|(file, _)| FileId(*file)).collect()
     }
 
-    async fn move_home(&self, contact: u32, home: u32, page: &[FileId]) -> Result<(), Trouble> {
+    async fn move_home(&self, contact: u32, home: u32, page: &[FileId]) -> Result<(), RequestError> {
         let request = ReclaimRequest { files: Batch(page.to_vec()), last: false };
         let _under_way = self.begin_open(home);
         let reply = self.ask(home, Operation::Reclaim, &request).await?;
         let reply = ReclaimReply::from_bytes(&reply.params);
-        let number = reply.map_err(|malformed| Trouble::malformed(Operation::Reclaim, home, malformed))?.number;
+        let number = reply.map_err(|malformed| RequestError::malformed(Operation::Reclaim, home, malformed))?.number;
         let mut left = Vec::new();
         for file in page {
             if let Some(opened) = self.open_files.files.borrow_mut().get_mut(&file.0)
@@ -667,7 +667,7 @@ impl Common {
         Ok(())
     }
 
-    async fn reclaim(&self, server: u32, life: u64) -> Result<(), Trouble> {
+    async fn reclaim(&self, server: u32, life: u64) -> Result<(), RequestError> {
         let ids = || self.open_files.files.borrow().keys().map(|id| FileId(*id)).collect::<Vec<_>>();
         let files: Vec<FileId> = ids().into_iter().filter(|id| self.cluster.home_of(*id) == Some(server)).collect();
         let mut pages: Vec<&[FileId]> = files.chunks(CLOSE_COUNT_MAX).collect();
@@ -679,7 +679,7 @@ impl Common {
             let request = ReclaimRequest { files: Batch(page.to_vec()), last: index + 1 == page_count };
             let reply = self.channel(server).call_in_life(Call::new(Operation::Reclaim, &request), life).await?;
             let reply = ReclaimReply::from_bytes(&reply.params);
-            let reply = reply.map_err(|malformed| Trouble::malformed(Operation::Reclaim, server, malformed))?;
+            let reply = reply.map_err(|malformed| RequestError::malformed(Operation::Reclaim, server, malformed))?;
             self.note_reclaimed(server, page, reply.number);
         }
         Ok(())

@@ -28,7 +28,7 @@ pub struct Options {
     pub chunk_size: u32,
     /// Whether what is asked for steps back on the servers while other clients are at work, for work that nobody waits
     /// for.
-    pub is_patient: bool,
+    pub is_low_priority: bool,
     /// Whether a server near by is asked first for what others are the homes of.
     pub contact: Contact,
     /// Whether connections to servers of other machines go through one server.
@@ -46,7 +46,7 @@ impl Default for Options {
             user: Credentials::new(0, 0),
             umask: 0o022,
             chunk_size: 0,
-            is_patient: false,
+            is_low_priority: false,
             contact: Contact::Auto,
             relaying: Relaying::Auto,
             directory_cache_size: 8 << 20,

@@ -2,7 +2,7 @@
 //! copies between the servers.
 
 use crate::data::check_handle;
-use crate::error::{Result, Trouble};
+use crate::error::{RequestError, Result};
 use crate::file::File;
 use crate::filesystem::FileSystem;
 use crate::join::join_all;
@@ -13,7 +13,7 @@ use wire::limits::{ALLOCATE_CHUNK_COUNT_MAX, COPY_SIZE_MAX, FILE_SIZE_MAX};
 use wire::messages::{AllocateRequest, CopyRangeRequest, SeekReply, SeekRequest, allocate_mode};
 use wire::{Decode, Kind, Operation, Status};
 
-type Attempt<R> = std::result::Result<R, Trouble>;
+type Attempt<R> = std::result::Result<R, RequestError>;
 
 /// Chunks that are looked at to find the servers of a range; of a range with more, all servers are asked.
 const LOOK_COUNT_MAX: usize = 1 << 14;
@@ -42,19 +42,19 @@ impl FileSystem {
     /// and what concerns the servers.
     pub async fn allocate(&self, file: &File, kind: Allocation, keep_size: bool, offset: u64, size: u64) -> Result<()> {
         let attempt = self.servers.allocate(file, kind, keep_size, offset, size);
-        attempt.await.map_err(|trouble| trouble.about_file(file.id))
+        attempt.await.map_err(|request_error| request_error.about_file(file.id))
     }
 
     /// The first byte with data at or after an offset. Errors: `NoData` (ENXIO) at or beyond the end of the file, and
     /// when only a hole follows.
     pub async fn seek_data(&self, file: &File, offset: u64) -> Result<u64> {
-        self.servers.seek(file, offset, false).await.map_err(|trouble| trouble.about_file(file.id))
+        self.servers.seek(file, offset, false).await.map_err(|request_error| request_error.about_file(file.id))
     }
 
     /// The first byte without data at or after an offset; there is a hole at the end of every file. Errors: `NoData`
     /// (ENXIO) at or beyond the end.
     pub async fn seek_hole(&self, file: &File, offset: u64) -> Result<u64> {
-        self.servers.seek(file, offset, true).await.map_err(|trouble| trouble.about_file(file.id))
+        self.servers.seek(file, offset, true).await.map_err(|request_error| request_error.about_file(file.id))
     }
 
     /// Copies a range between open files, on the servers. Returns the bytes copied: fewer than asked at the end of the
@@ -64,7 +64,7 @@ impl FileSystem {
     /// `TooLarge` beyond 2^63 - 1, `NoSpace`, and what concerns the servers.
     pub async fn copy_range(&self, source: &File, from: u64, target: &File, to: u64, size: u64) -> Result<u64> {
         let copied = self.servers.copy_range(source, from, target, to, size);
-        copied.await.map_err(|trouble| trouble.about_file(target.id))
+        copied.await.map_err(|request_error| request_error.about_file(target.id))
     }
 }
 
@@ -72,10 +72,10 @@ impl Servers {
     async fn allocate(&self, file: &File, kind: Allocation, keep_size: bool, offset: u64, size: u64) -> Attempt<()> {
         check_handle(file, file.write)?;
         if size == 0 {
-            return Err(Trouble::local(Status::Invalid));
+            return Err(RequestError::local(Status::Invalid));
         }
         if offset.checked_add(size).is_none_or(|end| end > FILE_SIZE_MAX) {
-            return Err(Trouble::local(Status::TooLarge));
+            return Err(RequestError::local(Status::TooLarge));
         }
         let home = self.home_of(file.id)?;
         let grow = !keep_size && kind != Allocation::Punch;
@@ -162,7 +162,7 @@ impl Servers {
 
     async fn seek(&self, file: &File, offset: u64, hole: bool) -> Attempt<u64> {
         if file.kind != Kind::File {
-            return Err(Trouble::local(Status::Invalid));
+            return Err(RequestError::local(Status::Invalid));
         }
         let attributes = self.stat_id(file.id).await?;
         file.note_attributes(&attributes);
@@ -187,22 +187,23 @@ impl Servers {
         }
         match offset < size && hole {
             true => Ok(size),
-            false => Err(Trouble::local(Status::NoData)),
+            false => Err(RequestError::local(Status::NoData)),
         }
     }
 
     async fn seek_on(&self, server: u32, request: &SeekRequest) -> Attempt<SeekReply> {
         let reply = self.ask(server, Operation::Seek, request).await?;
-        SeekReply::from_bytes(&reply.params).map_err(|malformed| Trouble::malformed(Operation::Seek, server, malformed))
+        SeekReply::from_bytes(&reply.params)
+            .map_err(|malformed| RequestError::malformed(Operation::Seek, server, malformed))
     }
 
     async fn copy_range(&self, source: &File, from: u64, target: &File, to: u64, size: u64) -> Attempt<u64> {
         check_handle(source, source.read)?;
         check_handle(target, target.write)?;
         let ends = [from, to].map(|start| start.checked_add(size).filter(|end| *end <= FILE_SIZE_MAX));
-        let [Some(from_end), Some(to_end)] = ends else { return Err(Trouble::local(Status::TooLarge)) };
+        let [Some(from_end), Some(to_end)] = ends else { return Err(RequestError::local(Status::TooLarge)) };
         if source.id == target.id && from < to_end && to < from_end {
-            return Err(Trouble::local(Status::Invalid));
+            return Err(RequestError::local(Status::Invalid));
         }
         let attributes = self.stat_id(source.id).await?;
         source.note_attributes(&attributes);
@@ -214,7 +215,7 @@ impl Servers {
             for (piece, result) in pieces.iter().zip(join_all(round).await) {
                 match result {
                     Ok(()) => copied += u64::from(piece.1.size),
-                    Err(trouble) if copied == 0 => return Err(trouble),
+                    Err(request_error) if copied == 0 => return Err(request_error),
                     Err(_) => return Ok(copied),
                 }
             }

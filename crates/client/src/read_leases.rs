@@ -20,7 +20,7 @@ const COUNT_MAX: usize = 32;
 /// Longest time that is believed, for the sake of memory alone.
 const TIME_MAX: Nanos = 1_000_000_000;
 
-struct Held {
+struct LeasedFile {
     file: FileId,
     /// The first moment at which it counts no more.
     until: Nanos,
@@ -29,7 +29,7 @@ struct Held {
 
 /// See the module. The oldest is first.
 #[derive(Default)]
-pub(crate) struct ReadLeases(RefCell<VecDeque<Held>>);
+pub(crate) struct ReadLeases(RefCell<VecDeque<LeasedFile>>);
 
 impl ReadLeases {
     /// Takes in a lease that was asked for at a moment.
@@ -40,7 +40,7 @@ impl ReadLeases {
             held.pop_front();
         }
         if told.bytes.len() <= LEASED_SIZE_MAX {
-            held.push_back(Held { file, until: asked + told.time.min(TIME_MAX), bytes: told.bytes });
+            held.push_back(LeasedFile { file, until: asked + told.time.min(TIME_MAX), bytes: told.bytes });
         }
     }
 

@@ -13,7 +13,7 @@
 //! 2. A page is used by one write. After its commit was sent it is never written to again, whatever comes of that.
 //! 3. A registered buffer is given back when the last write that uses it has let go of it, for then it is unmapped.
 
-use crate::error::Trouble;
+use crate::error::RequestError;
 use crate::file::File;
 use crate::servers::{Common, Servers};
 use crate::staging_ring::{RING_SIZE_MIN, StagingRing};
@@ -121,7 +121,7 @@ struct Target {
 impl Servers {
     /// Writes a share into registered pages. False if it has to be sent to the server as everything else is; then
     /// nothing has happened.
-    pub(crate) async fn write_registered(&self, file: &File, share: &Share<IoSlice<'_>>) -> Result<bool, Trouble> {
+    pub(crate) async fn write_registered(&self, file: &File, share: &Share<IoSlice<'_>>) -> Result<bool, RequestError> {
         let Some(targets) = self.take_pages(file, share) else { return Ok(false) };
         if !self.fill_pages(share, &targets).await {
             return Ok(false);
@@ -139,7 +139,7 @@ impl Servers {
         drop(targets);
         let reply = reply?;
         let reply = CommitRegisteredReply::from_bytes(&reply.params)
-            .map_err(|malformed| Trouble::malformed(operation, share.server, malformed))?;
+            .map_err(|malformed| RequestError::malformed(operation, share.server, malformed))?;
         Ok(reply.end.is_some())
     }
 

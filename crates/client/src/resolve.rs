@@ -4,7 +4,7 @@
 //! symbolic link. A path whose directories are cached costs no round trip here.
 
 use crate::cache::Directory;
-use crate::error::{Error, Result, Trouble};
+use crate::error::{Error, RequestError, Result};
 use crate::rights::Rights;
 use crate::servers::Servers;
 use std::borrow::Cow;
@@ -38,14 +38,14 @@ pub(crate) struct EntryTarget {
 
 impl EntryTarget {
     /// The entry as it heads requests. Errors: `NameTooLong`, `Invalid`.
-    pub(crate) fn entry(&self) -> std::result::Result<Entry<'_>, Trouble> {
-        let name = Name::new(&self.name).map_err(Trouble::local)?;
+    pub(crate) fn entry(&self) -> std::result::Result<Entry<'_>, RequestError> {
+        let name = Name::new(&self.name).map_err(RequestError::local)?;
         Ok(Entry { parent: self.parent.id, name, ancestors: self.parent.ancestors.clone(), known: self.known })
     }
 }
 
 /// What an operation on a target came to.
-pub(crate) enum Step<R> {
+pub(crate) enum Resolution<R> {
     Done(R),
     /// The target is a symbolic link to this; the operation is wanted on what it leads to.
     Follow(Vec<u8>),
@@ -75,10 +75,10 @@ impl Walk<'_> {
         parent: Rc<Directory>,
         target: &[u8],
         rest: &[u8],
-    ) -> std::result::Result<(), Trouble> {
+    ) -> std::result::Result<(), RequestError> {
         self.link_count += 1;
         if self.link_count > SYMLINK_DEPTH_MAX {
-            return Err(Trouble::local(Status::SymlinkLoop));
+            return Err(RequestError::local(Status::SymlinkLoop));
         }
         let mut path = target.to_vec();
         if !rest.is_empty() {
@@ -86,7 +86,7 @@ impl Walk<'_> {
             path.extend_from_slice(rest);
         }
         if path.len() >= PATH_SIZE_MAX {
-            return Err(Trouble::local(Status::NameTooLong));
+            return Err(RequestError::local(Status::NameTooLong));
         }
         self.start = if target.starts_with(b"/") { root } else { parent };
         self.rest = Cow::Owned(path);
@@ -100,7 +100,7 @@ impl Servers {
     pub(crate) async fn on_path<R>(
         &self,
         path: &[u8],
-        operation: impl AsyncFn(&Target) -> std::result::Result<Step<R>, Trouble>,
+        operation: impl AsyncFn(&Target) -> std::result::Result<Resolution<R>, RequestError>,
     ) -> Result<R> {
         self.on_path_as(self.user(), path, operation).await
     }
@@ -110,7 +110,7 @@ impl Servers {
         &self,
         user: &Credentials,
         path: &[u8],
-        operation: impl AsyncFn(&Target) -> std::result::Result<Step<R>, Trouble>,
+        operation: impl AsyncFn(&Target) -> std::result::Result<Resolution<R>, RequestError>,
     ) -> Result<R> {
         check_path(path)?;
         let mut retry_count = 0;
@@ -121,7 +121,7 @@ impl Servers {
             };
             retry_count += 1;
             if !stale.again || retry_count > STALE_RETRY_COUNT_MAX {
-                return Err(stale.trouble.about(path));
+                return Err(stale.request_error.about(path));
             }
         }
     }
@@ -130,7 +130,7 @@ impl Servers {
         &self,
         user: &Credentials,
         path: &[u8],
-        operation: &impl AsyncFn(&Target) -> std::result::Result<Step<R>, Trouble>,
+        operation: &impl AsyncFn(&Target) -> std::result::Result<Resolution<R>, RequestError>,
     ) -> std::result::Result<R, Outdated> {
         let known = self.known_tree_changes().await;
         let root = self.cache.borrow().root();
@@ -138,12 +138,12 @@ impl Servers {
         loop {
             let target = match self.resolve(&mut walk).await {
                 Ok(target) => target,
-                Err(trouble) => return Err(self.judge(trouble, None)),
+                Err(request_error) => return Err(self.judge(request_error, None)),
             };
             let link = match operation(&target).await {
-                Ok(Step::Done(result)) => return Ok(result),
-                Ok(Step::Follow(link)) => link,
-                Err(trouble) => return Err(self.judge(trouble, Some(&target))),
+                Ok(Resolution::Done(result)) => return Ok(result),
+                Ok(Resolution::Follow(link)) => link,
+                Err(request_error) => return Err(self.judge(request_error, Some(&target))),
             };
             let Target::Entry(entry) = target else { unreachable!("only entries can be symbolic links") };
             // A trailing slash stays with the path: what the link leads to must be a directory then.
@@ -153,8 +153,8 @@ impl Servers {
     }
 
     /// Resolves a second path for an operation that `on_path` runs, which does both again when either is out of date.
-    pub(crate) async fn resolve_other(&self, path: &[u8]) -> std::result::Result<Target, Trouble> {
-        check_path(path).map_err(|error| Trouble::Local(error.status, error.message))?;
+    pub(crate) async fn resolve_other(&self, path: &[u8]) -> std::result::Result<Target, RequestError> {
+        check_path(path).map_err(|error| RequestError::Local(error.status, error.message))?;
         let known = self.known_tree_changes().await;
         let start = self.cache.borrow().root();
         let user = self.user();
@@ -162,10 +162,10 @@ impl Servers {
     }
 
     /// Decides whether a failure only means that something cached is out of date, and forgets it then.
-    fn judge(&self, trouble: Trouble, target: Option<&Target>) -> Outdated {
-        let id = trouble.id();
+    fn judge(&self, request_error: RequestError, target: Option<&Target>) -> Outdated {
+        let id = request_error.id();
         let mut cache = self.cache.borrow_mut();
-        let again = match (trouble.status(), target) {
+        let again = match (request_error.status(), target) {
             (Status::StaleDirectory | Status::NotFound | Status::StaleFile, Some(Target::Itself(directory)))
                 if directory.id != FileId::ROOT =>
             {
@@ -186,10 +186,10 @@ impl Servers {
             }
             _ => false,
         };
-        Outdated { trouble, again }
+        Outdated { request_error, again }
     }
 
-    async fn resolve(&self, walk: &mut Walk<'_>) -> std::result::Result<Target, Trouble> {
+    async fn resolve(&self, walk: &mut Walk<'_>) -> std::result::Result<Target, RequestError> {
         if let Some(entry) = self.resolve_cached(walk) {
             self.search(walk.user, &entry.parent).await?;
             return Ok(Target::Entry(entry));
@@ -252,7 +252,12 @@ impl Servers {
     }
 
     /// Looks one component up, in the cache or at its server.
-    async fn step(&self, here: &Rc<Directory>, name: &[u8], known: u64) -> std::result::Result<Component, Trouble> {
+    async fn step(
+        &self,
+        here: &Rc<Directory>,
+        name: &[u8],
+        known: u64,
+    ) -> std::result::Result<Component, RequestError> {
         let cached = self.cache.borrow_mut().get(&here.child_path(name));
         if let Some(directory) = cached.filter(|directory| directory.parent.as_ref().is_some_and(|p| p.id == here.id)) {
             return Ok(Component::Directory(directory));
@@ -262,7 +267,7 @@ impl Servers {
         match attributes.kind {
             Kind::Symlink => Ok(Component::Symlink(target)),
             Kind::Directory => Ok(Component::Directory(self.remember(&entry, &attributes))),
-            _ => Err(Trouble::local(Status::NotDirectory)),
+            _ => Err(RequestError::local(Status::NotDirectory)),
         }
     }
 
@@ -272,15 +277,15 @@ impl Servers {
         &self,
         target: &EntryTarget,
         operation: Operation,
-    ) -> std::result::Result<(Attributes, Vec<u8>), Trouble> {
+    ) -> std::result::Result<(Attributes, Vec<u8>), RequestError> {
         let request = EntryRequest { entry: target.entry()? };
         let server = self.cluster.dentry_server(target.parent.id, &target.name);
         if let Some(attributes) = self.cached_entry(server, target).await {
             return Ok((attributes, Vec::new()));
         }
         let (server, reply) = match self.ask(server, operation, &request).await {
-            Err(trouble) if trouble.status() == Status::Elsewhere => {
-                let file = trouble.id();
+            Err(request_error) if request_error.status() == Status::Elsewhere => {
+                let file = request_error.id();
                 let home = self.home_of(file)?;
                 let at_home = if operation == Operation::Stat { Operation::StatId } else { Operation::LookId };
                 (home, self.ask(home, at_home, &FileRequest { file }).await?)
@@ -288,13 +293,13 @@ impl Servers {
             other => (server, other?),
         };
         let reply = EntryReply::from_bytes(&reply.params)
-            .map_err(|malformed| Trouble::malformed(operation, server, malformed))?;
+            .map_err(|malformed| RequestError::malformed(operation, server, malformed))?;
         if reply.attributes.link_count == 0 && reply.attributes.kind == Kind::File {
             // The name was removed between the two round trips: it is to be asked for again.
-            return Err(Trouble::local(Status::StaleFile));
+            return Err(RequestError::local(Status::StaleFile));
         }
         if reply.attributes.kind == Kind::Symlink && reply.target.is_empty() {
-            return Err(Trouble::Local(
+            return Err(RequestError::Local(
                 Status::BadMessage,
                 format!("server {server} sent a symbolic link without target"),
             ));
@@ -340,7 +345,7 @@ impl Servers {
         &self,
         directory: &Directory,
         operation: Operation,
-    ) -> std::result::Result<Attributes, Trouble> {
+    ) -> std::result::Result<Attributes, RequestError> {
         let Some(parent) = directory.parent.clone() else {
             return match operation {
                 Operation::Stat => self.stat_id(directory.id).await,
@@ -352,35 +357,38 @@ impl Servers {
         let (attributes, _) = self.look_up(&entry, operation).await?;
         match attributes.id == directory.id {
             true => Ok(attributes),
-            false => Err(Trouble::local(Status::StaleDirectory)),
+            false => Err(RequestError::local(Status::StaleDirectory)),
         }
     }
 
     /// The directory that a path names, symbolic links followed.
-    pub(crate) async fn directory_at(&self, target: &Target) -> std::result::Result<Step<Rc<Directory>>, Trouble> {
+    pub(crate) async fn directory_at(
+        &self,
+        target: &Target,
+    ) -> std::result::Result<Resolution<Rc<Directory>>, RequestError> {
         let entry = match target {
-            Target::Itself(directory) => return Ok(Step::Done(directory.clone())),
+            Target::Itself(directory) => return Ok(Resolution::Done(directory.clone())),
             Target::Entry(entry) => entry,
         };
         Ok(match self.step(&entry.parent, &entry.name, entry.known).await? {
             Component::Directory(directory) => {
                 directory.note_known(entry.known);
-                Step::Done(directory)
+                Resolution::Done(directory)
             }
-            Component::Symlink(link) => Step::Follow(link),
+            Component::Symlink(link) => Resolution::Follow(link),
         })
     }
 }
 
 /// A failure, and whether resolving the path again may help.
 struct Outdated {
-    trouble: Trouble,
+    request_error: RequestError,
     again: bool,
 }
 
 impl Outdated {
-    fn no(trouble: Trouble) -> Outdated {
-        Outdated { trouble, again: false }
+    fn no(request_error: RequestError) -> Outdated {
+        Outdated { request_error, again: false }
     }
 }
 

@@ -7,14 +7,14 @@
 //! 2. What denies was asked for after the operation began: rights that were added are not told of.
 
 use crate::cache::Directory;
-use crate::error::Trouble;
+use crate::error::RequestError;
 use crate::resolve::EntryTarget;
 use crate::servers::Servers;
 use std::rc::Rc;
 use wire::credentials::{Credentials, access};
 use wire::{Attributes, Kind, Operation, Status};
 
-type Attempt<R> = std::result::Result<R, Trouble>;
+type Attempt<R> = std::result::Result<R, RequestError>;
 
 const SETGID: u32 = 0o2000;
 const STICKY: u32 = 0o1000;
@@ -110,16 +110,16 @@ impl Servers {
             "permission denied: user {} may not {right} directory {directory} (mode {mode:04o}, owner {uid}, group {gid})",
             user.uid
         );
-        Err(Trouble::Local(Status::AccessDenied, words))
+        Err(RequestError::Local(Status::AccessDenied, words))
     }
 
     /// What a directory's home says now.
     async fn look_at(&self, directory: &Directory) -> Attempt<Rights> {
         let known = self.tree_known();
         let attributes = match self.look_id(directory.id).await {
-            Err(trouble) if matches!(trouble.status(), Status::StaleFile | Status::StaleDirectory) => {
+            Err(request_error) if matches!(request_error.status(), Status::StaleFile | Status::StaleDirectory) => {
                 self.cache.borrow_mut().forget(directory.id);
-                return Err(trouble);
+                return Err(request_error);
             }
             other => other?,
         };
@@ -142,12 +142,14 @@ impl Servers {
     /// what callers are told first, as on any system. Errors: `AccessDenied`; `Exists`, `NotFound`.
     pub(crate) async fn permit_change(&self, entry: &EntryTarget, wanted: Wanted) -> Attempt<()> {
         let denied = match self.permit(&entry.parent, access::WRITE).await {
-            Err(trouble) if trouble.status() == Status::AccessDenied => trouble,
+            Err(request_error) if request_error.status() == Status::AccessDenied => request_error,
             other => return other,
         };
         match self.look_up(entry, Operation::Lookup).await {
-            Ok(_) if wanted == Wanted::Absent => Err(Trouble::local(Status::Exists)),
-            Err(trouble) if wanted == Wanted::Present || trouble.status() != Status::NotFound => Err(trouble),
+            Ok(_) if wanted == Wanted::Absent => Err(RequestError::local(Status::Exists)),
+            Err(request_error) if wanted == Wanted::Present || request_error.status() != Status::NotFound => {
+                Err(request_error)
+            }
             _ => Err(denied),
         }
     }
@@ -158,7 +160,7 @@ impl Servers {
         let (attributes, _) = self.look_up(entry, Operation::Lookup).await?;
         let restricted = self.is_restricted(&entry.parent).await?;
         if restricted && !self.user().owns(&attributes) {
-            return Err(Trouble::local(Status::NotPermitted));
+            return Err(RequestError::local(Status::NotPermitted));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! tell is asked of the inode's home, so that results are exact.
 
 use crate::directory::COMPLETE_COUNT_MAX;
-use crate::error::{Result, Trouble};
+use crate::error::{RequestError, Result};
 use crate::filesystem::FileSystem;
 use crate::join::join_all;
 use crate::resolve::STALE_RETRY_COUNT_MAX;
@@ -12,7 +12,7 @@ use wire::messages::{Ancestors, FindReply, FindRequest, FoundEntry, KNOWN_UNCHEC
 use wire::search::{Tests, Verdict};
 use wire::{Decode, Decoder, FileId, Kind, Operation, Status};
 
-type Attempt<R> = std::result::Result<R, Trouble>;
+type Attempt<R> = std::result::Result<R, RequestError>;
 
 /// Bytes of entries asked for in one page, of each server.
 const PAGE_SIZE: u32 = 128 << 10;
@@ -82,10 +82,10 @@ impl SearchStream {
     }
 }
 
-fn about(trouble: Trouble, stream: &SearchStream) -> crate::Error {
+fn about(request_error: RequestError, stream: &SearchStream) -> crate::Error {
     match &stream.path {
-        Some(path) => trouble.about(path),
-        None => trouble.about_file(stream.directory),
+        Some(path) => request_error.about(path),
+        None => request_error.about_file(stream.directory),
     }
 }
 
@@ -93,7 +93,7 @@ impl FileSystem {
     /// Starts to search a directory, to be gone through with `next_found`. Errors: `NotFound`, `NotDirectory`, and
     /// `Invalid` for a server that there is not.
     pub async fn open_search(&self, path: &[u8], search: &Search) -> Result<SearchStream> {
-        let shares = self.shares_of(search).map_err(|trouble| trouble.about(path))?;
+        let shares = self.shares_of(search).map_err(|request_error| request_error.about(path))?;
         let directory = self.listable(path).await?;
         let (ancestors, known) = (directory.ancestors.clone(), directory.known.get());
         let (path, search) = (Some(path.to_vec()), search.clone());
@@ -104,8 +104,8 @@ impl FileSystem {
     /// tree together and tell each other what they meet. A directory that is gone shows as empty. Errors besides:
     /// `NotFound`, and from `next_found` `Invalid` when a test is for emptiness, which takes a path.
     pub async fn open_search_id(&self, directory: FileId, search: &Search) -> Result<SearchStream> {
-        let shares = self.shares_of(search).map_err(|trouble| trouble.about_file(directory))?;
-        let known = self.may_list(directory).await.map_err(|trouble| trouble.about_file(directory))?;
+        let shares = self.shares_of(search).map_err(|request_error| request_error.about_file(directory))?;
+        let known = self.may_list(directory).await.map_err(|request_error| request_error.about_file(directory))?;
         let ancestors = Ancestors::default();
         Ok(SearchStream { directory, path: None, search: search.clone(), shares, ancestors, known })
     }
@@ -114,7 +114,7 @@ impl FileSystem {
     fn shares_of(&self, search: &Search) -> Attempt<Vec<Share>> {
         if let Some(server) = search.server.filter(|server| *server >= self.server_count()) {
             let words = format!("there is no server {server} in a cluster of {}", self.server_count());
-            return Err(Trouble::Local(Status::Invalid, words));
+            return Err(RequestError::Local(Status::Invalid, words));
         }
         let servers = match search.server {
             Some(server) => server..server + 1,
@@ -127,8 +127,8 @@ impl FileSystem {
     pub async fn next_found(&self, stream: &mut SearchStream) -> Result<FoundPage> {
         for _ in 0..STALE_RETRY_COUNT_MAX {
             let pages = match self.search_page(stream).await {
-                Err(trouble) if goes_away(&trouble) => None,
-                Err(trouble) => return Err(about(trouble, stream)),
+                Err(request_error) if goes_away(&request_error) => None,
+                Err(request_error) => return Err(about(request_error, stream)),
                 Ok(pages) => Some(pages),
             };
             if let Some(pages) = pages {
@@ -147,7 +147,7 @@ impl FileSystem {
             stream.directory = directory.id;
             (stream.ancestors, stream.known) = (directory.ancestors.clone(), directory.known.get());
         }
-        Err(about(Trouble::local(Status::NotFound), stream))
+        Err(about(RequestError::local(Status::NotFound), stream))
     }
 
     async fn search_page(&self, stream: &SearchStream) -> Attempt<Vec<Page>> {
@@ -219,7 +219,7 @@ impl FileSystem {
                 Some(path) => self.is_empty_directory(&path).await,
                 None => {
                     let words = "whether a directory is empty is told of searches by path alone";
-                    Err(Trouble::Local(Status::Invalid, words.to_owned()).about_file(entry.id))
+                    Err(RequestError::Local(Status::Invalid, words.to_owned()).about_file(entry.id))
                 }
             },
         }
@@ -240,8 +240,8 @@ impl FileSystem {
     }
 }
 
-fn goes_away(trouble: &Trouble) -> bool {
-    matches!(trouble.status(), Status::StaleDirectory | Status::NotFound | Status::StaleFile)
+fn goes_away(request_error: &RequestError) -> bool {
+    matches!(request_error.status(), Status::StaleDirectory | Status::NotFound | Status::StaleFile)
 }
 
 impl Servers {
@@ -261,7 +261,7 @@ impl Servers {
             tests: stream.search.tests.clone(),
         };
         let reply = self.ask(share.server, operation, &request).await?;
-        let malformed = |malformed| Trouble::malformed(operation, share.server, malformed);
+        let malformed = |malformed| RequestError::malformed(operation, share.server, malformed);
         let page = FindReply::from_bytes(&reply.params).map_err(malformed)?;
         let mut input = Decoder::new(&reply.body);
         let mut entries = Vec::new();
@@ -273,7 +273,7 @@ impl Servers {
         }
         if !page.end && page.next_cursor <= share.cursor {
             let words = format!("server {} searches a directory in circles", share.server);
-            return Err(Trouble::Local(Status::BadMessage, words));
+            return Err(RequestError::Local(Status::BadMessage, words));
         }
         let share = Share { cursor: page.next_cursor, end: page.end, ..share };
         Ok(Page { share, entries, counted: page.counted })

@@ -2,7 +2,7 @@
 
 use crate::cache::DirectoryCache;
 use crate::contact::Contacts;
-use crate::error::Trouble;
+use crate::error::RequestError;
 use crate::locks::LockBook;
 use crate::open_files::OpenFiles;
 use crate::options::Options;
@@ -122,7 +122,7 @@ impl Servers {
     }
 
     /// One request and its reply, on behalf of the user.
-    pub(crate) async fn send(&self, server: u32, call: Call<'_>) -> Result<Reply, Trouble> {
+    pub(crate) async fn send(&self, server: u32, call: Call<'_>) -> Result<Reply, RequestError> {
         match self.foreign_user() {
             None => self.common.send(server, call).await,
             Some(user) => self.common.send(server, call.on_behalf_of(user)).await,
@@ -131,7 +131,12 @@ impl Servers {
 
     /// A request without a body, on behalf of the user. `Busy` means "ask again", which is done with growing pauses
     /// until the time-out.
-    pub(crate) async fn ask(&self, server: u32, operation: Operation, params: &impl Encode) -> Result<Reply, Trouble> {
+    pub(crate) async fn ask(
+        &self,
+        server: u32,
+        operation: Operation,
+        params: &impl Encode,
+    ) -> Result<Reply, RequestError> {
         self.common.ask_as(self.foreign_user(), server, operation, params).await
     }
 }
@@ -193,7 +198,7 @@ impl Common {
             let options = ChannelOptions {
                 cluster: self.cluster.clone(),
                 server,
-                role: if self.options.is_patient { Role::Patient } else { Role::Client },
+                role: if self.options.is_low_priority { Role::LowPriority } else { Role::Client },
                 from_server: 0,
                 level: LEVEL_CLIENT,
                 session: self.session,
@@ -236,14 +241,14 @@ impl Common {
     }
 
     /// The home of a file. Errors: `BadMessage`, for an id that no server of this cluster gives out.
-    pub(crate) fn home_of(&self, file: FileId) -> Result<u32, Trouble> {
-        self.cluster
-            .home_of(file)
-            .ok_or_else(|| Trouble::Local(Status::BadMessage, format!("a server named file {file}, which has no home")))
+    pub(crate) fn home_of(&self, file: FileId) -> Result<u32, RequestError> {
+        self.cluster.home_of(file).ok_or_else(|| {
+            RequestError::Local(Status::BadMessage, format!("a server named file {file}, which has no home"))
+        })
     }
 
     /// One request and its reply.
-    pub(crate) async fn send(&self, server: u32, call: Call<'_>) -> Result<Reply, Trouble> {
+    pub(crate) async fn send(&self, server: u32, call: Call<'_>) -> Result<Reply, RequestError> {
         self.round_trips.set(self.round_trips.get() + 1);
         self.send_due(server).await;
         let channel = self.channel(server);
@@ -320,7 +325,12 @@ impl Common {
     }
 
     /// As `Servers::ask`, on behalf of the client's own user.
-    pub(crate) async fn ask(&self, server: u32, operation: Operation, params: &impl Encode) -> Result<Reply, Trouble> {
+    pub(crate) async fn ask(
+        &self,
+        server: u32,
+        operation: Operation,
+        params: &impl Encode,
+    ) -> Result<Reply, RequestError> {
         self.ask_as(None, server, operation, params).await
     }
 
@@ -330,10 +340,12 @@ impl Common {
         server: u32,
         operation: Operation,
         params: &impl Encode,
-    ) -> Result<Reply, Trouble> {
+    ) -> Result<Reply, RequestError> {
         let result = self.send(server, call_for(user, operation, params)).await;
         match result {
-            Err(trouble) if trouble.status() == Status::Busy => self.ask_again(user, server, operation, params).await,
+            Err(request_error) if request_error.status() == Status::Busy => {
+                self.ask_again(user, server, operation, params).await
+            }
             other => other,
         }
     }
@@ -344,18 +356,18 @@ impl Common {
         server: u32,
         operation: Operation,
         params: &impl Encode,
-    ) -> Result<Reply, Trouble> {
+    ) -> Result<Reply, RequestError> {
         let give_up = self.reactor.now().saturating_add(self.silence());
         let mut pause = BUSY_PAUSE;
         loop {
             self.reactor.sleep(pause).await;
             pause = (pause * 2).min(BUSY_PAUSE_MAX);
             match self.send(server, call_for(user, operation, params)).await {
-                Err(trouble) if trouble.status() != Status::Busy => return Err(trouble),
+                Err(request_error) if request_error.status() != Status::Busy => return Err(request_error),
                 Err(_) if self.reactor.now() < give_up => {}
                 Err(_) => {
                     let words = format!("{} on server {server}: others kept it busy", operation.name());
-                    return Err(Trouble::Local(Status::TimedOut, words));
+                    return Err(RequestError::Local(Status::TimedOut, words));
                 }
                 Ok(reply) => return Ok(reply),
             }

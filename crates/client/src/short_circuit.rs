@@ -224,13 +224,13 @@ impl Servers {
     pub(crate) fn note_told(
         &self,
         attributes: &Attributes,
-        wish: OpenWish,
+        wish: OpenExtras,
         places: Option<LocateReply>,
         contents: Option<LeasedContents>,
     ) {
         match (wish, places, contents) {
-            (OpenWish::Places(mapping), Some(told), _) => self.note_places(attributes.id, mapping, told),
-            (OpenWish::Contents(asked), _, Some(told)) if told.bytes.len() as u64 == attributes.size => {
+            (OpenExtras::Places(mapping), Some(told), _) => self.note_places(attributes.id, mapping, told),
+            (OpenExtras::Contents(asked), _, Some(told)) if told.bytes.len() as u64 == attributes.size => {
                 self.read_leases.note(attributes.id, asked, told);
             }
             _ => {}
@@ -263,7 +263,7 @@ impl Servers {
 }
 
 /// What an open wants to be told along with its reply.
-pub(crate) enum OpenWish {
+pub(crate) enum OpenExtras {
     Nothing,
     /// Where the first bytes are, in what the server lends us.
     Places(Rc<StoreMapping>),
@@ -271,13 +271,13 @@ pub(crate) enum OpenWish {
     Contents(Nanos),
 }
 
-impl OpenWish {
+impl OpenExtras {
     /// The flag of the request.
     pub(crate) fn flag(&self) -> u32 {
         match self {
-            OpenWish::Nothing => 0,
-            OpenWish::Places(_) => open_flags::PLACES,
-            OpenWish::Contents(_) => open_flags::CONTENTS,
+            OpenExtras::Nothing => 0,
+            OpenExtras::Places(_) => open_flags::PLACES,
+            OpenExtras::Contents(_) => open_flags::CONTENTS,
         }
     }
 }
@@ -290,14 +290,14 @@ impl Common {
 
     /// What an open is to be told that is about to be sent: something that saves the first read its question, in a
     /// request whose reply is not kept. Who opens a file to change it would wait for the end of his own lease.
-    pub(crate) fn wish_of_open(&self, server: u32, how: &OpenHow) -> OpenWish {
+    pub(crate) fn wish_of_open(&self, server: u32, how: &OpenHow) -> OpenExtras {
         if !how.read || how.create || how.truncate {
-            return OpenWish::Nothing;
+            return OpenExtras::Nothing;
         }
         match self.mapping(server) {
-            Some(mapping) => OpenWish::Places(mapping),
-            None if how.write => OpenWish::Nothing,
-            None => OpenWish::Contents(self.reactor.now()),
+            Some(mapping) => OpenExtras::Places(mapping),
+            None if how.write => OpenExtras::Nothing,
+            None => OpenExtras::Contents(self.reactor.now()),
         }
     }
 

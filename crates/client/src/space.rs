@@ -1,6 +1,6 @@
 //! What files take on the servers' media.
 
-use crate::error::{Result, Trouble};
+use crate::error::{RequestError, Result};
 use crate::filesystem::{FileSystem, about_server};
 use crate::join::join_all;
 use wire::messages::{ALLOCATED_COUNT_MAX, AllocatedReply, AllocatedRequest};
@@ -21,7 +21,8 @@ impl FileSystem {
     }
 
     async fn allocated_on(&self, server: u32, files: &[FileId]) -> Result<Vec<u64>> {
-        let malformed = |malformed| about_server(Trouble::malformed(Operation::Allocated, server, malformed), server);
+        let malformed =
+            |malformed| about_server(RequestError::malformed(Operation::Allocated, server, malformed), server);
         let mut told: Vec<u64> = Vec::with_capacity(files.len());
         // Of the next file: what was told of its chunks before this one.
         let (mut before, mut from_chunk) = (0, 0);
@@ -29,7 +30,7 @@ impl FileSystem {
             let rest = &files[told.len()..];
             let request = AllocatedRequest { files: rest[..rest.len().min(ALLOCATED_COUNT_MAX)].to_vec(), from_chunk };
             let reply = self.servers.ask(server, Operation::Allocated, &request).await;
-            let reply = reply.map_err(|trouble| about_server(trouble, server))?;
+            let reply = reply.map_err(|request_error| about_server(request_error, server))?;
             let AllocatedReply { mut bytes, next_chunk } =
                 AllocatedReply::from_bytes(&reply.params).map_err(malformed)?;
             let gets_on = bytes.len() > 1 || next_chunk == 0 || next_chunk > from_chunk;

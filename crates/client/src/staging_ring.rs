@@ -112,7 +112,7 @@ impl StagingRing {
     }
 
     /// The same, if need be after the server was let run.
-    fn take_soon(self: &Rc<Self>, size: u64, owner: u64) -> Option<Place> {
+    fn take_soon(self: &Rc<Self>, size: u64, owner: u64) -> Option<RingSlice> {
         self.free_taken(owner);
         let at = self.take(size).or_else(|| {
             let oldest = self.parts.borrow().front().map(|part| part.state);
@@ -123,18 +123,18 @@ impl StagingRing {
             self.free_taken(owner);
             self.take(size)
         })?;
-        Some(Place { staging_ring: self.clone(), at, submitted: None })
+        Some(RingSlice { staging_ring: self.clone(), at, submitted: None })
     }
 }
 
 /// Bytes of a ring for one write; free again when this is dropped, unless they were submitted.
-struct Place {
+struct RingSlice {
     staging_ring: Rc<StagingRing>,
     at: u64,
     submitted: Option<u64>,
 }
 
-impl Drop for Place {
+impl Drop for RingSlice {
     fn drop(&mut self) {
         let state = self.submitted.map_or(PartState::Free, PartState::Submitted);
         let mut parts = self.staging_ring.parts.borrow_mut();

@@ -4,7 +4,7 @@
 //! All servers that this handle has written to are asked at once, then the file's home and the server of the name that
 //! it was opened by, which know the file's size and its name; last those that only others have written to.
 
-use crate::error::{Error, Result, Trouble};
+use crate::error::{Error, RequestError, Result};
 use crate::file::File;
 use crate::filesystem::FileSystem;
 use crate::join::join_all;
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use wire::messages::{SynchroniseReply, SynchroniseRequest};
 use wire::{Decode, FileId, Kind, Operation, Status};
 
-type Attempt<R> = std::result::Result<R, Trouble>;
+type Attempt<R> = std::result::Result<R, RequestError>;
 
 impl FileSystem {
     /// Makes a file's contents, its attributes and its name survive power loss; of a directory, its entries.
@@ -23,7 +23,7 @@ impl FileSystem {
         if file.kind == Kind::Directory {
             return self.synchronise_all().await;
         }
-        let result = self.synchronise_file(file).await.map_err(|trouble| trouble.about_file(file.id));
+        let result = self.synchronise_file(file).await.map_err(|request_error| request_error.about_file(file.id));
         // What a shortened write met before is the older story.
         match file.take_pending_error() {
             Some(error) => Err(error),
@@ -36,9 +36,9 @@ impl FileSystem {
         let asked = (0..self.servers.server_count()).map(|server| self.ask_to_synchronise(server, None));
         let results = join_all(asked).await;
         for (server, result) in results.into_iter().enumerate() {
-            result.map_err(|trouble| match trouble {
-                Trouble::Server(failure) => Error::new(failure.status, failure.to_string()),
-                Trouble::Local(status, words) => Error::new(status, format!("server {server}: {words}")),
+            result.map_err(|request_error| match request_error {
+                RequestError::Server(failure) => Error::new(failure.status, failure.to_string()),
+                RequestError::Local(status, words) => Error::new(status, format!("server {server}: {words}")),
             })?;
         }
         Ok(())
@@ -75,7 +75,7 @@ impl FileSystem {
         for reply in join_all(servers.map(|server| self.ask_to_synchronise(server, Some(file)))).await {
             match reply {
                 Ok(reply) => holders.extend(reply.holders),
-                Err(trouble) if first.is_ok() => *first = Err(trouble),
+                Err(request_error) if first.is_ok() => *first = Err(request_error),
                 Err(_) => {}
             }
         }
@@ -92,13 +92,13 @@ impl FileSystem {
         };
         let reply = self.servers.ask(server, operation, &request).await?;
         let reply = SynchroniseReply::from_bytes(&reply.params)
-            .map_err(|malformed| Trouble::malformed(operation, server, malformed))?;
+            .map_err(|malformed| RequestError::malformed(operation, server, malformed))?;
         if let Some(file) = file.filter(|_| reply.trouble != 0) {
             file.note_trouble(server, reply.trouble);
             let words = format!(
                 "the medium of server {server} refused data that was written earlier: write it again, or copy the file elsewhere while it can be read"
             );
-            return Err(Trouble::Local(Status::Io, words));
+            return Err(RequestError::Local(Status::Io, words));
         }
         Ok(reply)
     }

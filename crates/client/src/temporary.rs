@@ -1,10 +1,10 @@
 //! Files without a name: making them, and giving an open one its first name.
 
 use crate::cache::Directory;
-use crate::error::{Result, Trouble};
+use crate::error::{RequestError, Result};
 use crate::file::{File, OpenHow};
 use crate::filesystem::FileSystem;
-use crate::resolve::{Step, Target};
+use crate::resolve::{Resolution, Target};
 use crate::rights::Wanted;
 use crate::servers::Servers;
 use wire::credentials::access;
@@ -12,7 +12,7 @@ use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
 use wire::messages::{LinkOpenRequest, MakeTemporaryRequest, OpenReply};
 use wire::{Attributes, Decode, Kind, Operation, Slot, Status};
 
-type Attempt<R> = std::result::Result<R, Trouble>;
+type Attempt<R> = std::result::Result<R, RequestError>;
 
 const MODE_BITS: u32 = 0o7777;
 
@@ -21,11 +21,11 @@ impl FileSystem {
     pub(crate) async fn open_temporary(&self, path: &[u8], how: &OpenHow) -> Result<File> {
         if !how.write || how.create || how.truncate {
             let words = "a file without a name is opened for writing, and neither created by name nor cut";
-            return Err(Trouble::Local(Status::Invalid, words.to_owned()).about(path));
+            return Err(RequestError::Local(Status::Invalid, words.to_owned()).about(path));
         }
         let make = async |target: &Target| match self.servers.directory_at(target).await? {
-            Step::Done(directory) => make_temporary(&self.servers, &directory, how).await.map(Step::Done),
-            Step::Follow(link) => Ok(Step::Follow(link)),
+            Resolution::Done(directory) => make_temporary(&self.servers, &directory, how).await.map(Resolution::Done),
+            Resolution::Follow(link) => Ok(Resolution::Follow(link)),
         };
         let attributes = self.servers.on_path(path, make).await?;
         Ok(File::new(&attributes, how, self.servers.session()))
@@ -37,7 +37,7 @@ impl FileSystem {
     /// for a directory; and others. They name `path`.
     pub async fn link_open(&self, file: &File, path: &[u8]) -> Result<()> {
         if file.kind == Kind::Directory {
-            return Err(Trouble::local(Status::NotPermitted).about(path));
+            return Err(RequestError::local(Status::NotPermitted).about(path));
         }
         self.servers.adopt(file).await;
         self.servers.on_path(path, async |target| link_open(&self.servers, file, target).await).await
@@ -48,7 +48,7 @@ pub(crate) async fn make_temporary(servers: &Servers, directory: &Directory, how
     let chunk_size = if how.chunk_size == 0 { servers.options.chunk_size } else { how.chunk_size };
     if chunk_size != 0 && !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&chunk_size) {
         let words = format!("chunk size {chunk_size} is not between {CHUNK_SIZE_MIN} and {CHUNK_SIZE_MAX} bytes");
-        return Err(Trouble::Local(Status::Invalid, words));
+        return Err(RequestError::Local(Status::Invalid, words));
     }
     servers.permit(directory, access::WRITE).await?;
     let group = servers.inherited_group(directory).await?;
@@ -59,23 +59,23 @@ pub(crate) async fn make_temporary(servers: &Servers, directory: &Directory, how
     let request = MakeTemporaryRequest { directory: directory.id, slot, mode, chunk_size, linkable, group };
     let (server, operation) = (servers.cluster.server_of(slot), Operation::MakeTemporary);
     let reply = servers.ask(server, operation, &request).await?;
-    let reply =
-        OpenReply::from_bytes(&reply.params).map_err(|malformed| Trouble::malformed(operation, server, malformed))?;
+    let reply = OpenReply::from_bytes(&reply.params)
+        .map_err(|malformed| RequestError::malformed(operation, server, malformed))?;
     let layout = reply.attributes.layout.check(servers.cluster.slot_count);
-    layout.map_err(|malformed| Trouble::malformed(operation, server, malformed))?;
+    layout.map_err(|malformed| RequestError::malformed(operation, server, malformed))?;
     servers.note_open(reply.attributes.id, reply.open_number, true);
     Ok(reply.attributes)
 }
 
-async fn link_open(servers: &Servers, file: &File, target: &Target) -> Attempt<Step<()>> {
+async fn link_open(servers: &Servers, file: &File, target: &Target) -> Attempt<Resolution<()>> {
     let entry = match target {
-        Target::Itself(_) => return Err(Trouble::local(Status::Exists)),
-        Target::Entry(entry) if entry.must_be_directory => return Err(Trouble::local(Status::NotFound)),
+        Target::Itself(_) => return Err(RequestError::local(Status::Exists)),
+        Target::Entry(entry) if entry.must_be_directory => return Err(RequestError::local(Status::NotFound)),
         Target::Entry(entry) => entry,
     };
     servers.permit_change(entry, Wanted::Absent).await?;
     let request = LinkOpenRequest { file: file.id, to: entry.entry()? };
     servers.ask(servers.home_of(file.id)?, Operation::LinkOpen, &request).await?;
     servers.note_links(file.id, 1);
-    Ok(Step::Done(()))
+    Ok(Resolution::Done(()))
 }

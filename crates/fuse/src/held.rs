@@ -30,18 +30,18 @@ const AGE_MAX: u32 = 8;
 
 /// What is held.
 #[derive(Debug)]
-pub enum Held {
+pub enum OpenInode {
     File(File),
     /// Neither file nor directory; the target is empty unless it is a symbolic link.
     Node(Box<(Attributes, Vec<u8>)>),
 }
 
-impl Held {
+impl OpenInode {
     /// What is to be closed when this is let go.
     pub fn into_file(self) -> Option<File> {
         match self {
-            Held::File(file) => Some(file),
-            Held::Node(_) => None,
+            OpenInode::File(file) => Some(file),
+            OpenInode::Node(_) => None,
         }
     }
 }
@@ -51,7 +51,7 @@ impl Held {
 pub struct HeldNodes {
     /// Whether anybody was told ESTALE; until then a look-up costs no look at the rest.
     any: AtomicBool,
-    lists: Mutex<Lists<Held>>,
+    lists: Mutex<Lists<OpenInode>>,
 }
 
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl<H> Lists<H> {
 }
 
 impl HeldNodes {
-    fn lists(&self) -> MutexGuard<'_, Lists<Held>> {
+    fn lists(&self) -> MutexGuard<'_, Lists<OpenInode>> {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -114,8 +114,8 @@ impl HeldNodes {
 
     /// Holds something. Returns a file to close, for which there is no room any more.
     #[must_use]
-    pub fn hold(&self, held: Held) -> Option<File> {
-        self.lists().hold(held).and_then(Held::into_file)
+    pub fn hold(&self, held: OpenInode) -> Option<File> {
+        self.lists().hold(held).and_then(OpenInode::into_file)
     }
 
     /// What is kept of a node that is neither file nor directory, and that the servers say is gone: its attributes, and
@@ -125,7 +125,7 @@ impl HeldNodes {
             return None;
         }
         let kept = self.lists().held.iter().find_map(|(held, _)| match held {
-            Held::Node(node) if node.0.id == id => Some((**node).clone()),
+            OpenInode::Node(node) if node.0.id == id => Some((**node).clone()),
             _ => None,
         });
         kept.map(|(attributes, target)| (Attributes { link_count: 0, ..attributes }, target))
@@ -134,7 +134,7 @@ impl HeldNodes {
     /// Time has passed. Returns files that were held for long enough, to be closed.
     pub fn age(&self) -> Vec<File> {
         let left = if self.any.load(Ordering::Relaxed) { self.lists().age() } else { Vec::new() };
-        left.into_iter().filter_map(Held::into_file).collect()
+        left.into_iter().filter_map(OpenInode::into_file).collect()
     }
 
     /// Takes out all that is left. Returns files to be closed.

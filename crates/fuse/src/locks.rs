@@ -9,7 +9,7 @@ use crate::errno::Errno;
 use crate::open_file::OpenFile;
 use crate::protocol::{Header, Input, Interrupt, LOCK_FLOCK, Lock};
 use crate::serve::{Answer, Handled, Worker};
-use crate::waiting::Wish;
+use crate::waiting::LockRequest;
 use client::{LockRange, Locker, Status};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -129,7 +129,7 @@ impl Worker<'_> {
         let tried = self.mounted.run(async |files| files.try_lock(&open.file, locker, range, exclusive).await);
         match tried {
             Err(error) if error.status == Status::WouldBlock && wait => {
-                let wish = Wish { unique: header.unique, open, locker, range, exclusive };
+                let wish = LockRequest { unique: header.unique, open, locker, range, exclusive };
                 self.mounted.waiting.enter(wish)?;
                 Ok(Answer::None)
             }

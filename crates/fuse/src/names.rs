@@ -3,7 +3,7 @@
 
 use crate::attributes::attr_of;
 use crate::errno::Errno;
-use crate::held::Held;
+use crate::held::OpenInode;
 use crate::open_file::{OPEN_FLAGS, OpenFile, how_to_open};
 use crate::protocol::{Create, Header, Input, Link, Mkdir, Mknod, Rename, Rename2};
 use crate::serve::{Answer, Handled, Worker, file_of};
@@ -89,19 +89,19 @@ impl Worker<'_> {
     }
 
     /// Opens a file, and learns what there is to know of anything else but directories.
-    fn take_hold(&self, found: &Attributes) -> client::Result<(Held, Attributes)> {
+    fn take_hold(&self, found: &Attributes) -> client::Result<(OpenInode, Attributes)> {
         let id = found.id;
         match found.kind {
             // Whoever asks shows his rights when he opens it himself.
             Kind::File => {
                 let opened = self.mounted.run(async |files| files.open_id(id, &OpenHow::reading(), 0).await);
-                opened.map(|(file, attributes)| (Held::File(file), attributes))
+                opened.map(|(file, attributes)| (OpenInode::File(file), attributes))
             }
             Kind::Symlink => {
                 let target = self.mounted.run(async |files| files.readlink_id(id).await)?;
-                Ok((Held::Node(Box::new((found.clone(), target))), found.clone()))
+                Ok((OpenInode::Node(Box::new((found.clone(), target))), found.clone()))
             }
-            _ => Ok((Held::Node(Box::new((found.clone(), Vec::new()))), found.clone())),
+            _ => Ok((OpenInode::Node(Box::new((found.clone(), Vec::new()))), found.clone())),
         }
     }
 

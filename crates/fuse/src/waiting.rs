@@ -22,7 +22,7 @@ const TEND_INTERVAL: Duration = Duration::from_millis(250);
 const TEND_NS: reactor::Nanos = 1_000_000;
 
 /// A lock that has to be waited for.
-pub struct Wish {
+pub struct LockRequest {
     /// The request that is answered when it is granted.
     pub unique: u64,
     pub open: Arc<OpenFile>,
@@ -33,7 +33,7 @@ pub struct Wish {
 
 #[derive(Default)]
 struct State {
-    arrived: Vec<Wish>,
+    arrived: Vec<LockRequest>,
     /// All that wait, arrived ones included.
     waiting: BTreeSet<u64>,
     interrupted: Vec<u64>,
@@ -99,7 +99,7 @@ impl WaitingRoom {
     }
 
     /// Leaves a lock to the thread that waits, which answers the request. Errors: `EINTR`, `ENOLCK`.
-    pub fn enter(&self, wish: Wish) -> Result<(), Errno> {
+    pub fn enter(&self, wish: LockRequest) -> Result<(), Errno> {
         let mut state = self.state();
         state.admit(wish.unique)?;
         state.arrived.push(wish);
@@ -197,7 +197,7 @@ impl WaitingRoom {
     }
 }
 
-fn wait_for(files: &FileSystem, wish: Wish) -> Waited<'_> {
+fn wait_for(files: &FileSystem, wish: LockRequest) -> Waited<'_> {
     Box::pin(async move { files.lock(&wish.open.file, wish.locker, wish.range, wish.exclusive).await })
 }
 

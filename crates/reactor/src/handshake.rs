@@ -409,7 +409,7 @@ fn check_hello(
     let hello = secret.checked(protection, FOR_HELLO, bytes, (Status::KeyMismatch, words))?;
     let hello: Hello = decoded(&hello)?;
     let level_fits = match hello.role {
-        Role::Client | Role::Patient | Role::ClientTunnel => hello.level == wire::operation::LEVEL_CLIENT,
+        Role::Client | Role::LowPriority | Role::ClientTunnel => hello.level == wire::operation::LEVEL_CLIENT,
         Role::ServerTunnel => {
             hello.level == wire::operation::LEVEL_CLIENT && hello.from_server < cluster.server_count()
         }

@@ -161,21 +161,21 @@ unsafe impl<T> Send for Instance<T> {}
 unsafe impl<T> Sync for Instance<T> {}
 
 /// The lock, held. The holder owns the reactor's queue.
-struct Held<'a, T> {
+struct SharedGuard<'a, T> {
     instance: &'a Instance<T>,
     _guard: MutexGuard<'a, ()>,
 }
 
 impl<T> Instance<T> {
-    fn lock(&self) -> Held<'_, T> {
+    fn lock(&self) -> SharedGuard<'_, T> {
         // A panic in one call must not take the others with it: what a panicking task leaves behind is its own.
         let guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.queue.set_owner(thread_marker());
-        Held { instance: self, _guard: guard }
+        SharedGuard { instance: self, _guard: guard }
     }
 }
 
-impl<T> Held<'_, T> {
+impl<T> SharedGuard<'_, T> {
     /// Runs `with` on the crew. It must not run tasks or futures, which come here themselves.
     fn crew<R>(&self, with: impl FnOnce(&mut Crew) -> R) -> R {
         // SAFETY: the lock is held, and no closure passed here calls back: they touch plain fields only.
@@ -183,7 +183,7 @@ impl<T> Held<'_, T> {
     }
 }
 
-impl<T> Drop for Held<'_, T> {
+impl<T> Drop for SharedGuard<'_, T> {
     fn drop(&mut self) {
         self.instance.queue.set_owner(0);
     }
@@ -277,12 +277,12 @@ impl<T: 'static> Instance<T> {
     /// Gives the core away once, or sleeps, with the lock released; then takes events.
     fn wait<'a>(
         &'a self,
-        held: Option<Held<'a, T>>,
+        held: Option<SharedGuard<'a, T>>,
         parker: &Arc<Parker>,
         reactor: &Reactor,
         driver: &EpollDriver,
         wait: &mut Wait,
-    ) -> Held<'a, T> {
+    ) -> SharedGuard<'a, T> {
         let held = held.unwrap_or_else(|| self.lock());
         if wait.started.is_none() {
             let now = reactor.now();
@@ -333,11 +333,11 @@ impl<T: 'static> Instance<T> {
     /// Sleeps in the kernel, as the leader, until there is an event, a timer is due, or our own waker fires.
     fn lead<'a>(
         &'a self,
-        held: Held<'a, T>,
+        held: SharedGuard<'a, T>,
         parker: &Arc<Parker>,
         until: Option<Nanos>,
         driver: &EpollDriver,
-    ) -> Held<'a, T> {
+    ) -> SharedGuard<'a, T> {
         if !parker.begin_polling(&self.queue) {
             return held;
         }
@@ -370,11 +370,11 @@ impl<T: 'static> Instance<T> {
     /// Sleeps, while somebody else leads, until our own waker fires or we are to lead.
     fn follow<'a>(
         &'a self,
-        held: Held<'a, T>,
+        held: SharedGuard<'a, T>,
         parker: &Arc<Parker>,
         until: Option<Nanos>,
         driver: &EpollDriver,
-    ) -> Held<'a, T> {
+    ) -> SharedGuard<'a, T> {
         if !driver.ports().begin_sleep() {
             return held;
         }

@@ -88,7 +88,7 @@ impl fmt::Display for Distrust {
 }
 
 /// What a path has led to.
-struct Place {
+struct TrustedPath {
     path: PathBuf,
     /// The directory itself, or the one that the file is in.
     directory: File,
@@ -169,7 +169,7 @@ fn believe_file(path: &Path, facts: &Metadata, directory: &Metadata) -> Result<(
 }
 
 /// Rule 1, and what a path leads to.
-fn walk(path: &Path) -> Result<Place, Distrust> {
+fn walk(path: &Path) -> Result<TrustedPath, Distrust> {
     let of_system = |path: &Path, error| Distrust::System(path.to_owned(), error);
     let absolute = std::path::absolute(path).map_err(|error| of_system(path, error))?;
     let mut left: VecDeque<OsString> = parts(&absolute).collect();
@@ -210,12 +210,12 @@ fn walk(path: &Path) -> Result<Place, Distrust> {
             let target = target.map_err(|error| of_system(&next, error))?;
             parts(&target).collect::<Vec<_>>().into_iter().rev().for_each(|part| left.push_front(part));
         } else if left.is_empty() {
-            return Ok(Place { path: next, directory, facts, file: Some(name) });
+            return Ok(TrustedPath { path: next, directory, facts, file: Some(name) });
         } else {
             return Err(of_system(&next, io::Error::from_raw_os_error(libc::ENOTDIR)));
         }
     }
-    Ok(Place { path: here, directory, facts, file: None })
+    Ok(TrustedPath { path: here, directory, facts, file: None })
 }
 
 /// The parts of a path, "/" for its beginning if it is absolute.

@@ -420,7 +420,7 @@ fn broken_frames_end_the_connection() {
         let mut waiting_with_body = request(0, Operation::Ping);
         waiting_with_body.kind = FrameKind::Waiting;
         waiting_with_body.body_size = 8;
-        let of_servers = request(0, Operation::Gather);
+        let of_servers = request(0, Operation::Glimpse);
         let mut user_missing = request(0, Operation::Ping);
         user_missing.status = 10;
         let cases = [

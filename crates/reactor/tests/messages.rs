@@ -331,13 +331,13 @@ fn wrong_key_is_refused() {
 #[test]
 fn silence_ends_calls_and_work_does_not() {
     let fixture = fixture(DriverKind::Epoll, SECOND / 50);
-    let patient = channel(&fixture, &fixture.cluster, 1, SECOND / 5);
+    let low_priority = channel(&fixture, &fixture.cluster, 1, SECOND / 5);
     let reactor = fixture.reactor.clone();
     let service = fixture.service.clone();
     fixture.reactor.block_on(async {
         let call = {
-            let patient = patient.clone();
-            reactor.spawn_joinable(Class::Metadata, async move { patient.call(stat()).await.map(|_| ()) })
+            let low_priority = low_priority.clone();
+            reactor.spawn_joinable(Class::Metadata, async move { low_priority.call(stat()).await.map(|_| ()) })
         };
         reactor.sleep(SECOND).await;
         let incoming = service.held.borrow_mut().pop().unwrap();

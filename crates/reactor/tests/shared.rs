@@ -137,7 +137,7 @@ fn is_asleep(thread: u64) -> bool {
 }
 
 /// Keeps this thread on the first core that it may use; a patient one waits there until others give it away.
-fn share_core(patient: bool) {
+fn share_core(low_priority: bool) {
     // SAFETY: the sets and the parameter are locals, valid when zeroed; this concerns the calling thread alone.
     unsafe {
         let mut allowed: libc::cpu_set_t = std::mem::zeroed();
@@ -146,7 +146,7 @@ fn share_core(patient: bool) {
         let core = (0..libc::CPU_SETSIZE as usize).find(|core| libc::CPU_ISSET(*core, &allowed)).unwrap();
         libc::CPU_SET(core, &mut first);
         assert_eq!(libc::sched_setaffinity(0, size_of_val(&first), &first), 0);
-        if patient {
+        if low_priority {
             let parameter: libc::sched_param = std::mem::zeroed();
             assert_eq!(libc::sched_setscheduler(0, libc::SCHED_BATCH, &parameter), 0);
         }

@@ -57,7 +57,7 @@ const PAUSE_NS_MAX: Nanos = 2_000_000_000;
 enum Known {
     /// Its home is being asked; told when the answer is here or takes too long.
     Asking(Notice<()>),
-    Held {
+    Delegated {
         attributes: Attributes,
         until: Nanos,
     },
@@ -72,14 +72,14 @@ struct Name {
 }
 
 /// A file that is open at its home for us.
-struct Held {
+struct RemoteOpen {
     home: u32,
     number: u64,
 }
 
 /// What becomes of a request for a name.
 pub enum Answer {
-    Held(Attributes),
+    Delegated(Attributes),
     /// Told when it is to be tried again.
     Asking(Notice<()>),
     /// The home is to be asked.
@@ -93,7 +93,7 @@ pub struct Contact {
     /// By the lower bits of the name's hash: the whole hash, and when it was asked for.
     recent: RefCell<Vec<(u64, Nanos)>>,
     names: RefCell<FastMap<u64, Name>>,
-    held: RefCell<FastMap<u64, Held>>,
+    held: RefCell<FastMap<u64, RemoteOpen>>,
     /// Per home.
     floors: RefCell<BTreeMap<u32, u64>>,
     /// Homes that are being told what is held, and whether they are to be told once more.
@@ -123,7 +123,7 @@ impl Contact {
     /// names lent to us now, and files held at homes.
     pub fn numbers(&self) -> [(&'static str, u64); 5] {
         let names = self.names.borrow();
-        let lent = names.values().filter(|name| matches!(name.known, Known::Held { .. })).count();
+        let lent = names.values().filter(|name| matches!(name.known, Known::Delegated { .. })).count();
         [
             ("contact_hits", self.hits.get()),
             ("contact_misses", self.misses.get()),
@@ -154,7 +154,7 @@ impl Contact {
         if names.len() >= self.bounds.contact_names {
             names.retain(|_, name| match name.known {
                 Known::Asking(_) => true,
-                Known::Held { until, .. } | Known::Refused(until) => until > now,
+                Known::Delegated { until, .. } | Known::Refused(until) => until > now,
             });
         }
         names.len() < self.bounds.contact_names && self.held.borrow().len() < self.bounds.contact_files
@@ -180,7 +180,7 @@ impl Contact {
     /// Forgets all that was lent of a file, or all that a home has lent.
     fn forget(&self, is_concerned: impl Fn(&Attributes) -> bool) {
         self.names.borrow_mut().retain(|_, name| match &name.known {
-            Known::Held { attributes, .. } => !is_concerned(attributes),
+            Known::Delegated { attributes, .. } => !is_concerned(attributes),
             _ => true,
         });
     }
@@ -196,9 +196,9 @@ impl Core {
             if let Some(name) = names.get(&hash) {
                 let is_same = name.parent == entry.parent && *name.name == *entry.name.as_bytes();
                 match &name.known {
-                    Known::Held { attributes, until } if is_same && *until > now => {
+                    Known::Delegated { attributes, until } if is_same && *until > now => {
                         contact.hits.set(contact.hits.get() + 1);
-                        return Answer::Held(attributes.clone());
+                        return Answer::Delegated(attributes.clone());
                     }
                     Known::Asking(notice) if is_same => return Answer::Asking(notice.clone()),
                     Known::Refused(until) if *until > now => return self.unknown(),
@@ -246,7 +246,7 @@ impl Core {
             let lent: BTreeSet<FileId> = names
                 .values()
                 .filter_map(|name| match &name.known {
-                    Known::Held { attributes, until } if *until > now => Some(attributes.id),
+                    Known::Delegated { attributes, until } if *until > now => Some(attributes.id),
                     _ => None,
                 })
                 .collect();
@@ -282,7 +282,7 @@ impl Core {
                 let now = core.reactor.now();
                 core.contact.names.borrow_mut().retain(|_, name| match name.known {
                     Known::Asking(_) => true,
-                    Known::Held { until, .. } | Known::Refused(until) => until > now,
+                    Known::Delegated { until, .. } | Known::Refused(until) => until > now,
                 });
                 core.release_held();
             }
@@ -422,13 +422,13 @@ fn take_delegation(core: &Rc<Core>, home: u32, hash: u64, sent: Nanos, delegated
     core.contact.raise_floor(home, 0);
     {
         let mut held = core.contact.held.borrow_mut();
-        let held = held.entry(attributes.id.0).or_insert(Held { home, number: open_number });
+        let held = held.entry(attributes.id.0).or_insert(RemoteOpen { home, number: open_number });
         held.number = held.number.max(open_number);
     }
     core.refresh_held(home);
     let until = sent + Nanos::from(delegation_ms.min(DELEGATION_MS_MAX)) * 1_000_000 / 8 * DELEGATION_EIGHTHS;
     let floor = core.contact.floors.borrow().get(&home).copied().unwrap_or(0);
-    let known = if open_number > floor && until > now { Known::Held { attributes, until } } else { refused };
+    let known = if open_number > floor && until > now { Known::Delegated { attributes, until } } else { refused };
     core.contact.settle(hash, asked, known);
     core.release_held();
 }

@@ -42,8 +42,8 @@ use wire::attribute_cache::FirstBytes;
 use wire::identity::SEQUENCE_MAX;
 use wire::{Attributes, Cluster, FileId, Kind, Layout, Slot, Status};
 
-/// What a gather ends with.
-pub type Gathered = Result<Attributes, Failure>;
+/// What a glimpse ends with.
+pub type Glimpsed = Result<Attributes, Failure>;
 
 /// Numbers from here on are for no new files.
 const FILE_NUMBER_END: u64 = SEQUENCE_MAX - (1 << 40);
@@ -60,7 +60,7 @@ pub struct Core {
     pub index: u32,
     pub store: Store,
     pub tables: RefCell<Tables>,
-    /// Turns at files and directories: gathers, truncates, appends, explicit times and removals of one go one by one.
+    /// Turns at files and directories: glimpses, truncates, appends, explicit times and removals of one go one by one.
     pub turns: Turns,
     /// Requests that wait for locks of files.
     pub lock_queues: RefCell<Queues<Parked>>,
@@ -73,9 +73,9 @@ pub struct Core {
     pub peers: Peers,
     pub syncs: Rc<Syncs>,
     /// Gathers that have not started yet: who comes now may share them.
-    pub gathers: RefCell<FastMap<u64, Notice<Gathered>>>,
-    /// Files whose last close asked for a fold that has not started yet.
-    pub folds: RefCell<FastMap<u64, ()>>,
+    pub glimpses: RefCell<FastMap<u64, Notice<Glimpsed>>>,
+    /// Files whose last close asked for a settle that has not started yet.
+    pub settles: RefCell<FastMap<u64, ()>>,
     pub announcing: RefCell<FastMap<u64, Rc<Announcing>>>,
     /// Changes of names under way that wait for other servers, by the directories that they came through.
     pub trails: Rc<Trails>,
@@ -86,7 +86,7 @@ pub struct Core {
     /// Contents of small files that opens were told.
     pub read_leases: ReadLeases,
     pub forgetting: Forgetting,
-    /// Announcements and gathers of directories that are under way.
+    /// Announcements and glimpses of directories that are under way.
     pub directories: DirectoryWork,
     /// Numbers of changes that other servers are asked to prepare and that are not decided.
     pub undecided: RefCell<FastMap<u64, ()>>,
@@ -164,8 +164,8 @@ impl Core {
             copies: Cell::default(),
             peers,
             syncs,
-            gathers: RefCell::default(),
-            folds: RefCell::default(),
+            glimpses: RefCell::default(),
+            settles: RefCell::default(),
             announcing: RefCell::default(),
             trails: Rc::default(),
             sequencer: Sequencer::default(),

@@ -1,4 +1,4 @@
-//! Times and link counts of directories: every server has a share of the entries, and the home gathers what they say.
+//! Times and link counts of directories: every server has a share of the entries, and the home glimpses what they say.
 //!
 //! A server that is about to change an entry announces itself once to the directory's home. The home keeps the list of
 //! such servers for as long as the directory lives; whoever looks asks them. A utimens makes the home remember what
@@ -6,13 +6,13 @@
 //!
 //! Invariants
 //! 1. Entries of a directory whose home is elsewhere change here only after the home knows of this server's share.
-//! 2. What is remembered for a share only rises, so that a gather that comes late undoes no utimens.
-//! 3. A gather that a stat shares begins after the stat arrived.
+//! 2. What is remembered for a share only rises, so that a glimpse that comes late undoes no utimens.
+//! 3. A glimpse that a stat shares begins after the stat arrived.
 //! 4. A share is told only once the changes of its names are done that may have been decided before it was asked for.
 
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
-use crate::handlers::Step;
+use crate::handlers::Progress;
 use crate::inodes::Inode;
 use crate::names::{NO_TIME, Share};
 use crate::store::FastMap;
@@ -21,14 +21,16 @@ use crate::waiting::{Notice, Turns, all};
 use reactor::{Class, LocalFuture, Nanos};
 use std::cell::RefCell;
 use std::rc::Rc;
-use wire::messages::{AnnounceDirectoryReply, AnnounceDirectoryRequest, GatherDirectoryReply, GatherDirectoryRequest};
+use wire::messages::{
+    AnnounceDirectoryReply, AnnounceDirectoryRequest, GlimpseDirectoryReply, GlimpseDirectoryRequest,
+};
 use wire::{Attributes, FileId, Kind, Operation, Status};
 
 /// What other servers said of a directory, by server.
 pub type Shares = Vec<(u32, Share)>;
 /// One server's answer; none of our own.
 type Told = Result<Option<(u32, Share)>, Failure>;
-type GatheredShares = Result<Rc<Shares>, Failure>;
+type GlimpsedShares = Result<Rc<Shares>, Failure>;
 
 /// At the home: the servers with shares of each directory, with the times through which these count no more.
 #[derive(Default)]
@@ -84,9 +86,9 @@ pub struct DirectoryWork {
     announcing: RefCell<FastMap<u64, Notice<Result<(), Failure>>>>,
     /// Gathers that have not started yet: who comes now may share them.
     /// First those of which nothing is kept, then those that are remembered.
-    gathers: [RefCell<FastMap<u64, Notice<GatheredShares>>>; 2],
+    glimpses: [RefCell<FastMap<u64, Notice<GlimpsedShares>>>; 2],
     turns: Turns,
-    /// Of these the last gather failed, or takes long.
+    /// Of these the last glimpse failed, or takes long.
     incomplete: RefCell<FastMap<u64, ()>>,
 }
 
@@ -151,12 +153,12 @@ impl Tables {
 impl Core {
     /// Whether entries of the directory may change here now. Else the step that makes it so, after which the request is
     /// tried again.
-    pub fn check_share(self: &Rc<Self>, tables: &Tables, caller: &Caller, directory: FileId) -> Option<Step> {
+    pub fn check_share(self: &Rc<Self>, tables: &Tables, caller: &Caller, directory: FileId) -> Option<Progress> {
         if !self.lacks_share(tables, directory) {
             return None;
         }
         let (core, deadline) = (self.clone(), caller.deadline);
-        Some(Step::After(Box::pin(async move { core.announce_share(directory, deadline).await })))
+        Some(Progress::After(Box::pin(async move { core.announce_share(directory, deadline).await })))
     }
 
     /// Whether the directory's home has to be told before an entry changes here.
@@ -184,17 +186,17 @@ impl Core {
         notice
     }
 
-    /// What the other servers with a share of a directory say. One gather serves all who wait for it. `kept`: something
-    /// of it will be journalled here.
-    pub async fn gather_directory(self: &Rc<Self>, directory: FileId, kept: bool, deadline: Nanos) -> GatheredShares {
-        let waiting = self.directories.gathers[usize::from(kept)].borrow().get(&directory.0).cloned();
-        let notice = waiting.unwrap_or_else(|| self.start_directory_gather(directory, kept));
+    /// What the other servers with a share of a directory say. One glimpse serves all who wait for it. `kept`:
+    /// something of it will be journalled here.
+    pub async fn glimpse_directory(self: &Rc<Self>, directory: FileId, kept: bool, deadline: Nanos) -> GlimpsedShares {
+        let waiting = self.directories.glimpses[usize::from(kept)].borrow().get(&directory.0).cloned();
+        let notice = waiting.unwrap_or_else(|| self.start_directory_glimpse(directory, kept));
         let words = "servers with entries of the directory did not tell its times in time";
         self.wait_until(deadline, words, notice.wait()).await?
     }
 
-    /// The same for who is not patient; nothing when there are servers that do not answer.
-    pub async fn gather_directory_soon(
+    /// The same for who is not low-priority; nothing when there are servers that do not answer.
+    pub async fn glimpse_directory_soon(
         self: &Rc<Self>,
         directory: FileId,
         deadline: Nanos,
@@ -202,7 +204,7 @@ impl Core {
         let now = self.reactor.now();
         let is_incomplete = self.directories.incomplete.borrow().contains_key(&directory.0);
         let limit = if is_incomplete { now } else { now.saturating_add(PATIENCE) };
-        match self.gather_directory(directory, false, limit.min(deadline)).await {
+        match self.glimpse_directory(directory, false, limit.min(deadline)).await {
             Ok(shares) => Ok(Some(shares)),
             Err(failure) if matches!(failure.status, Status::Unreachable | Status::TimedOut) => {
                 let mut incomplete = self.directories.incomplete.borrow_mut();
@@ -224,15 +226,15 @@ impl Core {
         }
     }
 
-    fn start_directory_gather(self: &Rc<Self>, directory: FileId, kept: bool) -> Notice<GatheredShares> {
+    fn start_directory_glimpse(self: &Rc<Self>, directory: FileId, kept: bool) -> Notice<GlimpsedShares> {
         let notice = Notice::new();
-        self.directories.gathers[usize::from(kept)].borrow_mut().insert(directory.0, notice.clone());
+        self.directories.glimpses[usize::from(kept)].borrow_mut().insert(directory.0, notice.clone());
         let (core, told) = (self.clone(), notice.clone());
         self.reactor.spawn(Class::Metadata, async move {
             let turn = core.directories.turns.take(directory.0).await;
-            // Invariant 3: from here on the next stat needs a gather of its own.
-            core.directories.gathers[usize::from(kept)].borrow_mut().remove(&directory.0);
-            let result = gather(&core, directory, kept).await;
+            // Invariant 3: from here on the next stat needs a glimpse of its own.
+            core.directories.glimpses[usize::from(kept)].borrow_mut().remove(&directory.0);
+            let result = glimpse(&core, directory, kept).await;
             if result.is_ok() {
                 core.directories.incomplete.borrow_mut().remove(&directory.0);
             }
@@ -262,16 +264,16 @@ async fn announce(core: &Rc<Core>, directory: FileId) -> Result<(), Failure> {
     }
 }
 
-async fn gather(core: &Rc<Core>, directory: FileId, kept: bool) -> Result<Shares, Failure> {
+async fn glimpse(core: &Rc<Core>, directory: FileId, kept: bool) -> Result<Shares, Failure> {
     let servers = core.tables.borrow().other_shares(directory, core.index);
     let mut asked: Vec<LocalFuture<Told>> = servers
         .into_iter()
         .map(|server| {
             let core = core.clone();
             let future = async move {
-                let request = GatherDirectoryRequest { directory, time: core.time(), kept };
-                let reply: GatherDirectoryReply =
-                    core.peers.call(server, Operation::GatherDirectory, &request, None).await?;
+                let request = GlimpseDirectoryRequest { directory, time: core.time(), kept };
+                let reply: GlimpseDirectoryReply =
+                    core.peers.call(server, Operation::GlimpseDirectory, &request, None).await?;
                 core.note_time(reply.time);
                 Ok(Some((server, Share { time: reply.time, subdirectories: reply.subdirectories })))
             };

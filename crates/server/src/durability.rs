@@ -18,7 +18,7 @@ use reactor::{Class, Reactor};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use wire::identity::SEQUENCE_MAX;
-use wire::messages::{GatherDirectoryRequest, GatherRequest};
+use wire::messages::{GlimpseDirectoryRequest, GlimpseRequest};
 use wire::operation::LEVEL_CLIENT;
 use wire::{Decode, FileId, Operation};
 
@@ -157,7 +157,7 @@ impl Syncs {
 /// Whether another server may be asked this only when what we know is durable (invariant 1). An announcement tells of
 /// nothing that we did, nor does asking for room, and questions change nothing.
 pub fn is_consequence(operation: Operation) -> bool {
-    let question = matches!(operation, Operation::Gather | Operation::GatherDirectory | Operation::AskDecision);
+    let question = matches!(operation, Operation::Glimpse | Operation::GlimpseDirectory | Operation::AskDecision);
     // Delegations, and what is held by them, end with the lives of both servers.
     let delegation =
         matches!(operation, Operation::Delegate | Operation::Recall | Operation::CloseHeld | Operation::ReclaimHeld);
@@ -167,9 +167,9 @@ pub fn is_consequence(operation: Operation) -> bool {
 /// Whether the answer to another server is a promise, to be given only when it is durable (invariant 1).
 pub fn is_promise(operation: Operation, params: &[u8]) -> bool {
     match operation {
-        Operation::Gather => GatherRequest::from_bytes(params).is_ok_and(|request| request.retract),
+        Operation::Glimpse => GlimpseRequest::from_bytes(params).is_ok_and(|request| request.retract),
         // The times of the own share, which only a utimens at the home keeps: changes to come must be later than that.
-        Operation::GatherDirectory => GatherDirectoryRequest::from_bytes(params).is_ok_and(|request| request.kept),
+        Operation::GlimpseDirectory => GlimpseDirectoryRequest::from_bytes(params).is_ok_and(|request| request.kept),
         Operation::Recall => false,
         _ => operation.level() > LEVEL_CLIENT,
     }

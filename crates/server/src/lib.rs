@@ -18,7 +18,7 @@ mod extended;
 mod failure;
 mod file_locks;
 mod forgetting;
-mod gather;
+mod glimpse;
 mod handlers;
 pub mod inodes;
 pub mod intents;

@@ -12,12 +12,12 @@ use wire::FileId;
 use wire::identity::dentry_hash;
 
 /// The locked names of a directory, each with who is told of its end.
-type Held = Vec<(Box<[u8]>, Notice<()>)>;
+type LockedNames = Vec<(Box<[u8]>, Notice<()>)>;
 
 /// See the module. Notices are told when a lock is let go of.
 #[derive(Default)]
 pub struct Locks {
-    dentries: FastMap<u64, Held>,
+    dentries: FastMap<u64, LockedNames>,
     inodes: FastMap<u64, Notice<()>>,
     /// What is locked is not on it.
     publisher: Option<Rc<Publisher>>,

@@ -1,9 +1,9 @@
 //! Patient clients, such as `tabane rm -r`: their requests step back while other clients are at work.
 //!
-//! As long as another client asked for something within the last `BUSY_NS`, a server takes one request of patient
-//! clients at a time and rests after each, `REST_FACTOR` times as long as it took. So all patient work together gets a
-//! bounded share of a server, whatever its requests cost here and elsewhere, and it never stands still. Once nobody
-//! else is at work, nothing waits.
+//! As long as another client asked for something within the last `BUSY_NS`, a server takes one request of low-priority
+//! clients at a time and rests after each, `REST_FACTOR` times as long as it took. So all low-priority work together
+//! gets a bounded share of a server, whatever its requests cost here and elsewhere, and it never stands still. Once
+//! nobody else is at work, nothing waits.
 //!
 //! Invariants
 //! 1. What is held here was begun with its session and has done nothing yet. It is started, in the order in which it
@@ -39,7 +39,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// A client that is not patient asks for something.
+    /// A client that is not low-priority asks for something.
     pub fn note_other(&self, now: Nanos) {
         // A server that has just started is not busy.
         self.others_at.set(now.max(1));
@@ -50,7 +50,7 @@ impl Patience {
         others_at > 0 && now.saturating_sub(others_at) < BUSY_NS
     }
 
-    /// A request of a patient client was answered.
+    /// A request of a low-priority client was answered.
     pub fn note_end(&self) {
         if let Some(ended) = self.ended.take() {
             ended.tell(());
@@ -58,7 +58,7 @@ impl Patience {
     }
 }
 
-/// Starts a request of a patient client, at once or when it is its turn.
+/// Starts a request of a low-priority client, at once or when it is its turn.
 pub fn start(front: Rc<Front>, incoming: Incoming, origin: Option<Origin>) {
     let patience = &front.core().patience;
     if !patience.is_starting.get() && !patience.is_busy(incoming.taken) {

@@ -11,7 +11,7 @@ use crate::core::{Caller, Core};
 use crate::durability::is_promise;
 use crate::failure::Failure;
 use crate::handlers::WriteEnd;
-use crate::handlers::{self, Step};
+use crate::handlers::{self, Progress};
 use crate::intents::Origin;
 use crate::patience;
 use crate::records::Record;
@@ -45,7 +45,7 @@ pub struct Front {
 struct Waiting {
     incoming: Incoming,
     caller: Caller,
-    step: Step,
+    step: Progress,
 }
 
 impl Front {
@@ -187,10 +187,10 @@ impl Front {
         known || welcomes == 0
     }
 
-    /// Starts a request, of a patient client when it is its turn.
+    /// Starts a request, of a low-priority client when it is its turn.
     fn begin(self: Rc<Self>, incoming: Incoming, origin: Option<Origin>) {
         match incoming.peer.role {
-            Role::Patient => return patience::start(self, incoming, origin),
+            Role::LowPriority => return patience::start(self, incoming, origin),
             Role::Client => self.core.patience.note_other(incoming.taken),
             Role::Server | Role::ClientTunnel | Role::ServerTunnel => {}
         }
@@ -259,13 +259,13 @@ impl Front {
         reply.clear();
         let result = self.attempt(&caller, &incoming, &mut reply);
         match result {
-            Ok(Step::Done) if self.is_promise_open(&caller, &incoming) => {
+            Ok(Progress::Done) if self.is_promise_open(&caller, &incoming) => {
                 // What another server is promised survives first.
                 let (core, bytes) = (self.core.clone(), reply.clone());
-                let step = Step::Later(Box::pin(async move { core.durable().await.map(|()| bytes) }));
+                let step = Progress::Later(Box::pin(async move { core.durable().await.map(|()| bytes) }));
                 self.clone().spawn(Waiting { incoming, caller, step }, started);
             }
-            Ok(Step::Done) => self.finish(incoming, &caller, Ok(&reply), started),
+            Ok(Progress::Done) => self.finish(incoming, &caller, Ok(&reply), started),
             Err(failure) => self.finish(incoming, &caller, Err(&failure), started),
             Ok(step) if caller.peer.level == LEVEL_CLIENT && self.active.get() >= ACTIVE_MAX => {
                 self.queue.borrow_mut().push_back(Waiting { incoming, caller, step });
@@ -282,10 +282,10 @@ impl Front {
             && is_promise(incoming.operation, &incoming.params)
     }
 
-    fn attempt(&self, caller: &Caller, incoming: &Incoming, reply: &mut Vec<u8>) -> Result<Step, Failure> {
+    fn attempt(&self, caller: &Caller, incoming: &Incoming, reply: &mut Vec<u8>) -> Result<Progress, Failure> {
         let core = &self.core;
         if incoming.operation.is_mutating() && core.is_journal_low() {
-            return Ok(Step::Blocked(core.checkpoints.finished()));
+            return Ok(Progress::Blocked(core.checkpoints.finished()));
         }
         handlers::handle(core, caller, incoming.operation, &incoming.params, reply)
     }
@@ -300,10 +300,10 @@ impl Front {
         let Waiting { incoming, caller, mut step } = waiting;
         let result = loop {
             let ready = match step {
-                Step::Done => unreachable!("what is done does not wait"),
-                Step::Later(future) => break future.await,
-                Step::After(future) => future.await,
-                Step::Blocked(notice) => {
+                Progress::Done => unreachable!("what is done does not wait"),
+                Progress::Later(future) => break future.await,
+                Progress::After(future) => future.await,
+                Progress::Blocked(notice) => {
                     let told = until(&self.core.reactor, caller.deadline, notice.wait()).await;
                     let text = "what the request waits for (a rename or link of its name, the removal of its directory, or room in the journal) takes long";
                     told.ok_or_else(|| Failure::with_text(Status::TimedOut, text))
@@ -314,7 +314,7 @@ impl Front {
             }
             let mut reply = Vec::new();
             match self.attempt(&caller, &incoming, &mut reply) {
-                Ok(Step::Done) => break Ok(reply),
+                Ok(Progress::Done) => break Ok(reply),
                 Ok(next) => step = next,
                 Err(failure) => break Err(failure),
             }
@@ -467,9 +467,9 @@ pub fn finish(core: &Core, parked: Parked, result: Result<&[u8], &Failure>) {
     end(core, parked.incoming, &parked.caller, result, parked.started);
 }
 
-/// A request has ended, which others of patient clients may wait for.
+/// A request has ended, which others of low-priority clients may wait for.
 fn note_end(core: &Core, incoming: &Incoming) {
-    if incoming.peer.role == Role::Patient {
+    if incoming.peer.role == Role::LowPriority {
         core.patience.note_end();
     }
 }

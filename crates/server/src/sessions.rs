@@ -35,7 +35,7 @@ enum State<W> {
     Done,
 }
 
-struct Place<W> {
+struct SlotEntry<W> {
     sequence: u64,
     state: State<W>,
     outcome: Outcome,
@@ -48,7 +48,7 @@ struct Session<W> {
     /// Welcomes that it had received when it began here: what it says then is that it was told of that.
     born: u64,
     acknowledged: u64,
-    places: Vec<Place<W>>,
+    places: Vec<SlotEntry<W>>,
 }
 
 /// What to do with a request.
@@ -74,9 +74,9 @@ impl<W> Session<W> {
         Session { connections: 0, idle_since: now, born: 0, acknowledged: 0, places: Vec::new() }
     }
 
-    fn place(&mut self, sequence: u64) -> &mut Place<W> {
+    fn place(&mut self, sequence: u64) -> &mut SlotEntry<W> {
         if self.places.is_empty() {
-            let empty = || Place { sequence: 0, state: State::Empty, outcome: Outcome::default() };
+            let empty = || SlotEntry { sequence: 0, state: State::Empty, outcome: Outcome::default() };
             self.places = (0..REQUEST_WINDOW).map(|_| empty()).collect();
         }
         &mut self.places[(sequence % u64::from(REQUEST_WINDOW)) as usize]

@@ -212,11 +212,11 @@ impl Tree {
 #[derive(Default)]
 pub struct Trails {
     next: Cell<u64>,
-    held: RefCell<BTreeMap<u64, Held>>,
+    held: RefCell<BTreeMap<u64, PathUse>>,
 }
 
 /// The directories that a change came through, and who is told of its end.
-type Held = (Vec<FileId>, Notice<()>);
+type PathUse = (Vec<FileId>, Notice<()>);
 
 /// A change of names on its way.
 pub struct Trail {

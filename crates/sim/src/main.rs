@@ -94,7 +94,7 @@ fn run_here(options: &Options) -> Result<Counts, String> {
         std::panic::set_hook(Box::new(move |panic| {
             eprintln!("seed {seed} FAILED: {panic}\n  replay: sim {arguments} --trace\n{}", backtrace());
         }));
-        let report = run_seed(seed, &options.wishes, options.trace);
+        let report = run_seed(seed, &options.overrides, options.trace);
         std::panic::set_hook(before);
         let passed = report.problems.is_empty();
         if !passed {

@@ -1,6 +1,6 @@
 //! What the program may be told: one table of options, which also makes the help.
 
-use crate::profile::Wishes;
+use crate::profile::Overrides;
 use std::ops::Range;
 
 /// One option.
@@ -38,7 +38,7 @@ pub struct Options {
     pub seeds: Vec<Range<u64>>,
     /// Go on after the last of them until a seed fails.
     pub forever: bool,
-    pub wishes: Wishes,
+    pub overrides: Overrides,
     pub jobs: u32,
     pub trace: bool,
     pub worker: bool,
@@ -62,7 +62,7 @@ pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, Str
     let mut options = Options {
         seeds: only(0..100),
         forever: false,
-        wishes: Wishes::default(),
+        overrides: Overrides::default(),
         jobs: 1,
         trace: false,
         worker: false,
@@ -91,10 +91,10 @@ impl Options {
             "forever" => self.forever = true,
             "seed-from" if value == "clock" => self.seeds = only(fresh_seed()..u64::MAX),
             "seed-from" => return Err(format!("--seed-from {value}: only the clock gives seeds")),
-            "steps" => self.wishes.steps = Some(number(name, value, 1, 1_000_000)?),
-            "servers" => self.wishes.servers = Some(number(name, value, 1, 5)? as u32),
+            "steps" => self.overrides.steps = Some(number(name, value, 1, 1_000_000)?),
+            "servers" => self.overrides.servers = Some(number(name, value, 1, 5)? as u32),
             "jobs" => self.jobs = number(name, value, 1, 256)? as u32,
-            "no-faults" => self.wishes.no_faults = true,
+            "no-faults" => self.overrides.no_faults = true,
             "trace" => self.trace = true,
             "worker" => self.worker = true,
             "help" => self.help = true,
@@ -106,13 +106,13 @@ impl Options {
     /// The command line that runs some seeds as this one would.
     pub fn arguments(&self, seeds: &Range<u64>) -> Vec<String> {
         let mut arguments = vec!["--seeds".to_owned(), format!("{}..{}", seeds.start, seeds.end)];
-        if let Some(steps) = self.wishes.steps {
+        if let Some(steps) = self.overrides.steps {
             arguments.extend(["--steps".to_owned(), steps.to_string()]);
         }
-        if let Some(servers) = self.wishes.servers {
+        if let Some(servers) = self.overrides.servers {
             arguments.extend(["--servers".to_owned(), servers.to_string()]);
         }
-        if self.wishes.no_faults {
+        if self.overrides.no_faults {
             arguments.push("--no-faults".to_owned());
         }
         arguments

@@ -10,7 +10,7 @@ pub const SECOND: Nanos = 1_000_000_000;
 
 /// What the caller may fix instead of the seed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct Overrides {
     /// Operations of all clients together.
     pub steps: Option<u64>,
     pub servers: Option<u32>,
@@ -196,7 +196,7 @@ impl Profile {
     }
 
     /// The run that a seed stands for.
-    pub fn new(seed: u64, wishes: &Wishes) -> Profile {
+    pub fn new(seed: u64, overrides: &Overrides) -> Profile {
         let mut random = Random::new(seed ^ 0x7072_6f66);
         let servers = random.between(1, 5) as u32;
         let faults = draw_faults(&mut random);
@@ -210,16 +210,16 @@ impl Profile {
         let forgetful = random.percent(20);
         let latency_min = random.between(5_000, 200_000);
         let mut extra = Random::new(seed ^ 0x6578_7472_6100);
-        let (tardy, filling) = (extra.percent(25), faults.any() && !wishes.no_faults && extra.percent(6));
+        let (tardy, filling) = (extra.percent(25), faults.any() && !overrides.no_faults && extra.percent(6));
         let protection = draw_protection(&mut Random::new(seed ^ 0x7072_6f74));
         let faults = Faults { kills: faults.kills || filling, ..faults };
         let faults = faults.on_medium(seed, stable_media, checksums).on_network(seed, protection);
         Profile {
             seed,
-            servers: wishes.servers.unwrap_or(servers),
+            servers: overrides.servers.unwrap_or(servers),
             clients: random.between(1, 4) as u32,
             tasks: random.between(1, 4) as u32,
-            steps: wishes.steps.unwrap_or(STEPS_DEFAULT),
+            steps: overrides.steps.unwrap_or(STEPS_DEFAULT),
             placement: if random.percent(25) { Placement::Ring } else { Placement::Modular },
             chunk_sizes,
             checksums,
@@ -234,7 +234,7 @@ impl Profile {
             client_timeout: if forgetful { 20 * SECOND } else { random.between(2, 10) * SECOND },
             server_timeout: random.between(1, 4) * SECOND,
             session_grace: if forgetful { random.between(1, 10) * SECOND / 5 } else { random.between(3, 60) * SECOND },
-            faults: if wishes.no_faults { Faults::default() } else { faults },
+            faults: if overrides.no_faults { Faults::default() } else { faults },
             fault_count: random.between(1, 16),
             pause_max: *random.choose(&[0, MILLISECOND, 20 * MILLISECOND]),
             flavour: *random.choose(&[Flavour::Mixed, Flavour::Mixed, Flavour::Names, Flavour::Contents]),

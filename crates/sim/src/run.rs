@@ -2,13 +2,13 @@
 //! leaks.
 
 use crate::actor::Client;
-use crate::check::directories::GATHER_TIME_MAX;
+use crate::check::directories::GLIMPSE_TIME_MAX;
 use crate::check::{self, failures};
 use crate::harness::{Harness, SimClient};
 use crate::history::{Action, Finding, Moment, Outcome, Path};
 use crate::losses::Losses;
 use crate::nemesis::{Nemesis, Strike};
-use crate::profile::{MILLISECOND, Profile, SECOND, Sabotage, Wishes};
+use crate::profile::{MILLISECOND, Overrides, Profile, SECOND, Sabotage};
 use crate::random::Random;
 use crate::workload::{self, Plan, Worker};
 use crate::workload_extended::NAMES;
@@ -78,8 +78,8 @@ impl Drop for Presence {
 }
 
 /// Runs a seed.
-pub fn run_seed(seed: u64, wishes: &Wishes, trace: bool) -> Report {
-    run_profile(&Profile::new(seed, wishes), trace)
+pub fn run_seed(seed: u64, overrides: &Overrides, trace: bool) -> Report {
+    run_profile(&Profile::new(seed, overrides), trace)
 }
 
 /// Runs a profile.
@@ -123,11 +123,11 @@ impl Run {
     /// Some clients step back while others are at work, and some have their connections relayed.
     fn options_of_client(&self) -> client::Options {
         let profile = &self.harness.profile;
-        let is_patient = (profile.seed + self.clients.len() as u64).is_multiple_of(4);
+        let is_low_priority = (profile.seed + self.clients.len() as u64).is_multiple_of(4);
         let is_relayed = profile.relaying && !(profile.seed / 4 + self.clients.len() as u64).is_multiple_of(3);
         let relaying = if is_relayed { client::Relaying::Always } else { client::Relaying::Auto };
         let contact = if profile.contacts { Contact::Always } else { Contact::Off };
-        client::Options { is_patient, relaying, contact, ..client::Options::default() }
+        client::Options { is_low_priority, relaying, contact, ..client::Options::default() }
     }
 
     fn set_up(&mut self) -> Result<(), String> {
@@ -480,8 +480,8 @@ pub fn is_clean(audit: &Audit, has_root: bool) -> bool {
 
 async fn inspect_all(client: &Client, touched: &BTreeMap<FileId, BTreeSet<u64>>) {
     // Everything is looked at twice, with time before each for what was begun while servers were silent: the first look
-    // has all shares of directories gathered, the second one has to tell them.
-    client.file_system.reactor().sleep(GATHER_TIME_MAX + SECOND).await;
+    // has all shares of directories glimpsed, the second one has to tell them.
+    client.file_system.reactor().sleep(GLIMPSE_TIME_MAX + SECOND).await;
     let mut files = Vec::new();
     let mut directories: Vec<Option<Path>> = vec![None];
     while let Some(directory) = directories.pop() {
@@ -500,7 +500,7 @@ async fn inspect_all(client: &Client, touched: &BTreeMap<FileId, BTreeSet<u64>>)
             }
         }
     }
-    client.file_system.reactor().sleep(GATHER_TIME_MAX + SECOND).await;
+    client.file_system.reactor().sleep(GLIMPSE_TIME_MAX + SECOND).await;
     // Names that nobody listed must not be there either.
     for path in workload::all_paths() {
         client.perform(Action::Stat { path: path.clone() }, &path.to_string()).await;

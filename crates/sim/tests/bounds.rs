@@ -6,7 +6,7 @@ use reactor::Class;
 use server::Bounds;
 use server::records::Record;
 use sim::harness::{Harness, SimClient};
-use sim::profile::{Profile, SECOND, Wishes};
+use sim::profile::{Overrides, Profile, SECOND};
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
@@ -15,8 +15,8 @@ use wire::identity::SEQUENCE_MAX;
 const CHANGES: usize = 40;
 
 fn cluster(servers: u32, bounds: Bounds) -> Harness {
-    let wishes = Wishes { no_faults: true, servers: Some(servers), ..Wishes::default() };
-    let mut profile = Profile::new(7, &wishes);
+    let overrides = Overrides { no_faults: true, servers: Some(servers), ..Overrides::default() };
+    let mut profile = Profile::new(7, &overrides);
     profile.client_timeout = 20 * SECOND;
     profile.bounds = bounds;
     let harness = Harness::new(&profile, false);

@@ -5,15 +5,15 @@ use client::{FileId, FileSystem, Kind, OpenHow, Status};
 use reactor::Nanos;
 use server::records::Record;
 use sim::harness::{Harness, SimClient};
-use sim::profile::{Profile, SECOND, Wishes};
+use sim::profile::{Overrides, Profile, SECOND};
 use wire::Placement;
 
 const CHUNK_SIZE: u32 = 4096;
 const LIMIT: Nanos = 600 * SECOND;
 
 fn cluster(servers: u32) -> Harness {
-    let wishes = Wishes { no_faults: true, servers: Some(servers), ..Wishes::default() };
-    let mut profile = Profile::new(3, &wishes);
+    let overrides = Overrides { no_faults: true, servers: Some(servers), ..Overrides::default() };
+    let mut profile = Profile::new(3, &overrides);
     (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK_SIZE]);
     (profile.client_timeout, profile.server_timeout) = (10 * SECOND, 2 * SECOND);
     let harness = Harness::new(&profile, false);
@@ -304,8 +304,8 @@ fn misplaced_inode() {
 /// Method: a byte of each page of one server's data region is turned over.
 #[test]
 fn damaged_chunks() {
-    let wishes = Wishes { no_faults: true, servers: Some(3), ..Wishes::default() };
-    let mut profile = Profile::new(3, &wishes);
+    let overrides = Overrides { no_faults: true, servers: Some(3), ..Overrides::default() };
+    let mut profile = Profile::new(3, &overrides);
     (profile.placement, profile.chunk_sizes, profile.checksums) = (Placement::Modular, vec![CHUNK_SIZE], true);
     (profile.client_timeout, profile.server_timeout) = (10 * SECOND, 2 * SECOND);
     let harness = Harness::new(&profile, false);

@@ -5,7 +5,7 @@ use client::check::CheckOptions;
 use client::{FileSystem, OpenHow};
 use reactor::{Class, Nanos};
 use sim::harness::Harness;
-use sim::profile::{Profile, SECOND, Wishes};
+use sim::profile::{Overrides, Profile, SECOND};
 use std::cell::RefCell;
 use std::rc::Rc;
 use wire::Placement;
@@ -18,8 +18,8 @@ const SEEDS: u64 = 12;
 
 /// A cluster whose servers are hours and days away from each other, in an order that the seed turns.
 fn cluster(seed: u64) -> Harness {
-    let wishes = Wishes { no_faults: true, servers: Some(SERVERS), ..Wishes::default() };
-    let mut profile = Profile::new(seed, &wishes);
+    let overrides = Overrides { no_faults: true, servers: Some(SERVERS), ..Overrides::default() };
+    let mut profile = Profile::new(seed, &overrides);
     (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK as u32]);
     (profile.client_timeout, profile.server_timeout) = (10 * SECOND, 2 * SECOND);
     (profile.session_grace, profile.latency) = (5 * SECOND, (5_000, 300_000));

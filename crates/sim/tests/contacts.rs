@@ -7,7 +7,7 @@
 use client::{Contact, FileSystem, OpenHow, Options, Status};
 use reactor::{Class, Nanos};
 use sim::harness::{Harness, SimClient};
-use sim::profile::{Profile, SECOND, Wishes};
+use sim::profile::{Overrides, Profile, SECOND};
 use std::cell::RefCell;
 use std::rc::Rc;
 use wire::credentials::Credentials;
@@ -20,8 +20,8 @@ const GRACE: Nanos = 5 * SECOND;
 const DELEGATION: Nanos = 2_200_000_000;
 
 fn cluster(servers: u32) -> Harness {
-    let wishes = Wishes { no_faults: true, servers: Some(servers), ..Wishes::default() };
-    let mut profile = Profile::new(1, &wishes);
+    let overrides = Overrides { no_faults: true, servers: Some(servers), ..Overrides::default() };
+    let mut profile = Profile::new(1, &overrides);
     profile.remember_all();
     (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![4096]);
     (profile.client_timeout, profile.server_timeout) = (20 * SECOND, 4 * SECOND);

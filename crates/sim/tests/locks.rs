@@ -4,7 +4,7 @@ use client::{FileSystem, LockRange, Locker, OpenHow, Status};
 use reactor::Class;
 use reactor::sim::CrashKind;
 use sim::harness::{Harness, SimClient};
-use sim::profile::{Profile, SECOND, Wishes};
+use sim::profile::{Overrides, Profile, SECOND};
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
@@ -15,8 +15,8 @@ const GRACE: u64 = 5 * SECOND;
 type Cell<T> = Rc<RefCell<Option<T>>>;
 
 fn cluster(seed: u64) -> Harness {
-    let wishes = Wishes { no_faults: true, servers: Some(2), ..Wishes::default() };
-    let mut profile = Profile::new(seed, &wishes);
+    let overrides = Overrides { no_faults: true, servers: Some(2), ..Overrides::default() };
+    let mut profile = Profile::new(seed, &overrides);
     profile.session_grace = GRACE;
     profile.client_timeout = 20 * SECOND;
     profile.latency = (100_000, 100_000);

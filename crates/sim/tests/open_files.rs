@@ -4,7 +4,7 @@ use client::{FileSystem, OpenHow, Status};
 use reactor::Nanos;
 use reactor::sim::CrashKind;
 use sim::harness::{Harness, SimClient};
-use sim::profile::{Profile, SECOND, Wishes};
+use sim::profile::{Overrides, Profile, SECOND};
 use wire::Placement;
 
 const CHUNK_SIZE: u32 = 4096;
@@ -12,8 +12,8 @@ const LIMIT: Nanos = 600 * SECOND;
 const GRACE: Nanos = 5 * SECOND;
 
 fn cluster(servers: u32) -> Harness {
-    let wishes = Wishes { no_faults: true, servers: Some(servers), ..Wishes::default() };
-    let mut profile = Profile::new(1, &wishes);
+    let overrides = Overrides { no_faults: true, servers: Some(servers), ..Overrides::default() };
+    let mut profile = Profile::new(1, &overrides);
     (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK_SIZE]);
     (profile.client_timeout, profile.server_timeout) = (10 * SECOND, 2 * SECOND);
     (profile.session_grace, profile.latency) = (GRACE, (10_000, 200_000));

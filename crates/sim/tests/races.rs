@@ -6,7 +6,7 @@ use client::{AttributeChanges, File, FileSystem, LockRange, Locker, OpenHow, Sta
 use reactor::sim::CrashKind;
 use reactor::{Class, Nanos};
 use sim::harness::{Harness, SimClient};
-use sim::profile::{MILLISECOND, Profile, SECOND, Wishes};
+use sim::profile::{MILLISECOND, Overrides, Profile, SECOND};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -27,8 +27,8 @@ fn cluster_with_submissions(seed: u64, servers: u32) -> Harness {
 }
 
 fn cluster_as(seed: u64, servers: u32, adapt: impl FnOnce(&mut Profile)) -> Harness {
-    let wishes = Wishes { no_faults: true, servers: Some(servers), ..Wishes::default() };
-    let mut profile = Profile::new(seed, &wishes);
+    let overrides = Overrides { no_faults: true, servers: Some(servers), ..Overrides::default() };
+    let mut profile = Profile::new(seed, &overrides);
     (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK as u32]);
     (profile.client_timeout, profile.server_timeout) = (10 * SECOND, 2 * SECOND);
     (profile.session_grace, profile.latency) = (GRACE, (5_000, 300_000));
@@ -434,7 +434,7 @@ fn truncate_to_0_against_a_writers_late_close() {
     }
 }
 
-/// Goal: utimens against a late fold: the time that was set stays, though the sizes and times of writes that came
+/// Goal: utimens against a late settle: the time that was set stays, though the sizes and times of writes that came
 /// before are folded in afterwards.
 #[test]
 fn utimens_against_a_late_fold() {

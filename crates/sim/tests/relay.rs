@@ -4,7 +4,7 @@
 use client::{FileSystem, OpenHow, Options, Relaying, Status};
 use reactor::{Class, Nanos};
 use sim::harness::{Harness, SimClient};
-use sim::profile::{MILLISECOND, Profile, SECOND, Wishes};
+use sim::profile::{MILLISECOND, Overrides, Profile, SECOND};
 use std::cell::RefCell;
 use std::rc::Rc;
 use wire::Placement;
@@ -17,8 +17,8 @@ fn cluster(seed: u64, servers: u32) -> Harness {
 }
 
 fn cluster_of(seed: u64, servers: u32, connections_max: usize) -> Harness {
-    let wishes = Wishes { no_faults: true, servers: Some(servers), ..Wishes::default() };
-    let mut profile = Profile::new(seed, &wishes);
+    let overrides = Overrides { no_faults: true, servers: Some(servers), ..Overrides::default() };
+    let mut profile = Profile::new(seed, &overrides);
     profile.connections_max = connections_max;
     (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK_SIZE]);
     (profile.client_timeout, profile.server_timeout) = (10 * SECOND, 2 * SECOND);

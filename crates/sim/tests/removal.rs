@@ -3,7 +3,7 @@
 use client::{FileSystem, OpenHow, Options};
 use reactor::Nanos;
 use sim::harness::Harness;
-use sim::profile::{Profile, SECOND, Wishes};
+use sim::profile::{Overrides, Profile, SECOND};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
@@ -83,8 +83,8 @@ fn path_of(number: u32) -> Vec<u8> {
 /// then while another one removes a tree as `tabane rm -r` does, which gets on nevertheless.
 #[test]
 fn others_go_on() {
-    let wishes = Wishes { no_faults: true, servers: Some(SERVERS), ..Wishes::default() };
-    let mut profile = Profile::new(11, &wishes);
+    let overrides = Overrides { no_faults: true, servers: Some(SERVERS), ..Overrides::default() };
+    let mut profile = Profile::new(11, &overrides);
     profile.remember_all();
     (profile.placement, profile.chunk_sizes, profile.stable_media) = (Placement::Modular, vec![1 << 20], false);
     profile.latency = (LATENCY, LATENCY);
@@ -94,8 +94,8 @@ fn others_go_on() {
     let harness = Harness::new(&profile, false);
     harness.world.set_socket_buffer(256 << 10);
     harness.wait_for_servers(LIMIT).expect("servers start");
-    let patient = Options { is_patient: true, ..Options::default() };
-    let (worker, remover) = (harness.add_client(), harness.add_client_with(patient));
+    let low_priority = Options { is_low_priority: true, ..Options::default() };
+    let (worker, remover) = (harness.add_client(), harness.add_client_with(low_priority));
     let (files, others) = (remover.client.file_system.clone(), worker.client.file_system.clone());
     let set_up = files.clone();
     let made = harness.world.run(

@@ -4,7 +4,7 @@
 use client::{Credentials, FileSystem, Kind, OpenHow, Status};
 use reactor::Class;
 use sim::harness::{Harness, SimClient};
-use sim::profile::{Profile, SECOND, Wishes};
+use sim::profile::{Overrides, Profile, SECOND};
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
@@ -14,8 +14,8 @@ const MILLISECOND: u64 = SECOND / 1000;
 const SERVERS: u32 = 3;
 
 fn cluster(seed: u64) -> Harness {
-    let wishes = Wishes { no_faults: true, servers: Some(SERVERS), ..Wishes::default() };
-    let mut profile = Profile::new(seed, &wishes);
+    let overrides = Overrides { no_faults: true, servers: Some(SERVERS), ..Overrides::default() };
+    let mut profile = Profile::new(seed, &overrides);
     profile.client_timeout = 20 * SECOND;
     profile.latency = (100_000, 100_000);
     let harness = Harness::new(&profile, false);

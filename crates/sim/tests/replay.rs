@@ -1,6 +1,6 @@
 //! Whether a seed says it all.
 
-use sim::profile::Wishes;
+use sim::profile::Overrides;
 use sim::run::run_seed;
 
 /// Goal: a seed replays exactly, faults and all.
@@ -8,8 +8,8 @@ use sim::run::run_seed;
 #[test]
 fn same_seed_same_run() {
     for seed in [3, 11, 12, 29, 41] {
-        let first = run_seed(seed, &Wishes::default(), false);
-        let second = run_seed(seed, &Wishes::default(), false);
+        let first = run_seed(seed, &Overrides::default(), false);
+        let second = run_seed(seed, &Overrides::default(), false);
         assert_eq!(first, second, "seed {seed}");
     }
 }
@@ -17,6 +17,6 @@ fn same_seed_same_run() {
 /// Goal: different seeds are different runs.
 #[test]
 fn other_seed_other_run() {
-    let wishes = Wishes { steps: Some(20), ..Wishes::default() };
-    assert_ne!(run_seed(1, &wishes, false).trace_hash, run_seed(2, &wishes, false).trace_hash);
+    let overrides = Overrides { steps: Some(20), ..Overrides::default() };
+    assert_ne!(run_seed(1, &overrides, false).trace_hash, run_seed(2, &overrides, false).trace_hash);
 }

@@ -5,7 +5,7 @@ use reactor::Class;
 use sim::check::rights::{Attempt, Change, check};
 use sim::harness::{Harness, SimClient};
 use sim::history::NEVER;
-use sim::profile::{Profile, SECOND, Wishes};
+use sim::profile::{Overrides, Profile, SECOND};
 use sim::random::Random;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -89,8 +89,8 @@ fn spawn<F: Future<Output = ()> + 'static>(harness: &Harness, client: &SimClient
 
 /// One story; how many attempts were allowed and refused.
 fn story(seed: u64, servers: u32, faults: bool) -> (usize, usize) {
-    let wishes = Wishes { no_faults: true, servers: Some(servers), ..Wishes::default() };
-    let mut profile = Profile::new(seed, &wishes);
+    let overrides = Overrides { no_faults: true, servers: Some(servers), ..Overrides::default() };
+    let mut profile = Profile::new(seed, &overrides);
     (profile.client_timeout, profile.server_timeout) = (10 * SECOND, 2 * SECOND);
     (profile.store_size, profile.journal_size) = (64 << 20, 8 << 20);
     profile.session_grace = 60 * SECOND;

@@ -4,7 +4,7 @@
 use client::{File, FileSystem, OpenHow, Timestamp};
 use server::ReadLeasing;
 use sim::harness::Harness;
-use sim::profile::{Profile, SECOND, Wishes};
+use sim::profile::{Overrides, Profile, SECOND};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -24,8 +24,8 @@ fn on_cluster_that<F: Future<Output = ()> + 'static>(
     set_up: impl FnOnce(&mut Profile),
     work: impl FnOnce(Rc<FileSystem>) -> F,
 ) {
-    let wishes = Wishes { no_faults: true, servers: Some(SERVERS), ..Wishes::default() };
-    let mut profile = Profile::new(7, &wishes);
+    let overrides = Overrides { no_faults: true, servers: Some(SERVERS), ..Overrides::default() };
+    let mut profile = Profile::new(7, &overrides);
     profile.remember_all();
     (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK_SIZE]);
     profile.read_leasing = ReadLeasing::OFF;
@@ -269,8 +269,8 @@ fn directories_move() {
 /// Goal: rights of directories cost a warm client of any user nothing, however deep the path and however often.
 #[test]
 fn rights_of_directories() {
-    let wishes = Wishes { no_faults: true, servers: Some(SERVERS), ..Wishes::default() };
-    let mut profile = Profile::new(7, &wishes);
+    let overrides = Overrides { no_faults: true, servers: Some(SERVERS), ..Overrides::default() };
+    let mut profile = Profile::new(7, &overrides);
     profile.remember_all();
     (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK_SIZE]);
     let harness = Harness::new(&profile, false);

@@ -3,7 +3,7 @@
 use client::OpenHow;
 use server::ReadLeasing;
 use sim::harness::Harness;
-use sim::profile::{Faults, Flavour, Profile, SECOND, Sabotage, Wishes};
+use sim::profile::{Faults, Flavour, Overrides, Profile, SECOND, Sabotage};
 use sim::run::run_profile;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ fn problems(sabotage: Sabotage, change: impl Fn(&mut Profile)) -> Vec<String> {
 }
 
 fn problems_of(seed: u64, sabotage: Sabotage, change: impl Fn(&mut Profile)) -> Vec<String> {
-    let mut profile = Profile::new(seed, &Wishes { no_faults: true, ..Wishes::default() });
+    let mut profile = Profile::new(seed, &Overrides { no_faults: true, ..Overrides::default() });
     profile.sabotage = sabotage;
     change(&mut profile);
     run_profile(&profile, false).problems
@@ -84,7 +84,7 @@ fn hidden_shares() {
 fn hidden_shares_after_faults() {
     let mut noticed = 0;
     for seed in 0..8 {
-        let mut profile = Profile::new(seed, &Wishes::default());
+        let mut profile = Profile::new(seed, &Overrides::default());
         profile.sabotage = Sabotage::HideShares;
         profile.faults = Faults { kills: true, ..Faults::default() };
         (profile.fault_count, profile.flavour) = (16, Flavour::Names);
@@ -112,7 +112,7 @@ fn skipped_syncs() {
 fn trusted_memory() {
     let mut problems = Vec::new();
     for seed in 0..40 {
-        let mut profile = Profile::new(seed, &Wishes { no_faults: true, ..Wishes::default() });
+        let mut profile = Profile::new(seed, &Overrides { no_faults: true, ..Overrides::default() });
         profile.sabotage = Sabotage::TrustMemory;
         (profile.stable_media, profile.checksums, profile.short_circuit) = (false, false, true);
         (profile.relaying, profile.crowded, profile.flavour) = (false, true, Flavour::Contents);
@@ -175,7 +175,7 @@ fn submissions_out_of_order() {
 fn problems_by_attribute_caches(sabotage: Sabotage, faults: Faults) -> Vec<String> {
     let mut problems = Vec::new();
     for seed in 0..if sabotage == Sabotage::None { 24 } else { 300 } {
-        let mut profile = Profile::new(seed, &Wishes { servers: Some(1), ..Wishes::default() });
+        let mut profile = Profile::new(seed, &Overrides { servers: Some(1), ..Overrides::default() });
         profile.sabotage = sabotage;
         (profile.stable_media, profile.checksums, profile.short_circuit) = (false, false, true);
         (profile.relaying, profile.crowded, profile.flavour) = (false, true, Flavour::Mixed);
@@ -231,7 +231,7 @@ fn problems_with_buffers(sabotage: Sabotage, faults: Faults) -> Vec<String> {
     // Whoever writes late must meet pages that somebody else has got meanwhile, which few runs have.
     let seeds = if sabotage == Sabotage::None { 0..24 } else { 0..100 };
     for seed in seeds {
-        let mut profile = Profile::new(seed, &Wishes { servers: Some(1), ..Wishes::default() });
+        let mut profile = Profile::new(seed, &Overrides { servers: Some(1), ..Overrides::default() });
         profile.sabotage = sabotage;
         (profile.stable_media, profile.checksums) = (false, false);
         (profile.short_circuit, profile.registered_buffers) = (true, true);
@@ -289,7 +289,7 @@ fn lost_submitted_writes() {
 fn problems_of_submitted_writes(sabotage: Sabotage, faults: Faults) -> Vec<String> {
     let mut problems = Vec::new();
     for seed in 0..if sabotage == Sabotage::None { 24 } else { 300 } {
-        let mut profile = Profile::new(seed, &Wishes { servers: Some(1), ..Wishes::default() });
+        let mut profile = Profile::new(seed, &Overrides { servers: Some(1), ..Overrides::default() });
         profile.sabotage = sabotage;
         (profile.stable_media, profile.checksums, profile.relaying) = (false, false, false);
         (profile.short_circuit, profile.registered_buffers) = (true, true);
@@ -315,7 +315,7 @@ fn problems_of_submitted_writes(sabotage: Sabotage, faults: Faults) -> Vec<Strin
 fn misread(seed: u64, sabotage: Sabotage) -> u32 {
     const ROUNDS: u32 = 40;
     const WRITES: u32 = 3;
-    let mut profile = Profile::new(seed, &Wishes { no_faults: true, servers: Some(1), ..Wishes::default() });
+    let mut profile = Profile::new(seed, &Overrides { no_faults: true, servers: Some(1), ..Overrides::default() });
     profile.sabotage = sabotage;
     (profile.stable_media, profile.checksums, profile.relaying, profile.contacts) = (false, false, false, false);
     (profile.short_circuit, profile.registered_buffers) = (true, true);

@@ -5,7 +5,7 @@ use reactor::sim::NodeId;
 use reactor::{Class, Nanos};
 use server::records::Record;
 use sim::harness::{Harness, SimClient};
-use sim::profile::{Profile, SECOND, Wishes};
+use sim::profile::{Overrides, Profile, SECOND};
 use std::cell::RefCell;
 use std::rc::Rc;
 use wire::Placement;
@@ -15,7 +15,7 @@ const CHUNK_SIZE: u32 = 4096;
 const LIMIT: Nanos = 600 * SECOND;
 
 fn cluster(servers: u32) -> Harness {
-    cluster_on(servers, Profile::new(1, &Wishes::default()).stable_media)
+    cluster_on(servers, Profile::new(1, &Overrides::default()).stable_media)
 }
 
 /// A cluster on media that keep what was synced when power is lost, or nothing.
@@ -24,8 +24,8 @@ fn cluster_on(servers: u32, stable_media: bool) -> Harness {
 }
 
 fn cluster_of_seed(seed: u64, servers: u32, stable_media: bool) -> Harness {
-    let wishes = Wishes { no_faults: true, servers: Some(servers), ..Wishes::default() };
-    let mut profile = Profile::new(seed, &wishes);
+    let overrides = Overrides { no_faults: true, servers: Some(servers), ..Overrides::default() };
+    let mut profile = Profile::new(seed, &overrides);
     (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK_SIZE]);
     (profile.client_timeout, profile.server_timeout) = (10 * SECOND, 2 * SECOND);
     (profile.latency, profile.stable_media) = ((10_000, 200_000), stable_media);

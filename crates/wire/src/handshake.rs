@@ -28,7 +28,7 @@ pub enum Role {
     Client = 1,
     Server = 2,
     /// A client whose requests wait while other clients are at work.
-    Patient = 3,
+    LowPriority = 3,
     /// A client whose connection carries those of its session to this server and, passed on, to others.
     ClientTunnel = 4,
     /// A server whose connection carries those of sessions that it passes on.
@@ -38,7 +38,7 @@ pub enum Role {
 impl Role {
     /// Whether it is a client of either kind.
     pub fn is_client(self) -> bool {
-        matches!(self, Role::Client | Role::Patient)
+        matches!(self, Role::Client | Role::LowPriority)
     }
 
     /// Whether the connection carries others.
@@ -58,7 +58,7 @@ impl<'a> Decode<'a> for Role {
         match u8::decode(input)? {
             1 => Ok(Role::Client),
             2 => Ok(Role::Server),
-            3 => Ok(Role::Patient),
+            3 => Ok(Role::LowPriority),
             4 => Ok(Role::ClientTunnel),
             5 => Ok(Role::ServerTunnel),
             _ => Err(Malformed("role is unknown")),

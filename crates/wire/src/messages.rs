@@ -79,7 +79,7 @@ message! {
 
 message! {
     /// Reply of `Lookup` and `Stat`, and of every request that makes an inode. `target` is set for symbolic links.
-    /// Attributes are those of the inode with all announced sizes gathered, except that a `Lookup` gathers nothing.
+    /// Attributes are those of the inode with all announced sizes glimpsed, except that a `Lookup` glimpses nothing.
     pub struct EntryReply<'a> {
         pub attributes: Attributes,
         pub target: &'a [u8],
@@ -318,7 +318,7 @@ message! {
         pub kind: Kind,
         pub name: Name<'a>,
         /// Present on request and where the inode is on this server; `size_final` tells whether servers still have
-        /// sizes to announce (then `StatId` at the home gathers them).
+        /// sizes to announce (then `StatId` at the home glimpses them).
         pub attributes: Option<Attributes>,
         pub size_final: bool,
     }
@@ -448,17 +448,17 @@ message! {
 }
 
 message! {
-    /// `Gather`: the home asks for what a server knows of the file's size and time. With `retract` the server's
+    /// `Glimpse`: the home asks for what a server knows of the file's size and time. With `retract` the server's
     /// announcement ends with this reply.
-    pub struct GatherRequest {
+    pub struct GlimpseRequest {
         pub file: FileId,
         pub retract: bool,
     }
 }
 
 message! {
-    /// Reply of `Gather`.
-    pub struct GatherReply {
+    /// Reply of `Glimpse`.
+    pub struct GlimpseReply {
         /// End of the last byte that this server holds, as an offset in the file; 0 when it holds none.
         pub end: u64,
         pub mtime: i64,

@@ -25,8 +25,8 @@ message! {
 }
 
 message! {
-    /// `GatherDirectory`: the home asks for a server's share of a directory. Changes nothing.
-    pub struct GatherDirectoryRequest {
+    /// `GlimpseDirectory`: the home asks for a server's share of a directory. Changes nothing.
+    pub struct GlimpseDirectoryRequest {
         pub directory: FileId,
         /// The home's clock.
         pub time: i64,
@@ -36,8 +36,8 @@ message! {
 }
 
 message! {
-    /// Reply of `GatherDirectory`.
-    pub struct GatherDirectoryReply {
+    /// Reply of `GlimpseDirectory`.
+    pub struct GlimpseDirectoryReply {
         /// When an entry came, went or changed here last; `i64::MIN` when none ever did.
         pub time: i64,
         /// Directories among the entries here.

@@ -115,7 +115,7 @@ impl<'a> Decode<'a> for LockRange {
 
 message! {
     /// What a lock request is about, to the file's home. The owner's session is that of the connection.
-    pub struct LockWish {
+    pub struct LockDescription {
         pub file: FileId,
         pub space: LockSpace,
         pub kind: OwnerKind,
@@ -132,7 +132,7 @@ message! {
     /// `Lock`. Reply: `LockReply`. Without `wait` a lock that is held is `WouldBlock`; with it the request is put into
     /// the queue, and `AwaitLock` tells when it was granted.
     pub struct LockRequest {
-        pub wish: LockWish,
+        pub wish: LockDescription,
         pub wait: bool,
     }
 }
@@ -175,7 +175,7 @@ message! {
 message! {
     /// `AwaitLock`: answered when the request of this ticket is granted. Changes nothing, so it may be sent again.
     pub struct AwaitLockRequest {
-        pub wish: LockWish,
+        pub wish: LockDescription,
     }
 }
 
@@ -183,14 +183,14 @@ message! {
     /// `Unlock`. A request of this ticket that still waits is taken out of the queue, and that is all; else the owner's
     /// locks in the range go. Reply: `Empty`.
     pub struct UnlockRequest {
-        pub wish: LockWish,
+        pub wish: LockDescription,
     }
 }
 
 message! {
     /// `TestLock`: whether the lock could be had now. The ticket does not matter. Reply: `TestLockReply`.
     pub struct TestLockRequest {
-        pub wish: LockWish,
+        pub wish: LockDescription,
     }
 }
 

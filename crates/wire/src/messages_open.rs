@@ -23,8 +23,8 @@ message! {
     /// `Close`, to the file's home.
     pub struct CloseRequest {
         pub closed: Closed,
-        /// Whether sizes and times are to be folded in, for the session wrote to other servers.
-        pub fold: bool,
+        /// Whether sizes and times are to be settled in, for the session wrote to other servers.
+        pub settle: bool,
     }
 }
 

@@ -11,7 +11,7 @@ pub enum OperationClass {
 pub const LEVEL_CLIENT: u8 = 0;
 pub const LEVEL_COORDINATION: u8 = 1;
 pub const LEVEL_PARTICIPANT: u8 = 2;
-pub const LEVEL_GATHER: u8 = 3;
+pub const LEVEL_GLIMPSE: u8 = 3;
 pub const LEVEL_COUNT: usize = 4;
 
 macro_rules! operations {
@@ -110,7 +110,7 @@ operations! {
     Seek = 41, LEVEL_CLIENT, Data, false;
     CopyRange = 42, LEVEL_CLIENT, Data, true;
     OpenThrough = 23, LEVEL_CLIENT, Metadata, false;
-    Announce = 64, LEVEL_GATHER, Metadata, false;
+    Announce = 64, LEVEL_GLIMPSE, Metadata, false;
     ReapChunks = 65, LEVEL_PARTICIPANT, Metadata, false;
     TruncateChunks = 66, LEVEL_PARTICIPANT, Metadata, false;
     MarkDirectory = 67, LEVEL_PARTICIPANT, Metadata, false;
@@ -118,22 +118,22 @@ operations! {
     PrepareDentry = 69, LEVEL_PARTICIPANT, Metadata, false;
     PrepareLink = 70, LEVEL_PARTICIPANT, Metadata, false;
     ResolvePrepared = 71, LEVEL_PARTICIPANT, Metadata, false;
-    AnnounceDirectory = 80, LEVEL_GATHER, Metadata, false;
+    AnnounceDirectory = 80, LEVEL_GLIMPSE, Metadata, false;
     CheckCaller = 95, LEVEL_PARTICIPANT, Metadata, false;
     NoteRenamed = 77, LEVEL_PARTICIPANT, Metadata, false;
     PrepareTree = 72, LEVEL_COORDINATION, Metadata, false;
     NumberChange = 73, LEVEL_COORDINATION, Metadata, false;
     MarkTree = 74, LEVEL_PARTICIPANT, Metadata, false;
     ResolveTree = 75, LEVEL_PARTICIPANT, Metadata, false;
-    AskParents = 76, LEVEL_GATHER, Metadata, false;
+    AskParents = 76, LEVEL_GLIMPSE, Metadata, false;
     FetchChunks = 84, LEVEL_PARTICIPANT, Data, false;
     ReserveChunks = 85, LEVEL_PARTICIPANT, Data, false;
     WriteChunks = 86, LEVEL_PARTICIPANT, Data, false;
-    Gather = 96, LEVEL_GATHER, Metadata, false;
-    AskDecision = 97, LEVEL_GATHER, Metadata, false;
-    GatherDirectory = 98, LEVEL_GATHER, Metadata, false;
+    Glimpse = 96, LEVEL_GLIMPSE, Metadata, false;
+    AskDecision = 97, LEVEL_GLIMPSE, Metadata, false;
+    GlimpseDirectory = 98, LEVEL_GLIMPSE, Metadata, false;
     Delegate = 99, LEVEL_COORDINATION, Metadata, false;
-    Recall = 100, LEVEL_GATHER, Metadata, false;
+    Recall = 100, LEVEL_GLIMPSE, Metadata, false;
     CloseHeld = 101, LEVEL_COORDINATION, Metadata, false;
     ReclaimHeld = 102, LEVEL_COORDINATION, Metadata, false;
 }

@@ -37,8 +37,8 @@ fn attributes() -> Attributes {
     }
 }
 
-fn wish() -> LockWish {
-    LockWish {
+fn wish() -> LockDescription {
+    LockDescription {
         file: FileId(77),
         space: LockSpace::Ranges,
         kind: OwnerKind::Process,
@@ -198,7 +198,7 @@ fn seeds() -> Vec<Vec<u8>> {
         Header::new(FrameKind::Request, 13).to_array().to_vec(),
         vec![1u64, 2, 3].to_bytes(),
         LinkOpenRequest { file: FileId(7), to: other }.to_bytes(),
-        CloseRequest { closed: Closed { file: FileId(7), number: 8 }, fold: true }.to_bytes(),
+        CloseRequest { closed: Closed { file: FileId(7), number: 8 }, settle: true }.to_bytes(),
         CloseManyRequest { closed: Batch(vec![Closed { file: FileId(7), number: 8 }; 3]) }.to_bytes(),
         ReclaimRequest { files: Batch(vec![FileId(7), FileId(8)]), last: true }.to_bytes(),
         MakeTemporaryRequest {
@@ -220,7 +220,7 @@ fn seeds() -> Vec<Vec<u8>> {
         }
         .to_bytes(),
         AnnounceDirectoryRequest { directory: FileId(7), server: 2 }.to_bytes(),
-        GatherDirectoryReply { time: i64::MIN, subdirectories: 3 }.to_bytes(),
+        GlimpseDirectoryReply { time: i64::MIN, subdirectories: 3 }.to_bytes(),
         FindRequest {
             listing: ReadDirectoryRequest {
                 directory: FileId::ROOT,
@@ -269,7 +269,7 @@ fn seeds() -> Vec<Vec<u8>> {
         }
         .to_bytes(),
         node.to_bytes(),
-        GatherDirectoryRequest { directory: FileId(7), time: -1, kept: true }.to_bytes(),
+        GlimpseDirectoryRequest { directory: FileId(7), time: -1, kept: true }.to_bytes(),
         CheckRequest {
             table: CheckTable::Removed,
             position: 0,

@@ -29,7 +29,7 @@ enum Form {
 }
 
 /// A directory that is to be searched, and how far it lies below its starting point.
-struct Place {
+struct SearchDirectory {
     path: Vec<u8>,
     depth: u64,
 }
@@ -41,7 +41,7 @@ struct Walk {
     depth_max: u64,
     /// Only names of this server are told.
     server: Option<u32>,
-    work: Rc<Work<Place>>,
+    work: Rc<Work<SearchDirectory>>,
     output: RefCell<BufWriter<Stdout>>,
     form: Form,
     found: Cell<u64>,
@@ -95,16 +95,16 @@ impl Walk {
             }
         }
         if attributes.kind == Kind::Directory && self.depth_max > 0 {
-            self.push(Place { path, depth: 0 });
+            self.push(SearchDirectory { path, depth: 0 });
         }
     }
 
-    fn push(&self, place: Place) {
+    fn push(&self, place: SearchDirectory) {
         self.activity.add_found();
         self.work.push(Urgency::First, place);
     }
 
-    async fn list(&self, place: &Place) -> client::Result<()> {
+    async fn list(&self, place: &SearchDirectory) -> client::Result<()> {
         let depth = place.depth + 1;
         let told = depth >= self.depth_min;
         let for_servers = self.conditions.are_for_servers() && self.server.is_none();
@@ -125,14 +125,14 @@ impl Walk {
                     self.report(&path, entry.kind);
                 }
                 if entry.kind == Kind::Directory && depth < self.depth_max {
-                    self.push(Place { path, depth });
+                    self.push(SearchDirectory { path, depth });
                 }
             }
         }
         Ok(())
     }
 
-    async fn search(&self, place: Place) {
+    async fn search(&self, place: SearchDirectory) {
         match self.list(&place).await {
             // Others may remove directories while we search.
             Err(error) if error.status == Status::NotFound => {}

@@ -39,7 +39,7 @@ struct Entry {
 }
 
 /// What is shown and how.
-struct Wish {
+struct LogQuery {
     level: Level,
     json: bool,
     colours: bool,
@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         None => (0..cluster.server_count()).collect(),
         Some(word) => vec![server_of(&word.to_string_lossy(), cluster.server_count())?],
     };
-    let wish = Wish {
+    let wish = LogQuery {
         level: Level::of_name(&arguments.text_or_default("level")).expect("the table names all levels"),
         json: arguments.flag("json"),
         colours: colours_wanted(arguments, std::io::stdout().is_terminal()),
@@ -142,7 +142,7 @@ fn failed(path: &Path, error: &std::io::Error) -> Failure {
     Failure::failed(format!("{}: {}", path.display(), io_words(error)))
 }
 
-fn follow(logs: &mut [Log], wish: &Wish) -> Outcome {
+fn follow(logs: &mut [Log], wish: &LogQuery) -> Outcome {
     let reactor = open_reactor()?;
     let signals = catch_signals(&reactor)?;
     reactor.block_on(async {
@@ -159,7 +159,7 @@ fn follow(logs: &mut [Log], wish: &Wish) -> Outcome {
     })
 }
 
-fn print(entries: &[Entry], wish: &Wish) -> Outcome {
+fn print(entries: &[Entry], wish: &LogQuery) -> Outcome {
     let mut output = std::io::stdout().lock();
     for entry in entries {
         let text = if wish.json { json_of(entry).to_string() } else { text_of(entry, wish.colours) };

@@ -12,7 +12,7 @@ use crate::session::Session;
 use crate::together::{Either, race};
 use crate::up::catch_signals;
 use crate::work::{STOP_NS_MAX, Urgency, Work, run_all};
-use place::{EntryKind, Facts, Moved, Place, Source, Step, Target};
+use place::{CopyResult, EntryKind, Facts, Moved, Side, Source, Target};
 use progress::{Progress, add};
 use reactor::{Nanos, Reactor};
 use serde_json::json;
@@ -38,7 +38,7 @@ enum Item {
 
 /// An entry to be copied.
 struct Entry {
-    place: Place,
+    place: Side,
     source: Vec<u8>,
     target: Vec<u8>,
     facts: Facts,
@@ -68,7 +68,7 @@ struct Transfer {
 
 struct Copy {
     reactor: Reactor,
-    target: Place,
+    target: Side,
     work: Rc<Work<Item>>,
     progress: Progress,
     chunk_size: u32,
@@ -125,7 +125,7 @@ impl Copy {
         self.work.push(urgency, Item::Entry(entry));
     }
 
-    async fn copy_directory(&self, entry: Entry) -> Step {
+    async fn copy_directory(&self, entry: Entry) -> CopyResult {
         if !self.recursive {
             return Err(format!(
                 "{}: is a directory; -r copies it with all that is in it",
@@ -153,18 +153,18 @@ impl Copy {
     }
 
     /// Whether both sides are the cluster: only then can a source and its target be the same.
-    fn is_within_cluster(&self, source: &Place) -> bool {
-        matches!((source, &self.target), (Place::Cluster(_), Place::Cluster(_)))
+    fn is_within_cluster(&self, source: &Side) -> bool {
+        matches!((source, &self.target), (Side::Cluster(_), Side::Cluster(_)))
     }
 
     /// Errors: the target `is_same` as the source.
-    fn check_not_same(&self, entry: &Entry, is_same: bool) -> Step {
+    fn check_not_same(&self, entry: &Entry, is_same: bool) -> CopyResult {
         let (source, target) = (entry.place.show(&entry.source), self.target.show(&entry.target));
         if is_same { Err(format!("'{source}' and '{target}' are the same file")) } else { Ok(()) }
     }
 
     /// Errors: the target is the directory `whole`, or lies beneath it, by whatever name.
-    async fn check_not_within(&self, place: &Place, source: &[u8], target: &[u8], whole: FileId) -> Step {
+    async fn check_not_within(&self, place: &Side, source: &[u8], target: &[u8], whole: FileId) -> CopyResult {
         if self.target.lies_within(target, whole).await? {
             let (source, target) = (place.show(source), self.target.show(target));
             return Err(format!("cannot copy a directory, '{source}', into itself, '{target}'"));
@@ -172,7 +172,7 @@ impl Copy {
         Ok(())
     }
 
-    async fn copy_symlink(&self, entry: Entry) -> Step {
+    async fn copy_symlink(&self, entry: Entry) -> CopyResult {
         // What is in the way is removed, which must not happen to the link itself, nor to what it leads to.
         if self.is_within_cluster(&entry.place)
             && let Some(id) = self.target.identity(&entry.target, false).await?
@@ -187,7 +187,7 @@ impl Copy {
         Ok(())
     }
 
-    async fn copy_file(&self, entry: Entry) -> Step {
+    async fn copy_file(&self, entry: Entry) -> CopyResult {
         // Opening the target empties it, which must not happen to the source under another name.
         if self.is_within_cluster(&entry.place)
             && let Some(id) = self.target.identity(&entry.target, true).await?
@@ -220,7 +220,7 @@ impl Copy {
     }
 
     /// Copies a small file from its beginning to its end, also if it turns out longer than it was said to be.
-    async fn copy_bytes(&self, from: &Source, to: &Target, size: u64) -> Step {
+    async fn copy_bytes(&self, from: &Source, to: &Target, size: u64) -> CopyResult {
         // One byte more than there should be shows the end with the first read.
         let mut buffer = vec![0; size as usize + 1];
         let mut offset = 0;
@@ -238,7 +238,7 @@ impl Copy {
     }
 
     /// Copies pieces of a large file until none is left; who copies the last one finishes the file.
-    async fn copy_pieces(&self, transfer: Rc<Transfer>) -> Step {
+    async fn copy_pieces(&self, transfer: Rc<Transfer>) -> CopyResult {
         let outcome = self.copy_next_pieces(&transfer).await;
         transfer.hands.set(transfer.hands.get() - 1);
         // One file fails once, however many of its pieces do.
@@ -262,7 +262,7 @@ impl Copy {
         self.finish_file(&transfer.entry, &transfer.to).await
     }
 
-    async fn copy_next_pieces(&self, transfer: &Transfer) -> Step {
+    async fn copy_next_pieces(&self, transfer: &Transfer) -> CopyResult {
         let size = transfer.entry.facts.size;
         let mut buffer = vec![0; PIECE_SIZE as usize];
         loop {
@@ -308,7 +308,7 @@ impl Copy {
     }
 
     /// Gives the extended attributes of the source to the target, which is there and still ours to write.
-    async fn copy_extended(&self, entry: &Entry) -> Step {
+    async fn copy_extended(&self, entry: &Entry) -> CopyResult {
         if !self.preserve {
             return Ok(());
         }
@@ -320,14 +320,14 @@ impl Copy {
         Ok(())
     }
 
-    async fn finish_last_directory(&self) -> Step {
+    async fn finish_last_directory(&self) -> CopyResult {
         let last = self.folders.borrow_mut().pop();
         let Some(Folder { entry, .. }) = last.as_deref() else { return Ok(()) };
         let extended = self.copy_extended(entry).await;
         self.target.set_facts(&entry.target, &entry.facts).await.and(extended)
     }
 
-    async fn finish_file(&self, entry: &Entry, to: &Target) -> Step {
+    async fn finish_file(&self, entry: &Entry, to: &Target) -> CopyResult {
         let extended = self.copy_extended(entry).await;
         to.finish(&entry.facts).await.and(extended)?;
         self.incomplete.borrow_mut().remove(&entry.target);
@@ -400,8 +400,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let target = operands.pop().expect("the table of commands asks for two operands");
     let signals = catch_signals(&session.reactor)?;
     let place = |path: Sided| match path {
-        Sided::Local(path) => (Place::Local, path),
-        Sided::Inside(path) => (Place::Cluster(session.files.clone()), path),
+        Sided::Local(path) => (Side::Local, path),
+        Sided::Inside(path) => (Side::Cluster(session.files.clone()), path),
     };
     let (target, target_path) = place(target);
     let jobs = arguments.number("jobs");
@@ -474,7 +474,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
 }
 
 /// Puts the sources into the work: each into the target if that is a directory, else the only one as the target.
-async fn begin(copy: &Copy, sources: Vec<(Place, Vec<u8>)>, target: Vec<u8>) -> Outcome {
+async fn begin(copy: &Copy, sources: Vec<(Side, Vec<u8>)>, target: Vec<u8>) -> Outcome {
     let into = copy.target.is_directory(&target).await;
     if !into && sources.len() > 1 {
         return Err(Failure::failed(format!(
@@ -496,7 +496,7 @@ async fn begin(copy: &Copy, sources: Vec<(Place, Vec<u8>)>, target: Vec<u8>) -> 
 }
 
 /// The entry that a source of the command line is. Errors: there is none, or it would be copied into itself.
-async fn operand(copy: &Copy, place: Place, source: Vec<u8>, target: Vec<u8>) -> Step<Entry> {
+async fn operand(copy: &Copy, place: Side, source: Vec<u8>, target: Vec<u8>) -> CopyResult<Entry> {
     // Without -r a symbolic link stands for what it leads to.
     let facts = place.source_facts(&source, !copy.recursive).await?;
     let mut whole = None;

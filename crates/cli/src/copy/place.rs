@@ -24,11 +24,11 @@ const DIRECTORY_MODE_MEANWHILE: u32 = 0o700;
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
 /// The outcome of a step; the reason is for people.
-pub type Step<T = ()> = Result<T, String>;
+pub type CopyResult<T = ()> = Result<T, String>;
 
 /// A side.
 #[derive(Clone)]
-pub enum Place {
+pub enum Side {
     Local,
     Cluster(FileSystem),
 }
@@ -129,39 +129,39 @@ fn about_local(path: &[u8], error: &io::Error) -> String {
 
 /// The same result with a reason that names the path.
 trait Explained<T> {
-    fn explain(self, path: &[u8]) -> Step<T>;
+    fn explain(self, path: &[u8]) -> CopyResult<T>;
 }
 
 impl<T> Explained<T> for io::Result<T> {
-    fn explain(self, path: &[u8]) -> Step<T> {
+    fn explain(self, path: &[u8]) -> CopyResult<T> {
         self.map_err(|error| about_local(path, &error))
     }
 }
 
 impl<T> Explained<T> for client::Result<T> {
-    fn explain(self, path: &[u8]) -> Step<T> {
+    fn explain(self, path: &[u8]) -> CopyResult<T> {
         self.map_err(|error| format!(":{}", about_path(path, &error)))
     }
 }
 
-impl Place {
+impl Side {
     /// Facts of an entry, or of what it leads to with `follow`.
-    pub async fn facts(&self, path: &[u8], follow: bool) -> Step<Facts> {
+    pub async fn facts(&self, path: &[u8], follow: bool) -> CopyResult<Facts> {
         match self {
-            Place::Local if follow => fs::metadata(local(path)).explain(path).map(|found| Facts::of_metadata(&found)),
-            Place::Local => fs::symlink_metadata(local(path)).explain(path).map(|found| Facts::of_metadata(&found)),
-            Place::Cluster(files) if follow => {
+            Side::Local if follow => fs::metadata(local(path)).explain(path).map(|found| Facts::of_metadata(&found)),
+            Side::Local => fs::symlink_metadata(local(path)).explain(path).map(|found| Facts::of_metadata(&found)),
+            Side::Cluster(files) if follow => {
                 files.stat(path).await.explain(path).map(|found| Facts::of_attributes(&found))
             }
-            Place::Cluster(files) => files.lstat(path).await.explain(path).map(|found| Facts::of_attributes(&found)),
+            Side::Cluster(files) => files.lstat(path).await.explain(path).map(|found| Facts::of_attributes(&found)),
         }
     }
 
     /// The same for what is to be copied: the times of a directory are those that all servers tell.
-    pub async fn source_facts(&self, path: &[u8], follow: bool) -> Step<Facts> {
+    pub async fn source_facts(&self, path: &[u8], follow: bool) -> CopyResult<Facts> {
         match self {
-            Place::Local => self.facts(path, follow).await,
-            Place::Cluster(files) => {
+            Side::Local => self.facts(path, follow).await,
+            Side::Cluster(files) => {
                 files.stat_whole(path, follow).await.explain(path).map(|found| Facts::of_attributes(&found))
             }
         }
@@ -169,11 +169,11 @@ impl Place {
 
     /// Which file of the cluster a path names, or leads to with `follow`; `None` for local paths, and where there is
     /// nothing.
-    pub async fn identity(&self, path: &[u8], follow: bool) -> Step<Option<FileId>> {
+    pub async fn identity(&self, path: &[u8], follow: bool) -> CopyResult<Option<FileId>> {
         let found = match self {
-            Place::Local => return Ok(None),
-            Place::Cluster(files) if follow => files.stat(path).await,
-            Place::Cluster(files) => files.lstat(path).await,
+            Side::Local => return Ok(None),
+            Side::Cluster(files) if follow => files.stat(path).await,
+            Side::Cluster(files) => files.lstat(path).await,
         };
         match found {
             Err(error) if matches!(error.status, Status::NotFound | Status::NotDirectory | Status::SymlinkLoop) => {
@@ -186,7 +186,7 @@ impl Place {
     /// Whether a path, or where it will be once it is made, is a directory of the cluster or lies beneath it.
     ///
     /// The real directories above the path decide, not how it is spelled.
-    pub async fn lies_within(&self, path: &[u8], directory: FileId) -> Step<bool> {
+    pub async fn lies_within(&self, path: &[u8], directory: FileId) -> CopyResult<bool> {
         let mut here = path.to_vec();
         let mut found = self.identity(&here, true).await?;
         while found.is_none() && here != b"/" {
@@ -212,14 +212,14 @@ impl Place {
     }
 
     /// Starts to list a directory.
-    pub async fn list(&self, path: &[u8]) -> Step<Listing> {
+    pub async fn list(&self, path: &[u8]) -> CopyResult<Listing> {
         let path = path.to_vec();
         match self {
-            Place::Local => {
+            Side::Local => {
                 let entries = fs::read_dir(local(&path)).explain(&path)?;
                 Ok(Listing::Local { entries, path })
             }
-            Place::Cluster(files) => {
+            Side::Cluster(files) => {
                 let stream = files.open_directory(&path, true).await.explain(&path)?;
                 Ok(Listing::Cluster { files: files.clone(), stream, path })
             }
@@ -227,13 +227,13 @@ impl Place {
     }
 
     /// Makes a directory that only we can use yet; one that exists is taken. Whether it was made.
-    pub async fn make_directory(&self, path: &[u8]) -> Step<bool> {
+    pub async fn make_directory(&self, path: &[u8]) -> CopyResult<bool> {
         let exists = match self {
-            Place::Local => match DirBuilder::new().mode(DIRECTORY_MODE_MEANWHILE).create(local(path)) {
+            Side::Local => match DirBuilder::new().mode(DIRECTORY_MODE_MEANWHILE).create(local(path)) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => true,
                 made => return made.map(|()| true).explain(path),
             },
-            Place::Cluster(files) => match files.mkdir(path, DIRECTORY_MODE_MEANWHILE).await {
+            Side::Cluster(files) => match files.mkdir(path, DIRECTORY_MODE_MEANWHILE).await {
                 Err(error) if error.status == Status::Exists => true,
                 made => return made.map(|_| true).explain(path),
             },
@@ -245,9 +245,9 @@ impl Place {
     }
 
     /// Copies a symbolic link; a file or link that is in the way is replaced.
-    pub async fn make_symlink(&self, target: &[u8], path: &[u8], facts: &Facts) -> Step {
+    pub async fn make_symlink(&self, target: &[u8], path: &[u8], facts: &Facts) -> CopyResult {
         match self {
-            Place::Local => {
+            Side::Local => {
                 let make = || std::os::unix::fs::symlink(OsStr::from_bytes(target), local(path));
                 let made = match make() {
                     Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -257,7 +257,7 @@ impl Place {
                 };
                 made.explain(path)?;
             }
-            Place::Cluster(files) => {
+            Side::Cluster(files) => {
                 let made = match files.symlink(target, path).await {
                     Err(error) if error.status == Status::Exists => {
                         files.unlink(path).await.explain(path)?;
@@ -272,13 +272,13 @@ impl Place {
     }
 
     /// Removes a file that was begun here. What is no plain file, such as a device, stays.
-    pub async fn remove_file(&self, path: &[u8]) -> Step {
+    pub async fn remove_file(&self, path: &[u8]) -> CopyResult {
         match self {
-            Place::Local => match fs::symlink_metadata(local(path)) {
+            Side::Local => match fs::symlink_metadata(local(path)) {
                 Ok(facts) if facts.is_file() => fs::remove_file(local(path)).explain(path),
                 _ => Ok(()),
             },
-            Place::Cluster(files) => match files.lstat(path).await {
+            Side::Cluster(files) => match files.lstat(path).await {
                 Ok(attributes) if attributes.kind == Kind::File => files.unlink(path).await.explain(path),
                 _ => Ok(()),
             },
@@ -286,22 +286,22 @@ impl Place {
     }
 
     /// The target of a symbolic link.
-    pub async fn read_symlink(&self, path: &[u8]) -> Step<Vec<u8>> {
+    pub async fn read_symlink(&self, path: &[u8]) -> CopyResult<Vec<u8>> {
         match self {
-            Place::Local => fs::read_link(local(path)).explain(path).map(|target| target.into_os_string().into_vec()),
-            Place::Cluster(files) => files.readlink(path).await.explain(path),
+            Side::Local => fs::read_link(local(path)).explain(path).map(|target| target.into_os_string().into_vec()),
+            Side::Cluster(files) => files.readlink(path).await.explain(path),
         }
     }
 
     /// The names of an entry's extended attributes that a copy keeps: those of users, and for the superuser those that
     /// only it sees.
-    pub async fn extended_names(&self, path: &[u8]) -> Step<Vec<Vec<u8>>> {
+    pub async fn extended_names(&self, path: &[u8]) -> CopyResult<Vec<Vec<u8>>> {
         let names = match self {
-            Place::Local => match reactor::extended::names(local(path)) {
+            Side::Local => match reactor::extended::names(local(path)) {
                 Err(error) if error.kind() == ErrorKind::Unsupported => Vec::new(),
                 names => names.explain(path)?,
             },
-            Place::Cluster(files) => {
+            Side::Cluster(files) => {
                 let list = files.list_extended(path, true).await.explain(path)?;
                 list.split(|byte| *byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
             }
@@ -312,13 +312,13 @@ impl Place {
     }
 
     /// An extended attribute; `None` when it is gone meanwhile.
-    pub async fn extended(&self, path: &[u8], name: &[u8]) -> Step<Option<Vec<u8>>> {
+    pub async fn extended(&self, path: &[u8], name: &[u8]) -> CopyResult<Option<Vec<u8>>> {
         match self {
-            Place::Local => match reactor::extended::value(local(path), name) {
+            Side::Local => match reactor::extended::value(local(path), name) {
                 Err(error) if error.raw_os_error() == Some(Status::NoAttribute.errno()) => Ok(None),
                 value => value.map(Some).explain(path),
             },
-            Place::Cluster(files) => match files.get_extended(path, true, name).await {
+            Side::Cluster(files) => match files.get_extended(path, true, name).await {
                 Err(error) if error.status == Status::NoAttribute => Ok(None),
                 value => value.map(Some).explain(path),
             },
@@ -326,27 +326,27 @@ impl Place {
     }
 
     /// Gives an extended attribute to an entry.
-    pub async fn set_extended(&self, path: &[u8], name: &[u8], value: &[u8]) -> Step {
+    pub async fn set_extended(&self, path: &[u8], name: &[u8], value: &[u8]) -> CopyResult {
         let set = match self {
-            Place::Local => reactor::extended::set(local(path), name, value).explain(path),
-            Place::Cluster(files) => files.set_extended(path, true, name, value, 0).await.explain(path),
+            Side::Local => reactor::extended::set(local(path), name, value).explain(path),
+            Side::Cluster(files) => files.set_extended(path, true, name, value, 0).await.explain(path),
         };
         set.map_err(|reason| format!("{reason} (attribute {})", String::from_utf8_lossy(name)))
     }
 
     /// Gives owner, mode and times to a directory or symbolic link.
-    pub async fn set_facts(&self, path: &[u8], facts: &Facts) -> Step {
+    pub async fn set_facts(&self, path: &[u8], facts: &Facts) -> CopyResult {
         match self {
-            Place::Local => set_local_facts(path, facts).explain(path),
-            Place::Cluster(files) => files.set_attributes(path, false, &facts.changes()).await.map(drop).explain(path),
+            Side::Local => set_local_facts(path, facts).explain(path),
+            Side::Cluster(files) => files.set_attributes(path, false, &facts.changes()).await.map(drop).explain(path),
         }
     }
 
     /// Gives owner and mode to a directory.
-    pub async fn set_rights(&self, path: &[u8], facts: &Facts) -> Step {
+    pub async fn set_rights(&self, path: &[u8], facts: &Facts) -> CopyResult {
         match self {
-            Place::Local => set_local_rights(path, facts).explain(path),
-            Place::Cluster(files) => {
+            Side::Local => set_local_rights(path, facts).explain(path),
+            Side::Cluster(files) => {
                 let changes = AttributeChanges { atime: Timestamp::Keep, mtime: Timestamp::Keep, ..facts.changes() };
                 files.set_attributes(path, false, &changes).await.map(drop).explain(path)
             }
@@ -356,8 +356,8 @@ impl Place {
     /// A path as it is written on the command line.
     pub fn show(&self, path: &[u8]) -> String {
         match self {
-            Place::Local => show(path),
-            Place::Cluster(_) => format!(":{}", show(path)),
+            Side::Local => show(path),
+            Side::Cluster(_) => format!(":{}", show(path)),
         }
     }
 }
@@ -394,7 +394,7 @@ pub enum Listing {
 
 impl Listing {
     /// The next names with their facts; `None` at the end. Entries that are gone meanwhile are left out.
-    pub async fn next(&mut self) -> Step<Option<Vec<(Vec<u8>, Facts)>>> {
+    pub async fn next(&mut self) -> CopyResult<Option<Vec<(Vec<u8>, Facts)>>> {
         match self {
             Listing::Local { entries, path } => {
                 let mut page = Vec::new();
@@ -442,10 +442,10 @@ impl Drop for Source {
 }
 
 impl Source {
-    pub async fn open(place: &Place, path: &[u8]) -> Step<Source> {
+    pub async fn open(place: &Side, path: &[u8]) -> CopyResult<Source> {
         let handle = match place {
-            Place::Local => SourceHandle::Local(File::open(local(path)).explain(path)?),
-            Place::Cluster(files) => {
+            Side::Local => SourceHandle::Local(File::open(local(path)).explain(path)?),
+            Side::Cluster(files) => {
                 let file = files.open(path, &OpenHow::reading()).await.explain(path)?;
                 SourceHandle::Cluster(files.clone(), file)
             }
@@ -454,7 +454,7 @@ impl Source {
     }
 
     /// Fills the buffer from an offset on; less only at the end of the file.
-    pub async fn read_at(&self, buffer: &mut [u8], offset: u64) -> Step<usize> {
+    pub async fn read_at(&self, buffer: &mut [u8], offset: u64) -> CopyResult<usize> {
         match &self.handle {
             SourceHandle::Local(file) => read_local(file, buffer, offset).explain(&self.path),
             SourceHandle::Cluster(files, file) => files.read_at(file, buffer, offset).await.explain(&self.path),
@@ -496,14 +496,14 @@ enum TargetHandle {
 
 impl Target {
     /// Makes a file, or empties one that exists. `chunk_size` 0 leaves it to the cluster.
-    pub async fn create(place: &Place, path: &[u8], chunk_size: u32) -> Step<Target> {
+    pub async fn create(place: &Side, path: &[u8], chunk_size: u32) -> CopyResult<Target> {
         let handle = match place {
-            Place::Local => {
+            Side::Local => {
                 let mut options = OpenOptions::new();
                 options.write(true).create(true).truncate(true).mode(FILE_MODE_MEANWHILE);
                 TargetHandle::Local(options.open(local(path)).explain(path)?)
             }
-            Place::Cluster(files) => {
+            Side::Cluster(files) => {
                 let how = OpenHow { chunk_size, ..OpenHow::creating(FILE_MODE_MEANWHILE) };
                 TargetHandle::Cluster(files.clone(), files.open(path, &how).await.explain(path)?)
             }
@@ -511,7 +511,7 @@ impl Target {
         Ok(Target { path: path.to_vec(), handle })
     }
 
-    pub async fn write_at(&self, bytes: &[u8], offset: u64) -> Step {
+    pub async fn write_at(&self, bytes: &[u8], offset: u64) -> CopyResult {
         match &self.handle {
             TargetHandle::Local(file) => file.write_all_at(bytes, offset).explain(&self.path),
             TargetHandle::Cluster(files, file) => {
@@ -525,7 +525,7 @@ impl Target {
     }
 
     /// Copies a range within the cluster, by its servers. Nothing when the sides are not both there.
-    pub async fn copy_from(&self, source: &Source, offset: u64, size: u64) -> Option<Step<Moved>> {
+    pub async fn copy_from(&self, source: &Source, offset: u64, size: u64) -> Option<CopyResult<Moved>> {
         let (SourceHandle::Cluster(files, from), TargetHandle::Cluster(_, to)) = (&source.handle, &self.handle) else {
             return None;
         };
@@ -546,7 +546,7 @@ impl Target {
     }
 
     /// Sets the size, for a file that ends in a hole.
-    pub async fn set_size(&self, size: u64) -> Step {
+    pub async fn set_size(&self, size: u64) -> CopyResult {
         match &self.handle {
             TargetHandle::Local(file) => file.set_len(size).explain(&self.path),
             TargetHandle::Cluster(files, file) => files.truncate_file(file, size).await.map(drop).explain(&self.path),
@@ -561,7 +561,7 @@ impl Target {
     }
 
     /// Gives the file its owner, mode and times: it is complete.
-    pub async fn finish(&self, facts: &Facts) -> Step {
+    pub async fn finish(&self, facts: &Facts) -> CopyResult {
         match &self.handle {
             TargetHandle::Local(file) => finish_local(file, facts).explain(&self.path),
             TargetHandle::Cluster(files, file) => {

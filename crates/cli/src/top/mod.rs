@@ -224,7 +224,7 @@ async fn show(session: &Session, watch: &Watch, signals: &Signals, view: &mut Vi
         while let Some(input) = screen.input().map_err(broken)? {
             match input {
                 Input::Quit => return Ok(()),
-                Input::Wish(wish) => view.wish(wish),
+                Input::ViewAction(wish) => view.wish(wish),
             }
         }
     }

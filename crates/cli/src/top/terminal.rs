@@ -1,7 +1,7 @@
 //! The terminal: taken as a whole, and given back however this ends.
 
 use super::screen::{Palette, draw};
-use super::view::{View, Wish};
+use super::view::{View, ViewAction};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
@@ -20,7 +20,7 @@ pub struct Screen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
     Quit,
-    Wish(Wish),
+    ViewAction(ViewAction),
 }
 
 fn restore() {
@@ -71,14 +71,14 @@ fn meaning(code: KeyCode, control: bool) -> Option<Input> {
     Some(match code {
         KeyCode::Char('c') if control => Input::Quit,
         KeyCode::Char('q') => Input::Quit,
-        KeyCode::Char('s') => Input::Wish(Wish::Sort),
-        KeyCode::Char('r') => Input::Wish(Wish::Reverse),
-        KeyCode::Char(' ' | 'p') => Input::Wish(Wish::Pause),
-        KeyCode::Char('+') => Input::Wish(Wish::Slower),
-        KeyCode::Char('-') => Input::Wish(Wish::Faster),
-        KeyCode::Up | KeyCode::Char('k') => Input::Wish(Wish::Up),
-        KeyCode::Down | KeyCode::Char('j') => Input::Wish(Wish::Down),
-        KeyCode::Esc => Input::Wish(Wish::All),
+        KeyCode::Char('s') => Input::ViewAction(ViewAction::Sort),
+        KeyCode::Char('r') => Input::ViewAction(ViewAction::Reverse),
+        KeyCode::Char(' ' | 'p') => Input::ViewAction(ViewAction::Pause),
+        KeyCode::Char('+') => Input::ViewAction(ViewAction::Slower),
+        KeyCode::Char('-') => Input::ViewAction(ViewAction::Faster),
+        KeyCode::Up | KeyCode::Char('k') => Input::ViewAction(ViewAction::Up),
+        KeyCode::Down | KeyCode::Char('j') => Input::ViewAction(ViewAction::Down),
+        KeyCode::Esc => Input::ViewAction(ViewAction::All),
         _ => return None,
     })
 }

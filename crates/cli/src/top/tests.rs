@@ -3,7 +3,7 @@
 use super::figures::{HISTORY_SIZE, Kind, Report, Totals, Track};
 use super::screen::{Palette, draw};
 use super::table::Column;
-use super::view::{ServerView, State, View, Wish};
+use super::view::{ServerView, State, View, ViewAction};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
@@ -131,7 +131,7 @@ fn colours() {
 #[test]
 fn selection_is_a_bar() {
     let mut view = view();
-    view.wish(Wish::Down);
+    view.wish(ViewAction::Down);
     let terminal = drawn(&view, 120, 40, true);
     let rows: Vec<_> = terminal.backend().buffer().content.chunks(120).skip(1).collect();
     let reversed = |row: &[Cell]| row.iter().take_while(|cell| cell.modifier.contains(Modifier::REVERSED)).count();
@@ -173,30 +173,30 @@ fn keys() {
     let mut view = view();
     let order = |view: &View| view.rows().iter().map(|server| server.index).collect::<Vec<u32>>();
     assert_eq!(order(&view), [0, 1, 2, 3]);
-    view.wish(Wish::Reverse);
+    view.wish(ViewAction::Reverse);
     assert_eq!(order(&view), [3, 2, 1, 0]);
-    view.wish(Wish::Sort);
-    view.wish(Wish::Sort);
+    view.wish(ViewAction::Sort);
+    view.wish(ViewAction::Sort);
     assert_eq!((view.sort, order(&view)), (Column::Operations, vec![1, 0, 2, 3]));
-    view.wish(Wish::Reverse);
+    view.wish(ViewAction::Reverse);
     // Of whom nothing is known comes last either way.
     assert_eq!(order(&view), [0, 1, 2, 3]);
-    view.wish(Wish::Down);
-    view.wish(Wish::Down);
+    view.wish(ViewAction::Down);
+    view.wish(ViewAction::Down);
     assert_eq!(view.selected, Some(1));
     assert!(lines(&view, 80, 24).iter().any(|line| line.contains("server 1")));
-    view.wish(Wish::Up);
-    view.wish(Wish::Up);
+    view.wish(ViewAction::Up);
+    view.wish(ViewAction::Up);
     assert_eq!(view.selected, Some(0));
-    view.wish(Wish::All);
-    view.wish(Wish::Pause);
+    view.wish(ViewAction::All);
+    view.wish(ViewAction::Pause);
     assert!(view.paused && lines(&view, 80, 24)[0].contains(" paused "));
     for _ in 0..10 {
-        view.wish(Wish::Slower);
+        view.wish(ViewAction::Slower);
     }
     assert_eq!(view.interval_ms, 10_000);
     for _ in 0..10 {
-        view.wish(Wish::Faster);
+        view.wish(ViewAction::Faster);
     }
     assert_eq!(view.interval_ms, 250);
 }
@@ -207,7 +207,7 @@ fn many_servers() {
     let mut view = view();
     view.servers = (0..60).map(|index| server(index, State::Up)).collect();
     for _ in 0..40 {
-        view.wish(Wish::Down);
+        view.wish(ViewAction::Down);
     }
     let lines = lines(&view, 80, 24);
     assert!(lines.iter().any(|line| line.split_ascii_whitespace().take(2).any(|word| word == "39")), "{lines:#?}");

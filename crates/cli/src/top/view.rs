@@ -63,7 +63,7 @@ pub struct View {
 
 /// What a key asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
+pub enum ViewAction {
     Sort,
     Reverse,
     Pause,
@@ -107,25 +107,25 @@ impl View {
     }
 
     /// Does what a key asks for.
-    pub fn wish(&mut self, wish: Wish) {
+    pub fn wish(&mut self, wish: ViewAction) {
         match wish {
-            Wish::Sort => {
+            ViewAction::Sort => {
                 let position = COLUMNS.iter().position(|column| *column == self.sort).unwrap_or(0);
                 self.sort = COLUMNS[(position + 1) % COLUMNS.len()];
                 self.reversed = false;
             }
-            Wish::Reverse => self.reversed = !self.reversed,
-            Wish::Pause => self.paused = !self.paused,
-            Wish::Slower => {
+            ViewAction::Reverse => self.reversed = !self.reversed,
+            ViewAction::Pause => self.paused = !self.paused,
+            ViewAction::Slower => {
                 self.interval_ms =
                     INTERVALS_MS.into_iter().find(|step| *step > self.interval_ms).unwrap_or(self.interval_ms);
             }
-            Wish::Faster => {
+            ViewAction::Faster => {
                 let faster = INTERVALS_MS.into_iter().rev().find(|step| *step < self.interval_ms);
                 self.interval_ms = faster.unwrap_or(self.interval_ms);
             }
-            Wish::Up | Wish::Down => self.select(wish == Wish::Down),
-            Wish::All => self.selected = None,
+            ViewAction::Up | ViewAction::Down => self.select(wish == ViewAction::Down),
+            ViewAction::All => self.selected = None,
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::fault::{Fault, FoundName};
 use super::of_all;
-use crate::error::{Result, Trouble};
+use crate::error::{RequestError, Result};
 use crate::filesystem::{FileSystem, about_server};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::messages::{CheckId, CheckInode, CheckName, CheckPromise, CheckShare, CheckTable, CheckWanted};
@@ -84,8 +84,9 @@ async fn promises(
         let mut rows = Decoder::new(&body);
         while rows.remaining() > 0 {
             let promise = CheckPromise::decode(&mut rows);
-            let promise = promise
-                .map_err(|malformed| about_server(Trouble::malformed(Operation::Check, server, malformed), server))?;
+            let promise = promise.map_err(|malformed| {
+                about_server(RequestError::malformed(Operation::Check, server, malformed), server)
+            })?;
             promised.insert(promise.id);
         }
     }

@@ -17,7 +17,7 @@ mod survey;
 pub use fault::{Fault, FoundName};
 pub use lost::{Lost, LostCounts, LostPart};
 
-use crate::error::{Result, Trouble};
+use crate::error::{RequestError, Result};
 use crate::filesystem::{FileSystem, about_server};
 use crate::join::join_all;
 use reactor::Nanos;
@@ -132,7 +132,8 @@ impl FileSystem {
         loop {
             let (reply, body) = self.check_page(server, table, place, wanted).await?;
             let mut rows = Decoder::new(&body);
-            let malformed = |malformed| about_server(Trouble::malformed(Operation::Check, server, malformed), server);
+            let malformed =
+                |malformed| about_server(RequestError::malformed(Operation::Check, server, malformed), server);
             on_page(&reply, &mut rows).map_err(malformed)?;
             rows.finish().map_err(malformed)?;
             if reply.end {
@@ -155,9 +156,9 @@ impl FileSystem {
     ) -> Result<(CheckReply, Vec<u8>)> {
         let request = CheckRequest { table, position, position_within, wanted: wanted.clone() };
         let reply = self.servers.ask(server, Operation::Check, &request).await;
-        let reply = reply.map_err(|trouble| about_server(trouble, server))?;
+        let reply = reply.map_err(|request_error| about_server(request_error, server))?;
         let params = CheckReply::from_bytes(&reply.params)
-            .map_err(|malformed| about_server(Trouble::malformed(Operation::Check, server, malformed), server))?;
+            .map_err(|malformed| about_server(RequestError::malformed(Operation::Check, server, malformed), server))?;
         Ok((params, reply.body.to_vec()))
     }
 

@@ -57,11 +57,11 @@ impl FileSystem {
 
     async fn repair_step(&self, server: u32, step: RepairStep<'_>) -> Result<()> {
         let reply = self.servers.ask(server, Operation::Repair, &RepairRequest { step }).await;
-        reply.map(|_| ()).map_err(|trouble| about_server(trouble, server))
+        reply.map(|_| ()).map_err(|request_error| about_server(request_error, server))
     }
 
     fn home_of(&self, file: FileId) -> Result<u32> {
-        self.servers.home_of(file).map_err(|trouble| trouble.about_file(file))
+        self.servers.home_of(file).map_err(|request_error| request_error.about_file(file))
     }
 
     async fn remove_name(&self, found: &FoundName) -> Result<()> {

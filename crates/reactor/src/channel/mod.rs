@@ -223,7 +223,7 @@ impl Channel {
                 return Poll::Ready(Ok(()));
             }
             if deadline.is_some_and(|deadline| self.0.reactor.now() > deadline) {
-                return Poll::Ready(Err(self.0.failure(operation, Status::TimedOut, "the mapping stayed full")));
+                return Poll::Ready(Err(self.0.failure(operation, Status::TimedOut, "the window stayed full")));
             }
             state.room.push_back(cx.waker().clone());
             Poll::Pending

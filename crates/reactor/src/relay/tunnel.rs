@@ -126,7 +126,7 @@ pub(crate) struct Tunnel {
     freed: RefCell<Vec<u64>>,
 }
 
-enum Step {
+enum TunnelProgress {
     Nothing,
     Progress,
     Opened(u64, u32),
@@ -241,9 +241,9 @@ impl Tunnel {
     fn advance(self: &Rc<Self>, waker: &Waker, opened: &dyn Fn(&Rc<Tunnel>, u64, u32)) -> Result<(), LinkError> {
         for _ in 0..FRAMES_PER_TURN {
             match self.step()? {
-                Step::Nothing => return Ok(()),
-                Step::Progress => {}
-                Step::Opened(stream, server) => opened(self, stream, server),
+                TunnelProgress::Nothing => return Ok(()),
+                TunnelProgress::Progress => {}
+                TunnelProgress::Opened(stream, server) => opened(self, stream, server),
             }
         }
         waker.wake_by_ref();
@@ -267,7 +267,7 @@ impl Tunnel {
         state.link.flush().map(|_| ())
     }
 
-    fn step(&self) -> Result<Step, LinkError> {
+    fn step(&self) -> Result<TunnelProgress, LinkError> {
         let state = &mut *self.state.borrow_mut();
         if state.closed {
             return Err(io::Error::from(ErrorKind::NotConnected).into());
@@ -279,16 +279,16 @@ impl Tunnel {
         if let Some(arriving) = &mut state.arriving {
             let place = RawSlice { pointer: arriving.bytes.as_mut_ptr(), size: arriving.bytes.len() };
             if !state.link.receive_body(&[place], &mut arriving.received)? {
-                return Ok(Step::Nothing);
+                return Ok(TunnelProgress::Nothing);
             }
             if let Some(arriving) = state.arriving.take() {
                 state.note_heard();
                 state.deliver(arriving.stream, arriving.bytes);
             }
-            return Ok(Step::Progress);
+            return Ok(TunnelProgress::Progress);
         }
         match state.link.next_frame()? {
-            None => Ok(Step::Nothing),
+            None => Ok(TunnelProgress::Nothing),
             Some((header, params)) => {
                 state.note_heard();
                 self.take_frame(state, &header, params)
@@ -296,7 +296,7 @@ impl Tunnel {
         }
     }
 
-    fn take_frame(&self, state: &mut State, header: &Header, params: Vec<u8>) -> Result<Step, LinkError> {
+    fn take_frame(&self, state: &mut State, header: &Header, params: Vec<u8>) -> Result<TunnelProgress, LinkError> {
         let malformed = |error: wire::Malformed| LinkError::Protocol(Status::BadMessage, error.0);
         if header.kind != FrameKind::Stream {
             return protocol("only streams are expected on a tunnel");
@@ -309,9 +309,9 @@ impl Tunnel {
         match kind {
             StreamFrame::Ping => {
                 self.send_control(state, frame(StreamFrame::Pong, 0), &[]);
-                return Ok(Step::Progress);
+                return Ok(TunnelProgress::Progress);
             }
-            StreamFrame::Pong => return Ok(Step::Progress),
+            StreamFrame::Pong => return Ok(TunnelProgress::Progress),
             StreamFrame::Open => {
                 let server = OpenStream::from_bytes(&params).map_err(malformed)?.server;
                 if !self.options.accepts || !(state.next_stream..NUMBER_END).contains(&number) {
@@ -322,7 +322,7 @@ impl Tunnel {
                 }
                 state.next_stream = number + 1;
                 state.streams.insert(number, StreamState::new());
-                return Ok(Step::Opened(number, server));
+                return Ok(TunnelProgress::Opened(number, server));
             }
             StreamFrame::Data | StreamFrame::Credit | StreamFrame::End => {}
         }
@@ -364,7 +364,7 @@ impl Tunnel {
                 }
             }
         }
-        Ok(Step::Progress)
+        Ok(TunnelProgress::Progress)
     }
 
     /// Queues a frame without data.

@@ -46,7 +46,7 @@ pub(super) enum Receiving {
     },
 }
 
-pub(super) struct Held {
+pub(super) struct PendingRequest {
     pub(super) call_id: u64,
     pub(super) params_size: usize,
     pub(super) arrived: Nanos,
@@ -54,7 +54,7 @@ pub(super) struct Held {
 
 pub(super) struct ConnectionState {
     pub(super) receiving: Receiving,
-    pub(super) held: Vec<Held>,
+    pub(super) held: Vec<PendingRequest>,
     pub(super) params_held: usize,
     /// Bytes of the stream that had been read when a request was taken that came with the last of them, and when that
     /// was.
@@ -81,7 +81,7 @@ pub(super) struct Connection {
     pub(super) state: RefCell<ConnectionState>,
 }
 
-pub(super) enum Step {
+pub(super) enum ReceiveProgress {
     Request(Header, Vec<u8>),
     Progress,
     Wait,
@@ -150,9 +150,9 @@ impl Connection {
         for _ in 0..FRAMES_PER_TURN {
             let step = self.step()?;
             match step {
-                Step::Wait => return Ok(()),
-                Step::Progress => {}
-                Step::Request(header, params) => {
+                ReceiveProgress::Wait => return Ok(()),
+                ReceiveProgress::Progress => {}
+                ReceiveProgress::Request(header, params) => {
                     let incoming = self.take_request(serving, header, params)?;
                     serving.service.clone().request(incoming);
                 }
@@ -162,40 +162,40 @@ impl Connection {
         Ok(())
     }
 
-    pub(super) fn step(&self) -> Result<Step, LinkError> {
+    pub(super) fn step(&self) -> Result<ReceiveProgress, LinkError> {
         let mut state = self.state.borrow_mut();
         let mut link = self.link.borrow_mut();
         if state.closed || state.closing {
-            return Ok(Step::Wait);
+            return Ok(ReceiveProgress::Wait);
         }
         let done = match &mut state.receiving {
-            Receiving::Waiting { .. } => return Ok(Step::Wait),
+            Receiving::Waiting { .. } => return Ok(ReceiveProgress::Wait),
             Receiving::Body { places, received, .. } => link.receive_body(places, received)?,
             Receiving::Discard { left } => link.discard_body(left)?,
             Receiving::Head => {
                 if state.params_held > PARAMS_HELD_MAX || state.replies_held.get() > REPLIES_HELD_MAX {
-                    return Ok(Step::Wait);
+                    return Ok(ReceiveProgress::Wait);
                 }
                 return Ok(match link.next_frame()? {
                     Some((header, params)) if header.kind == FrameKind::Waiting => {
                         if header.body_size > 0 || !params.is_empty() {
                             return Err(LinkError::Protocol(Status::BadMessage, "a sign of waiting carries nothing"));
                         }
-                        Step::Progress
+                        ReceiveProgress::Progress
                     }
-                    Some((header, params)) => Step::Request(header, params),
-                    None => Step::Wait,
+                    Some((header, params)) => ReceiveProgress::Request(header, params),
+                    None => ReceiveProgress::Wait,
                 });
             }
         };
         if !done {
-            return Ok(Step::Wait);
+            return Ok(ReceiveProgress::Wait);
         }
         state.receiving = Receiving::Head;
         if let Some(waker) = state.body_waker.take() {
             waker.wake();
         }
-        Ok(Step::Progress)
+        Ok(ReceiveProgress::Progress)
     }
 
     pub(super) fn take_request(
@@ -235,7 +235,7 @@ impl Connection {
             state.last_read = (read, taken);
         }
         let arrived = state.last_read.1;
-        state.held.push(Held { call_id: header.call_id, params_size, arrived: taken });
+        state.held.push(PendingRequest { call_id: header.call_id, params_size, arrived: taken });
         state.params_held += params_size;
         serving.requests_held.set(serving.requests_held.get() + 1);
         serving.wake_watcher();

@@ -51,12 +51,12 @@ impl Queue {
 }
 
 /// A place in the queue, until it is dropped.
-struct Place<'s> {
+struct QueuePosition<'s> {
     serving: &'s Serving,
     ticket: u64,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePosition<'_> {
     fn drop(&mut self) {
         let mut queue = self.serving.queue.borrow_mut();
         queue.waiting.remove(&self.ticket);
@@ -65,7 +65,7 @@ impl Drop for Place<'_> {
     }
 }
 
-impl Place<'_> {
+impl QueuePosition<'_> {
     /// How many are served before the one behind this place: at most so many, for some may leave.
     fn places_before(&self) -> u32 {
         let queue = self.serving.queue.borrow();
@@ -114,7 +114,7 @@ impl Serving {
             queue.next += 1;
             let ticket = queue.next;
             queue.waiting.insert(ticket, None);
-            Place { serving: self, ticket }
+            QueuePosition { serving: self, ticket }
         };
         loop {
             let left = self.queue.borrow().left;

@@ -8,7 +8,7 @@
 pub mod queue;
 pub mod ranges;
 
-use ranges::{Held, Range, RangeTable};
+use ranges::{LockRanges, Range, RangeTable};
 use std::collections::BTreeMap;
 use wire::FileId;
 use wire::messages::{LockOwner, LockSpace};
@@ -50,11 +50,11 @@ impl FileLocks {
     }
 
     /// What an owner holds.
-    pub fn held(&self, key: Key, owner: &LockOwner) -> Option<&Held> {
+    pub fn held(&self, key: Key, owner: &LockOwner) -> Option<&LockRanges> {
         self.table(key).map(|table| table.of_owner(owner))
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (Key, &LockOwner, &Held)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Key, &LockOwner, &LockRanges)> {
         self.tables.iter().flat_map(|((file, space), table)| {
             table.iter().map(move |(owner, held)| ((FileId(*file), *space), owner, held))
         })

@@ -77,9 +77,9 @@ fn changed(held: &[Range], range: &Range, lock: bool) -> Vec<Range> {
 /// What one owner holds of a file: end and mode of each range by its start. A change costs what it touches, not what is
 /// held.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Held(BTreeMap<u64, (u64, bool)>);
+pub struct LockRanges(BTreeMap<u64, (u64, bool)>);
 
-impl Held {
+impl LockRanges {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -129,23 +129,23 @@ impl Held {
 /// The locks of one file in one space.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RangeTable {
-    owners: BTreeMap<LockOwner, Held>,
+    owners: BTreeMap<LockOwner, LockRanges>,
     count: usize,
 }
 
 /// Of an owner that holds nothing.
-static NOTHING: Held = Held(BTreeMap::new());
+static NOTHING: LockRanges = LockRanges(BTreeMap::new());
 
 impl RangeTable {
     pub fn is_empty(&self) -> bool {
         self.owners.is_empty()
     }
 
-    pub fn of_owner(&self, owner: &LockOwner) -> &Held {
+    pub fn of_owner(&self, owner: &LockOwner) -> &LockRanges {
         self.owners.get(owner).unwrap_or(&NOTHING)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&LockOwner, &Held)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&LockOwner, &LockRanges)> {
         self.owners.iter()
     }
 
@@ -227,7 +227,7 @@ mod tests {
     /// What each owner holds of each byte: 0 nothing, 1 shared, 2 exclusive.
     type Model = [[u8; BYTES]; OWNERS as usize];
 
-    fn as_bytes(held: &Held) -> [u8; BYTES] {
+    fn as_bytes(held: &LockRanges) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         for range in held.iter() {
             bytes[range.start as usize..range.end as usize].fill(1 + u8::from(range.exclusive));
@@ -235,7 +235,7 @@ mod tests {
         bytes
     }
 
-    fn check_shape(held: &Held) {
+    fn check_shape(held: &LockRanges) {
         let held: Vec<Range> = held.iter().collect();
         assert!(held.iter().all(|range| range.start < range.end), "{held:?}");
         for pair in held.windows(2) {

@@ -7,7 +7,7 @@
 
 use super::data::check_layout_of;
 use super::holders::Rounds;
-use super::{Step, later};
+use super::{Progress, later};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::records::Record;
@@ -20,7 +20,7 @@ use wire::{Decode, Status};
 /// A range of one of this server's chunks: index and bytes.
 type Part = (u64, std::ops::Range<u32>);
 
-pub fn allocate(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn allocate(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let request = AllocateRequest::from_bytes(params)?;
     let is_home = check(core, &request)?;
     let parts = parts_of(core, &request)?;
@@ -29,14 +29,14 @@ pub fn allocate(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec
         _ => !parts.is_empty(),
     };
     if is_home && let Some(leased) = core.read_leased(request.file) {
-        return Ok(Step::Blocked(leased));
+        return Ok(Progress::Blocked(leased));
     }
     if is_home || !touches {
         match perform(core, caller, &request, &parts, is_home, touches) {
             Err(failure) if core.may_gain_room(&failure) => {}
             result => {
                 *reply = result?;
-                return Ok(Step::Done);
+                return Ok(Progress::Done);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Append: the home places the bytes at the end of the file, all of them or none.
 //!
 //! 1. The body arrives in pages of nobody: a stalled sender delays only itself. Then the append has the file's turn, so
-//!    that appends, truncates and gathers go one by one, and the end is known.
+//!    that appends, truncates and glimpses go one by one, and the end is known.
 //! 2. Bytes for chunks of the home alone: one journal record, and done.
 //! 3. Else the other servers are asked for room first; what fails until here leaves nothing but room that was given.
 //! 4. One record decides: the home's own bytes, the intent, and the body as the only chunk of a file that has no inode
@@ -105,8 +105,8 @@ async fn end_of(core: &Rc<Core>, file: FileId, turn: &Turn) -> Result<u64, Failu
     if !core.inode(file)?.is_announced() {
         return Ok(core.inode(file)?.attributes.size);
     }
-    let gathered = core.gather_now(file, false, turn).await?;
-    Ok(core.inode(file)?.attributes.size.max(gathered.size))
+    let glimpsed = core.glimpse_now(file, false, turn).await?;
+    Ok(core.inode(file)?.attributes.size.max(glimpsed.size))
 }
 
 /// The inode after a write that ends at `end`.

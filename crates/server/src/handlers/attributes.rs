@@ -1,6 +1,6 @@
-//! SetAttributes (chmod, chown, utimens), and Close, which folds sizes and times in.
+//! SetAttributes (chmod, chown, utimens), and Close, which settles sizes and times in.
 
-use super::{Encoded, Step, later};
+use super::{Encoded, Progress, later};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
@@ -16,7 +16,12 @@ const RIGHTS: u32 = set_mask::MODE | set_mask::UID | set_mask::GID;
 /// Sets that anyone with write access may do: both times to now.
 const TOUCH: u32 = set_mask::ATIME_NOW | set_mask::MTIME_NOW;
 
-pub fn set_attributes(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn set_attributes(
+    core: &Rc<Core>,
+    caller: &Caller,
+    params: &[u8],
+    reply: &mut Vec<u8>,
+) -> Result<Progress, Failure> {
     let request = SetAttributesRequest::from_bytes(params)?;
     core.check_home(request.file)?;
     let inode = core.inode(request.file)?;
@@ -26,11 +31,11 @@ pub fn set_attributes(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
     check(caller, &request, &inode.attributes)?;
     let changes_rights = request.mask & RIGHTS != 0;
     if changes_rights && let Some(delegated) = core.delegated(request.file) {
-        return Ok(Step::Blocked(delegated));
+        return Ok(Progress::Blocked(delegated));
     }
     if !inode.is_announced() && !core.turns.is_taken(request.file.0) {
         set(core, caller, &request, inode, reply)?;
-        return Ok(Step::Done);
+        return Ok(Progress::Done);
     }
     let (core, caller) = (core.clone(), caller.clone());
     later(async move {
@@ -39,15 +44,15 @@ pub fn set_attributes(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
             core.wait_until(caller.deadline, "another change of the file's size or times takes long", turn).await?;
         // Announced times end before explicit ones begin, so that no late one can undo these.
         let retract = request.mask & TIMES != 0;
-        let gathered = core.gather_now(request.file, retract, &turn).await?;
+        let glimpsed = core.glimpse_now(request.file, retract, &turn).await?;
         while changes_rights && let Some(delegated) = core.delegated(request.file) {
             core.wait_until(caller.deadline, "delegations of the file take long to end", delegated.wait()).await?;
         }
         let mut inode = core.inode(request.file)?;
         check(&caller, &request, &inode.attributes)?;
-        // What was gathered is true and the turn is ours, so that the inode may know it.
-        inode.attributes.size = inode.attributes.size.max(gathered.size);
-        inode.attributes.mtime = inode.attributes.mtime.max(gathered.mtime);
+        // What was glimpsed is true and the turn is ours, so that the inode may know it.
+        inode.attributes.size = inode.attributes.size.max(glimpsed.size);
+        inode.attributes.mtime = inode.attributes.mtime.max(glimpsed.mtime);
         let mut bytes = Vec::new();
         set(&core, &caller, &request, inode, &mut bytes)?;
         Ok(Encoded(bytes))
@@ -103,7 +108,7 @@ pub fn check(caller: &Caller, request: &SetAttributesRequest, attributes: &Attri
     Ok(())
 }
 
-/// The attributes after a change; times that were gathered before are not in them.
+/// The attributes after a change; times that were glimpsed before are not in them.
 pub fn changed(core: &Core, caller: &Caller, request: &SetAttributesRequest, attributes: &Attributes) -> Attributes {
     let now = core.time();
     let asks = |bits: u32| request.mask & bits != 0;
@@ -134,7 +139,7 @@ pub fn changed(core: &Core, caller: &Caller, request: &SetAttributesRequest, att
         attributes.mtime = now;
     }
     if asks(TIMES) {
-        // Later than all that was gathered, and than the last time.
+        // Later than all that was glimpsed, and than the last time.
         attributes.times_set = now.max(attributes.ctime).max(attributes.times_set.saturating_add(1));
     }
     attributes.ctime = now;

@@ -3,7 +3,7 @@
 //! Names and inodes that fit together on this server alone, as most do, are left out and told as sums: the sum over the
 //! inodes is the sum over the names unless something is missing or there twice.
 
-use super::{Step, check_lock};
+use super::{Progress, check_lock};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
@@ -340,7 +340,7 @@ impl Page<'_> {
 }
 
 /// Repairs one thing, if it is still as the checker saw it.
-pub fn repair(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+pub fn repair(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     check_owner(caller)?;
     match RepairRequest::from_bytes(params)?.step {
         RepairStep::RemoveName { parent, name, id } => repair_name(core, caller, (parent, name), Some(id), None),
@@ -382,7 +382,7 @@ pub fn repair(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, F
                 return Err(changed_meanwhile(directory));
             }
             core.change([Record::TombstoneDelete(directory), caller.outcome(&[])])?;
-            Ok(Step::Done)
+            Ok(Progress::Done)
         }
         RepairStep::FreeChunks { file } => {
             if core.tables.borrow().inodes.get(file).is_some() {
@@ -393,7 +393,7 @@ pub fn repair(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, F
             let mut transaction = core.store.begin();
             core.store.reap_file(file.0, &mut transaction);
             core.commit(transaction, [caller.outcome(&[])])?;
-            Ok(Step::Done)
+            Ok(Progress::Done)
         }
     }
 }
@@ -411,7 +411,7 @@ fn repair_name(
     (parent, name): (FileId, Name<'_>),
     seen: Option<FileId>,
     wanted: Option<(FileId, Kind)>,
-) -> Result<Step, Failure> {
+) -> Result<Progress, Failure> {
     let bytes = name.as_bytes();
     {
         let tables = core.tables.borrow();
@@ -426,7 +426,7 @@ fn repair_name(
             return Err(changed_meanwhile(found.unwrap_or(parent)));
         }
         if let Some(delegated) = found.and_then(|file| core.delegated(file)) {
-            return Ok(Step::Blocked(delegated));
+            return Ok(Progress::Blocked(delegated));
         }
     }
     let record = match wanted {
@@ -434,7 +434,7 @@ fn repair_name(
         None => Record::DentryDelete { parent, name: bytes },
     };
     core.change([record, caller.outcome(&[])])?;
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 fn repair_inode(
@@ -442,10 +442,10 @@ fn repair_inode(
     caller: &Caller,
     file: FileId,
     repair: impl FnOnce(&mut Inode) -> bool,
-) -> Result<Step, Failure> {
+) -> Result<Progress, Failure> {
     core.check_home(file)?;
     if let Some(lock) = core.tables.borrow().locks.of_inode(file) {
-        return Ok(Step::Blocked(lock));
+        return Ok(Progress::Blocked(lock));
     }
     let mut inode = core.inode(file)?;
     if !repair(&mut inode) {
@@ -453,5 +453,5 @@ fn repair_inode(
     }
     inode.attributes.version += 1;
     core.change([Record::InodePut(inode), caller.outcome(&[])])?;
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }

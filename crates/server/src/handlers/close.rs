@@ -1,6 +1,6 @@
 //! Close and CloseMany, and Reclaim, by which a session tells anew what it has open. All may be repeated.
 
-use super::Step;
+use super::Progress;
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
@@ -8,30 +8,30 @@ use std::rc::Rc;
 use wire::messages::{CloseManyRequest, CloseRequest, OpenReply, ReclaimReply, ReclaimRequest};
 use wire::{Decode, Encode, Kind, Operation};
 
-/// The caller let go of a file. If it wrote, sizes and times are folded in, in the background.
-pub fn close(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
-    let CloseRequest { closed, fold } = CloseRequest::from_bytes(params)?;
-    // Of what is open here with its home elsewhere there is nothing to fold.
-    if fold {
+/// The caller let go of a file. If it wrote, sizes and times are settled in, in the background.
+pub fn close(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
+    let CloseRequest { closed, settle } = CloseRequest::from_bytes(params)?;
+    // Of what is open here with its home elsewhere there is nothing to settle.
+    if settle {
         core.check_home(closed.file)?;
     }
     core.closed(caller.peer.session, closed.file, closed.number);
-    let announced = fold && core.tables.borrow().inodes.get(closed.file).is_some_and(Inode::is_announced);
+    let announced = settle && core.tables.borrow().inodes.get(closed.file).is_some_and(Inode::is_announced);
     if announced {
-        core.start_fold(closed.file);
+        core.start_settling(closed.file);
     }
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
-pub fn close_many(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+pub fn close_many(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     for closed in CloseManyRequest::from_bytes(params)?.closed.0 {
         core.closed(caller.peer.session, closed.file, closed.number);
     }
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 /// What is gone meanwhile is passed over: the session will be told when it uses it.
-pub fn reclaim(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn reclaim(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let request = ReclaimRequest::from_bytes(params)?;
     for file in &request.files.0 {
         core.check_home(*file)?;
@@ -47,7 +47,7 @@ pub fn reclaim(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<
         core.reclaimed(caller.peer.session);
     }
     ReclaimReply { number }.encode(reply);
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 /// An open of an earlier life of this server, whose caller does not know yet that it has the file open and so does not

@@ -1,7 +1,7 @@
 //! Writes of clients of this machine that copy their bytes into registered pages by themselves
 //! (docs/registered-buffers.md): giving the pages out, and making what is in them live.
 
-use super::Step;
+use super::Progress;
 use super::append::grown;
 use super::data::{WriteEnd, check, check_inode, piece_end, write_pieces};
 use crate::core::{Caller, Core};
@@ -24,7 +24,7 @@ use wire::{Decode, Encode, FileId, Operation, Status};
 const LOOKS_NS: [Nanos; 5] = [1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000];
 
 /// `RegisterBuffers`: takes back what the client has unmapped, and gives it pages.
-pub fn buffer(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn buffer(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let request = RegisterBuffersRequest::from_bytes(params)?;
     if request.returned.len() > BUFFER_COUNT_MAX {
         return Err(Failure::with_text(Status::BadMessage, "too many buffers are given back at once"));
@@ -41,7 +41,7 @@ pub fn buffer(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u
         }
     }
     answer.encode(reply);
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 /// `CommitRegistered`: makes bytes that are in registered pages live in one step.

@@ -2,7 +2,7 @@
 //! ReclaimHeld, which the contact asks of a file's home; and Revoke, which the home asks of the contact.
 
 use super::open::check_open;
-use super::{Step, check_directory, check_lock, locate, path_of};
+use super::{Progress, check_directory, check_lock, locate, path_of};
 use crate::contact::Answer;
 use crate::core::{Caller, Core};
 use crate::delegations::DELEGATION_MS;
@@ -17,7 +17,7 @@ use wire::messages::{
 };
 use wire::{Decode, Encode, Kind, Operation, Slot, Status};
 
-pub fn open_through(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn open_through(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let request = OpenRequest::from_bytes(params)?;
     check_open(&request, Operation::OpenExisting)?;
     if request.flags & (open_flags::PLACES | open_flags::CONTENTS) != 0 {
@@ -31,29 +31,29 @@ pub fn open_through(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut
         tables.check_not_removed(path_of(entry))?;
         tables.tree.check(entry.known, path_of(entry))?;
         if let Some(moving) = tables.tree.wait_for(entry.known, path_of(entry)) {
-            return Ok(Step::Blocked(moving));
+            return Ok(Progress::Blocked(moving));
         }
         check_directory(core, &tables, entry.parent)?;
     }
     let answer = if home == core.index { Answer::Unknown } else { core.ask_contact(home, hash, entry) };
     let held = match answer {
-        Answer::Asking(asked) => return Ok(Step::Blocked(asked)),
+        Answer::Asking(asked) => return Ok(Progress::Blocked(asked)),
         Answer::Unknown => None,
-        Answer::Held(attributes) if !caller.may(&attributes, request.access) => {
+        Answer::Delegated(attributes) if !caller.may(&attributes, request.access) => {
             return Err(Status::AccessDenied.into());
         }
-        Answer::Held(attributes) => {
+        Answer::Delegated(attributes) => {
             let open_number = core.opened(caller, attributes.id, attributes.kind)?;
             Some(OpenReply { attributes, created: false, open_number, places: None, contents: None })
         }
     };
     OpenThroughReply { held }.encode(reply);
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 /// What may be lent is lent at once or not at all: whoever is refused has its clients ask here, where they wait as
 /// always.
-pub fn delegation(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn delegation(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let entry = DelegationRequest::from_bytes(params)?.entry;
     let attributes = {
         let tables = core.tables.borrow();
@@ -80,30 +80,30 @@ pub fn delegation(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut V
         }
     };
     DelegationReply { delegated }.encode(reply);
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 /// Waits for nothing, so that a change at the home never waits for one here.
-pub fn recall(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+pub fn recall(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     let RecallRequest { file, number } = RecallRequest::from_bytes(params)?;
     let home = caller.peer.from_server;
     if core.cluster.home_of(file) != Some(home) {
         return Err(Failure::with_text(Status::BadMessage, "only a file's home calls delegations back"));
     }
     core.recalled(home, file, number);
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
-pub fn close_held(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+pub fn close_held(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     for closed in CloseHeldRequest::from_bytes(params)?.closed.0 {
         core.check_home(closed.file)?;
         core.closed(caller.peer.session, closed.file, closed.number);
     }
     core.end_contact(caller)?;
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
-pub fn reclaim_held(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn reclaim_held(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let ReclaimHeldRequest { files, since, last } = ReclaimHeldRequest::from_bytes(params)?;
     for file in &files.0 {
         core.check_home(*file)?;
@@ -122,7 +122,7 @@ pub fn reclaim_held(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut
         core.end_contact(caller)?;
     }
     ReclaimReply { number }.encode(reply);
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 impl Core {

@@ -2,7 +2,7 @@
 
 use super::data::{check_layout_of, piece_end, reply_of, write_pieces};
 use super::holders::{fill, own_writes_soon, read_bytes};
-use super::{Encoded, Step, later};
+use super::{Encoded, Progress, later};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ pub const COPY_COUNT_MAX: u64 = 32;
 /// How often bytes are fetched that were changed on their way.
 const ATTEMPTS_MAX: u32 = 3;
 
-pub fn copy_range(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+pub fn copy_range(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     let request = CopyRangeRequest::from_bytes(params)?;
     check(core, &request)?;
     let (core, caller) = (core.clone(), caller.clone());

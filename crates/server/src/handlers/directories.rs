@@ -1,9 +1,9 @@
 //! Directories as a whole: their attributes, which all servers with entries have a share of; and what servers ask each
-//! other about that (AnnounceDirectory at the home, GatherDirectory elsewhere). Announcing waits for nobody, gathering
-//! only for changes of names to be done, which need no gathering.
+//! other about that (AnnounceDirectory at the home, GlimpseDirectory elsewhere). Announcing waits for nobody, glimpsing
+//! only for changes of names to be done, which need no glimpsing.
 
 use super::attributes::{changed, check, restricts};
-use super::{Encoded, Step, change_rights, later};
+use super::{Encoded, Progress, change_rights, later};
 use crate::core::{Caller, Core};
 use crate::directories::Patience;
 use crate::directories::Shares;
@@ -14,7 +14,7 @@ use crate::records::Record;
 use crate::tables::Tables;
 use std::rc::Rc;
 use wire::messages::{
-    AnnounceDirectoryReply, AnnounceDirectoryRequest, EntryReply, GatherDirectoryReply, GatherDirectoryRequest,
+    AnnounceDirectoryReply, AnnounceDirectoryRequest, EntryReply, GlimpseDirectoryReply, GlimpseDirectoryRequest,
     SetAttributesRequest, set_mask,
 };
 use wire::{Decode, Encode, FileId, Kind, Status};
@@ -29,17 +29,17 @@ pub fn stat(
     inode: &Inode,
     patience: Patience,
     reply: &mut Vec<u8>,
-) -> Result<Step, Failure> {
+) -> Result<Progress, Failure> {
     let directory = inode.attributes.id;
     if tables.is_settled(directory, core.index) {
         EntryReply { attributes: tables.visible(inode, core.index), target: b"" }.encode(reply);
-        return Ok(Step::Done);
+        return Ok(Progress::Done);
     }
     let (core, deadline) = (core.clone(), caller.deadline);
     later(async move {
         let shares = match patience {
-            Patience::Whole => Some(core.gather_directory(directory, false, deadline).await?),
-            Patience::Short => core.gather_directory_soon(directory, deadline).await?,
+            Patience::Whole => Some(core.glimpse_directory(directory, false, deadline).await?),
+            Patience::Short => core.glimpse_directory_soon(directory, deadline).await?,
         };
         let tables = core.tables.borrow();
         let inode = tables.inodes.get(directory).ok_or_else(|| Failure::new(Status::StaleFile, directory))?;
@@ -59,7 +59,7 @@ pub fn set_attributes(
     caller: &Caller,
     request: SetAttributesRequest,
     reply: &mut Vec<u8>,
-) -> Result<Step, Failure> {
+) -> Result<Progress, Failure> {
     let attributes = core.inode(request.file)?.attributes;
     check(caller, &request, &attributes)?;
     let restricts = restricts(&request, &attributes);
@@ -67,12 +67,12 @@ pub fn set_attributes(
         let mut records = plan(core, caller, &request, &Shares::new(), reply)?;
         records.push(caller.outcome(reply));
         core.change(records)?;
-        return Ok(Step::Done);
+        return Ok(Progress::Done);
     }
     let (core, caller) = (core.clone(), caller.clone());
     later(async move {
         let kept = request.mask & MTIME != 0;
-        let shares = core.gather_directory(request.file, kept, caller.deadline).await?;
+        let shares = core.glimpse_directory(request.file, kept, caller.deadline).await?;
         let mut bytes = Vec::new();
         let mut records = plan(&core, &caller, &request, &shares, &mut bytes)?;
         if restricts {
@@ -86,7 +86,7 @@ pub fn set_attributes(
     })
 }
 
-/// What a change of attributes journals, and its reply. Changes that were gathered come before a time that is set now,
+/// What a change of attributes journals, and its reply. Changes that were glimpsed come before a time that is set now,
 /// and count no more.
 fn plan(
     core: &Rc<Core>,
@@ -116,7 +116,7 @@ pub fn announce_directory(
     caller: &Caller,
     params: &[u8],
     reply: &mut Vec<u8>,
-) -> Result<Step, Failure> {
+) -> Result<Progress, Failure> {
     let AnnounceDirectoryRequest { directory, server } = AnnounceDirectoryRequest::from_bytes(params)?;
     core.check_home(directory)?;
     if server != caller.peer.from_server || server == core.index {
@@ -135,11 +135,16 @@ pub fn announce_directory(
         core.change([Record::ShareAnnounced { directory, server }])?;
     }
     AnnounceDirectoryReply { time: core.time() }.encode(reply);
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
-pub fn gather_directory(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
-    let GatherDirectoryRequest { directory, time, kept: _ } = GatherDirectoryRequest::from_bytes(params)?;
+pub fn glimpse_directory(
+    core: &Rc<Core>,
+    caller: &Caller,
+    params: &[u8],
+    reply: &mut Vec<u8>,
+) -> Result<Progress, Failure> {
+    let GlimpseDirectoryRequest { directory, time, kept: _ } = GlimpseDirectoryRequest::from_bytes(params)?;
     match core.cluster.home_of(directory) {
         Some(home) if home != core.index => {}
         _ => return Err(Failure::with_text(Status::BadMessage, "id is not that of a directory of another server")),
@@ -147,7 +152,7 @@ pub fn gather_directory(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: 
     core.note_time(time);
     if core.tables.borrow().locks.in_directory(directory).is_empty() {
         tell_share(core, directory).encode(reply);
-        return Ok(Step::Done);
+        return Ok(Progress::Done);
     }
     let (core, deadline) = (core.clone(), caller.deadline);
     later(async move {
@@ -157,7 +162,7 @@ pub fn gather_directory(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: 
     })
 }
 
-fn tell_share(core: &Core, directory: FileId) -> GatherDirectoryReply {
+fn tell_share(core: &Core, directory: FileId) -> GlimpseDirectoryReply {
     let Share { time, subdirectories } = core.tables.borrow().names.share(directory);
-    GatherDirectoryReply { time, subdirectories }
+    GlimpseDirectoryReply { time, subdirectories }
 }

@@ -1,7 +1,7 @@
 //! Extended attributes: GetAttribute, SetAttribute, ListAttributes, RemoveAttribute, at the inode's home. Values and
 //! lists travel as bodies.
 
-use super::{Step, WriteEnd};
+use super::{Progress, WriteEnd};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
@@ -148,7 +148,7 @@ fn check_set(core: &Core, caller: &Caller, request: &SetExtendedRequest<'_>, siz
     })
 }
 
-pub fn remove_extended(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+pub fn remove_extended(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     let request = RemoveExtendedRequest::from_bytes(params)?;
     let (file, name) = (request.file, request.name.as_bytes());
     core.check_home(file)?;
@@ -158,7 +158,7 @@ pub fn remove_extended(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Resul
         return Err(Status::NoAttribute.into());
     }
     core.change([Record::InodePut(inode), Record::ExtendedDelete { file, name }, caller.outcome(&[])])?;
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 /// The inode as it is once an extended attribute has changed.

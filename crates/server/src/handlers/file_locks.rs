@@ -10,7 +10,7 @@
 //! 2. After each change of what is held or who waits, nobody waits whose turn it is (`buffer_turns`), except while the
 //!    journal is full.
 
-use super::Step;
+use super::Progress;
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::file_locks::Key;
@@ -21,7 +21,7 @@ use crate::service::{Parked, finish};
 use reactor::Class;
 use std::rc::Rc;
 use wire::messages::{
-    AwaitLockRequest, HeldLock, LockOwner, LockRange, LockReply, LockRequest, LockSpace, LockState, LockWish,
+    AwaitLockRequest, HeldLock, LockDescription, LockOwner, LockRange, LockReply, LockRequest, LockSpace, LockState,
     OwnerKind, TestLockReply, TestLockRequest, UnlockRequest,
 };
 use wire::{Decode, Encode, Kind, Status};
@@ -34,7 +34,7 @@ struct Wanted {
     ticket: u64,
 }
 
-fn wanted(core: &Core, caller: &Caller, wish: &LockWish) -> Result<Wanted, Failure> {
+fn wanted(core: &Core, caller: &Caller, wish: &LockDescription) -> Result<Wanted, Failure> {
     core.check_home(wish.file)?;
     let is_whole = wish.kind == OwnerKind::Description && wish.range == LockRange::WHOLE;
     if wish.ticket == 0 || (wish.space == LockSpace::Whole && !is_whole) {
@@ -81,7 +81,7 @@ fn holds(core: &Core, wanted: &Wanted) -> bool {
     tables.file_locks.table(wanted.key).is_some_and(|table| table.covers(&wanted.owner, &wanted.range))
 }
 
-pub fn lock(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn lock(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let request = LockRequest::from_bytes(params)?;
     let wanted = wanted(core, caller, &request.wish)?;
     check_file(core, &wanted)?;
@@ -92,14 +92,14 @@ pub fn lock(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>
         LockReply { state: LockState::Granted }.encode(reply);
         core.change([granted, caller.outcome(reply)])?;
         buffer_turns(core);
-        return Ok(Step::Done);
+        return Ok(Progress::Done);
     }
     if !request.wait {
         return Err(Status::WouldBlock.into());
     }
     let state = wait_in_queue(core, caller, &wanted)?;
     LockReply { state }.encode(reply);
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 /// Puts a request into the queue, unless it may be granted after all once it is there.
@@ -172,7 +172,7 @@ fn dismiss(core: &Core, parked: Parked) {
     finish(core, parked, Err(&failure));
 }
 
-pub fn test_lock(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn test_lock(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let wanted = wanted(core, caller, &TestLockRequest::from_bytes(params)?.wish)?;
     check_file(core, &wanted)?;
     let tables = core.tables.borrow();
@@ -185,11 +185,11 @@ pub fn test_lock(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Ve
         exclusive: held.exclusive,
     });
     TestLockReply { held }.encode(reply);
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 /// Takes a request out of the queue; one that is not there any more, or never was, means what is held.
-pub fn unlock(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+pub fn unlock(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     let wanted = wanted(core, caller, &UnlockRequest::from_bytes(params)?.wish)?;
     let waiter = core.lock_queues.borrow_mut().remove(wanted.key, wanted.owner.session, wanted.ticket);
     if let Some(waiter) = waiter {
@@ -197,7 +197,7 @@ pub fn unlock(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, F
         let journalled = core.change([caller.outcome(&[])]);
         waiter.listener.into_iter().for_each(|listener| dismiss(core, listener));
         buffer_turns(core);
-        return journalled.map(|()| Step::Done);
+        return journalled.map(|()| Progress::Done);
     }
     let is_held = {
         let tables = core.tables.borrow();
@@ -209,7 +209,7 @@ pub fn unlock(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, F
         core.change([released, caller.outcome(&[])])?;
         buffer_turns(core);
     }
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 /// Grants whatever may be granted now.

@@ -9,7 +9,7 @@ use wire::layout::ChunkRange;
 use wire::messages::{Empty, ReserveChunksRequest};
 use wire::{Decode, Encode, FileId, Layout, Status};
 
-use super::{Encoded, Step, later};
+use super::{Encoded, Progress, later};
 
 /// Pieces of one range, by the server that has them.
 pub fn by_server(core: &Core, file: FileId, layout: &Layout, pieces: &[ChunkRange]) -> Vec<(u32, Vec<ChunkRange>)> {
@@ -93,7 +93,7 @@ pub fn check_from_home(
 }
 
 /// `ReserveChunks`: room for bytes that the home is about to send.
-pub fn reserve_chunks(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+pub fn reserve_chunks(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     let ReserveChunksRequest { file, layout, pieces } = ReserveChunksRequest::from_bytes(params)?;
     check_from_home(core, caller, file, &layout, &pieces.0)?;
     let (core, deadline) = (core.clone(), caller.deadline);

@@ -2,7 +2,7 @@
 //! rather have a directory without the times that a server does not tell than wait for that server
 //! (`directories::Patience`).
 
-use super::{Step, absent, check_lock, later, locate};
+use super::{Progress, absent, check_lock, later, locate};
 use crate::core::{Caller, Core};
 use crate::directories::Patience;
 use crate::failure::Failure;
@@ -12,26 +12,26 @@ use std::rc::Rc;
 use wire::messages::{Empty, EntryReply, EntryRequest, FileRequest, FileSystemReply};
 use wire::{Decode, Encode, FileId, Kind, Status};
 
-pub fn ping(params: &[u8]) -> Result<Step, Failure> {
+pub fn ping(params: &[u8]) -> Result<Progress, Failure> {
     Empty::from_bytes(params)?;
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 /// Only the owner of the root directory and uid 0 may stop a server.
-pub fn shutdown(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+pub fn shutdown(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     Empty::from_bytes(params)?;
     let uid = caller.peer.user.uid;
     if uid != 0 && uid != crate::server::process_owner().0 {
         return Err(Failure::with_text(Status::NotPermitted, "only who started the server may stop it"));
     }
     core.shutdown_asked.tell(());
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 /// An entry's inode on this server; or why it is not told: it does not exist, or something has to end before.
 enum Found<'a> {
     Inode(&'a Inode),
-    Other(Result<Step, Failure>),
+    Other(Result<Progress, Failure>),
 }
 
 fn find<'a>(core: &Core, tables: &'a Tables, request: &EntryRequest<'_>) -> Result<Found<'a>, Failure> {
@@ -57,7 +57,7 @@ pub fn is_elsewhere(core: &Core, id: FileId) -> bool {
     core.cluster.home_of(id).is_some_and(|home| home != core.index)
 }
 
-pub fn lookup(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn lookup(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let request = EntryRequest::from_bytes(params)?;
     let tables = core.tables.borrow();
     let inode = match find(core, &tables, &request)? {
@@ -66,7 +66,7 @@ pub fn lookup(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Ste
     };
     EntryReply { attributes: tables.visible(inode, core.index), target: &inode.target }.encode(reply);
     publish(core, &tables, &request, inode);
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 pub fn stat(
@@ -75,7 +75,7 @@ pub fn stat(
     params: &[u8],
     patience: Patience,
     reply: &mut Vec<u8>,
-) -> Result<Step, Failure> {
+) -> Result<Progress, Failure> {
     let request = EntryRequest::from_bytes(params)?;
     let tables = core.tables.borrow();
     let inode = match find(core, &tables, &request)? {
@@ -100,7 +100,7 @@ pub fn stat_id(
     params: &[u8],
     patience: Patience,
     reply: &mut Vec<u8>,
-) -> Result<Step, Failure> {
+) -> Result<Progress, Failure> {
     let file = FileRequest::from_bytes(params)?.file;
     core.check_home(file)?;
     let tables = core.tables.borrow();
@@ -117,29 +117,29 @@ fn stat_inode(
     inode: &Inode,
     patience: Patience,
     reply: &mut Vec<u8>,
-) -> Result<Step, Failure> {
+) -> Result<Progress, Failure> {
     if let Some(lock) = tables.locks.of_inode(inode.attributes.id) {
-        return Ok(Step::Blocked(lock));
+        return Ok(Progress::Blocked(lock));
     }
     if inode.attributes.kind == Kind::Directory {
         // One that moves has its new times here only when that has ended.
         if let Some(moving) = tables.tree.wait_for(0, std::iter::once(inode.attributes.id)) {
-            return Ok(Step::Blocked(moving));
+            return Ok(Progress::Blocked(moving));
         }
         return super::directories::stat(core, tables, caller, inode, patience, reply);
     }
     if inode.is_announced() {
-        return stat_gathered(core, caller, inode.attributes.id);
+        return stat_glimpseed(core, caller, inode.attributes.id);
     }
     encode_entry(inode, reply);
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 /// Only files are announced, and they have no target.
-fn stat_gathered(core: &Rc<Core>, caller: &Caller, file: FileId) -> Result<Step, Failure> {
+fn stat_glimpseed(core: &Rc<Core>, caller: &Caller, file: FileId) -> Result<Progress, Failure> {
     let (core, deadline) = (core.clone(), caller.deadline);
     later(async move {
-        let attributes = core.gathered(file, deadline).await?;
+        let attributes = core.glimpsed(file, deadline).await?;
         Ok(EntryReply { attributes, target: b"" })
     })
 }
@@ -149,7 +149,7 @@ fn encode_entry(inode: &Inode, reply: &mut Vec<u8>) {
     (&*inode.target).encode(reply);
 }
 
-pub fn stat_file_system(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn stat_file_system(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     Empty::from_bytes(params)?;
     let usage = core.store.usage();
     let share = FileSystemReply {
@@ -160,5 +160,5 @@ pub fn stat_file_system(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> 
         journal_bytes: usage.journal_used,
     };
     share.encode(reply);
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }

@@ -1,6 +1,6 @@
 //! MakeDirectory, MakeSymlink and MakeNode.
 
-use super::{Step, check_lock, check_mark, locate};
+use super::{Progress, check_lock, check_mark, locate};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
@@ -21,19 +21,24 @@ struct Made<'a> {
     device: u32,
 }
 
-pub fn make_directory(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn make_directory(
+    core: &Rc<Core>,
+    caller: &Caller,
+    params: &[u8],
+    reply: &mut Vec<u8>,
+) -> Result<Progress, Failure> {
     let MakeDirectoryRequest { entry, mode, group } = Decode::from_bytes(params)?;
     let made = Made { kind: Kind::Directory, mode, group, target: b"", device: 0 };
     make(core, caller, &entry, &made, reply)
 }
 
-pub fn make_symlink(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn make_symlink(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let MakeSymlinkRequest { entry, target, group } = Decode::from_bytes(params)?;
     let made = Made { kind: Kind::Symlink, mode: 0o777, group, target: target.0, device: 0 };
     make(core, caller, &entry, &made, reply)
 }
 
-pub fn make_node(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn make_node(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let MakeNodeRequest { entry, kind, mode, device, group } = Decode::from_bytes(params)?;
     if !kind.is_special() || (device != 0 && !kind.is_device()) {
         return Err(Failure::with_text(Status::Invalid, "only pipes, sockets and devices are made in this way"));
@@ -51,7 +56,7 @@ fn make(
     entry: &Entry<'_>,
     made: &Made<'_>,
     reply: &mut Vec<u8>,
-) -> Result<Step, Failure> {
+) -> Result<Progress, Failure> {
     let name = entry.name.as_bytes();
     let place = {
         let tables = core.tables.borrow();
@@ -88,5 +93,5 @@ fn make(
         Record::InodePut(inode),
         caller.outcome(reply),
     ])?;
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }

@@ -1,7 +1,7 @@
 //! What each request does, one file a subject.
 //!
-//! A handler runs at once and to its end when it needs nothing from others (`Step::Done`). Else it has done nothing yet
-//! and says what it waits for: `Blocked` and `After` are tried again from the start, `Later` goes on by itself.
+//! A handler runs at once and to its end when it needs nothing from others (`Progress::Done`). Else it has done nothing
+//! yet and says what it waits for: `Blocked` and `After` are tried again from the start, `Later` goes on by itself.
 
 mod allocate;
 mod append;
@@ -68,7 +68,7 @@ use wire::messages::Entry;
 use wire::{Encode, FileId, Kind, Operation, Slot, Status};
 
 /// How far a handler has come.
-pub enum Step {
+pub enum Progress {
     /// The reply is written.
     Done,
     /// Nothing happened; to be tried again when this is told.
@@ -86,7 +86,7 @@ pub fn handle(
     operation: Operation,
     params: &[u8],
     reply: &mut Vec<u8>,
-) -> Result<Step, Failure> {
+) -> Result<Progress, Failure> {
     match operation {
         Operation::Ping => lookup::ping(params),
         Operation::Lookup => lookup::lookup(core, params, reply),
@@ -126,9 +126,9 @@ pub fn handle(
         Operation::ReserveChunks => holders::reserve_chunks(core, caller, params),
         Operation::Shutdown => lookup::shutdown(core, caller, params),
         Operation::Announce => participant::announce(core, caller, params, reply),
-        Operation::Gather => participant::gather(core, params, reply),
+        Operation::Glimpse => participant::glimpse(core, params, reply),
         Operation::AnnounceDirectory => directories::announce_directory(core, caller, params, reply),
-        Operation::GatherDirectory => directories::gather_directory(core, caller, params, reply),
+        Operation::GlimpseDirectory => directories::glimpse_directory(core, caller, params, reply),
         Operation::ReapChunks => participant::reap_chunks(core, params),
         Operation::TruncateChunks => participant::truncate_chunks(core, params),
         Operation::MarkDirectory => participant::mark_directory(core, caller, params),
@@ -171,13 +171,13 @@ pub fn handle(
 }
 
 /// Where an entry belongs.
-pub struct Place {
+pub struct DentryPosition {
     pub slot: Slot,
     pub cursor: u64,
 }
 
 /// Checks an entry that a request names: its slot is ours, and its parent is a directory as far as this server knows.
-pub fn locate(core: &Core, tables: &Tables, entry: &Entry<'_>) -> Result<Place, Failure> {
+pub fn locate(core: &Core, tables: &Tables, entry: &Entry<'_>) -> Result<DentryPosition, Failure> {
     let hash = dentry_hash(entry.parent, entry.name.as_bytes());
     let slot = (hash % u64::from(core.cluster.slot_count)) as Slot;
     if !core.owns_slot(slot) {
@@ -189,7 +189,7 @@ pub fn locate(core: &Core, tables: &Tables, entry: &Entry<'_>) -> Result<Place, 
     tables.check_not_removed(path_of(entry))?;
     tables.tree.check(entry.known, path_of(entry))?;
     check_directory(core, tables, entry.parent)?;
-    Ok(Place { slot, cursor: cursor_of_hash(hash) })
+    Ok(DentryPosition { slot, cursor: cursor_of_hash(hash) })
 }
 
 /// The directories that an entry's path leads through, nearest first.
@@ -211,16 +211,16 @@ pub fn check_directory(core: &Core, tables: &Tables, directory: FileId) -> Resul
 }
 
 /// The mark under which nothing may be created in a directory now.
-pub fn check_mark(tables: &Tables, directory: FileId) -> Option<Step> {
+pub fn check_mark(tables: &Tables, directory: FileId) -> Option<Progress> {
     if tables.marks.is_empty() {
         return None;
     }
-    tables.marks.get(&directory.0).map(|mark| Step::Blocked(mark.resolved.clone()))
+    tables.marks.get(&directory.0).map(|mark| Progress::Blocked(mark.resolved.clone()))
 }
 
 /// What is told about a name that is not here. While its directory is being removed nobody can tell: if it is gone, the
 /// caller has to resolve it anew, for another one of its name may hold this one.
-pub fn absent(tables: &Tables, directory: FileId) -> Result<Step, Failure> {
+pub fn absent(tables: &Tables, directory: FileId) -> Result<Progress, Failure> {
     check_mark(tables, directory).ok_or_else(|| Status::NotFound.into())
 }
 
@@ -232,8 +232,8 @@ pub fn lock_of(tables: &Tables, entry: &Entry<'_>) -> Option<Notice<()>> {
 }
 
 /// `lock_of`, as what a handler says.
-pub fn check_lock(tables: &Tables, entry: &Entry<'_>) -> Option<Step> {
-    lock_of(tables, entry).map(Step::Blocked)
+pub fn check_lock(tables: &Tables, entry: &Entry<'_>) -> Option<Progress> {
+    lock_of(tables, entry).map(Progress::Blocked)
 }
 
 /// Parameters that are encoded already.
@@ -246,6 +246,6 @@ impl Encode for Encoded {
 }
 
 /// A step that goes on by itself.
-pub fn later<R: Encode>(future: impl Future<Output = Result<R, Failure>> + 'static) -> Result<Step, Failure> {
-    Ok(Step::Later(Box::pin(async move { Ok(future.await?.to_bytes()) })))
+pub fn later<R: Encode>(future: impl Future<Output = Result<R, Failure>> + 'static) -> Result<Progress, Failure> {
+    Ok(Progress::Later(Box::pin(async move { Ok(future.await?.to_bytes()) })))
 }

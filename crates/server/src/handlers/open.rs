@@ -2,7 +2,7 @@
 
 use super::data::locate_start;
 use super::lookup::missing_inode;
-use super::{Place, Step, absent, check_directory, check_lock, check_mark, locate, truncate};
+use super::{DentryPosition, Progress, absent, check_directory, check_lock, check_mark, locate, truncate};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
@@ -32,7 +32,7 @@ pub fn open(
     operation: Operation,
     params: &[u8],
     reply: &mut Vec<u8>,
-) -> Result<Step, Failure> {
+) -> Result<Progress, Failure> {
     let request = OpenRequest::from_bytes(params)?;
     check_open(&request, operation)?;
     let tables = core.tables.borrow();
@@ -62,7 +62,7 @@ pub fn open_id(
     operation: Operation,
     params: &[u8],
     reply: &mut Vec<u8>,
-) -> Result<Step, Failure> {
+) -> Result<Progress, Failure> {
     let OpenIdRequest { file, flags, access } = OpenIdRequest::from_bytes(params)?;
     core.check_home(file)?;
     let cutting = flags & open_flags::TRUNCATE != 0;
@@ -89,7 +89,7 @@ fn finish(
     file: FileId,
     flags: u32,
     reply: &mut Vec<u8>,
-) -> Result<Step, Failure> {
+) -> Result<Progress, Failure> {
     let Some(inode) = tables.inodes.get(file) else { unreachable!("the caller has just seen the inode") };
     if flags & open_flags::TRUNCATE == 0 {
         let kind = inode.attributes.kind;
@@ -101,11 +101,11 @@ fn finish(
         core.opened(caller, file, kind)?.encode(reply);
         places.encode(reply);
         core.tell_contents(file, flags & open_flags::CONTENTS != 0, reply);
-        return Ok(Step::Done);
+        return Ok(Progress::Done);
     }
     drop(tables);
     if let Some(leased) = core.read_leased(file) {
-        return Ok(Step::Blocked(leased));
+        return Ok(Progress::Blocked(leased));
     }
     // Until it is cut it is open in nobody's name: what the session has opened before must outlive a failure.
     let (session, number) = (caller.peer.session, core.open_number(caller)?);
@@ -117,9 +117,9 @@ fn finish(
         core.closed(number, file, number);
     };
     match truncate::truncate(core, caller, file, 0, Some(number), reply) {
-        Ok(Step::Later(cut)) => {
+        Ok(Progress::Later(cut)) => {
             let core = core.clone();
-            Ok(Step::Later(Box::pin(async move {
+            Ok(Progress::Later(Box::pin(async move {
                 let result = cut.await;
                 ended(&core, result.is_ok());
                 result
@@ -185,9 +185,9 @@ fn create(
     caller: &Caller,
     tables: Ref<'_, Tables>,
     request: &OpenRequest<'_>,
-    place: Place,
+    place: DentryPosition,
     reply: &mut Vec<u8>,
-) -> Result<Step, Failure> {
+) -> Result<Progress, Failure> {
     if let Some(blocked) = check_mark(&tables, request.entry.parent) {
         return Ok(blocked);
     }
@@ -213,7 +213,7 @@ fn create(
     if let Some(queue) = caller.peer.queue {
         core.invite_submissions(queue, request.entry.parent);
     }
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 /// A file that was made by a submission, for whoever submitted it, who holds it open (docs/submission-queue.md).

@@ -2,19 +2,19 @@
 //! MarkDirectory and ResolveDirectory. All run at once and are idempotent, so that they may be repeated freely and
 //! never wait for one another.
 
-use super::Step;
+use super::Progress;
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::records::Record;
 use crate::rights::drop_for_announced;
 use std::rc::Rc;
 use wire::messages::{
-    AnnounceReply, AnnounceRequest, GatherReply, GatherRequest, MarkDirectoryRequest, ReapChunksRequest,
+    AnnounceReply, AnnounceRequest, GlimpseReply, GlimpseRequest, MarkDirectoryRequest, ReapChunksRequest,
     ResolveDirectoryRequest, TruncateChunksRequest,
 };
 use wire::{Decode, Encode, FileId, Kind, Status};
 
-pub fn announce(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn announce(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let request = AnnounceRequest::from_bytes(params)?;
     core.check_home(request.file)?;
     if request.server != caller.peer.from_server || request.server == core.index {
@@ -25,7 +25,7 @@ pub fn announce(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec
         return Err(Failure::new(Status::StaleFile, request.file));
     }
     if let Some(leased) = core.read_leased(request.file) {
-        return Ok(Step::Blocked(leased));
+        return Ok(Progress::Blocked(leased));
     }
     AnnounceReply { truncate_generation: inode.attributes.truncate_generation, times_set: inode.attributes.times_set }
         .encode(reply);
@@ -41,11 +41,11 @@ pub fn announce(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec
         };
         core.change([record])?;
     }
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
-pub fn gather(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
-    let request = GatherRequest::from_bytes(params)?;
+pub fn glimpse(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
+    let request = GlimpseRequest::from_bytes(params)?;
     let share = core.store.share(request.file.0);
     let stands = share.and_then(|share| share.announced);
     if request.retract && stands.is_some() {
@@ -58,17 +58,17 @@ pub fn gather(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Ste
         Some(generation) => generation,
         None => core.ended_generation(request.file),
     };
-    GatherReply {
+    GlimpseReply {
         end: share.map_or(0, |share| share.end),
         mtime: share.map_or(0, |share| share.mtime),
         truncate_generation: share.map_or(0, |share| share.generation),
         announce_generation,
     }
     .encode(reply);
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
-pub fn reap_chunks(core: &Rc<Core>, params: &[u8]) -> Result<Step, Failure> {
+pub fn reap_chunks(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure> {
     let file = ReapChunksRequest::from_bytes(params)?.file;
     check_elsewhere(core, file)?;
     core.spoil_announce(file);
@@ -77,10 +77,10 @@ pub fn reap_chunks(core: &Rc<Core>, params: &[u8]) -> Result<Step, Failure> {
     core.store.reap_file(file.0, &mut transaction);
     let changed = core.tables.borrow().changes.contains_key(&file.0);
     core.commit(transaction, [if changed { Record::ChangeDelete(file) } else { Record::Nothing }])?;
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
-pub fn truncate_chunks(core: &Rc<Core>, params: &[u8]) -> Result<Step, Failure> {
+pub fn truncate_chunks(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure> {
     let request = TruncateChunksRequest::from_bytes(params)?;
     check_elsewhere(core, request.file)?;
     core.check_layout(&request.layout)?;
@@ -91,7 +91,7 @@ pub fn truncate_chunks(core: &Rc<Core>, params: &[u8]) -> Result<Step, Failure> 
         core.store.truncate_file(request.file.0, request.size, request.generation, &mut transaction);
         core.commit(transaction, [])?;
     }
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 /// Only a file's home asks for these, and it does not ask itself.
@@ -102,7 +102,7 @@ fn check_elsewhere(core: &Core, file: FileId) -> Result<(), Failure> {
     }
 }
 
-pub fn mark_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+pub fn mark_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     let MarkDirectoryRequest { directory, coordinator, attempt } = MarkDirectoryRequest::from_bytes(params)?;
     if coordinator != caller.peer.from_server || directory == FileId::ROOT {
         return Err(Failure::with_text(
@@ -113,7 +113,7 @@ pub fn mark_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result
     {
         let tables = core.tables.borrow();
         if tables.tombstones.contains_key(&directory.0) {
-            return Ok(Step::Done);
+            return Ok(Progress::Done);
         }
         if !tables.names.is_empty(directory) {
             return Err(Status::NotEmpty.into());
@@ -125,17 +125,17 @@ pub fn mark_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result
         match tables.marks.get(&directory.0) {
             // Names move, and with them who coordinates their removal; attempts of two can't be compared.
             Some(mark) if mark.coordinator != coordinator => return Err(Status::Busy.into()),
-            Some(mark) if mark.attempt == attempt => return Ok(Step::Done),
+            Some(mark) if mark.attempt == attempt => return Ok(Progress::Done),
             Some(mark) if mark.attempt > attempt => return Err(Status::Busy.into()),
             _ => {}
         }
     }
     core.check_room_for_tombstone()?;
     core.change([Record::MarkPut { directory, coordinator, attempt }])?;
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
-pub fn resolve_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+pub fn resolve_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     let ResolveDirectoryRequest { directory, attempt, removed } = ResolveDirectoryRequest::from_bytes(params)?;
     let (marked, buried) = {
         let tables = core.tables.borrow();
@@ -153,5 +153,5 @@ pub fn resolve_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Res
     if marked || tombstone != Record::Nothing {
         core.change([tombstone, mark, inode])?;
     }
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }

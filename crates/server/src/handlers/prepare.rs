@@ -8,7 +8,7 @@
 
 use super::rename::times::renamed;
 use super::unlink::drop_link;
-use super::{Step, check_directory, sequencer};
+use super::{Progress, check_directory, sequencer};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::intents::Intent;
@@ -56,7 +56,12 @@ pub fn check_link(tables: &Tables, file: FileId, up: bool) -> Result<(), Status>
     }
 }
 
-pub fn prepare_dentry(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn prepare_dentry(
+    core: &Rc<Core>,
+    caller: &Caller,
+    params: &[u8],
+    reply: &mut Vec<u8>,
+) -> Result<Progress, Failure> {
     let request = PrepareDentryRequest::from_bytes(params)?;
     check_coordinator(caller, request.coordinator)?;
     let name = request.name.as_bytes();
@@ -94,7 +99,7 @@ pub fn prepare_dentry(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
             && !known
             && let Some(delegated) = found.and_then(|(file, _)| core.delegated(file))
         {
-            return Ok(Step::Blocked(delegated));
+            return Ok(Progress::Blocked(delegated));
         }
         (verdict, found, known)
     };
@@ -105,7 +110,7 @@ pub fn prepare_dentry(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
     answer(verdict, found, reply)
 }
 
-pub fn prepare_link(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn prepare_link(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let PrepareLinkRequest { coordinator, number, file, up } = PrepareLinkRequest::from_bytes(params)?;
     check_coordinator(caller, coordinator)?;
     core.check_home(file)?;
@@ -129,10 +134,14 @@ pub fn check_coordinator(caller: &Caller, coordinator: u32) -> Result<(), Failur
     Err(Failure::with_text(Status::BadMessage, "the coordinator is not the caller"))
 }
 
-fn answer(verdict: Result<(), Status>, found: Option<(FileId, Kind)>, reply: &mut Vec<u8>) -> Result<Step, Failure> {
+fn answer(
+    verdict: Result<(), Status>,
+    found: Option<(FileId, Kind)>,
+    reply: &mut Vec<u8>,
+) -> Result<Progress, Failure> {
     let verdict = verdict.err().unwrap_or(Status::Ok) as u32;
     PrepareReply { verdict, found: found.map(|(id, _)| id), kind: found.map(|(_, kind)| kind) }.encode(reply);
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 fn prepare(core: &Rc<Core>, (coordinator, number): (u32, u64), change: Change) -> Result<(), Failure> {
@@ -141,11 +150,11 @@ fn prepare(core: &Rc<Core>, (coordinator, number): (u32, u64), change: Change) -
     Ok(())
 }
 
-pub fn resolve_prepared(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+pub fn resolve_prepared(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     let ResolvePreparedRequest { coordinator, number, commit } = ResolvePreparedRequest::from_bytes(params)?;
     check_coordinator(caller, coordinator)?;
     resolve(core, coordinator, number, commit)?;
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 /// Does what was prepared, or lets it go. What is not known any more has been resolved before.
@@ -209,10 +218,10 @@ pub fn watch(core: &Rc<Core>, coordinator: u32, number: u64) {
     });
 }
 
-pub fn ask_decision(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn ask_decision(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let number = AskDecisionRequest::from_bytes(params)?.number;
     decision(core, caller.peer.from_server, number).encode(reply);
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 /// What this server, as a coordinator, has decided of a part of a server.

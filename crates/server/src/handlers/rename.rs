@@ -22,7 +22,7 @@ use super::lookup::{is_elsewhere, missing_inode};
 use super::prepare::{check_link, check_rule, resolve};
 use super::rights::Demand;
 use super::unlink::drop_link;
-use super::{Encoded, Step, later, locate, lock_of, path_of};
+use super::{Encoded, Progress, later, locate, lock_of, path_of};
 use crate::coordination::{ask, settle};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
@@ -48,30 +48,32 @@ const TURN: u64 = u64::MAX - 1;
 
 /// What is wanted.
 #[derive(Clone, Copy, PartialEq)]
-enum Wish {
+enum NameChange {
     Link,
     LinkOpen,
     Rename { no_replace: bool, exchange: bool },
     Unlink,
 }
 
-impl Wish {
+impl NameChange {
     fn rule(self) -> u8 {
         match self {
-            Wish::Link | Wish::LinkOpen | Wish::Rename { no_replace: true, .. } => entry_rules::ABSENT,
-            Wish::Rename { exchange: true, .. } => entry_rules::EXCHANGE,
+            NameChange::Link | NameChange::LinkOpen | NameChange::Rename { no_replace: true, .. } => {
+                entry_rules::ABSENT
+            }
+            NameChange::Rename { exchange: true, .. } => entry_rules::EXCHANGE,
             _ => entry_rules::REPLACE,
         }
     }
 
     fn is_exchange(self) -> bool {
-        matches!(self, Wish::Rename { exchange: true, .. })
+        matches!(self, NameChange::Rename { exchange: true, .. })
     }
 
     fn check_source(self, kind: Kind) -> Result<(), Failure> {
         match (kind, self) {
-            (Kind::Directory, Wish::Link | Wish::LinkOpen) => Err(Status::NotPermitted.into()),
-            (Kind::Directory, Wish::Unlink) => Err(Status::IsDirectory.into()),
+            (Kind::Directory, NameChange::Link | NameChange::LinkOpen) => Err(Status::NotPermitted.into()),
+            (Kind::Directory, NameChange::Unlink) => Err(Status::IsDirectory.into()),
             _ => Ok(()),
         }
     }
@@ -84,7 +86,7 @@ enum Source<'a> {
 }
 
 /// Why a change did not come about.
-enum Obstacle {
+enum Blocker {
     /// Something that this server will be told the end of.
     Locked(Notice<()>),
     /// A lock on another server.
@@ -96,14 +98,14 @@ enum Obstacle {
     Failed(Failure),
 }
 
-impl<E: Into<Failure>> From<E> for Obstacle {
+impl<E: Into<Failure>> From<E> for Blocker {
     fn from(error: E) -> Self {
-        Obstacle::Failed(error.into())
+        Blocker::Failed(error.into())
     }
 }
 
 /// A name.
-struct Place {
+struct Dentry {
     parent: FileId,
     name: Box<[u8]>,
     /// The server that holds it, when that is another one.
@@ -113,18 +115,18 @@ struct Place {
 /// A change under way.
 struct Change {
     core: Rc<Core>,
-    wish: Wish,
+    name_change: NameChange,
     /// Nothing when the source is an open file.
-    from: Option<Place>,
+    from: Option<Dentry>,
     source: (FileId, Kind),
-    to: Option<Place>,
+    to: Option<Dentry>,
     /// What the new name leads to now.
     destination: Option<(FileId, Kind)>,
     up: Option<FileId>,
     down: Option<FileId>,
-    held: Held,
+    held: LocalLocks,
     parts: Parts,
-    asked: Asked,
+    asked: Permission,
     /// The paths that were asked for, each with the tree change that its caller knew.
     paths: Vec<(u64, Vec<FileId>)>,
     /// What the caller is told.
@@ -134,15 +136,15 @@ struct Change {
 
 /// Locks of this server's own names and inodes, in memory: until the decision nothing has happened, so that a restart
 /// may forget them.
-pub struct Held {
+pub struct LocalLocks {
     core: Rc<Core>,
     dentries: Vec<(FileId, Box<[u8]>)>,
     inodes: Vec<FileId>,
 }
 
-impl Held {
-    pub fn new(core: &Rc<Core>) -> Held {
-        Held { core: core.clone(), dentries: Vec::new(), inodes: Vec::new() }
+impl LocalLocks {
+    pub fn new(core: &Rc<Core>) -> LocalLocks {
+        LocalLocks { core: core.clone(), dentries: Vec::new(), inodes: Vec::new() }
     }
 
     pub fn dentry(&mut self, parent: FileId, name: &[u8]) {
@@ -156,7 +158,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for LocalLocks {
     fn drop(&mut self) {
         let locks = &mut self.core.tables.borrow_mut().locks;
         self.dentries.iter().for_each(|(parent, name)| locks.unlock_dentry(*parent, name));
@@ -188,31 +190,31 @@ impl Drop for Parts {
     }
 }
 
-pub fn link(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
-    start(core, caller, Wish::Link, params)
+pub fn link(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
+    start(core, caller, NameChange::Link, params)
 }
 
-pub fn link_open(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
-    start(core, caller, Wish::LinkOpen, params)
+pub fn link_open(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
+    start(core, caller, NameChange::LinkOpen, params)
 }
 
-pub fn rename(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+pub fn rename(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     let flags = RenameRequest::from_bytes(params)?.flags;
     let both = rename_flags::NO_REPLACE | rename_flags::EXCHANGE;
     if flags & !rename_flags::ALL != 0 || flags & both == both {
         return Err(Failure::with_text(Status::Invalid, "rename flags are unknown or exclude each other"));
     }
     let (no_replace, exchange) = (flags & rename_flags::NO_REPLACE != 0, flags & rename_flags::EXCHANGE != 0);
-    start(core, caller, Wish::Rename { no_replace, exchange }, params)
+    start(core, caller, NameChange::Rename { no_replace, exchange }, params)
 }
 
 /// Unlink of a name whose inode lives on another server.
-pub fn unlink_parted(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
-    start(core, caller, Wish::Unlink, params)
+pub fn unlink_parted(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
+    start(core, caller, NameChange::Unlink, params)
 }
 
 /// What is asked of the caller towards the inodes concerned.
-struct Asked {
+struct Permission {
     /// Whether what the old name leads to is to be his own; likewise what is at the new one.
     owned: (bool, bool),
     /// Whether the two names are in different directories.
@@ -221,19 +223,19 @@ struct Asked {
     elsewhere: Vec<Demand>,
 }
 
-impl Asked {
-    fn new(wish: Wish, params: &[u8]) -> Result<Asked, Failure> {
-        let (owned, moved) = match wish {
-            Wish::Link | Wish::LinkOpen => ((false, false), false),
-            Wish::Unlink => ((RemoveRequest::from_bytes(params)?.owned, false), false),
-            Wish::Rename { .. } => {
+impl Permission {
+    fn new(name_change: NameChange, params: &[u8]) -> Result<Permission, Failure> {
+        let (owned, moved) = match name_change {
+            NameChange::Link | NameChange::LinkOpen => ((false, false), false),
+            NameChange::Unlink => ((RemoveRequest::from_bytes(params)?.owned, false), false),
+            NameChange::Rename { .. } => {
                 let RenameRequest { from, to, flags } = RenameRequest::from_bytes(params)?;
                 let asks = |flag| flags & flag != 0;
                 let owned = (asks(rename_flags::OWNED_SOURCE), asks(rename_flags::OWNED_TARGET));
                 (owned, from.parent != to.parent)
             }
         };
-        Ok(Asked { owned, moved, elsewhere: Vec::new() })
+        Ok(Permission { owned, moved, elsewhere: Vec::new() })
     }
 
     /// Towards what the old name leads to.
@@ -270,54 +272,54 @@ impl Asked {
 }
 
 /// The names that a request is about.
-fn parse(wish: Wish, params: &[u8]) -> Result<(Source<'_>, Option<Entry<'_>>), Failure> {
-    Ok(match wish {
-        Wish::Link => {
+fn parse(name_change: NameChange, params: &[u8]) -> Result<(Source<'_>, Option<Entry<'_>>), Failure> {
+    Ok(match name_change {
+        NameChange::Link => {
             let LinkRequest { from, to } = LinkRequest::from_bytes(params)?;
             (Source::Name(from), Some(to))
         }
-        Wish::LinkOpen => {
+        NameChange::LinkOpen => {
             let LinkOpenRequest { file, to } = LinkOpenRequest::from_bytes(params)?;
             (Source::Open(file), Some(to))
         }
-        Wish::Rename { .. } => {
+        NameChange::Rename { .. } => {
             let RenameRequest { from, to, .. } = RenameRequest::from_bytes(params)?;
             (Source::Name(from), Some(to))
         }
-        Wish::Unlink => (Source::Name(RemoveRequest::from_bytes(params)?.entry), None),
+        NameChange::Unlink => (Source::Name(RemoveRequest::from_bytes(params)?.entry), None),
     })
 }
 
 /// What concerns this server alone is done at once.
-fn start(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<Step, Failure> {
-    match begin(core, caller, wish, params) {
-        Ok(None) => return Ok(Step::Done),
+fn start(core: &Rc<Core>, caller: &Caller, name_change: NameChange, params: &[u8]) -> Result<Progress, Failure> {
+    match begin(core, caller, name_change, params) {
+        Ok(None) => return Ok(Progress::Done),
         Ok(Some(change)) if !change.needs_others() => {
             change.decide(caller)?;
-            return Ok(Step::Done);
+            return Ok(Progress::Done);
         }
         // Locks are taken anew when the request's turn has come.
-        Ok(Some(_)) | Err(Obstacle::Busy | Obstacle::Turn | Obstacle::Share(_)) => {}
-        Err(Obstacle::Locked(lock)) => return Ok(Step::Blocked(lock)),
-        Err(Obstacle::Failed(failure)) => return Err(failure),
+        Ok(Some(_)) | Err(Blocker::Busy | Blocker::Turn | Blocker::Share(_)) => {}
+        Err(Blocker::Locked(lock)) => return Ok(Progress::Blocked(lock)),
+        Err(Blocker::Failed(failure)) => return Err(failure),
     }
     let (core, caller, params) = (core.clone(), caller.clone(), params.to_vec());
-    later(async move { Ok(Encoded(run(&core, &caller, wish, &params).await?)) })
+    later(async move { Ok(Encoded(run(&core, &caller, name_change, &params).await?)) })
 }
 
 /// Tries until the change is decided or refused, or the caller gives up.
-async fn run(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<Vec<u8>, Failure> {
+async fn run(core: &Rc<Core>, caller: &Caller, name_change: NameChange, params: &[u8]) -> Result<Vec<u8>, Failure> {
     const WORDS: &str = "another change of these names takes long";
     let mut pause = PAUSE_NS_FIRST;
     let mut turn = None;
     loop {
-        match attempt(core, caller, wish, params, turn.is_some()).await {
+        match attempt(core, caller, name_change, params, turn.is_some()).await {
             Ok(reply) => return Ok(reply),
-            Err(Obstacle::Failed(failure)) => return Err(failure),
-            Err(Obstacle::Locked(lock)) => core.wait_until(caller.deadline, WORDS, lock.wait()).await?,
-            Err(Obstacle::Turn) => turn = Some(core.wait_until(caller.deadline, WORDS, core.turns.take(TURN)).await?),
-            Err(Obstacle::Share(directory)) => core.announce_share(directory, caller.deadline).await?,
-            Err(Obstacle::Busy) => {
+            Err(Blocker::Failed(failure)) => return Err(failure),
+            Err(Blocker::Locked(lock)) => core.wait_until(caller.deadline, WORDS, lock.wait()).await?,
+            Err(Blocker::Turn) => turn = Some(core.wait_until(caller.deadline, WORDS, core.turns.take(TURN)).await?),
+            Err(Blocker::Share(directory)) => core.announce_share(directory, caller.deadline).await?,
+            Err(Blocker::Busy) => {
                 // Of changes that refuse each other, the draw lets one go first.
                 let wait = 1 + core.reactor.random() % pause;
                 if core.reactor.now() + wait >= caller.deadline {
@@ -333,25 +335,25 @@ async fn run(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Res
 async fn attempt(
     core: &Rc<Core>,
     caller: &Caller,
-    wish: Wish,
+    name_change: NameChange,
     params: &[u8],
     has_turn: bool,
-) -> Result<Vec<u8>, Obstacle> {
-    let Some(mut change) = begin(core, caller, wish, params)? else { return Ok(Vec::new()) };
+) -> Result<Vec<u8>, Blocker> {
+    let Some(mut change) = begin(core, caller, name_change, params)? else { return Ok(Vec::new()) };
     if change.moves_directories() && !has_turn {
-        return Err(Obstacle::Turn);
+        return Err(Blocker::Turn);
     }
     // From here on no directory on our paths moves before we are through.
     change.trail = Some(core.trails.hold(change.paths.iter().flat_map(|(_, path)| path).copied().collect()));
     let prepared = change.prepare(caller, has_turn).await;
     let parts = change.parts.list.clone();
     let result = match prepared {
-        Ok(true) => change.decide(caller).map_err(Obstacle::Failed),
+        Ok(true) => change.decide(caller).map_err(Blocker::Failed),
         Ok(false) => {
             give_up(core, &parts);
             return Ok(Vec::new());
         }
-        Err(obstacle) => Err(obstacle),
+        Err(blocker) => Err(blocker),
     };
     if result.is_err() {
         give_up(core, &parts);
@@ -361,19 +363,19 @@ async fn attempt(
 
 /// Looks at the names on this server, refuses what can be refused already, and takes this server's locks. `None` when
 /// nothing is to be done.
-fn begin(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<Option<Change>, Obstacle> {
-    let (from, to) = parse(wish, params)?;
+fn begin(core: &Rc<Core>, caller: &Caller, name_change: NameChange, params: &[u8]) -> Result<Option<Change>, Blocker> {
+    let (from, to) = parse(name_change, params)?;
     let tables = core.tables.borrow();
     let (source, old) = match &from {
         Source::Open(file) => (open_source(core, *file)?, None),
         Source::Name(from) => match (find(core, from)?, tables.marks.get(&from.parent.0)) {
             (Some(found), _) => (found, Some((from.parent, from.name.as_bytes()))),
             // Whether the name is gone or the directory is known when the removal of the directory is decided.
-            (None, Some(mark)) => return Err(Obstacle::Locked(mark.resolved.clone())),
+            (None, Some(mark)) => return Err(Blocker::Locked(mark.resolved.clone())),
             (None, None) => return Err(Status::NotFound.into()),
         },
     };
-    wish.check_source(source.1)?;
+    name_change.check_source(source.1)?;
     let mut destination = None;
     let mut new = None;
     let mut paths = Vec::with_capacity(2);
@@ -384,55 +386,55 @@ fn begin(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<
         tables.check_not_removed(path_of(to))?;
         tables.tree.check(to.known, path_of(to))?;
         if let Some(moving) = tables.tree.wait_for(to.known, path_of(to)) {
-            return Err(Obstacle::Locked(moving));
+            return Err(Blocker::Locked(moving));
         }
         if path_of(to).any(|directory| directory == source.0) {
             return Err(Failure::with_text(Status::Invalid, "a directory can't be moved into itself").into());
         }
         paths.push((to.known, path_of(to).collect()));
         if old == Some((to.parent, to.name.as_bytes())) {
-            return if wish.rule() == entry_rules::ABSENT { Err(Status::Exists.into()) } else { Ok(None) };
+            return if name_change.rule() == entry_rules::ABSENT { Err(Status::Exists.into()) } else { Ok(None) };
         }
         let server = core.cluster.server_of(dentry_slot(to.parent, to.name.as_bytes(), core.cluster.slot_count));
         let server = (server != core.index).then_some(server);
         if server.is_none() {
             destination = find(core, to)?;
             if let Some(mark) = tables.marks.get(&to.parent.0) {
-                return Err(Obstacle::Locked(mark.resolved.clone()));
+                return Err(Blocker::Locked(mark.resolved.clone()));
             }
-            check_rule(wish.rule(), source.1, destination)?;
+            check_rule(name_change.rule(), source.1, destination)?;
             if destination.is_some_and(|(id, _)| id == source.0) {
                 return Ok(None);
             }
         }
-        new = Some(Place { parent: to.parent, name: to.name.as_bytes().into(), server });
+        new = Some(Dentry { parent: to.parent, name: to.name.as_bytes().into(), server });
     }
-    let mut asked = Asked::new(wish, params)?;
+    let mut asked = Permission::new(name_change, params)?;
     asked.of_source(core, caller, source)?;
-    asked.of_destination(core, caller, destination, wish.is_exchange())?;
-    let up = matches!(wish, Wish::Link | Wish::LinkOpen).then_some(source.0);
+    asked.of_destination(core, caller, destination, name_change.is_exchange())?;
+    let up = matches!(name_change, NameChange::Link | NameChange::LinkOpen).then_some(source.0);
     let losing = [(up.is_none()).then_some(source), destination].into_iter().flatten();
     if let Some(delegated) = losing.into_iter().find_map(|(file, _)| core.delegated(file)) {
-        return Err(Obstacle::Locked(delegated));
+        return Err(Blocker::Locked(delegated));
     }
-    let down = match wish {
-        Wish::Unlink => Some(source.0),
-        Wish::Rename { exchange: false, .. } => replaced_file(destination),
+    let down = match name_change {
+        NameChange::Unlink => Some(source.0),
+        NameChange::Rename { exchange: false, .. } => replaced_file(destination),
         _ => None,
     };
     for (file, rises) in up.map(|file| (file, true)).into_iter().chain(down.map(|file| (file, false))) {
         check_inode(core, file, rises)?;
     }
-    let changed = old.filter(|_| wish != Wish::Link).map(|(parent, _)| parent);
+    let changed = old.filter(|_| name_change != NameChange::Link).map(|(parent, _)| parent);
     let to_changed = new.as_ref().filter(|new| new.server.is_none()).map(|new| new.parent);
     for parent in changed.into_iter().chain(to_changed) {
         if core.lacks_share(&tables, parent) {
-            return Err(Obstacle::Share(parent));
+            return Err(Blocker::Share(parent));
         }
     }
     drop(tables);
-    let mut held = Held::new(core);
-    let old = old.map(|(parent, name)| Place { parent, name: name.into(), server: None });
+    let mut held = LocalLocks::new(core);
+    let old = old.map(|(parent, name)| Dentry { parent, name: name.into(), server: None });
     for place in old.iter().chain(&new).filter(|place| place.server.is_none()) {
         held.dentry(place.parent, &place.name);
     }
@@ -440,7 +442,22 @@ fn begin(core: &Rc<Core>, caller: &Caller, wish: Wish, params: &[u8]) -> Result<
     let parts = Parts { core: core.clone(), list: Vec::new() };
     let core = core.clone();
     let (from, to, reply, trail) = (old, new, Vec::new(), None);
-    Ok(Some(Change { core, wish, from, source, to, destination, up, down, held, parts, asked, paths, reply, trail }))
+    Ok(Some(Change {
+        core,
+        name_change,
+        from,
+        source,
+        to,
+        destination,
+        up,
+        down,
+        held,
+        parts,
+        asked,
+        paths,
+        reply,
+        trail,
+    }))
 }
 
 /// What loses its name to another one and is no directory: its link count falls.
@@ -455,23 +472,23 @@ fn open_source(core: &Core, file: FileId) -> Result<(FileId, Kind), Failure> {
 }
 
 /// What a name on this server leads to, if nobody is changing it.
-fn find(core: &Core, entry: &Entry<'_>) -> Result<Option<(FileId, Kind)>, Obstacle> {
+fn find(core: &Core, entry: &Entry<'_>) -> Result<Option<(FileId, Kind)>, Blocker> {
     let tables = core.tables.borrow();
     let place = locate(core, &tables, entry)?;
     match lock_of(&tables, entry) {
-        Some(lock) => Err(Obstacle::Locked(lock)),
+        Some(lock) => Err(Blocker::Locked(lock)),
         None => Ok(tables.names.get(entry.parent, entry.name.as_bytes(), place.cursor)),
     }
 }
 
 /// Checks an inode whose link count is to change, if it lives here.
-fn check_inode(core: &Core, file: FileId, up: bool) -> Result<(), Obstacle> {
+fn check_inode(core: &Core, file: FileId, up: bool) -> Result<(), Blocker> {
     if is_elsewhere(core, file) {
         return Ok(());
     }
     let tables = core.tables.borrow();
     if let Some(lock) = tables.locks.of_inode(file) {
-        return Err(Obstacle::Locked(lock));
+        return Err(Blocker::Locked(lock));
     }
     Ok(check_link(&tables, file, up).map_err(|status| match status {
         Status::StaleFile => missing_inode(core, file),
@@ -490,7 +507,7 @@ impl Change {
     }
 
     /// Has the other servers prepare their parts. False when nothing is to be done after all.
-    async fn prepare(&mut self, caller: &Caller, has_turn: bool) -> Result<bool, Obstacle> {
+    async fn prepare(&mut self, caller: &Caller, has_turn: bool) -> Result<bool, Blocker> {
         let deadline = caller.deadline;
         if let Some((server, to)) = self.to.as_ref().and_then(|to| Some((to.server?, to))) {
             let number = self.parts.add(server)?;
@@ -501,14 +518,14 @@ impl Change {
                 name: wire::Name::new(&to.name)?,
                 id: self.source.0,
                 kind: self.source.1,
-                rule: self.wish.rule(),
+                rule: self.name_change.rule(),
             };
             let found = ask_to_prepare(&self.core, server, Operation::PrepareDentry, &request, deadline).await?;
             self.destination = found.id.zip(found.kind);
             if found.id == Some(self.source.0) {
                 return Ok(false);
             }
-            let exchange = self.wish.is_exchange();
+            let exchange = self.name_change.is_exchange();
             self.asked.of_destination(&self.core, caller, self.destination, exchange)?;
             let replaced = replaced_file(self.destination).filter(|_| !exchange);
             if let Some(file) = replaced {
@@ -534,7 +551,7 @@ impl Change {
         }
         match (self.moves_directories(), has_turn) {
             (true, true) => self.prepare_tree(deadline).await?,
-            (true, false) => return Err(Obstacle::Turn),
+            (true, false) => return Err(Blocker::Turn),
             (false, _) => {}
         }
         self.note_times(deadline).await?;
@@ -548,10 +565,10 @@ impl Change {
         let number = if parts.is_empty() { None } else { Some(core.next_number()?) };
         let mut transaction = core.store.begin();
         let mut records = Vec::with_capacity(8);
-        if let Some(Place { parent, name, .. }) = &self.from {
-            match (self.wish, self.destination) {
-                (Wish::Link, _) => {}
-                (Wish::Rename { exchange: true, .. }, Some((id, kind))) => {
+        if let Some(Dentry { parent, name, .. }) = &self.from {
+            match (self.name_change, self.destination) {
+                (NameChange::Link, _) => {}
+                (NameChange::Rename { exchange: true, .. }, Some((id, kind))) => {
                     records.push(Record::DentryPut { parent: *parent, name, id, kind });
                 }
                 _ => records.push(Record::DentryDelete { parent: *parent, name }),
@@ -596,11 +613,11 @@ async fn ask_to_prepare(
     operation: Operation,
     request: &impl Encode,
     deadline: Nanos,
-) -> Result<Found, Obstacle> {
+) -> Result<Found, Blocker> {
     let reply: PrepareReply = core.peers.call(server, operation, request, Some(deadline)).await?;
     match Status::from_code(reply.verdict) {
         Some(Status::Ok) => Ok(Found { id: reply.found, kind: reply.kind }),
-        Some(Status::Busy) => Err(Obstacle::Busy),
+        Some(Status::Busy) => Err(Blocker::Busy),
         Some(status) => Err(status.into()),
         None => Err(unknown_verdict(server).into()),
     }

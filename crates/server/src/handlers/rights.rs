@@ -1,7 +1,7 @@
 //! What a change of names asks of its caller towards the inodes that the names lead to; and CheckCaller, by which
 //! another server than their home asks.
 
-use super::Step;
+use super::Progress;
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use std::rc::Rc;
@@ -39,12 +39,12 @@ impl Demand {
     }
 }
 
-pub fn check_caller(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn check_caller(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let request = CheckCallerRequest::from_bytes(params)?;
     core.check_home(request.file)?;
     let verdict = check(&request, &core.inode(request.file)?.attributes);
     PrepareReply { verdict: verdict.err().unwrap_or(Status::Ok) as u32, found: None, kind: None }.encode(reply);
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 fn check(request: &CheckCallerRequest, attributes: &Attributes) -> Result<(), Status> {

@@ -2,9 +2,9 @@
 //! others in two phases: each marks the directory (empty here, nothing is created under it until resolved), then all
 //! set a tombstone or lift the mark. The decision is this server's journal record; the others hear it sooner or later.
 
-use super::rename::Held;
+use super::rename::LocalLocks;
 use super::rights::Demand;
-use super::{Encoded, Step, absent, check_lock, later, locate, path_of};
+use super::{Encoded, Progress, absent, check_lock, later, locate, path_of};
 use crate::coordination::{ask_all, settle};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
@@ -18,7 +18,7 @@ use wire::{Decode, FileId, Kind, Operation, Status};
 
 const PAUSE_NS: Nanos = 100_000_000;
 
-pub fn remove_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+pub fn remove_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     // A rename may be about to give the name to something else.
     if let Some(blocked) = check_lock(&core.tables.borrow(), &RemoveRequest::from_bytes(params)?.entry) {
         return Ok(blocked);
@@ -31,7 +31,7 @@ pub fn remove_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Resu
         found => found?,
     };
     if let Some(lock) = core.tables.borrow().locks.in_directory(directory).pop() {
-        return Ok(Step::Blocked(lock));
+        return Ok(Progress::Blocked(lock));
     }
     let parent = RemoveRequest::from_bytes(params)?.entry.parent;
     if let Some(step) = core.check_share(&core.tables.borrow(), caller, parent) {
@@ -46,7 +46,7 @@ pub fn remove_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Resu
             Record::Tombstone(directory),
             caller.outcome(&[]),
         ])?;
-        return Ok(Step::Done);
+        return Ok(Progress::Done);
     }
     let (core, caller, params) = (core.clone(), caller.clone(), params.to_vec());
     later(async move {
@@ -96,7 +96,7 @@ async fn remove(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<(), F
         return Err(Status::Busy.into());
     }
     let _trail = core.trails.hold(path_of(&entry).collect());
-    let mut held = Held::new(core);
+    let mut held = LocalLocks::new(core);
     held.dentry(parent, entry.name.as_bytes());
     check_owner(core, caller, directory, RemoveRequest::from_bytes(params)?.owned).await?;
     let attempt = core.next_number()?;

@@ -1,6 +1,6 @@
 //! Seek: the first data or hole among this server's chunks of a file. The caller takes the least of all servers.
 
-use super::Step;
+use super::Progress;
 use crate::core::Core;
 use crate::failure::Failure;
 use crate::store::LOOK_COUNT_MAX;
@@ -11,7 +11,7 @@ use wire::{Decode, Encode, Kind, Status};
 /// Chunk indexes of all servers that one look for a hole counts through at most.
 const INDEX_COUNT_MAX: u64 = 1 << 16;
 
-pub fn seek(core: &Core, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn seek(core: &Core, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let request = SeekRequest::from_bytes(params)?;
     core.check_layout(&request.layout)?;
     if request.offset > FILE_SIZE_MAX {
@@ -26,7 +26,7 @@ pub fn seek(core: &Core, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Fai
         false => core.store.next_data(request.file.0, request.offset),
     };
     SeekReply { found, exact }.encode(reply);
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 /// The first hole in a chunk that belongs here. One is always there, for at some index this server has no chunk.

@@ -12,7 +12,7 @@
 
 use super::prepare::check_coordinator;
 use super::tree::{check_entries, mark, parents, resolution, wait_for_trails};
-use super::{Encoded, Step, later};
+use super::{Encoded, Progress, later};
 use crate::coordination::{ask_all, settle};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
@@ -57,7 +57,7 @@ fn check_sequencer(core: &Core) -> Result<(), Failure> {
     if sequencer(core) == core.index { Ok(()) } else { Err(Status::WrongServer.into()) }
 }
 
-pub fn prepare_tree(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn prepare_tree(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let request = PrepareTreeRequest::from_bytes(params)?;
     check_sequencer(core)?;
     check_coordinator(caller, request.coordinator)?;
@@ -65,10 +65,10 @@ pub fn prepare_tree(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut
     let key = (request.coordinator, request.number);
     if let Some(Change::Tree { number }) = core.tables.borrow().prepared.get(&key) {
         PrepareTreeReply { verdict: Status::Ok as u32, number: *number }.encode(reply);
-        return Ok(Step::Done);
+        return Ok(Progress::Done);
     }
     if let Some(ended) = core.sequencer.preparing.borrow().get(&key) {
-        return Ok(Step::Blocked(ended.clone()));
+        return Ok(Progress::Blocked(ended.clone()));
     }
     let ended = Notice::new();
     core.sequencer.preparing.borrow_mut().insert(key, ended.clone());
@@ -289,7 +289,7 @@ pub fn resume_tree(core: &Rc<Core>, number: u64, phase: RemovalPhase, entries: V
     }
 }
 
-pub fn number_change(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+pub fn number_change(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     let NumberChangeRequest { directory, kind, since } = NumberChangeRequest::from_bytes(params)?;
     check_sequencer(core)?;
     if !matches!(kind, tree_kinds::RIGHTS | tree_kinds::ALL) {

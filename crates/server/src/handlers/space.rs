@@ -1,14 +1,14 @@
 //! Allocated: what files take on this server's medium, for du(1). It is not among the attributes, for then stat would
 //! have to ask all servers with chunks of a file.
 
-use super::Step;
+use super::Progress;
 use crate::core::Core;
 use crate::failure::Failure;
 use crate::store::LOOK_COUNT_MAX;
 use wire::messages::{ALLOCATED_COUNT_MAX, AllocatedReply, AllocatedRequest};
 use wire::{Decode, Encode, Status};
 
-pub fn allocated(core: &Core, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn allocated(core: &Core, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let AllocatedRequest { files, from_chunk } = AllocatedRequest::from_bytes(params)?;
     if files.is_empty() || files.len() > ALLOCATED_COUNT_MAX {
         return Err(Failure::with_text(Status::BadMessage, "it names no file, or too many"));
@@ -24,5 +24,5 @@ pub fn allocated(core: &Core, params: &[u8], reply: &mut Vec<u8>) -> Result<Step
         }
     }
     told.encode(reply);
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }

@@ -1,7 +1,7 @@
 //! Synchronise: what was acknowledged survives power loss, as far as the medium can, and errors that came to light
 //! later than the request they belong to are told, once to each open file.
 
-use super::{Step, later};
+use super::{Progress, later};
 use crate::core::Core;
 use crate::durability::Trouble;
 use crate::failure::Failure;
@@ -12,11 +12,11 @@ use wire::{Decode, Encode, FileId};
 /// By how much clocks of nodes may differ: within that, an error counts as later than an open.
 const CLOCK_SLACK_NS: i64 = 2_000_000_000;
 
-pub fn synchronise(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn synchronise(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let request = SynchroniseRequest::from_bytes(params)?;
     if core.store.is_durable() {
         answer(core, &request).encode(reply);
-        return Ok(Step::Done);
+        return Ok(Progress::Done);
     }
     let core = core.clone();
     later(async move {

@@ -1,7 +1,7 @@
 //! MakeTemporary: a file without a name, which its session has open. It goes with its last close, unless LinkOpen
 //! (`rename`) gives it a name before.
 
-use super::{Step, check_directory};
+use super::{Progress, check_directory};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
@@ -12,7 +12,12 @@ use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
 use wire::messages::{MakeTemporaryRequest, OpenReply};
 use wire::{Decode, Encode, Kind, Status};
 
-pub fn make_temporary(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn make_temporary(
+    core: &Rc<Core>,
+    caller: &Caller,
+    params: &[u8],
+    reply: &mut Vec<u8>,
+) -> Result<Progress, Failure> {
     let request = MakeTemporaryRequest::from_bytes(params)?;
     if request.slot >= core.cluster.slot_count || !core.owns_slot(request.slot) {
         return Err(Status::WrongServer.into());
@@ -39,5 +44,5 @@ pub fn make_temporary(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
     if made.is_err() {
         core.closed(caller.peer.session, file, open_number);
     }
-    made.map(|()| Step::Done)
+    made.map(|()| Progress::Done)
 }

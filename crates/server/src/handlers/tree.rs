@@ -6,7 +6,7 @@
 //!    begun before have ended when the mark is confirmed.
 //! 2. The log, the parents of what moved, and the end of what was removed are one journal record.
 
-use super::Step;
+use super::Progress;
 use super::lookup::is_elsewhere;
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
@@ -50,7 +50,7 @@ fn check_sequencer(core: &Core, caller: &Caller) -> Result<(), Failure> {
     Err(Failure::with_text(Status::BadMessage, "the caller is not the sequencer"))
 }
 
-pub fn mark_tree(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+pub fn mark_tree(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     let MarkTreeRequest { number, entries } = MarkTreeRequest::from_bytes(params)?;
     check_sequencer(core, caller)?;
     check_entries(core, &entries)?;
@@ -96,7 +96,7 @@ pub async fn wait_for_trails(core: &Rc<Core>, entries: &[TreeEntry], deadline: N
     Ok(())
 }
 
-pub fn resolve_tree(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+pub fn resolve_tree(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     let ResolveTreeRequest { number, commit, entries } = ResolveTreeRequest::from_bytes(params)?;
     check_sequencer(core, caller)?;
     check_entries(core, &entries)?;
@@ -105,7 +105,7 @@ pub fn resolve_tree(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<S
         core.change(records)?;
         core.publish_tree_number();
     }
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 /// This server's share of the end of a tree change; nothing when it is known already. One that came to nothing is told
@@ -151,19 +151,19 @@ pub fn resolution(core: &Core, number: u64, commit: bool, entries: &[TreeEntry])
     records
 }
 
-pub fn tree_log(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn tree_log(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let since = TreeLogRequest::from_bytes(params)?.since;
     let tables = core.tables.borrow();
     let entries = tables.tree.log().filter(|entry| entry.number > since).cloned().collect();
     TreeLogReply { number: tables.tree.number(), complete: since >= tables.tree.floor(), entries }.encode(reply);
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
-pub fn ask_parents(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn ask_parents(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let directory = AskParentsRequest::from_bytes(params)?.directory;
     core.check_home(directory)?;
     AskParentsReply { parents: parents(core, directory)? }.encode(reply);
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 /// The directories that one here is in, nearest first, up to the first whose inode is not here.

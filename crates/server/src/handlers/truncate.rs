@@ -5,7 +5,7 @@
 //! never cut. After a restart of the home it goes on, and a resend of its request waits for it instead of cutting
 //! again.
 
-use super::{Encoded, Step, later};
+use super::{Encoded, Progress, later};
 use crate::coordination::{Trouble, ask_all};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
@@ -23,7 +23,12 @@ use wire::messages::{
 };
 use wire::{Attributes, Decode, Encode, FileId, Kind, Layout, Operation, Status};
 
-pub fn truncate_request(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn truncate_request(
+    core: &Rc<Core>,
+    caller: &Caller,
+    params: &[u8],
+    reply: &mut Vec<u8>,
+) -> Result<Progress, Failure> {
     let request = TruncateRequest::from_bytes(params)?;
     core.check_home(request.file)?;
     if request.size > FILE_SIZE_MAX {
@@ -33,7 +38,7 @@ pub fn truncate_request(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: 
         return Err(Status::AccessDenied.into());
     }
     if let Some(leased) = core.read_leased(request.file) {
-        return Ok(Step::Blocked(leased));
+        return Ok(Progress::Blocked(leased));
     }
     truncate(core, caller, request.file, request.size, None, reply)
 }
@@ -47,7 +52,7 @@ pub fn truncate(
     size: u64,
     for_open: Option<u64>,
     reply: &mut Vec<u8>,
-) -> Result<Step, Failure> {
+) -> Result<Progress, Failure> {
     let inode = core.inode(file)?;
     match inode.attributes.kind {
         Kind::File => {}
@@ -58,7 +63,7 @@ pub fn truncate(
         let (transaction, inode) = cut(core, caller, inode, size);
         encode_reply(&inode.attributes, for_open, reply);
         core.commit(transaction, [Record::InodePut(inode), caller.outcome(reply)])?;
-        return Ok(Step::Done);
+        return Ok(Progress::Done);
     }
     let (core, caller) = (core.clone(), caller.clone());
     later(async move { Ok(Encoded(truncate_spread(&core, &caller, file, size, for_open).await?)) })
@@ -162,7 +167,7 @@ fn drive(core: &Rc<Core>, cut: Cut, turn: Turn, done: Notice<CutResult>, trouble
             TruncateChunksRequest { file: cut.file, layout: cut.layout, size: cut.size, generation: cut.generation };
         if !ask_all(&core, cut.holders.clone(), Operation::TruncateChunks, &request, Some(trouble)).await {
             // This server stops, and goes on with the truncate after its next start. Until then the turn is not passed
-            // on: a second truncate would stand beside this one in the journal, and a gather would find what was cut.
+            // on: a second truncate would stand beside this one in the journal, and a glimpse would find what was cut.
             std::future::pending::<()>().await;
         }
         let result = complete(&core, &cut).await;
@@ -209,7 +214,12 @@ pub fn resume_truncate(core: &Rc<Core>, number: u64, intent: Intent) {
 }
 
 /// Moves the end of a file by `size` and answers where it was.
-pub fn reserve_append(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Step, Failure> {
+pub fn reserve_append(
+    core: &Rc<Core>,
+    caller: &Caller,
+    params: &[u8],
+    reply: &mut Vec<u8>,
+) -> Result<Progress, Failure> {
     let request = ReserveAppendRequest::from_bytes(params)?;
     core.check_home(request.file)?;
     let inode = core.inode(request.file)?;
@@ -217,21 +227,21 @@ pub fn reserve_append(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &m
         return Err(Status::IsDirectory.into());
     }
     if let Some(leased) = core.read_leased(request.file) {
-        return Ok(Step::Blocked(leased));
+        return Ok(Progress::Blocked(leased));
     }
     if !inode.is_announced() && !core.turns.is_taken(request.file.0) {
         reserve(core, caller, inode, request.size, reply)?;
-        return Ok(Step::Done);
+        return Ok(Progress::Done);
     }
     let (core, caller) = (core.clone(), caller.clone());
     later(async move {
         let turn = core.turns.take(request.file.0);
         let turn =
             core.wait_until(caller.deadline, "another change of the file's size or times takes long", turn).await?;
-        let gathered = core.gather_now(request.file, false, &turn).await?;
+        let glimpsed = core.glimpse_now(request.file, false, &turn).await?;
         core.until_read_leases_end(request.file).await;
         let mut inode = core.inode(request.file)?;
-        inode.attributes.size = inode.attributes.size.max(gathered.size);
+        inode.attributes.size = inode.attributes.size.max(glimpsed.size);
         let mut bytes = Vec::new();
         reserve(&core, &caller, inode, request.size, &mut bytes)?;
         Ok(Encoded(bytes))

@@ -2,7 +2,7 @@
 //! whose inode lives on another server is removed together with that server (`rename`).
 
 use super::lookup::missing_inode;
-use super::{Step, absent, check_lock, locate, rename};
+use super::{Progress, absent, check_lock, locate, rename};
 use crate::coordination::ask_all;
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
@@ -15,7 +15,7 @@ use std::rc::Rc;
 use wire::messages::{ReapChunksRequest, RemoveRequest};
 use wire::{Decode, FileId, Kind, Operation, Status};
 
-pub fn unlink(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, Failure> {
+pub fn unlink(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     let request = RemoveRequest::from_bytes(params)?;
     let (parent, name) = (request.entry.parent, request.entry.name.as_bytes());
     let id = {
@@ -45,18 +45,18 @@ pub fn unlink(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Step, F
             return rename::unlink_parted(core, caller, params);
         }
         if let Some(lock) = tables.locks.of_inode(id) {
-            return Ok(Step::Blocked(lock));
+            return Ok(Progress::Blocked(lock));
         }
         if let Some(step) = core.check_share(&tables, caller, parent) {
             return Ok(step);
         }
         if let Some(delegated) = core.delegated(id) {
-            return Ok(Step::Blocked(delegated));
+            return Ok(Progress::Blocked(delegated));
         }
         id
     };
     remove(core, (parent, name), id, caller.outcome(&[]))?;
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 fn remove(core: &Rc<Core>, (parent, name): (FileId, &[u8]), id: FileId, outcome: Record<'_>) -> Result<(), Failure> {

@@ -22,7 +22,7 @@ pub struct Pin {
 }
 
 /// An extent that left its chunk while somebody may still use it.
-struct Held {
+struct DepartedExtent {
     extent: Extent,
     gone_at: u64,
 }
@@ -31,7 +31,7 @@ struct Held {
 #[derive(Default)]
 pub struct Active {
     pins: Vec<Pin>,
-    held: Vec<Held>,
+    held: Vec<DepartedExtent>,
     readers: u32,
     /// Bytes from here on may be seen by readers though the chunk no longer has them (truncated).
     frozen_from: Option<u32>,
@@ -73,7 +73,7 @@ impl Active {
     /// An extent leaves the chunk: it is appended to `free`, or held as long as somebody may use it.
     pub fn let_go(&mut self, extent: Extent, now: u64, free: &mut Vec<Run>) {
         if is_used(&self.pins, extent.birth, now) {
-            self.held.push(Held { extent, gone_at: now });
+            self.held.push(DepartedExtent { extent, gone_at: now });
         } else {
             free.push(extent.run());
         }

@@ -313,16 +313,16 @@ impl State {
         let Some(run) = self.allocate_run(pages) else { return extents };
         fresh.push(run);
         let mut start = run.start;
-        let mut gathered = Vec::with_capacity(1);
+        let mut glimpsed = Vec::with_capacity(1);
         for extent in &extents {
             let (from, to) = (u64::from(extent.start) * PAGE_SIZE, u64::from(start) * PAGE_SIZE);
             self.data.copy_within(from, to, u64::from(extent.pages) * PAGE_SIZE);
-            gathered.push(Extent { start, birth: self.clock, ..*extent });
+            glimpsed.push(Extent { start, birth: self.clock, ..*extent });
             start += extent.pages;
         }
         gone.extend(extents);
-        chunk::join_extents(&mut gathered);
-        gathered
+        chunk::join_extents(&mut glimpsed);
+        glimpsed
     }
 
     /// Pages with the write's bytes that can become the chunk's: the staged ones, or new ones when the landing pages

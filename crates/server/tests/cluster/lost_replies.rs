@@ -186,18 +186,18 @@ async fn open_existing_by_id(scene: &Scene) -> String {
 async fn close_nameless(scene: &Scene) -> String {
     let closed = Closed { file: scene.nameless, number: u64::MAX };
     let home = scene.caller.home(scene.nameless);
-    ask(scene, home, Operation::Close, &CloseRequest { closed, fold: false }).await
+    ask(scene, home, Operation::Close, &CloseRequest { closed, settle: false }).await
 }
 
 /// Sizes that other servers know of are folded in.
-async fn fold_sizes(scene: &Scene) -> String {
+async fn settle_sizes(scene: &Scene) -> String {
     ask(scene, scene.caller.home(scene.file), Operation::Close, &fold(scene.file)).await
 }
 
-fn wish(scene: &Scene, owner: u64) -> LockWish {
+fn wish(scene: &Scene, owner: u64) -> LockDescription {
     let range = LockRange { start: owner * 10, end: owner * 10 + 5 };
     let kind = OwnerKind::Process;
-    LockWish { file: scene.file, space: LockSpace::Ranges, kind, owner, range, exclusive: true, ticket: owner }
+    LockDescription { file: scene.file, space: LockSpace::Ranges, kind, owner, range, exclusive: true, ticket: owner }
 }
 
 async fn lock(scene: &Scene, owner: u64) -> String {
@@ -313,7 +313,7 @@ async fn act(deed: &str, scene: Scene) -> String {
         "open and close" => open_and_close(&scene).await,
         "open by id and close" | "close with others" => open_existing_by_id(&scene).await,
         "close what has no name" => close_nameless(&scene).await,
-        "fold sizes" => fold_sizes(&scene).await,
+        "fold sizes" => settle_sizes(&scene).await,
         "mkdir" => told(caller.make_directory(ROOT, "new").await, |id| format!("{id:?}")),
         "symlink" => make_symlink(&scene).await,
         "node" => make_node(&scene).await,

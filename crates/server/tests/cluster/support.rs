@@ -253,7 +253,7 @@ fn reclaim_when_renewed(reactor: &Reactor, channels: &Rc<Vec<Channel>>, kept: &K
 
 /// The request that has sizes folded in after writes.
 pub fn fold(file: FileId) -> CloseRequest {
-    CloseRequest { closed: Closed { file, number: 0 }, fold: true }
+    CloseRequest { closed: Closed { file, number: 0 }, settle: true }
 }
 
 /// Speaks to all servers.
@@ -297,7 +297,7 @@ impl Caller {
         let reply = self.ask_to_open(parent, name, flags).await?;
         let closed = Closed { file: reply.attributes.id, number: reply.open_number };
         let home = self.home(closed.file);
-        self.call(home, Operation::Close, &CloseRequest { closed, fold: false }).await?;
+        self.call(home, Operation::Close, &CloseRequest { closed, settle: false }).await?;
         Ok(reply)
     }
 
@@ -306,7 +306,7 @@ impl Caller {
         if let Some(reclaimed) = self.kept.borrow_mut().remove(&file) {
             number = number.max(reclaimed);
         }
-        let request = CloseRequest { closed: Closed { file, number }, fold: false };
+        let request = CloseRequest { closed: Closed { file, number }, settle: false };
         self.call(self.home(file), Operation::Close, &request).await.map(drop)
     }
 

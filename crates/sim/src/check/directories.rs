@@ -15,8 +15,8 @@ use reactor::Nanos;
 use std::collections::BTreeMap;
 use wire::{Kind, Status};
 
-/// Once no server is silent any more, all shares are gathered within this time of the first look.
-pub const GATHER_TIME_MAX: Nanos = 15 * SECOND;
+/// Once no server is silent any more, all shares are glimpsed within this time of the first look.
+pub const GLIMPSE_TIME_MAX: Nanos = 15 * SECOND;
 
 /// What may have moved a directory's time.
 struct Cause {
@@ -216,8 +216,8 @@ fn may_miss_shares(look: &Operation, operations: &[Operation], unrest: &[(Nanos,
     let renews = |other: &Operation| {
         matches!(other.action, Action::Stat { .. })
             && other.outcome.id() == look.outcome.id()
-            && other.started_at >= calm.saturating_add(GATHER_TIME_MAX)
-            && other.ended_at.saturating_add(GATHER_TIME_MAX) <= look.started_at
+            && other.started_at >= calm.saturating_add(GLIMPSE_TIME_MAX)
+            && other.ended_at.saturating_add(GLIMPSE_TIME_MAX) <= look.started_at
     };
     !operations.iter().any(renews)
 }

@@ -14,7 +14,7 @@ use wire::{FileId, Status};
 const MARGIN: Nanos = 100_000_000;
 
 /// A lock that was asked for.
-struct Held {
+struct LockHolding {
     number: usize,
     owner: u64,
     start: u64,
@@ -26,8 +26,8 @@ struct Held {
     possible: (Nanos, Nanos),
 }
 
-impl Held {
-    fn conflicts(&self, other: &Held) -> bool {
+impl LockHolding {
+    fn conflicts(&self, other: &LockHolding) -> bool {
         let overlaps = self.start < other.end && other.start < self.end;
         self.owner != other.owner && overlaps && (self.exclusive || other.exclusive)
     }
@@ -47,7 +47,7 @@ pub fn check(operations: &[Operation], losses: &[Loss], grace: Nanos) -> Vec<Fin
     }
     let mut findings = Vec::new();
     for ((file, _), operations) in files {
-        let held: Vec<Held> =
+        let held: Vec<LockHolding> =
             operations.iter().filter_map(|(number, _)| held(&operations, losses, *number, grace)).collect();
         for (index, one) in held.iter().enumerate() {
             for other in held[index + 1..].iter().filter(|other| one.conflicts(other)) {
@@ -63,7 +63,7 @@ pub fn check(operations: &[Operation], losses: &[Loss], grace: Nanos) -> Vec<Fin
 }
 
 /// What came of a request to lock.
-fn held(operations: &[(usize, &Operation)], losses: &[Loss], number: usize, grace: Nanos) -> Option<Held> {
+fn held(operations: &[(usize, &Operation)], losses: &[Loss], number: usize, grace: Nanos) -> Option<LockHolding> {
     let operation = operations.iter().find(|(other, _)| *other == number)?.1;
     let Action::Lock { owner, start, end, exclusive, .. } = operation.action else { return None };
     if !operation.may_have_happened() {
@@ -89,17 +89,17 @@ fn held(operations: &[(usize, &Operation)], losses: &[Loss], number: usize, grac
         }
         _ => (0, 0),
     };
-    Some(Held { number, owner, start, end, exclusive, certain, possible: (operation.started_at, released) })
+    Some(LockHolding { number, owner, start, end, exclusive, certain, possible: (operation.started_at, released) })
 }
 
 /// Whether a refusal had no reason.
-fn refused(number: usize, operation: &Operation, held: &[Held]) -> Option<Finding> {
+fn refused(number: usize, operation: &Operation, held: &[LockHolding]) -> Option<Finding> {
     let Action::Lock { owner, start, end, exclusive, .. } = operation.action else { return None };
     if operation.outcome != Outcome::Failed(Status::WouldBlock) || operation.end == NEVER {
         return None;
     }
     let none = (0, 0);
-    let wanted = Held { number, owner, start, end, exclusive, certain: none, possible: none };
+    let wanted = LockHolding { number, owner, start, end, exclusive, certain: none, possible: none };
     let span = (operation.started_at, operation.ended_at.saturating_add(1));
     let has_reason = held.iter().any(|other| other.conflicts(&wanted) && meet(other.possible, span));
     (!has_reason).then(|| Finding::new("a lock was refused that nobody can have held", vec![number]))

@@ -58,7 +58,7 @@ struct Changes {
 
 /// The two steps that stand for a loss of power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum LossStep {
     Keep(u32),
     /// Of the returns of one loss the first that has its place counts; `kept` is the position of its `Keep`.
     Return {
@@ -80,7 +80,7 @@ enum Part {
 struct Names<'a> {
     operations: Vec<(usize, &'a Operation, Part)>,
     /// Those of the losses come after all operations.
-    steps: Vec<Step>,
+    steps: Vec<LossStep>,
     cluster: &'a Cluster,
     /// For each inode that anybody was told of, the operations that were.
     mentions: BTreeMap<FileId, Vec<usize>>,
@@ -218,14 +218,14 @@ impl Tree {
     }
 
     /// What a loss of power makes of it. `None` when that can't have been.
-    fn after_step(&self, step: Step) -> Option<Tree> {
+    fn after_step(&self, step: LossStep) -> Option<Tree> {
         let mut after = self.clone();
         match step {
-            Step::Keep(server) => {
+            LossStep::Keep(server) => {
                 let before = after.undo.insert(server, Undo::default());
                 assert!(before.is_none(), "a server's losses come one after the other");
             }
-            Step::Return { server, with_doubtful, .. } => {
+            LossStep::Return { server, with_doubtful, .. } => {
                 let Some(undo) = after.undo.remove(&server) else { return Some(after) };
                 let doubtful = if with_doubtful { undo.doubtful } else { Changes::default() };
                 after.take_back([undo.sure, doubtful])?;
@@ -465,7 +465,7 @@ fn tops(operation: &Operation) -> Vec<&str> {
 }
 
 impl<'a> Names<'a> {
-    fn new(operations: Vec<(usize, &'a Operation, Part)>, steps: Vec<Step>, cluster: &'a Cluster) -> Names<'a> {
+    fn new(operations: Vec<(usize, &'a Operation, Part)>, steps: Vec<LossStep>, cluster: &'a Cluster) -> Names<'a> {
         let mut mentions: BTreeMap<FileId, Vec<usize>> = BTreeMap::new();
         for (position, (_, operation, _)) in operations.iter().enumerate() {
             if let Some(id) = operation.outcome.id() {
@@ -568,7 +568,7 @@ impl Object for Names<'_> {
         let Some(&part) = self.operations.get(operation) else {
             let own_count = self.operations.len();
             let step = self.steps[operation - own_count];
-            if let Step::Return { kept, .. } = step
+            if let LossStep::Return { kept, .. } = step
                 && !done.contains(own_count + kept)
             {
                 return None;
@@ -638,7 +638,7 @@ fn in_parts<'a>(operations: impl Iterator<Item = (usize, &'a Operation)> + Clone
 }
 
 /// Steps of all losses, and when they happen (`likely`: see `Setback::keep_span`).
-fn loss_steps(losses: &Losses, likely: bool) -> (Vec<Step>, Vec<Span>) {
+fn loss_steps(losses: &Losses, likely: bool) -> (Vec<LossStep>, Vec<Span>) {
     let unknown = |operation: &Operation| {
         matches!(operation.action, Action::MakeDirectory { .. }) && matches!(operation.outcome, Outcome::Unknown(_))
     };
@@ -646,10 +646,10 @@ fn loss_steps(losses: &Losses, likely: bool) -> (Vec<Step>, Vec<Span>) {
     let (mut steps, mut spans) = (Vec::new(), Vec::new());
     for setback in (0..losses.cluster.server_count()).flat_map(|server| losses.setbacks(server, None)) {
         let (server, kept) = (setback.server, steps.len());
-        steps.push(Step::Keep(server));
+        steps.push(LossStep::Keep(server));
         spans.push(setback.keep_span(likely));
         for with_doubtful in [false, true].into_iter().take(1 + usize::from(is_doubtful)) {
-            steps.push(Step::Return { server, kept, with_doubtful });
+            steps.push(LossStep::Return { server, kept, with_doubtful });
             spans.push(setback.return_span());
         }
     }

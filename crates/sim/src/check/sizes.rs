@@ -1,7 +1,7 @@
 //! Sizes: what stat and reads at the end say covers everything acknowledged before they began and nothing begun after
 //! they ended (ARCHITECTURE.md, "Attributes spread over servers").
 //!
-//! Writes to several servers and the gathering of sizes are not one step, so this is no single register. A size is
+//! Writes to several servers and the glimpsing of sizes are not one step, so this is no single register. A size is
 //! right when some truncate (or the birth of the file) can have been the last one before it, such that it is at least
 //! the ends of all writes that must have come between the two, and equals that truncate's size or the end of a write
 //! that may have.

@@ -3,7 +3,7 @@
 use client::{Attributes, Credentials, File, FileSystem, OpenHow};
 use reactor::Nanos;
 use sim::harness::{Harness, SimClient};
-use sim::profile::{MILLISECOND, Profile, SECOND, Wishes};
+use sim::profile::{MILLISECOND, Overrides, Profile, SECOND};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use wire::{Operation, Placement};
@@ -44,8 +44,8 @@ pub type Arrivals = BTreeMap<u16, u64>;
 
 impl Stage {
     pub fn new(servers: u32) -> Stage {
-        let wishes = Wishes { no_faults: true, servers: Some(servers), ..Wishes::default() };
-        let mut profile = Profile::new(7, &wishes);
+        let overrides = Overrides { no_faults: true, servers: Some(servers), ..Overrides::default() };
+        let mut profile = Profile::new(7, &overrides);
         profile.remember_all();
         (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK_SIZE as u32]);
         profile.latency = (LATENCY, LATENCY);

@@ -229,7 +229,7 @@ pub const STORIES: &[Story] = &[
         ..PLAIN
     },
     Story {
-        name: "times against a late fold",
+        name: "times against a late settle",
         deeds: &[
             |cast| Box::pin(async move { write_all(&cast, "a", 9, 3 * CHUNK, 0).await }),
             |cast| change(cast, AttributeChanges { mtime: Timestamp::At(1000), ..AttributeChanges::default() }),

@@ -4,7 +4,7 @@ use client::{File, FileSystem};
 use reactor::sim::{CrashKind, NodeId};
 use reactor::{Class, LocalFuture, Nanos};
 use sim::harness::{Harness, SimClient};
-use sim::profile::{Profile, SECOND, Wishes};
+use sim::profile::{Overrides, Profile, SECOND};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -68,8 +68,8 @@ pub struct Stage {
 
 impl Stage {
     pub fn new(seed: u64) -> Stage {
-        let wishes = Wishes { no_faults: true, servers: Some(SERVERS), ..Wishes::default() };
-        let mut profile = Profile::new(seed, &wishes);
+        let overrides = Overrides { no_faults: true, servers: Some(SERVERS), ..Overrides::default() };
+        let mut profile = Profile::new(seed, &overrides);
         (profile.placement, profile.chunk_sizes) = (Placement::Modular, vec![CHUNK as u32]);
         (profile.client_timeout, profile.server_timeout) = (CLIENT_TIMEOUT, SERVER_TIMEOUT);
         (profile.session_grace, profile.latency) = (GRACE, (10_000, 60_000));

@@ -1,7 +1,7 @@
 //! What a rename of directories asks of the sequencer.
 
 use super::super::sequencer;
-use super::{Change, Failure, Obstacle, Place, Wish};
+use super::{Blocker, Change, Dentry, Failure, NameChange};
 use reactor::Nanos;
 use wire::messages::{PrepareTreeReply, PrepareTreeRequest, RenamedReply, TreeEntry, tree_kinds};
 use wire::{Encode, FileId, Kind, Operation, Status};
@@ -9,18 +9,18 @@ use wire::{Encode, FileId, Kind, Operation, Status};
 impl Change {
     /// Whether it changes the paths of all that is in a directory.
     pub(super) fn moves_directories(&self) -> bool {
-        let exchanged = self.destination.filter(|_| self.wish.is_exchange());
-        let is_rename = matches!(self.wish, Wish::Rename { .. });
+        let exchanged = self.destination.filter(|_| self.name_change.is_exchange());
+        let is_rename = matches!(self.name_change, NameChange::Rename { .. });
         is_rename && [Some(self.source), exchanged].into_iter().flatten().any(|(_, kind)| kind == Kind::Directory)
     }
 
     /// What becomes of the directories.
-    fn tree_entries(&self, from: &Place, to: &Place) -> Vec<TreeEntry> {
+    fn tree_entries(&self, from: &Dentry, to: &Dentry) -> Vec<TreeEntry> {
         let entry = |(directory, found): (FileId, Kind), kind: u8, parent: FileId| {
             (found == Kind::Directory).then_some(TreeEntry { directory, kind, parent })
         };
         let source = entry(self.source, tree_kinds::MOVED, to.parent);
-        let destination = self.destination.and_then(|found| match self.wish.is_exchange() {
+        let destination = self.destination.and_then(|found| match self.name_change.is_exchange() {
             true => entry(found, tree_kinds::MOVED, from.parent),
             false => entry(found, tree_kinds::REMOVED, FileId::default()),
         });
@@ -29,7 +29,7 @@ impl Change {
 
     /// Has the sequencer prepare the move of directories. When it has, no other one is under way, and whether the paths
     /// still hold that were asked for is known.
-    pub(super) async fn prepare_tree(&mut self, deadline: Nanos) -> Result<(), Obstacle> {
+    pub(super) async fn prepare_tree(&mut self, deadline: Nanos) -> Result<(), Blocker> {
         let (Some(from), Some(to)) = (&self.from, &self.to) else { unreachable!("a rename has two names") };
         // Who has the turn may move directories on our paths, and we wait for it, so that it must not wait for us.
         self.trail = None;
@@ -42,7 +42,7 @@ impl Change {
         };
         let number = if server == self.core.index {
             match sequencer::prepare(&self.core, &request, deadline).await {
-                Err(failure) if failure.status == Status::Busy => return Err(Obstacle::Busy),
+                Err(failure) if failure.status == Status::Busy => return Err(Blocker::Busy),
                 Err(failure) => return Err(self.refused(failure)),
                 Ok(number) => number,
             }
@@ -51,7 +51,7 @@ impl Change {
                 self.core.peers.call(server, Operation::PrepareTree, &request, Some(deadline)).await?;
             match Status::from_code(reply.verdict) {
                 Some(Status::Ok) => reply.number,
-                Some(Status::Busy) => return Err(Obstacle::Busy),
+                Some(Status::Busy) => return Err(Blocker::Busy),
                 Some(status) => return Err(self.refused(status.into())),
                 None => return Err(super::unknown_verdict(server).into()),
             }
@@ -67,16 +67,16 @@ impl Change {
     }
 
     /// A refusal is the answer only if the paths still hold: else what was refused is not what they lead to now.
-    fn refused(&self, refusal: Failure) -> Obstacle {
+    fn refused(&self, refusal: Failure) -> Blocker {
         let tables = self.core.tables.borrow();
         for (known, path) in &self.paths {
             if let Err(stale) = tables.tree.check(*known, path.iter().copied()) {
-                return Obstacle::Failed(stale);
+                return Blocker::Failed(stale);
             }
             if let Some(moving) = tables.tree.wait_for(*known, path.iter().copied()) {
-                return Obstacle::Locked(moving);
+                return Blocker::Locked(moving);
             }
         }
-        Obstacle::Failed(refusal)
+        Blocker::Failed(refusal)
     }
 }

@@ -5,8 +5,8 @@
 //! sees the new name sees the old time. What comes to nothing afterwards has then moved a time of change, and nothing
 //! else.
 
-use super::super::Step;
-use super::{Change, Obstacle, Wish};
+use super::super::Progress;
+use super::{Blocker, Change, NameChange};
 use crate::core::Core;
 use crate::failure::Failure;
 use crate::records::Record;
@@ -31,21 +31,21 @@ pub fn note_change(core: &Core, attributes: &mut Attributes) {
     attributes.version += 1;
 }
 
-pub fn note_renamed(core: &Rc<Core>, params: &[u8]) -> Result<Step, Failure> {
+pub fn note_renamed(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure> {
     let NoteRenamedRequest { file, time } = NoteRenamedRequest::from_bytes(params)?;
     core.check_home(file)?;
     core.note_time(time);
     if let Some(record) = renamed(core, file) {
         core.change([record])?;
     }
-    Ok(Step::Done)
+    Ok(Progress::Done)
 }
 
 impl Change {
     /// What gets another name, directories left out.
     fn renamed_files(&self) -> impl Iterator<Item = FileId> {
-        let exchanged = self.destination.filter(|_| self.wish.is_exchange());
-        let is_rename = matches!(self.wish, Wish::Rename { .. });
+        let exchanged = self.destination.filter(|_| self.name_change.is_exchange());
+        let is_rename = matches!(self.name_change, NameChange::Rename { .. });
         let found = [Some(self.source), exchanged].into_iter().flatten();
         found.filter(move |(_, kind)| is_rename && *kind != Kind::Directory).map(|(file, _)| file)
     }
@@ -62,7 +62,7 @@ impl Change {
     }
 
     /// Tells the homes that have no other part in this.
-    pub(super) async fn note_times(&self, deadline: Nanos) -> Result<(), Obstacle> {
+    pub(super) async fn note_times(&self, deadline: Nanos) -> Result<(), Blocker> {
         let homes: Vec<(FileId, u32)> = self.distant_homes().collect();
         for (file, home) in homes {
             let request = NoteRenamedRequest { file, time: self.core.time() };

@@ -1,45 +1,45 @@
 //! Asking the announced servers of a file what they know of its size and times.
 //!
 //! Invariants
-//! 1. A gather that a stat shares begins after the stat arrived, so that it covers everything acknowledged before.
+//! 1. A glimpse that a stat shares begins after the stat arrived, so that it covers everything acknowledged before.
 //! 2. Gathers of a file hold its turn: they are not mixed with truncates, appends and explicit times.
 //! 3. An announcement ends at the home only after it ended at the announcing server, and only up to the generation
 //!    that this server names.
 
-use crate::core::{Core, Gathered};
+use crate::core::{Core, Glimpsed};
 use crate::failure::Failure;
 use crate::inodes::Inode;
 use crate::records::Record;
 use crate::waiting::{Notice, Turn, all};
 use reactor::{Class, LocalFuture, Nanos};
 use std::rc::Rc;
-use wire::messages::{GatherReply, GatherRequest};
+use wire::messages::{GlimpseReply, GlimpseRequest};
 use wire::{Attributes, FileId, Operation};
 
 impl Core {
-    /// The attributes of a file with all announced sizes and times. One gather serves all who wait for it.
-    pub async fn gathered(self: &Rc<Self>, file: FileId, deadline: Nanos) -> Gathered {
+    /// The attributes of a file with all announced sizes and times. One glimpse serves all who wait for it.
+    pub async fn glimpsed(self: &Rc<Self>, file: FileId, deadline: Nanos) -> Glimpsed {
         let inode = self.inode(file)?;
         if !inode.is_announced() {
             return Ok(inode.attributes);
         }
-        let waiting = self.gathers.borrow().get(&file.0).cloned();
+        let waiting = self.glimpses.borrow().get(&file.0).cloned();
         let notice = match waiting {
             Some(notice) => notice,
-            None => self.start_gather(file),
+            None => self.start_glimpse(file),
         };
         self.wait_until(deadline, "servers with parts of the file did not tell its size in time", notice.wait()).await?
     }
 
-    fn start_gather(self: &Rc<Self>, file: FileId) -> Notice<Gathered> {
+    fn start_glimpse(self: &Rc<Self>, file: FileId) -> Notice<Glimpsed> {
         let notice = Notice::new();
-        self.gathers.borrow_mut().insert(file.0, notice.clone());
+        self.glimpses.borrow_mut().insert(file.0, notice.clone());
         let (core, told) = (self.clone(), notice.clone());
         self.reactor.spawn(Class::Metadata, async move {
             let turn = core.turns.take(file.0).await;
-            // Invariant 1: from here on the next stat needs a gather of its own.
-            core.gathers.borrow_mut().remove(&file.0);
-            let result = core.gather_now(file, false, &turn).await;
+            // Invariant 1: from here on the next stat needs a glimpse of its own.
+            core.glimpses.borrow_mut().remove(&file.0);
+            let result = core.glimpse_now(file, false, &turn).await;
             drop(turn);
             told.tell(result);
         });
@@ -47,33 +47,33 @@ impl Core {
     }
 
     /// Folds what other servers know into the inode, in the background, when the last writer seems to be gone.
-    pub fn start_fold(self: &Rc<Self>, file: FileId) {
-        if self.folds.borrow_mut().insert(file.0, ()).is_some() {
+    pub fn start_settling(self: &Rc<Self>, file: FileId) {
+        if self.settles.borrow_mut().insert(file.0, ()).is_some() {
             return;
         }
         let core = self.clone();
         self.reactor.spawn(Class::Metadata, async move {
             let turn = core.turns.take(file.0).await;
-            core.folds.borrow_mut().remove(&file.0);
+            core.settles.borrow_mut().remove(&file.0);
             // A server that can't be reached stays announced and is asked by whoever looks at the file.
-            let _: Gathered = core.gather_now(file, true, &turn).await;
+            let _: Glimpsed = core.glimpse_now(file, true, &turn).await;
         });
     }
 
     /// Asks all announced servers of the file, whose turn the caller holds. With `retract` their announcements end and
     /// what they know becomes part of the inode.
-    pub async fn gather_now(self: &Rc<Self>, file: FileId, retract: bool, _turn: &Turn) -> Gathered {
+    pub async fn glimpse_now(self: &Rc<Self>, file: FileId, retract: bool, _turn: &Turn) -> Glimpsed {
         let servers: Vec<u32> = self.inode(file)?.announced().iter().map(|(server, _)| *server).collect();
         if servers.is_empty() {
             return Ok(self.inode(file)?.attributes);
         }
-        let asked: Vec<LocalFuture<Result<(u32, GatherReply), Failure>>> = servers
+        let asked: Vec<LocalFuture<Result<(u32, GlimpseReply), Failure>>> = servers
             .into_iter()
             .map(|server| {
                 let core = self.clone();
                 let future = async move {
-                    let request = GatherRequest { file, retract };
-                    let reply: GatherReply = core.peers.call(server, Operation::Gather, &request, None).await?;
+                    let request = GlimpseRequest { file, retract };
+                    let reply: GlimpseReply = core.peers.call(server, Operation::Glimpse, &request, None).await?;
                     Ok((server, reply))
                 };
                 Box::pin(future) as LocalFuture<_>
@@ -96,7 +96,7 @@ impl Core {
         failed.map_or(Ok(attributes), Err)
     }
 
-    fn fold(&self, inode: &mut Inode, replies: &[(u32, GatherReply)], retract: bool) {
+    fn fold(&self, inode: &mut Inode, replies: &[(u32, GlimpseReply)], retract: bool) {
         for (server, reply) in replies {
             let attributes: &mut Attributes = &mut inode.attributes;
             attributes.size = attributes.size.max(reply.end);
