@@ -1,7 +1,7 @@
 //! `tabane checksum`: the SHA-256 of files on either side, to compare trees.
 
 use crate::arguments::Arguments;
-use crate::copy::place::{EntryKind, Facts, Place, Source};
+use crate::copy::place::{EntryKind, Facts, Side, Source};
 use crate::copy::progress::{Progress, add};
 use crate::failure::{Failure, Outcome, show};
 use crate::json::{Fields, put_name};
@@ -21,7 +21,7 @@ const PIECE_SIZE: u64 = 1 << 20;
 
 /// A path on its place, and its name in the list.
 struct Item {
-    place: Place,
+    place: Side,
     path: Vec<u8>,
     name: Vec<u8>,
     facts: Facts,
@@ -111,11 +111,11 @@ impl Summing {
 }
 
 /// Takes the sums of all that the command line names.
-async fn sum_all(summing: &Rc<Summing>, operands: Vec<Sided>, cluster: Option<&Place>, recursive: bool, jobs: usize) {
+async fn sum_all(summing: &Rc<Summing>, operands: Vec<Sided>, cluster: Option<&Side>, recursive: bool, jobs: usize) {
     for path in operands {
         let (place, path) = match (path, cluster) {
             (Sided::Inside(path), Some(cluster)) => (cluster.clone(), path),
-            (Sided::Local(path) | Sided::Inside(path), _) => (Place::Local, path),
+            (Sided::Local(path) | Sided::Inside(path), _) => (Side::Local, path),
         };
         match place.facts(&path, true).await {
             Err(reason) => summing.say_failed(&reason),
@@ -141,7 +141,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         Some(session) => session.reactor.clone(),
         None => open_reactor()?,
     };
-    let cluster = session.as_ref().map(|session| Place::Cluster(session.files.clone()));
+    let cluster = session.as_ref().map(|session| Side::Cluster(session.files.clone()));
     let summing = Rc::new(Summing {
         reactor: reactor.clone(),
         work: Work::new(FILES_MAX),
