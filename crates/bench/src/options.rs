@@ -107,7 +107,7 @@ const TABLE: &[Spec] = &[
     spec("help", Kind::Flag, "", "", "print this text"),
     spec("version", Kind::Flag, "", "", "print the version and the commit it was built from"),
     internal("worker", Kind::Count),
-    internal("group_memory", Kind::Text),
+    internal("group-memory", Kind::Text),
     internal("directory", Kind::Text),
 ];
 
@@ -370,7 +370,7 @@ impl Options {
             None => None,
             Some(_) => Some(Worker {
                 rank: values.count("worker", 0, u64::from(reactor::barrier::PARTY_COUNT_MAX))? as u32,
-                group_memory: PathBuf::from(values.text("group_memory").ok_or("--worker needs --group_memory")?),
+                group_memory: PathBuf::from(values.text("group-memory").ok_or("--worker needs --group-memory")?),
                 directory: values.text("directory").ok_or("--worker needs --directory")?,
             }),
         };
@@ -494,7 +494,7 @@ impl Options {
         }
         texts.insert("target", target.to_string());
         texts.insert("worker", worker.rank.to_string());
-        texts.insert("group_memory", worker.group_memory.display().to_string());
+        texts.insert("group-memory", worker.group_memory.display().to_string());
         texts.insert("directory", worker.directory.clone());
         let is_flag = |name: &str| TABLE.iter().any(|spec| spec.name == name && spec.kind == Kind::Flag);
         let mut arguments = vec![bench.name().to_string()];

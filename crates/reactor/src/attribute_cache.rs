@@ -225,8 +225,8 @@ mod tests {
         let world = World::new(1);
         let reactor = world.reactor(world.add_node("server", [10, 0, 0, 1].into()));
         let storage = reactor.storage("store".as_ref()).expect("storage");
-        let region = storage.open("attribute_cache", SIZE, OpenMode::CreateNew).expect("room for a attribute_cache");
-        region.allocate(0, SIZE).expect("room for a attribute_cache");
+        let region = storage.open("attribute-cache", SIZE, OpenMode::CreateNew).expect("room for an attribute cache");
+        region.allocate(0, SIZE).expect("room for an attribute cache");
         region
     }
 

@@ -55,7 +55,7 @@ impl GroupMemory {
     pub fn create(parties: u32, word_count: usize) -> io::Result<GroupMemory> {
         assert!((1..=PARTY_COUNT_MAX).contains(&parties));
         // SAFETY: the name is a constant string with its NUL; the call touches no other memory of ours.
-        let descriptor = unsafe { libc::memfd_create(c"tabane-group_memory".as_ptr(), libc::MFD_CLOEXEC) };
+        let descriptor = unsafe { libc::memfd_create(c"tabane-group-memory".as_ptr(), libc::MFD_CLOEXEC) };
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -74,7 +74,7 @@ impl GroupMemory {
         let group_memory = GroupMemory::map(file)?;
         let parties = group_memory.head().parties.load(Ordering::Relaxed);
         if group_memory.head().magic.load(Ordering::Acquire) != MAGIC || !(1..=PARTY_COUNT_MAX).contains(&parties) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "is not a group_memory"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "is not the memory of a group"));
         }
         Ok(group_memory)
     }
@@ -134,7 +134,7 @@ impl GroupMemory {
     fn map(file: File) -> io::Result<GroupMemory> {
         let map_size = file.metadata()?.len() as usize;
         if map_size < size_of::<Head>() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "is not a group_memory"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "is not the memory of a group"));
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new shared mapping of a file that we hold open; nothing else lies at the address the kernel picks.

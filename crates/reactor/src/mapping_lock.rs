@@ -201,7 +201,7 @@ mod tests {
     fn file() -> OwnedFd {
         // SAFETY: a new descriptor, owned from here on; the name is a constant.
         unsafe {
-            let raw = libc::memfd_create(c"mapping_lock".as_ptr(), libc::MFD_CLOEXEC);
+            let raw = libc::memfd_create(c"mapping-lock".as_ptr(), libc::MFD_CLOEXEC);
             assert!(raw >= 0 && libc::ftruncate(raw, SIZE as libc::off_t) == 0);
             OwnedFd::from_raw_fd(raw)
         }

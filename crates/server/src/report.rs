@@ -242,7 +242,7 @@ fn put_peers(core: &Core, object: &mut Object<'_>) {
             match peer.role {
                 Role::Server => "server",
                 Role::Client => "client",
-                Role::LowPriority => "low_priority client",
+                Role::LowPriority => "low-priority client",
                 Role::ClientTunnel | Role::ServerTunnel => unreachable!("tunnels make no requests"),
             },
         );

@@ -75,9 +75,9 @@ impl<T: Clone> Notice<T> {
 
 /// First come, first served turns at things named by a number.
 #[derive(Clone, Default)]
-pub struct Turns(Rc<RefCell<FastMap<u64, VecDeque<Rc<Ticket>>>>>);
+pub struct Turns(Rc<RefCell<FastMap<u64, VecDeque<Rc<TurnTicket>>>>>);
 
-struct Ticket {
+struct TurnTicket {
     granted: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
@@ -108,7 +108,7 @@ impl Turns {
         if let Some(turn) = self.try_take(key) {
             return turn;
         }
-        let ticket = Rc::new(Ticket { granted: Cell::new(false), waker: RefCell::new(None) });
+        let ticket = Rc::new(TurnTicket { granted: Cell::new(false), waker: RefCell::new(None) });
         if let Some(queue) = self.0.borrow_mut().get_mut(&key) {
             queue.push_back(ticket.clone());
         }
@@ -146,7 +146,7 @@ impl Drop for Turn {
 struct TurnWait {
     turns: Turns,
     key: u64,
-    ticket: Rc<Ticket>,
+    ticket: Rc<TurnTicket>,
     done: bool,
 }
 

@@ -39,7 +39,7 @@ fn submitting() {
     assert!(begin(&one, 9, 1).is_none(), "nobody's queue");
     let first = begin(&one, 7, 1).expect("it begins");
     assert!(one.is_locked(1) && one.is_locked(100) && !other.is_locked(2));
-    assert!(begin(&other, 8, 2).is_none(), "the second intent_lock is another one's");
+    assert!(begin(&other, 8, 2).is_none(), "the second intent lock is another one's");
     assert!(!other.is_locked(2), "and the first is free again");
     assert_eq!(first.commit(), Some(0));
     assert!(begin(&other, 8, 2).is_none() && submissions.forbid());

@@ -11,7 +11,7 @@ use super::holes::{Hole, HoleChange};
 use super::inline_vec::InlineVec;
 use super::journal::RECORD_HEADER_SIZE;
 use super::state::{Key, State};
-use super::write::{ChunkChange, Ticket};
+use super::write::{ChunkChange, PendingWrite};
 use super::{KIND_FOREIGN_FIRST, Lsn, StoreError};
 use std::mem;
 
@@ -24,7 +24,7 @@ const PRESSURE_QUARTERS: u64 = 3;
 /// One change of the store's own.
 pub enum Operation {
     /// A write whose body has arrived.
-    Write(Ticket, i64),
+    Write(PendingWrite, i64),
     /// See [`super::Store::truncate_file`].
     Truncate { file: u64, size: u64, generation: u32 },
     /// See [`super::Store::punch`].
@@ -40,7 +40,7 @@ pub enum Operation {
 impl Operation {
     pub fn file(&self) -> u64 {
         match self {
-            Operation::Write(ticket, _) => ticket.key.0,
+            Operation::Write(pending_write, _) => pending_write.key.0,
             Operation::Hole(hole) => hole.file,
             Operation::Reserve { key, .. } => key.0,
             Operation::Truncate { file, .. } | Operation::Reap(file) => *file,
@@ -161,7 +161,7 @@ impl State {
     ) -> Result<(), StoreError> {
         for operation in &parts.operations {
             let change = match operation {
-                Operation::Write(ticket, mtime) => Some(self.plan_commit(ticket, *mtime, fresh)?),
+                Operation::Write(pending_write, mtime) => Some(self.plan_commit(pending_write, *mtime, fresh)?),
                 Operation::Truncate { file, size, generation } => Some(self.plan_truncate(*file, *size, *generation)),
                 Operation::Hole(hole) => self.plan_hole(hole).map(Change::Hole),
                 Operation::Reserve { key, chunk_size, bytes } => self
@@ -178,10 +178,16 @@ impl State {
         Ok(())
     }
 
-    fn plan_commit(&mut self, ticket: &Ticket, mtime: i64, fresh: &mut Vec<Run>) -> Result<Change, StoreError> {
-        let change = self.plan_write(ticket, fresh)?;
-        let staged = if ticket.staged { ticket.landing.iter().map(Extent::run).collect() } else { Vec::new() };
-        Ok(Change::Write(change, Applied { chunk_size: ticket.chunk_size, mtime, at: ticket.at, staged }))
+    fn plan_commit(
+        &mut self,
+        pending_write: &PendingWrite,
+        mtime: i64,
+        fresh: &mut Vec<Run>,
+    ) -> Result<Change, StoreError> {
+        let change = self.plan_write(pending_write, fresh)?;
+        let staged =
+            if pending_write.staged { pending_write.landing.iter().map(Extent::run).collect() } else { Vec::new() };
+        Ok(Change::Write(change, Applied { chunk_size: pending_write.chunk_size, mtime, at: pending_write.at, staged }))
     }
 
     fn plan_truncate(&self, id: u64, size: u64, generation: u32) -> Change {

@@ -46,7 +46,7 @@ use state::{Key, State};
 use std::cell::RefCell;
 use std::rc::Rc;
 use wire::Placement;
-use write::Ticket;
+use write::PendingWrite;
 
 /// Decodes the store's own entries in bytes of any origin, checks the chunks among them, and returns how many are
 /// sound. For fuzzing and check tools.
@@ -197,22 +197,22 @@ impl ChunkWrite {
 
     /// Has the bytes keep a checksum that was computed where they come from.
     pub fn keep_sum(&mut self, sum: u32) {
-        if let Some(ticket) = &mut self.reservation.ticket {
-            ticket.sum = Some(sum);
+        if let Some(pending_write) = &mut self.reservation.pending_write {
+            pending_write.sum = Some(sum);
         }
     }
 }
 
-/// A ticket that is given back when it was not used.
+/// A pending write that is given back when it was not used.
 struct Reservation {
     store: Store,
-    ticket: Option<Ticket>,
+    pending_write: Option<PendingWrite>,
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.store.state.borrow_mut().abandon(&ticket);
+        if let Some(pending_write) = self.pending_write.take() {
+            self.store.state.borrow_mut().abandon(&pending_write);
         }
     }
 }
@@ -248,8 +248,8 @@ impl Transaction {
 impl Drop for Transaction {
     fn drop(&mut self) {
         for operation in self.parts.operations.drain(..) {
-            if let Operation::Write(ticket, _) = operation {
-                self.store.state.borrow_mut().abandon(&ticket);
+            if let Operation::Write(pending_write, _) = operation {
+                self.store.state.borrow_mut().abandon(&pending_write);
             }
         }
     }
@@ -399,12 +399,17 @@ impl Store {
             return Err(StoreError::TooLarge);
         }
         let mut state = self.state.borrow_mut();
-        let ticket = state.reserve((file, index), chunk_size, offset, size)?;
+        let pending_write = state.reserve((file, index), chunk_size, offset, size)?;
         let mut places = Vec::with_capacity(1);
-        chunk::for_each_piece(&ticket.landing, ticket.start, ticket.end, |place, _, piece_size| {
-            places.push(Span { region: state.data.clone(), offset: place, size: u64::from(piece_size) });
-        });
-        Ok(ChunkWrite { places, reservation: Reservation { store: self.clone(), ticket: Some(ticket) } })
+        chunk::for_each_piece(
+            &pending_write.landing,
+            pending_write.start,
+            pending_write.end,
+            |place, _, piece_size| {
+                places.push(Span { region: state.data.clone(), offset: place, size: u64::from(piece_size) });
+            },
+        );
+        Ok(ChunkWrite { places, reservation: Reservation { store: self.clone(), pending_write: Some(pending_write) } })
     }
 
     /// Has the commit of writes whose bytes are there take no room, also where others changed the chunks meanwhile;
@@ -415,8 +420,8 @@ impl Store {
         if state.durability.is_volatile {
             return Ok(());
         }
-        let mut tickets = writes.iter_mut().filter_map(|write| write.reservation.ticket.as_mut());
-        tickets.try_for_each(|ticket| state.settle(ticket))
+        let mut pending_writes = writes.iter_mut().filter_map(|write| write.reservation.pending_write.as_mut());
+        pending_writes.try_for_each(|pending_write| state.settle(pending_write))
     }
 
     /// Gives a client of this machine up to `wanted` consecutive free pages to write into by itself, in whole pages of
@@ -483,9 +488,11 @@ impl Store {
         if chunk_size > CHUNK_SIZE_MAX || index == u64::MAX {
             return Err(StoreError::TooLarge);
         }
-        let ticket = self.state.borrow_mut().reserve_registered((file, index), chunk_size, bytes, (connection, run))?;
-        let reservation = |ticket| Reservation { store: self.clone(), ticket: Some(ticket) };
-        Ok(ticket.map(|ticket| ChunkWrite { places: Vec::new(), reservation: reservation(ticket) }))
+        let pending_write =
+            self.state.borrow_mut().reserve_registered((file, index), chunk_size, bytes, (connection, run))?;
+        let reservation = |pending_write| Reservation { store: self.clone(), pending_write: Some(pending_write) };
+        Ok(pending_write
+            .map(|pending_write| ChunkWrite { places: Vec::new(), reservation: reservation(pending_write) }))
     }
 
     /// Adds a write, whose bytes are all in its places, to a transaction; it happens when that is committed.
@@ -501,15 +508,16 @@ impl Store {
             Rc::ptr_eq(&self.state, &transaction.store.state),
             "a write is committed in a transaction of its own store"
         );
-        let ticket = write.reservation.ticket.take().expect("a write has its ticket until it is committed");
-        if ticket.start == ticket.end {
-            self.state.borrow_mut().abandon(&ticket);
+        let pending_write =
+            write.reservation.pending_write.take().expect("a write has its pending_write until it is committed");
+        if pending_write.start == pending_write.end {
+            self.state.borrow_mut().abandon(&pending_write);
             return Ok(());
         }
-        let operation = Operation::Write(ticket, mtime);
+        let operation = Operation::Write(pending_write, mtime);
         if let Err(error) = transaction.parts.check(&operation) {
-            if let Operation::Write(ticket, _) = operation {
-                write.reservation.ticket = Some(ticket);
+            if let Operation::Write(pending_write, _) = operation {
+                write.reservation.pending_write = Some(pending_write);
             }
             return Err(error);
         }

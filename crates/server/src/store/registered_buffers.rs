@@ -17,7 +17,7 @@ use super::allocator::{PAGE_SIZE, Run};
 use super::chunk::{self, Extent};
 use super::inline_vec::InlineVec;
 use super::state::{Key, State};
-use super::write::Ticket;
+use super::write::PendingWrite;
 use reactor::{MappingLock, Region};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -327,7 +327,7 @@ impl State {
         chunk_size: u32,
         (offset, size): (u32, u32),
         place: (u64, RegisteredRun),
-    ) -> Result<Option<Ticket>, StoreError> {
+    ) -> Result<Option<PendingWrite>, StoreError> {
         let end = self.check_fits(key, chunk_size, offset, size)?;
         let (connection, run) = place;
         let (first, last) = (offset / PAGE, chunk::page_end(end));
@@ -346,6 +346,6 @@ impl State {
         let extent = Extent { logical: first, start: run.start, pages: run.pages, birth: self.clock };
         let at = self.pin(key, false, None);
         let landing = InlineVec::One(extent);
-        Ok(Some(Ticket { key, chunk_size, start: offset, end, at, landing, staged: true, sum: None }))
+        Ok(Some(PendingWrite { key, chunk_size, start: offset, end, at, landing, staged: true, sum: None }))
     }
 }

@@ -28,7 +28,7 @@ const FULL_CHUNKS_MIN: u32 = 2;
 const RANGES_MAX: usize = 8;
 
 /// A write between its reservation and its commit.
-pub struct Ticket {
+pub struct PendingWrite {
     /// File and chunk.
     pub key: Key,
     /// Bytes of a chunk.
@@ -47,7 +47,7 @@ pub struct Ticket {
     pub sum: Option<u32>,
 }
 
-impl Ticket {
+impl PendingWrite {
     /// Number of pages that the bytes reach into.
     pub fn pages(&self) -> u64 {
         self.landing.iter().map(|extent| u64::from(extent.pages)).sum()
@@ -79,7 +79,7 @@ pub struct ChunkChange {
 
 impl State {
     /// See [`super::Store::reserve_write`].
-    pub fn reserve(&mut self, key: Key, chunk_size: u32, offset: u32, size: u32) -> Result<Ticket, StoreError> {
+    pub fn reserve(&mut self, key: Key, chunk_size: u32, offset: u32, size: u32) -> Result<PendingWrite, StoreError> {
         let end = self.check_fits(key, chunk_size, offset, size)?;
         let chunk = self.files.get(key.0).and_then(|file| file.chunks.get(key.1));
         let active = self.active.get(&key);
@@ -97,7 +97,7 @@ impl State {
             self.prepare_in_place(key, chunk_size, first, last)?
         };
         let at = self.pin(key, false, (!staged).then_some((offset, end)));
-        Ok(Ticket { key, chunk_size, start: offset, end, at, landing, staged, sum: None })
+        Ok(PendingWrite { key, chunk_size, start: offset, end, at, landing, staged, sum: None })
     }
 
     /// Checks a range against its chunk, and the chunk's size against what is known of the file; returns the range's
@@ -112,11 +112,11 @@ impl State {
     }
 
     /// Undoes a reservation.
-    pub fn abandon(&mut self, ticket: &Ticket) {
-        self.unpin(ticket.key, ticket.at);
-        if ticket.staged {
-            self.staged_pages -= ticket.pages();
-            self.release_unused(ticket.landing.iter().map(Extent::run));
+    pub fn abandon(&mut self, pending_write: &PendingWrite) {
+        self.unpin(pending_write.key, pending_write.at);
+        if pending_write.staged {
+            self.staged_pages -= pending_write.pages();
+            self.release_unused(pending_write.landing.iter().map(Extent::run));
         }
     }
 
@@ -242,63 +242,71 @@ impl State {
 
     /// Gives a write in place that was overtaken pages of its own, so that its commit takes none, where that may fail
     /// for want of a sync. Errors: `Full`, `Resting`.
-    pub fn settle(&mut self, ticket: &mut Ticket) -> Result<(), StoreError> {
-        let is_settled = self.durability.is_volatile || ticket.staged || ticket.start == ticket.end;
-        let Some(active) = self.active.get(&ticket.key).filter(|active| !is_settled && !active.reaped) else {
+    pub fn settle(&mut self, pending_write: &mut PendingWrite) -> Result<(), StoreError> {
+        let is_settled =
+            self.durability.is_volatile || pending_write.staged || pending_write.start == pending_write.end;
+        let Some(active) = self.active.get(&pending_write.key).filter(|active| !is_settled && !active.reaped) else {
             return Ok(());
         };
-        let current = self.files.get(ticket.key.0).and_then(|file| file.chunks.get(ticket.key.1));
+        let current = self.files.get(pending_write.key.0).and_then(|file| file.chunks.get(pending_write.key.1));
         let extents = current.map_or(&[][..], |chunk| &chunk.extents);
         let base = chunk::replace_pages(extents, &active.capacity, &mut Vec::new());
-        let (first, last) = (ticket.start / PAGE, chunk::page_end(ticket.end));
-        if chunk::is_same_place(&base, &ticket.landing, first, last) {
+        let (first, last) = (pending_write.start / PAGE, chunk::page_end(pending_write.end));
+        if chunk::is_same_place(&base, &pending_write.landing, first, last) {
             return Ok(());
         }
-        let pages = self.own_pages(ticket, &mut Vec::new())?;
+        let pages = self.own_pages(pending_write, &mut Vec::new())?;
         self.staged_pages += u64::from(last - first);
-        (ticket.landing, ticket.staged) = (InlineVec::from_slice(&pages), true);
+        (pending_write.landing, pending_write.staged) = (InlineVec::from_slice(&pages), true);
         Ok(())
     }
 
     /// Works out what committing a write does. Bytes are moved already where nobody can see them; new pages that this
     /// takes are appended to `fresh`, for the caller to give back if the commit comes to nothing.
-    pub fn plan_write(&mut self, ticket: &Ticket, fresh: &mut Vec<Run>) -> Result<ChunkChange, StoreError> {
-        let Ticket { key, start, end, .. } = *ticket;
+    pub fn plan_write(
+        &mut self,
+        pending_write: &PendingWrite,
+        fresh: &mut Vec<Run>,
+    ) -> Result<ChunkChange, StoreError> {
+        let PendingWrite { key, start, end, .. } = *pending_write;
         let active = self.active.get(&key).expect("a writer is registered until its commit");
         if active.reaped {
             return Err(StoreError::Gone { file: key.0 });
         }
         let file = self.files.get(key.0);
-        if let Some(known) = file.map(|file| file.chunk_size).filter(|&known| known != 0 && known != ticket.chunk_size)
+        if let Some(known) =
+            file.map(|file| file.chunk_size).filter(|&known| known != 0 && known != pending_write.chunk_size)
         {
-            return Err(StoreError::ChunkSizeMismatch { file: key.0, known, given: ticket.chunk_size });
+            return Err(StoreError::ChunkSizeMismatch { file: key.0, known, given: pending_write.chunk_size });
         }
         let empty = Chunk::default();
         let current = file.and_then(|file| file.chunks.get(key.1)).unwrap_or(&empty);
         let mut gone = Vec::new();
         let base = chunk::replace_pages(&current.extents, &active.capacity, &mut gone);
         assert!(gone.is_empty(), "capacity only fills what a chunk lacks");
-        let ranges = self.merge_ranges(ticket, current)?;
+        let ranges = self.merge_ranges(pending_write, current)?;
         let (first, last) = (start / PAGE, chunk::page_end(end));
         let mut copies = Vec::new();
-        let extents = if !ticket.staged && chunk::is_same_place(&base, &ticket.landing, first, last) {
+        let extents = if !pending_write.staged && chunk::is_same_place(&base, &pending_write.landing, first, last) {
             assert!(
                 !chunk::overlaps(&current.ranges, start, end),
                 "nobody else writes where a body lands (active, invariant 3)"
             );
             base
-        } else if self.durability.is_volatile && may_copy(active, &base, ticket) && prefers_copy(current, &base, ticket)
+        } else if self.durability.is_volatile
+            && may_copy(active, &base, pending_write)
+            && prefers_copy(current, &base, pending_write)
         {
-            plan_copies(&ticket.landing, &base, start, end, &mut copies);
+            plan_copies(&pending_write.landing, &base, start, end, &mut copies);
             base
         } else {
             let ranges_before = current.ranges.clone();
-            let pages = self.own_pages(ticket, fresh)?;
+            let pages = self.own_pages(pending_write, fresh)?;
             self.copy_edges(&base, &ranges_before, &pages, start, end);
             let extents = chunk::replace_pages(&base, &pages, &mut gone);
             if self.durability.is_volatile { extents } else { self.gather_extents(extents, &mut gone, fresh) }
         };
-        let ranges = self.fill_gaps(ticket, &extents, ranges);
+        let ranges = self.fill_gaps(pending_write, &extents, ranges);
         let chunk = Chunk { extents: InlineVec::from_slice(&extents), ranges: InlineVec::from_slice(&ranges) };
         Ok(ChunkChange { key, chunk, gone, copies, absorbs_capacity: true })
     }
@@ -327,16 +335,16 @@ impl State {
 
     /// Pages with the write's bytes that can become the chunk's: the staged ones, or new ones when the landing pages
     /// are shared.
-    fn own_pages(&mut self, ticket: &Ticket, fresh: &mut Vec<Run>) -> Result<Vec<Extent>, StoreError> {
+    fn own_pages(&mut self, pending_write: &PendingWrite, fresh: &mut Vec<Run>) -> Result<Vec<Extent>, StoreError> {
         let born = |extent: &Extent| Extent { birth: self.clock, ..*extent };
-        if ticket.staged {
-            return Ok(ticket.landing.iter().map(born).collect());
+        if pending_write.staged {
+            return Ok(pending_write.landing.iter().map(born).collect());
         }
-        let first = ticket.start / PAGE;
-        let pages = self.allocate_extents(first, chunk::page_end(ticket.end) - first)?;
+        let first = pending_write.start / PAGE;
+        let pages = self.allocate_extents(first, chunk::page_end(pending_write.end) - first)?;
         fresh.extend(pages.iter().map(Extent::run));
         let mut copies = Vec::new();
-        plan_copies(&ticket.landing, &pages, ticket.start, ticket.end, &mut copies);
+        plan_copies(&pending_write.landing, &pages, pending_write.start, pending_write.end, &mut copies);
         for copy in copies {
             self.data.copy_within(copy.from, copy.to, u64::from(copy.size));
         }
@@ -361,10 +369,10 @@ impl State {
 
     /// The written ranges when `start..end` is written from `landing`. With checksums, a range of which only a part
     /// stays is verified first. The checksum of what is new is the one that it came with. Errors: `Corrupt`.
-    fn merge_ranges(&self, ticket: &Ticket, current: &Chunk) -> Result<Vec<Range>, StoreError> {
-        let Ticket { key, start, end, .. } = *ticket;
-        let computed = || chunk::crc_of(self.data.as_ref(), &ticket.landing, start, end);
-        let crc = if self.checksums() { ticket.sum.unwrap_or_else(computed) } else { 0 };
+    fn merge_ranges(&self, pending_write: &PendingWrite, current: &Chunk) -> Result<Vec<Range>, StoreError> {
+        let PendingWrite { key, start, end, .. } = *pending_write;
+        let computed = || chunk::crc_of(self.data.as_ref(), &pending_write.landing, start, end);
+        let crc = if self.checksums() { pending_write.sum.unwrap_or_else(computed) } else { 0 };
         let mut merged = Range { start, end, crc };
         let mut all = Vec::with_capacity(current.ranges.len() + 1);
         let mut right = None;
@@ -451,13 +459,13 @@ impl State {
 
     /// Writes zeros into the smallest gaps until the ranges are few. Gaps without pages, or with somebody else's claim
     /// on them, stay.
-    fn fill_gaps(&self, ticket: &Ticket, extents: &[Extent], mut ranges: Vec<Range>) -> Vec<Range> {
+    fn fill_gaps(&self, pending_write: &PendingWrite, extents: &[Extent], mut ranges: Vec<Range>) -> Vec<Range> {
         while ranges.len() > RANGES_MAX {
-            let active = &self.active[&ticket.key];
+            let active = &self.active[&pending_write.key];
             let fillable = |&number: &usize| {
                 let (from, to) = (ranges[number].end, ranges[number + 1].start);
-                active.is_unclaimed(from, to, Some(ticket.at))
-                    && !self.durability.is_cut(ticket.key, to)
+                active.is_unclaimed(from, to, Some(pending_write.at))
+                    && !self.durability.is_cut(pending_write.key, to)
                     && chunk::is_mapped(extents, from / PAGE, chunk::page_end(to))
             };
             let gaps = (0..ranges.len() - 1).filter(fillable);
@@ -478,29 +486,31 @@ impl State {
 }
 
 /// Whether the write's bytes may be copied over what is in the chunk's pages.
-fn may_copy(active: &Active, base: &[Extent], ticket: &Ticket) -> bool {
+fn may_copy(active: &Active, base: &[Extent], pending_write: &PendingWrite) -> bool {
     !active.has_readers()
-        && !active.has_other_landing(ticket.start, ticket.end, Some(ticket.at))
-        && chunk::is_mapped(base, ticket.start / PAGE, chunk::page_end(ticket.end))
+        && !active.has_other_landing(pending_write.start, pending_write.end, Some(pending_write.at))
+        && chunk::is_mapped(base, pending_write.start / PAGE, chunk::page_end(pending_write.end))
 }
 
 /// Whether copying the write's bytes is better than swapping its pages in: because it copies less, or because swapping
 /// would leave the chunk in too many pieces.
-fn prefers_copy(current: &Chunk, base: &[Extent], ticket: &Ticket) -> bool {
-    let live_edges: u32 = edges(ticket.start, ticket.end)
+fn prefers_copy(current: &Chunk, base: &[Extent], pending_write: &PendingWrite) -> bool {
+    let live_edges: u32 = edges(pending_write.start, pending_write.end)
         .iter()
         .flat_map(|&(from, to)| {
             current.ranges.iter().map(move |range| range.end.min(to).saturating_sub(range.start.max(from)))
         })
         .sum();
-    !ticket.staged || ticket.end - ticket.start <= live_edges || swapping_scatters(base, ticket)
+    !pending_write.staged
+        || pending_write.end - pending_write.start <= live_edges
+        || swapping_scatters(base, pending_write)
 }
 
 /// Whether swapping the write's pages in would leave the chunk in more pieces than before, and in too many.
-fn swapping_scatters(base: &[Extent], ticket: &Ticket) -> bool {
-    let (first, last) = (ticket.start / PAGE, chunk::page_end(ticket.end));
+fn swapping_scatters(base: &[Extent], pending_write: &PendingWrite) -> bool {
+    let (first, last) = (pending_write.start / PAGE, chunk::page_end(pending_write.end));
     let rest = |extent: &Extent| usize::from(extent.logical < first) + usize::from(extent.logical_end() > last);
-    let pieces = base.iter().map(rest).sum::<usize>() + ticket.landing.len();
+    let pieces = base.iter().map(rest).sum::<usize>() + pending_write.landing.len();
     pieces > EXTENTS_MAX && pieces > base.len()
 }
 
