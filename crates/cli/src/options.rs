@@ -231,7 +231,7 @@ pub static TABLE: &[OptionRow] = &[
         Value::Choice(&["auto", "reads", "off"]),
         "auto",
         "auto|reads|off",
-        "whether clients of a server's machine look at names of, open and read what is in a store in memory by themselves, and (auto) write to pages of it that they were registered",
+        "whether clients of a server's machine look at names of, open and read what is in a store in memory by themselves, and (auto) write to pages of it that are registered for them",
     ),
     setting(
         "pin",

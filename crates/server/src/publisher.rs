@@ -335,10 +335,10 @@ impl Publisher {
             let known = tables.names.get(parent, &name, cursor_of(parent, &name));
             if known != Some((file, Kind::File)) || tables.locks.of_dentry(parent, &name).is_some() {
                 let name = String::from_utf8_lossy(&name).into_owned();
-                errors.push(format!("entry {parent}/{name} is publisher as file {file}, but is {known:?}, or locked"));
+                errors.push(format!("entry {parent}/{name} is published as file {file}, but is {known:?}, or locked"));
             }
             if !seen.insert((parent, name)) {
-                errors.push(format!("a name that leads to file {file} is publisher twice"));
+                errors.push(format!("a name that leads to file {file} is published twice"));
             }
         }
         let mut words = [0; INODE_WORDS];
@@ -349,14 +349,14 @@ impl Publisher {
             let file = FileId(words[0]);
             if words[1] == directory_words(file)[1] {
                 if is_kept(file) {
-                    errors.push(format!("directory {file} is publisher as one to make names in, but is not"));
+                    errors.push(format!("directory {file} is published as one to make names in, but is not"));
                 }
                 continue;
             }
             if words[1] == writable_words(file)[1] {
                 if !takes_writes(file) {
                     errors.push(format!(
-                        "file {file} is publisher as one that takes writes, but something has to be done before"
+                        "file {file} is published as one that takes writes, but something has to be done before"
                     ));
                 }
                 continue;
@@ -367,7 +367,7 @@ impl Publisher {
                 publisher.as_ref() == Some(&inode.attributes) && is_there && !inode.is_announced()
             });
             if !is_so || tables.locks.of_inode(file).is_some() {
-                errors.push(format!("inode {file} is publisher otherwise than it is, or locked"));
+                errors.push(format!("inode {file} is published otherwise than it is, or locked"));
             }
         }
         let mut counts = BTreeMap::<(u64, u32), u64>::new();
@@ -386,7 +386,7 @@ impl Publisher {
         let mut word = [0];
         let tree = self.attribute_cache.get(self.tree_place(), &mut word).then_some(word[0]);
         if tree.is_some() && tree != tables.tree.passing().map(tree_word) {
-            errors.push("the tree is publisher as it was before the last change".to_owned());
+            errors.push("the tree is published as it was before the last change".to_owned());
         }
         errors
     }

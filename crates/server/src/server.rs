@@ -331,9 +331,9 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         }
     }
     if let Some(shared) = core.shared() {
-        terms.push(("stamps of what clients of this machine short-circuit reads", reactor::STAMPS_SIZE));
+        terms.push(("stamps of what clients of this machine read by short circuit", reactor::STAMPS_SIZE));
         terms.push(("names and files that clients of this machine need not ask for", shared.attribute_cache().size()));
-        terms.push(("changes that clients of this machine submission", reactor::SUBMISSION_QUEUES_SIZE));
+        terms.push(("changes that clients of this machine submit", reactor::SUBMISSION_QUEUES_SIZE));
     }
     if options.metrics_port.is_some() {
         terms.push(("metrics page", metrics::MEMORY_MAX));

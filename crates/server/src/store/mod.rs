@@ -509,7 +509,7 @@ impl Store {
             "a write is committed in a transaction of its own store"
         );
         let pending_write =
-            write.reservation.pending_write.take().expect("a write has its pending_write until it is committed");
+            write.reservation.pending_write.take().expect("a write has its place until it is committed");
         if pending_write.start == pending_write.end {
             self.state.borrow_mut().abandon(&pending_write);
             return Ok(());

@@ -146,10 +146,10 @@ fn kept(storage: &dyn Storage, name: &str, size: u64) -> Result<Rc<dyn Region>, 
     let present = storage.exists(name).then(|| storage.open(name, 0, OpenMode::Existing));
     let region = match present {
         Some(Ok(region)) if region.size() == size => region,
-        Some(Err(error)) => return Err(StoreError::Medium("open a file that clients short-circuit reads with", error)),
+        Some(Err(error)) => return Err(StoreError::Medium("open a file that clients read by short circuit", error)),
         // A store from before there was such a file, or one whose creation was interrupted: nobody has it.
         Some(Ok(_)) => {
-            let words = "remove a broken file that clients short-circuit reads with";
+            let words = "remove a broken file that clients read by short circuit";
             storage.remove(name).map_err(|error| StoreError::Medium(words, error))?;
             make(storage, name, size, false)?
         }

@@ -424,7 +424,7 @@ pub fn check(file: &FileHistory, losses: &Losses) -> Vec<Finding> {
                 concerned.dedup();
                 findings.push(Finding::new(words + &chunk.explain(&missing), concerned));
             }
-            Verdict::Undecided => findings.push(Finding::new(about("history is too tangled to decide"), Vec::new())),
+            Verdict::Undecided(_) => findings.push(Finding::new(about("history is too tangled to decide"), Vec::new())),
         }
     }
     findings

@@ -101,7 +101,7 @@ pub fn check(losses: &Losses) -> Vec<Finding> {
                 let words = format!("file {file}: no order explains what was told about its attribute {name}");
                 findings.push(Finding::new(words, concerned));
             }
-            Verdict::Undecided => {
+            Verdict::Undecided(_) => {
                 let words = format!("file {file}: the history of its attribute {name} is too tangled to decide");
                 findings.push(Finding::new(words, Vec::new()));
             }

@@ -685,8 +685,9 @@ pub fn check(losses: &Losses) -> Vec<Finding> {
                 let concerned = missing.iter().filter_map(|index| Some(names.operations.get(*index)?.0)).collect();
                 findings.push(Finding::new(format!("no order explains what was told about /{name}"), concerned));
             }
-            Verdict::Undecided => {
-                findings.push(Finding::new(format!("the history of /{name} is too tangled to decide"), Vec::new()));
+            Verdict::Undecided(missing) => {
+                let concerned = missing.iter().filter_map(|index| Some(names.operations.get(*index)?.0)).collect();
+                findings.push(Finding::new(format!("the history of /{name} is too tangled to decide"), concerned));
             }
         }
     }
