@@ -490,6 +490,9 @@ impl<'a> Names<'a> {
 
     /// The state after a part of an operation. `None` when what was told is not true.
     fn after(&self, state: &Tree, (number, operation, part): (usize, &Operation, Part)) -> Option<Tree> {
+        if finds_nothing(operation) {
+            return state.entries.is_empty().then(|| state.clone());
+        }
         let mut after = state.clone();
         if part == Part::Use {
             let key = after.found.remove(&number)?;
@@ -554,6 +557,9 @@ impl Object for Names<'_> {
     }
 
     fn hopeless_look(&self, state: &Tree, _placed: Option<usize>, done: &Done, _until: Moment) -> Option<usize> {
+        if let Some(end) = self.ahead.never_empty(state, done) {
+            return Some(end);
+        }
         // What a loss of power takes back may bring an inode anywhere.
         let own_count = self.operations.len();
         let keeps = (0..self.steps.len()).all(|step| done.contains(own_count + step));
@@ -583,6 +589,21 @@ impl Object for Names<'_> {
         }
         (!matches!(part.1.outcome, Outcome::Unknown(_)) || after != *state).then_some(after)
     }
+}
+
+/// Whether an operation has found that there are no names at all.
+fn finds_nothing(operation: &Operation) -> bool {
+    matches!(&operation.action, Action::List { directory: None, .. })
+        && matches!(&operation.outcome, Outcome::Entries(entries) if entries.is_empty())
+}
+
+/// The look that has found nothing after everything else had ended: all names have to go before it.
+fn end_of_all(operations: &[Operation]) -> Option<(usize, &Operation)> {
+    let (number, last) = operations.iter().enumerate().rfind(|(_, operation)| finds_nothing(operation))?;
+    let ends_before = |(other, operation): (usize, &Operation)| {
+        other == number || operation.end < last.start || matches!(operation.outcome, Outcome::Unknown(_))
+    };
+    operations.iter().enumerate().all(ends_before).then_some((number, last))
 }
 
 /// For each top-level name the one that stands for all that are tied to it.
@@ -669,8 +690,9 @@ pub fn check(losses: &Losses) -> Vec<Finding> {
         }
     }
     let mut findings = Vec::new();
+    let end = end_of_all(operations);
     for (name, group) in groups {
-        let operations = in_parts(group.into_iter());
+        let operations = in_parts(group.into_iter().chain(end));
         let own: Vec<Span> =
             operations.iter().map(|(_, operation, _)| Span { start: operation.start, end: operation.end }).collect();
         let names = Names::new(operations, steps.clone(), losses.cluster);

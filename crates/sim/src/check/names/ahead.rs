@@ -1,8 +1,9 @@
 //! What can't come true any more: a look that found an inode somewhere, or with some mode, where that inode is in the
 //! state and no operation is left that could bring it there, or give it that mode. Without this the search would
-//! notice only where the look has its place, and try all orders of what lies between.
+//! notice only where the look has its place, and try all orders of what lies between. Likewise a look that found no
+//! names at all, where there are more of a name than operations are left that could remove one.
 
-use super::{Part, Tree};
+use super::{Part, Tree, finds_nothing};
 use crate::history::{Action, Moment, Operation, Outcome, Path};
 use crate::linearize::Done;
 use std::collections::BTreeMap;
@@ -44,6 +45,10 @@ pub(super) struct Ahead<'a> {
     claims: BTreeMap<FileId, Vec<Claim<'a>>>,
     mode_changes: Vec<ModeChange<'a>>,
     moves: Vec<Move<'a>>,
+    /// What may take a name out of its directory, by the name's last part.
+    removals: BTreeMap<&'a str, Vec<usize>>,
+    /// The look that found no names at all.
+    end: Option<usize>,
 }
 
 impl<'a> Ahead<'a> {
@@ -74,15 +79,40 @@ impl<'a> Ahead<'a> {
                 self.mode_changes.push(ModeChange { path, mode, found, used, number, start });
             }
             (Action::LinkOpen { path, .. }, _) => self.moves.push(Move { to: path, position, start }),
+            (Action::Unlink { path } | Action::RemoveDirectory { path }, _) => self.note_removal(path, position),
             (Action::Link { from, to }, _) if from != to => self.moves.push(Move { to, position, start }),
             (Action::Rename { from, to, exchange, .. }, _) if from != to => {
                 self.moves.push(Move { to, position, start });
+                self.note_removal(from, position);
                 if *exchange {
                     self.moves.push(Move { to: from, position, start });
                 }
             }
+            _ if finds_nothing(operation) => self.end = Some(position),
             _ => {}
         }
+    }
+
+    fn note_removal(&mut self, path: &'a Path, position: usize) {
+        self.removals.entry(path.name()).or_default().push(position);
+    }
+
+    /// The look that found no names at all, where some can't go any more. An operation takes at most one name of a
+    /// kind away; those that a loss of power may take back are not counted.
+    pub(super) fn never_empty(&self, state: &Tree, done: &Done) -> Option<usize> {
+        let end = self.end.filter(|end| !done.contains(*end))?;
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for path in state.entries.keys() {
+            let dentry = (path.parent().map(|parent| state.entries[&parent]), path.name().to_owned());
+            if !state.changes().any(|changes| changes.entries.contains_key(&dentry)) {
+                *counts.entry(path.name()).or_default() += 1;
+            }
+        }
+        let left = |name: &str| {
+            let removals = self.removals.get(name).map_or(&[][..], Vec::as_slice);
+            removals.iter().filter(|position| !done.contains(**position)).count()
+        };
+        counts.into_iter().any(|(name, count)| count > left(name)).then_some(end)
     }
 
     /// The position of a look without hope.
@@ -206,6 +236,10 @@ mod tests {
         }
     }
 
+    fn operation(start: Moment, end: Moment, action: Action, outcome: Outcome) -> Operation {
+        Operation { client: 0, start, end, started_at: 0, ended_at: 0, action, outcome, lost: false }
+    }
+
     fn random_history(random: &mut Random) -> Vec<Operation> {
         let mut tree = Tree::default();
         let mut operations: Vec<Operation> = Vec::new();
@@ -216,16 +250,22 @@ mod tests {
             let moment = |distance: u64| (16 + 4 * number + distance) * 64 + number;
             let (start, end) = (moment(0) - 64 * random.below(12), moment(1 + random.below(12)));
             let is_unknown = random.percent(25);
-            operations.push(Operation {
-                client: 0,
-                start,
-                end: if is_unknown { NEVER } else { end },
-                started_at: 0,
-                ended_at: 0,
-                action,
-                outcome: if is_unknown { Outcome::Unknown(None) } else { told },
-                lost: false,
-            });
+            let outcome = if is_unknown { Outcome::Unknown(None) } else { told };
+            operations.push(operation(start, if is_unknown { NEVER } else { end }, action, outcome));
+        }
+        if random.percent(50) {
+            // Everything is removed, one after the other, as far as what is done here is what was told.
+            let mut moment = 64 * 200;
+            for path in tree.entries.keys().rev() {
+                let action = match tree.is_directory(Some(tree.entries[path])) {
+                    true => Action::RemoveDirectory { path: path.clone() },
+                    false => Action::Unlink { path: path.clone() },
+                };
+                operations.push(operation(moment, moment + 1, action, Outcome::Done));
+                moment += 2;
+            }
+            let list = Action::List { directory: None, by_server: false };
+            operations.push(operation(moment, moment + 1, list, Outcome::Entries(Vec::new())));
         }
         // Somebody is told what another one was, or a mode that may have been there at another time.
         let mut looks: Vec<&mut Seen> = Vec::new();
