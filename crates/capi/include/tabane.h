@@ -89,8 +89,8 @@ int tabane_init(const char *cluster);
 int tabane_initialized(void);
 
 /*
- Closes all descriptors and connections. Fails with ESHUTDOWN when not connected. A program that ends by exit(3) or by
- returning from main need not call it.
+ Closes all descriptors and connections. Fails with ESHUTDOWN when not connected. A program that ends by exit(3) or
+ by returning from main need not call it.
  */
 int tabane_term(void);
 
@@ -123,8 +123,8 @@ const char *tabane_strerror(int number);
 struct tabane_directory *tabane_opendir(const char *path);
 
 /*
- The next entry, valid until the next call for the same listing. NULL with errno unchanged at the end, NULL with errno
- set on failure.
+ The next entry, valid until the next call for the same listing. NULL with errno unchanged at the end, NULL with
+ errno set on failure.
 
  `directory` comes from `tabane_opendir` and was not closed.
  */
@@ -145,8 +145,8 @@ void tabane_rewinddir(struct tabane_directory *directory);
 int tabane_closedir(struct tabane_directory *directory);
 
 /*
- Lists the share of one server of a directory, from 0 to `tabane_server_count() - 1`, so that several processes can list
- a large directory together. `filler` gets every entry; `.` and `..` are not among them.
+ Lists the share of one server of a directory, from 0 to `tabane_server_count() - 1`, so that several processes can
+ list a large directory together. `filler` gets every entry; `.` and `..` are not among them.
 
  `path` is a NUL-terminated string; `filler` may be called with `context`.
  */
@@ -238,13 +238,12 @@ int tabane_lremovexattr(const char *path, const char *name);
 int tabane_fremovexattr(int descriptor, const char *name);
 
 /*
- Opens a file as open(2) does. `mode` counts with O_CREAT and O_TMPFILE only, and is always passed. Returns a descriptor.
+ Opens a file as open(2) does. `mode` counts with O_CREAT and O_TMPFILE only, and is always passed. Returns a
+ descriptor.
 
  `path` is a NUL-terminated string.
  */
-int tabane_open(const char *path,
-                int flags,
-                mode_t mode);
+int tabane_open(const char *path, int flags, mode_t mode);
 
 /*
  Makes a file, or cuts it to no bytes, and opens it for writing.
@@ -327,25 +326,21 @@ off_t tabane_lseek(int descriptor, off_t offset, int whence);
 void tabane_search_init(struct tabane_search *search);
 
 /*
- Finds names below the directory `path`, which is not among them. The servers apply the conditions and send what fits.
- `found` gets each name, in no order; directories that come and go meanwhile may or may not be searched.
+ Finds names below the directory `path`, which is not among them. The servers apply the conditions and send what
+ fits. `found` gets each name, in no order; directories that come and go meanwhile may or may not be searched.
 
- `path` is a NUL-terminated string, `search` points to a search, whose name is NULL or a NUL-terminated string; `found` may
- be called with `context`.
+ `path` is a NUL-terminated string, `search` points to a search, whose name is NULL or a NUL-terminated string;
+ `found` may be called with `context`.
  */
-int tabane_find(const char *path,
-                const struct tabane_search *search,
-                void *context,
-                tabane_found found);
+int tabane_find(const char *path, const struct tabane_search *search, void *context, tabane_found found);
 
 /*
- Counts the names that `tabane_find` would find; where they are not directories, they do not even travel. -1 and errno on
- failure.
+ Counts the names that `tabane_find` would find; where they are not directories, they do not even travel. -1 and
+ errno on failure.
 
  As of `tabane_find`.
  */
-int64_t tabane_find_count(const char *path,
-                          const struct tabane_search *search);
+int64_t tabane_find_count(const char *path, const struct tabane_search *search);
 
 /*
  Attributes of what a path leads to.
@@ -440,14 +435,12 @@ int tabane_statvfs(const char *path, struct statvfs *place);
 int tabane_flock(int descriptor, int operation);
 
 /*
- Locks and unlocks a range of a file, or asks who has a lock, as fcntl(2) does with F_SETLK, F_SETLKW and F_GETLK (owned by
- this process) and with F_OFD_SETLK, F_OFD_SETLKW and F_OFD_GETLK (owned by the descriptor).
+ Locks and unlocks a range of a file, or asks who has a lock, as fcntl(2) does with F_SETLK, F_SETLKW and F_GETLK
+ (owned by this process) and with F_OFD_SETLK, F_OFD_SETLKW and F_OFD_GETLK (owned by the descriptor).
 
  `lock` may be read and written.
  */
-int tabane_fcntl_lock(int descriptor,
-                      int command,
-                      struct flock *lock);
+int tabane_fcntl_lock(int descriptor, int command, struct flock *lock);
 
 /*
  Makes a directory.
@@ -493,13 +486,12 @@ int tabane_mknod(const char *path, mode_t mode, dev_t device);
 int tabane_link(const char *from, const char *to);
 
 /*
- Gives an open file a name, as linkat(2) does with AT_EMPTY_PATH: its first one if it was opened with O_TMPFILE, else one
- more. A file without a name that had one, or that was opened with O_TMPFILE and O_EXCL, fails with ENOENT.
+ Gives an open file a name, as linkat(2) does with AT_EMPTY_PATH: its first one if it was opened with O_TMPFILE, else
+ one more. A file without a name that had one, or that was opened with O_TMPFILE and O_EXCL, fails with ENOENT.
 
  `path` is a NUL-terminated string.
  */
-int tabane_link_open(int descriptor,
-                     const char *path);
+int tabane_link_open(int descriptor, const char *path);
 
 /*
  Renames a file, symbolic link or directory; what `to` named is replaced, if it is no directory or an empty one.
@@ -529,9 +521,9 @@ ssize_t tabane_readlink(const char *path, char *buffer, size_t size);
 int tabane_fallocate(int descriptor, int mode, off_t offset, off_t size);
 
 /*
- Copies between two open files, on the servers, as copy_file_range(2) does: from and to the offsets, which move, or, where
- one is NULL, the file position. Returns the bytes copied: fewer than `size` at the end of the source, and in very
- large calls. `flags` is 0.
+ Copies between two open files, on the servers, as copy_file_range(2) does: from and to the offsets, which move, or,
+ where one is NULL, the file position. Returns the bytes copied: fewer than `size` at the end of the source, and in
+ very large calls. `flags` is 0.
 
  `offset_in` and `offset_out` are NULL or point to offsets.
  */
@@ -566,7 +558,8 @@ int tabane_faccess(const char *path, int mode, int flags);
 
 /*
  Makes a file's contents, its attributes and its name survive power loss, as far as the servers' media can (not on
- tmpfs); of a directory, its entries. Reports data that was acknowledged and could not be kept, once to each descriptor.
+ tmpfs); of a directory, its entries. Reports data that was acknowledged and could not be kept, once to each
+ descriptor.
  */
 int tabane_fsync(int descriptor);
 

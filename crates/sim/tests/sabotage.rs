@@ -131,7 +131,7 @@ fn kept_in_the_attribute_cache() {
         (profile.relaying, profile.crowded, profile.flavour) = (false, true, Flavour::Names);
     });
     assert_noticed(&problems, &["no order explains"]);
-    assert_noticed(&problems, &["is shown as file"]);
+    assert_noticed(&problems, &["is published as file"]);
 }
 
 /// Goal: files that a client has opened by a look at the attribute cache, and that are given up all the same when they
