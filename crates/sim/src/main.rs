@@ -23,8 +23,9 @@ fn main() -> ExitCode {
         print!("{}", options::help());
         return ExitCode::SUCCESS;
     }
+    // What a run leaves behind goes with its worker, so that a process may run seeds for days.
     let failed = match options.jobs {
-        1 => run_here(&options),
+        1 if options.worker || !options.forever => run_here(&options),
         _ => lead(&options),
     };
     match failed {
