@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 /// Tells a started copy of this program which writer it is.
 const ROLE: &str = "TABANE_TEST_REGISTERED_ROLE";
 /// The file where writers note the calls that they begin, and those that they were told of.
-const ATTRIBUTE_CACHE: &str = "TABANE_TEST_REGISTERED_ATTRIBUTE_CACHE";
+const LEDGER: &str = "TABANE_TEST_REGISTERED_LEDGER";
 const WRITERS: u64 = 2;
 const CHUNK: u64 = 1 << 20;
 /// Bytes of one call: two chunks on each server.
@@ -36,32 +36,31 @@ fn stamp(writer: u64, step: u64) -> u64 {
 }
 
 /// Steps that a writer has begun, and those that it was told of.
-fn steps(attribute_cache: &std::fs::File, writer: u64) -> (u64, u64) {
+fn steps(ledger: &std::fs::File, writer: u64) -> (u64, u64) {
     let mut bytes = [0; 16];
-    attribute_cache.read_exact_at(&mut bytes, writer * 16).unwrap();
+    ledger.read_exact_at(&mut bytes, writer * 16).unwrap();
     let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     // The second is written after the first, and so read before it.
     let done = number(8);
-    attribute_cache.read_exact_at(&mut bytes, writer * 16).unwrap();
+    ledger.read_exact_at(&mut bytes, writer * 16).unwrap();
     (u64::from_le_bytes(bytes[..8].try_into().unwrap()), done)
 }
 
 /// Writes until it is killed.
 fn write_on(writer: u64) {
     let client = Client::from_environment().unwrap();
-    let attribute_cache =
-        std::fs::OpenOptions::new().read(true).write(true).open(std::env::var(ATTRIBUTE_CACHE).unwrap()).unwrap();
+    let ledger = std::fs::OpenOptions::new().read(true).write(true).open(std::env::var(LEDGER).unwrap()).unwrap();
     let file = client.open(b"/f", &OpenHow::reading_and_writing()).unwrap();
-    let (begun, _) = steps(&attribute_cache, writer);
+    let (begun, _) = steps(&ledger, writer);
     for step in begun + 1.. {
         let bytes = stamp(writer, step).to_le_bytes().repeat(CALL as usize / 8);
-        attribute_cache.write_all_at(&step.to_le_bytes(), writer * 16).unwrap();
+        ledger.write_all_at(&step.to_le_bytes(), writer * 16).unwrap();
         let mut written = 0;
         while written < bytes.len() {
             let offset = call_of(writer, step) * CALL + written as u64;
             written += client.write_at(&file, &bytes[written..], offset).unwrap();
         }
-        attribute_cache.write_all_at(&step.to_le_bytes(), writer * 16 + 8).unwrap();
+        ledger.write_all_at(&step.to_le_bytes(), writer * 16 + 8).unwrap();
     }
 }
 
@@ -73,10 +72,10 @@ fn writer_process() {
     }
 }
 
-fn start_writer(ground: &Ground, attribute_cache: &Path, writer: u64) -> Child {
+fn start_writer(ground: &Ground, ledger: &Path, writer: u64) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "writer_process"]).env("TABANE_CLUSTER", ground.run_directory());
-    command.env(ROLE, writer.to_string()).env(ATTRIBUTE_CACHE, attribute_cache);
+    command.env(ROLE, writer.to_string()).env(LEDGER, ledger);
     reactor::process::signal_at_our_death(&mut command, SIGKILL);
     command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
 }
@@ -112,10 +111,10 @@ fn stamps_of(client: &Client, call: u64) -> Vec<u64> {
 
 /// Checks all chunks: each is what one step wrote, of those that were begun; and in a writer's own part no step is
 /// older than the last one there that was acknowledged, which those whose writer was killed were not.
-fn check_all(client: &Client, attribute_cache: &std::fs::File, killed: &[(u64, u64)]) {
+fn check_all(client: &Client, ledger: &std::fs::File, killed: &[(u64, u64)]) {
     let was_told = |writer: u64, step: u64| !killed.contains(&(writer, step));
     for call in 0..(WRITERS + 1) * CALLS {
-        let done: Vec<u64> = (0..WRITERS).map(|writer| steps(attribute_cache, writer).1).collect();
+        let done: Vec<u64> = (0..WRITERS).map(|writer| steps(ledger, writer).1).collect();
         for found in stamps_of(client, call) {
             let own = call / CALLS;
             if found == 0 {
@@ -127,7 +126,7 @@ fn check_all(client: &Client, attribute_cache: &std::fs::File, killed: &[(u64, u
             }
             let (writer, step) = ((found >> 32) - 1, found & u64::from(u32::MAX));
             assert!(writer < WRITERS && call_of(writer, step) == call, "{found:#x} does not belong to call {call}");
-            assert!(step <= steps(attribute_cache, writer).0, "{found:#x} was not begun");
+            assert!(step <= steps(ledger, writer).0, "{found:#x} was not begun");
             if own < WRITERS {
                 let last = (1..=done[own as usize])
                     .rev()
@@ -156,14 +155,14 @@ fn stopped_and_killed() {
     let free_before = sum_of(&client, "bytes_free");
     let file = client.open(b"/f", &OpenHow::creating(0o644)).unwrap();
     client.write_at(&file, &vec![0; ((WRITERS + 1) * CALLS * CALL) as usize], 0).unwrap();
-    let path = ground.path.join("attribute_cache");
+    let path = ground.path.join("ledger");
     std::fs::write(&path, vec![0; WRITERS as usize * 16]).unwrap();
-    let attribute_cache = std::fs::File::open(&path).unwrap();
+    let ledger = std::fs::File::open(&path).unwrap();
     let mut writers: Vec<Child> = (0..WRITERS).map(|writer| start_writer(&ground, &path, writer)).collect();
     let until = |writer: u64, count: u64| {
-        let from = steps(&attribute_cache, writer).1;
+        let from = steps(&ledger, writer).1;
         let give_up = reactor::barrier::monotonic_now() + 300_000_000_000;
-        while steps(&attribute_cache, writer).1 < from + count {
+        while steps(&ledger, writer).1 < from + count {
             assert!(reactor::barrier::monotonic_now() < give_up, "writer {writer} does not go on");
             std::thread::yield_now();
         }
@@ -174,7 +173,7 @@ fn stopped_and_killed() {
         until(victim, 5);
         until(other, 5);
         // In the middle of a call.
-        while steps(&attribute_cache, victim).0 == steps(&attribute_cache, victim).1 {}
+        while steps(&ledger, victim).0 == steps(&ledger, victim).1 {}
         signal(&writers[victim as usize], libc::SIGSTOP);
         if round % 2 == 1 {
             ground.kill((round / 2 % 2) as u32);
@@ -187,12 +186,12 @@ fn stopped_and_killed() {
         client.unlink(b"/scratch").unwrap();
         client.close(&scratch);
         until(other, 3);
-        check_all(&client, &attribute_cache, &killed);
+        check_all(&client, &ledger, &killed);
         if round % 4 < 2 {
             signal(&writers[victim as usize], libc::SIGCONT);
             until(victim, 1);
         } else {
-            let (begun, done) = steps(&attribute_cache, victim);
+            let (begun, done) = steps(&ledger, victim);
             signal(&writers[victim as usize], SIGKILL);
             writers[victim as usize].wait().unwrap();
             if begun > done {
@@ -202,13 +201,13 @@ fn stopped_and_killed() {
             cut_short += u64::from(begun > done && last.iter().any(|found| *found != stamp(victim, begun)));
             writers[victim as usize] = start_writer(&ground, &path, victim);
         }
-        check_all(&client, &attribute_cache, &killed);
+        check_all(&client, &ledger, &killed);
     }
     for mut writer in writers {
         signal(&writer, SIGKILL);
         writer.wait().unwrap();
     }
-    check_all(&client, &attribute_cache, &killed);
+    check_all(&client, &ledger, &killed);
     assert!(cut_short > 0, "nobody was killed in the middle of a call");
     assert!(orphaned > 0, "no server came back to pages that somebody had mapped");
     client.close(&file);

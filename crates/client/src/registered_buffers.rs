@@ -290,7 +290,7 @@ impl Common {
     fn ask_for_pages(&self, server: u32, mapping: Rc<StoreMapping>, size: u64) {
         let Some(own) = self.own.upgrade() else { return };
         self.reactor.spawn(Class::Data, async move {
-            let reply = own.ask_buffer(server, size).await;
+            let reply = own.ask_for_buffers(server, size).await;
             let is_same = own.channel(server).mapping().is_some_and(|now| Rc::ptr_eq(&now, &mapping));
             let mut servers = own.buffers.servers.borrow_mut();
             let of_server = servers.entry(server).or_default();
@@ -326,7 +326,7 @@ impl Common {
     }
 
     /// One `RegisterBuffers`, which also gives back what is to be.
-    async fn ask_buffer(&self, server: u32, size: u64) -> Option<RegisterBuffersReply> {
+    async fn ask_for_buffers(&self, server: u32, size: u64) -> Option<RegisterBuffersReply> {
         let returned = {
             let mut servers = self.buffers.servers.borrow_mut();
             let list = &servers.entry(server).or_default().returned;
@@ -353,7 +353,7 @@ impl Common {
             }
             has_staging_ring | (of_server.buffers.drain(..).count() > 0)
         };
-        had_some && self.ask_buffer(server, 0).await.is_some()
+        had_some && self.ask_for_buffers(server, 0).await.is_some()
     }
 
     /// Gives everything back once it was not used for a while.
@@ -380,7 +380,7 @@ impl Common {
                 if is_idle {
                     // Without a connection there is nothing to give back.
                     if common.channel(server).mapping().is_some() {
-                        common.ask_buffer(server, 0).await;
+                        common.ask_for_buffers(server, 0).await;
                     }
                     return;
                 }

@@ -146,7 +146,7 @@ impl Raw {
         reply.ok().map(|reply| reply.params)
     }
 
-    fn buffer(&self, returned: Vec<u64>, size: u64) -> RegisterBuffersReply {
+    fn register(&self, returned: Vec<u64>, size: u64) -> RegisterBuffersReply {
         let reply = self.ask(Operation::RegisterBuffers, &RegisterBuffersRequest { returned, size }).expect("answered");
         RegisterBuffersReply::from_bytes(&reply).expect("well-formed")
     }
@@ -177,7 +177,7 @@ fn hostile_clients() {
     let target = (other.id, other.layout);
 
     let (one, two) = (Raw::connect(&cluster, 71), Raw::connect(&cluster, 72));
-    let (mine, foreign) = (one.buffer(vec![], 1 << 20), two.buffer(vec![], 1 << 20));
+    let (mine, foreign) = (one.register(vec![], 1 << 20), two.register(vec![], 1 << 20));
     assert!(mine.size >= 16 * PAGE && foreign.size >= 16 * PAGE && mine.generation != foreign.generation);
     let piece = ChunkRange { chunk_index: 0, chunk_offset: 0, size: 2 * PAGE as u32 };
     let commit = |generation, at| one.commit(target, piece, generation, at);
@@ -212,9 +212,9 @@ fn hostile_clients() {
 
     // What is given back is void, and so is what a connection had that has ended; nobody else can give it back.
     drop(pages);
-    two.buffer(vec![mine.generation], 0);
+    two.register(vec![mine.generation], 0);
     assert_eq!(commit(mine.generation, mine.at + 12 * PAGE), Some(true), "still registered");
-    one.buffer(vec![mine.generation, 12_345], 0);
+    one.register(vec![mine.generation, 12_345], 0);
     assert_eq!(commit(mine.generation, mine.at + 14 * PAGE), Some(false), "given back");
 
     let mut read = vec![0; bytes.len()];
@@ -254,7 +254,7 @@ fn hostile_submissions() {
     assert_eq!(honest.write_at(&file, &bytes, 0), Ok(bytes.len()));
     let directory = honest.stat(b"/d").expect("is there").id;
     let raw = Raw::connect(&cluster, SESSION);
-    let (mine, mapping) = (raw.buffer(vec![], 1 << 20), raw.mapping());
+    let (mine, mapping) = (raw.register(vec![], 1 << 20), raw.mapping());
     let mut random = Random(1);
     let mut submitted = 0;
     for round in 0..ROUNDS {
@@ -328,7 +328,7 @@ fn whoever_has_gone_may_write_on() {
     let cluster = Real::in_memory("gone", 1, CHUNK);
     let honest = cluster.client();
     let raw = Raw::connect(&cluster, 81);
-    let buffer = raw.buffer(vec![], 2 << 20);
+    let buffer = raw.register(vec![], 2 << 20);
     assert!(buffer.size > 0);
     let pages = raw.mapping().registered(buffer.at, buffer.size).expect("mapped");
     let orphaned = || {
@@ -363,7 +363,7 @@ fn whoever_has_gone_may_write_on() {
     drop(pages);
     // Whoever asks for pages has the server look.
     let other = Raw::connect(&cluster, 82);
-    other.buffer(vec![], 1 << 20);
+    other.register(vec![], 1 << 20);
     assert_eq!(orphaned(), 0);
     check();
 }

@@ -8,7 +8,6 @@ mod append;
 mod attributes;
 mod check;
 mod close;
-mod commit_registered;
 mod contact;
 mod copy;
 mod data;
@@ -23,6 +22,7 @@ mod make;
 mod open;
 mod participant;
 mod prepare;
+mod registered_buffers;
 mod rename;
 mod rights;
 mod rmdir;
@@ -39,7 +39,6 @@ mod unlink;
 pub use append::{append, resume_append, write_chunks};
 pub use check::check;
 pub use close::reopened;
-pub use commit_registered::{SubmittedSource, begin_submitted, commit_registered, watch_buffers, write_submitted};
 pub use copy::COPY_COUNT_MAX;
 pub use data::{WriteEnd, locate_bytes, read, write};
 pub use extended::{get_extended, list_extended, set_extended};
@@ -48,6 +47,7 @@ pub use find::find;
 pub use listing::{LISTING_BYTES_MAX, read_directory, removal_under_way, wait_for_names};
 pub use open::create_submitted;
 pub use prepare::watch;
+pub use registered_buffers::{SubmittedSource, begin_submitted, commit_registered, watch_buffers, write_submitted};
 pub use rename::drive_names;
 pub use rmdir::resume_removal;
 pub use sequencer::{Sequencer, have_all_know, resume_tree};
@@ -154,7 +154,7 @@ pub fn handle(
         Operation::MarkTree => tree::mark_tree(core, caller, params),
         Operation::ResolveTree => tree::resolve_tree(core, caller, params),
         Operation::AskParents => tree::ask_parents(core, params, reply),
-        Operation::RegisterBuffers => commit_registered::buffer(core, caller, params, reply),
+        Operation::RegisterBuffers => registered_buffers::register(core, caller, params, reply),
         Operation::Read
         | Operation::Locate
         | Operation::Write

@@ -427,8 +427,8 @@ impl Store {
     /// Gives a client of this machine up to `wanted` consecutive free pages to write into by itself, in whole pages of
     /// the size that the data space lies on. `generation` was never used before. Nothing where nothing is lent, or
     /// where that would be too much of what is free, of the store, or for one holder.
-    pub fn buffer(&self, holder: &Holder, generation: u64, wanted: u32) -> Option<RegisteredRun> {
-        self.state.borrow_mut().buffer(holder, generation, wanted)
+    pub fn register_buffer(&self, holder: &Holder, generation: u64, wanted: u32) -> Option<RegisteredRun> {
+        self.state.borrow_mut().register_buffer(holder, generation, wanted)
     }
 
     /// Its holder has unmapped a registered buffer, and writes to no page of it any more.

@@ -226,8 +226,8 @@ pub fn mapped_runs(data: &dyn Region) -> Vec<Run> {
 }
 
 impl State {
-    /// See [`super::Store::buffer`].
-    pub fn buffer(&mut self, holder: &Holder, generation: u64, wanted: u32) -> Option<RegisteredRun> {
+    /// See [`super::Store::register_buffer`].
+    pub fn register_buffer(&mut self, holder: &Holder, generation: u64, wanted: u32) -> Option<RegisteredRun> {
         self.shared()?;
         self.end_unmapped();
         let align = (self.page_size / PAGE_SIZE).max(1) as u32;

@@ -57,7 +57,7 @@ fn edges_of_every_alignment() {
                 expected[..size as usize].copy_from_slice(&body);
             }
             let held = store.read(1, 0, 0, CHUNK).unwrap();
-            let buffer = store.buffer(&writer, 7, 12).expect("there is room");
+            let buffer = store.register_buffer(&writer, 7, 12).expect("there is room");
             let body = body(&mut random, end - start);
             let run = part(buffer, 0, pages_of(start, end - start));
             write_registered(&store, &writer, (1, 0, CHUNK), start, &body, run).expect("taken");
@@ -80,8 +80,8 @@ fn generations() {
     const CHUNK: u32 = 1 << 20;
     let (_, store) = new_store(1024 * PAGE_SIZE, false);
     let (one, other) = (holder(&store, 1), holder(&store, 2));
-    let buffer = store.buffer(&one, 7, 8).expect("there is room");
-    let stranger = store.buffer(&other, 8, 8).expect("there is room");
+    let buffer = store.register_buffer(&one, 7, 8).expect("there is room");
+    let stranger = store.register_buffer(&other, 8, 8).expect("there is room");
     let body = [3; 2 * PAGE_SIZE as usize];
     let take = |holder: &Holder, run| write_registered(&store, holder, (1, 0, CHUNK), 0, &body, run).is_some();
     let try_take = |holder: &Holder, run: RegisteredRun| {
@@ -125,7 +125,7 @@ fn bounds() {
     let mut generation = 0;
     let mut pages = 0;
     for holder in &holders {
-        while let Some(buffer) = store.buffer(holder, generation, u32::MAX) {
+        while let Some(buffer) = store.register_buffer(holder, generation, u32::MAX) {
             generation += 1;
             pages += u64::from(buffer.pages);
         }
@@ -134,9 +134,9 @@ fn bounds() {
     assert_eq!(store.usage().free, 4096 * PAGE_SIZE, "they are free");
     store.check().unwrap();
     let (_, small) = new_store(16 * PAGE_SIZE, false);
-    assert!(small.buffer(&holder(&small, 1), 1, 1).is_none());
+    assert!(small.register_buffer(&holder(&small, 1), 1, 1).is_none());
     let (_, summed) = new_store(4096 * PAGE_SIZE, true);
-    assert!(summed.buffer(&holders[0], 1, 1).is_none());
+    assert!(summed.register_buffer(&holders[0], 1, 1).is_none());
 }
 
 /// Goal: registered buffers are made of what was used before for as long as there is any, smaller where it gets scarce,
@@ -156,7 +156,7 @@ fn used_pages_come_first() {
     let one = holder(&store, 1);
     let (mut registered, mut sizes) = (0, Vec::new());
     for generation in 1.. {
-        let buffer = store.buffer(&one, generation, u32::MAX).expect("there is room");
+        let buffer = store.register_buffer(&one, generation, u32::MAX).expect("there is room");
         if store.usage().backed > backed {
             break;
         }
@@ -208,7 +208,7 @@ fn free_pages_go_to_nobody_else() {
                 0 | 1 => {
                     let holder = holder(&store, generation + 1_000 * lives);
                     generation += 1;
-                    if let Some(buffer) = store.buffer(&holder, generation, 24) {
+                    if let Some(buffer) = store.register_buffer(&holder, generation, 24) {
                         mapped.push(Mapped { holder, buffer, used: 0, is_lost: false });
                     }
                 }

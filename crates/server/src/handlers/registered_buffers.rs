@@ -24,7 +24,7 @@ use wire::{Decode, Encode, FileId, Operation, Status};
 const LOOKS_NS: [Nanos; 5] = [1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000];
 
 /// `RegisterBuffers`: takes back what the client has unmapped, and gives it pages.
-pub fn buffer(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
+pub fn register(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let request = RegisterBuffersRequest::from_bytes(params)?;
     if request.returned.len() > BUFFER_COUNT_MAX {
         return Err(Failure::with_text(Status::BadMessage, "too many buffers are given back at once"));
@@ -35,7 +35,7 @@ pub fn buffer(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u
     let mut answer = RegisterBuffersReply { generation: 0, at: 0, size: 0 };
     if let Some(mapping_lock) = caller.peer.mapping_lock.as_ref().filter(|_| wanted > 0) {
         let holder = Holder { connection, mapping_lock: mapping_lock.0.clone() };
-        if let Some(run) = core.store.buffer(&holder, core.next_number()?, wanted) {
+        if let Some(run) = core.store.register_buffer(&holder, core.next_number()?, wanted) {
             let (at, size) = (u64::from(run.start) * PAGE_SIZE, u64::from(run.pages) * PAGE_SIZE);
             answer = RegisterBuffersReply { generation: run.generation, at, size };
         }
