@@ -299,11 +299,21 @@ const RETRANSMIT_PAUSE_MS_MAX: libc::c_int = 1_000;
 /// `TCP_RTO_MAX_MS`, of Linux 6.15.
 const TCP_RTO_MAX_MS: libc::c_int = 44;
 
-/// Sets what all connections want: no delay, no long silence after a cut, and between processes of one machine no model
-/// of a network. There, BBR takes scheduling delays for a slow path and halves the throughput; Reno is always there and
-/// always allowed.
+/// A machine that has lost power tells nobody. So the kernel asks the other end of a connection on which nothing has
+/// come for this long, in seconds, and gives it up after so many questions without an answer, at such intervals: in
+/// time for sessions, which are remembered for a minute longer. Processes are not woken for it.
+const KEEPALIVE: [(libc::c_int, libc::c_int); 3] =
+    [(libc::TCP_KEEPIDLE, 30), (libc::TCP_KEEPINTVL, 10), (libc::TCP_KEEPCNT, 3)];
+
+/// Sets what all connections want: no delay, no long silence after a cut, an end when the other machine is gone, and
+/// between processes of one machine no model of a network. There, BBR takes scheduling delays for a slow path and
+/// halves the throughput; Reno is always there and always allowed.
 pub fn tune(descriptor: &OwnedFd, peer: SocketAddr) -> io::Result<()> {
     set_option(descriptor, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+    set_option(descriptor, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+    for (option, value) in KEEPALIVE {
+        set_option(descriptor, libc::IPPROTO_TCP, option, value)?;
+    }
     // Older kernels refuse it: then cuts last longer than they have to.
     let _ = set_option(descriptor, libc::IPPROTO_TCP, TCP_RTO_MAX_MS, RETRANSMIT_PAUSE_MS_MAX);
     if address_of(descriptor, libc::getsockname)?.ip() == peer.ip() {

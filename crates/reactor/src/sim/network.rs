@@ -511,6 +511,8 @@ impl Network {
         if kind == CrashKind::PowerLoss {
             connection.ends[end].state = EndState::Vanished;
             self.lose_in_flight(universe, id, 1 - end);
+            let at = universe.time.get() + KEEPALIVE_NS;
+            self.schedule(at, Event::Arrive { connection: id, end: 1 - end, arrival: Arrival::Reset });
         } else if universe.below(2) == 0 {
             self.close(universe, id, end);
         } else {
@@ -534,6 +536,9 @@ impl Network {
         }
     }
 }
+
+/// After this time without a sign of life from a machine the other one's kernel gives a connection up.
+const KEEPALIVE_NS: Nanos = 60_000_000_000;
 
 /// Bits that are going to change under way.
 #[derive(Default)]
