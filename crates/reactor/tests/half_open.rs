@@ -2,7 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use reactor::sim::{CrashKind, NodeId, World};
-use reactor::{Call, Channel, ChannelOptions, Class, Incoming, Peer, Reactor, ServeOptions, Service, serve};
+use reactor::{
+    BodyPiece, Call, Channel, ChannelOptions, Class, Incoming, Peer, Reactor, ReplyBody, ServeOptions, Service, serve,
+};
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
@@ -13,12 +15,16 @@ use wire::{Cluster, FileId, Operation, Placement, ServerAddress, Status};
 
 const SECOND: u64 = 1_000_000_000;
 const TIMEOUT: u64 = 30 * SECOND;
+/// Bytes of what is read.
+const BODY_SIZE: usize = 4 << 20;
 
+#[derive(Default)]
 /// Answers in its second life, and keeps what it is asked in its first one.
 struct Keeper {
     answers: bool,
     held: RefCell<Vec<Incoming>>,
     connected: Cell<u32>,
+    reads: Cell<u32>,
 }
 
 impl Service for Keeper {
@@ -32,7 +38,11 @@ impl Service for Keeper {
     }
 
     fn request(self: Rc<Self>, incoming: Incoming) {
-        if self.answers {
+        if self.answers && incoming.operation == Operation::Read {
+            self.reads.set(self.reads.get() + 1);
+            let pieces = vec![BodyPiece::Zero(BODY_SIZE)];
+            incoming.reply_with_body(&Empty {}, ReplyBody { pieces, guard: None });
+        } else if self.answers {
             incoming.reply(&Empty {});
         } else {
             self.held.borrow_mut().push(incoming);
@@ -41,7 +51,7 @@ impl Service for Keeper {
 }
 
 fn start(reactor: &Reactor, cluster: &Rc<Cluster>, incarnation: u64) -> Rc<Keeper> {
-    let service = Rc::new(Keeper { answers: incarnation > 1, held: RefCell::default(), connected: Cell::new(0) });
+    let service = Rc::new(Keeper { answers: incarnation > 1, ..Keeper::default() });
     let listener = reactor.listen(cluster.servers[0].address).unwrap();
     let options = ServeOptions {
         cluster: cluster.clone(),
@@ -122,4 +132,29 @@ fn a_machine_that_is_back_is_noticed() {
         start(&world.restart(server), &cluster, 2);
         assert!(world.run_until(|| answered.get() == count, TIMEOUT / 2), "{} of {count} answered", answered.get());
     }
+}
+
+/// Goal: who waits behind large bodies on a slow network waits for them, and takes nothing for silence: were the
+/// connection given up because of him, the body would be sent from its beginning again, and so for ever.
+/// Method: bodies that take more than half of the time-out, one after the other, and small calls behind them; all are
+/// answered, and each body is sent once.
+#[test]
+fn those_behind_large_bodies_wait() {
+    let (world, server, client, cluster) = machines(5);
+    let service = start(&world.reactor(server), &cluster, 2);
+    // A way of 256 KiB at a time.
+    world.set_latency(Some((server, client)), SECOND / 2, SECOND / 2);
+    let reactor = world.reactor(client);
+    let channel = channel(&reactor, &cluster);
+    let answered = Rc::new(Cell::new(0));
+    for number in 0..8 {
+        let (channel, answered) = (channel.clone(), answered.clone());
+        reactor.spawn(Class::Data, async move {
+            let operation = if number % 2 == 0 { Operation::Read } else { Operation::StatId };
+            channel.call(Call::new(operation, &FileRequest { file: FileId::ROOT })).await.unwrap();
+            answered.set(answered.get() + 1);
+        });
+    }
+    assert!(world.run_until(|| answered.get() == 8, 8 * TIMEOUT), "{} of 8 answered", answered.get());
+    assert_eq!(service.reads.get(), 4);
 }

@@ -46,6 +46,7 @@ impl Inner {
     pub(super) fn end_silent_calls(self: &Rc<Self>) {
         let now = self.reactor.now();
         let mut state = self.state.borrow_mut();
+        state.note_body(now);
         let mut silent = false;
         let mut longest_silence = 0;
         for slot in 0..WINDOW {

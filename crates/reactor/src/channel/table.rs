@@ -85,6 +85,8 @@ pub(super) struct State {
     pub(super) room: VecDeque<Waker>,
     /// Some answered call still has bytes to send.
     pub(super) draining: bool,
+    /// Bytes that had come over this connection when it was last looked whether somebody waits in vain.
+    pub(super) bytes_heard: u64,
     pub(super) last_error: String,
     pub(super) closed: bool,
     pub(super) statistics: ChannelStatistics,
@@ -168,6 +170,7 @@ impl State {
             watcher: None,
             room: VecDeque::new(),
             draining: false,
+            bytes_heard: 0,
             last_error: String::new(),
             closed: false,
             statistics: ChannelStatistics::default(),
@@ -225,6 +228,16 @@ impl State {
             }
         }
         self.sequences.acknowledge(sequence);
+    }
+
+    /// Takes in whether more of a body has come since the last look. The server is alive then, and answers nobody before
+    /// all of it is here.
+    pub(super) fn note_body(&mut self, now: Nanos) {
+        let Connection::Open { link, receiving, .. } = &self.connection else { return };
+        let has_come = std::mem::replace(&mut self.bytes_heard, link.bytes_received) != link.bytes_received;
+        if has_come && matches!(receiving, Receiving::Body { .. }) {
+            self.calls.iter_mut().flatten().for_each(|outstanding| outstanding.last_life = now);
+        }
     }
 
     /// Lets calls whose reply came early look again whether their body has left.
