@@ -38,6 +38,7 @@ mod rights;
 mod search;
 mod servers;
 mod short_circuit;
+mod snapshot;
 mod space;
 mod staging_ring;
 mod stripe;

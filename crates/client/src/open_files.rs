@@ -22,14 +22,15 @@
 use crate::error::RequestError;
 use crate::file::File;
 use crate::servers::Common;
+use crate::snapshot::CellVersion;
 use reactor::channel::{Call, Channel};
-use reactor::{CellPlace, Class, HazardPointer, LocalFuture, Nanos, StoreMapping};
+use reactor::{Class, HazardPointer, LocalFuture, Nanos, StoreMapping};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
-use wire::attribute_cache::{INODE_WORDS, attributes_in};
+use wire::attribute_cache::attributes_in;
 use wire::limits::CLOSE_COUNT_MAX;
 use wire::messages::{Batch, CloseManyRequest, CloseRequest, Closed, Empty, ReclaimReply, ReclaimRequest};
 use wire::{Decode, Encode, FileId, Kind, Operation};
@@ -68,14 +69,10 @@ impl Opened {
     }
 }
 
-/// The version of a cell that was not read.
-pub(crate) const NO_VERSION: u64 = 1;
-
-/// A file that is held; `cell` is the file's in the server's attribute cache, with the version that it had.
+/// A file that is held, over the mapping of its inode's cell.
 pub(crate) struct HeldFile {
-    pub held: HazardPointer,
-    pub mapping: Rc<StoreMapping>,
-    pub cell: (CellPlace, u64),
+    pub hazard: HazardPointer,
+    pub inode: CellVersion,
     /// The submission by which the file was made, and whose it is.
     pub made: Option<(u64, u64)>,
 }
@@ -88,20 +85,19 @@ impl Opened {
 
     /// Holds the file no more. Whether the server is to be told, since something has happened to the file meanwhile.
     fn release(&mut self, file: FileId) -> bool {
-        let Some(HeldFile { held, mapping, cell: (place, version), made }) = self.held.take() else { return false };
+        let Some(HeldFile { hazard, inode, made }) = self.held.take() else { return false };
         // In this order: who changes the file now does not find it held, or is noticed.
-        let is_ours = held.release();
+        let is_ours = hazard.release();
         self.is_unsettled |= !is_ours;
-        if !is_ours || mapping.is_same_cell(place, version) {
+        if !is_ours || inode.holds() {
             return false;
         }
-        if made.is_some_and(|(session, number)| mapping.is_waiting(session, number)) {
+        if made.is_some_and(|(session, number)| inode.mapping().is_waiting(session, number)) {
             // Nothing happens to it before it is made.
             return false;
         }
         // What is shown has a name; who takes that away from now on does not find it held.
-        let mut words = [0; INODE_WORDS];
-        mapping.read_cell(place, &mut words).is_none() || attributes_in(&words, file).is_none()
+        inode.read(|words| attributes_in(words, file)).is_none()
     }
 }
 
@@ -240,14 +236,14 @@ impl Common {
         let files = self.open_files.files.borrow();
         let held = files.get(&file.0)?.held.as_ref()?;
         let (session, number) = held.made?;
-        (session == self.session()).then(|| (held.mapping.clone(), number))
+        (session == self.session()).then(|| (held.inode.mapping().clone(), number))
     }
 
     /// A file that is held was not opened after all. The server may have seen it, and have kept a file because of it
     /// that it would have given up, or have registered it.
-    pub(crate) fn let_go_of(&self, home: u32, file: FileId, held: HazardPointer) {
+    pub(crate) fn let_go_of(&self, home: u32, file: FileId, hazard: HazardPointer) {
         let Some(servers) = self.own.upgrade() else { return };
-        if !held.release() {
+        if !hazard.release() {
             let mut files = self.open_files.files.borrow_mut();
             let opened = files.entry(file.0).or_insert_with(|| Opened::new(0, false, &self.open_files));
             opened.is_unsettled = true;
@@ -601,7 +597,7 @@ impl Common {
     fn lost_hazards(&self, server: u32) -> Vec<FileId> {
         let files = self.open_files.files.borrow();
         let lost = files.iter().filter(|(file, opened)| {
-            let is_lost = opened.held.as_ref().is_some_and(|held| !self.is_current(server, &held.mapping));
+            let is_lost = opened.held.as_ref().is_some_and(|held| !self.is_current(server, held.inode.mapping()));
             (is_lost || opened.is_unsettled) && self.cluster.home_of(FileId(**file)) == Some(server)
         });
         lost.map(|(file, _)| FileId(*file)).collect()
@@ -695,7 +691,7 @@ impl Common {
                     opened.number = opened.number.max(number);
                     opened.is_unsettled = false;
                     // The server took it over before it took in the connection over which it has answered.
-                    drop(opened.held.take_if(|held| !self.is_current(server, &held.mapping)));
+                    drop(opened.held.take_if(|held| !self.is_current(server, held.inode.mapping())));
                     if opened.handles == 0 && !self.waits(server, file.0) {
                         // Closed since, at a contact with which it is open as well.
                         gone.extend(opened.through.map(|through| (through.server, *file, through.number)));

@@ -16,6 +16,7 @@
 use crate::error::RequestError;
 use crate::file::File;
 use crate::servers::{Common, Servers};
+use crate::snapshot::{COPY_PAUSES, Snapshot};
 use crate::staging_ring::{RING_SIZE_MIN, StagingRing};
 use crate::stripe::Share;
 use reactor::channel::Call;
@@ -49,13 +50,6 @@ const AHEAD_SIZE_MAX: u64 = 32 << 20;
 const REFUSED_NS: Nanos = 1_000_000_000;
 /// A client that has not used its registered buffers for this long gives them back.
 const IDLE_NS: Nanos = 2_000_000_000;
-
-/// Longest pauses in a simulated copy, and their number: what others do meanwhile, now and then somebody who is not let
-/// run for long, and once in a while one who is stopped for so long that his server has been started again meanwhile.
-const SIMULATED_PAUSE_NS: Nanos = 20_000;
-const SIMULATED_REST_NS: Nanos = 20_000_000;
-const SIMULATED_STOP_NS: Nanos = 1_000_000_000;
-const SIMULATED_PAUSE_COUNT: usize = 2;
 
 /// One registered buffer.
 pub(crate) struct Registered {
@@ -155,25 +149,25 @@ impl Servers {
             return None;
         };
         let (mapping, made) = self.made_by_submission(file.id)?;
-        let is_new = || mapping.is_waiting(self.session(), made) && self.is_current(share.server, &mapping);
-        if self.cluster.home_of(file.id)? != share.server || !is_new() {
+        if self.cluster.home_of(file.id)? != share.server {
             return None;
         }
+        // No step has been since the file was made, and none will be before this is submitted.
+        let mut snapshot = Snapshot::new(self, share.server, mapping);
+        snapshot.waiting(made).await?;
         let targets = self.pages_for(share)?;
         if !self.fill_pages(share, &targets).await {
             return None;
         }
         let [target] = &targets[..] else { return None };
+        if !Rc::ptr_eq(&target.buffer.mapping, snapshot.mapping()) {
+            return None;
+        }
         let (at, generation) = (target.at, target.buffer.generation);
         let bytes = SubmittedBytes { at, size: share.size as u32, generation };
         let submission = Submission::of_bytes(file.id, self.reactor.wall_clock(), bytes);
-        let pending =
-            mapping.begin_submission_on_top(self.session(), submission.intent_locks(), &submission.words()?)?;
-        self.simulated_pause(&mapping).await;
-        // No step has been since the file was made, and none will be before this is submitted.
-        let stands = is_new() && Rc::ptr_eq(&target.buffer.mapping, &mapping);
-        self.simulated_pause(&mapping).await;
-        Some(stands && pending.commit().is_some())
+        let pending = snapshot.begin(&submission).await?;
+        snapshot.commit(pending).await.map(|_| true)
     }
 
     /// Copies so many bytes to a part of registered pages that the server reads soon. Nothing if they are not mapped.
@@ -191,7 +185,7 @@ impl Servers {
             if size == 0 {
                 break;
             }
-            self.simulated_pause(&buffer.mapping).await;
+            self.pause(&buffer.mapping).await;
         }
         Some(())
     }
@@ -202,18 +196,11 @@ impl Servers {
         for (piece, target) in share.pieces.iter().zip(targets) {
             let Some(pages) = &target.buffer.pages else { return false };
             let (mut at, mut size) = (target.at + u64::from(piece.chunk_offset) % PAGE, piece.size as usize);
-            for _ in 0..if pages.is_simulated() { SIMULATED_PAUSE_COUNT } else { 0 } {
+            for _ in 0..if pages.is_simulated() { COPY_PAUSES } else { 0 } {
                 let part = size.div_ceil(2);
                 source.copy(pages, at, part);
                 (at, size) = (at + part as u64, size - part);
-                // Others do something meanwhile, as the processors of a real machine would.
-                let draw = self.reactor.random();
-                let longest = match draw % 64 {
-                    0 => SIMULATED_STOP_NS,
-                    1..8 => SIMULATED_REST_NS,
-                    _ => SIMULATED_PAUSE_NS,
-                };
-                self.reactor.sleep((draw >> 8) % longest).await;
+                self.pause_in_copy(&target.buffer.mapping).await;
             }
             source.copy(pages, at, size);
         }

@@ -8,9 +8,10 @@
 
 use crate::file::{File, OpenHow};
 use crate::servers::{Common, Servers};
+use crate::snapshot::{CellVersion, Snapshot};
 use crate::stripe::Share;
 use reactor::channel::Call;
-use reactor::{CellPlace, Nanos, StoreMapping};
+use reactor::{Nanos, StoreMapping};
 use std::cell::RefCell;
 use std::io::IoSliceMut;
 use std::rc::Rc;
@@ -18,7 +19,6 @@ use wire::attribute_cache::FirstBytes;
 use wire::layout::ChunkRange;
 use wire::limits::PIECE_COUNT_MAX;
 use wire::messages::{BytePlace, DataRequest, LeasedContents, LocateReply, Pieces, open_flags};
-use wire::submission::file_intent_lock;
 use wire::{Attributes, Decode, Encode, FastMap, FileId, Operation};
 
 /// Chunks remembered at most.
@@ -34,20 +34,18 @@ const AHEAD_RANGE: u64 = 256;
 const ATTEMPTS_MAX: usize = 1;
 
 /// What is known of one chunk.
-struct ChunkPlaces {
+pub(crate) struct ChunkPlaces {
     mapping: Rc<StoreMapping>,
-    proof: Proof,
+    pub proof: Proof,
     places: Vec<BytePlace>,
 }
 
 /// What shows that the bytes are still there.
-#[derive(Clone, Copy)]
-enum Proof {
+pub(crate) enum Proof {
     /// The stamps of the places are not above this number.
-    Number(u64),
-    /// The file's cell in the server's attribute cache has still this version: it is written anew before anything of
-    /// the file changes.
-    Cell(CellPlace, u64),
+    Stamps(u64),
+    /// The file's cell in the server's attribute cache holds: it is written anew before anything of the file changes.
+    Cell(CellVersion),
 }
 
 /// Questions about chunks of a file that one server holds.
@@ -109,14 +107,14 @@ impl PlaceCache {
     }
 }
 
-/// Part of a piece that is to be copied.
-struct Part {
-    at: u64,
-    size: usize,
+/// Bytes of a piece that lie in one place of the store.
+pub(crate) struct BytesPart {
+    pub at: u64,
+    pub size: usize,
 }
 
 /// The parts of `next..end` of a chunk, in order, up to the first byte whose place is not known.
-struct Parts<'k> {
+pub(crate) struct Parts<'k> {
     places: std::slice::Iter<'k, BytePlace>,
     next: u64,
     end: u64,
@@ -130,9 +128,9 @@ impl Parts<'_> {
 }
 
 impl Iterator for Parts<'_> {
-    type Item = Part;
+    type Item = BytesPart;
 
-    fn next(&mut self) -> Option<Part> {
+    fn next(&mut self) -> Option<BytesPart> {
         while self.next < self.end {
             let place = self.places.next()?;
             let (start, stop) = (u64::from(place.offset), u64::from(place.offset) + u64::from(place.size));
@@ -143,7 +141,7 @@ impl Iterator for Parts<'_> {
                 let size = stop.min(self.end) - self.next;
                 let at = place.at + (self.next - start);
                 self.next += size;
-                return Some(Part { at, size: size as usize });
+                return Some(BytesPart { at, size: size as usize });
             }
         }
         None
@@ -151,15 +149,8 @@ impl Iterator for Parts<'_> {
 }
 
 impl ChunkPlaces {
-    /// Whether the bytes of a part are what they were when the places were told.
-    fn is_unchanged(&self, part: &Part) -> bool {
-        match self.proof {
-            Proof::Number(number) => self.mapping.is_unchanged(part.at, part.size as u64, number),
-            Proof::Cell(place, version) => self.mapping.is_same_cell(place, version),
-        }
-    }
-
-    fn parts(&self, piece: &ChunkRange) -> Parts<'_> {
+    /// Where the bytes of a piece are.
+    pub fn parts(&self, piece: &ChunkRange) -> Parts<'_> {
         let next = u64::from(piece.chunk_offset);
         Parts { places: self.places.iter(), next, end: next + u64::from(piece.size) }
     }
@@ -213,11 +204,57 @@ impl Servers {
             let count = places.iter().take_while(|place| place.chunk == first.chunk).count();
             let (of_chunk, rest) = places.split_at(count);
             let known =
-                ChunkPlaces { mapping: mapping.clone(), proof: Proof::Number(reply.number), places: of_chunk.to_vec() };
+                ChunkPlaces { mapping: mapping.clone(), proof: Proof::Stamps(reply.number), places: of_chunk.to_vec() };
             self.places.put(file.id, first.chunk, known);
             places = rest;
         }
         !reply.places.is_empty()
+    }
+
+    /// Copies pieces of a file, one behind the other, from places that are known. Each chunk counts for itself, as with
+    /// reads through servers: it is as it was at one moment.
+    pub(crate) async fn copy_known(&self, file: &File, pieces: &[ChunkRange], into: &mut [IoSliceMut<'_>]) -> Found {
+        let mut target = Target { slices: into, index: 0, position: 0 };
+        for piece in pieces {
+            let Some(known) = self.places.get(file.id, piece.chunk_index) else { return Found::Unknown };
+            let found = self.copy_chunk(file, &known, piece, &mut target).await;
+            if matches!(found, Found::Unknown | Found::Hole) {
+                return found;
+            }
+        }
+        Found::Copied
+    }
+
+    async fn copy_chunk(
+        &self,
+        file: &File,
+        known: &ChunkPlaces,
+        piece: &ChunkRange,
+        target: &mut Target<'_, '_>,
+    ) -> Found {
+        if known.mapping.has_ended() {
+            self.places.forget(file.id, piece.chunk_index);
+            return Found::Unknown;
+        }
+        let server = self.cluster.chunk_server(file.id, &file.layout, piece.chunk_index);
+        let mut snapshot = Snapshot::new(self, server, known.mapping.clone());
+        if !snapshot.is_unwritten(file.id).await {
+            // The server takes up what was submitted before it answers.
+            return Found::Hole;
+        }
+        snapshot.bytes(known, *piece);
+        let mut parts = known.parts(piece);
+        for part in parts.by_ref() {
+            if !target.copy(&snapshot, &part).await {
+                return Found::Hole;
+            }
+        }
+        if parts.is_whole() && snapshot.holds() {
+            return Found::Copied;
+        }
+        // Once more for each time that the server was asked, for somebody may have filled the hole.
+        self.places.forget(file.id, piece.chunk_index);
+        if parts.is_whole() { Found::Unknown } else { Found::Hole }
     }
 
     /// Takes in what an open was told along with its reply, so that the first read needs no question.
@@ -240,25 +277,20 @@ impl Servers {
     fn note_places(&self, file: FileId, mapping: Rc<StoreMapping>, told: LocateReply) {
         if told.places.iter().all(|place| place.chunk == 0) {
             told.places.iter().for_each(|place| mapping.prefetch(place.at, u64::from(place.size)));
-            let proof = Proof::Number(told.number);
+            let proof = Proof::Stamps(told.number);
             self.places.put(file, 0, ChunkPlaces { mapping, proof, places: told.places });
         }
     }
 
     /// Takes in where an attribute cache says that all bytes of a small file are.
-    pub(crate) fn note_first_bytes(
-        &self,
-        file: FileId,
-        mapping: &Rc<StoreMapping>,
-        first: FirstBytes,
-        cell: (CellPlace, u64),
-    ) {
+    pub(crate) fn note_first_bytes(&self, file: FileId, first: FirstBytes, inode: &CellVersion) {
         if first.size == 0 {
             return;
         }
+        let mapping = inode.mapping().clone();
         mapping.prefetch(first.at, u64::from(first.size));
         let places = vec![BytePlace { chunk: 0, offset: 0, size: first.size, at: first.at }];
-        self.places.put(file, 0, ChunkPlaces { mapping: mapping.clone(), proof: Proof::Cell(cell.0, cell.1), places });
+        self.places.put(file, 0, ChunkPlaces { mapping, proof: Proof::Cell(inode.clone()), places });
     }
 }
 
@@ -305,43 +337,6 @@ impl Common {
     fn mapping(&self, server: u32) -> Option<Rc<StoreMapping>> {
         self.channel(server).mapping()
     }
-
-    /// Copies pieces of a file, one behind the other, from places that are known. Each chunk counts for itself, as with
-    /// reads through servers: it is as it was at one moment.
-    pub(crate) async fn copy_known(&self, file: &File, pieces: &[ChunkRange], into: &mut [IoSliceMut<'_>]) -> Found {
-        let mut target = Target { slices: into, index: 0, position: 0 };
-        for piece in pieces {
-            let Some(known) = self.places.get(file.id, piece.chunk_index) else { return Found::Unknown };
-            if known.mapping.has_ended() {
-                self.places.forget(file.id, piece.chunk_index);
-                return Found::Unknown;
-            }
-            if known.mapping.is_written(file_intent_lock(file.id)) {
-                // The server takes up what was submitted before it answers.
-                return Found::Hole;
-            }
-            let mut parts = known.parts(piece);
-            for part in parts.by_ref() {
-                if !target.copy(&known.mapping, &part) {
-                    return Found::Hole;
-                }
-                if known.mapping.is_simulated() {
-                    // Others do something meanwhile, as the processors of a real machine would.
-                    self.reactor.sleep(self.reactor.random() % 50_000).await;
-                }
-            }
-            if !parts.is_whole() {
-                // Once more for each time that the server was asked, for somebody may have filled the hole.
-                self.places.forget(file.id, piece.chunk_index);
-                return Found::Hole;
-            }
-            if !known.parts(piece).all(|part| known.is_unchanged(&part)) {
-                self.places.forget(file.id, piece.chunk_index);
-                return Found::Unknown;
-            }
-        }
-        Found::Copied
-    }
 }
 
 /// What a look at known places came to.
@@ -362,12 +357,12 @@ struct Target<'t, 'm> {
 }
 
 impl Target<'_, '_> {
-    fn copy(&mut self, mapping: &StoreMapping, part: &Part) -> bool {
+    async fn copy(&mut self, snapshot: &Snapshot<'_>, part: &BytesPart) -> bool {
         let mut done = 0;
         while done < part.size {
             let slice = &mut self.slices[self.index];
             let size = (slice.len() - self.position).min(part.size - done);
-            if !mapping.copy(part.at + done as u64, &mut slice[self.position..self.position + size]) {
+            if !snapshot.copy(part.at + done as u64, &mut slice[self.position..self.position + size]).await {
                 return false;
             }
             done += size;

@@ -20,8 +20,7 @@ use std::io::IoSlice;
 use std::rc::Rc;
 use wire::layout::ChunkRange;
 use wire::submission::{
-    NO_INTENT_LOCK, STAGING_RING_SIZE, SUBMITTED_CHUNK_SIZE_MAX, SUBMITTED_SIZE_MAX, Submission, SubmittedBytes,
-    Written, file_intent_lock,
+    STAGING_RING_SIZE, SUBMITTED_CHUNK_SIZE_MAX, SUBMITTED_SIZE_MAX, Submission, SubmittedBytes, Written,
 };
 
 const PAGE: u64 = 4096;
@@ -163,23 +162,16 @@ impl Servers {
     /// Submits a piece, whose bytes the slices begin with.
     async fn submit_piece(&self, file: &File, server: u32, piece: ChunkRange, slices: &[IoSlice<'_>]) -> Option<()> {
         let ChunkRange { chunk_index, chunk_offset, size } = piece;
-        let (mapping, cell) = self.writable(server, file.id).await?;
-        let mut place = self.staging_ring_for(server, &mapping)?.take_soon(size.into(), self.session())?;
-        let (staging_ring, at) = (place.staging_ring.clone(), place.at);
+        let snapshot = self.writable(server, file.id).await?;
+        let staging_ring = self.staging_ring_for(server, snapshot.mapping())?;
+        let mut place = staging_ring.take_soon(size.into(), self.session())?;
+        let at = place.at;
         self.fill_part(&staging_ring.buffer, (at, size as usize), slices).await?;
         let written = Written { chunk_index, chunk_offset, layout: file.layout };
         let bytes = SubmittedBytes { at, size, generation: staging_ring.buffer.generation };
         let submission = Submission::of_write(file.id, self.reactor.wall_clock(), written, bytes);
-        let pending = mapping.begin_submission(self.session(), [NO_INTENT_LOCK; 2], &submission.words()?)?;
-        self.simulated_pause(&mapping).await;
-        let may_write = pending.number_write(file_intent_lock(file.id));
-        self.simulated_pause(&mapping).await;
-        let stands = may_write && self.is_current(server, &mapping) && mapping.is_same_cell(cell.0, cell.1);
-        self.simulated_pause(&mapping).await;
-        if !stands {
-            return None;
-        }
-        place.submitted = Some(pending.commit()?);
+        let pending = snapshot.begin(&submission).await?;
+        place.submitted = Some(snapshot.commit_write(pending, file.id).await?);
         Some(())
     }
 }

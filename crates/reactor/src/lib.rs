@@ -64,7 +64,7 @@ pub use service::{
     Borrowing, Disconnected, Hazards, Incoming, Peer, ServeOptions, ServeStatistics, ServerHandle, Service, serve,
 };
 pub use shared::Shared;
-pub use short_circuit::{STAMPS_SIZE, StampedRegion, StoreMapping};
+pub use short_circuit::{STAMPS_SIZE, StampedRegion, StoreMapping, Validation};
 pub use stream::{Listener, Parties, Stream, Way};
 pub use submission::{
     INTENT_LOCK_COUNT, PendingSubmission, SLOT_COUNT, SUBMISSION_LAYOUT, SUBMISSION_QUEUES_SIZE, SubmissionQueues,

@@ -133,11 +133,10 @@ impl StampedRegion {
         Some([self.region.file()?, self.table.file()?, self.shared.file()?])
     }
 
-    /// Read access within one process: for simulations. `trust`: where it finds nothing changed ever, as a broken one
-    /// might.
+    /// Read access within one process: for simulations. `trust`: the check that is left out, as a broken client might.
     pub(crate) fn mapping(
         self: &Rc<Self>,
-        trust: Trust,
+        trust: Option<Validation>,
         shared: &SharedStore,
         hazards: Option<Rc<HazardPointers>>,
     ) -> Rc<StoreMapping> {
@@ -231,11 +230,21 @@ impl Region for StampedRegion {
     }
 }
 
-/// Where a mapping never finds that anything has changed: faults that tests must notice.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Trust {
-    pub memory: bool,
-    pub attribute_cache: bool,
+/// A check by which who reads in shared memory finds out whether what was read is so still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Validation {
+    /// The version of a cell.
+    Cell,
+    /// That a name is not there.
+    Absence,
+    /// That no write to a file is submitted.
+    Unwritten,
+    /// That a submission waits.
+    Waiting,
+    /// The stamps of bytes.
+    Bytes,
+    /// That the server looks at a hazard pointer.
+    Hazard,
 }
 
 /// What a borrower writes through, as far as it can be lent.
@@ -259,7 +268,7 @@ pub struct StoreMapping {
     size: u64,
     stamps: Stamps,
     attribute_cache: Words,
-    trust: Trust,
+    trust: Option<Validation>,
     /// Where we submit changes, and see what others have submitted, until the connection ends.
     queue: RefCell<Option<Rc<SubmissionQueue>>>,
     has_ended: Cell<bool>,
@@ -297,7 +306,7 @@ impl StoreMapping {
             size: region.size,
             stamps,
             attribute_cache: Words::at(shown, table.size - STAMPS_SIZE),
-            trust: Trust::default(),
+            trust: None,
             queue: RefCell::new(Some(queue)),
             has_ended: Cell::new(false),
             hazards,
@@ -330,8 +339,7 @@ impl StoreMapping {
     /// lost everything.
     pub fn is_unchanged(&self, offset: u64, size: u64, number: u64) -> bool {
         fence(Ordering::Acquire);
-        self.trust.memory
-            || self.stamps.of_range(offset, size).all(|stamp| (1..=number).contains(&stamp.load(Ordering::Relaxed)))
+        self.stamps.of_range(offset, size).all(|stamp| (1..=number).contains(&stamp.load(Ordering::Relaxed)))
     }
 
     /// Bytes of the owner's attribute cache.
@@ -352,7 +360,12 @@ impl StoreMapping {
 
     /// Whether a cell has been all the time as it was when it had this version.
     pub fn is_same_cell(&self, place: CellPlace, version: u64) -> bool {
-        self.trust.attribute_cache || self.attribute_cache.is_same(place, version)
+        self.attribute_cache.is_same(place, version)
+    }
+
+    /// Whether a check is left out, and what it asks about taken for so: a fault that tests must notice.
+    pub fn trusts(&self, validation: Validation) -> bool {
+        self.trust == Some(validation)
     }
 
     /// Whether the connection by which this was lent has ended.

@@ -84,17 +84,14 @@ impl Harness {
         for server in &servers {
             world.set_volatile(server.node, !profile.stable_media);
         }
-        if profile.sabotage == Sabotage::TrustMemory {
-            world.trust_memory();
+        if let Sabotage::LeaveOut(validation) = profile.sabotage {
+            world.leave_out(validation);
         }
         if profile.sabotage == Sabotage::ForgetMappingLocks {
             world.forget_mapping_locks();
         }
         if profile.sabotage == Sabotage::KeepPublished {
             world.keep_attribute_caches();
-        }
-        if profile.sabotage == Sabotage::TrustAttributeCaches {
-            world.trust_attribute_caches();
         }
         if profile.sabotage == Sabotage::IgnoreHazards {
             world.ignore_hazards();

@@ -1,7 +1,7 @@
 //! What one seed is about: how large the cluster is, what its clients do, and what goes wrong.
 
 use crate::random::Random;
-use reactor::Nanos;
+use reactor::{Nanos, Validation};
 use server::{Bounds, ReadLeasing};
 use wire::{Placement, Protection};
 
@@ -47,8 +47,8 @@ pub enum Sabotage {
     HideShares,
     /// Syncs are acknowledged and never made.
     SkipSyncs,
-    /// Who reads by short circuit from a server's memory does not look whether it has changed.
-    TrustMemory,
+    /// Clients do not look whether something of this kind that they have read in a server's memory is so still.
+    LeaveOut(Validation),
     /// Servers change names and rights without calling back what they have lent.
     KeepDelegations,
     /// Servers change contents that clients have a lease of.
@@ -57,8 +57,6 @@ pub enum Sabotage {
     ForgetMappingLocks,
     /// Servers leave names and files in the attribute caches that clients see when they are not so any more.
     KeepPublished,
-    /// Clients do not look whether what they have read in an attribute cache has changed.
-    TrustAttributeCaches,
     /// Servers do not see which files clients hold that they have opened by a look.
     IgnoreHazards,
     /// Clients do not see what others have submitted, or are about to.

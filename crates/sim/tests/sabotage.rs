@@ -1,11 +1,13 @@
 //! Whether the checkers would notice: rules are broken on purpose, and the run has to say so.
 
-use client::OpenHow;
+use client::{FileSystem, OpenHow};
+use reactor::Validation;
+use reactor::sim::NodeId;
 use server::ReadLeasing;
 use sim::harness::Harness;
 use sim::profile::{Faults, Flavour, Overrides, Profile, SECOND, Sabotage};
 use sim::run::run_profile;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// Runs some seeds without other faults, which pass when nothing is sabotaged.
@@ -113,7 +115,7 @@ fn trusted_memory() {
     let mut problems = Vec::new();
     for seed in 0..40 {
         let mut profile = Profile::new(seed, &Overrides { no_faults: true, ..Overrides::default() });
-        profile.sabotage = Sabotage::TrustMemory;
+        profile.sabotage = Sabotage::LeaveOut(Validation::Bytes);
         (profile.stable_media, profile.checksums, profile.short_circuit) = (false, false, true);
         (profile.relaying, profile.crowded, profile.flavour) = (false, true, Flavour::Contents);
         (profile.clients, profile.tasks, profile.pause_max) = (4, 4, 0);
@@ -150,8 +152,9 @@ fn ignored_hazards() {
 /// of such a cell, too.
 #[test]
 fn trusted_cells() {
-    let problems = problems_by_attribute_caches(Sabotage::TrustAttributeCaches, Faults::default());
+    let problems = problems_by_attribute_caches(Sabotage::LeaveOut(Validation::Cell), Faults::default());
     let words = ["no order explains", "the file is gone, though it was open", "nobody has open is not reaped"];
+    let words = [&words[..], &["submitted could not be done"]].concat();
     let contents = ["no order of the writes explains", "torn or mixed, nobody wrote them so"];
     assert_noticed(&problems, &[&words[..], &contents].concat());
 }
@@ -310,43 +313,240 @@ fn problems_of_submitted_writes(sabotage: Sabotage, faults: Faults) -> Vec<Strin
     problems
 }
 
+/// A server with its store in memory, and two clients of its machine.
+struct Pair {
+    harness: Harness,
+    /// Whose turn it is: what clients wait for, and raise.
+    turn: Rc<Cell<u32>>,
+    /// Findings of the clients.
+    wrong: Rc<Cell<u32>>,
+    /// Both go on when they have done their part.
+    clients: RefCell<Vec<FileSystem>>,
+}
+
+/// What a client of a pair has.
+struct Party {
+    files: FileSystem,
+    turn: Rc<Cell<u32>>,
+    wrong: Rc<Cell<u32>>,
+}
+
+impl Pair {
+    fn new(seed: u64, sabotage: Sabotage) -> Pair {
+        let mut profile = Profile::new(seed, &Overrides { no_faults: true, servers: Some(1), ..Overrides::default() });
+        profile.sabotage = sabotage;
+        (profile.stable_media, profile.checksums, profile.relaying, profile.contacts) = (false, false, false, false);
+        (profile.short_circuit, profile.registered_buffers) = (true, true);
+        (profile.store_size, profile.journal_size, profile.chunk_sizes) = (64 << 20, 8 << 20, vec![1 << 20]);
+        let harness = Harness::new(&profile, false);
+        harness.wait_for_servers(3600 * SECOND).expect("servers start");
+        Pair { harness, turn: Rc::default(), wrong: Rc::default(), clients: RefCell::default() }
+    }
+
+    fn start<F: Future<Output = ()> + 'static>(&self, part: impl FnOnce(Party) -> F) -> NodeId {
+        let client = self.harness.add_client();
+        let files = client.client.file_system.clone();
+        self.clients.borrow_mut().push(files.clone());
+        let party = Party { files, turn: self.turn.clone(), wrong: self.wrong.clone() };
+        self.harness.world.reactor(client.node).spawn(reactor::Class::Metadata, part(party));
+        client.node
+    }
+
+    /// Lets both go on until it is this turn. Returns how much was wrong, submissions that could not be done included.
+    fn run(&self, last: u32) -> u32 {
+        let limit = 3600 * SECOND;
+        assert!(self.harness.world.run_until(|| self.turn.get() == last, limit), "nobody waits for ever");
+        let is_failed = |error: &&String| error.contains("submitted could not be done");
+        let audits = self.harness.audits();
+        let failed = audits.iter().flat_map(|(_, audit)| &audit.errors).filter(is_failed).count();
+        self.wrong.get() + failed as u32
+    }
+}
+
+impl Party {
+    async fn wait_for(&self, turn: u32) {
+        while self.turn.get() != turn {
+            self.files.reactor().sleep(1_000).await;
+        }
+    }
+
+    async fn pause(&self, most: u64) {
+        self.files.reactor().sleep(self.files.reactor().random() % most).await;
+    }
+
+    fn end_turn(&self) {
+        self.turn.set(self.turn.get() + 1);
+    }
+
+    async fn open(&self, path: &str, create: bool) -> client::File {
+        let how = OpenHow { create, ..OpenHow::reading_and_writing() };
+        self.files.open(path.as_bytes(), &how).await.expect("open")
+    }
+
+    async fn write(&self, file: &client::File, byte: u8) {
+        self.files.write_at(file, &[byte; 100], 0).await.expect("write");
+    }
+
+    /// Reads what was written, and whether all of it is this byte.
+    async fn finds(&self, file: &client::File, byte: u8) -> bool {
+        let mut found = [0; 100];
+        self.files.read_at(file, &mut found, 0).await.expect("read");
+        found == [byte; 100]
+    }
+}
+
 /// Writes of two clients to the same bytes, one after the other, and a read of one of them now and then. Returns how
 /// many reads did not find the last write.
 fn misread(seed: u64, sabotage: Sabotage) -> u32 {
     const ROUNDS: u32 = 40;
     const WRITES: u32 = 3;
-    let mut profile = Profile::new(seed, &Overrides { no_faults: true, servers: Some(1), ..Overrides::default() });
-    profile.sabotage = sabotage;
-    (profile.stable_media, profile.checksums, profile.relaying, profile.contacts) = (false, false, false, false);
-    (profile.short_circuit, profile.registered_buffers) = (true, true);
-    (profile.store_size, profile.journal_size, profile.chunk_sizes) = (64 << 20, 8 << 20, vec![1 << 20]);
-    let harness = Harness::new(&profile, false);
-    harness.wait_for_servers(3600 * SECOND).expect("servers start");
-    let clients: Vec<_> = (0..2).map(|_| harness.add_client()).collect();
-    let (turn, wrong) = (Rc::new(Cell::new(0u32)), Rc::new(Cell::new(0u32)));
-    for (client, index) in clients.iter().zip(0u32..) {
-        let (files, turn, wrong) = (client.client.file_system.clone(), turn.clone(), wrong.clone());
-        harness.world.reactor(client.node).spawn(reactor::Class::Metadata, async move {
-            let how = OpenHow { create: true, ..OpenHow::reading_and_writing() };
-            let file = files.open(b"/both", &how).await.expect("open");
+    let pair = Pair::new(seed, sabotage);
+    for index in 0..2 {
+        pair.start(async move |party| {
+            let file = party.open("/both", true).await;
             // Whose write each is has no pattern.
             for number in (0..ROUNDS * WRITES).filter(|number| number.wrapping_mul(0x9E37_79B9) >> 20 & 1 == index) {
-                while turn.get() != number {
-                    files.reactor().sleep(1_000).await;
+                party.wait_for(number).await;
+                party.write(&file, number as u8).await;
+                if number % WRITES == WRITES - 1 && !party.finds(&file, number as u8).await {
+                    party.wrong.set(party.wrong.get() + 1);
                 }
-                let bytes = [number as u8; 100];
-                files.write_at(&file, &bytes, 0).await.expect("write");
-                if number % WRITES == WRITES - 1 {
-                    let mut found = [0; 100];
-                    files.read_at(&file, &mut found, 0).await.expect("read");
-                    wrong.set(wrong.get() + u32::from(found != bytes));
-                }
-                turn.set(number + 1);
+                party.end_turn();
             }
         });
     }
-    assert!(harness.world.run_until(|| turn.get() == ROUNDS * WRITES, 3600 * SECOND), "nobody waits for ever");
-    wrong.get()
+    pair.run(ROUNDS * WRITES)
+}
+
+/// One client makes a file and writes to it, while the other one changes the mode so that something has to be done
+/// before each write. Returns how many of these submissions the server could not make.
+fn overtaken(seed: u64, sabotage: Sabotage) -> u32 {
+    const ROUNDS: u32 = 40;
+    let pair = Pair::new(seed, sabotage);
+    for index in 0..2 {
+        pair.start(async move |party| {
+            for round in 0..ROUNDS {
+                let path = format!("/f{round}");
+                if index == 0 {
+                    party.wait_for(3 * round).await;
+                    let file = party.open(&path, true).await;
+                    party.end_turn();
+                    party.write(&file, 1).await;
+                    party.files.close(&file).await;
+                } else {
+                    while party.turn.get() <= 3 * round {
+                        party.files.reactor().sleep(1_000).await;
+                    }
+                    party.pause(20_000_000).await;
+                    party.files.chmod(path.as_bytes(), 0o6700).await.expect("chmod");
+                }
+                party.end_turn();
+                while party.turn.get() < 3 * round + 3 {
+                    party.files.reactor().sleep(1_000).await;
+                }
+            }
+        });
+    }
+    pair.run(3 * ROUNDS)
+}
+
+/// One client removes a file while the other one writes to it once more and closes it. Returns how many of these
+/// submissions the server could not make.
+fn unlinked(seed: u64, sabotage: Sabotage) -> u32 {
+    const ROUNDS: u32 = 40;
+    let pair = Pair::new(seed, sabotage);
+    for index in 0..2 {
+        pair.start(async move |party| {
+            for round in 0..ROUNDS {
+                let path = format!("/f{round}");
+                party.wait_for(4 * round + index).await;
+                // Opened by a look, so that nobody has to be told of the close.
+                let file = party.open(&path, index == 0).await;
+                party.write(&file, 1).await;
+                party.write(&file, 1).await;
+                if index == 0 {
+                    party.files.close(&file).await;
+                }
+                party.end_turn();
+                while party.turn.get() < 4 * round + 2 {
+                    party.files.reactor().sleep(1_000).await;
+                }
+                party.pause(100_000).await;
+                if index == 0 {
+                    party.files.unlink(path.as_bytes()).await.expect("unlink");
+                } else {
+                    party.write(&file, 2).await;
+                    party.files.close(&file).await;
+                }
+                party.end_turn();
+            }
+        });
+    }
+    pair.run(4 * ROUNDS)
+}
+
+/// One client removes a file while the other one opens it and has its connection cut. Returns how often the file was
+/// gone though that one had it open, or was there when nobody had it open any more.
+fn cut_off(seed: u64, sabotage: Sabotage) -> u32 {
+    const ROUNDS: u32 = 40;
+    let pair = Pair::new(seed, sabotage);
+    let opener = pair.start(async move |party| {
+        for round in 0..ROUNDS {
+            party.wait_for(4 * round + 1).await;
+            party.end_turn();
+            party.pause(300_000).await;
+            let path = format!("/f{round}");
+            let file = party.open(&path, false).await;
+            party.end_turn();
+            party.wait_for(4 * round + 4).await;
+            let is_there = party.files.read_at(&file, &mut [0; 100], 0).await.is_ok();
+            party.wrong.set(party.wrong.get() + u32::from(!is_there));
+            party.files.close(&file).await;
+        }
+        party.end_turn();
+    });
+    let (world, server) = (pair.harness.world.clone(), pair.harness.node(0));
+    pair.start(async move |party| {
+        for round in 0..ROUNDS {
+            party.wait_for(4 * round).await;
+            let path = format!("/f{round}");
+            let file = party.open(&path, true).await;
+            party.write(&file, 1).await;
+            party.files.close(&file).await;
+            party.end_turn();
+            while party.turn.get() < 4 * round + 2 {
+                party.files.reactor().sleep(1_000).await;
+            }
+            party.pause(300_000).await;
+            world.cut(opener, server);
+            party.wait_for(4 * round + 3).await;
+            party.files.unlink(path.as_bytes()).await.expect("unlink");
+            party.end_turn();
+        }
+    });
+    let wrong = pair.run(4 * ROUNDS + 1);
+    pair.harness.world.run_for(10 * SECOND);
+    let audits = pair.harness.audits();
+    wrong + audits.iter().map(|(_, audit)| u32::from(audit.open_files > 0)).sum::<u32>()
+}
+
+/// Goal: of the checks that a client makes before what it has read in shared memory counts (`Snapshot::holds`), each is
+/// noticed when it is left out. Those of cells and bytes have tests of their own.
+/// Method: scripts of two clients, in which what a check is for happens often, and a workload for the absence of names.
+#[test]
+fn left_out_validations() {
+    let scripts = [
+        (unlinked as fn(_, _) -> _, Validation::Unwritten),
+        (overtaken, Validation::Waiting),
+        (cut_off, Validation::Hazard),
+    ];
+    for (script, validation) in scripts {
+        assert_eq!((0..10).map(|seed| script(seed, Sabotage::None)).sum::<u32>(), 0, "without {validation:?}");
+        let is_noticed = (0..100).any(|seed| script(seed, Sabotage::LeaveOut(validation)) > 0);
+        assert!(is_noticed, "{validation:?} is not noticed");
+    }
+    let problems = problems_by_attribute_caches(Sabotage::LeaveOut(Validation::Absence), Faults::default());
+    assert_noticed(&problems, &["no order explains", "submitted could not be done", "the file is gone"]);
 }
 
 /// Goal: writes that are taken up client by client are noticed where a later one of another client goes to the same

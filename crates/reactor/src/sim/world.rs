@@ -10,7 +10,7 @@ use super::disk::Disk;
 use super::driver::SimDriver;
 use super::model::{Agenda, ProcessorCosts};
 use super::network::Network;
-use crate::short_circuit::Trust;
+use crate::short_circuit::Validation;
 use crate::system::{FastRandom, mix};
 use crate::{Class, Nanos, Reactor};
 use std::cell::{Cell, RefCell};
@@ -100,8 +100,8 @@ pub(crate) struct Universe {
     pub nodes: RefCell<Vec<Rc<Node>>>,
     /// Who is next, in worlds with a model of costs.
     pub(super) agenda: RefCell<Option<Agenda>>,
-    /// See `World::trust_memory` and `World::trust_attribute_caches`.
-    pub trust: Cell<Trust>,
+    /// See `World::leave_out`.
+    pub trust: Cell<Option<Validation>>,
     pub forgets_mapping_locks: Cell<bool>,
     /// See `World::ignore_hazards`.
     pub ignores_hazards: Cell<bool>,
@@ -182,16 +182,9 @@ impl World {
         self.seed
     }
 
-    /// From now on nobody who reads lent memory by short circuit looks whether it has changed: a fault that tests must
-    /// notice.
-    pub fn trust_memory(&self) {
-        self.universe.trust.set(Trust { memory: true, ..self.universe.trust.get() });
-    }
-
-    /// From now on nobody who has read in an attribute cache looks whether it has changed: a fault that tests must
-    /// notice.
-    pub fn trust_attribute_caches(&self) {
-        self.universe.trust.set(Trust { attribute_cache: true, ..self.universe.trust.get() });
+    /// From now on nobody who reads in shared memory makes a check of this kind: a fault that tests must notice.
+    pub fn leave_out(&self, validation: Validation) {
+        self.universe.trust.set(Some(validation));
     }
 
     /// From now on no storage knows that somebody may still write to what was lent: a fault that tests must notice.
