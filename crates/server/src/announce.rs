@@ -15,7 +15,7 @@ use wire::messages::{AnnounceReply, AnnounceRequest};
 use wire::{FileId, Operation, Status};
 
 /// An announcement under way, shared by all writers of the file here.
-pub struct Announcing {
+pub struct PendingAnnouncement {
     pub generation: u32,
     /// The file was reaped here meanwhile.
     pub reaped: Cell<bool>,
@@ -28,12 +28,12 @@ impl Core {
     }
 
     /// Begins to announce the file unless that is done or under way.
-    pub fn start_announce(self: &Rc<Self>, file: FileId) -> Result<(), Failure> {
+    pub fn start_announcement(self: &Rc<Self>, file: FileId) -> Result<(), Failure> {
         if self.is_announced(file) || self.announcing.borrow().contains_key(&file.0) {
             return Ok(());
         }
         let generation = self.next_generation()?;
-        let announcing = Rc::new(Announcing { generation, reaped: Cell::new(false), done: Notice::new() });
+        let announcing = Rc::new(PendingAnnouncement { generation, reaped: Cell::new(false), done: Notice::new() });
         self.announcing.borrow_mut().insert(file.0, announcing.clone());
         let core = self.clone();
         self.reactor.spawn(Class::Metadata, async move {
@@ -46,7 +46,7 @@ impl Core {
 
     /// Waits for the announcement under way, if there is one. The share may have been retracted again when this
     /// returns, so the caller looks again.
-    pub async fn wait_announce(&self, file: FileId, deadline: Nanos) -> Result<(), Failure> {
+    pub async fn wait_for_announcement(&self, file: FileId, deadline: Nanos) -> Result<(), Failure> {
         let announcing = self.announcing.borrow().get(&file.0).cloned();
         match announcing {
             None => Ok(()),
@@ -62,7 +62,7 @@ impl Core {
     }
 
     /// The file is being reaped here: an announcement under way comes too late.
-    pub fn spoil_announce(&self, file: FileId) {
+    pub fn cancel_announcement(&self, file: FileId) {
         if let Some(announcing) = self.announcing.borrow().get(&file.0) {
             announcing.reaped.set(true);
         }
@@ -77,7 +77,7 @@ impl Core {
     }
 }
 
-async fn announce(core: &Rc<Core>, file: FileId, announcing: &Announcing) -> Result<(), Failure> {
+async fn announce(core: &Rc<Core>, file: FileId, announcing: &PendingAnnouncement) -> Result<(), Failure> {
     let Some(home) = core.cluster.home_of(file) else {
         return Err(Failure::with_text(Status::BadMessage, "file id is out of range"));
     };

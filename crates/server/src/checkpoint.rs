@@ -2,7 +2,7 @@
 //! in the journal after the checkpoint's begin, and entries are after-images, so the two fit together.
 
 use crate::core::Core;
-use crate::file_locks::Key;
+use crate::file_locks::LockKey;
 use crate::names::{NO_TIME, WalkPosition};
 use crate::records::Record;
 use crate::store::{Checkpoint, StoreError};
@@ -73,7 +73,7 @@ pub async fn complete(core: &Rc<Core>) -> Result<(), StoreError> {
 }
 
 async fn run(core: &Rc<Core>) -> Result<(), StoreError> {
-    let mut writer = Writer { checkpoint: core.store.checkpoint_begin(), bytes: Vec::new(), failed: None };
+    let mut writer = TableWriter { checkpoint: core.store.checkpoint_begin(), bytes: Vec::new(), failed: None };
     small_tables(core, &mut writer)?;
     tombstone_steps(core, &mut writer).await?;
     let sessions = core.tables.borrow().sessions.ids();
@@ -113,7 +113,7 @@ async fn run(core: &Rc<Core>) -> Result<(), StoreError> {
 }
 
 /// Shares of directories here, and servers with shares of those whose home is here.
-async fn directory_steps(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> {
+async fn directory_steps(core: &Rc<Core>, writer: &mut TableWriter) -> Result<(), StoreError> {
     let mut from = Some(0);
     while let Some(place) = from {
         from = core.tables.borrow().names.share_step(place, STEP_COUNT as u32, &mut |directory, share| {
@@ -139,7 +139,7 @@ async fn directory_steps(core: &Rc<Core>, writer: &mut Writer) -> Result<(), Sto
 }
 
 /// Locks of files, range by range. Each entry is about its range alone, so changes between two steps do no harm.
-async fn lock_steps(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> {
+async fn lock_steps(core: &Rc<Core>, writer: &mut TableWriter) -> Result<(), StoreError> {
     let owners: Vec<_> = core.tables.borrow().file_locks.iter().map(|(key, owner, _)| (key, *owner)).collect();
     for (key, owner) in owners {
         let mut from = Some(0);
@@ -153,7 +153,7 @@ async fn lock_steps(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreErr
 }
 
 /// Some ranges of an owner from a place on; the next place to go on at.
-fn lock_step(core: &Core, writer: &mut Writer, key: Key, owner: &LockOwner, place: u64) -> Option<u64> {
+fn lock_step(core: &Core, writer: &mut TableWriter, key: LockKey, owner: &LockOwner, place: u64) -> Option<u64> {
     let tables = core.tables.borrow();
     let mut next = None;
     for range in tables.file_locks.held(key, owner)?.iter_from(place).take(STEP_COUNT) {
@@ -164,7 +164,7 @@ fn lock_step(core: &Core, writer: &mut Writer, key: Key, owner: &LockOwner, plac
     next
 }
 
-fn small_tables(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> {
+fn small_tables(core: &Rc<Core>, writer: &mut TableWriter) -> Result<(), StoreError> {
     let tables = core.tables.borrow();
     writer.put(&Record::Numbers { number_limit: tables.number_limit, generation_limit: tables.generation_limit });
     for (number, intent) in &tables.intents {
@@ -194,7 +194,7 @@ fn small_tables(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> 
 }
 
 /// Removed directories. When all are forgotten meanwhile, the journal says so after what is put here.
-async fn tombstone_steps(core: &Rc<Core>, writer: &mut Writer) -> Result<(), StoreError> {
+async fn tombstone_steps(core: &Rc<Core>, writer: &mut TableWriter) -> Result<(), StoreError> {
     let removed: Vec<u64> = core.tables.borrow().tombstones.keys().copied().collect();
     for directories in removed.chunks(STEP_COUNT) {
         directories.iter().for_each(|directory| writer.put(&Record::Tombstone(wire::FileId(*directory))));
@@ -204,7 +204,7 @@ async fn tombstone_steps(core: &Rc<Core>, writer: &mut Writer) -> Result<(), Sto
     Ok(())
 }
 
-fn tree(tree: &Tree, writer: &mut Writer) {
+fn tree(tree: &Tree, writer: &mut TableWriter) {
     writer.put(&Record::TreeFloor(tree.floor()));
     for entry in tree.log() {
         writer.put(&Record::TreeLog(entry.clone()));
@@ -215,7 +215,7 @@ fn tree(tree: &Tree, writer: &mut Writer) {
     }
 }
 
-fn session_step(core: &Rc<Core>, writer: &mut Writer, session: u64) -> Result<(), StoreError> {
+fn session_step(core: &Rc<Core>, writer: &mut TableWriter, session: u64) -> Result<(), StoreError> {
     let tables = core.tables.borrow();
     let Some(born) = tables.sessions.born(session) else { return Ok(()) };
     writer.put(&Record::SessionPut { session, born });
@@ -226,7 +226,7 @@ fn session_step(core: &Rc<Core>, writer: &mut Writer, session: u64) -> Result<()
 }
 
 /// The extended attributes of the first inode from `from` on that has any; the next place to go on at.
-fn extended_step(core: &Rc<Core>, writer: &mut Writer, from: u64) -> Result<Option<u64>, StoreError> {
+fn extended_step(core: &Rc<Core>, writer: &mut TableWriter, from: u64) -> Result<Option<u64>, StoreError> {
     let tables = core.tables.borrow();
     let Some(file) = tables.extended.files_from(from).next() else { return Ok(None) };
     for (name, value) in tables.extended.of_inode(file) {
@@ -236,13 +236,13 @@ fn extended_step(core: &Rc<Core>, writer: &mut Writer, from: u64) -> Result<Opti
     Ok(Some(file.0 + 1))
 }
 
-struct Writer {
+struct TableWriter {
     checkpoint: Checkpoint,
     bytes: Vec<u8>,
     failed: Option<StoreError>,
 }
 
-impl Writer {
+impl TableWriter {
     fn put(&mut self, record: &Record<'_>) {
         let Some(kind) = record.kind() else { return };
         self.bytes.clear();

@@ -2,7 +2,7 @@
 
 use crate::core::Core;
 use crate::failure::Failure;
-use crate::handlers::Encoded;
+use crate::handlers::EncodedParams;
 use crate::records::Record;
 use crate::waiting::all;
 use reactor::{LocalFuture, Nanos};
@@ -15,7 +15,7 @@ pub const PAUSE_NS_FIRST: Nanos = 20_000_000;
 pub const PAUSE_NS_MAX: Nanos = 5_000_000_000;
 
 /// The last reason for which an intent is not done yet.
-pub type Trouble = Rc<RefCell<Option<Failure>>>;
+pub type LastFailure = Rc<RefCell<Option<Failure>>>;
 
 /// Asks all servers the same until each has answered `Ok`. False when this server stops before.
 pub async fn ask_all(
@@ -23,13 +23,13 @@ pub async fn ask_all(
     servers: Vec<u32>,
     operation: Operation,
     request: &impl Encode,
-    trouble: Option<Trouble>,
+    last_failure: Option<LastFailure>,
 ) -> bool {
     let params = request.to_bytes();
     let asked = servers
         .into_iter()
         .map(|server| {
-            let future = ask(core.clone(), server, operation, params.clone(), trouble.clone());
+            let future = ask(core.clone(), server, operation, params.clone(), last_failure.clone());
             Box::pin(future) as LocalFuture<bool>
         })
         .collect();
@@ -37,8 +37,14 @@ pub async fn ask_all(
 }
 
 /// Asks one server until it has answered `Ok`. False when this server stops before.
-pub async fn ask(core: Rc<Core>, server: u32, operation: Operation, params: Vec<u8>, trouble: Option<Trouble>) -> bool {
-    let params = Encoded(params);
+pub async fn ask(
+    core: Rc<Core>,
+    server: u32,
+    operation: Operation,
+    params: Vec<u8>,
+    last_failure: Option<LastFailure>,
+) -> bool {
+    let params = EncodedParams(params);
     let mut pause = PAUSE_NS_FIRST;
     loop {
         let answer: Result<Empty, Failure> = core.peers.call(server, operation, &params, None).await;
@@ -46,8 +52,8 @@ pub async fn ask(core: Rc<Core>, server: u32, operation: Operation, params: Vec<
         if core.stopping.get() {
             return false;
         }
-        if let Some(trouble) = &trouble {
-            *trouble.borrow_mut() = Some(failure);
+        if let Some(last_failure) = &last_failure {
+            *last_failure.borrow_mut() = Some(failure);
         }
         core.reactor.sleep(pause).await;
         pause = (pause * 2).min(PAUSE_NS_MAX);

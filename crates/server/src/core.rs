@@ -4,7 +4,7 @@
 //! 1. No borrow of the tables is held across an await or while a reply is sent.
 //! 2. A handler journals all of a change and its outcome in one transaction, before the tables change.
 
-use crate::announce::Announcing;
+use crate::announce::PendingAnnouncement;
 use crate::checkpoint::Checkpoints;
 use crate::contact::Contact;
 use crate::delegations::Delegations;
@@ -12,20 +12,20 @@ use crate::directories::DirectoryWork;
 use crate::durability::Syncs;
 use crate::failure::Failure;
 use crate::file_locks::queue::Queues;
-use crate::forgetting::{self, Forgetting};
+use crate::forgetting::{self, TombstoneSweep};
 use crate::handlers::Sequencer;
 use crate::inodes::Inode;
 use crate::intents::Origin;
 use crate::names::{NO_TIME, cursor_of};
 use crate::options::ServerOptions;
-use crate::patience::Patience;
+use crate::patience::LowPriority;
 use crate::peers::Peers;
-use crate::prefault::Prefaulting;
+use crate::prefault::Prefault;
 use crate::publisher::Changes;
 use crate::read_leases::ReadLeases;
 use crate::records::Record;
 use crate::rights::has_dropped_bits;
-use crate::service::Parked;
+use crate::service::ParkedRequest;
 use crate::statistics::Statistics;
 use crate::store::FastMap;
 use crate::store::{Store, Transaction};
@@ -43,7 +43,7 @@ use wire::identity::SEQUENCE_MAX;
 use wire::{Attributes, Cluster, FileId, Kind, Layout, Slot, Status};
 
 /// What a glimpse ends with.
-pub type Glimpsed = Result<Attributes, Failure>;
+pub type GlimpseResult = Result<Attributes, Failure>;
 
 /// Numbers from here on are for no new files.
 const FILE_NUMBER_END: u64 = SEQUENCE_MAX - (1 << 40);
@@ -63,7 +63,7 @@ pub struct Core {
     /// Turns at files and directories: glimpses, truncates, appends, explicit times and removals of one go one by one.
     pub turns: Turns,
     /// Requests that wait for locks of files.
-    pub lock_queues: RefCell<Queues<Parked>>,
+    pub lock_queues: RefCell<Queues<ParkedRequest>>,
     /// Turns of sessions at sending the value of an extended attribute.
     pub value_turns: Turns,
     /// Turns of copies between servers, whose bytes take memory while they are under way.
@@ -72,27 +72,27 @@ pub struct Core {
     pub copies: Cell<u64>,
     pub peers: Peers,
     pub syncs: Rc<Syncs>,
-    /// Gathers that have not started yet: who comes now may share them.
-    pub glimpses: RefCell<FastMap<u64, Notice<Glimpsed>>>,
+    /// Glimpses that have not started yet: who comes now may share them.
+    pub glimpses: RefCell<FastMap<u64, Notice<GlimpseResult>>>,
     /// Files whose last close asked for a settle that has not started yet.
     pub settles: RefCell<FastMap<u64, ()>>,
-    pub announcing: RefCell<FastMap<u64, Rc<Announcing>>>,
+    pub announcing: RefCell<FastMap<u64, Rc<PendingAnnouncement>>>,
     /// Changes of names under way that wait for other servers, by the directories that they came through.
     pub trails: Rc<Trails>,
     pub sequencer: Sequencer,
-    /// What others were lent of names here, and what we were lent of theirs.
+    /// What is delegated to others of names here, and to us of theirs.
     pub delegations: Delegations,
     pub contact: Contact,
     /// Contents of small files that opens were told.
     pub read_leases: ReadLeases,
-    pub forgetting: Forgetting,
+    pub forgetting: TombstoneSweep,
     /// Announcements and glimpses of directories that are under way.
     pub directories: DirectoryWork,
     /// Numbers of changes that other servers are asked to prepare and that are not decided.
     pub undecided: RefCell<FastMap<u64, ()>>,
     pub statistics: Statistics,
     pub checkpoints: Checkpoints,
-    pub prefaulting: Prefaulting,
+    pub prefaulting: Prefault,
     pub pending: SubmissionWork,
     pub stopping: Cell<bool>,
     /// Requests of clients that came since this server stops: nobody answers them.
@@ -101,7 +101,7 @@ pub struct Core {
     /// Bytes of listings that are on their way to clients.
     pub listing_bytes: Rc<Cell<u64>>,
     /// Requests of clients that wait while others are at work.
-    pub patience: Patience,
+    pub low_priority: LowPriority,
     /// Whether the task that ends idle sessions is at work.
     pub expiring: Cell<bool>,
     /// Whether the task that ends the registered buffers of those that have gone is at work.
@@ -128,10 +128,7 @@ pub struct Caller {
 impl Caller {
     /// The journal entry that keeps the reply, beside the effect that it tells of.
     pub fn outcome<'a>(&self, reply: &'a [u8]) -> Record<'a> {
-        match self.origin {
-            Some((session, sequence)) => Record::Outcome { session, sequence, reply },
-            None => Record::Nothing,
-        }
+        Record::outcome(self.origin, reply)
     }
 }
 
@@ -172,18 +169,18 @@ impl Core {
             delegations: Delegations::new(&bounds),
             contact: Contact::new(&bounds),
             read_leases: ReadLeases::new(&bounds),
-            forgetting: Forgetting::default(),
+            forgetting: TombstoneSweep::default(),
             directories: DirectoryWork::default(),
             undecided: RefCell::default(),
             statistics: Statistics::new(),
             checkpoints: Checkpoints::default(),
-            prefaulting: Prefaulting::default(),
+            prefaulting: Prefault::default(),
             pending: SubmissionWork::default(),
             stopping: Cell::new(false),
             left_to_the_next: RefCell::default(),
             shutdown_asked: Notice::new(),
             listing_bytes: Rc::default(),
-            patience: Patience::default(),
+            low_priority: LowPriority::default(),
             expiring: Cell::new(false),
             watching_buffers: Cell::new(false),
             handle: RefCell::default(),

@@ -1,6 +1,6 @@
 //! Delegations that this server has given of its names: which other servers answer opens of which files here.
 //!
-//! Only names whose inodes are here too are lent, and only of plain files, so that delegations are kept by file:
+//! Only names whose inodes are here too are delegated, and only of plain files, so that delegations are kept by file:
 //! whatever takes a name from a file, or changes who may open it, first has all delegations of that file end. So nobody
 //! who begins to open a name after such a change was answered is told what was there before.
 //!
@@ -15,7 +15,7 @@
 
 use crate::core::Core;
 use crate::failure::Failure;
-use crate::handlers::Encoded;
+use crate::handlers::EncodedParams;
 use crate::options::Bounds;
 use crate::records::Record;
 use crate::store::FastMap;
@@ -35,7 +35,7 @@ const MARGIN_NS: Nanos = DELEGATION_NS / 10;
 const REST_NS: Nanos = 1_000_000_000;
 /// Delegations of one file.
 #[derive(Default)]
-struct Given {
+struct FileDelegations {
     /// Servers that may hold one, each with the time until which.
     holders: Vec<(u32, Nanos)>,
     /// They are being called back.
@@ -48,7 +48,7 @@ struct Given {
 pub struct Delegations {
     /// Files of which delegations may stand at a time, each of every other server.
     file_count_max: usize,
-    files: RefCell<FastMap<u64, Given>>,
+    files: RefCell<FastMap<u64, FileDelegations>>,
     /// Told when what an earlier life of this server gave has ended.
     earlier: RefCell<Option<Notice<()>>>,
     sweeping: Cell<bool>,
@@ -168,8 +168,9 @@ impl Core {
         });
     }
 
-    /// Told when no delegation of the file stands any more; nothing when none does. Who is told looks again.
-    pub fn delegated(self: &Rc<Self>, file: FileId) -> Option<Notice<()>> {
+    /// Recalls the delegations of a file. Told when none stands any more; nothing when none does. Who is told looks
+    /// again.
+    pub fn recall_delegations(self: &Rc<Self>, file: FileId) -> Option<Notice<()>> {
         if self.delegations.is_empty() {
             return None;
         }
@@ -234,7 +235,7 @@ async fn recall(core: &Rc<Core>, file: FileId, holders: Vec<(u32, Nanos)>) {
     };
     let params = RecallRequest { file, number }.to_bytes();
     let asked = holders.into_iter().map(|(server, ends)| {
-        let (core, params) = (core.clone(), Encoded(params.clone()));
+        let (core, params) = (core.clone(), EncodedParams(params.clone()));
         Box::pin(async move {
             let call = core.peers.call::<Empty>(server, Operation::Recall, &params, Some(ends));
             match until(&core.reactor, ends, call).await {

@@ -29,8 +29,8 @@ use wire::{Attributes, FileId, Kind, Operation, Status};
 /// What other servers said of a directory, by server.
 pub type Shares = Vec<(u32, Share)>;
 /// One server's answer; none of our own.
-type Told = Result<Option<(u32, Share)>, Failure>;
-type GlimpsedShares = Result<Rc<Shares>, Failure>;
+type ShareAnswer = Result<Option<(u32, Share)>, Failure>;
+type SharesResult = Result<Rc<Shares>, Failure>;
 
 /// At the home: the servers with shares of each directory, with the times through which these count no more.
 #[derive(Default)]
@@ -67,7 +67,7 @@ impl AnnouncedDirectories {
 
 /// What is done about servers with a share of a directory that do not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
+pub enum WaitPolicy {
     /// They are waited for as long as the caller waits, and it is an error when they do not.
     Whole,
     /// The directory is told without them, with 1 for the link count. Whoever is first waits `PATIENCE`, and as long as
@@ -84,9 +84,9 @@ const INCOMPLETE_COUNT_MAX: usize = 4096;
 #[derive(Default)]
 pub struct DirectoryWork {
     announcing: RefCell<FastMap<u64, Notice<Result<(), Failure>>>>,
-    /// Gathers that have not started yet: who comes now may share them.
+    /// Glimpses that have not started yet: who comes now may share them.
     /// First those of which nothing is kept, then those that are remembered.
-    glimpses: [RefCell<FastMap<u64, Notice<GlimpsedShares>>>; 2],
+    glimpses: [RefCell<FastMap<u64, Notice<SharesResult>>>; 2],
     turns: Turns,
     /// Of these the last glimpse failed, or takes long.
     incomplete: RefCell<FastMap<u64, ()>>,
@@ -188,7 +188,7 @@ impl Core {
 
     /// What the other servers with a share of a directory say. One glimpse serves all who wait for it. `kept`:
     /// something of it will be journalled here.
-    pub async fn glimpse_directory(self: &Rc<Self>, directory: FileId, kept: bool, deadline: Nanos) -> GlimpsedShares {
+    pub async fn glimpse_directory(self: &Rc<Self>, directory: FileId, kept: bool, deadline: Nanos) -> SharesResult {
         let waiting = self.directories.glimpses[usize::from(kept)].borrow().get(&directory.0).cloned();
         let notice = waiting.unwrap_or_else(|| self.start_directory_glimpse(directory, kept));
         let words = "servers with entries of the directory did not tell its times in time";
@@ -226,7 +226,7 @@ impl Core {
         }
     }
 
-    fn start_directory_glimpse(self: &Rc<Self>, directory: FileId, kept: bool) -> Notice<GlimpsedShares> {
+    fn start_directory_glimpse(self: &Rc<Self>, directory: FileId, kept: bool) -> Notice<SharesResult> {
         let notice = Notice::new();
         self.directories.glimpses[usize::from(kept)].borrow_mut().insert(directory.0, notice.clone());
         let (core, told) = (self.clone(), notice.clone());
@@ -266,7 +266,7 @@ async fn announce(core: &Rc<Core>, directory: FileId) -> Result<(), Failure> {
 
 async fn glimpse(core: &Rc<Core>, directory: FileId, kept: bool) -> Result<Shares, Failure> {
     let servers = core.tables.borrow().other_shares(directory, core.index);
-    let mut asked: Vec<LocalFuture<Told>> = servers
+    let mut asked: Vec<LocalFuture<ShareAnswer>> = servers
         .into_iter()
         .map(|server| {
             let core = core.clone();

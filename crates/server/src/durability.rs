@@ -23,35 +23,35 @@ use wire::operation::LEVEL_CLIENT;
 use wire::{Decode, FileId, Operation};
 
 /// Files whose medium errors are remembered; with more, all files count as concerned.
-const TROUBLED_COUNT_MAX: usize = 1 << 16;
+const FAILED_FILES_MAX: usize = 1 << 16;
 /// Least bytes of the journal that setting numbers aside takes.
 const RECORD_SIZE_MIN: u64 = 64;
 
 /// What a sync that failed means for one file.
 #[derive(Clone, Copy)]
-pub struct Trouble {
+pub struct SyncFailure {
     /// Number of the failure, rising: when it was, in nanoseconds since the epoch, or a little more.
     pub number: u64,
     /// Whether anybody was told.
     pub told: bool,
 }
 
-type Outcome = Result<(), Failure>;
+type SyncResult = Result<(), Failure>;
 
 /// Syncs of the store, one at a time; all who come while one runs share the next.
 pub struct Syncs {
     reactor: Reactor,
     store: Store,
     running: Cell<bool>,
-    next: RefCell<Option<Notice<Outcome>>>,
+    next: RefCell<Option<Notice<SyncResult>>>,
     /// Syncs that were carried out, and that failed.
     pub count: Cell<u64>,
     pub failed: Cell<u64>,
     /// Files that a failed sync concerned.
-    troubled: RefCell<FastMap<u64, Trouble>>,
+    failed_files: RefCell<FastMap<u64, SyncFailure>>,
     /// A failure that concerned too many files to name.
-    troubled_all: Cell<Option<Trouble>>,
-    last_trouble: Cell<u64>,
+    all_files_failed: Cell<Option<SyncFailure>>,
+    last_failure_number: Cell<u64>,
     /// Told when the medium refused the journal: the server must stop.
     pub broken: Notice<String>,
 }
@@ -65,16 +65,16 @@ impl Syncs {
             next: RefCell::default(),
             count: Cell::new(0),
             failed: Cell::new(0),
-            troubled: RefCell::default(),
-            troubled_all: Cell::new(None),
-            last_trouble: Cell::new(0),
+            failed_files: RefCell::default(),
+            all_files_failed: Cell::new(None),
+            last_failure_number: Cell::new(0),
             broken: Notice::new(),
         })
     }
 
     /// Resolves when everything that was committed so far survives power loss, as far as the medium can.
     /// Errors: `Io`, with what the medium said.
-    pub async fn durable(self: &Rc<Self>) -> Outcome {
+    pub async fn durable(self: &Rc<Self>) -> SyncResult {
         if self.store.is_durable() {
             return Ok(());
         }
@@ -82,7 +82,7 @@ impl Syncs {
     }
 
     /// One sync, also when only the store itself has something to gain: space that rests, a checkpoint that waits.
-    pub async fn sync(self: &Rc<Self>) -> Outcome {
+    pub async fn sync(self: &Rc<Self>) -> SyncResult {
         if self.store.is_volatile() {
             return Ok(());
         }
@@ -97,7 +97,7 @@ impl Syncs {
     }
 
     /// The sync that begins next.
-    fn round(self: &Rc<Self>) -> Notice<Outcome> {
+    fn round(self: &Rc<Self>) -> Notice<SyncResult> {
         let notice = self.next.borrow_mut().get_or_insert_with(Notice::new).clone();
         if !self.running.replace(true) {
             let syncs = self.clone();
@@ -125,15 +125,15 @@ impl Syncs {
                 error.into()
             }
             SyncError::Data { files, error } => {
-                let number = (self.reactor.wall_clock().max(0) as u64).max(self.last_trouble.get() + 1);
-                self.last_trouble.set(number);
-                let trouble = Trouble { number, told: false };
-                let mut troubled = self.troubled.borrow_mut();
-                if troubled.len() + files.len() > TROUBLED_COUNT_MAX {
-                    troubled.clear();
-                    self.troubled_all.set(Some(trouble));
+                let number = (self.reactor.wall_clock().max(0) as u64).max(self.last_failure_number.get() + 1);
+                self.last_failure_number.set(number);
+                let failure = SyncFailure { number, told: false };
+                let mut failed_files = self.failed_files.borrow_mut();
+                if failed_files.len() + files.len() > FAILED_FILES_MAX {
+                    failed_files.clear();
+                    self.all_files_failed.set(Some(failure));
                 } else {
-                    troubled.extend(files.into_iter().map(|file| (file, trouble)));
+                    failed_files.extend(files.into_iter().map(|file| (file, failure)));
                 }
                 error.into()
             }
@@ -141,15 +141,15 @@ impl Syncs {
     }
 
     /// The last failure that concerned a file.
-    pub fn trouble(&self, file: FileId) -> Option<Trouble> {
-        let own = self.troubled.borrow().get(&file.0).copied();
-        own.into_iter().chain(self.troubled_all.get()).max_by_key(|trouble| trouble.number)
+    pub fn failure(&self, file: FileId) -> Option<SyncFailure> {
+        let own = self.failed_files.borrow().get(&file.0).copied();
+        own.into_iter().chain(self.all_files_failed.get()).max_by_key(|failure| failure.number)
     }
 
     /// Somebody was told of the file's last failure.
     pub fn note_told(&self, file: FileId) {
-        if let Some(trouble) = self.troubled.borrow_mut().get_mut(&file.0) {
-            trouble.told = true;
+        if let Some(failure) = self.failed_files.borrow_mut().get_mut(&file.0) {
+            failure.told = true;
         }
     }
 }
@@ -177,7 +177,7 @@ pub fn is_promise(operation: Operation, params: &[u8]) -> bool {
 
 impl Core {
     /// See `Syncs::durable`.
-    pub async fn durable(&self) -> Outcome {
+    pub async fn durable(&self) -> SyncResult {
         self.syncs.durable().await
     }
 }

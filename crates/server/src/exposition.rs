@@ -9,15 +9,15 @@ use crate::report::{CLASSES, counter_numbers, relay_numbers, store_numbers, tabl
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum MetricKind {
     Gauge,
     Counter,
 }
-use Kind::{Counter, Gauge};
+use MetricKind::{Counter, Gauge};
 
 /// A number of the report: its name there, that of the metric, what it is, and what it says. A metric whose name tells
 /// of seconds is in nanoseconds in the report.
-type Row = (&'static str, &'static str, Kind, &'static str);
+type Row = (&'static str, &'static str, MetricKind, &'static str);
 
 const SINGLE: [Row; 46] = [
     ("busy_ns", "loop_busy_seconds_total", Counter, "Time in which the server's loop was at work."),
@@ -128,7 +128,7 @@ pub fn prometheus(core: &Core) -> String {
         ]);
         numbers.extend(relay_numbers(&served));
     }
-    let mut page = Page(String::with_capacity(16_384));
+    let mut page = MetricsPage(String::with_capacity(16_384));
     for (key, value) in &numbers {
         let row = SINGLE.iter().find(|row| row.0 == *key);
         assert!(row.is_some(), "{key} is in no table");
@@ -145,10 +145,10 @@ pub fn prometheus(core: &Core) -> String {
     page.0
 }
 
-struct Page(String);
+struct MetricsPage(String);
 
-impl Page {
-    fn head(&mut self, name: &str, kind: Kind, help: &str) {
+impl MetricsPage {
+    fn head(&mut self, name: &str, kind: MetricKind, help: &str) {
         let kind = if kind == Counter { "counter" } else { "gauge" };
         let _ = writeln!(self.0, "# HELP tabane_{name} {help}\n# TYPE tabane_{name} {kind}");
     }

@@ -13,13 +13,13 @@ pub const INODE_SIZE_MAX: usize = 2 * EXTENDED_SIZE_MAX;
 /// What an attribute takes beside its name and value, in bytes.
 const ENTRY_SIZE: usize = 64;
 
-type Name = Box<[u8]>;
-type Value = Box<[u8]>;
+type AttributeName = Box<[u8]>;
+type AttributeValue = Box<[u8]>;
 
 /// See the module.
 #[derive(Default)]
-pub struct Extended {
-    inodes: BTreeMap<u64, BTreeMap<Name, Value>>,
+pub struct ExtendedAttributes {
+    inodes: BTreeMap<u64, BTreeMap<AttributeName, AttributeValue>>,
     size: u64,
 }
 
@@ -27,7 +27,7 @@ fn charge(name: &[u8], value: &[u8]) -> u64 {
     (name.len() + value.len() + ENTRY_SIZE) as u64
 }
 
-impl Extended {
+impl ExtendedAttributes {
     pub fn is_empty(&self) -> bool {
         self.inodes.is_empty()
     }
@@ -108,7 +108,7 @@ mod tests {
     /// Goal: puts replace, removals of what is not there do nothing, and the sum follows.
     #[test]
     fn after_images() {
-        let mut extended = Extended::default();
+        let mut extended = ExtendedAttributes::default();
         for _ in 0..2 {
             extended.put(FILE, b"user.a", b"one");
             extended.put(FILE, b"user.b", b"");
@@ -128,7 +128,7 @@ mod tests {
     /// Goal: the bounds hold for names, for names and values together, and for the server; what is replaced makes room.
     #[test]
     fn bounds() {
-        let mut extended = Extended::default();
+        let mut extended = ExtendedAttributes::default();
         let huge = vec![1; EXTENDED_SIZE_MAX];
         assert_eq!(extended.check_room(FILE, b"user.a", huge.len(), u64::MAX), Ok(()));
         extended.put(FILE, b"user.a", &huge);

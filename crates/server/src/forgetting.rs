@@ -27,7 +27,7 @@ const PAUSE_NS_MAX: Nanos = 5_000_000_000;
 
 /// Whether all clients are being told to forget.
 #[derive(Default)]
-pub struct Forgetting {
+pub struct TombstoneSweep {
     is_running: Cell<bool>,
 }
 

@@ -2,11 +2,11 @@
 //!
 //! Invariants
 //! 1. A glimpse that a stat shares begins after the stat arrived, so that it covers everything acknowledged before.
-//! 2. Gathers of a file hold its turn: they are not mixed with truncates, appends and explicit times.
+//! 2. Glimpses of a file hold its turn: they are not mixed with truncates, appends and explicit times.
 //! 3. An announcement ends at the home only after it ended at the announcing server, and only up to the generation
 //!    that this server names.
 
-use crate::core::{Core, Glimpsed};
+use crate::core::{Core, GlimpseResult};
 use crate::failure::Failure;
 use crate::inodes::Inode;
 use crate::records::Record;
@@ -18,7 +18,7 @@ use wire::{Attributes, FileId, Operation};
 
 impl Core {
     /// The attributes of a file with all announced sizes and times. One glimpse serves all who wait for it.
-    pub async fn glimpsed(self: &Rc<Self>, file: FileId, deadline: Nanos) -> Glimpsed {
+    pub async fn glimpse(self: &Rc<Self>, file: FileId, deadline: Nanos) -> GlimpseResult {
         let inode = self.inode(file)?;
         if !inode.is_announced() {
             return Ok(inode.attributes);
@@ -31,7 +31,7 @@ impl Core {
         self.wait_until(deadline, "servers with parts of the file did not tell its size in time", notice.wait()).await?
     }
 
-    fn start_glimpse(self: &Rc<Self>, file: FileId) -> Notice<Glimpsed> {
+    fn start_glimpse(self: &Rc<Self>, file: FileId) -> Notice<GlimpseResult> {
         let notice = Notice::new();
         self.glimpses.borrow_mut().insert(file.0, notice.clone());
         let (core, told) = (self.clone(), notice.clone());
@@ -39,14 +39,14 @@ impl Core {
             let turn = core.turns.take(file.0).await;
             // Invariant 1: from here on the next stat needs a glimpse of its own.
             core.glimpses.borrow_mut().remove(&file.0);
-            let result = core.glimpse_now(file, false, &turn).await;
+            let result = core.glimpse_in_turn(file, false, &turn).await;
             drop(turn);
             told.tell(result);
         });
         notice
     }
 
-    /// Folds what other servers know into the inode, in the background, when the last writer seems to be gone.
+    /// Settles what other servers know into the inode, in the background, when the last writer seems to be gone.
     pub fn start_settling(self: &Rc<Self>, file: FileId) {
         if self.settles.borrow_mut().insert(file.0, ()).is_some() {
             return;
@@ -56,13 +56,13 @@ impl Core {
             let turn = core.turns.take(file.0).await;
             core.settles.borrow_mut().remove(&file.0);
             // A server that can't be reached stays announced and is asked by whoever looks at the file.
-            let _: Glimpsed = core.glimpse_now(file, true, &turn).await;
+            let _: GlimpseResult = core.glimpse_in_turn(file, true, &turn).await;
         });
     }
 
     /// Asks all announced servers of the file, whose turn the caller holds. With `retract` their announcements end and
     /// what they know becomes part of the inode.
-    pub async fn glimpse_now(self: &Rc<Self>, file: FileId, retract: bool, _turn: &Turn) -> Glimpsed {
+    pub async fn glimpse_in_turn(self: &Rc<Self>, file: FileId, retract: bool, _turn: &Turn) -> GlimpseResult {
         let servers: Vec<u32> = self.inode(file)?.announced().iter().map(|(server, _)| *server).collect();
         if servers.is_empty() {
             return Ok(self.inode(file)?.attributes);
@@ -88,7 +88,7 @@ impl Core {
             }
         }
         let mut inode = self.inode(file)?;
-        self.fold(&mut inode, &replies, retract);
+        self.merge(&mut inode, &replies, retract);
         let attributes = inode.attributes.clone();
         if retract {
             self.change([Record::InodePut(inode)])?;
@@ -96,7 +96,7 @@ impl Core {
         failed.map_or(Ok(attributes), Err)
     }
 
-    fn fold(&self, inode: &mut Inode, replies: &[(u32, GlimpseReply)], retract: bool) {
+    fn merge(&self, inode: &mut Inode, replies: &[(u32, GlimpseReply)], retract: bool) {
         for (server, reply) in replies {
             let attributes: &mut Attributes = &mut inode.attributes;
             attributes.size = attributes.size.max(reply.end);

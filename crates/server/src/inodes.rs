@@ -13,12 +13,12 @@ pub struct Inode {
     /// Target of a symbolic link; of a directory the id of the one that it is in (`parent`); else empty.
     pub target: Box<[u8]>,
     /// Where the file has chunks beside its home; nothing for most files.
-    pub spread: Option<Box<Spread>>,
+    pub spread: Option<Box<RemoteShares>>,
 }
 
 /// Other servers that have to do with a file.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Spread {
+pub struct RemoteShares {
     /// Servers that may hold chunks of the file. Only ever grows; what is asked at truncate and unlink.
     pub holders: Vec<u32>,
     /// Servers that may know of bytes or times that this inode does not, with the generation of their announcement.
@@ -120,7 +120,7 @@ impl<'a> Decode<'a> for Inode {
             for _ in 0..count {
                 announced.push((u32::decode(input)?, u32::decode(input)?));
             }
-            spread = Some(Box::new(Spread { holders, announced }));
+            spread = Some(Box::new(RemoteShares { holders, announced }));
         }
         Ok(Inode { attributes, target, spread })
     }

@@ -4,8 +4,12 @@
 use wire::messages::TreeEntry;
 use wire::{Decode, Decoder, Encode, FileId, Layout, Malformed};
 
-/// The request that an intent answers when it is done: session and sequence.
-pub type Origin = (u64, u64);
+/// A request of a session that changes something, by its number there: what an intent answers when it is done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Origin {
+    pub session: u64,
+    pub sequence: u64,
+}
 
 /// How far the removal of a directory, or a tree change, has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,14 +54,14 @@ pub enum Intent {
 
 fn encode_origin(origin: &Option<Origin>, out: &mut Vec<u8>) {
     origin.is_some().encode(out);
-    let (session, sequence) = origin.unwrap_or_default();
+    let Origin { session, sequence } = origin.unwrap_or_default();
     session.encode(out);
     sequence.encode(out);
 }
 
 fn decode_origin(input: &mut Decoder<'_>) -> Result<Option<Origin>, Malformed> {
     let is_there = bool::decode(input)?;
-    let origin = (u64::decode(input)?, u64::decode(input)?);
+    let origin = Origin { session: u64::decode(input)?, sequence: u64::decode(input)? };
     if !is_there && origin != Origin::default() {
         return Err(Malformed("a request that there is not has a session or a sequence"));
     }

@@ -14,18 +14,18 @@ const CONNECTIONS_MAX: usize = 16;
 pub const MEMORY_MAX: u64 = CONNECTIONS_MAX as u64 * (REQUEST_SIZE_MAX as u64 + (64 << 10));
 
 /// Who is connected, from the oldest to the newest, and whether it has asked for something.
-type Open = BTreeMap<u64, (Stream, bool)>;
+type OpenPages = BTreeMap<u64, (Stream, bool)>;
 
 /// Who goes when another one comes and there is no room: anybody of this machine may come, so it is the oldest that has
 /// not asked for anything; without such a one the oldest that has not taken its answer.
-fn least_wanted(open: &Open) -> Option<u64> {
+fn least_wanted(open: &OpenPages) -> Option<u64> {
     let silent = open.iter().find(|(_, (_, has_asked))| !has_asked);
     silent.or(open.first_key_value()).map(|(number, _)| *number)
 }
 
 /// Answers until the server stops.
 pub async fn serve(core: Rc<Core>, listener: Listener) {
-    let open: Rc<RefCell<Open>> = Rc::default();
+    let open: Rc<RefCell<OpenPages>> = Rc::default();
     let mut next = 0;
     while !core.stopping.get() {
         let Ok((stream, _)) = listener.accept().await else {

@@ -283,7 +283,7 @@ impl Core {
             self.reap_orphans();
         }
         if last && self.cluster.home_of(file) != Some(self.index) {
-            self.release_held();
+            self.release_remote_opens();
         }
     }
 

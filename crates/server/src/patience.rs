@@ -1,4 +1,4 @@
-//! Patient clients, such as `tabane rm -r`: their requests step back while other clients are at work.
+//! Low-priority clients, such as `tabane rm -r`: their requests step back while other clients are at work.
 //!
 //! As long as another client asked for something within the last `BUSY_NS`, a server takes one request of low-priority
 //! clients at a time and rests after each, `REST_FACTOR` times as long as it took. So all low-priority work together
@@ -28,7 +28,7 @@ const TURN_NS_MAX: Nanos = 100_000_000;
 
 /// See the module.
 #[derive(Default)]
-pub struct Patience {
+pub struct LowPriority {
     /// When another client asked last.
     others_at: Cell<Nanos>,
     held: RefCell<VecDeque<(Incoming, Option<Origin>)>>,
@@ -38,7 +38,7 @@ pub struct Patience {
     ended: RefCell<Option<Notice<()>>>,
 }
 
-impl Patience {
+impl LowPriority {
     /// A client that is not low-priority asks for something.
     pub fn note_other(&self, now: Nanos) {
         // A server that has just started is not busy.
@@ -60,13 +60,13 @@ impl Patience {
 
 /// Starts a request of a low-priority client, at once or when it is its turn.
 pub fn start(front: Rc<Front>, incoming: Incoming, origin: Option<Origin>) {
-    let patience = &front.core().patience;
-    if !patience.is_starting.get() && !patience.is_busy(incoming.taken) {
+    let low_priority = &front.core().low_priority;
+    if !low_priority.is_starting.get() && !low_priority.is_busy(incoming.taken) {
         let started = incoming.taken;
         return front.start(incoming, origin, started);
     }
-    patience.held.borrow_mut().push_back((incoming, origin));
-    if !patience.is_starting.replace(true) {
+    low_priority.held.borrow_mut().push_back((incoming, origin));
+    if !low_priority.is_starting.replace(true) {
         let reactor = front.core().reactor.clone();
         reactor.spawn(Class::Background, start_held(front));
     }
@@ -74,22 +74,22 @@ pub fn start(front: Rc<Front>, incoming: Incoming, origin: Option<Origin>) {
 
 async fn start_held(front: Rc<Front>) {
     let core = front.core().clone();
-    let (patience, reactor) = (&core.patience, &core.reactor);
+    let (low_priority, reactor) = (&core.low_priority, &core.reactor);
     loop {
-        let next = patience.held.borrow_mut().pop_front();
+        let next = low_priority.held.borrow_mut().pop_front();
         let Some((incoming, origin)) = next else { break };
         let began = reactor.now();
-        if core.stopping.get() || !patience.is_busy(began) {
+        if core.stopping.get() || !low_priority.is_busy(began) {
             front.clone().start(incoming, origin, began);
             continue;
         }
         let ended = Notice::new();
-        patience.ended.replace(Some(ended.clone()));
+        low_priority.ended.replace(Some(ended.clone()));
         front.clone().start(incoming, origin, began);
         until(reactor, began + TURN_NS_MAX, ended.wait()).await;
         let now = reactor.now();
         let rest = now.saturating_sub(began).saturating_mul(REST_FACTOR).min(REST_NS_MAX);
         reactor.sleep_until(now + rest).await;
     }
-    patience.is_starting.set(false);
+    low_priority.is_starting.set(false);
 }

@@ -22,7 +22,7 @@ const WANTED_LOOKS_MAX: u32 = 20;
 
 /// The state of faulting in.
 #[derive(Default)]
-pub struct Prefaulting {
+pub struct Prefault {
     is_running: Cell<bool>,
 }
 

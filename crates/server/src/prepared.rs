@@ -5,7 +5,7 @@ use wire::{Decode, Decoder, Encode, FileId, Kind, Malformed};
 
 /// What is done when the coordinator decides so.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Change {
+pub enum PreparedChange {
     /// The name leads to this inode.
     Dentry { parent: FileId, name: Box<[u8]>, id: FileId, kind: Kind },
     /// The inode has one name more, or less; without names it is reaped.
@@ -14,51 +14,52 @@ pub enum Change {
     Tree { number: u64 },
 }
 
-impl Change {
+impl PreparedChange {
     pub fn lock(&self, locks: &mut Locks) {
         match self {
-            Change::Dentry { parent, name, .. } => locks.lock_dentry(*parent, name),
-            Change::Link { file, .. } => locks.lock_inode(*file),
-            Change::Tree { .. } => {}
+            PreparedChange::Dentry { parent, name, .. } => locks.lock_dentry(*parent, name),
+            PreparedChange::Link { file, .. } => locks.lock_inode(*file),
+            PreparedChange::Tree { .. } => {}
         }
     }
 
     pub fn unlock(&self, locks: &mut Locks) {
         match self {
-            Change::Dentry { parent, name, .. } => locks.unlock_dentry(*parent, name),
-            Change::Link { file, .. } => locks.unlock_inode(*file),
-            Change::Tree { .. } => {}
+            PreparedChange::Dentry { parent, name, .. } => locks.unlock_dentry(*parent, name),
+            PreparedChange::Link { file, .. } => locks.unlock_inode(*file),
+            PreparedChange::Tree { .. } => {}
         }
     }
 
     /// Whether both hold the same lock: only ever the case while a journal is replayed over a younger checkpoint.
-    pub fn shares_lock(&self, other: &Change) -> bool {
+    pub fn shares_lock(&self, other: &PreparedChange) -> bool {
         match (self, other) {
-            (Change::Dentry { parent, name, .. }, Change::Dentry { parent: other_parent, name: other_name, .. }) => {
-                parent == other_parent && name == other_name
-            }
-            (Change::Link { file, .. }, Change::Link { file: other, .. }) => file == other,
+            (
+                PreparedChange::Dentry { parent, name, .. },
+                PreparedChange::Dentry { parent: other_parent, name: other_name, .. },
+            ) => parent == other_parent && name == other_name,
+            (PreparedChange::Link { file, .. }, PreparedChange::Link { file: other, .. }) => file == other,
             _ => false,
         }
     }
 }
 
-impl Encode for Change {
+impl Encode for PreparedChange {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Change::Dentry { parent, name, id, kind } => {
+            PreparedChange::Dentry { parent, name, id, kind } => {
                 out.push(1);
                 parent.encode(out);
                 (&**name).encode(out);
                 id.encode(out);
                 kind.encode(out);
             }
-            Change::Link { file, up } => {
+            PreparedChange::Link { file, up } => {
                 out.push(2);
                 file.encode(out);
                 up.encode(out);
             }
-            Change::Tree { number } => {
+            PreparedChange::Tree { number } => {
                 out.push(16);
                 number.encode(out);
             }
@@ -66,17 +67,17 @@ impl Encode for Change {
     }
 }
 
-impl<'a> Decode<'a> for Change {
+impl<'a> Decode<'a> for PreparedChange {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
         match u8::decode(input)? {
-            1 => Ok(Change::Dentry {
+            1 => Ok(PreparedChange::Dentry {
                 parent: Decode::decode(input)?,
                 name: <&[u8]>::decode(input)?.into(),
                 id: Decode::decode(input)?,
                 kind: Decode::decode(input)?,
             }),
-            2 => Ok(Change::Link { file: Decode::decode(input)?, up: Decode::decode(input)? }),
-            16 => Ok(Change::Tree { number: Decode::decode(input)? }),
+            2 => Ok(PreparedChange::Link { file: Decode::decode(input)?, up: Decode::decode(input)? }),
+            16 => Ok(PreparedChange::Tree { number: Decode::decode(input)? }),
             _ => Err(Malformed("kind of prepared change is unknown")),
         }
     }

@@ -37,7 +37,7 @@ pub fn kept_for(leasing: ReadLeasing) -> Nanos {
 }
 
 /// The leases of one file.
-struct Given {
+struct FileLeases {
     /// When the last one has ended.
     until: Nanos,
     /// When this may be forgotten.
@@ -51,7 +51,7 @@ struct Given {
 pub struct ReadLeases {
     /// Files whose contents clients have leases of at a time.
     file_count_max: usize,
-    files: RefCell<FastMap<u64, Given>>,
+    files: RefCell<FastMap<u64, FileLeases>>,
     /// The same by the time at which each may be forgotten, if none has been given again.
     order: RefCell<VecDeque<(u64, Nanos)>>,
     /// For tests: nobody waits for the end.
@@ -68,7 +68,7 @@ impl ReadLeases {
     /// Bytes that the tables take at most.
     pub fn memory_max(&self) -> u64 {
         // Of each file one entry counts and one may be out of date.
-        (self.file_count_max * (2 * size_of::<(u64, Given)>() + 4 * size_of::<(u64, Nanos)>())) as u64
+        (self.file_count_max * (2 * size_of::<(u64, FileLeases)>() + 4 * size_of::<(u64, Nanos)>())) as u64
     }
 
     /// Leases given, and those that a change has waited for.
@@ -106,7 +106,7 @@ impl ReadLeases {
         }
         let until = now + kept_for(leasing);
         let kept_until = until + leasing.time;
-        let given = files.entry(file.0).or_insert(Given { until, kept_until, ended: None });
+        let given = files.entry(file.0).or_insert(FileLeases { until, kept_until, ended: None });
         if given.ended.is_some() {
             return false;
         }
@@ -119,7 +119,7 @@ impl ReadLeases {
 
 impl Core {
     /// Told when no lease of the file's contents stands any more; nothing when none does. Who is told looks again.
-    pub fn read_leased(self: &Rc<Self>, file: FileId) -> Option<Notice<()>> {
+    pub fn read_lease_end(self: &Rc<Self>, file: FileId) -> Option<Notice<()>> {
         let leases = &self.read_leases;
         let now = self.reactor.now();
         if !leases.may_stand(file, now) {
@@ -143,8 +143,8 @@ impl Core {
     }
 
     /// Waits until no lease of the file's contents stands. What happens before the next await is covered.
-    pub async fn until_read_leases_end(self: &Rc<Self>, file: FileId) {
-        while let Some(ended) = self.read_leased(file) {
+    pub async fn wait_for_read_leases(self: &Rc<Self>, file: FileId) {
+        while let Some(ended) = self.read_lease_end(file) {
             ended.wait().await;
         }
     }

@@ -1,12 +1,12 @@
 //! Journal entries of names, inodes, sessions and intents: after-images, so that replaying one twice, or over a
 //! checkpoint that already holds it, changes nothing. docs/names.md lists them byte by byte.
 
-use crate::file_locks::ranges::Range;
+use crate::file_locks::ranges::OwnerRange;
 use crate::inodes::Inode;
-use crate::intents::Intent;
+use crate::intents::{Intent, Origin};
 use crate::names::NO_TIME;
-use crate::prepared::Change;
-use crate::store::Corrupt;
+use crate::prepared::PreparedChange;
+use crate::store::EntryError;
 use wire::limits::OUTCOME_SIZE_MAX;
 use wire::messages::{LockOwner, LockSpace};
 use wire::messages::{TreeEntry, TreeLogEntry};
@@ -94,7 +94,7 @@ pub enum Record<'a> {
     PreparedPut {
         coordinator: u32,
         number: u64,
-        change: Change,
+        change: PreparedChange,
     },
     PreparedDelete {
         coordinator: u32,
@@ -117,7 +117,7 @@ pub enum Record<'a> {
         file: FileId,
         space: LockSpace,
         owner: LockOwner,
-        range: Range,
+        range: OwnerRange,
         held: bool,
     },
     /// Servers with a share of a directory whose home is here, each with the time through which its changes count no
@@ -163,6 +163,16 @@ pub enum Record<'a> {
     TreeLog(TreeLogEntry),
     /// Tree changes up to this one are no longer in the log.
     TreeFloor(u64),
+}
+
+impl<'a> Record<'a> {
+    /// Keeps the reply of a request, beside the effect that it tells of; nothing of one that has no sequence.
+    pub fn outcome(origin: Option<Origin>, reply: &'a [u8]) -> Record<'a> {
+        match origin {
+            Some(Origin { session, sequence }) => Record::Outcome { session, sequence, reply },
+            None => Record::Nothing,
+        }
+    }
 }
 
 impl Record<'_> {
@@ -321,8 +331,8 @@ impl Record<'_> {
     }
 
     /// Reads an entry back, with the time of the change if it carries one.
-    pub fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Corrupt> {
-        decode(kind, bytes).map_err(|error| Corrupt(format!("entry of kind {kind}: {error}")))
+    pub fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), EntryError> {
+        decode(kind, bytes).map_err(|error| EntryError(format!("entry of kind {kind}: {error}")))
     }
 }
 
@@ -457,7 +467,7 @@ pub mod tests {
             size: 77,
             generation: 3,
             holders: vec![1, 2],
-            origin: Some((4, 5)),
+            origin: Some(Origin { session: 4, sequence: 5 }),
             reply: vec![1, 2, 3],
         };
         let moved = TreeEntry { directory: file, kind: tree_kinds::MOVED, parent: FileId::ROOT };
@@ -482,9 +492,14 @@ pub mod tests {
             Record::PreparedPut {
                 coordinator: 1,
                 number: 2,
-                change: Change::Dentry { parent: file, name: b"n".as_slice().into(), id: file, kind: Kind::File },
+                change: PreparedChange::Dentry {
+                    parent: file,
+                    name: b"n".as_slice().into(),
+                    id: file,
+                    kind: Kind::File,
+                },
             },
-            Record::PreparedPut { coordinator: 1, number: 3, change: Change::Link { file, up: true } },
+            Record::PreparedPut { coordinator: 1, number: 3, change: PreparedChange::Link { file, up: true } },
             Record::PreparedDelete { coordinator: 1, number: 2 },
             Record::LinkablePut(FileId(5)),
             Record::DelegationsGiven(true),
@@ -494,7 +509,7 @@ pub mod tests {
                 file,
                 space: LockSpace::Ranges,
                 owner: LockOwner { session: 1, kind: OwnerKind::Description, id: 2 },
-                range: Range { start: 3, end: 4, exclusive: true },
+                range: OwnerRange { start: 3, end: 4, exclusive: true },
                 held: true,
             },
             Record::ChangePut { file, number: 1 << 40 },
@@ -507,18 +522,22 @@ pub mod tests {
                     layout,
                     offset: 1 << 40,
                     size: 65_536,
-                    origin: Some((1, 2)),
+                    origin: Some(Origin { session: 1, sequence: 2 }),
                 },
             },
             Record::Numbers { number_limit: 1 << 50, generation_limit: 9 },
-            Record::PreparedPut { coordinator: 1, number: 4, change: Change::Tree { number: 9 } },
+            Record::PreparedPut { coordinator: 1, number: 4, change: PreparedChange::Tree { number: 9 } },
             Record::IntentPut {
                 number: 5,
                 intent: Intent::Tree { phase: RemovalPhase::Marking, entries: vec![moved.clone()] },
             },
             Record::IntentPut {
                 number: 6,
-                intent: Intent::Rights { directory: file, origin: Some((1, 2)), reply: vec![3] },
+                intent: Intent::Rights {
+                    directory: file,
+                    origin: Some(Origin { session: 1, sequence: 2 }),
+                    reply: vec![3],
+                },
             },
             Record::TreeMark { number: 7, entries: vec![moved] },
             Record::TreeSettled(7),

@@ -264,7 +264,7 @@ impl Server {
         self.core.read_leases.ignore();
     }
 
-    /// What this server counted as a contact and as a lender.
+    /// What this server counted as a contact and as a home.
     pub fn contact_numbers(&self) -> Vec<(&'static str, u64)> {
         self.core
             .contact

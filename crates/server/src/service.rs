@@ -15,7 +15,7 @@ use crate::handlers::{self, Progress};
 use crate::intents::Origin;
 use crate::patience;
 use crate::records::Record;
-use crate::sessions::Begin;
+use crate::sessions::Admission;
 use crate::waiting::{Notice, until};
 use reactor::log::{self, Level};
 use reactor::{BodyPiece, Class, Incoming, Nanos, Peer, ReplyBody, Service};
@@ -37,12 +37,12 @@ const EXPIRY_PAUSE_NS: Nanos = 100_000_000;
 pub struct Front {
     core: Rc<Core>,
     active: Cell<usize>,
-    queue: RefCell<VecDeque<Waiting>>,
+    queue: RefCell<VecDeque<WaitingRequest>>,
     /// Reply parameters are put together here.
     scratch: RefCell<Vec<u8>>,
 }
 
-struct Waiting {
+struct WaitingRequest {
     incoming: Incoming,
     caller: Caller,
     step: Progress,
@@ -142,14 +142,14 @@ impl Service for Front {
         if sequence == 0 {
             return self.begin(incoming, None);
         }
-        let origin = (incoming.peer.session, sequence);
+        let origin = Origin { session: incoming.peer.session, sequence };
         let mut tables = core.tables.borrow_mut();
         match tables.sessions.begin(origin, incoming.header.session_acknowledged) {
-            Begin::New => {
+            Admission::New => {
                 drop(tables);
                 self.begin(incoming, Some(origin));
             }
-            Begin::Repeated(outcome) => {
+            Admission::Repeated(outcome) => {
                 let (status, bytes) = (outcome.status, outcome.bytes.clone());
                 drop(tables);
                 if status == Status::Ok {
@@ -158,11 +158,11 @@ impl Service for Front {
                 core.statistics.not_started(operation);
                 incoming.answer(status, &bytes, ReplyBody::default());
             }
-            Begin::Active(waiting) => {
+            Admission::Active(waiting) => {
                 core.statistics.not_started(operation);
                 waiting.push(incoming);
             }
-            Begin::Unknown => {
+            Admission::Unknown => {
                 drop(tables);
                 core.statistics.not_started(operation);
                 incoming.fail(Status::OutcomeUnknown, FileId::default(), b"the request was answered before");
@@ -191,7 +191,7 @@ impl Front {
     fn begin(self: Rc<Self>, incoming: Incoming, origin: Option<Origin>) {
         match incoming.peer.role {
             Role::LowPriority => return patience::start(self, incoming, origin),
-            Role::Client => self.core.patience.note_other(incoming.taken),
+            Role::Client => self.core.low_priority.note_other(incoming.taken),
             Role::Server | Role::ClientTunnel | Role::ServerTunnel => {}
         }
         // It has just been taken.
@@ -228,7 +228,7 @@ impl Front {
                     core.reactor.spawn(Class::Metadata, front.list_later(incoming, caller.deadline, started, resolved));
                 }
             },
-            Operation::AwaitLock => handlers::await_lock(core, Parked { incoming, caller, started }),
+            Operation::AwaitLock => handlers::await_lock(core, ParkedRequest { incoming, caller, started }),
             Operation::GetAttribute => {
                 let result = handlers::get_extended(core, &caller, &incoming.params);
                 self.answer_with_body(incoming, result, started);
@@ -263,14 +263,14 @@ impl Front {
                 // What another server is promised survives first.
                 let (core, bytes) = (self.core.clone(), reply.clone());
                 let step = Progress::Later(Box::pin(async move { core.durable().await.map(|()| bytes) }));
-                self.clone().spawn(Waiting { incoming, caller, step }, started);
+                self.clone().spawn(WaitingRequest { incoming, caller, step }, started);
             }
             Ok(Progress::Done) => self.finish(incoming, &caller, Ok(&reply), started),
             Err(failure) => self.finish(incoming, &caller, Err(&failure), started),
             Ok(step) if caller.peer.level == LEVEL_CLIENT && self.active.get() >= ACTIVE_MAX => {
-                self.queue.borrow_mut().push_back(Waiting { incoming, caller, step });
+                self.queue.borrow_mut().push_back(WaitingRequest { incoming, caller, step });
             }
-            Ok(step) => self.clone().spawn(Waiting { incoming, caller, step }, started),
+            Ok(step) => self.clone().spawn(WaitingRequest { incoming, caller, step }, started),
         }
         self.scratch.replace(reply);
     }
@@ -290,14 +290,14 @@ impl Front {
         handlers::handle(core, caller, incoming.operation, &incoming.params, reply)
     }
 
-    fn spawn(self: Rc<Self>, waiting: Waiting, started: Nanos) {
+    fn spawn(self: Rc<Self>, waiting: WaitingRequest, started: Nanos) {
         self.active.set(self.active.get() + 1);
         let reactor = self.core.reactor.clone();
         reactor.spawn(Class::Metadata, self.wait(waiting, started));
     }
 
-    async fn wait(self: Rc<Self>, waiting: Waiting, started: Nanos) {
-        let Waiting { incoming, caller, mut step } = waiting;
+    async fn wait(self: Rc<Self>, waiting: WaitingRequest, started: Nanos) {
+        let WaitingRequest { incoming, caller, mut step } = waiting;
         let result = loop {
             let ready = match step {
                 Progress::Done => unreachable!("what is done does not wait"),
@@ -417,7 +417,7 @@ impl Front {
         if let Some(copy) = copies.pop() {
             self.core.statistics.arrived(copy.operation);
             let acknowledged = copy.header.session_acknowledged;
-            let is_new = matches!(self.core.tables.borrow_mut().sessions.begin(origin, acknowledged), Begin::New);
+            let is_new = matches!(self.core.tables.borrow_mut().sessions.begin(origin, acknowledged), Admission::New);
             if is_new {
                 let now = self.core.reactor.now();
                 self.start(copy, Some(origin), now);
@@ -456,21 +456,21 @@ impl Front {
 }
 
 /// A request that is answered when something else has happened, without a task of its own.
-pub struct Parked {
+pub struct ParkedRequest {
     pub incoming: Incoming,
     pub caller: Caller,
     pub started: Nanos,
 }
 
 /// Answers a request that was parked.
-pub fn finish(core: &Core, parked: Parked, result: Result<&[u8], &Failure>) {
+pub fn finish(core: &Core, parked: ParkedRequest, result: Result<&[u8], &Failure>) {
     end(core, parked.incoming, &parked.caller, result, parked.started);
 }
 
 /// A request has ended, which others of low-priority clients may wait for.
 fn note_end(core: &Core, incoming: &Incoming) {
     if incoming.peer.role == Role::LowPriority {
-        core.patience.note_end();
+        core.low_priority.note_end();
     }
 }
 
@@ -546,7 +546,7 @@ impl Core {
         let gone = room.map_or(Record::Nothing, Record::SessionDelete);
         self.change([gone, Record::SessionPut { session, born: welcomes }])?;
         self.reap_orphans();
-        self.release_held();
+        self.release_remote_opens();
         Ok(())
     }
 }
@@ -574,7 +574,7 @@ pub fn start_expiry(core: &Rc<Core>) {
                 }
             }
             core.reap_orphans();
-            core.release_held();
+            core.release_remote_opens();
             let Some(next) = next else { break };
             core.reactor.sleep_until((next + grace).max(now + EXPIRY_PAUSE_NS)).await;
         }

@@ -28,7 +28,7 @@ impl Default for Outcome {
     }
 }
 
-enum State<W> {
+enum SlotState<W> {
     Empty,
     /// Under way; who sent it again waits here.
     Active(Vec<W>),
@@ -37,7 +37,7 @@ enum State<W> {
 
 struct SlotEntry<W> {
     sequence: u64,
-    state: State<W>,
+    state: SlotState<W>,
     outcome: Outcome,
 }
 
@@ -52,7 +52,7 @@ struct Session<W> {
 }
 
 /// What to do with a request.
-pub enum Begin<'a, W> {
+pub enum Admission<'a, W> {
     /// It is new: execute it.
     New,
     /// It was executed: answer with this.
@@ -76,7 +76,7 @@ impl<W> Session<W> {
 
     fn place(&mut self, sequence: u64) -> &mut SlotEntry<W> {
         if self.places.is_empty() {
-            let empty = || SlotEntry { sequence: 0, state: State::Empty, outcome: Outcome::default() };
+            let empty = || SlotEntry { sequence: 0, state: SlotState::Empty, outcome: Outcome::default() };
             self.places = (0..REQUEST_WINDOW).map(|_| empty()).collect();
         }
         &mut self.places[(sequence % u64::from(REQUEST_WINDOW)) as usize]
@@ -154,40 +154,40 @@ impl<W> Sessions<W> {
     }
 
     /// Takes in a request. `acknowledged`: replies of all sequences up to it have arrived at the session.
-    pub fn begin(&mut self, (session, sequence): Origin, acknowledged: u64) -> Begin<'_, W> {
-        let Some(session) = self.table.get_mut(&session) else { return Begin::Unknown };
+    pub fn begin(&mut self, Origin { session, sequence }: Origin, acknowledged: u64) -> Admission<'_, W> {
+        let Some(session) = self.table.get_mut(&session) else { return Admission::Unknown };
         session.acknowledged = session.acknowledged.max(acknowledged);
         if sequence <= session.acknowledged {
-            return Begin::Unknown;
+            return Admission::Unknown;
         }
         let place = session.place(sequence);
         if place.sequence > sequence {
-            return Begin::Unknown;
+            return Admission::Unknown;
         }
-        if place.sequence < sequence || matches!(place.state, State::Empty) {
+        if place.sequence < sequence || matches!(place.state, SlotState::Empty) {
             place.sequence = sequence;
-            place.state = State::Active(Vec::new());
-            return Begin::New;
+            place.state = SlotState::Active(Vec::new());
+            return Admission::New;
         }
         match &mut place.state {
-            State::Active(waiting) => Begin::Active(waiting),
-            _ => Begin::Repeated(&place.outcome),
+            SlotState::Active(waiting) => Admission::Active(waiting),
+            _ => Admission::Repeated(&place.outcome),
         }
     }
 
     /// Notes at recovery that a request is under way (its intent is).
-    pub fn resume(&mut self, (session, sequence): Origin) {
+    pub fn resume(&mut self, Origin { session, sequence }: Origin) {
         if let Some(session) = self.table.get_mut(&session) {
             let place = session.place(sequence);
-            if place.sequence < sequence || matches!(place.state, State::Empty) {
+            if place.sequence < sequence || matches!(place.state, SlotState::Empty) {
                 place.sequence = sequence;
-                place.state = State::Active(Vec::new());
+                place.state = SlotState::Active(Vec::new());
             }
         }
     }
 
     /// Keeps the outcome of a request and returns who waits for it.
-    pub fn finish(&mut self, (session, sequence): Origin, status: Status, bytes: &[u8]) -> Vec<W> {
+    pub fn finish(&mut self, Origin { session, sequence }: Origin, status: Status, bytes: &[u8]) -> Vec<W> {
         let Some(session) = self.table.get_mut(&session) else { return Vec::new() };
         let place = session.place(sequence);
         if place.sequence != sequence {
@@ -199,25 +199,25 @@ impl<W> Sessions<W> {
             place.outcome.status = status;
             place.outcome.bytes.clear();
             place.outcome.bytes.extend_from_slice(bytes);
-            State::Done
+            SlotState::Done
         } else {
-            State::Empty
+            SlotState::Empty
         };
         match std::mem::replace(&mut place.state, state) {
-            State::Active(waiting) => waiting,
+            SlotState::Active(waiting) => waiting,
             _ => Vec::new(),
         }
     }
 
     /// Forgets that a request was begun, for its body never came; returns who sent it again meanwhile.
-    pub fn abandon(&mut self, (session, sequence): Origin) -> Vec<W> {
+    pub fn abandon(&mut self, Origin { session, sequence }: Origin) -> Vec<W> {
         let Some(session) = self.table.get_mut(&session) else { return Vec::new() };
         let place = session.place(sequence);
         if place.sequence != sequence {
             return Vec::new();
         }
-        match std::mem::replace(&mut place.state, State::Empty) {
-            State::Active(waiting) => waiting,
+        match std::mem::replace(&mut place.state, SlotState::Empty) {
+            SlotState::Active(waiting) => waiting,
             done => {
                 place.state = done;
                 Vec::new()
@@ -228,13 +228,13 @@ impl<W> Sessions<W> {
     /// Takes in an outcome from the journal or a checkpoint. One of a session that was forgotten before, of what went
     /// on by itself after that, does not bring it back: it would count as known, and nobody would be told what it has
     /// lost.
-    pub fn restore(&mut self, (session, sequence): Origin, reply: &[u8]) {
+    pub fn restore(&mut self, Origin { session, sequence }: Origin, reply: &[u8]) {
         let Some(session) = self.table.get_mut(&session) else { return };
         let place = session.place(sequence);
         if sequence >= place.sequence {
             place.sequence = sequence;
             place.outcome = Outcome { bytes: reply.to_vec(), ..Outcome::default() };
-            place.state = State::Done;
+            place.state = SlotState::Done;
         }
     }
 
@@ -253,7 +253,7 @@ impl<W> Sessions<W> {
     pub fn for_each_outcome(&self, session: u64, visit: &mut dyn FnMut(u64, &[u8])) {
         let Some(session) = self.table.get(&session) else { return };
         for place in &session.places {
-            let kept = matches!(place.state, State::Done) && place.outcome.status == Status::Ok;
+            let kept = matches!(place.state, SlotState::Done) && place.outcome.status == Status::Ok;
             if kept && place.sequence > session.acknowledged {
                 visit(place.sequence, &place.outcome.bytes);
             }
@@ -263,13 +263,17 @@ impl<W> Sessions<W> {
 
 impl<W> Session<W> {
     fn is_active(&self) -> bool {
-        self.places.iter().any(|place| matches!(place.state, State::Active(_)))
+        self.places.iter().any(|place| matches!(place.state, SlotState::Active(_)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn origin(session: u64, sequence: u64) -> Origin {
+        Origin { session, sequence }
+    }
 
     fn sessions() -> Sessions<u32> {
         let mut sessions = Sessions::new(4);
@@ -281,17 +285,17 @@ mod tests {
     #[test]
     fn once() {
         let mut sessions = sessions();
-        assert!(matches!(sessions.begin((9, 1), 0), Begin::New));
-        match sessions.begin((9, 1), 0) {
-            Begin::Active(waiting) => waiting.push(77),
+        assert!(matches!(sessions.begin(origin(9, 1), 0), Admission::New));
+        match sessions.begin(origin(9, 1), 0) {
+            Admission::Active(waiting) => waiting.push(77),
             _ => panic!("the request is under way"),
         }
-        assert_eq!(sessions.finish((9, 1), Status::Ok, b"reply"), vec![77]);
-        match sessions.begin((9, 1), 0) {
-            Begin::Repeated(outcome) => assert_eq!(outcome.bytes, b"reply"),
+        assert_eq!(sessions.finish(origin(9, 1), Status::Ok, b"reply"), vec![77]);
+        match sessions.begin(origin(9, 1), 0) {
+            Admission::Repeated(outcome) => assert_eq!(outcome.bytes, b"reply"),
             _ => panic!("the outcome is kept"),
         }
-        assert!(matches!(sessions.begin((8, 1), 0), Begin::Unknown));
+        assert!(matches!(sessions.begin(origin(8, 1), 0), Admission::Unknown));
     }
 
     /// Goal: what was acknowledged is not executed again, and a place is taken over by its next sequence only.
@@ -299,48 +303,50 @@ mod tests {
     fn window() {
         let mut sessions = sessions();
         let window = u64::from(REQUEST_WINDOW);
-        assert!(matches!(sessions.begin((9, 1), 0), Begin::New));
-        assert!(matches!(sessions.begin((9, 1 + window), 1), Begin::New));
-        assert!(matches!(sessions.begin((9, 1), 0), Begin::Unknown));
-        assert!(sessions.finish((9, 1), Status::Ok, b"late").is_empty());
-        assert!(matches!(sessions.begin((9, 1 + window), 1), Begin::Active(_)));
+        assert!(matches!(sessions.begin(origin(9, 1), 0), Admission::New));
+        assert!(matches!(sessions.begin(origin(9, 1 + window), 1), Admission::New));
+        assert!(matches!(sessions.begin(origin(9, 1), 0), Admission::Unknown));
+        assert!(sessions.finish(origin(9, 1), Status::Ok, b"late").is_empty());
+        assert!(matches!(sessions.begin(origin(9, 1 + window), 1), Admission::Active(_)));
     }
 
     /// Goal: a request whose body never came may be executed when it comes again.
     #[test]
     fn abandoned() {
         let mut sessions = sessions();
-        assert!(matches!(sessions.begin((9, 3), 0), Begin::New));
-        if let Begin::Active(waiting) = sessions.begin((9, 3), 0) {
+        assert!(matches!(sessions.begin(origin(9, 3), 0), Admission::New));
+        if let Admission::Active(waiting) = sessions.begin(origin(9, 3), 0) {
             waiting.push(5);
         }
-        assert_eq!(sessions.abandon((9, 3)), vec![5]);
-        assert!(matches!(sessions.begin((9, 3), 0), Begin::New));
+        assert_eq!(sessions.abandon(origin(9, 3)), vec![5]);
+        assert!(matches!(sessions.begin(origin(9, 3), 0), Admission::New));
     }
 
     /// Goal: a long failure is not kept, a short one is; nor is a long answer, which comes of a request without effect.
     #[test]
     fn failures() {
         let mut sessions = sessions();
-        assert!(matches!(sessions.begin((9, 2), 0), Begin::New));
-        sessions.finish((9, 2), Status::Ok, &[b'x'; OUTCOME_SIZE_MAX + 1]);
-        assert!(matches!(sessions.begin((9, 2), 0), Begin::New));
-        assert!(matches!(sessions.begin((9, 1), 0), Begin::New));
-        sessions.finish((9, 1), Status::IsSymlink, &[b'x'; OUTCOME_SIZE_MAX + 1]);
-        assert!(matches!(sessions.begin((9, 1), 0), Begin::New));
-        sessions.finish((9, 1), Status::Exists, b"short");
-        assert!(matches!(sessions.begin((9, 1), 0), Begin::Repeated(outcome) if outcome.status == Status::Exists));
+        assert!(matches!(sessions.begin(origin(9, 2), 0), Admission::New));
+        sessions.finish(origin(9, 2), Status::Ok, &[b'x'; OUTCOME_SIZE_MAX + 1]);
+        assert!(matches!(sessions.begin(origin(9, 2), 0), Admission::New));
+        assert!(matches!(sessions.begin(origin(9, 1), 0), Admission::New));
+        sessions.finish(origin(9, 1), Status::IsSymlink, &[b'x'; OUTCOME_SIZE_MAX + 1]);
+        assert!(matches!(sessions.begin(origin(9, 1), 0), Admission::New));
+        sessions.finish(origin(9, 1), Status::Exists, b"short");
+        assert!(
+            matches!(sessions.begin(origin(9, 1), 0), Admission::Repeated(outcome) if outcome.status == Status::Exists)
+        );
     }
 
     /// Goal: a session that was forgotten stays so, whatever ends on its behalf later.
     #[test]
     fn outcomes_of_the_forgotten() {
         let mut sessions = sessions();
-        sessions.restore((9, 1), b"kept");
-        assert!(matches!(sessions.begin((9, 1), 0), Begin::Repeated(outcome) if outcome.bytes == b"kept"));
+        sessions.restore(origin(9, 1), b"kept");
+        assert!(matches!(sessions.begin(origin(9, 1), 0), Admission::Repeated(outcome) if outcome.bytes == b"kept"));
         sessions.remove(9);
-        sessions.restore((9, 2), b"late");
-        assert!(!sessions.is_known(9) && matches!(sessions.begin((9, 2), 0), Begin::Unknown));
+        sessions.restore(origin(9, 2), b"late");
+        assert!(!sessions.is_known(9) && matches!(sessions.begin(origin(9, 2), 0), Admission::Unknown));
     }
 
     /// Goal: a full table makes room by its oldest idle session, and refuses when there is none.

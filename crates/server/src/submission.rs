@@ -305,7 +305,7 @@ impl Core {
         let most = 2 * submissions.queue_count() as u64 * SLOT_COUNT * one + RESERVE;
         self.pending.is_watched.get()
             && !self.stopping.get()
-            // Names that other servers were lent are called back first.
+            // Names that are delegated to other servers are recalled first.
             && self.delegations.is_empty()
             && !self.is_journal_low()
             && self.store.journal_room().0 > most

@@ -7,15 +7,15 @@
 //!    limits on were not. A restart goes on from the limits.
 
 use crate::directories::AnnouncedDirectories;
-use crate::extended::Extended;
+use crate::extended::ExtendedAttributes;
 use crate::file_locks::FileLocks;
 use crate::inodes::Inodes;
-use crate::intents::Intent;
+use crate::intents::{Intent, Origin};
 use crate::locks::Locks;
 use crate::names::Names;
 use crate::open_files::OpenFiles;
 use crate::options::Bounds;
-use crate::prepared::Change;
+use crate::prepared::PreparedChange;
 use crate::publisher::Publisher;
 use crate::records::Record;
 use crate::sessions::Sessions;
@@ -44,7 +44,7 @@ pub struct Mark {
 pub struct Tables {
     pub names: Names,
     pub inodes: Inodes,
-    pub extended: Extended,
+    pub extended: ExtendedAttributes,
     pub file_locks: FileLocks,
     pub announced: AnnouncedDirectories,
     pub sessions: Sessions<Incoming>,
@@ -53,7 +53,7 @@ pub struct Tables {
     pub tombstones: FastMap<u64, ()>,
     pub marks: FastMap<u64, Mark>,
     /// Changes that wait for the decision of their coordinator, by its number and the change's.
-    pub prepared: BTreeMap<(u32, u64), Change>,
+    pub prepared: BTreeMap<(u32, u64), PreparedChange>,
     /// Names and inodes that nobody may look at or change now: those of prepared changes, and those that this server
     /// is changing together with others.
     pub locks: Locks,
@@ -82,7 +82,7 @@ impl Tables {
         Tables {
             names: Names::default(),
             inodes: Inodes::default(),
-            extended: Extended::default(),
+            extended: ExtendedAttributes::default(),
             file_locks: FileLocks::default(),
             announced: AnnouncedDirectories::default(),
             sessions: Sessions::new(session_count_max),
@@ -148,7 +148,7 @@ impl Tables {
             Record::LinkablePut(file) => self.open.note_linkable(file),
             Record::Outcome { session, sequence, reply } => {
                 if replaying.is_some() {
-                    self.sessions.restore((session, sequence), reply);
+                    self.sessions.restore(Origin { session, sequence }, reply);
                 }
             }
             Record::IntentPut { number, intent } => {

@@ -8,7 +8,7 @@
 pub mod queue;
 pub mod ranges;
 
-use ranges::{LockRanges, Range, RangeTable};
+use ranges::{LockRanges, OwnerRange, RangeTable};
 use std::collections::BTreeMap;
 use wire::FileId;
 use wire::messages::{LockOwner, LockSpace};
@@ -19,7 +19,7 @@ pub const RANGES_OF_SESSION_MAX: usize = 65_536;
 pub const RANGES_MAX: usize = 131_072;
 
 /// The locks of a file in a space.
-pub type Key = (FileId, LockSpace);
+pub type LockKey = (FileId, LockSpace);
 
 /// See the module.
 #[derive(Default)]
@@ -45,23 +45,23 @@ impl FileLocks {
         self.by_session.get(&session).copied().unwrap_or(0)
     }
 
-    pub fn table(&self, (file, space): Key) -> Option<&RangeTable> {
+    pub fn table(&self, (file, space): LockKey) -> Option<&RangeTable> {
         self.tables.get(&(file.0, space))
     }
 
     /// What an owner holds.
-    pub fn held(&self, key: Key, owner: &LockOwner) -> Option<&LockRanges> {
+    pub fn held(&self, key: LockKey, owner: &LockOwner) -> Option<&LockRanges> {
         self.table(key).map(|table| table.of_owner(owner))
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (Key, &LockOwner, &LockRanges)> {
+    pub fn iter(&self) -> impl Iterator<Item = (LockKey, &LockOwner, &LockRanges)> {
         self.tables.iter().flat_map(|((file, space), table)| {
             table.iter().map(move |(owner, held)| ((FileId(*file), *space), owner, held))
         })
     }
 
     /// Whether the bounds let an owner lock a range, or unlock it, which may split one.
-    pub fn has_room(&self, key: Key, owner: &LockOwner, range: &Range, lock: bool) -> bool {
+    pub fn has_room(&self, key: LockKey, owner: &LockOwner, range: &OwnerRange, lock: bool) -> bool {
         let (of_file, before, after) = match self.table(key) {
             None => (0, 0, usize::from(lock)),
             Some(table) => {
@@ -77,11 +77,11 @@ impl FileLocks {
     }
 
     /// Has an owner hold a range in its mode, or nothing of it.
-    pub fn set(&mut self, key: Key, owner: LockOwner, range: &Range, lock: bool) {
+    pub fn set(&mut self, key: LockKey, owner: LockOwner, range: &OwnerRange, lock: bool) {
         self.change(key, owner, |table| table.set(owner, range, lock));
     }
 
-    fn change(&mut self, (file, space): Key, owner: LockOwner, change: impl FnOnce(&mut RangeTable)) {
+    fn change(&mut self, (file, space): LockKey, owner: LockOwner, change: impl FnOnce(&mut RangeTable)) {
         let key = (file.0, space);
         let table = self.tables.entry(key).or_default();
         let before = table.count();
@@ -129,8 +129,8 @@ impl FileLocks {
         }
     }
 
-    fn remove_where(&mut self, gone: impl Fn(Key, &LockOwner) -> bool) {
-        let found: Vec<(Key, LockOwner)> =
+    fn remove_where(&mut self, gone: impl Fn(LockKey, &LockOwner) -> bool) {
+        let found: Vec<(LockKey, LockOwner)> =
             self.iter().filter(|(key, owner, _)| gone(*key, owner)).map(|(key, owner, _)| (key, *owner)).collect();
         self.released |= !found.is_empty();
         for (key, owner) in found {
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn counts() {
         let owner = |session| LockOwner { session, kind: OwnerKind::Process, id: 1 };
-        let range = |start| Range { start, end: start + 5, exclusive: false };
+        let range = |start| OwnerRange { start, end: start + 5, exclusive: false };
         let (one, two) = ((FileId(1), LockSpace::Ranges), (FileId(2), LockSpace::Ranges));
         let mut locks = FileLocks::default();
         for _ in 0..2 {
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn bound_of_a_file() {
         let owner = |id| LockOwner { session: 1, kind: OwnerKind::Process, id };
-        let range = |start, end| Range { start, end, exclusive: true };
+        let range = |start, end| OwnerRange { start, end, exclusive: true };
         let key = (FileId(1), LockSpace::Ranges);
         let mut locks = FileLocks::default();
         for number in 0..RANGES_OF_FILE_MAX as u64 {

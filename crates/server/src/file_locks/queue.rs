@@ -7,8 +7,8 @@
 //! 2. There are at most `WAITERS_MAX` of all sessions and `WAITERS_OF_SESSION_MAX` of one: half of what a connection
 //!    may have under way, so that unlocking always gets through.
 
-use super::ranges::Range;
-use super::{FileLocks, Key};
+use super::ranges::OwnerRange;
+use super::{FileLocks, LockKey};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::FileId;
 use wire::limits::REQUEST_WINDOW;
@@ -21,7 +21,7 @@ pub const WAITERS_OF_SESSION_MAX: usize = REQUEST_WINDOW as usize / 2;
 /// A request that waits; `L` is who is told when it is granted, as soon as somebody asks to be.
 pub struct Waiter<L> {
     pub owner: LockOwner,
-    pub range: Range,
+    pub range: OwnerRange,
     pub ticket: u64,
     pub listener: Option<L>,
 }
@@ -55,30 +55,30 @@ impl<L> Queues<L> {
         self.all().filter(|(_, waiter)| waiter.listener.is_some()).count()
     }
 
-    fn all(&self) -> impl Iterator<Item = (Key, &Waiter<L>)> {
+    fn all(&self) -> impl Iterator<Item = (LockKey, &Waiter<L>)> {
         self.queues
             .iter()
             .flat_map(|((file, space), queue)| queue.iter().map(move |waiter| ((FileId(*file), *space), waiter)))
     }
 
-    pub fn push(&mut self, (file, space): Key, waiter: Waiter<L>) {
+    pub fn push(&mut self, (file, space): LockKey, waiter: Waiter<L>) {
         self.queues.entry((file.0, space)).or_default().push(waiter);
     }
 
     /// The waiter of a ticket.
-    pub fn find(&mut self, (file, space): Key, session: u64, ticket: u64) -> Option<&mut Waiter<L>> {
+    pub fn find(&mut self, (file, space): LockKey, session: u64, ticket: u64) -> Option<&mut Waiter<L>> {
         let queue = self.queues.get_mut(&(file.0, space))?;
         queue.iter_mut().find(|waiter| waiter.owner.session == session && waiter.ticket == ticket)
     }
 
-    pub fn remove(&mut self, key: Key, session: u64, ticket: u64) -> Option<Waiter<L>> {
+    pub fn remove(&mut self, key: LockKey, session: u64, ticket: u64) -> Option<Waiter<L>> {
         let removed =
             self.remove_where(|at, waiter| at == key && waiter.owner.session == session && waiter.ticket == ticket);
         removed.into_iter().next()
     }
 
     /// Takes out all that are so.
-    pub fn remove_where(&mut self, mut gone: impl FnMut(Key, &Waiter<L>) -> bool) -> Vec<Waiter<L>> {
+    pub fn remove_where(&mut self, mut gone: impl FnMut(LockKey, &Waiter<L>) -> bool) -> Vec<Waiter<L>> {
         let mut removed = Vec::new();
         for ((file, space), queue) in &mut self.queues {
             let key = (FileId(*file), *space);
@@ -95,7 +95,14 @@ impl<L> Queues<L> {
     }
 
     /// Whether a request of `owner` has to wait for what is held, or for one of the first `before` in the queue.
-    pub fn must_wait(&self, locks: &FileLocks, key: Key, owner: &LockOwner, range: &Range, before: usize) -> bool {
+    pub fn must_wait(
+        &self,
+        locks: &FileLocks,
+        key: LockKey,
+        owner: &LockOwner,
+        range: &OwnerRange,
+        before: usize,
+    ) -> bool {
         let Some(table) = locks.table(key) else { return false };
         if table.conflicts(owner, range).next().is_some() {
             return true;
@@ -107,9 +114,9 @@ impl<L> Queues<L> {
 
     fn ahead<'a>(
         &'a self,
-        (file, space): Key,
+        (file, space): LockKey,
         owner: &'a LockOwner,
-        range: &'a Range,
+        range: &'a OwnerRange,
         before: usize,
     ) -> impl Iterator<Item = &'a Waiter<L>> {
         let queue = self.queues.get(&(file.0, space)).map_or(&[][..], Vec::as_slice);
@@ -118,7 +125,7 @@ impl<L> Queues<L> {
     }
 
     /// The first whose turn it is, with its place: in any queue, in order.
-    pub fn next_turn(&self, locks: &FileLocks) -> Option<(Key, u64, u64)> {
+    pub fn next_turn(&self, locks: &FileLocks) -> Option<(LockKey, u64, u64)> {
         for ((file, space), queue) in &self.queues {
             let key = (FileId(*file), *space);
             for (position, waiter) in queue.iter().enumerate() {
@@ -163,7 +170,7 @@ impl<L> Queues<L> {
 
     /// Whether a process that waits for what is held in the way of `range` would wait for itself. Only processes count:
     /// others may have their locks released by whoever has the descriptor.
-    pub fn is_deadlock(&self, locks: &FileLocks, key: Key, owner: &LockOwner, range: &Range) -> bool {
+    pub fn is_deadlock(&self, locks: &FileLocks, key: LockKey, owner: &LockOwner, range: &OwnerRange) -> bool {
         let is_process = |owner: &LockOwner| owner.kind == OwnerKind::Process;
         let Some(table) = locks.table(key).filter(|_| is_process(owner)) else { return false };
         let mut holders = table.conflicts(owner, range).map(|(holder, _)| *holder).filter(is_process);
@@ -175,15 +182,15 @@ impl<L> Queues<L> {
 mod tests {
     use super::*;
 
-    const KEY: Key = (FileId(1), LockSpace::Ranges);
-    const OTHER: Key = (FileId(2), LockSpace::Ranges);
+    const KEY: LockKey = (FileId(1), LockSpace::Ranges);
+    const OTHER: LockKey = (FileId(2), LockSpace::Ranges);
 
     fn owner(id: u64) -> LockOwner {
         LockOwner { session: id, kind: OwnerKind::Process, id }
     }
 
-    fn range(start: u64, end: u64, exclusive: bool) -> Range {
-        Range { start, end, exclusive }
+    fn range(start: u64, end: u64, exclusive: bool) -> OwnerRange {
+        OwnerRange { start, end, exclusive }
     }
 
     #[derive(Default)]
@@ -194,12 +201,12 @@ mod tests {
     }
 
     impl Bench {
-        fn set(&mut self, key: Key, id: u64, range: Range, lock: bool) {
+        fn set(&mut self, key: LockKey, id: u64, range: OwnerRange, lock: bool) {
             self.locks.set(key, owner(id), &range, lock);
         }
 
         /// Whether it is granted at once.
-        fn lock(&mut self, key: Key, id: u64, range: Range) -> bool {
+        fn lock(&mut self, key: LockKey, id: u64, range: OwnerRange) -> bool {
             if !self.queues.must_wait(&self.locks, key, &owner(id), &range, usize::MAX) {
                 self.set(key, id, range, true);
                 return true;

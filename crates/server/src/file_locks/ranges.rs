@@ -10,24 +10,24 @@ use wire::{Decode, Decoder, Encode, Malformed};
 
 /// A locked range. `end` is the first byte that is not locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Range {
+pub struct OwnerRange {
     pub start: u64,
     pub end: u64,
     pub exclusive: bool,
 }
 
-impl Range {
-    pub fn overlaps(&self, other: &Range) -> bool {
+impl OwnerRange {
+    pub fn overlaps(&self, other: &OwnerRange) -> bool {
         self.start < other.end && other.start < self.end
     }
 
     /// Whether two owners may not hold both.
-    pub fn conflicts(&self, other: &Range) -> bool {
+    pub fn conflicts(&self, other: &OwnerRange) -> bool {
         self.overlaps(other) && (self.exclusive || other.exclusive)
     }
 }
 
-impl Encode for Range {
+impl Encode for OwnerRange {
     fn encode(&self, out: &mut Vec<u8>) {
         self.start.encode(out);
         self.end.encode(out);
@@ -35,18 +35,18 @@ impl Encode for Range {
     }
 }
 
-impl<'a> Decode<'a> for Range {
+impl<'a> Decode<'a> for OwnerRange {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, Malformed> {
         let (start, end) = (Decode::decode(input)?, Decode::decode(input)?);
         if start >= end || end > LOCK_END {
             return Err(Malformed("a locked range is empty or too long"));
         }
-        Ok(Range { start, end, exclusive: Decode::decode(input)? })
+        Ok(OwnerRange { start, end, exclusive: Decode::decode(input)? })
     }
 }
 
 /// These ranges once `range` is locked in its mode, or unlocked; sorted, as they are.
-fn changed(held: &[Range], range: &Range, lock: bool) -> Vec<Range> {
+fn changed(held: &[OwnerRange], range: &OwnerRange, lock: bool) -> Vec<OwnerRange> {
     let mut parts = Vec::with_capacity(held.len() + 2);
     for other in held {
         if !other.overlaps(range) {
@@ -54,17 +54,17 @@ fn changed(held: &[Range], range: &Range, lock: bool) -> Vec<Range> {
             continue;
         }
         if other.start < range.start {
-            parts.push(Range { end: range.start, ..*other });
+            parts.push(OwnerRange { end: range.start, ..*other });
         }
         if other.end > range.end {
-            parts.push(Range { start: range.end, ..*other });
+            parts.push(OwnerRange { start: range.end, ..*other });
         }
     }
     if lock {
         parts.push(*range);
     }
     parts.sort_by_key(|part| part.start);
-    let mut joined: Vec<Range> = Vec::with_capacity(parts.len());
+    let mut joined: Vec<OwnerRange> = Vec::with_capacity(parts.len());
     for part in parts {
         match joined.last_mut() {
             Some(last) if last.end == part.start && last.exclusive == part.exclusive => last.end = part.end,
@@ -88,37 +88,41 @@ impl LockRanges {
         self.0.len()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = Range> {
+    pub fn iter(&self) -> impl Iterator<Item = OwnerRange> {
         self.iter_from(0)
     }
 
     /// Those that begin at a place or behind it.
-    pub fn iter_from(&self, start: u64) -> impl Iterator<Item = Range> {
-        self.0.range(start..).map(|(start, (end, exclusive))| Range { start: *start, end: *end, exclusive: *exclusive })
+    pub fn iter_from(&self, start: u64) -> impl Iterator<Item = OwnerRange> {
+        self.0.range(start..).map(|(start, (end, exclusive))| OwnerRange {
+            start: *start,
+            end: *end,
+            exclusive: *exclusive,
+        })
     }
 
     /// Those that overlap a range or touch it, sorted.
-    fn around(&self, range: &Range) -> impl Iterator<Item = Range> {
+    fn around(&self, range: &OwnerRange) -> impl Iterator<Item = OwnerRange> {
         // Of those that begin before it only the last can reach it, since they are apart (invariant 1).
         let before = self.0.range(..range.start).next_back();
         let from = self.0.range(range.start..=range.end);
         let all = before.filter(|(_, (end, _))| *end >= range.start).into_iter().chain(from);
-        all.map(|(start, (end, exclusive))| Range { start: *start, end: *end, exclusive: *exclusive })
+        all.map(|(start, (end, exclusive))| OwnerRange { start: *start, end: *end, exclusive: *exclusive })
     }
 
-    pub fn overlapping(&self, range: &Range) -> impl Iterator<Item = Range> {
+    pub fn overlapping(&self, range: &OwnerRange) -> impl Iterator<Item = OwnerRange> {
         self.around(range).filter(|held| held.overlaps(range))
     }
 
     /// How many ranges there are once `range` is locked in its mode, or unlocked.
-    pub fn count_after(&self, range: &Range, lock: bool) -> usize {
-        let around: Vec<Range> = self.around(range).collect();
+    pub fn count_after(&self, range: &OwnerRange, lock: bool) -> usize {
+        let around: Vec<OwnerRange> = self.around(range).collect();
         self.count() - around.len() + changed(&around, range, lock).len()
     }
 
     /// Locks a range in its mode, or unlocks it.
-    fn set(&mut self, range: &Range, lock: bool) {
-        let around: Vec<Range> = self.around(range).collect();
+    fn set(&mut self, range: &OwnerRange, lock: bool) {
+        let around: Vec<OwnerRange> = self.around(range).collect();
         for held in &around {
             self.0.remove(&held.start);
         }
@@ -155,7 +159,7 @@ impl RangeTable {
     }
 
     /// Has an owner hold a range in its mode, or nothing of it.
-    pub fn set(&mut self, owner: LockOwner, range: &Range, lock: bool) {
+    pub fn set(&mut self, owner: LockOwner, range: &OwnerRange, lock: bool) {
         let held = self.owners.entry(owner).or_default();
         self.count -= held.count();
         held.set(range, lock);
@@ -174,8 +178,8 @@ impl RangeTable {
     pub fn conflicts<'a>(
         &'a self,
         owner: &'a LockOwner,
-        range: &'a Range,
-    ) -> impl Iterator<Item = (&'a LockOwner, Range)> {
+        range: &'a OwnerRange,
+    ) -> impl Iterator<Item = (&'a LockOwner, OwnerRange)> {
         let others = self.owners.iter().filter(move |(other, _)| *other != owner);
         others.filter_map(move |(other, held)| {
             Some((other, held.overlapping(range).find(|other| other.conflicts(range))?))
@@ -183,7 +187,7 @@ impl RangeTable {
     }
 
     /// Whether the owner holds all of a range in its mode or a stronger one.
-    pub fn covers(&self, owner: &LockOwner, range: &Range) -> bool {
+    pub fn covers(&self, owner: &LockOwner, range: &OwnerRange) -> bool {
         let mut next = range.start;
         for held in self.of_owner(owner).overlapping(range) {
             if held.start > next || (range.exclusive && !held.exclusive) {
@@ -236,7 +240,7 @@ mod tests {
     }
 
     fn check_shape(held: &LockRanges) {
-        let held: Vec<Range> = held.iter().collect();
+        let held: Vec<OwnerRange> = held.iter().collect();
         assert!(held.iter().all(|range| range.start < range.end), "{held:?}");
         for pair in held.windows(2) {
             assert!(pair[0].end <= pair[1].start, "{held:?}");
@@ -256,7 +260,7 @@ mod tests {
                 let who = random.below(OWNERS);
                 let start = random.below(BYTES as u64);
                 let end = start + 1 + random.below(BYTES as u64 - start);
-                let range = Range { start, end, exclusive: random.below(2) == 0 };
+                let range = OwnerRange { start, end, exclusive: random.below(2) == 0 };
                 let bytes = start as usize..end as usize;
                 let words = format!("seed {seed} step {step}: {who} {range:?}");
                 let mode = 1 + u8::from(range.exclusive);
@@ -296,11 +300,11 @@ mod tests {
     fn replay() {
         for seed in 0..20 {
             let mut random = Random(seed);
-            let changes: Vec<(Range, bool)> = (0..60)
+            let changes: Vec<(OwnerRange, bool)> = (0..60)
                 .map(|_| {
                     let start = random.below(BYTES as u64);
                     let end = start + 1 + random.below(BYTES as u64 - start);
-                    (Range { start, end, exclusive: random.below(2) == 0 }, random.below(3) > 0)
+                    (OwnerRange { start, end, exclusive: random.below(2) == 0 }, random.below(3) > 0)
                 })
                 .collect();
             let after = |count: usize| {
@@ -310,7 +314,7 @@ mod tests {
             };
             for from in [0, 10, 30, 59] {
                 for seen in from..=changes.len() {
-                    let mut written: Vec<Range> = after(seen).of_owner(&owner(0)).iter().collect();
+                    let mut written: Vec<OwnerRange> = after(seen).of_owner(&owner(0)).iter().collect();
                     let turn = seed as usize % written.len().max(1);
                     written.rotate_left(turn);
                     let mut table = RangeTable::default();

@@ -18,7 +18,7 @@ use wire::messages::{AllocateRequest, allocate_mode};
 use wire::{Decode, Status};
 
 /// A range of one of this server's chunks: index and bytes.
-type Part = (u64, std::ops::Range<u32>);
+type ChunkPart = (u64, std::ops::Range<u32>);
 
 pub fn allocate(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let request = AllocateRequest::from_bytes(params)?;
@@ -28,7 +28,7 @@ pub fn allocate(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec
         allocate_mode::PUNCH => core.store.share(request.file.0).is_some(),
         _ => !parts.is_empty(),
     };
-    if is_home && let Some(leased) = core.read_leased(request.file) {
+    if is_home && let Some(leased) = core.read_lease_end(request.file) {
         return Ok(Progress::Blocked(leased));
     }
     if is_home || !touches {
@@ -48,11 +48,11 @@ pub fn allocate(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec
                 core.announce_until_stands(request.file, caller.deadline).await?;
             }
             if is_home {
-                core.until_read_leases_end(request.file).await;
+                core.wait_for_read_leases(request.file).await;
             }
             match perform(&core, &caller, &request, &parts, is_home, touches) {
                 Err(failure) => rounds.next(&core, failure).await?,
-                Ok(reply) => return Ok(super::Encoded(reply)),
+                Ok(reply) => return Ok(super::EncodedParams(reply)),
             }
         }
     })
@@ -80,7 +80,7 @@ fn check(core: &Core, request: &AllocateRequest) -> Result<bool, Failure> {
 
 /// This server's part of the range, chunk by chunk, where the mode needs that. Errors: `Invalid` when they are too
 /// many.
-fn parts_of(core: &Core, request: &AllocateRequest) -> Result<Vec<Part>, Failure> {
+fn parts_of(core: &Core, request: &AllocateRequest) -> Result<Vec<ChunkPart>, Failure> {
     let mut parts = Vec::new();
     if !matches!(request.mode, allocate_mode::RESERVE | allocate_mode::ZERO) {
         return Ok(parts);
@@ -103,7 +103,7 @@ fn perform(
     core: &Rc<Core>,
     caller: &Caller,
     request: &AllocateRequest,
-    parts: &[Part],
+    parts: &[ChunkPart],
     is_home: bool,
     touches: bool,
 ) -> Result<Vec<u8>, Failure> {

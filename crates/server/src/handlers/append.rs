@@ -15,7 +15,7 @@
 
 use super::data::{WriteEnd, verify_sums};
 use super::holders::{Rounds, by_server, fill, own_writes, own_writes_soon};
-use crate::coordination::{PAUSE_NS_FIRST, PAUSE_NS_MAX, Trouble};
+use crate::coordination::{LastFailure, PAUSE_NS_FIRST, PAUSE_NS_MAX};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
@@ -86,7 +86,7 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
         if is_spread {
             append.reserve(core, caller).await?;
         }
-        core.until_read_leases_end(file).await;
+        core.wait_for_read_leases(file).await;
         // A write to one of the home's own chunks may move the end during each wait.
         let end = core.inode(file)?.attributes.size;
         if end <= offset {
@@ -105,8 +105,8 @@ async fn end_of(core: &Rc<Core>, file: FileId, turn: &Turn) -> Result<u64, Failu
     if !core.inode(file)?.is_announced() {
         return Ok(core.inode(file)?.attributes.size);
     }
-    let glimpsed = core.glimpse_now(file, false, turn).await?;
-    Ok(core.inode(file)?.attributes.size.max(glimpsed.size))
+    let glimpse = core.glimpse_in_turn(file, false, turn).await?;
+    Ok(core.inode(file)?.attributes.size.max(glimpse.size))
 }
 
 /// The inode after a write that ends at `end`.
@@ -147,13 +147,14 @@ async fn append_spread(
     core.store.commit_write(body, &mut transaction, 0)?;
     append.fill_own(core, &bytes, own, &mut transaction)?;
     core.commit(transaction, [Record::IntentPut { number: append.number, intent: append.intent() }])?;
-    let (done, trouble) = (Notice::new(), Trouble::default());
-    drive(core, append, bytes, turn, done.clone(), trouble.clone());
+    let (done, last_failure) = (Notice::new(), LastFailure::default());
+    drive(core, append, bytes, turn, done.clone(), last_failure.clone());
     match until(&core.reactor, caller.deadline, done.wait()).await {
         Some(result) => result,
         None => {
-            let trouble = trouble.borrow_mut().take();
-            Err(trouble.unwrap_or_else(|| Failure::with_text(Status::TimedOut, "servers with chunks did not answer")))
+            let last_failure = last_failure.borrow_mut().take();
+            Err(last_failure
+                .unwrap_or_else(|| Failure::with_text(Status::TimedOut, "servers with chunks did not answer")))
         }
     }
 }
@@ -248,7 +249,7 @@ impl Append {
     }
 
     /// Sends a server its bytes until it has them. False when this server stops before.
-    async fn send(self, core: Rc<Core>, server: u32, bytes: Rc<Vec<u8>>, trouble: Trouble) -> bool {
+    async fn send(self, core: Rc<Core>, server: u32, bytes: Rc<Vec<u8>>, last_failure: LastFailure) -> bool {
         let parts = self.parts_of(&core, server, &bytes);
         let pieces = Pieces(parts.iter().map(|(piece, _)| *piece).collect());
         let body: Vec<IoSlice<'_>> = parts.iter().map(|(_, part)| IoSlice::new(part)).collect();
@@ -262,7 +263,7 @@ impl Append {
                 // The file was removed meanwhile, and all that was written of it.
                 Err(failure) if failure.status == Status::StaleFile => return true,
                 Err(_) if core.stopping.get() => return false,
-                Err(failure) => *trouble.borrow_mut() = Some(failure),
+                Err(failure) => *last_failure.borrow_mut() = Some(failure),
             }
             core.reactor.sleep(pause).await;
             pause = (pause * 2).min(PAUSE_NS_MAX);
@@ -273,22 +274,26 @@ impl Append {
     fn complete(&self, core: &Rc<Core>) -> Result<(), Failure> {
         let reply = self.reply();
         let inode = core.inode(self.file).map(|inode| Record::InodePut(grown(core, inode, self.end())));
-        let outcome = match self.origin {
-            Some((session, sequence)) => Record::Outcome { session, sequence, reply: &reply },
-            None => Record::Nothing,
-        };
+        let outcome = Record::outcome(self.origin, &reply);
         let mut transaction = core.store.begin();
         core.store.reap_file(self.stage.0, &mut transaction);
         core.commit(transaction, [inode.unwrap_or(Record::Nothing), Record::IntentDelete(self.number), outcome])
     }
 }
 
-fn drive(core: &Rc<Core>, append: Append, bytes: Vec<u8>, turn: Turn, done: Notice<AppendResult>, trouble: Trouble) {
+fn drive(
+    core: &Rc<Core>,
+    append: Append,
+    bytes: Vec<u8>,
+    turn: Turn,
+    done: Notice<AppendResult>,
+    last_failure: LastFailure,
+) {
     let core = core.clone();
     core.reactor.clone().spawn(Class::Metadata, async move {
         let bytes = Rc::new(bytes);
         let sent = append.others(&core).into_iter().map(|(server, _)| {
-            let sending = append.clone().send(core.clone(), server, bytes.clone(), trouble.clone());
+            let sending = append.clone().send(core.clone(), server, bytes.clone(), last_failure.clone());
             Box::pin(sending) as LocalFuture<bool>
         });
         if !all(sent.collect()).await.into_iter().all(|answered| answered) {
@@ -326,7 +331,7 @@ pub fn resume_append(core: &Rc<Core>, number: u64, intent: Intent) {
             // person has to look at this.
             Err(_) => std::future::pending().await,
         };
-        drive(&core, append, bytes, turn, done.clone(), Trouble::default());
+        drive(&core, append, bytes, turn, done.clone(), LastFailure::default());
         if let Some(origin) = origin {
             let result = done.wait().await;
             crate::service::conclude(&core, origin, &result);

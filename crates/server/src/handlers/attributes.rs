@@ -1,6 +1,6 @@
 //! SetAttributes (chmod, chown, utimens), and Close, which settles sizes and times in.
 
-use super::{Encoded, Progress, later};
+use super::{EncodedParams, Progress, later};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
@@ -30,7 +30,7 @@ pub fn set_attributes(
     }
     check(caller, &request, &inode.attributes)?;
     let changes_rights = request.mask & RIGHTS != 0;
-    if changes_rights && let Some(delegated) = core.delegated(request.file) {
+    if changes_rights && let Some(delegated) = core.recall_delegations(request.file) {
         return Ok(Progress::Blocked(delegated));
     }
     if !inode.is_announced() && !core.turns.is_taken(request.file.0) {
@@ -44,18 +44,18 @@ pub fn set_attributes(
             core.wait_until(caller.deadline, "another change of the file's size or times takes long", turn).await?;
         // Announced times end before explicit ones begin, so that no late one can undo these.
         let retract = request.mask & TIMES != 0;
-        let glimpsed = core.glimpse_now(request.file, retract, &turn).await?;
-        while changes_rights && let Some(delegated) = core.delegated(request.file) {
+        let glimpse = core.glimpse_in_turn(request.file, retract, &turn).await?;
+        while changes_rights && let Some(delegated) = core.recall_delegations(request.file) {
             core.wait_until(caller.deadline, "delegations of the file take long to end", delegated.wait()).await?;
         }
         let mut inode = core.inode(request.file)?;
         check(&caller, &request, &inode.attributes)?;
-        // What was glimpsed is true and the turn is ours, so that the inode may know it.
-        inode.attributes.size = inode.attributes.size.max(glimpsed.size);
-        inode.attributes.mtime = inode.attributes.mtime.max(glimpsed.mtime);
+        // What was glimpse is true and the turn is ours, so that the inode may know it.
+        inode.attributes.size = inode.attributes.size.max(glimpse.size);
+        inode.attributes.mtime = inode.attributes.mtime.max(glimpse.mtime);
         let mut bytes = Vec::new();
         set(&core, &caller, &request, inode, &mut bytes)?;
-        Ok(Encoded(bytes))
+        Ok(EncodedParams(bytes))
     })
 }
 
@@ -108,7 +108,7 @@ pub fn check(caller: &Caller, request: &SetAttributesRequest, attributes: &Attri
     Ok(())
 }
 
-/// The attributes after a change; times that were glimpsed before are not in them.
+/// The attributes after a change; times that were glimpse before are not in them.
 pub fn changed(core: &Core, caller: &Caller, request: &SetAttributesRequest, attributes: &Attributes) -> Attributes {
     let now = core.time();
     let asks = |bits: u32| request.mask & bits != 0;
@@ -139,7 +139,7 @@ pub fn changed(core: &Core, caller: &Caller, request: &SetAttributesRequest, att
         attributes.mtime = now;
     }
     if asks(TIMES) {
-        // Later than all that was glimpsed, and than the last time.
+        // Later than all that was glimpse, and than the last time.
         attributes.times_set = now.max(attributes.ctime).max(attributes.times_set.saturating_add(1));
     }
     attributes.ctime = now;

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::inodes::Inode;
 use crate::intents::Intent;
 use crate::names::{Dentry, WalkPosition, cursor_of};
-use crate::prepared::Change;
+use crate::prepared::PreparedChange;
 use crate::records::Record;
 use crate::tables::Tables;
 use reactor::{BodyPiece, ReplyBody};
@@ -29,7 +29,7 @@ const PAGE_SIZE: usize = 128 << 10;
 const DATA_STEP_BYTES: u64 = 8 << 20;
 
 /// A page in the making.
-struct Page<'a> {
+struct CheckPage<'a> {
     core: &'a Core,
     tables: &'a Tables,
     wanted: &'a CheckWanted,
@@ -39,7 +39,7 @@ struct Page<'a> {
 }
 
 /// Where a walk goes on; nothing at its end.
-type Next = Option<(u64, u64)>;
+type NextPosition = Option<(u64, u64)>;
 
 /// A page of a table. Only who may stop the servers may look into their tables.
 pub fn check(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<(CheckReply, ReplyBody), Failure> {
@@ -59,7 +59,7 @@ pub fn check(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<(CheckRe
         _ => Some(Vec::new()),
     };
     let tables = core.tables.borrow();
-    let mut page = Page {
+    let mut page = CheckPage {
         core,
         tables: &tables,
         wanted: &request.wanted,
@@ -100,7 +100,7 @@ fn check_owner(caller: &Caller) -> Result<(), Failure> {
     Ok(())
 }
 
-impl Page<'_> {
+impl CheckPage<'_> {
     fn wants(&self, id: FileId) -> bool {
         match self.wanted {
             CheckWanted::Parts { bits, .. } => {
@@ -130,7 +130,7 @@ impl Page<'_> {
         }
     }
 
-    fn names(&mut self, from: (u64, u64)) -> Next {
+    fn names(&mut self, from: (u64, u64)) -> NextPosition {
         if let CheckWanted::Under(directories) = self.wanted {
             return self.names_under(directories, from);
         }
@@ -152,7 +152,7 @@ impl Page<'_> {
         next.map(WalkPosition::numbers)
     }
 
-    fn names_under(&mut self, directories: &[FileId], from: (u64, u64)) -> Next {
+    fn names_under(&mut self, directories: &[FileId], from: (u64, u64)) -> NextPosition {
         let mut cursor = from.1;
         for (position, directory) in directories.iter().enumerate().skip(from.0 as usize) {
             let tables = self.tables;
@@ -183,7 +183,7 @@ impl Page<'_> {
         }
     }
 
-    fn inodes(&mut self, from: u64) -> Next {
+    fn inodes(&mut self, from: u64) -> NextPosition {
         let tables = self.tables;
         if let CheckWanted::Ids(ids) = self.wanted {
             ids.iter().filter_map(|id| tables.inodes.get(*id)).for_each(|inode| self.add_inode(inode));
@@ -216,7 +216,7 @@ impl Page<'_> {
         .encode(&mut self.rows);
     }
 
-    fn shares(&mut self, from: u64) -> Next {
+    fn shares(&mut self, from: u64) -> NextPosition {
         if let CheckWanted::Ids(ids) = self.wanted {
             for id in ids {
                 if let Some(share) = self.core.store.share(id.0) {
@@ -257,7 +257,7 @@ impl Page<'_> {
         }
     }
 
-    fn parents(&mut self, from: u64) -> Next {
+    fn parents(&mut self, from: u64) -> NextPosition {
         let tables = self.tables;
         let next = tables.names.walk_parents(from as u32, STEP_COUNT as u32, &mut |parent| {
             self.walked += 1;
@@ -268,7 +268,7 @@ impl Page<'_> {
         next.map(|next| (u64::from(next), 0))
     }
 
-    fn removed(&mut self) -> Next {
+    fn removed(&mut self) -> NextPosition {
         let CheckWanted::Ids(ids) = self.wanted else { return None };
         for id in ids.iter().filter(|id| self.tables.tombstones.contains_key(&id.0)) {
             CheckId { id: *id }.encode(&mut self.rows);
@@ -277,7 +277,7 @@ impl Page<'_> {
     }
 
     /// What is under way for the ids; also those that changed, or all of them if nobody knows.
-    fn promises(&mut self, changed: Option<Vec<FileId>>) -> Next {
+    fn promises(&mut self, changed: Option<Vec<FileId>>) -> NextPosition {
         let CheckWanted::Ids(ids) = self.wanted else { return None };
         for id in changed.as_ref().unwrap_or(ids) {
             self.add_promise(*id, check_reasons::CHANGED);
@@ -303,15 +303,15 @@ impl Page<'_> {
         }
         for change in tables.prepared.values() {
             match change {
-                Change::Dentry { parent, name, id, .. } => {
+                PreparedChange::Dentry { parent, name, id, .. } => {
                     self.add_promise(*id, check_reasons::PREPARED);
                     if let Some((replaced, _)) = tables.names.get(*parent, name, cursor_of(*parent, name)) {
                         self.add_promise(replaced, check_reasons::PREPARED);
                     }
                 }
-                Change::Link { file, .. } => self.add_promise(*file, check_reasons::PREPARED),
+                PreparedChange::Link { file, .. } => self.add_promise(*file, check_reasons::PREPARED),
                 // The directories are named by the intent.
-                Change::Tree { .. } => {}
+                PreparedChange::Tree { .. } => {}
             }
         }
         for directory in tables.marks.keys() {
@@ -326,7 +326,7 @@ impl Page<'_> {
         }
     }
 
-    fn data(&mut self, from: (u64, u64)) -> Result<Next, Failure> {
+    fn data(&mut self, from: (u64, u64)) -> Result<NextPosition, Failure> {
         let core = self.core;
         let next =
             core.store.verify_step((from.0 as u32, from.1), DATA_STEP_BYTES, &mut |file, chunk_index, damaged| {
@@ -388,7 +388,7 @@ pub fn repair(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progres
             if core.tables.borrow().inodes.get(file).is_some() {
                 return Err(changed_meanwhile(file));
             }
-            core.spoil_announce(file);
+            core.cancel_announcement(file);
             core.forget_writable(file);
             let mut transaction = core.store.begin();
             core.store.reap_file(file.0, &mut transaction);
@@ -425,7 +425,7 @@ fn repair_name(
         if found != seen {
             return Err(changed_meanwhile(found.unwrap_or(parent)));
         }
-        if let Some(delegated) = found.and_then(|file| core.delegated(file)) {
+        if let Some(delegated) = found.and_then(|file| core.recall_delegations(file)) {
             return Ok(Progress::Blocked(delegated));
         }
     }

@@ -1,9 +1,9 @@
-//! Opens through a contact server: OpenThrough, which clients ask of the contact; Delegation, CloseHeld and
-//! ReclaimHeld, which the contact asks of a file's home; and Revoke, which the home asks of the contact.
+//! Opens through a contact server: OpenThrough, which clients ask of the contact; Delegate, CloseHeld and
+//! ReclaimHeld, which the contact asks of a file's home; and Recall, which the home asks of the contact.
 
 use super::open::check_open;
 use super::{Progress, check_directory, check_lock, locate, path_of};
-use crate::contact::Answer;
+use crate::contact::ContactAnswer;
 use crate::core::{Caller, Core};
 use crate::delegations::DELEGATION_MS;
 use crate::failure::Failure;
@@ -35,14 +35,14 @@ pub fn open_through(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut
         }
         check_directory(core, &tables, entry.parent)?;
     }
-    let answer = if home == core.index { Answer::Unknown } else { core.ask_contact(home, hash, entry) };
+    let answer = if home == core.index { ContactAnswer::Unknown } else { core.ask_contact(home, hash, entry) };
     let held = match answer {
-        Answer::Asking(asked) => return Ok(Progress::Blocked(asked)),
-        Answer::Unknown => None,
-        Answer::Delegated(attributes) if !caller.may(&attributes, request.access) => {
+        ContactAnswer::Asking(asked) => return Ok(Progress::Blocked(asked)),
+        ContactAnswer::Unknown => None,
+        ContactAnswer::Delegated(attributes) if !caller.may(&attributes, request.access) => {
             return Err(Status::AccessDenied.into());
         }
-        Answer::Delegated(attributes) => {
+        ContactAnswer::Delegated(attributes) => {
             let open_number = core.opened(caller, attributes.id, attributes.kind)?;
             Some(OpenReply { attributes, created: false, open_number, places: None, contents: None })
         }
@@ -51,8 +51,8 @@ pub fn open_through(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut
     Ok(Progress::Done)
 }
 
-/// What may be lent is lent at once or not at all: whoever is refused has its clients ask here, where they wait as
-/// always.
+/// What may be delegated is delegated at once or not at all: whoever is refused has its clients ask here, where they
+/// wait as always.
 pub fn delegation(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let entry = DelegationRequest::from_bytes(params)?.entry;
     let attributes = {
@@ -63,8 +63,8 @@ pub fn delegation(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut V
         let inode = found.and_then(|(id, _)| tables.inodes.get(id));
         inode.filter(|inode| inode.attributes.kind == Kind::File).map(|inode| inode.attributes.clone())
     };
-    let lent = attributes.filter(|attributes| core.delegations.has_room(attributes.id, core.reactor.now()));
-    let delegated = match lent {
+    let granted = attributes.filter(|attributes| core.delegations.has_room(attributes.id, core.reactor.now()));
+    let delegated = match granted {
         None => {
             core.delegations.note_refused();
             None

@@ -2,7 +2,7 @@
 
 use super::data::{check_layout_of, piece_end, reply_of, write_pieces};
 use super::holders::{fill, own_writes_soon, read_bytes};
-use super::{Encoded, Progress, later};
+use super::{EncodedParams, Progress, later};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use std::rc::Rc;
@@ -41,7 +41,7 @@ pub fn copy_range(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Pro
         fill(&writes[0], &bytes);
         sum.inspect(|sum| writes[0].keep_sum(*sum));
         core.until_writes_stand(request.target, &mut writes, caller.deadline).await?;
-        Ok(Encoded(write_pieces(&core, &caller, &target, writes, is_home, |end| reply_of(&core, end))?))
+        Ok(EncodedParams(write_pieces(&core, &caller, &target, writes, is_home, |end| reply_of(&core, end))?))
     })
 }
 

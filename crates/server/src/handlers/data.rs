@@ -169,7 +169,7 @@ pub async fn write(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) ->
         check_inode(core.tables.borrow().inodes.get(request.file), &request)?;
     } else {
         // The announcement travels while the body arrives.
-        core.start_announce(request.file)?;
+        core.start_announcement(request.file)?;
     }
     let mut writes = core.with_room(|| reserve(core, &request)).await?;
     let places: Vec<Span> = writes.iter().flat_map(|write| write.places.iter().cloned()).collect();

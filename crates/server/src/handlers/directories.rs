@@ -3,10 +3,10 @@
 //! only for changes of names to be done, which need no glimpsing.
 
 use super::attributes::{changed, check, restricts};
-use super::{Encoded, Progress, change_rights, later};
+use super::{EncodedParams, Progress, change_rights, later};
 use crate::core::{Caller, Core};
-use crate::directories::Patience;
 use crate::directories::Shares;
+use crate::directories::WaitPolicy;
 use crate::failure::Failure;
 use crate::inodes::Inode;
 use crate::names::Share;
@@ -27,7 +27,7 @@ pub fn stat(
     tables: &Tables,
     caller: &Caller,
     inode: &Inode,
-    patience: Patience,
+    wait_policy: WaitPolicy,
     reply: &mut Vec<u8>,
 ) -> Result<Progress, Failure> {
     let directory = inode.attributes.id;
@@ -37,9 +37,9 @@ pub fn stat(
     }
     let (core, deadline) = (core.clone(), caller.deadline);
     later(async move {
-        let shares = match patience {
-            Patience::Whole => Some(core.glimpse_directory(directory, false, deadline).await?),
-            Patience::Short => core.glimpse_directory_soon(directory, deadline).await?,
+        let shares = match wait_policy {
+            WaitPolicy::Whole => Some(core.glimpse_directory(directory, false, deadline).await?),
+            WaitPolicy::Short => core.glimpse_directory_soon(directory, deadline).await?,
         };
         let tables = core.tables.borrow();
         let inode = tables.inodes.get(directory).ok_or_else(|| Failure::new(Status::StaleFile, directory))?;
@@ -49,7 +49,7 @@ pub fn stat(
             // As file systems say that do not count: not to be taken for the number of directories within.
             attributes.link_count = 1;
         }
-        Ok(Encoded(EntryReply { attributes, target: b"" }.to_bytes()))
+        Ok(EncodedParams(EntryReply { attributes, target: b"" }.to_bytes()))
     })
 }
 
@@ -78,15 +78,15 @@ pub fn set_attributes(
         if restricts {
             // All servers know of it before the caller is answered.
             let transaction = core.store.begin();
-            return Ok(Encoded(change_rights(&core, &caller, request.file, transaction, records, bytes).await?));
+            return Ok(EncodedParams(change_rights(&core, &caller, request.file, transaction, records, bytes).await?));
         }
         records.push(caller.outcome(&bytes));
         core.change(records)?;
-        Ok(Encoded(bytes))
+        Ok(EncodedParams(bytes))
     })
 }
 
-/// What a change of attributes journals, and its reply. Changes that were glimpsed come before a time that is set now,
+/// What a change of attributes journals, and its reply. Changes that were glimpse come before a time that is set now,
 /// and count no more.
 fn plan(
     core: &Rc<Core>,

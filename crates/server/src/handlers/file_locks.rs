@@ -7,17 +7,17 @@
 //!
 //! Invariants
 //! 1. What is granted is journalled, as an after-image of the range that it is about, before anybody is told.
-//! 2. After each change of what is held or who waits, nobody waits whose turn it is (`buffer_turns`), except while the
+//! 2. After each change of what is held or who waits, nobody waits whose turn it is (`grant_turns`), except while the
 //!    journal is full.
 
 use super::Progress;
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
-use crate::file_locks::Key;
+use crate::file_locks::LockKey;
 use crate::file_locks::queue::{WAITERS_MAX, WAITERS_OF_SESSION_MAX, Waiter};
-use crate::file_locks::ranges::Range;
+use crate::file_locks::ranges::OwnerRange;
 use crate::records::Record;
-use crate::service::{Parked, finish};
+use crate::service::{ParkedRequest, finish};
 use reactor::Class;
 use std::rc::Rc;
 use wire::messages::{
@@ -26,86 +26,86 @@ use wire::messages::{
 };
 use wire::{Decode, Encode, Kind, Status};
 
-/// A wish as the tables know it.
-struct Wanted {
-    key: Key,
+/// A lock that is asked for, as the tables know it.
+struct LockClaim {
+    key: LockKey,
     owner: LockOwner,
-    range: Range,
+    range: OwnerRange,
     ticket: u64,
 }
 
-fn wanted(core: &Core, caller: &Caller, wish: &LockDescription) -> Result<Wanted, Failure> {
-    core.check_home(wish.file)?;
-    let is_whole = wish.kind == OwnerKind::Description && wish.range == LockRange::WHOLE;
-    if wish.ticket == 0 || (wish.space == LockSpace::Whole && !is_whole) {
+fn claim_of(core: &Core, caller: &Caller, lock: &LockDescription) -> Result<LockClaim, Failure> {
+    core.check_home(lock.file)?;
+    let is_whole = lock.kind == OwnerKind::Description && lock.range == LockRange::WHOLE;
+    if lock.ticket == 0 || (lock.space == LockSpace::Whole && !is_whole) {
         return Err(Failure::with_text(Status::Invalid, "a lock of a whole file is one of an open file description"));
     }
-    Ok(Wanted {
-        key: (wish.file, wish.space),
-        owner: LockOwner { session: caller.peer.session, kind: wish.kind, id: wish.owner },
-        range: Range { start: wish.range.start, end: wish.range.end, exclusive: wish.exclusive },
-        ticket: wish.ticket,
+    Ok(LockClaim {
+        key: (lock.file, lock.space),
+        owner: LockOwner { session: caller.peer.session, kind: lock.kind, id: lock.owner },
+        range: OwnerRange { start: lock.range.start, end: lock.range.end, exclusive: lock.exclusive },
+        ticket: lock.ticket,
     })
 }
 
-fn check_file(core: &Core, wanted: &Wanted) -> Result<(), Failure> {
+fn check_file(core: &Core, claim: &LockClaim) -> Result<(), Failure> {
     let tables = core.tables.borrow();
-    match tables.inodes.get(wanted.key.0).map(|inode| inode.attributes.kind) {
-        None => Err(Failure::new(Status::StaleFile, wanted.key.0)),
+    match tables.inodes.get(claim.key.0).map(|inode| inode.attributes.kind) {
+        None => Err(Failure::new(Status::StaleFile, claim.key.0)),
         Some(Kind::Symlink) => Err(Status::Invalid.into()),
         Some(_) => Ok(()),
     }
 }
 
-/// The entry by which the wish is granted, or undone. Errors: `NoLocks` beyond the bounds.
-fn change(core: &Core, wanted: &Wanted, lock: bool) -> Result<Record<'static>, Status> {
+/// The entry by which a claim is granted, or undone. Errors: `NoLocks` beyond the bounds.
+fn change(core: &Core, claim: &LockClaim, lock: bool) -> Result<Record<'static>, Status> {
     let tables = core.tables.borrow();
-    match tables.file_locks.has_room(wanted.key, &wanted.owner, &wanted.range, lock) {
-        true => Ok(entry(wanted, lock)),
+    match tables.file_locks.has_room(claim.key, &claim.owner, &claim.range, lock) {
+        true => Ok(entry(claim, lock)),
         false => Err(Status::NoLocks),
     }
 }
 
-fn entry(wanted: &Wanted, held: bool) -> Record<'static> {
-    let (file, space) = wanted.key;
-    Record::LockSet { file, space, owner: wanted.owner, range: wanted.range, held }
+fn entry(claim: &LockClaim, held: bool) -> Record<'static> {
+    let (file, space) = claim.key;
+    Record::LockSet { file, space, owner: claim.owner, range: claim.range, held }
 }
 
-fn must_wait(core: &Core, wanted: &Wanted, before: usize) -> bool {
+fn must_wait(core: &Core, claim: &LockClaim, before: usize) -> bool {
     let tables = core.tables.borrow();
-    core.lock_queues.borrow().must_wait(&tables.file_locks, wanted.key, &wanted.owner, &wanted.range, before)
+    core.lock_queues.borrow().must_wait(&tables.file_locks, claim.key, &claim.owner, &claim.range, before)
 }
 
-fn holds(core: &Core, wanted: &Wanted) -> bool {
+fn holds(core: &Core, claim: &LockClaim) -> bool {
     let tables = core.tables.borrow();
-    tables.file_locks.table(wanted.key).is_some_and(|table| table.covers(&wanted.owner, &wanted.range))
+    tables.file_locks.table(claim.key).is_some_and(|table| table.covers(&claim.owner, &claim.range))
 }
 
 pub fn lock(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let request = LockRequest::from_bytes(params)?;
-    let wanted = wanted(core, caller, &request.wish)?;
-    check_file(core, &wanted)?;
+    let claim = claim_of(core, caller, &request.wish)?;
+    check_file(core, &claim)?;
     // Who does not wait looks at what is held alone.
     let queued_before = if request.wait { usize::MAX } else { 0 };
-    if !must_wait(core, &wanted, queued_before) {
-        let granted = change(core, &wanted, true)?;
+    if !must_wait(core, &claim, queued_before) {
+        let granted = change(core, &claim, true)?;
         LockReply { state: LockState::Granted }.encode(reply);
         core.change([granted, caller.outcome(reply)])?;
-        buffer_turns(core);
+        grant_turns(core);
         return Ok(Progress::Done);
     }
     if !request.wait {
         return Err(Status::WouldBlock.into());
     }
-    let state = wait_in_queue(core, caller, &wanted)?;
+    let state = wait_in_queue(core, caller, &claim)?;
     LockReply { state }.encode(reply);
     Ok(Progress::Done)
 }
 
 /// Puts a request into the queue, unless it may be granted after all once it is there.
-fn wait_in_queue(core: &Rc<Core>, caller: &Caller, wanted: &Wanted) -> Result<LockState, Failure> {
-    let session = wanted.owner.session;
-    if core.lock_queues.borrow_mut().find(wanted.key, session, wanted.ticket).is_some() {
+fn wait_in_queue(core: &Rc<Core>, caller: &Caller, claim: &LockClaim) -> Result<LockState, Failure> {
+    let session = claim.owner.session;
+    if core.lock_queues.borrow_mut().find(claim.key, session, claim.ticket).is_some() {
         return Ok(LockState::Waiting);
     }
     {
@@ -115,32 +115,32 @@ fn wait_in_queue(core: &Rc<Core>, caller: &Caller, wanted: &Wanted) -> Result<Lo
         }
     }
     let has_other_mode =
-        core.tables.borrow().file_locks.held(wanted.key, &wanted.owner).is_some_and(|held| !held.is_empty());
-    if wanted.key.1 == LockSpace::Whole && has_other_mode {
+        core.tables.borrow().file_locks.held(claim.key, &claim.owner).is_some_and(|held| !held.is_empty());
+    if claim.key.1 == LockSpace::Whole && has_other_mode {
         // As flock(2): a change of mode that has to wait lets go first, or two that share would wait for each other.
-        core.change([entry(wanted, false), caller.outcome(&LockReply { state: LockState::Waiting }.to_bytes())])?;
+        core.change([entry(claim, false), caller.outcome(&LockReply { state: LockState::Waiting }.to_bytes())])?;
     }
-    let waiter = Waiter { owner: wanted.owner, range: wanted.range, ticket: wanted.ticket, listener: None };
-    core.lock_queues.borrow_mut().push(wanted.key, waiter);
-    buffer_turns(core);
-    if core.lock_queues.borrow_mut().find(wanted.key, session, wanted.ticket).is_none() {
-        return if holds(core, wanted) { Ok(LockState::Granted) } else { Err(Status::NoLocks.into()) };
+    let waiter = Waiter { owner: claim.owner, range: claim.range, ticket: claim.ticket, listener: None };
+    core.lock_queues.borrow_mut().push(claim.key, waiter);
+    grant_turns(core);
+    if core.lock_queues.borrow_mut().find(claim.key, session, claim.ticket).is_none() {
+        return if holds(core, claim) { Ok(LockState::Granted) } else { Err(Status::NoLocks.into()) };
     }
     let is_deadlock = {
         let tables = core.tables.borrow();
         let queues = core.lock_queues.borrow();
-        queues.is_deadlock(&tables.file_locks, wanted.key, &wanted.owner, &wanted.range)
+        queues.is_deadlock(&tables.file_locks, claim.key, &claim.owner, &claim.range)
     };
     if is_deadlock {
-        core.lock_queues.borrow_mut().remove(wanted.key, session, wanted.ticket);
-        buffer_turns(core);
+        core.lock_queues.borrow_mut().remove(claim.key, session, claim.ticket);
+        grant_turns(core);
         return Err(Status::Deadlock.into());
     }
     Ok(LockState::Waiting)
 }
 
 /// Answers when a request that is in the queue was granted; at once when it is not there.
-pub fn await_lock(core: &Rc<Core>, parked: Parked) {
+pub fn await_lock(core: &Rc<Core>, parked: ParkedRequest) {
     match try_await(core, &parked) {
         Ok(None) => {}
         Ok(Some(state)) => return finish(core, parked, Ok(&LockReply { state }.to_bytes())),
@@ -157,28 +157,27 @@ pub fn await_lock(core: &Rc<Core>, parked: Parked) {
 }
 
 /// `None` when the request waits.
-fn try_await(core: &Core, parked: &Parked) -> Result<Option<LockState>, Failure> {
+fn try_await(core: &Core, parked: &ParkedRequest) -> Result<Option<LockState>, Failure> {
     let request = AwaitLockRequest::from_bytes(&parked.incoming.params)?;
-    let wanted = wanted(core, &parked.caller, &request.wish)?;
-    check_file(core, &wanted)?;
-    if core.lock_queues.borrow_mut().find(wanted.key, wanted.owner.session, wanted.ticket).is_some() {
+    let claim = claim_of(core, &parked.caller, &request.wish)?;
+    check_file(core, &claim)?;
+    if core.lock_queues.borrow_mut().find(claim.key, claim.owner.session, claim.ticket).is_some() {
         return Ok(None);
     }
-    Ok(Some(if holds(core, &wanted) { LockState::Granted } else { LockState::Unknown }))
+    Ok(Some(if holds(core, &claim) { LockState::Granted } else { LockState::Unknown }))
 }
 
-fn dismiss(core: &Core, parked: Parked) {
+fn dismiss(core: &Core, parked: ParkedRequest) {
     let failure = Failure::with_text(Status::TimedOut, "nobody waits for the lock over this connection any more");
     finish(core, parked, Err(&failure));
 }
 
 pub fn test_lock(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
-    let wanted = wanted(core, caller, &TestLockRequest::from_bytes(params)?.wish)?;
-    check_file(core, &wanted)?;
+    let claim = claim_of(core, caller, &TestLockRequest::from_bytes(params)?.wish)?;
+    check_file(core, &claim)?;
     let tables = core.tables.borrow();
-    let table = tables.file_locks.table(wanted.key);
-    let first =
-        table.and_then(|table| table.conflicts(&wanted.owner, &wanted.range).min_by_key(|(_, held)| held.start));
+    let table = tables.file_locks.table(claim.key);
+    let first = table.and_then(|table| table.conflicts(&claim.owner, &claim.range).min_by_key(|(_, held)| held.start));
     let held = first.map(|(owner, held)| HeldLock {
         owner: *owner,
         range: LockRange { start: held.start, end: held.end },
@@ -190,30 +189,30 @@ pub fn test_lock(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Ve
 
 /// Takes a request out of the queue; one that is not there any more, or never was, means what is held.
 pub fn unlock(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
-    let wanted = wanted(core, caller, &UnlockRequest::from_bytes(params)?.wish)?;
-    let waiter = core.lock_queues.borrow_mut().remove(wanted.key, wanted.owner.session, wanted.ticket);
+    let claim = claim_of(core, caller, &UnlockRequest::from_bytes(params)?.wish)?;
+    let waiter = core.lock_queues.borrow_mut().remove(claim.key, claim.owner.session, claim.ticket);
     if let Some(waiter) = waiter {
         // Journalled although nothing of it is: sent again after a restart, it must not release what is held.
         let journalled = core.change([caller.outcome(&[])]);
         waiter.listener.into_iter().for_each(|listener| dismiss(core, listener));
-        buffer_turns(core);
+        grant_turns(core);
         return journalled.map(|()| Progress::Done);
     }
     let is_held = {
         let tables = core.tables.borrow();
-        let held = tables.file_locks.held(wanted.key, &wanted.owner);
-        held.is_some_and(|held| held.overlapping(&wanted.range).next().is_some())
+        let held = tables.file_locks.held(claim.key, &claim.owner);
+        held.is_some_and(|held| held.overlapping(&claim.range).next().is_some())
     };
     if is_held {
-        let released = change(core, &wanted, false)?;
+        let released = change(core, &claim, false)?;
         core.change([released, caller.outcome(&[])])?;
-        buffer_turns(core);
+        grant_turns(core);
     }
     Ok(Progress::Done)
 }
 
 /// Grants whatever may be granted now.
-fn buffer_turns(core: &Rc<Core>) {
+fn grant_turns(core: &Rc<Core>) {
     if core.tables.borrow_mut().file_locks.take_released() {
         end_stale_waiters(core);
     }
@@ -225,8 +224,8 @@ fn buffer_turns(core: &Rc<Core>) {
         let Some((key, session, ticket)) = next else { return };
         let waiter = core.lock_queues.borrow_mut().remove(key, session, ticket);
         let Some(waiter) = waiter else { unreachable!("whose turn it is waits") };
-        let wanted = Wanted { key, owner: waiter.owner, range: waiter.range, ticket };
-        let granted = check_file(core, &wanted).and_then(|()| Ok(change(core, &wanted, true)?));
+        let claim = LockClaim { key, owner: waiter.owner, range: waiter.range, ticket };
+        let granted = check_file(core, &claim).and_then(|()| Ok(change(core, &claim, true)?));
         let granted = granted.and_then(|granted| core.change([granted]));
         if let Some(listener) = waiter.listener {
             let reply = granted.map(|()| LockReply { state: LockState::Granted }.to_bytes());
@@ -236,14 +235,14 @@ fn buffer_turns(core: &Rc<Core>) {
     let core = core.clone();
     core.reactor.clone().spawn(Class::Metadata, async move {
         core.checkpoints.finished().wait().await;
-        buffer_turns(&core);
+        grant_turns(&core);
     });
 }
 
 /// Locks went with their sessions or files: others may have got their turn.
 pub fn after_release(core: &Rc<Core>) {
     let core = core.clone();
-    core.reactor.clone().spawn(Class::Metadata, async move { buffer_turns(&core) });
+    core.reactor.clone().spawn(Class::Metadata, async move { grant_turns(&core) });
 }
 
 /// Those whose session or file is gone wait no longer.

@@ -26,7 +26,7 @@ pub fn find(core: &Core, params: &[u8]) -> Result<(FindReply, ReplyBody), Failur
     tables.check_not_removed(path_of(&request))?;
     tables.tree.check(request.known, path_of(&request))?;
     check_directory(core, &tables, request.directory)?;
-    let wanted = Wanted { names: NameTests::new(&tests), need_attributes: tests.need_attributes(), tests: &tests };
+    let filter = FindFilter { names: NameTests::new(&tests), need_attributes: tests.need_attributes(), tests: &tests };
     let size_max = page_size_max(core, request.size_max);
     let mut page: Vec<u8> = Vec::new();
     let mut reply = FindReply { next_cursor: request.cursor, end: true, counted: 0 };
@@ -42,7 +42,7 @@ pub fn find(core: &Core, params: &[u8]) -> Result<(FindReply, ReplyBody), Failur
         last = entry.cursor;
         examined += 1;
         reply.next_cursor = entry.cursor + 1;
-        match judge(core, &tables, entry, &wanted) {
+        match judge(core, &tables, entry, &filter) {
             Verdict::No if entry.kind != Kind::Directory => {}
             Verdict::Yes if count_only && entry.kind != Kind::Directory => reply.counted += 1,
             verdict => encode(entry, verdict, &mut page),
@@ -54,20 +54,20 @@ pub fn find(core: &Core, params: &[u8]) -> Result<(FindReply, ReplyBody), Failur
 }
 
 /// The tests, made ready for many entries.
-struct Wanted<'a> {
+struct FindFilter<'a> {
     names: NameTests,
     need_attributes: bool,
     tests: &'a Tests,
 }
 
-fn judge(core: &Core, tables: &Tables, entry: &Dentry<'_>, wanted: &Wanted<'_>) -> Verdict {
-    if !wanted.names.hold(entry.name, entry.kind) {
+fn judge(core: &Core, tables: &Tables, entry: &Dentry<'_>, filter: &FindFilter<'_>) -> Verdict {
+    if !filter.names.hold(entry.name, entry.kind) {
         return Verdict::No;
     }
-    if !wanted.need_attributes {
+    if !filter.need_attributes {
         return Verdict::Yes;
     }
-    let tests = wanted.tests;
+    let tests = filter.tests;
     match tables.inodes.get(entry.id) {
         None => Verdict::Undecided,
         // Replaced, but still open: the change of the name is on its way.

@@ -9,7 +9,7 @@ use wire::layout::ChunkRange;
 use wire::messages::{Empty, ReserveChunksRequest};
 use wire::{Decode, Encode, FileId, Layout, Status};
 
-use super::{Encoded, Progress, later};
+use super::{EncodedParams, Progress, later};
 
 /// Pieces of one range, by the server that has them.
 pub fn by_server(core: &Core, file: FileId, layout: &Layout, pieces: &[ChunkRange]) -> Vec<(u32, Vec<ChunkRange>)> {
@@ -111,7 +111,7 @@ pub fn reserve_chunks(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result
             core.announce_until_stands(file, deadline).await?;
             match take() {
                 Err(failure) => rounds.next(&core, failure).await?,
-                Ok(()) => return Ok(Encoded(Empty {}.to_bytes())),
+                Ok(()) => return Ok(EncodedParams(Empty {}.to_bytes())),
             }
         }
     })
@@ -163,7 +163,7 @@ impl Core {
         let mut rounds = Rounds::default();
         loop {
             if self.cluster.home_of(file) == Some(self.index) {
-                self.until_read_leases_end(file).await;
+                self.wait_for_read_leases(file).await;
             } else {
                 self.announce_until_stands(file, deadline).await?;
             }
@@ -178,8 +178,8 @@ impl Core {
     /// covered (announce, invariant 1).
     pub async fn announce_until_stands(self: &Rc<Self>, file: FileId, deadline: Nanos) -> Result<(), Failure> {
         while !self.is_announced(file) {
-            self.start_announce(file)?;
-            self.wait_announce(file, deadline).await?;
+            self.start_announcement(file)?;
+            self.wait_for_announcement(file, deadline).await?;
         }
         Ok(())
     }

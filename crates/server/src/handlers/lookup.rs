@@ -1,10 +1,10 @@
 //! Looking: Ping, Lookup, Stat, StatId, StatFileSystem; and Shutdown. Look and LookId are Stat and StatId for who would
 //! rather have a directory without the times that a server does not tell than wait for that server
-//! (`directories::Patience`).
+//! (`directories::WaitPolicy`).
 
 use super::{Progress, absent, check_lock, later, locate};
 use crate::core::{Caller, Core};
-use crate::directories::Patience;
+use crate::directories::WaitPolicy;
 use crate::failure::Failure;
 use crate::inodes::Inode;
 use crate::tables::Tables;
@@ -29,19 +29,19 @@ pub fn shutdown(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progr
 }
 
 /// An entry's inode on this server; or why it is not told: it does not exist, or something has to end before.
-enum Found<'a> {
+enum Lookup<'a> {
     Inode(&'a Inode),
     Other(Result<Progress, Failure>),
 }
 
-fn find<'a>(core: &Core, tables: &'a Tables, request: &EntryRequest<'_>) -> Result<Found<'a>, Failure> {
+fn find<'a>(core: &Core, tables: &'a Tables, request: &EntryRequest<'_>) -> Result<Lookup<'a>, Failure> {
     let place = locate(core, tables, &request.entry)?;
     if let Some(blocked) = check_lock(tables, &request.entry) {
-        return Ok(Found::Other(Ok(blocked)));
+        return Ok(Lookup::Other(Ok(blocked)));
     }
     let found = tables.names.get(request.entry.parent, request.entry.name.as_bytes(), place.cursor);
-    let Some((id, _)) = found else { return Ok(Found::Other(absent(tables, request.entry.parent))) };
-    tables.inodes.get(id).map(Found::Inode).ok_or_else(|| missing_inode(core, id))
+    let Some((id, _)) = found else { return Ok(Lookup::Other(absent(tables, request.entry.parent))) };
+    tables.inodes.get(id).map(Lookup::Inode).ok_or_else(|| missing_inode(core, id))
 }
 
 /// A dentry without its inode here: rename and link parted them, and the caller goes on at the inode's home.
@@ -61,8 +61,8 @@ pub fn lookup(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Pro
     let request = EntryRequest::from_bytes(params)?;
     let tables = core.tables.borrow();
     let inode = match find(core, &tables, &request)? {
-        Found::Inode(inode) => inode,
-        Found::Other(step) => return step,
+        Lookup::Inode(inode) => inode,
+        Lookup::Other(step) => return step,
     };
     EntryReply { attributes: tables.visible(inode, core.index), target: &inode.target }.encode(reply);
     publish(core, &tables, &request, inode);
@@ -73,17 +73,17 @@ pub fn stat(
     core: &Rc<Core>,
     caller: &Caller,
     params: &[u8],
-    patience: Patience,
+    wait_policy: WaitPolicy,
     reply: &mut Vec<u8>,
 ) -> Result<Progress, Failure> {
     let request = EntryRequest::from_bytes(params)?;
     let tables = core.tables.borrow();
     let inode = match find(core, &tables, &request)? {
-        Found::Inode(inode) => inode,
-        Found::Other(step) => return step,
+        Lookup::Inode(inode) => inode,
+        Lookup::Other(step) => return step,
     };
     publish(core, &tables, &request, inode);
-    stat_inode(core, &tables, caller, inode, patience, reply)
+    stat_inode(core, &tables, caller, inode, wait_policy, reply)
 }
 
 /// The next one who looks for it need not ask, if he is on this machine.
@@ -98,7 +98,7 @@ pub fn stat_id(
     core: &Rc<Core>,
     caller: &Caller,
     params: &[u8],
-    patience: Patience,
+    wait_policy: WaitPolicy,
     reply: &mut Vec<u8>,
 ) -> Result<Progress, Failure> {
     let file = FileRequest::from_bytes(params)?.file;
@@ -106,7 +106,7 @@ pub fn stat_id(
     let tables = core.tables.borrow();
     let inode = tables.inodes.get(file).ok_or_else(|| Failure::new(Status::StaleFile, file))?;
     core.publish_missing(&tables, inode);
-    stat_inode(core, &tables, caller, inode, patience, reply)
+    stat_inode(core, &tables, caller, inode, wait_policy, reply)
 }
 
 /// While the number of an inode's names is being changed, it is not told.
@@ -115,7 +115,7 @@ fn stat_inode(
     tables: &Tables,
     caller: &Caller,
     inode: &Inode,
-    patience: Patience,
+    wait_policy: WaitPolicy,
     reply: &mut Vec<u8>,
 ) -> Result<Progress, Failure> {
     if let Some(lock) = tables.locks.of_inode(inode.attributes.id) {
@@ -126,20 +126,20 @@ fn stat_inode(
         if let Some(moving) = tables.tree.wait_for(0, std::iter::once(inode.attributes.id)) {
             return Ok(Progress::Blocked(moving));
         }
-        return super::directories::stat(core, tables, caller, inode, patience, reply);
+        return super::directories::stat(core, tables, caller, inode, wait_policy, reply);
     }
     if inode.is_announced() {
-        return stat_glimpseed(core, caller, inode.attributes.id);
+        return stat_by_glimpse(core, caller, inode.attributes.id);
     }
     encode_entry(inode, reply);
     Ok(Progress::Done)
 }
 
 /// Only files are announced, and they have no target.
-fn stat_glimpseed(core: &Rc<Core>, caller: &Caller, file: FileId) -> Result<Progress, Failure> {
+fn stat_by_glimpse(core: &Rc<Core>, caller: &Caller, file: FileId) -> Result<Progress, Failure> {
     let (core, deadline) = (core.clone(), caller.deadline);
     later(async move {
-        let attributes = core.glimpsed(file, deadline).await?;
+        let attributes = core.glimpse(file, deadline).await?;
         Ok(EntryReply { attributes, target: b"" })
     })
 }

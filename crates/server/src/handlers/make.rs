@@ -11,7 +11,7 @@ use wire::messages::{Entry, EntryReply, MakeDirectoryRequest, MakeNodeRequest, M
 use wire::{Decode, Encode, Kind, Status};
 
 /// What is to be made.
-struct Made<'a> {
+struct NewNode<'a> {
     kind: Kind,
     mode: u32,
     group: Option<u32>,
@@ -28,14 +28,14 @@ pub fn make_directory(
     reply: &mut Vec<u8>,
 ) -> Result<Progress, Failure> {
     let MakeDirectoryRequest { entry, mode, group } = Decode::from_bytes(params)?;
-    let made = Made { kind: Kind::Directory, mode, group, target: b"", device: 0 };
-    make(core, caller, &entry, &made, reply)
+    let node = NewNode { kind: Kind::Directory, mode, group, target: b"", device: 0 };
+    make(core, caller, &entry, &node, reply)
 }
 
 pub fn make_symlink(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
     let MakeSymlinkRequest { entry, target, group } = Decode::from_bytes(params)?;
-    let made = Made { kind: Kind::Symlink, mode: 0o777, group, target: target.0, device: 0 };
-    make(core, caller, &entry, &made, reply)
+    let node = NewNode { kind: Kind::Symlink, mode: 0o777, group, target: target.0, device: 0 };
+    make(core, caller, &entry, &node, reply)
 }
 
 pub fn make_node(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
@@ -46,7 +46,7 @@ pub fn make_node(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Ve
     if kind.is_device() && !caller.credentials().is_root() {
         return Err(Status::NotPermitted.into());
     }
-    make(core, caller, &entry, &Made { kind, mode, group, target: b"", device }, reply)
+    make(core, caller, &entry, &NewNode { kind, mode, group, target: b"", device }, reply)
 }
 
 /// The reply's target stays empty: the caller has just sent it, and outcomes that are kept are small.
@@ -54,7 +54,7 @@ fn make(
     core: &Rc<Core>,
     caller: &Caller,
     entry: &Entry<'_>,
-    made: &Made<'_>,
+    node: &NewNode<'_>,
     reply: &mut Vec<u8>,
 ) -> Result<Progress, Failure> {
     let name = entry.name.as_bytes();
@@ -76,20 +76,20 @@ fn make(
         place
     };
     let id = core.next_file(place.slot)?;
-    let mut attributes = core.new_attributes(id, made.kind, made.mode, caller, 0);
-    inherit_group(&mut attributes, made.group, caller.credentials());
-    attributes.size = made.target.len() as u64;
-    if made.kind.is_device() {
-        attributes.set_device(made.device);
+    let mut attributes = core.new_attributes(id, node.kind, node.mode, caller, 0);
+    inherit_group(&mut attributes, node.group, caller.credentials());
+    attributes.size = node.target.len() as u64;
+    if node.kind.is_device() {
+        attributes.set_device(node.device);
     }
-    let inode = match made.kind {
+    let inode = match node.kind {
         Kind::Directory => Inode::directory(attributes, entry.parent),
-        _ => Inode { target: made.target.into(), ..Inode::new(attributes) },
+        _ => Inode { target: node.target.into(), ..Inode::new(attributes) },
     };
     let visible = core.tables.borrow().visible(&inode, core.index);
     EntryReply { attributes: visible, target: b"" }.encode(reply);
     core.change([
-        Record::DentryPut { parent: entry.parent, name, id, kind: made.kind },
+        Record::DentryPut { parent: entry.parent, name, id, kind: node.kind },
         Record::InodePut(inode),
         caller.outcome(reply),
     ])?;

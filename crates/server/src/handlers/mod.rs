@@ -56,7 +56,7 @@ pub use truncate::resume_truncate;
 pub use unlink::{drive_reap, reap_orphan, unlink_submitted};
 
 use crate::core::{Caller, Core};
-use crate::directories::Patience;
+use crate::directories::WaitPolicy;
 use crate::failure::Failure;
 use crate::names::cursor_of_hash;
 use crate::tables::Tables;
@@ -90,10 +90,10 @@ pub fn handle(
     match operation {
         Operation::Ping => lookup::ping(params),
         Operation::Lookup => lookup::lookup(core, params, reply),
-        Operation::Stat => lookup::stat(core, caller, params, Patience::Whole, reply),
-        Operation::StatId => lookup::stat_id(core, caller, params, Patience::Whole, reply),
-        Operation::Look => lookup::stat(core, caller, params, Patience::Short, reply),
-        Operation::LookId => lookup::stat_id(core, caller, params, Patience::Short, reply),
+        Operation::Stat => lookup::stat(core, caller, params, WaitPolicy::Whole, reply),
+        Operation::StatId => lookup::stat_id(core, caller, params, WaitPolicy::Whole, reply),
+        Operation::Look => lookup::stat(core, caller, params, WaitPolicy::Short, reply),
+        Operation::LookId => lookup::stat_id(core, caller, params, WaitPolicy::Short, reply),
         Operation::StatFileSystem => lookup::stat_file_system(core, params, reply),
         Operation::Open | Operation::OpenExisting => open::open(core, caller, operation, params, reply),
         Operation::OpenId | Operation::OpenIdExisting => open::open_id(core, caller, operation, params, reply),
@@ -237,9 +237,9 @@ pub fn check_lock(tables: &Tables, entry: &Entry<'_>) -> Option<Progress> {
 }
 
 /// Parameters that are encoded already.
-pub struct Encoded(pub Vec<u8>);
+pub struct EncodedParams(pub Vec<u8>);
 
-impl Encode for Encoded {
+impl Encode for EncodedParams {
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.0);
     }

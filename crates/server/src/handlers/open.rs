@@ -104,7 +104,7 @@ fn finish(
         return Ok(Progress::Done);
     }
     drop(tables);
-    if let Some(leased) = core.read_leased(file) {
+    if let Some(leased) = core.read_lease_end(file) {
         return Ok(Progress::Blocked(leased));
     }
     // Until it is cut it is open in nobody's name: what the session has opened before must outlive a failure.

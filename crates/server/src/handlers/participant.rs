@@ -1,4 +1,4 @@
-//! What other servers ask: Announce at a file's home; Gather, ReapChunks, TruncateChunks at holders of chunks;
+//! What other servers ask: Announce at a file's home; Glimpse, ReapChunks, TruncateChunks at holders of chunks;
 //! MarkDirectory and ResolveDirectory. All run at once and are idempotent, so that they may be repeated freely and
 //! never wait for one another.
 
@@ -24,7 +24,7 @@ pub fn announce(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec
     if inode.attributes.kind != Kind::File {
         return Err(Failure::new(Status::StaleFile, request.file));
     }
-    if let Some(leased) = core.read_leased(request.file) {
+    if let Some(leased) = core.read_lease_end(request.file) {
         return Ok(Progress::Blocked(leased));
     }
     AnnounceReply { truncate_generation: inode.attributes.truncate_generation, times_set: inode.attributes.times_set }
@@ -71,7 +71,7 @@ pub fn glimpse(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Pr
 pub fn reap_chunks(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure> {
     let file = ReapChunksRequest::from_bytes(params)?.file;
     check_elsewhere(core, file)?;
-    core.spoil_announce(file);
+    core.cancel_announcement(file);
     core.forget_writable(file);
     let mut transaction = core.store.begin();
     core.store.reap_file(file.0, &mut transaction);

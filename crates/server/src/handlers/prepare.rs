@@ -13,7 +13,7 @@ use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::intents::Intent;
 use crate::names::cursor_of_hash;
-use crate::prepared::Change;
+use crate::prepared::PreparedChange;
 use crate::records::Record;
 use crate::tables::Tables;
 use reactor::{Class, Nanos};
@@ -97,14 +97,15 @@ pub fn prepare_dentry(
         // No lock, and it ends by itself, soon.
         if verdict.is_ok()
             && !known
-            && let Some(delegated) = found.and_then(|(file, _)| core.delegated(file))
+            && let Some(delegated) = found.and_then(|(file, _)| core.recall_delegations(file))
         {
             return Ok(Progress::Blocked(delegated));
         }
         (verdict, found, known)
     };
     if verdict.is_ok() && !known {
-        let change = Change::Dentry { parent: request.parent, name: name.into(), id: request.id, kind: request.kind };
+        let change =
+            PreparedChange::Dentry { parent: request.parent, name: name.into(), id: request.id, kind: request.kind };
         prepare(core, key, change)?;
     }
     answer(verdict, found, reply)
@@ -122,7 +123,7 @@ pub fn prepare_link(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut
         false => check_link(&core.tables.borrow(), file, up),
     };
     if verdict.is_ok() && !known {
-        prepare(core, key, Change::Link { file, up })?;
+        prepare(core, key, PreparedChange::Link { file, up })?;
     }
     answer(verdict, None, reply)
 }
@@ -144,7 +145,7 @@ fn answer(
     Ok(Progress::Done)
 }
 
-fn prepare(core: &Rc<Core>, (coordinator, number): (u32, u64), change: Change) -> Result<(), Failure> {
+fn prepare(core: &Rc<Core>, (coordinator, number): (u32, u64), change: PreparedChange) -> Result<(), Failure> {
     core.change([Record::PreparedPut { coordinator, number, change }])?;
     watch(core, coordinator, number);
     Ok(())
@@ -163,11 +164,11 @@ pub fn resolve(core: &Rc<Core>, coordinator: u32, number: u64, commit: bool) -> 
     let done = Record::PreparedDelete { coordinator, number };
     match change {
         None => Ok(()),
-        Some(Change::Tree { number: change }) => {
+        Some(PreparedChange::Tree { number: change }) => {
             sequencer::resolve_prepared(core, (coordinator, number), change, commit)
         }
         Some(_) if !commit => core.change([done]),
-        Some(Change::Dentry { parent, name, id, kind }) => {
+        Some(PreparedChange::Dentry { parent, name, id, kind }) => {
             // Both change, as far as they live here: what gets the name, and what had it, which loses it or gets
             // another one.
             let cursor = cursor_of_hash(dentry_hash(parent, &name));
@@ -176,11 +177,11 @@ pub fn resolve(core: &Rc<Core>, coordinator: u32, number: u64, commit: bool) -> 
             records.extend([Some(id), before].into_iter().flatten().filter_map(|file| renamed(core, file)));
             core.change(records)
         }
-        Some(Change::Link { file, up: true }) => {
+        Some(PreparedChange::Link { file, up: true }) => {
             let inode = super::rename::linked(core, file)?;
             core.change([Record::InodePut(inode), done])
         }
-        Some(Change::Link { file, up: false }) => {
+        Some(PreparedChange::Link { file, up: false }) => {
             let mut transaction = core.store.begin();
             let mut records = vec![done];
             let reap = drop_link(core, file, &mut transaction, &mut records)?;

@@ -57,7 +57,7 @@ pub async fn commit_registered(core: &Rc<Core>, caller: &Caller, params: &[u8]) 
     if is_home {
         check_inode(core.tables.borrow().inodes.get(file), &request)?;
     } else {
-        core.start_announce(file)?;
+        core.start_announcement(file)?;
     }
     let Some(mut writes) = reserve(core, caller, &request, &places)? else {
         return Ok(CommitRegisteredReply { end: None }.to_bytes());

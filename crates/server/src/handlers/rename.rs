@@ -22,7 +22,7 @@ use super::lookup::{is_elsewhere, missing_inode};
 use super::prepare::{check_link, check_rule, resolve};
 use super::rights::Demand;
 use super::unlink::drop_link;
-use super::{Encoded, Progress, later, locate, lock_of, path_of};
+use super::{EncodedParams, Progress, later, locate, lock_of, path_of};
 use crate::coordination::{ask, settle};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
@@ -105,7 +105,7 @@ impl<E: Into<Failure>> From<E> for Blocker {
 }
 
 /// A name.
-struct Dentry {
+struct NameLocation {
     parent: FileId,
     name: Box<[u8]>,
     /// The server that holds it, when that is another one.
@@ -113,19 +113,19 @@ struct Dentry {
 }
 
 /// A change under way.
-struct Change {
+struct NameTransaction {
     core: Rc<Core>,
     name_change: NameChange,
     /// Nothing when the source is an open file.
-    from: Option<Dentry>,
+    from: Option<NameLocation>,
     source: (FileId, Kind),
-    to: Option<Dentry>,
+    to: Option<NameLocation>,
     /// What the new name leads to now.
     destination: Option<(FileId, Kind)>,
     up: Option<FileId>,
     down: Option<FileId>,
     held: LocalLocks,
-    parts: Parts,
+    participants: Participants,
     asked: Permission,
     /// The paths that were asked for, each with the tree change that its caller knew.
     paths: Vec<(u64, Vec<FileId>)>,
@@ -167,12 +167,12 @@ impl Drop for LocalLocks {
 }
 
 /// What other servers were asked to prepare.
-struct Parts {
+struct Participants {
     core: Rc<Core>,
     list: Vec<(u32, u64)>,
 }
 
-impl Parts {
+impl Participants {
     fn add(&mut self, server: u32) -> Result<u64, Failure> {
         let number = self.core.next_number()?;
         self.core.undecided.borrow_mut().insert(number, ());
@@ -181,7 +181,7 @@ impl Parts {
     }
 }
 
-impl Drop for Parts {
+impl Drop for Participants {
     fn drop(&mut self) {
         let mut undecided = self.core.undecided.borrow_mut();
         for (_, number) in &self.list {
@@ -304,7 +304,7 @@ fn start(core: &Rc<Core>, caller: &Caller, name_change: NameChange, params: &[u8
         Err(Blocker::Failed(failure)) => return Err(failure),
     }
     let (core, caller, params) = (core.clone(), caller.clone(), params.to_vec());
-    later(async move { Ok(Encoded(run(&core, &caller, name_change, &params).await?)) })
+    later(async move { Ok(EncodedParams(run(&core, &caller, name_change, &params).await?)) })
 }
 
 /// Tries until the change is decided or refused, or the caller gives up.
@@ -346,7 +346,7 @@ async fn attempt(
     // From here on no directory on our paths moves before we are through.
     change.trail = Some(core.trails.hold(change.paths.iter().flat_map(|(_, path)| path).copied().collect()));
     let prepared = change.prepare(caller, has_turn).await;
-    let parts = change.parts.list.clone();
+    let parts = change.participants.list.clone();
     let result = match prepared {
         Ok(true) => change.decide(caller).map_err(Blocker::Failed),
         Ok(false) => {
@@ -363,7 +363,12 @@ async fn attempt(
 
 /// Looks at the names on this server, refuses what can be refused already, and takes this server's locks. `None` when
 /// nothing is to be done.
-fn begin(core: &Rc<Core>, caller: &Caller, name_change: NameChange, params: &[u8]) -> Result<Option<Change>, Blocker> {
+fn begin(
+    core: &Rc<Core>,
+    caller: &Caller,
+    name_change: NameChange,
+    params: &[u8],
+) -> Result<Option<NameTransaction>, Blocker> {
     let (from, to) = parse(name_change, params)?;
     let tables = core.tables.borrow();
     let (source, old) = match &from {
@@ -407,14 +412,14 @@ fn begin(core: &Rc<Core>, caller: &Caller, name_change: NameChange, params: &[u8
                 return Ok(None);
             }
         }
-        new = Some(Dentry { parent: to.parent, name: to.name.as_bytes().into(), server });
+        new = Some(NameLocation { parent: to.parent, name: to.name.as_bytes().into(), server });
     }
     let mut asked = Permission::new(name_change, params)?;
     asked.of_source(core, caller, source)?;
     asked.of_destination(core, caller, destination, name_change.is_exchange())?;
     let up = matches!(name_change, NameChange::Link | NameChange::LinkOpen).then_some(source.0);
     let losing = [(up.is_none()).then_some(source), destination].into_iter().flatten();
-    if let Some(delegated) = losing.into_iter().find_map(|(file, _)| core.delegated(file)) {
+    if let Some(delegated) = losing.into_iter().find_map(|(file, _)| core.recall_delegations(file)) {
         return Err(Blocker::Locked(delegated));
     }
     let down = match name_change {
@@ -434,15 +439,15 @@ fn begin(core: &Rc<Core>, caller: &Caller, name_change: NameChange, params: &[u8
     }
     drop(tables);
     let mut held = LocalLocks::new(core);
-    let old = old.map(|(parent, name)| Dentry { parent, name: name.into(), server: None });
+    let old = old.map(|(parent, name)| NameLocation { parent, name: name.into(), server: None });
     for place in old.iter().chain(&new).filter(|place| place.server.is_none()) {
         held.dentry(place.parent, &place.name);
     }
     up.iter().chain(&down).filter(|file| !is_elsewhere(core, **file)).for_each(|file| held.inode(*file));
-    let parts = Parts { core: core.clone(), list: Vec::new() };
+    let participants = Participants { core: core.clone(), list: Vec::new() };
     let core = core.clone();
     let (from, to, reply, trail) = (old, new, Vec::new(), None);
-    Ok(Some(Change {
+    Ok(Some(NameTransaction {
         core,
         name_change,
         from,
@@ -452,7 +457,7 @@ fn begin(core: &Rc<Core>, caller: &Caller, name_change: NameChange, params: &[u8
         up,
         down,
         held,
-        parts,
+        participants,
         asked,
         paths,
         reply,
@@ -496,7 +501,7 @@ fn check_inode(core: &Core, file: FileId, up: bool) -> Result<(), Blocker> {
     })?)
 }
 
-impl Change {
+impl NameTransaction {
     fn needs_others(&self) -> bool {
         let to_elsewhere = self.to.as_ref().is_some_and(|to| to.server.is_some());
         to_elsewhere
@@ -510,7 +515,7 @@ impl Change {
     async fn prepare(&mut self, caller: &Caller, has_turn: bool) -> Result<bool, Blocker> {
         let deadline = caller.deadline;
         if let Some((server, to)) = self.to.as_ref().and_then(|to| Some((to.server?, to))) {
-            let number = self.parts.add(server)?;
+            let number = self.participants.add(server)?;
             let request = PrepareDentryRequest {
                 coordinator: self.core.index,
                 number,
@@ -544,7 +549,7 @@ impl Change {
         let links = [(self.up, true), (self.down, false)];
         for (file, up) in links.into_iter().filter_map(|(file, up)| Some((file?, up))) {
             if let Some(home) = self.core.cluster.home_of(file).filter(|home| *home != self.core.index) {
-                let number = self.parts.add(home)?;
+                let number = self.participants.add(home)?;
                 let request = PrepareLinkRequest { coordinator: self.core.index, number, file, up };
                 ask_to_prepare(&self.core, home, Operation::PrepareLink, &request, deadline).await?;
             }
@@ -561,11 +566,11 @@ impl Change {
     /// Journals the decision with this server's share of the change, and has the others do theirs. Returns the reply.
     fn decide(self, caller: &Caller) -> Result<Vec<u8>, Failure> {
         let core = self.core.clone();
-        let parts = self.parts.list.clone();
+        let parts = self.participants.list.clone();
         let number = if parts.is_empty() { None } else { Some(core.next_number()?) };
         let mut transaction = core.store.begin();
         let mut records = Vec::with_capacity(8);
-        if let Some(Dentry { parent, name, .. }) = &self.from {
+        if let Some(NameLocation { parent, name, .. }) = &self.from {
             match (self.name_change, self.destination) {
                 (NameChange::Link, _) => {}
                 (NameChange::Rename { exchange: true, .. }, Some((id, kind))) => {
@@ -602,7 +607,7 @@ impl Change {
 }
 
 /// What a participant says of a name.
-struct Found {
+struct Vote {
     id: Option<FileId>,
     kind: Option<Kind>,
 }
@@ -613,10 +618,10 @@ async fn ask_to_prepare(
     operation: Operation,
     request: &impl Encode,
     deadline: Nanos,
-) -> Result<Found, Blocker> {
+) -> Result<Vote, Blocker> {
     let reply: PrepareReply = core.peers.call(server, operation, request, Some(deadline)).await?;
     match Status::from_code(reply.verdict) {
-        Some(Status::Ok) => Ok(Found { id: reply.found, kind: reply.kind }),
+        Some(Status::Ok) => Ok(Vote { id: reply.found, kind: reply.kind }),
         Some(Status::Busy) => Err(Blocker::Busy),
         Some(status) => Err(status.into()),
         None => Err(unknown_verdict(server).into()),

@@ -4,7 +4,7 @@
 
 use super::rename::LocalLocks;
 use super::rights::Demand;
-use super::{Encoded, Progress, absent, check_lock, later, locate, path_of};
+use super::{EncodedParams, Progress, absent, check_lock, later, locate, path_of};
 use crate::coordination::{ask_all, settle};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
@@ -51,7 +51,7 @@ pub fn remove_directory(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Resu
     let (core, caller, params) = (core.clone(), caller.clone(), params.to_vec());
     later(async move {
         remove(&core, &caller, &params).await?;
-        Ok(Encoded(Vec::new()))
+        Ok(EncodedParams(Vec::new()))
     })
 }
 

@@ -12,12 +12,12 @@
 
 use super::prepare::check_coordinator;
 use super::tree::{check_entries, mark, parents, resolution, wait_for_trails};
-use super::{Encoded, Progress, later};
+use super::{EncodedParams, Progress, later};
 use crate::coordination::{ask_all, settle};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::intents::{Intent, RemovalPhase};
-use crate::prepared::Change;
+use crate::prepared::PreparedChange;
 use crate::records::Record;
 use crate::store::FastMap;
 use crate::tree::undone;
@@ -45,7 +45,7 @@ pub struct Sequencer {
     /// Changes that are being prepared: one that is asked for twice is prepared once.
     preparing: RefCell<FastMap<(u32, u64), Notice<()>>>,
     /// Why the change that is ending has not ended.
-    trouble: crate::coordination::Trouble,
+    last_failure: crate::coordination::LastFailure,
 }
 
 /// The server that is the sequencer.
@@ -63,7 +63,7 @@ pub fn prepare_tree(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut
     check_coordinator(caller, request.coordinator)?;
     check_entries(core, &request.entries)?;
     let key = (request.coordinator, request.number);
-    if let Some(Change::Tree { number }) = core.tables.borrow().prepared.get(&key) {
+    if let Some(PreparedChange::Tree { number }) = core.tables.borrow().prepared.get(&key) {
         PrepareTreeReply { verdict: Status::Ok as u32, number: *number }.encode(reply);
         return Ok(Progress::Done);
     }
@@ -104,7 +104,7 @@ pub async fn prepare(core: &Rc<Core>, request: &PrepareTreeRequest, deadline: Na
     core.change([intent(number, RemovalPhase::Marking, &entries)])?;
     let marked = match mark_all(core, number, &entries, deadline).await {
         Ok(()) => {
-            let change = Change::Tree { number };
+            let change = PreparedChange::Tree { number };
             core.change([Record::PreparedPut { coordinator: request.coordinator, number: request.number, change }])
         }
         Err(failure) => Err(failure),
@@ -143,10 +143,10 @@ async fn take_turn(core: &Rc<Core>, deadline: Nanos) -> Result<Turn, Failure> {
     let turn = core.wait_until(deadline, "", core.turns.take(TURN)).await;
     turn.map_err(|_| {
         let tables = core.tables.borrow();
-        let undecided = tables.prepared.iter().find(|(_, change)| matches!(change, Change::Tree { .. }));
-        let text = match (&*core.sequencer.trouble.borrow(), undecided) {
-            (Some(trouble), _) => {
-                let words = String::from_utf8_lossy(&trouble.text);
+        let undecided = tables.prepared.iter().find(|(_, change)| matches!(change, PreparedChange::Tree { .. }));
+        let text = match (&*core.sequencer.last_failure.borrow(), undecided) {
+            (Some(last_failure), _) => {
+                let words = String::from_utf8_lossy(&last_failure.text);
                 format!("not all servers know the end of an earlier change of directories: {words}")
             }
             (None, Some(((coordinator, _), _))) => {
@@ -247,14 +247,14 @@ fn drive(core: &Rc<Core>, number: u64, entries: Vec<TreeEntry>, commit: bool, tu
     let core = core.clone();
     core.reactor.clone().spawn(Class::Metadata, async move {
         let request = ResolveTreeRequest { number, commit, entries };
-        let trouble = core.sequencer.trouble.clone();
-        trouble.take();
-        if !ask_all(&core, core.other_servers(), Operation::ResolveTree, &request, Some(trouble.clone())).await {
+        let last_failure = core.sequencer.last_failure.clone();
+        last_failure.take();
+        if !ask_all(&core, core.other_servers(), Operation::ResolveTree, &request, Some(last_failure.clone())).await {
             // This server stops, and goes on with it after its next start. Nobody else's turn comes until then.
             std::future::pending::<()>().await;
         }
         settle(&core, number).await;
-        trouble.take();
+        last_failure.take();
         drop(turn);
         done.tell(());
     });
@@ -279,7 +279,8 @@ pub fn resume_tree(core: &Rc<Core>, number: u64, phase: RemovalPhase, entries: V
     let Some(turn) = core.turns.try_take(TURN) else {
         unreachable!("there is one tree change under way, and nothing else runs at recovery");
     };
-    let is_prepared = |change: &Change| matches!(change, Change::Tree { number: prepared } if *prepared == number);
+    let is_prepared =
+        |change: &PreparedChange| matches!(change, PreparedChange::Tree { number: prepared } if *prepared == number);
     let waits = core.tables.borrow().prepared.values().any(is_prepared);
     match phase {
         RemovalPhase::Marking if waits => drop(core.sequencer.turn.replace(Some(turn))),
@@ -298,7 +299,7 @@ pub fn number_change(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<
     let (core, deadline) = (core.clone(), caller.deadline);
     later(async move {
         number_one(&core, directory, kind, since, deadline).await?;
-        Ok(Encoded(Vec::new()))
+        Ok(EncodedParams(Vec::new()))
     })
 }
 

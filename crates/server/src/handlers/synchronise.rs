@@ -3,7 +3,7 @@
 
 use super::{Progress, later};
 use crate::core::Core;
-use crate::durability::Trouble;
+use crate::durability::SyncFailure;
 use crate::failure::Failure;
 use std::rc::Rc;
 use wire::messages::{SynchroniseReply, SynchroniseRequest};
@@ -32,9 +32,9 @@ fn answer(core: &Core, request: &SynchroniseRequest) -> SynchroniseReply {
     if request.file == FileId::default() {
         return reply;
     }
-    if let Some(trouble) = core.syncs.trouble(request.file).filter(|trouble| concerns(trouble, request)) {
+    if let Some(failure) = core.syncs.failure(request.file).filter(|failure| concerns(failure, request)) {
         core.syncs.note_told(request.file);
-        reply.trouble = trouble.number;
+        reply.trouble = failure.number;
     }
     if let Some(inode) = core.tables.borrow().inodes.get(request.file) {
         reply.holders = inode.holders().to_vec();
@@ -42,9 +42,9 @@ fn answer(core: &Core, request: &SynchroniseRequest) -> SynchroniseReply {
     reply
 }
 
-fn concerns(trouble: &Trouble, request: &SynchroniseRequest) -> bool {
-    let after_open = trouble.number as i64 >= request.opened_at.saturating_sub(CLOCK_SLACK_NS);
-    trouble.number > request.seen && (request.seen > 0 || !trouble.told || after_open)
+fn concerns(failure: &SyncFailure, request: &SynchroniseRequest) -> bool {
+    let after_open = failure.number as i64 >= request.opened_at.saturating_sub(CLOCK_SLACK_NS);
+    failure.number > request.seen && (request.seen > 0 || !failure.told || after_open)
 }
 
 #[cfg(test)]
@@ -56,12 +56,12 @@ mod tests {
     #[test]
     fn an_error_is_told_once_to_each() {
         let second = 1_000_000_000;
-        let trouble = |told| Trouble { number: 100 * second as u64, told };
+        let failure = |told| SyncFailure { number: 100 * second as u64, told };
         let request = |seen, opened_at| SynchroniseRequest { file: FileId(1), seen, opened_at };
-        assert!(concerns(&trouble(false), &request(0, 200 * second)), "nobody was told");
-        assert!(concerns(&trouble(true), &request(0, 50 * second)), "open when it happened");
-        assert!(!concerns(&trouble(true), &request(0, 200 * second)), "opened later, and somebody knows");
-        assert!(!concerns(&trouble(true), &request(100 * second as u64, 50 * second)), "told already");
-        assert!(concerns(&trouble(true), &request(99 * second as u64, 200 * second)), "told of an earlier one");
+        assert!(concerns(&failure(false), &request(0, 200 * second)), "nobody was told");
+        assert!(concerns(&failure(true), &request(0, 50 * second)), "open when it happened");
+        assert!(!concerns(&failure(true), &request(0, 200 * second)), "opened later, and somebody knows");
+        assert!(!concerns(&failure(true), &request(100 * second as u64, 50 * second)), "told already");
+        assert!(concerns(&failure(true), &request(99 * second as u64, 200 * second)), "told of an earlier one");
     }
 }

@@ -58,10 +58,7 @@ fn drive(
             core.reactor.sleep(pause).await;
             pause = (pause * 2).min(PAUSE_NS_MAX);
         }
-        let outcome = match origin {
-            Some((session, sequence)) => Record::Outcome { session, sequence, reply: &reply },
-            None => Record::Nothing,
-        };
+        let outcome = Record::outcome(origin, &reply);
         if core.change([Record::IntentDelete(number), outcome]).is_err() {
             settle(&core, number).await;
         }

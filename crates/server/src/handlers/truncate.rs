@@ -5,8 +5,8 @@
 //! never cut. After a restart of the home it goes on, and a resend of its request waits for it instead of cutting
 //! again.
 
-use super::{Encoded, Progress, later};
-use crate::coordination::{Trouble, ask_all};
+use super::{EncodedParams, Progress, later};
+use crate::coordination::{LastFailure, ask_all};
 use crate::core::{Caller, Core};
 use crate::failure::Failure;
 use crate::inodes::Inode;
@@ -37,7 +37,7 @@ pub fn truncate_request(
     if request.check && !caller.may(&core.inode(request.file)?.attributes, access::WRITE) {
         return Err(Status::AccessDenied.into());
     }
-    if let Some(leased) = core.read_leased(request.file) {
+    if let Some(leased) = core.read_lease_end(request.file) {
         return Ok(Progress::Blocked(leased));
     }
     truncate(core, caller, request.file, request.size, None, reply)
@@ -66,7 +66,7 @@ pub fn truncate(
         return Ok(Progress::Done);
     }
     let (core, caller) = (core.clone(), caller.clone());
-    later(async move { Ok(Encoded(truncate_spread(&core, &caller, file, size, for_open).await?)) })
+    later(async move { Ok(EncodedParams(truncate_spread(&core, &caller, file, size, for_open).await?)) })
 }
 
 /// The home's part of a truncate.
@@ -96,7 +96,7 @@ fn encode_reply(attributes: &Attributes, for_open: Option<u64>, reply: &mut Vec<
 }
 
 /// A truncate with holders elsewhere that is under way.
-struct Cut {
+struct Truncation {
     number: u64,
     file: FileId,
     layout: Layout,
@@ -107,7 +107,7 @@ struct Cut {
     reply: Vec<u8>,
 }
 
-type CutResult = Result<Vec<u8>, Failure>;
+type TruncationResult = Result<Vec<u8>, Failure>;
 
 async fn truncate_spread(
     core: &Rc<Core>,
@@ -115,16 +115,16 @@ async fn truncate_spread(
     file: FileId,
     size: u64,
     for_open: Option<u64>,
-) -> CutResult {
+) -> TruncationResult {
     let turn = core.turns.take(file.0);
     let turn = core.wait_until(caller.deadline, "another change of the file's size or times takes long", turn).await?;
-    core.until_read_leases_end(file).await;
+    core.wait_for_read_leases(file).await;
     let (transaction, inode) = cut(core, caller, core.inode(file)?, size);
     let number = core.next_number()?;
     let attributes = &inode.attributes;
     let mut reply = Vec::new();
     encode_reply(attributes, for_open, &mut reply);
-    let cut = Cut {
+    let cut = Truncation {
         number,
         file,
         layout: attributes.layout,
@@ -135,18 +135,19 @@ async fn truncate_spread(
         reply,
     };
     core.commit(transaction, [Record::InodePut(inode), Record::IntentPut { number, intent: cut.intent() }])?;
-    let (done, trouble) = (Notice::new(), Trouble::default());
-    drive(core, cut, turn, done.clone(), trouble.clone());
+    let (done, last_failure) = (Notice::new(), LastFailure::default());
+    drive(core, cut, turn, done.clone(), last_failure.clone());
     match until(&core.reactor, caller.deadline, done.wait()).await {
         Some(result) => result,
         None => {
-            let trouble = trouble.borrow_mut().take();
-            Err(trouble.unwrap_or_else(|| Failure::with_text(Status::TimedOut, "servers with chunks did not answer")))
+            let last_failure = last_failure.borrow_mut().take();
+            Err(last_failure
+                .unwrap_or_else(|| Failure::with_text(Status::TimedOut, "servers with chunks did not answer")))
         }
     }
 }
 
-impl Cut {
+impl Truncation {
     fn intent(&self) -> Intent {
         Intent::Truncate {
             file: self.file,
@@ -160,12 +161,12 @@ impl Cut {
     }
 }
 
-fn drive(core: &Rc<Core>, cut: Cut, turn: Turn, done: Notice<CutResult>, trouble: Trouble) {
+fn drive(core: &Rc<Core>, cut: Truncation, turn: Turn, done: Notice<TruncationResult>, last_failure: LastFailure) {
     let core = core.clone();
     core.reactor.clone().spawn(Class::Metadata, async move {
         let request =
             TruncateChunksRequest { file: cut.file, layout: cut.layout, size: cut.size, generation: cut.generation };
-        if !ask_all(&core, cut.holders.clone(), Operation::TruncateChunks, &request, Some(trouble)).await {
+        if !ask_all(&core, cut.holders.clone(), Operation::TruncateChunks, &request, Some(last_failure)).await {
             // This server stops, and goes on with the truncate after its next start. Until then the turn is not passed
             // on: a second truncate would stand beside this one in the journal, and a glimpse would find what was cut.
             std::future::pending::<()>().await;
@@ -177,11 +178,8 @@ fn drive(core: &Rc<Core>, cut: Cut, turn: Turn, done: Notice<CutResult>, trouble
 }
 
 /// The file may have been removed meanwhile; it was cut before, and that is what the caller is told.
-async fn complete(core: &Rc<Core>, cut: &Cut) -> CutResult {
-    let outcome = match cut.origin {
-        Some((session, sequence)) => Record::Outcome { session, sequence, reply: &cut.reply },
-        None => Record::Nothing,
-    };
+async fn complete(core: &Rc<Core>, cut: &Truncation) -> TruncationResult {
+    let outcome = Record::outcome(cut.origin, &cut.reply);
     if core.change([Record::IntentDelete(cut.number), outcome]).is_err() {
         crate::coordination::settle(core, cut.number).await;
     }
@@ -199,11 +197,11 @@ pub fn resume_truncate(core: &Rc<Core>, number: u64, intent: Intent) {
     if let Some(origin) = origin {
         core.tables.borrow_mut().sessions.resume(origin);
         // Only the reply of an open is one; its caller does not know yet that it has the file open.
-        super::reopened(core, origin.0, Operation::Open, &reply);
+        super::reopened(core, origin.session, Operation::Open, &reply);
     }
     let done = Notice::new();
-    let cut = Cut { number, file, layout, size, generation, holders, origin, reply };
-    drive(core, cut, turn, done.clone(), Trouble::default());
+    let cut = Truncation { number, file, layout, size, generation, holders, origin, reply };
+    drive(core, cut, turn, done.clone(), LastFailure::default());
     if let Some(origin) = origin {
         let core = core.clone();
         core.reactor.clone().spawn(Class::Metadata, async move {
@@ -226,7 +224,7 @@ pub fn reserve_append(
     if inode.attributes.kind != Kind::File {
         return Err(Status::IsDirectory.into());
     }
-    if let Some(leased) = core.read_leased(request.file) {
+    if let Some(leased) = core.read_lease_end(request.file) {
         return Ok(Progress::Blocked(leased));
     }
     if !inode.is_announced() && !core.turns.is_taken(request.file.0) {
@@ -238,13 +236,13 @@ pub fn reserve_append(
         let turn = core.turns.take(request.file.0);
         let turn =
             core.wait_until(caller.deadline, "another change of the file's size or times takes long", turn).await?;
-        let glimpsed = core.glimpse_now(request.file, false, &turn).await?;
-        core.until_read_leases_end(request.file).await;
+        let glimpse = core.glimpse_in_turn(request.file, false, &turn).await?;
+        core.wait_for_read_leases(request.file).await;
         let mut inode = core.inode(request.file)?;
-        inode.attributes.size = inode.attributes.size.max(glimpsed.size);
+        inode.attributes.size = inode.attributes.size.max(glimpse.size);
         let mut bytes = Vec::new();
         reserve(&core, &caller, inode, request.size, &mut bytes)?;
-        Ok(Encoded(bytes))
+        Ok(EncodedParams(bytes))
     })
 }
 

@@ -50,7 +50,7 @@ pub fn unlink(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progres
         if let Some(step) = core.check_share(&tables, caller, parent) {
             return Ok(step);
         }
-        if let Some(delegated) = core.delegated(id) {
+        if let Some(delegated) = core.recall_delegations(id) {
             return Ok(Progress::Blocked(delegated));
         }
         id

@@ -29,7 +29,7 @@ struct DepartedExtent {
 
 /// Readers and writers of one chunk.
 #[derive(Default)]
-pub struct Active {
+pub struct ActiveChunk {
     pins: Vec<Pin>,
     held: Vec<DepartedExtent>,
     readers: u32,
@@ -41,7 +41,7 @@ pub struct Active {
     pub reaped: bool,
 }
 
-impl Active {
+impl ActiveChunk {
     /// Registers a reader or writer.
     pub fn pin(&mut self, pin: Pin) {
         self.readers += u32::from(pin.reader);

@@ -33,7 +33,7 @@ const ALIGNED_LOOKS_MAX: usize = 64;
 const GROWTH_PAGES: u32 = 1024;
 
 /// Takes pages `from..to` from the medium; false when the medium refuses.
-pub type Grow<'a> = &'a mut dyn FnMut(u32, u32) -> bool;
+pub type SpaceGrowth<'a> = &'a mut dyn FnMut(u32, u32) -> bool;
 
 /// See the module.
 pub struct Allocator {
@@ -106,7 +106,7 @@ impl Allocator {
 
     /// Takes pages from the medium up to the next multiple of `step`, so that whole huge pages are taken; nothing is
     /// left to take: false. Errors: the medium refuses.
-    pub fn grow_step(&mut self, step: u32, grow: Grow) -> Result<bool, ()> {
+    pub fn grow_step(&mut self, step: u32, grow: SpaceGrowth) -> Result<bool, ()> {
         if self.backed == self.total {
             return Ok(false);
         }
@@ -119,7 +119,7 @@ impl Allocator {
     }
 
     /// One run of exactly `pages` pages, if there is one.
-    pub fn take_run(&mut self, pages: u32, grow: Grow) -> Option<Run> {
+    pub fn take_run(&mut self, pages: u32, grow: SpaceGrowth) -> Option<Run> {
         assert!(pages > 0, "a request is for at least one page");
         let start = self
             .pop(pages)
@@ -137,7 +137,7 @@ impl Allocator {
 
     /// `pages` pages as one run, or as several when no run is long enough; they are appended to `into`.
     /// False when too few are free; then nothing is taken.
-    pub fn take(&mut self, pages: u32, grow: Grow, into: &mut Vec<Run>) -> bool {
+    pub fn take(&mut self, pages: u32, grow: SpaceGrowth, into: &mut Vec<Run>) -> bool {
         if let Some(run) = self.take_run(pages, grow) {
             into.push(run);
             return true;
@@ -181,7 +181,7 @@ impl Allocator {
     }
 
     /// The same where nothing was given out yet, with what that needs from the medium.
-    pub fn grow_aligned(&mut self, pages: u32, align: u32, grow: Grow) -> Option<Run> {
+    pub fn grow_aligned(&mut self, pages: u32, align: u32, grow: SpaceGrowth) -> Option<Run> {
         assert!(pages > 0 && align > 0, "a request is for at least one page");
         let end = self.frontier.checked_next_multiple_of(align)?.checked_add(pages)?;
         while self.backed < end && end <= self.total {
@@ -289,7 +289,7 @@ impl Allocator {
         Some(std::mem::replace(&mut self.frontier, end))
     }
 
-    fn advance_grown(&mut self, pages: u32, grow: Grow) -> Option<u32> {
+    fn advance_grown(&mut self, pages: u32, grow: SpaceGrowth) -> Option<u32> {
         let end = self.frontier.checked_add(pages)?;
         if end > self.total {
             return None;
@@ -301,7 +301,7 @@ impl Allocator {
     }
 
     /// The longest run there is, at most `pages` long. Called when everything is joined.
-    fn take_longest(&mut self, pages: u32, grow: Grow) -> Option<Run> {
+    fn take_longest(&mut self, pages: u32, grow: SpaceGrowth) -> Option<Run> {
         let longest = self.by_size.last().copied();
         let rest = self.total - self.frontier;
         let run_pages = longest.map_or(0, |(found, _)| found);

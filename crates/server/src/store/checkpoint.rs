@@ -9,10 +9,10 @@
 //! predecessor goes.
 
 use super::StoreError;
-use super::durability::Finished;
+use super::durability::FinishedCheckpoint;
 use super::entries::{self, Reader};
 use super::journal::Position;
-use super::state::State;
+use super::state::StoreState;
 use super::superblock::Head;
 use reactor::{OpenMode, Region, Storage};
 use std::rc::Rc;
@@ -36,7 +36,7 @@ pub fn segment_name(sequence: u64, number: u32) -> String {
 }
 
 /// A checkpoint in the making.
-pub struct Writer {
+pub struct CheckpointWriter {
     sequence: u64,
     start: Position,
     /// All segments so far; the last one is being written.
@@ -56,7 +56,7 @@ pub struct Writer {
     is_broken: bool,
 }
 
-impl Writer {
+impl CheckpointWriter {
     fn put(&mut self, storage: &dyn Storage, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) {
         entries::put_entry(&mut self.buffer, kind, fill);
         self.flush_if_large(storage);
@@ -116,7 +116,7 @@ impl Writer {
     }
 }
 
-impl State {
+impl StoreState {
     /// Whether the journal is half full and no checkpoint is under way.
     pub fn checkpoint_due(&self) -> bool {
         self.checkpoint.is_none() && self.durability.finished.is_none() && self.journal.used() > self.journal.size() / 2
@@ -131,7 +131,7 @@ impl State {
             sequence = finished.head.sequence + 1;
             self.remove_segments(finished.head.sequence, finished.head.segments);
         }
-        self.checkpoint = Some(Writer {
+        self.checkpoint = Some(CheckpointWriter {
             sequence,
             start: self.journal.tail(),
             segments: Vec::new(),
@@ -211,7 +211,7 @@ impl State {
         let segments = std::mem::take(&mut writer.segments);
         self.checkpoint = None;
         if !self.durability.is_volatile {
-            self.durability.finished = Some(Finished { head, segments });
+            self.durability.finished = Some(FinishedCheckpoint { head, segments });
             return Ok(());
         }
         self.superblock.advance(head);

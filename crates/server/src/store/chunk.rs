@@ -50,7 +50,7 @@ impl Extent {
 
 /// Bytes `start..end` of a chunk that were written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
+pub struct ValidRange {
     /// First byte.
     pub start: u32,
     /// Byte after the last.
@@ -65,7 +65,7 @@ pub struct Chunk {
     /// Where the pages are.
     pub extents: InlineVec<Extent>,
     /// What was written.
-    pub ranges: InlineVec<Range>,
+    pub ranges: InlineVec<ValidRange>,
 }
 
 impl Chunk {
@@ -194,7 +194,7 @@ pub fn join_extents(extents: &mut Vec<Extent>) {
 }
 
 /// Whether any range has a byte in `from..to`.
-pub fn overlaps(ranges: &[Range], from: u32, to: u32) -> bool {
+pub fn overlaps(ranges: &[ValidRange], from: u32, to: u32) -> bool {
     ranges.iter().any(|range| range.start < to && from < range.end)
 }
 

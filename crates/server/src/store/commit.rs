@@ -4,13 +4,13 @@
 //! applies the changes. So it either happens as a whole or, with an error, not at all.
 
 use super::allocator::Run;
-use super::chunk::{self, Chunk, Extent, Range};
+use super::chunk::{self, Chunk, Extent, ValidRange};
 use super::entries;
 use super::files::{Announcement, File};
 use super::holes::{Hole, HoleChange};
 use super::inline_vec::InlineVec;
 use super::journal::RECORD_HEADER_SIZE;
-use super::state::{Key, State};
+use super::state::{ChunkKey, StoreState};
 use super::write::{ChunkChange, PendingWrite};
 use super::{KIND_FOREIGN_FIRST, Lsn, StoreError};
 use std::mem;
@@ -22,7 +22,7 @@ const BUFFER_SIZE_MAX: usize = 64 * 1024;
 const PRESSURE_QUARTERS: u64 = 3;
 
 /// One change of the store's own.
-pub enum Operation {
+pub enum StoreOperation {
     /// A write whose body has arrived.
     Write(PendingWrite, i64),
     /// See [`super::Store::truncate_file`].
@@ -30,36 +30,36 @@ pub enum Operation {
     /// See [`super::Store::punch`].
     Hole(Hole),
     /// See [`super::Store::reserve_pages`].
-    Reserve { key: Key, chunk_size: u32, bytes: std::ops::Range<u32> },
+    Reserve { key: ChunkKey, chunk_size: u32, bytes: std::ops::Range<u32> },
     /// See [`super::Store::reap_file`].
     Reap(u64),
     /// See [`super::Store::set_announced`].
     Announced(Announcement),
 }
 
-impl Operation {
+impl StoreOperation {
     pub fn file(&self) -> u64 {
         match self {
-            Operation::Write(pending_write, _) => pending_write.key.0,
-            Operation::Hole(hole) => hole.file,
-            Operation::Reserve { key, .. } => key.0,
-            Operation::Truncate { file, .. } | Operation::Reap(file) => *file,
-            Operation::Announced(announcement) => announcement.file,
+            StoreOperation::Write(pending_write, _) => pending_write.key.0,
+            StoreOperation::Hole(hole) => hole.file,
+            StoreOperation::Reserve { key, .. } => key.0,
+            StoreOperation::Truncate { file, .. } | StoreOperation::Reap(file) => *file,
+            StoreOperation::Announced(announcement) => announcement.file,
         }
     }
 }
 
 /// What a transaction consists of.
-pub struct Parts {
+pub struct TransactionBody {
     /// The record so far: room for its header, then entries.
     pub buffer: Vec<u8>,
     /// Number of entries in `buffer`.
     pub count: u32,
     /// Changes whose entries are not in `buffer` yet.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<StoreOperation>,
 }
 
-impl Parts {
+impl TransactionBody {
     /// Appends an entry of the caller's.
     pub fn put(&mut self, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) {
         assert!(kind >= KIND_FOREIGN_FIRST, "kinds below {KIND_FOREIGN_FIRST} are the store's own");
@@ -70,21 +70,27 @@ impl Parts {
     /// Checks that an operation goes together with those that are there already.
     ///
     /// Errors: `TouchedTwice` for a second write to a chunk, `ChunkSizeMismatch` for two sizes of one file.
-    pub fn check(&self, operation: &Operation) -> Result<(), StoreError> {
+    pub fn check(&self, operation: &StoreOperation) -> Result<(), StoreError> {
         for present in self.operations.iter().filter(|present| present.file() == operation.file()) {
             match (present, operation) {
-                (Operation::Write(one, _), Operation::Write(other, _)) if one.key == other.key => {
+                (StoreOperation::Write(one, _), StoreOperation::Write(other, _)) if one.key == other.key => {
                     return Err(StoreError::TouchedTwice { file: other.key.0, index: other.key.1 });
                 }
-                (Operation::Write(one, _), Operation::Write(other, _)) if one.chunk_size != other.chunk_size => {
+                (StoreOperation::Write(one, _), StoreOperation::Write(other, _))
+                    if one.chunk_size != other.chunk_size =>
+                {
                     return Err(StoreError::ChunkSizeMismatch {
                         file: one.key.0,
                         known: one.chunk_size,
                         given: other.chunk_size,
                     });
                 }
-                (Operation::Write(..) | Operation::Announced(..), Operation::Write(..) | Operation::Announced(..)) => {}
-                (Operation::Reserve { key: one, .. }, Operation::Reserve { key: other, .. }) if one != other => {}
+                (
+                    StoreOperation::Write(..) | StoreOperation::Announced(..),
+                    StoreOperation::Write(..) | StoreOperation::Announced(..),
+                ) => {}
+                (StoreOperation::Reserve { key: one, .. }, StoreOperation::Reserve { key: other, .. })
+                    if one != other => {}
                 _ => panic!("a truncate, hole or reap of a file is the only operation on it in its transaction"),
             }
         }
@@ -93,8 +99,8 @@ impl Parts {
 }
 
 /// A change that is worked out but not applied.
-enum Change {
-    Write(ChunkChange, Applied),
+enum ChangePlan {
+    Write(ChunkChange, WriteEffects),
     Truncate { file: u64, generation: u32, keep_below: u64, cut: Option<(ChunkChange, u32)> },
     Hole(HoleChange),
     Reserve(ChunkChange, u32),
@@ -103,7 +109,7 @@ enum Change {
 }
 
 /// What else a write changes.
-struct Applied {
+struct WriteEffects {
     chunk_size: u32,
     mtime: i64,
     at: u64,
@@ -111,17 +117,17 @@ struct Applied {
     staged: Vec<Run>,
 }
 
-impl State {
+impl StoreState {
     /// An empty transaction.
-    pub fn begin(&mut self) -> Parts {
+    pub fn begin(&mut self) -> TransactionBody {
         let mut buffer = self.buffers.pop().unwrap_or_default();
         buffer.clear();
         buffer.resize(RECORD_HEADER_SIZE, 0);
-        Parts { buffer, count: 0, operations: Vec::new() }
+        TransactionBody { buffer, count: 0, operations: Vec::new() }
     }
 
     /// See [`super::Store::commit`]. After an error the operations are still in `parts`.
-    pub fn commit(&mut self, parts: &mut Parts) -> Result<Lsn, StoreError> {
+    pub fn commit(&mut self, parts: &mut TransactionBody) -> Result<Lsn, StoreError> {
         self.bury_step();
         self.checkpoint_under_pressure();
         let mut changes = Vec::with_capacity(parts.operations.len());
@@ -155,20 +161,22 @@ impl State {
 
     fn plan_all(
         &mut self,
-        parts: &mut Parts,
-        changes: &mut Vec<Change>,
+        parts: &mut TransactionBody,
+        changes: &mut Vec<ChangePlan>,
         fresh: &mut Vec<Run>,
     ) -> Result<(), StoreError> {
         for operation in &parts.operations {
             let change = match operation {
-                Operation::Write(pending_write, mtime) => Some(self.plan_commit(pending_write, *mtime, fresh)?),
-                Operation::Truncate { file, size, generation } => Some(self.plan_truncate(*file, *size, *generation)),
-                Operation::Hole(hole) => self.plan_hole(hole).map(Change::Hole),
-                Operation::Reserve { key, chunk_size, bytes } => self
+                StoreOperation::Write(pending_write, mtime) => Some(self.plan_commit(pending_write, *mtime, fresh)?),
+                StoreOperation::Truncate { file, size, generation } => {
+                    Some(self.plan_truncate(*file, *size, *generation))
+                }
+                StoreOperation::Hole(hole) => self.plan_hole(hole).map(ChangePlan::Hole),
+                StoreOperation::Reserve { key, chunk_size, bytes } => self
                     .plan_reserve(*key, *chunk_size, bytes.clone(), fresh)?
-                    .map(|change| Change::Reserve(change, *chunk_size)),
-                Operation::Reap(file) => Some(Change::Reap(*file)),
-                Operation::Announced(announcement) => Some(Change::Announced(*announcement)),
+                    .map(|change| ChangePlan::Reserve(change, *chunk_size)),
+                StoreOperation::Reap(file) => Some(ChangePlan::Reap(*file)),
+                StoreOperation::Announced(announcement) => Some(ChangePlan::Announced(*announcement)),
             };
             if let Some(change) = change {
                 parts.count += self.encode(&change, &mut parts.buffer);
@@ -183,41 +191,44 @@ impl State {
         pending_write: &PendingWrite,
         mtime: i64,
         fresh: &mut Vec<Run>,
-    ) -> Result<Change, StoreError> {
+    ) -> Result<ChangePlan, StoreError> {
         let change = self.plan_write(pending_write, fresh)?;
         let staged =
             if pending_write.staged { pending_write.landing.iter().map(Extent::run).collect() } else { Vec::new() };
-        Ok(Change::Write(change, Applied { chunk_size: pending_write.chunk_size, mtime, at: pending_write.at, staged }))
+        Ok(ChangePlan::Write(
+            change,
+            WriteEffects { chunk_size: pending_write.chunk_size, mtime, at: pending_write.at, staged },
+        ))
     }
 
-    fn plan_truncate(&self, id: u64, size: u64, generation: u32) -> Change {
-        let nothing = Change::Truncate { file: id, generation, keep_below: 0, cut: None };
+    fn plan_truncate(&self, id: u64, size: u64, generation: u32) -> ChangePlan {
+        let nothing = ChangePlan::Truncate { file: id, generation, keep_below: 0, cut: None };
         let Some(file) = self.files.get(id).filter(|file| file.chunk_size > 0) else { return nothing };
         let chunk_size = u64::from(file.chunk_size);
         let (index, within) = (size / chunk_size, (size % chunk_size) as u32);
         let Some(current) = file.chunks.get(index).filter(|_| within > 0) else {
             // The file may have no chunk there, but those before stay.
             let keep_below = if within > 0 { index + 1 } else { index };
-            return Change::Truncate { file: id, generation, keep_below, cut: None };
+            return ChangePlan::Truncate { file: id, generation, keep_below, cut: None };
         };
         let key = (id, index);
         let (chunk, gone) = self.cut_chunk(key, current, within);
         if chunk.is_empty() {
-            return Change::Truncate { file: id, generation, keep_below: index, cut: None };
+            return ChangePlan::Truncate { file: id, generation, keep_below: index, cut: None };
         }
         let shrinks = current.valid_end() > within || !gone.is_empty();
         let change = ChunkChange { key, chunk, gone, copies: Vec::new(), absorbs_capacity: false };
         let cut = shrinks.then_some((change, within));
-        Change::Truncate { file: id, generation, keep_below: index + 1, cut }
+        ChangePlan::Truncate { file: id, generation, keep_below: index + 1, cut }
     }
 
     /// The chunk when it ends at byte `end`, and the extents that it then no longer needs.
-    fn cut_chunk(&self, key: Key, current: &Chunk, end: u32) -> (Chunk, Vec<Extent>) {
-        let cut = |range: &Range| {
+    fn cut_chunk(&self, key: ChunkKey, current: &Chunk, end: u32) -> (Chunk, Vec<Extent>) {
+        let cut = |range: &ValidRange| {
             let kept = range.end.min(end);
-            Range { end: kept, crc: self.cut_crc(key, &current.extents, range, range.start, kept), ..*range }
+            ValidRange { end: kept, crc: self.cut_crc(key, &current.extents, range, range.start, kept), ..*range }
         };
-        let ranges: Vec<Range> = current.ranges.iter().filter(|range| range.start < end).map(cut).collect();
+        let ranges: Vec<ValidRange> = current.ranges.iter().filter(|range| range.start < end).map(cut).collect();
         let keep_pages = chunk::page_end(end);
         let extents: Vec<Extent> = current.extents.iter().filter_map(|extent| extent.clip(0, keep_pages)).collect();
         let gone = current.extents.iter().filter_map(|extent| extent.clip(keep_pages, u32::MAX)).collect();
@@ -225,14 +236,14 @@ impl State {
     }
 
     /// Appends the entries of a change and returns their number.
-    fn encode(&self, change: &Change, out: &mut Vec<u8>) -> u32 {
+    fn encode(&self, change: &ChangePlan, out: &mut Vec<u8>) -> u32 {
         match change {
-            Change::Write(change, applied) => {
+            ChangePlan::Write(change, applied) => {
                 entries::put_chunk(out, change.key.0, change.key.1, applied.chunk_size, applied.mtime, &change.chunk);
                 change.copies.iter().for_each(|&copy| entries::put_redo(out, copy));
                 1 + change.copies.len() as u32
             }
-            Change::Truncate { file, generation, keep_below, cut } => {
+            ChangePlan::Truncate { file, generation, keep_below, cut } => {
                 // The chunk comes first: the truncate takes the file's end from the chunks that are left.
                 if let Some((change, _)) = cut {
                     let known = self.files.get(*file).map_or((0, 0), |file| (file.chunk_size, file.mtime));
@@ -241,27 +252,27 @@ impl State {
                 entries::put_truncate(out, *file, *generation, *keep_below);
                 1 + u32::from(cut.is_some())
             }
-            Change::Hole(change) => self.encode_hole(change, out),
-            Change::Reserve(change, chunk_size) => {
+            ChangePlan::Hole(change) => self.encode_hole(change, out),
+            ChangePlan::Reserve(change, chunk_size) => {
                 let mtime = self.files.get(change.key.0).map_or(0, |file| file.mtime);
                 entries::put_chunk(out, change.key.0, change.key.1, *chunk_size, mtime, &change.chunk);
                 1
             }
-            Change::Reap(file) => {
+            ChangePlan::Reap(file) => {
                 entries::put_reap(out, *file);
                 1
             }
-            Change::Announced(announcement) => {
+            ChangePlan::Announced(announcement) => {
                 entries::put_announced(out, *announcement);
                 1
             }
         }
     }
 
-    fn apply(&mut self, change: Change) {
+    fn apply(&mut self, change: ChangePlan) {
         match change {
-            Change::Write(change, applied) => self.apply_write(change, applied),
-            Change::Truncate { file: id, generation, keep_below, cut } => {
+            ChangePlan::Write(change, applied) => self.apply_write(change, applied),
+            ChangePlan::Truncate { file: id, generation, keep_below, cut } => {
                 let file = self.files.entry(id);
                 file.generation = generation;
                 let dropped = file.chunks.split_off(keep_below);
@@ -276,21 +287,21 @@ impl State {
                 let file = self.files.entry(id);
                 file.end = file.chunks.written_end(file.chunk_size);
             }
-            Change::Hole(change) => self.apply_hole(change),
-            Change::Reserve(change, chunk_size) => {
+            ChangePlan::Hole(change) => self.apply_hole(change),
+            ChangePlan::Reserve(change, chunk_size) => {
                 self.files.entry(change.key.0).chunk_size = chunk_size;
                 self.install(change);
             }
-            Change::Reap(id) => {
+            ChangePlan::Reap(id) => {
                 let chunks = self.files.remove(id).map(|file| file.chunks);
                 self.active.iter_mut().filter(|(key, _)| key.0 == id).for_each(|(_, active)| active.reaped = true);
                 self.bury(id, chunks.unwrap_or_default());
             }
-            Change::Announced(announcement) => self.files.announce(announcement),
+            ChangePlan::Announced(announcement) => self.files.announce(announcement),
         }
     }
 
-    fn apply_write(&mut self, mut change: ChunkChange, applied: Applied) {
+    fn apply_write(&mut self, mut change: ChunkChange, applied: WriteEffects) {
         let file: &mut File = self.files.entry(change.key.0);
         file.chunk_size = applied.chunk_size;
         file.mtime = applied.mtime;
@@ -325,7 +336,7 @@ impl State {
         let is_gone = change.chunk.is_empty();
         let before = self.files.entry(change.key.0).put(change.key.1, change.chunk);
         if let Some(before) = &before {
-            self.announce_change(change.key, before);
+            self.stamp_change(change.key, before);
         }
         self.chunk_count = self.chunk_count + u64::from(!is_gone) - u64::from(before.is_some());
         self.let_go(change.key, &change.gone);

@@ -16,7 +16,7 @@
 //!    Whoever opens the store before power is lost writes everything once more.
 
 use super::allocator::{PAGE_SIZE, Run};
-use super::state::{Key, State};
+use super::state::{ChunkKey, StoreState};
 use super::superblock::Head;
 use super::{Lsn, Store, StoreError, recovery};
 use crate::waiting::all;
@@ -32,7 +32,7 @@ pub const NAME_REFUSED: &str = "refused";
 const CHANGED_COUNT_MAX: usize = 1 << 16;
 
 /// A checkpoint that is written but not named by a head yet.
-pub struct Finished {
+pub struct FinishedCheckpoint {
     /// What the head will say of it; how far the journal is durable is filled in then.
     pub head: Head,
     /// Its segments, to be made durable.
@@ -58,8 +58,8 @@ pub struct Durability {
     settling: Vec<Run>,
     resting_pages: u64,
     /// From which byte on a chunk was cut off, since the last sync began and before it.
-    cut: FastMap<Key, u32>,
-    cut_settling: FastMap<Key, u32>,
+    cut: FastMap<ChunkKey, u32>,
+    cut_settling: FastMap<ChunkKey, u32>,
     /// Files whose data changed since the last sync began.
     changed: FastMap<u64, ()>,
     /// Files that the last failed sync may have left on the medium as they were before.
@@ -67,7 +67,7 @@ pub struct Durability {
     /// Writers that began by then had a sync fail under them: what they brought may count as clean though it is not.
     suspect_until: u64,
     /// The checkpoint that the next head will name.
-    pub finished: Option<Finished>,
+    pub finished: Option<FinishedCheckpoint>,
     /// Whether the head that was read at opening is known to be on the medium.
     is_head_durable: bool,
     is_syncing: bool,
@@ -109,12 +109,12 @@ impl Durability {
     }
 
     /// Whether bytes of the chunk before `end` may be live in the state that power loss would leave.
-    pub fn is_cut(&self, key: Key, end: u32) -> bool {
+    pub fn is_cut(&self, key: ChunkKey, end: u32) -> bool {
         [&self.cut, &self.cut_settling].iter().any(|cut| cut.get(&key).is_some_and(|&from| from < end))
     }
 
     /// A truncate cut the chunk at byte `from`, or a hole was made there: what is behind stays as it is until a sync.
-    pub fn note_cut(&mut self, key: Key, from: u32) {
+    pub fn note_cut(&mut self, key: ChunkKey, from: u32) {
         if !self.is_volatile {
             let cut = self.cut.entry(key).or_insert(from);
             *cut = from.min(*cut);
@@ -171,7 +171,7 @@ fn rewrite(region: &dyn Region) {
     }
 }
 
-impl State {
+impl StoreState {
     /// Has everything written once more by the next sync (invariant 4).
     pub fn suspect_everything(&mut self) {
         rewrite(self.journal.region().as_ref());

@@ -2,7 +2,7 @@
 //!
 //! Each is an after-image: applied again, alone or with the entries after it, it leads to the same state.
 
-use super::chunk::{Chunk, Extent, Range};
+use super::chunk::{Chunk, Extent, ValidRange};
 use super::files::{Announcement, File};
 use super::inline_vec::InlineVec;
 
@@ -230,7 +230,7 @@ fn decode_chunk(reader: &mut Reader) -> Option<Entry> {
     }
     let mut ranges = Vec::with_capacity(range_count);
     for _ in 0..range_count {
-        ranges.push(Range { start: reader.u32()?, end: reader.u32()?, crc: reader.u32()? });
+        ranges.push(ValidRange { start: reader.u32()?, end: reader.u32()?, crc: reader.u32()? });
     }
     let chunk = Chunk { extents: InlineVec::from_slice(&extents), ranges: InlineVec::from_slice(&ranges) };
     Some(Entry::Chunk { file, index, chunk_size, mtime, chunk })

@@ -55,15 +55,15 @@ pub enum StoreError {
 
 /// An entry that the caller of [`super::Store::open`] could not make sense of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Corrupt(pub String);
+pub struct EntryError(pub String);
 
-impl fmt::Display for Corrupt {
+impl fmt::Display for EntryError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Corrupt {}
+impl std::error::Error for EntryError {}
 
 impl fmt::Display for StoreError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -118,7 +118,7 @@ fn block(storage: &dyn Storage, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::chunk::{Chunk, Extent, Range};
+    use crate::store::chunk::{Chunk, Extent, ValidRange};
     use crate::store::inline_vec::InlineVec;
     use crate::store::testing::Random;
     use std::path::PathBuf;
@@ -146,7 +146,7 @@ mod tests {
             |out| entries::put_redo(out, entries::Copy { from: 0, to: 8192, size: 100 }),
             |out| {
                 let extents = InlineVec::from_slice(&[Extent { logical: 0, start: 3, pages: 2, birth: 0 }]);
-                let ranges = InlineVec::from_slice(&[Range { start: 0, end: 5000, crc: 9 }]);
+                let ranges = InlineVec::from_slice(&[ValidRange { start: 0, end: 5000, crc: 9 }]);
                 entries::put_chunk(out, 1 << 20, 0, 65_536, 5, &Chunk { extents, ranges });
             },
         ];

@@ -7,11 +7,11 @@
 
 use super::StoreError;
 use super::allocator::{PAGE_SIZE, Run};
-use super::chunk::{self, Chunk, Extent, Range};
+use super::chunk::{self, Chunk, Extent, ValidRange};
 use super::entries;
 use super::files::File;
 use super::inline_vec::InlineVec;
-use super::state::{Key, State};
+use super::state::{ChunkKey, StoreState};
 use super::write::ChunkChange;
 
 const PAGE: u32 = PAGE_SIZE as u32;
@@ -43,7 +43,7 @@ pub struct HoleChange {
     pub cuts: Vec<(ChunkChange, u32)>,
 }
 
-impl State {
+impl StoreState {
     /// Works out a hole; nothing where the file has no chunks.
     pub fn plan_hole(&self, hole: &Hole) -> Option<HoleChange> {
         let file = self.files.get(hole.file).filter(|file| file.chunk_size > 0)?;
@@ -71,7 +71,7 @@ impl State {
     /// The chunk without the bytes of a range.
     fn cut_out(
         &self,
-        key: Key,
+        key: ChunkKey,
         chunk_size: u32,
         current: &Chunk,
         out: std::ops::Range<u32>,
@@ -81,7 +81,7 @@ impl State {
         for range in current.ranges.iter() {
             let parts = [(range.start, range.end.min(out.start)), (range.start.max(out.end), range.end)];
             for (start, end) in parts.into_iter().filter(|(start, end)| start < end) {
-                ranges.push(Range { start, end, crc: self.cut_crc(key, &current.extents, range, start, end) });
+                ranges.push(ValidRange { start, end, crc: self.cut_crc(key, &current.extents, range, start, end) });
             }
         }
         let end_page = if out.end >= chunk_size { chunk::page_end(chunk_size) } else { out.end / PAGE };
@@ -128,7 +128,7 @@ impl State {
     /// appended to `fresh`. Errors: `Full`, `Gone`, `ChunkSizeMismatch`, `TooLarge`.
     pub fn plan_reserve(
         &mut self,
-        key: Key,
+        key: ChunkKey,
         chunk_size: u32,
         bytes: std::ops::Range<u32>,
         fresh: &mut Vec<Run>,
@@ -202,7 +202,7 @@ impl State {
     }
 
     /// See [`super::Store::next_hole`].
-    pub fn next_hole(&self, (id, index): Key, chunk_size: u32, from: u32) -> Option<u32> {
+    pub fn next_hole(&self, (id, index): ChunkKey, chunk_size: u32, from: u32) -> Option<u32> {
         let mut byte = from;
         if let Some(chunk) = self.files.get(id).and_then(|file| file.chunks.get(index)) {
             for range in chunk.ranges.iter().filter(|range| range.end > from) {

@@ -42,7 +42,7 @@ pub struct Position {
 pub type Visit<'a> = &'a mut dyn FnMut(Lsn, u32, &[u8]) -> Result<(), StoreError>;
 
 /// What a record that was read says.
-struct Record {
+struct JournalRecord {
     filler: bool,
     count: u32,
     entries: Vec<u8>,
@@ -188,7 +188,7 @@ impl Journal {
     }
 
     /// The record at the tail, if it is whole and the one expected there (invariant 1).
-    fn read_record(&self) -> Option<Record> {
+    fn read_record(&self) -> Option<JournalRecord> {
         let offset = self.tail.at % self.size;
         let mut header = [0; RECORD_HEADER_SIZE];
         self.region.read(offset, &mut header);
@@ -203,14 +203,14 @@ impl Journal {
         match magic {
             MAGIC_FILLER => {
                 let whole = record_crc(&header) == crc && offset + step == self.size;
-                whole.then(|| Record { filler: true, count, entries: Vec::new(), crc, size: step })
+                whole.then(|| JournalRecord { filler: true, count, entries: Vec::new(), crc, size: step })
             }
             MAGIC_RECORD => {
                 let mut record = vec![0; RECORD_HEADER_SIZE + size as usize];
                 self.region.read(offset, &mut record);
                 let whole = record_crc(&record) == crc;
                 record.drain(..RECORD_HEADER_SIZE);
-                whole.then_some(Record { filler: false, count, entries: record, crc, size: step })
+                whole.then_some(JournalRecord { filler: false, count, entries: record, crc, size: step })
             }
             _ => None,
         }

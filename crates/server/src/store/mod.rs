@@ -31,18 +31,18 @@ mod tests;
 
 pub use allocator::PAGE_SIZE;
 pub use durability::SyncError;
-pub use error::{Corrupt, StoreError};
+pub use error::{EntryError, StoreError};
 pub use registered_buffers::{Holder, RegisteredRun, RegisteredUsage};
-pub use short_circuit::PlaceOf;
+pub use short_circuit::BytesPlace;
 
 pub use holes::{Hole, LOOK_COUNT_MAX};
 pub use recovery::{JOURNAL_SIZE_MIN, Replay};
 pub use wire::{FastMap, hash_id};
 
-use commit::{Operation, Parts};
+use commit::{StoreOperation, TransactionBody};
 use files::Announcement;
 use reactor::{Span, StampedRegion, Storage};
-use state::{Key, State};
+use state::{ChunkKey, StoreState};
 use std::cell::RefCell;
 use std::rc::Rc;
 use wire::Placement;
@@ -150,7 +150,7 @@ pub struct ChunkRead {
     pub valid_end: u32,
     /// CRC-32C of the pieces together, as they were given once; nothing when the store keeps no checksums.
     pub sum: Option<u32>,
-    pin: Option<(Store, Key, u64)>,
+    pin: Option<(Store, ChunkKey, u64)>,
 }
 
 impl ChunkRead {
@@ -220,7 +220,7 @@ impl Drop for Reservation {
 /// Entries that become durable together. Dropped without a commit, nothing happened.
 pub struct Transaction {
     store: Store,
-    parts: Parts,
+    parts: TransactionBody,
 }
 
 impl Transaction {
@@ -231,7 +231,7 @@ impl Transaction {
 
     /// The files whose chunks it changes.
     pub fn files(&self) -> impl Iterator<Item = u64> {
-        self.parts.operations.iter().map(Operation::file)
+        self.parts.operations.iter().map(StoreOperation::file)
     }
 
     /// Whether there is nothing to commit.
@@ -239,7 +239,7 @@ impl Transaction {
         self.parts.count == 0 && self.parts.operations.is_empty()
     }
 
-    fn add_alone(&mut self, operation: Operation) {
+    fn add_alone(&mut self, operation: StoreOperation) {
         self.parts.check(&operation).expect("only writes can be refused here");
         self.parts.operations.push(operation);
     }
@@ -248,7 +248,7 @@ impl Transaction {
 impl Drop for Transaction {
     fn drop(&mut self) {
         for operation in self.parts.operations.drain(..) {
-            if let Operation::Write(pending_write, _) = operation {
+            if let StoreOperation::Write(pending_write, _) = operation {
                 self.store.state.borrow_mut().abandon(&pending_write);
             }
         }
@@ -289,7 +289,7 @@ impl Drop for Checkpoint {
 /// The store of one server; a cheap handle.
 #[derive(Clone)]
 pub struct Store {
-    state: Rc<RefCell<State>>,
+    state: Rc<RefCell<StoreState>>,
 }
 
 impl Store {
@@ -315,7 +315,7 @@ impl Store {
         recovery::exists(storage)
     }
 
-    fn around(state: State) -> Store {
+    fn around(state: StoreState) -> Store {
         Store { state: Rc::new(RefCell::new(state)) }
     }
 
@@ -514,9 +514,9 @@ impl Store {
             self.state.borrow_mut().abandon(&pending_write);
             return Ok(());
         }
-        let operation = Operation::Write(pending_write, mtime);
+        let operation = StoreOperation::Write(pending_write, mtime);
         if let Err(error) = transaction.parts.check(&operation) {
-            if let Operation::Write(pending_write, _) = operation {
+            if let StoreOperation::Write(pending_write, _) = operation {
                 write.reservation.pending_write = Some(pending_write);
             }
             return Err(error);
@@ -545,14 +545,14 @@ impl Store {
 
     /// Tells where all written bytes of a chunk are, in their order. They stay there, and stay as they are, for as long
     /// as they have no younger stamp.
-    pub fn places(&self, file: u64, index: u64, told: impl FnMut(PlaceOf)) {
+    pub fn places(&self, file: u64, index: u64, told: impl FnMut(BytesPlace)) {
         self.state.borrow().places((file, index), told);
     }
 
     /// Cuts this server's share of the file at `size` bytes of the file and remembers the truncate generation.
     /// It is the only operation on the file in its transaction.
     pub fn truncate_file(&self, file: u64, size: u64, generation: u32, transaction: &mut Transaction) {
-        transaction.add_alone(Operation::Truncate { file, size, generation });
+        transaction.add_alone(StoreOperation::Truncate { file, size, generation });
     }
 
     /// Makes bytes `start..end` of the file, as far as they are here, read as zeros, as one change. Pages that lie
@@ -560,7 +560,7 @@ impl Store {
     /// The share's end stays. `mtime` becomes the file's. It is the only operation on the file in its transaction.
     pub fn punch(&self, hole: Hole, transaction: &mut Transaction) {
         assert!(hole.start <= hole.end, "a hole does not end before it starts");
-        transaction.add_alone(Operation::Hole(hole));
+        transaction.add_alone(StoreOperation::Hole(hole));
     }
 
     /// Gives a chunk pages for all of its bytes `bytes`, so that the first write to each of them finds room. The commit
@@ -573,7 +573,7 @@ impl Store {
         bytes: std::ops::Range<u32>,
         transaction: &mut Transaction,
     ) {
-        transaction.add_alone(Operation::Reserve { key: (file, index), chunk_size, bytes });
+        transaction.add_alone(StoreOperation::Reserve { key: (file, index), chunk_size, bytes });
     }
 
     /// The first written byte of the file here from `offset` on, as an offset in the file. The second value is false
@@ -596,7 +596,7 @@ impl Store {
     /// Forgets the file and frees its chunks; if they are many, in steps with the commits that follow. Writes that are
     /// on their way fail with `Gone`. It is the only operation on the file in its transaction.
     pub fn reap_file(&self, file: u64, transaction: &mut Transaction) {
-        transaction.add_alone(Operation::Reap(file));
+        transaction.add_alone(StoreOperation::Reap(file));
     }
 
     /// This server's share of a file; nothing if it has none.
@@ -609,7 +609,7 @@ impl Store {
     pub fn set_announced(&self, file: u64, announced: Option<u32>, times_set: i64, transaction: &mut Transaction) {
         let time = self.share(file).map_or(0, |share| share.mtime);
         let forgets_time = time != 0 && time <= times_set;
-        transaction.add_alone(Operation::Announced(Announcement { file, announced, forgets_time }));
+        transaction.add_alone(StoreOperation::Announced(Announcement { file, announced, forgets_time }));
     }
 
     /// Visits the files in `count` places from one on, and returns where to go on; nothing at the end.

@@ -1,12 +1,12 @@
 //! What happens to a read: the pieces are found, and pinned until the reader is done with them.
 
 use super::chunk::{self, Chunk};
-use super::state::{Key, State};
+use super::state::{ChunkKey, StoreState};
 use super::{Piece, StoreError};
 use reactor::Span;
 
 /// What a read found.
-pub struct Found {
+pub struct ReadPlan {
     /// See [`super::ChunkRead::pieces`].
     pub pieces: Vec<Piece>,
     /// See [`super::ChunkRead::valid_end`].
@@ -37,9 +37,9 @@ impl Pieces {
     }
 }
 
-impl State {
+impl StoreState {
     /// See [`super::Store::read`].
-    pub fn read(&mut self, key: Key, offset: u32, size: u32) -> Result<Found, StoreError> {
+    pub fn read(&mut self, key: ChunkKey, offset: u32, size: u32) -> Result<ReadPlan, StoreError> {
         let end = offset.checked_add(size).ok_or(StoreError::TooLarge)?;
         let Some(chunk) = self.files.get(key.0).and_then(|file| file.chunks.get(key.1)) else {
             let mut pieces = self.no_pieces();
@@ -47,20 +47,20 @@ impl State {
                 pieces.add_zeros(size);
             }
             let (pieces, sum) = pieces.into_sum();
-            return Ok(Found { pieces, valid_end: 0, sum, at: None });
+            return Ok(ReadPlan { pieces, valid_end: 0, sum, at: None });
         };
         let (pieces, sum) = self.find_pieces(key, chunk, offset, end)?.into_sum();
         let valid_end = chunk.valid_end();
         let has_bytes = pieces.iter().any(|piece| matches!(piece, Piece::Bytes(_)));
         let at = has_bytes.then(|| self.pin(key, true, None));
-        Ok(Found { pieces, valid_end, sum, at })
+        Ok(ReadPlan { pieces, valid_end, sum, at })
     }
 
     fn no_pieces(&self) -> Pieces {
         Pieces { list: Vec::with_capacity(1), sum: 0, has_sum: self.checksums() }
     }
 
-    fn find_pieces(&self, key: Key, chunk: &Chunk, offset: u32, end: u32) -> Result<Pieces, StoreError> {
+    fn find_pieces(&self, key: ChunkKey, chunk: &Chunk, offset: u32, end: u32) -> Result<Pieces, StoreError> {
         let mut pieces = self.no_pieces();
         let mut byte = offset;
         for range in chunk.ranges.iter().filter(|range| range.start < end && offset < range.end) {

@@ -7,9 +7,9 @@ use super::entries::{self, Copy, Entry};
 use super::files::Files;
 use super::journal::{self, Journal, Position};
 use super::registered_buffers::{RegisteredBuffers, mapped_runs};
-use super::state::State;
-use super::superblock::{Head, SUPER_SIZE, Super};
-use super::{Corrupt, KIND_FOREIGN_FIRST, StoreError, StoreIdentity, StoreOptions};
+use super::state::StoreState;
+use super::superblock::{Head, SUPER_SIZE, Superblock};
+use super::{EntryError, KIND_FOREIGN_FIRST, StoreError, StoreIdentity, StoreOptions};
 use reactor::{
     OpenMode, Region, STAMPS_SIZE, SUBMISSION_LAYOUT, SUBMISSION_QUEUES_SIZE, StampedRegion, Storage, SubmissionsLeft,
     submissions_left,
@@ -30,13 +30,13 @@ const POSITION_MAX: u64 = 1 << 62;
 pub const JOURNAL_SIZE_MIN: u64 = 64 * 1024;
 
 /// The caller's entries, handed back.
-pub type Replay<'a> = &'a mut dyn FnMut(u8, &[u8]) -> Result<(), Corrupt>;
+pub type Replay<'a> = &'a mut dyn FnMut(u8, &[u8]) -> Result<(), EntryError>;
 
 /// See [`super::Store::exists`].
 pub fn exists(storage: &dyn Storage) -> bool {
     let open = |name: &str| storage.exists(name).then(|| storage.open(name, 0, OpenMode::Existing).ok()).flatten();
     let is_complete =
-        open(NAME_SUPER).is_some_and(|region| region.size() >= SUPER_SIZE && Super::is_complete(region.as_ref()));
+        open(NAME_SUPER).is_some_and(|region| region.size() >= SUPER_SIZE && Superblock::is_complete(region.as_ref()));
     let is_complete = is_complete && open(NAME_DATA).is_some() && open(NAME_JOURNAL).is_some();
     // A store whose superblock is gone but whose journal was used is to be looked at by a person, not created anew. One
     // whose journal never was used holds nothing: power was lost while it was created.
@@ -53,7 +53,11 @@ pub fn exists(storage: &dyn Storage) -> bool {
 }
 
 /// See [`super::Store::create`].
-pub fn create(storage: Rc<dyn Storage>, options: &StoreOptions, identity: StoreIdentity) -> Result<State, StoreError> {
+pub fn create(
+    storage: Rc<dyn Storage>,
+    options: &StoreOptions,
+    identity: StoreIdentity,
+) -> Result<StoreState, StoreError> {
     lock(storage.as_ref())?;
     if exists(storage.as_ref()) {
         return Err(StoreError::Incompatible("there is a store here already".into()));
@@ -83,12 +87,12 @@ pub fn create(storage: Rc<dyn Storage>, options: &StoreOptions, identity: StoreI
     let start = Position { at: 0, lsn: 1, previous: 0 };
     let power_cycle = power_cycle(storage.as_ref())?;
     let head = Head { sequence: 1, start, segments: 0, blocks: 0, durable: start.lsn, power_cycle };
-    let superblock = Super::create(superblock, options, identity, head);
+    let superblock = Superblock::create(superblock, options, identity, head);
     let space = (new_allocator(options.size, Vec::new())?, RegisteredBuffers::default());
     let durability = Durability::new(storage.is_volatile(), power_cycle);
     let stamped = stamped(storage.as_ref(), &data)?;
     let journal = Journal::new(journal, start);
-    Ok(State::new(storage, superblock, (data, stamped), journal, Files::default(), space, durability))
+    Ok(StoreState::new(storage, superblock, (data, stamped), journal, Files::default(), space, durability))
 }
 
 fn make(storage: &dyn Storage, name: &str, size: u64, allocate: bool) -> Result<Rc<dyn Region>, StoreError> {
@@ -174,10 +178,10 @@ fn power_cycle(storage: &dyn Storage) -> Result<u128, StoreError> {
 }
 
 /// See [`super::Store::open`].
-pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -> Result<State, StoreError> {
+pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -> Result<StoreState, StoreError> {
     lock(storage.as_ref())?;
     let superblock = open_region(storage.as_ref(), NAME_SUPER)?;
-    let superblock = Super::open(superblock, identity)?;
+    let superblock = Superblock::open(superblock, identity)?;
     let (data, journal) = (open_region(storage.as_ref(), NAME_DATA)?, open_region(storage.as_ref(), NAME_JOURNAL)?);
     let options = superblock.options;
     if data.size() != options.size || journal.size() != options.journal_size {
@@ -190,7 +194,7 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
     let mut durability = Durability::new(storage.is_volatile(), power_cycle(storage.as_ref())?);
     durability.power_was_lost = !durability.is_volatile && durability.power_cycle_now != head.power_cycle;
     durability.power_cycle = head.power_cycle;
-    let mut tables = Tables { files: Files::default(), copies: Vec::new(), replay };
+    let mut tables = RecoveryTables { files: Files::default(), copies: Vec::new(), replay };
     checkpoint::load(storage.as_ref(), &superblock.head, &mut |block| {
         tables.apply_all("checkpoint block", 0, None, block)
     })?;
@@ -205,13 +209,13 @@ pub fn open(storage: Rc<dyn Storage>, identity: StoreIdentity, replay: Replay) -
     } else {
         journal.replay(&mut visit)?;
     }
-    let Tables { files, copies, .. } = tables;
+    let RecoveryTables { files, copies, .. } = tables;
     // Nothing but memory is ever lent.
     let mapped = if storage.is_volatile() { mapped_runs(data.as_ref()) } else { Vec::new() };
     let space = open_space(data.size(), mapped, used_runs(&files, options.size)?)?;
     // Whoever still reads by short circuit from the life before sees all of it change now.
     let stamped = stamped(storage.as_ref(), &data)?;
-    let mut state = State::new(storage, superblock, (data, stamped), journal, files, space, durability);
+    let mut state = StoreState::new(storage, superblock, (data, stamped), journal, files, space, durability);
     state.durability.is_refused = state.storage.exists(NAME_REFUSED);
     if state.durability.is_refused && !state.durability.power_was_lost {
         state.suspect_everything();
@@ -247,14 +251,14 @@ fn open_region(storage: &dyn Storage, name: &str) -> Result<Rc<dyn Region>, Stor
 }
 
 /// What replay builds.
-struct Tables<'a> {
+struct RecoveryTables<'a> {
     files: Files,
     /// Copies of the last record.
     copies: Vec<Copy>,
     replay: Replay<'a>,
 }
 
-impl Tables<'_> {
+impl RecoveryTables<'_> {
     fn apply_all(&mut self, place: &str, lsn: u64, count: Option<u32>, mut bytes: &[u8]) -> Result<(), StoreError> {
         let damaged = |what: &str| StoreError::Damaged(format!("{place} {lsn}: {what}"));
         let mut found = 0;
@@ -339,7 +343,7 @@ fn open_space(size: u64, mapped: Vec<Run>, mut used: Vec<Run>) -> Result<(Alloca
 }
 
 /// Performs the copies of the last record again: the crash may have come before or within them.
-fn repeat_copies(state: &State, copies: &[Copy]) -> Result<(), StoreError> {
+fn repeat_copies(state: &StoreState, copies: &[Copy]) -> Result<(), StoreError> {
     let size = state.data.size();
     for copy in copies {
         let end = copy.from.max(copy.to).checked_add(u64::from(copy.size));
@@ -352,7 +356,7 @@ fn repeat_copies(state: &State, copies: &[Copy]) -> Result<(), StoreError> {
 }
 
 /// Removes segments of checkpoints that do not count.
-pub fn remove_leftovers(state: &State) -> Result<(), StoreError> {
+pub fn remove_leftovers(state: &StoreState) -> Result<(), StoreError> {
     let head = state.superblock.head;
     let current: Vec<String> = (0..head.segments).map(|number| segment_name(head.sequence, number)).collect();
     for name in state.storage.list() {

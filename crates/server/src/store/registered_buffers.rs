@@ -16,7 +16,7 @@ use super::StoreError;
 use super::allocator::{PAGE_SIZE, Run};
 use super::chunk::{self, Extent};
 use super::inline_vec::InlineVec;
-use super::state::{Key, State};
+use super::state::{ChunkKey, StoreState};
 use super::write::PendingWrite;
 use reactor::{MappingLock, Region};
 use std::collections::BTreeMap;
@@ -225,7 +225,7 @@ pub fn mapped_runs(data: &dyn Region) -> Vec<Run> {
     runs
 }
 
-impl State {
+impl StoreState {
     /// See [`super::Store::register_buffer`].
     pub fn register_buffer(&mut self, holder: &Holder, generation: u64, wanted: u32) -> Option<RegisteredRun> {
         self.shared()?;
@@ -323,7 +323,7 @@ impl State {
     /// See [`super::Store::reserve_registered`].
     pub fn reserve_registered(
         &mut self,
-        key: Key,
+        key: ChunkKey,
         chunk_size: u32,
         (offset, size): (u32, u32),
         place: (u64, RegisteredRun),

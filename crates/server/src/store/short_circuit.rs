@@ -4,7 +4,7 @@
 use super::allocator::PAGE_SIZE;
 use super::chunk::{self, Chunk};
 use super::files::Chunks;
-use super::state::{Key, State};
+use super::state::{ChunkKey, StoreState};
 use reactor::StampedRegion;
 use std::rc::Rc;
 
@@ -12,43 +12,43 @@ use std::rc::Rc;
 const ANNOUNCED_MAX: u64 = 64;
 
 /// Bytes of a chunk, and where they lie in the data space.
-pub struct PlaceOf {
+pub struct BytesPlace {
     pub offset: u32,
     pub size: u32,
     pub at: u64,
 }
 
-impl State {
+impl StoreState {
     /// What others may read by short circuit from. Where blocks have checksums nobody may: they are checked on the way.
     pub fn shared(&self) -> Option<&Rc<StampedRegion>> {
         self.stamped.as_ref().filter(|_| !self.checksums())
     }
 
     /// Where all written bytes of a chunk are.
-    pub fn places(&self, key: Key, mut told: impl FnMut(PlaceOf)) {
+    pub fn places(&self, key: ChunkKey, mut told: impl FnMut(BytesPlace)) {
         let Some(chunk) = self.files.get(key.0).and_then(|file| file.chunks.get(key.1)) else { return };
         for range in chunk.ranges.iter() {
             let mut offset = range.start;
             chunk::for_each_piece(&chunk.extents, range.start, range.end, |at, _, size| {
-                told(PlaceOf { offset, size, at });
+                told(BytesPlace { offset, size, at });
                 offset += size;
             });
         }
     }
 
     /// A chunk has become another one: unless all its bytes are where they were, whoever knows their places is told.
-    pub fn announce_change(&self, key: Key, before: &Chunk) {
+    pub fn stamp_change(&self, key: ChunkKey, before: &Chunk) {
         if self.stamped.is_none() {
             return;
         }
         let now = self.files.get(key.0).and_then(|file| file.chunks.get(key.1));
         if !now.is_some_and(|now| keeps_bytes(before, now)) {
-            self.announce_pages(before);
+            self.stamp_pages(before);
         }
     }
 
     /// Chunks go.
-    pub fn announce_gone(&self, chunks: &Chunks) {
+    pub fn stamp_gone(&self, chunks: &Chunks) {
         if self.stamped.is_none() {
             return;
         }
@@ -58,12 +58,12 @@ impl State {
         }
         let mut next = 0;
         while let Some((index, chunk)) = chunks.next(next) {
-            self.announce_pages(chunk);
+            self.stamp_pages(chunk);
             next = index + 1;
         }
     }
 
-    fn announce_pages(&self, chunk: &Chunk) {
+    fn stamp_pages(&self, chunk: &Chunk) {
         for extent in chunk.extents.iter() {
             self.data.announce(u64::from(extent.start) * PAGE_SIZE, u64::from(extent.pages) * PAGE_SIZE);
         }
@@ -73,7 +73,7 @@ impl State {
 /// Whether every written byte of `before` is one of `now`, at the same place.
 fn keeps_bytes(before: &Chunk, now: &Chunk) -> bool {
     let has_range =
-        |range: &chunk::Range| now.ranges.iter().any(|other| other.start <= range.start && range.end <= other.end);
+        |range: &chunk::ValidRange| now.ranges.iter().any(|other| other.start <= range.start && range.end <= other.end);
     let has_extent = |extent: &chunk::Extent| {
         now.extents.iter().any(|other| {
             other.logical <= extent.logical

@@ -7,15 +7,15 @@
 //!    the allocator's, or a registered buffer's (`registered`).
 //! 3. The copies of every journal record but the last are done; `deferred` is what those of the last one read from.
 
-use super::active::{Active, Pin};
+use super::active::{ActiveChunk, Pin};
 use super::allocator::{Allocator, PAGE_SIZE, Run};
-use super::checkpoint::Writer;
+use super::checkpoint::CheckpointWriter;
 use super::chunk::{Chunk, Extent};
 use super::durability::Durability;
 use super::files::{Chunks, Files};
 use super::journal::{Journal, RECORD_HEADER_SIZE};
 use super::registered_buffers::RegisteredBuffers;
-use super::superblock::Super;
+use super::superblock::Superblock;
 use super::{StoreError, Usage};
 use reactor::{Region, StampedRegion, Storage};
 use std::collections::{VecDeque, btree_map};
@@ -34,27 +34,27 @@ const PREFAULT_SHARE: u64 = 8;
 const PREFAULT_STEP_PAGES: u32 = 64;
 
 /// File id and chunk index.
-pub type Key = (u64, u64);
+pub type ChunkKey = (u64, u64);
 
 /// What the copies of the last record may still be repeated from.
 #[derive(Default)]
-pub struct Deferred {
+pub struct DeferredRelease {
     /// Staged space.
     pub runs: Vec<Run>,
     /// Writers whose landing space was overtaken by another write.
-    pub pins: Vec<(Key, u64)>,
+    pub pins: Vec<(ChunkKey, u64)>,
 }
 
 /// See the module.
-pub struct State {
+pub struct StoreState {
     pub storage: Rc<dyn Storage>,
-    pub superblock: Super,
+    pub superblock: Superblock,
     pub data: Rc<dyn Region>,
     /// The data space again, where others may read by short circuit.
     pub stamped: Option<Rc<StampedRegion>>,
     pub journal: Journal,
     pub files: Files,
-    pub active: FastMap<Key, Active>,
+    pub active: FastMap<ChunkKey, ActiveChunk>,
     pub allocator: Allocator,
     /// Pages that clients write into by themselves.
     pub registered: RegisteredBuffers,
@@ -67,8 +67,8 @@ pub struct State {
     prefault_refused: bool,
     /// See [`super::Store::keep_pages`].
     pub kept_pages: u64,
-    pub deferred: Deferred,
-    pub checkpoint: Option<Writer>,
+    pub deferred: DeferredRelease,
+    pub checkpoint: Option<CheckpointWriter>,
     pub durability: Durability,
     /// Pages that belong to writes on their way and to nothing else.
     pub staged_pages: u64,
@@ -77,20 +77,20 @@ pub struct State {
     graveyard: VecDeque<(u64, btree_map::IntoIter<u64, Chunk>)>,
 }
 
-impl State {
+impl StoreState {
     /// A state without pins, around what was created or recovered.
     pub fn new(
         storage: Rc<dyn Storage>,
-        superblock: Super,
+        superblock: Superblock,
         (data, stamped): (Rc<dyn Region>, Option<Rc<StampedRegion>>),
         journal: Journal,
         files: Files,
         (allocator, registered): (Allocator, RegisteredBuffers),
         durability: Durability,
-    ) -> State {
+    ) -> StoreState {
         let data = stamped.clone().map_or(data, |stamped| stamped as Rc<dyn Region>);
         let chunk_count = files.iter().map(|file| file.chunks.count()).sum();
-        State {
+        StoreState {
             storage,
             superblock,
             data,
@@ -105,7 +105,7 @@ impl State {
             page_size: PAGE_SIZE,
             prefault_refused: false,
             kept_pages: 0,
-            deferred: Deferred::default(),
+            deferred: DeferredRelease::default(),
             checkpoint: None,
             durability,
             staged_pages: 0,
@@ -241,14 +241,14 @@ impl State {
     }
 
     /// Registers a reader or writer of a chunk and returns its number.
-    pub fn pin(&mut self, key: Key, reader: bool, in_place: Option<(u32, u32)>) -> u64 {
+    pub fn pin(&mut self, key: ChunkKey, reader: bool, in_place: Option<(u32, u32)>) -> u64 {
         self.clock += 1;
         self.active.entry(key).or_default().pin(Pin { at: self.clock, in_place, reader });
         self.clock
     }
 
     /// Removes a reader or writer; space that only it used is free.
-    pub fn unpin(&mut self, key: Key, at: u64) {
+    pub fn unpin(&mut self, key: ChunkKey, at: u64) {
         let mut free = Vec::new();
         let active = self.active.get_mut(&key).expect("a pin is registered until it is removed");
         if active.unpin(at, &mut free) {
@@ -258,7 +258,7 @@ impl State {
     }
 
     /// Extents leave a chunk.
-    pub fn let_go(&mut self, key: Key, extents: &[Extent]) {
+    pub fn let_go(&mut self, key: ChunkKey, extents: &[Extent]) {
         if extents.is_empty() {
             return;
         }
@@ -273,7 +273,7 @@ impl State {
     /// Chunks leave the tables; their space follows, in steps if they are many.
     pub fn bury(&mut self, file: u64, chunks: Chunks) {
         self.chunk_count -= chunks.count();
-        self.announce_gone(&chunks);
+        self.stamp_gone(&chunks);
         let many = chunks.count() > BURY_AT_ONCE;
         match chunks {
             Chunks::None => {}
@@ -306,7 +306,7 @@ impl State {
         if self.deferred.runs.is_empty() && self.deferred.pins.is_empty() {
             return;
         }
-        let Deferred { runs, pins } = std::mem::take(&mut self.deferred);
+        let DeferredRelease { runs, pins } = std::mem::take(&mut self.deferred);
         self.release(runs);
         for (key, at) in pins {
             self.unpin(key, at);

@@ -45,7 +45,7 @@ pub struct Head {
 pub const HEAD_SIZE: usize = 72;
 
 /// See the module.
-pub struct Super {
+pub struct Superblock {
     region: Rc<dyn Region>,
     /// How the store is laid out.
     pub options: StoreOptions,
@@ -59,10 +59,10 @@ pub struct Super {
     prepared: Option<Head>,
 }
 
-impl Super {
+impl Superblock {
     /// Writes a new superblock; the identity last, and its magic after the rest.
-    pub fn create(region: Rc<dyn Region>, options: StoreOptions, identity: StoreIdentity, head: Head) -> Super {
-        let mut superblock = Super { region, options, head, place: 1, version: 0, prepared: None };
+    pub fn create(region: Rc<dyn Region>, options: StoreOptions, identity: StoreIdentity, head: Head) -> Superblock {
+        let mut superblock = Superblock { region, options, head, place: 1, version: 0, prepared: None };
         superblock.advance(head);
         let bytes = encode_identity(&options, identity);
         assert!(bytes.len() as u64 == IDENTITY_SIZE);
@@ -80,14 +80,14 @@ impl Super {
     }
 
     /// Reads and checks a superblock. Errors: `Incompatible`, `Damaged`.
-    pub fn open(region: Rc<dyn Region>, identity: StoreIdentity) -> Result<Super, StoreError> {
+    pub fn open(region: Rc<dyn Region>, identity: StoreIdentity) -> Result<Superblock, StoreError> {
         if region.size() < SUPER_SIZE {
             return Err(StoreError::Incompatible("the file `super` is too short".into()));
         }
         let options = read_identity(region.as_ref(), identity)?;
         let (version, place, head) = newest_head(region.as_ref())
             .ok_or_else(|| StoreError::Damaged("neither checkpoint head in `super` is readable".into()))?;
-        Ok(Super { region, options, head, place, version, prepared: None })
+        Ok(Superblock { region, options, head, place, version, prepared: None })
     }
 
     /// Makes another head the one that counts.

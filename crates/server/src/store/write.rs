@@ -10,12 +10,12 @@
 //!   except that they are not its own and cannot be swapped in.
 
 use super::StoreError;
-use super::active::Active;
+use super::active::ActiveChunk;
 use super::allocator::{PAGE_SIZE, Run};
-use super::chunk::{self, Chunk, Extent, Range};
+use super::chunk::{self, Chunk, Extent, ValidRange};
 use super::entries::Copy;
 use super::inline_vec::InlineVec;
-use super::state::{Key, State};
+use super::state::{ChunkKey, StoreState};
 
 const PAGE: u32 = PAGE_SIZE as u32;
 /// A chunk of more extents than this is overwritten by copies, where swapping pages would make them even more.
@@ -30,7 +30,7 @@ const RANGES_MAX: usize = 8;
 /// A write between its reservation and its commit.
 pub struct PendingWrite {
     /// File and chunk.
-    pub key: Key,
+    pub key: ChunkKey,
     /// Bytes of a chunk.
     pub chunk_size: u32,
     /// First byte in the chunk.
@@ -66,7 +66,7 @@ struct Gap {
 /// What a commit is going to do to one chunk.
 pub struct ChunkChange {
     /// File and chunk.
-    pub key: Key,
+    pub key: ChunkKey,
     /// The chunk afterwards.
     pub chunk: Chunk,
     /// Extents that leave the chunk.
@@ -77,9 +77,15 @@ pub struct ChunkChange {
     pub absorbs_capacity: bool,
 }
 
-impl State {
+impl StoreState {
     /// See [`super::Store::reserve_write`].
-    pub fn reserve(&mut self, key: Key, chunk_size: u32, offset: u32, size: u32) -> Result<PendingWrite, StoreError> {
+    pub fn reserve(
+        &mut self,
+        key: ChunkKey,
+        chunk_size: u32,
+        offset: u32,
+        size: u32,
+    ) -> Result<PendingWrite, StoreError> {
         let end = self.check_fits(key, chunk_size, offset, size)?;
         let chunk = self.files.get(key.0).and_then(|file| file.chunks.get(key.1));
         let active = self.active.get(&key);
@@ -102,7 +108,7 @@ impl State {
 
     /// Checks a range against its chunk, and the chunk's size against what is known of the file; returns the range's
     /// end. Errors: `TooLarge`, `ChunkSizeMismatch`.
-    pub fn check_fits(&self, key: Key, chunk_size: u32, offset: u32, size: u32) -> Result<u32, StoreError> {
+    pub fn check_fits(&self, key: ChunkKey, chunk_size: u32, offset: u32, size: u32) -> Result<u32, StoreError> {
         let end = offset.checked_add(size).filter(|&end| end <= chunk_size).ok_or(StoreError::TooLarge)?;
         let known = self.files.get(key.0).map(|file| file.chunk_size);
         match known.filter(|&known| known != 0 && known != chunk_size) {
@@ -137,7 +143,7 @@ impl State {
     /// Gives the chunk the pages `first..last` that it lacks, and says where all of them are.
     fn prepare_in_place(
         &mut self,
-        key: Key,
+        key: ChunkKey,
         chunk_size: u32,
         first: u32,
         last: u32,
@@ -195,7 +201,7 @@ impl State {
 
     /// Whether the last chunks of the file before this one have all their pages: then this one will most likely be
     /// filled too.
-    fn fills_chunks(&self, key: Key, chunk_pages: u32) -> bool {
+    fn fills_chunks(&self, key: ChunkKey, chunk_pages: u32) -> bool {
         let Some(file) = self.files.get(key.0) else { return false };
         let mut index = key.1;
         (0..FULL_CHUNKS_MIN).all(|_| match file.chunks.before(index) {
@@ -321,16 +327,16 @@ impl State {
         let Some(run) = self.allocate_run(pages) else { return extents };
         fresh.push(run);
         let mut start = run.start;
-        let mut glimpsed = Vec::with_capacity(1);
+        let mut glimpse = Vec::with_capacity(1);
         for extent in &extents {
             let (from, to) = (u64::from(extent.start) * PAGE_SIZE, u64::from(start) * PAGE_SIZE);
             self.data.copy_within(from, to, u64::from(extent.pages) * PAGE_SIZE);
-            glimpsed.push(Extent { start, birth: self.clock, ..*extent });
+            glimpse.push(Extent { start, birth: self.clock, ..*extent });
             start += extent.pages;
         }
         gone.extend(extents);
-        chunk::join_extents(&mut glimpsed);
-        glimpsed
+        chunk::join_extents(&mut glimpse);
+        glimpse
     }
 
     /// Pages with the write's bytes that can become the chunk's: the staged ones, or new ones when the landing pages
@@ -352,7 +358,7 @@ impl State {
     }
 
     /// Copies the live bytes around `start..end` that share its first and last page into the pages that replace these.
-    fn copy_edges(&self, base: &[Extent], ranges: &[Range], pages: &[Extent], start: u32, end: u32) {
+    fn copy_edges(&self, base: &[Extent], ranges: &[ValidRange], pages: &[Extent], start: u32, end: u32) {
         for (from, to) in edges(start, end) {
             for range in ranges {
                 let (first, last) = (range.start.max(from), range.end.min(to));
@@ -369,11 +375,11 @@ impl State {
 
     /// The written ranges when `start..end` is written from `landing`. With checksums, a range of which only a part
     /// stays is verified first. The checksum of what is new is the one that it came with. Errors: `Corrupt`.
-    fn merge_ranges(&self, pending_write: &PendingWrite, current: &Chunk) -> Result<Vec<Range>, StoreError> {
+    fn merge_ranges(&self, pending_write: &PendingWrite, current: &Chunk) -> Result<Vec<ValidRange>, StoreError> {
         let PendingWrite { key, start, end, .. } = *pending_write;
         let computed = || chunk::crc_of(self.data.as_ref(), &pending_write.landing, start, end);
         let crc = if self.checksums() { pending_write.sum.unwrap_or_else(computed) } else { 0 };
-        let mut merged = Range { start, end, crc };
+        let mut merged = ValidRange { start, end, crc };
         let mut all = Vec::with_capacity(current.ranges.len() + 1);
         let mut right = None;
         for range in current.ranges.iter() {
@@ -404,7 +410,7 @@ impl State {
     }
 
     /// Checks a written range against its checksum, if the store keeps them. Errors: `Corrupt`.
-    pub fn verify(&self, key: Key, extents: &[Extent], range: &Range) -> Result<(), StoreError> {
+    pub fn verify(&self, key: ChunkKey, extents: &[Extent], range: &ValidRange) -> Result<(), StoreError> {
         if self.checksums() && chunk::crc_of(self.data.as_ref(), extents, range.start, range.end) != range.crc {
             return Err(StoreError::Corrupt { file: key.0, index: key.1, offset: range.start });
         }
@@ -415,9 +421,9 @@ impl State {
     /// store keeps none. Errors: `Corrupt`.
     pub fn verified_part(
         &self,
-        key: Key,
+        key: ChunkKey,
         extents: &[Extent],
-        range: &Range,
+        range: &ValidRange,
         from: u32,
         to: u32,
     ) -> Result<u32, StoreError> {
@@ -436,14 +442,14 @@ impl State {
     /// Checksum for the part `from..to` that a cut leaves of a range. The part of a range that does not match its
     /// checksum gets one that does not match either: a cut, which may be decided already, succeeds, and readers are
     /// told as before.
-    pub fn cut_crc(&self, key: Key, extents: &[Extent], range: &Range, from: u32, to: u32) -> u32 {
+    pub fn cut_crc(&self, key: ChunkKey, extents: &[Extent], range: &ValidRange, from: u32, to: u32) -> u32 {
         let is_sound = (from, to) == (range.start, range.end) || self.verify(key, extents, range).is_ok();
         let crc = self.part_crc(extents, range, from, to);
         if is_sound { crc } else { !crc }
     }
 
     /// Checksum of bytes `from..to` of a range; 0 when the store keeps none.
-    pub fn part_crc(&self, extents: &[Extent], range: &Range, from: u32, to: u32) -> u32 {
+    pub fn part_crc(&self, extents: &[Extent], range: &ValidRange, from: u32, to: u32) -> u32 {
         if !self.checksums() {
             0
         } else if (from, to) == (range.start, range.end) {
@@ -459,7 +465,12 @@ impl State {
 
     /// Writes zeros into the smallest gaps until the ranges are few. Gaps without pages, or with somebody else's claim
     /// on them, stay.
-    fn fill_gaps(&self, pending_write: &PendingWrite, extents: &[Extent], mut ranges: Vec<Range>) -> Vec<Range> {
+    fn fill_gaps(
+        &self,
+        pending_write: &PendingWrite,
+        extents: &[Extent],
+        mut ranges: Vec<ValidRange>,
+    ) -> Vec<ValidRange> {
         while ranges.len() > RANGES_MAX {
             let active = &self.active[&pending_write.key];
             let fillable = |&number: &usize| {
@@ -475,7 +486,7 @@ impl State {
             let second = ranges.remove(number + 1);
             let zeros = if self.checksums() { chunk::crc_of(self.data.as_ref(), extents, from, to) } else { 0 };
             let crc = self.join_crc(ranges[number].crc, zeros, to - from);
-            ranges[number] = Range {
+            ranges[number] = ValidRange {
                 start: ranges[number].start,
                 end: second.end,
                 crc: self.join_crc(crc, second.crc, second.end - second.start),
@@ -486,7 +497,7 @@ impl State {
 }
 
 /// Whether the write's bytes may be copied over what is in the chunk's pages.
-fn may_copy(active: &Active, base: &[Extent], pending_write: &PendingWrite) -> bool {
+fn may_copy(active: &ActiveChunk, base: &[Extent], pending_write: &PendingWrite) -> bool {
     !active.has_readers()
         && !active.has_other_landing(pending_write.start, pending_write.end, Some(pending_write.at))
         && chunk::is_mapped(base, pending_write.start / PAGE, chunk::page_end(pending_write.end))

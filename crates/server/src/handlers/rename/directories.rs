@@ -1,12 +1,12 @@
 //! What a rename of directories asks of the sequencer.
 
 use super::super::sequencer;
-use super::{Blocker, Change, Dentry, Failure, NameChange};
+use super::{Blocker, Failure, NameChange, NameLocation, NameTransaction};
 use reactor::Nanos;
 use wire::messages::{PrepareTreeReply, PrepareTreeRequest, RenamedReply, TreeEntry, tree_kinds};
 use wire::{Encode, FileId, Kind, Operation, Status};
 
-impl Change {
+impl NameTransaction {
     /// Whether it changes the paths of all that is in a directory.
     pub(super) fn moves_directories(&self) -> bool {
         let exchanged = self.destination.filter(|_| self.name_change.is_exchange());
@@ -15,7 +15,7 @@ impl Change {
     }
 
     /// What becomes of the directories.
-    fn tree_entries(&self, from: &Dentry, to: &Dentry) -> Vec<TreeEntry> {
+    fn tree_entries(&self, from: &NameLocation, to: &NameLocation) -> Vec<TreeEntry> {
         let entry = |(directory, found): (FileId, Kind), kind: u8, parent: FileId| {
             (found == Kind::Directory).then_some(TreeEntry { directory, kind, parent })
         };
@@ -36,7 +36,7 @@ impl Change {
         let server = sequencer::sequencer(&self.core);
         let request = PrepareTreeRequest {
             coordinator: self.core.index,
-            number: self.parts.add(server)?,
+            number: self.participants.add(server)?,
             entries: self.tree_entries(from, to),
             reparents: to.parent != from.parent,
         };

@@ -6,7 +6,7 @@
 //! else.
 
 use super::super::Progress;
-use super::{Blocker, Change, NameChange};
+use super::{Blocker, NameChange, NameTransaction};
 use crate::core::Core;
 use crate::failure::Failure;
 use crate::records::Record;
@@ -41,7 +41,7 @@ pub fn note_renamed(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure>
     Ok(Progress::Done)
 }
 
-impl Change {
+impl NameTransaction {
     /// What gets another name, directories left out.
     fn renamed_files(&self) -> impl Iterator<Item = FileId> {
         let exchanged = self.destination.filter(|_| self.name_change.is_exchange());

@@ -195,7 +195,8 @@ fn a_refused_entry_is_an_error() {
     let mut transaction = store.begin();
     transaction.put(200, |out| out.extend_from_slice(b"what"));
     store.commit(transaction).unwrap();
-    let opened = Store::open(Rc::new(disk), IDENTITY, &mut |kind, _| Err(Corrupt(format!("kind {kind} is not mine"))));
+    let opened =
+        Store::open(Rc::new(disk), IDENTITY, &mut |kind, _| Err(EntryError(format!("kind {kind} is not mine"))));
     assert!(matches!(opened, Err(StoreError::Damaged(what)) if what.contains("kind 200 is not mine")));
 }
 
@@ -206,7 +207,7 @@ fn the_entry_decoder_takes_anything() {
     let mut random = Random(3);
     let mut sound = Vec::new();
     let extents = [(0, 5), (1, 9)].map(|(logical, start)| chunk::Extent { logical, start, pages: 1, birth: 0 });
-    let ranges = [chunk::Range { start: 10, end: 8000, crc: 1 }];
+    let ranges = [chunk::ValidRange { start: 10, end: 8000, crc: 1 }];
     let chunk = chunk::Chunk {
         extents: inline_vec::InlineVec::from_slice(&extents),
         ranges: inline_vec::InlineVec::from_slice(&ranges),

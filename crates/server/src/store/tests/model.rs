@@ -564,7 +564,7 @@ fn open(disk: &TestDisk, values: &mut BTreeMap<u8, Vec<u8>>) -> Store {
         match kind {
             KIND_VALUE => values.insert(bytes[0], bytes[1..].to_vec()),
             KIND_REMOVED => values.remove(&bytes[0]),
-            _ => return Err(Corrupt("unknown kind".into())),
+            _ => return Err(EntryError("unknown kind".into())),
         };
         Ok(())
     })

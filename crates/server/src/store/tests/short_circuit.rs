@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What a reader along was told.
 struct Told {
     number: u64,
-    places: Vec<PlaceOf>,
+    places: Vec<BytesPlace>,
     bytes: Vec<u8>,
 }
 
