@@ -3,7 +3,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "it measures the table alone, without a loop")]
 
-use server::inodes::{Inode, Inodes};
+use server::files::inodes::{Inode, Inodes};
 use server::names::{Names, cursor_of};
 use std::time::Instant;
 use wire::{Attributes, FileId, Kind, Layout, LayoutPolicy};

@@ -4,7 +4,7 @@
 use client::{DirectoryEntry, FileSystem, OpenHow, Status};
 use reactor::Class;
 use server::Bounds;
-use server::records::Record;
+use server::journal::Record;
 use sim::harness::{Harness, SimClient};
 use sim::profile::{Overrides, Profile, SECOND};
 use std::cell::RefCell;

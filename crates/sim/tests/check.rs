@@ -3,7 +3,7 @@
 use client::check::{CheckOptions, CheckReport, Fault};
 use client::{FileId, FileSystem, Kind, OpenHow, Status};
 use reactor::Nanos;
-use server::records::Record;
+use server::journal::Record;
 use sim::harness::{Harness, SimClient};
 use sim::profile::{Overrides, Profile, SECOND};
 use wire::Placement;

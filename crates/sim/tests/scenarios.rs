@@ -3,7 +3,7 @@
 use client::{File, FileId, FileSystem, OpenHow, Status};
 use reactor::sim::NodeId;
 use reactor::{Class, Nanos};
-use server::records::Record;
+use server::journal::Record;
 use sim::harness::{Harness, SimClient};
 use sim::profile::{Overrides, Profile, SECOND};
 use std::cell::RefCell;

@@ -4,14 +4,14 @@
 //! inodes is the sum over the names unless something is missing or there twice.
 
 use super::{Progress, check_lock};
+use crate::coordination::intents::Intent;
+use crate::coordination::prepared::PreparedChange;
+use crate::core::failure::Failure;
 use crate::core::{Caller, Core};
-use crate::failure::Failure;
-use crate::inodes::Inode;
-use crate::intents::Intent;
+use crate::files::inodes::Inode;
+use crate::journal::records::Record;
+use crate::journal::tables::Tables;
 use crate::names::{Dentry, WalkPosition, cursor_of};
-use crate::prepared::PreparedChange;
-use crate::records::Record;
-use crate::tables::Tables;
 use reactor::{BodyPiece, ReplyBody};
 use std::rc::Rc;
 use wire::identity::dentry_slot;

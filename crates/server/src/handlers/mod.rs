@@ -3,64 +3,45 @@
 //! A handler runs at once and to its end when it needs nothing from others (`Progress::Done`). Else it has done nothing
 //! yet and says what it waits for: `Blocked` and `After` are tried again from the start, `Later` goes on by itself.
 
-mod allocate;
-mod append;
-mod attributes;
+pub mod bytes;
 mod check;
-mod close;
-mod contact;
-mod copy;
-mod data;
-mod directories;
-mod extended;
-mod file_locks;
-mod find;
-mod holders;
-mod listing;
-mod lookup;
-mod make;
-mod open;
+pub mod directories;
+pub mod files;
+pub mod names;
 mod participant;
-mod prepare;
-mod registered_buffers;
-mod rename;
-mod rights;
-mod rmdir;
-mod seek;
-mod sequencer;
-mod space;
-mod synchronise;
-mod temporary;
-mod tree;
-mod tree_rights;
-mod truncate;
-mod unlink;
 
-pub use append::{append, resume_append, write_chunks};
+pub use bytes::append::{append, resume_append, write_chunks};
+pub use bytes::copy::COPY_COUNT_MAX;
+pub use bytes::read_write::{WriteEnd, locate_bytes, read, write};
+pub use bytes::registered_buffers::{
+    SubmittedSource, begin_submitted, commit_registered, watch_buffers, write_submitted,
+};
 pub use check::check;
-pub use close::reopened;
-pub use copy::COPY_COUNT_MAX;
-pub use data::{WriteEnd, locate_bytes, read, write};
-pub use extended::{get_extended, list_extended, set_extended};
-pub use file_locks::{after_release, await_lock, forget_listeners};
-pub use find::find;
-pub use listing::{LISTING_BYTES_MAX, read_directory, removal_under_way, wait_for_names};
-pub use open::create_submitted;
-pub use prepare::watch;
-pub use registered_buffers::{SubmittedSource, begin_submitted, commit_registered, watch_buffers, write_submitted};
-pub use rename::drive_names;
-pub use rmdir::resume_removal;
-pub use sequencer::{Sequencer, have_all_know, resume_tree};
-pub use tree_rights::{change_rights, resume_rights};
-pub use truncate::resume_truncate;
-pub use unlink::{drive_reap, reap_orphan, unlink_submitted};
+pub use directories::rights::{change_rights, resume_rights};
+pub use directories::rmdir::resume_removal;
+pub use directories::sequencer::{Sequencer, have_all_know, resume_tree};
+pub use files::close::reopened;
+pub use files::extended_attributes::{get_extended, list_extended, set_extended};
+pub use files::file_locks::{after_release, await_lock, forget_listeners};
+pub use files::truncate::resume_truncate;
+pub use names::find::find;
+pub use names::listing::{LISTING_BYTES_MAX, read_directory, removal_under_way, wait_for_names};
+pub use names::open::create_submitted;
+pub use names::prepare::watch;
+pub use names::rename::drive_names;
+pub use names::unlink::{drive_reap, reap_orphan, unlink_submitted};
 
+use crate::core::failure::Failure;
+use crate::core::waiting::Notice;
 use crate::core::{Caller, Core};
-use crate::directories::WaitPolicy;
-use crate::failure::Failure;
+use crate::journal::tables::Tables;
+use crate::leases::contact::requests as contact;
 use crate::names::cursor_of_hash;
-use crate::tables::Tables;
-use crate::waiting::Notice;
+use crate::tree::shares::WaitPolicy;
+use bytes::{allocate, copy, holders, registered_buffers, seek, space};
+use directories::{rmdir, sequencer, tree};
+use files::{attributes, close, extended_attributes, file_locks, rights, synchronise, truncate};
+use names::{lookup, make, open, prepare, rename, temporary, unlink};
 use reactor::LocalFuture;
 use std::rc::Rc;
 use wire::identity::dentry_hash;
@@ -127,8 +108,8 @@ pub fn handle(
         Operation::Shutdown => lookup::shutdown(core, caller, params),
         Operation::Announce => participant::announce(core, caller, params, reply),
         Operation::Glimpse => participant::glimpse(core, params, reply),
-        Operation::AnnounceDirectory => directories::announce_directory(core, caller, params, reply),
-        Operation::GlimpseDirectory => directories::glimpse_directory(core, caller, params, reply),
+        Operation::AnnounceDirectory => directories::attributes::announce_directory(core, caller, params, reply),
+        Operation::GlimpseDirectory => directories::attributes::glimpse_directory(core, caller, params, reply),
         Operation::ReapChunks => participant::reap_chunks(core, params),
         Operation::TruncateChunks => participant::truncate_chunks(core, params),
         Operation::MarkDirectory => participant::mark_directory(core, caller, params),
@@ -144,7 +125,7 @@ pub fn handle(
         Operation::Unlock => file_locks::unlock(core, caller, params),
         Operation::TestLock => file_locks::test_lock(core, caller, params, reply),
         Operation::AwaitLock => unreachable!("who waits for a lock is parked"),
-        Operation::RemoveAttribute => extended::remove_extended(core, caller, params),
+        Operation::RemoveAttribute => extended_attributes::remove_extended(core, caller, params),
         Operation::GetAttribute | Operation::SetAttribute | Operation::ListAttributes => {
             unreachable!("requests with bodies have handlers of their own")
         }

@@ -3,10 +3,10 @@
 //! never wait for one another.
 
 use super::Progress;
+use crate::core::failure::Failure;
 use crate::core::{Caller, Core};
-use crate::failure::Failure;
-use crate::records::Record;
-use crate::rights::drop_for_announced;
+use crate::files::rights::drop_for_announced;
+use crate::journal::records::Record;
 use std::rc::Rc;
 use wire::messages::{
     AnnounceReply, AnnounceRequest, GlimpseReply, GlimpseRequest, MarkDirectoryRequest, ReapChunksRequest,

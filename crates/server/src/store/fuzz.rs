@@ -8,8 +8,8 @@ use super::entries;
 use super::journal::{ALIGNMENT, Journal, Position, RECORD_HEADER_SIZE};
 use super::superblock::{self, HEAD_OFFSET, HEAD_SIZE, Head};
 use super::{Store, StoreIdentity, StoreOptions};
-use crate::records::Record;
-use crate::tables::Tables;
+use crate::journal::records::Record;
+use crate::journal::tables::Tables;
 use reactor::sim::World;
 use reactor::{OpenMode, Region, Storage};
 use std::net::Ipv4Addr;
@@ -51,7 +51,7 @@ fn opens(bytes: &[u8], write: fn(&dyn Storage, &[u8])) -> bool {
     drop(Store::create(storage.clone(), &OPTIONS, IDENTITY).expect("the simulated disk has room"));
     region(storage.as_ref(), "data").allocate(0, OPTIONS.size).expect("the simulated disk has room");
     write(storage.as_ref(), bytes);
-    let mut tables = Tables::new(64, &crate::options::Bounds::default());
+    let mut tables = Tables::new(64, &crate::server::options::Bounds::default());
     let opened = Store::open(storage, IDENTITY, &mut |kind, bytes| {
         let (record, time) = Record::decode(kind, bytes)?;
         tables.apply(record, time, Some(0));
@@ -127,7 +127,7 @@ mod tests {
     /// itself.
     fn seeds() -> Vec<Vec<u8>> {
         let mut seeds = Vec::new();
-        for record in crate::records::tests::samples() {
+        for record in crate::journal::records::tests::samples() {
             let mut seed = Vec::new();
             let kind = record.kind().expect("samples have kinds");
             entries::put_entry(&mut seed, kind, |out| record.encode(77, out));

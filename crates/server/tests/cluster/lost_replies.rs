@@ -19,7 +19,7 @@ fn answers_that_are_too_large_to_keep() {
     let server = test.server(0);
     let keep = |size: usize| {
         let reply = vec![7; size];
-        server.damage(vec![server::records::Record::Outcome { session: 1, sequence: 1, reply: &reply }])
+        server.damage(vec![server::journal::Record::Outcome { session: 1, sequence: 1, reply: &reply }])
     };
     assert_eq!(keep(wire::limits::OUTCOME_SIZE_MAX), Ok(()));
     assert!(keep(wire::limits::OUTCOME_SIZE_MAX + 1).is_err_and(|words| words.contains("larger")));

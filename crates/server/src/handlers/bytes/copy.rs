@@ -1,0 +1,111 @@
+//! CopyRange: the server of the target's chunk fetches bytes from that of the source's and writes them, as one change.
+
+use crate::core::failure::Failure;
+use crate::core::{Caller, Core};
+use crate::handlers::bytes::holders::{fill, own_writes_soon, read_bytes};
+use crate::handlers::bytes::read_write::{check_layout_of, piece_end, reply_of, write_pieces};
+use crate::handlers::{EncodedParams, Progress, later};
+use std::rc::Rc;
+use wire::layout::ChunkRange;
+use wire::limits::{COPY_SIZE_MAX, FILE_SIZE_MAX};
+use wire::messages::{CopyRangeRequest, DataRequest, Pieces, ReadReply};
+use wire::{Decode, FileId, Layout, Operation, Status};
+
+/// Copies whose bytes are in memory at a time; others wait for their turn.
+pub const COPY_COUNT_MAX: u64 = 32;
+
+/// How often bytes are fetched that were changed on their way.
+const ATTEMPTS_MAX: u32 = 3;
+
+pub fn copy_range(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
+    let request = CopyRangeRequest::from_bytes(params)?;
+    check(core, &request)?;
+    let (core, caller) = (core.clone(), caller.clone());
+    let queue = core.copies.replace(core.copies.get() + 1) % COPY_COUNT_MAX;
+    later(async move {
+        let turn = core.copy_turns.take(queue);
+        let _turn = core.wait_until(caller.deadline, "other copies take long", turn).await?;
+        let (bytes, sum) = fetch(&core, &caller, &request).await?;
+        let target = DataRequest {
+            file: request.target,
+            layout: request.target_layout,
+            pieces: Pieces(vec![request.to]),
+            sums: Vec::new(),
+        };
+        let is_home = core.cluster.home_of(request.target) == Some(core.index);
+        if is_home {
+            let tables = core.tables.borrow();
+            check_layout_of(tables.inodes.get(request.target), request.target, &request.target_layout)?;
+        }
+        let mut writes = own_writes_soon(&core, request.target, &request.target_layout, &[request.to]).await?;
+        fill(&writes[0], &bytes);
+        sum.inspect(|sum| writes[0].keep_sum(*sum));
+        core.until_writes_stand(request.target, &mut writes, caller.deadline).await?;
+        Ok(EncodedParams(write_pieces(&core, &caller, &target, writes, is_home, |end| reply_of(&core, end))?))
+    })
+}
+
+fn check(core: &Core, request: &CopyRangeRequest) -> Result<(), Failure> {
+    check_piece(core, request.source, &request.source_layout, &request.from)?;
+    check_piece(core, request.target, &request.target_layout, &request.to)?;
+    if request.from.size != request.to.size || request.to.size > COPY_SIZE_MAX {
+        return Err(Failure::with_text(Status::BadMessage, "a copy is too large or its sides differ in size"));
+    }
+    if core.cluster.chunk_server(request.target, &request.target_layout, request.to.chunk_index) != core.index {
+        return Err(Status::WrongServer.into());
+    }
+    Ok(())
+}
+
+fn check_piece(core: &Core, file: FileId, layout: &Layout, piece: &ChunkRange) -> Result<(), Failure> {
+    core.check_layout(layout)?;
+    if core.cluster.home_of(file).is_none() {
+        return Err(Failure::with_text(Status::BadMessage, "file id is out of range"));
+    }
+    if piece.size == 0 || u64::from(piece.chunk_offset) + u64::from(piece.size) > u64::from(layout.chunk_size) {
+        return Err(Failure::with_text(Status::BadMessage, "a piece is empty or leaves its chunk"));
+    }
+    match piece_end(piece, layout.chunk_size) {
+        Some(end) if end <= FILE_SIZE_MAX => Ok(()),
+        _ => Err(Status::TooLarge.into()),
+    }
+}
+
+/// The bytes of the source, with zeros where nothing was written, and the checksum that is kept there.
+async fn fetch(
+    core: &Rc<Core>,
+    caller: &Caller,
+    request: &CopyRangeRequest,
+) -> Result<(Vec<u8>, Option<u32>), Failure> {
+    let (file, layout, from) = (request.source, request.source_layout, request.from);
+    let server = core.cluster.chunk_server(file, &layout, from.chunk_index);
+    if server == core.index {
+        if core.cluster.home_of(file) == Some(core.index) {
+            check_layout_of(core.tables.borrow().inodes.get(file), file, &layout)?;
+        }
+        let bytes = read_bytes(core, file, from.chunk_index, from.chunk_offset, from.size)?;
+        let sum = core.store.read(file.0, from.chunk_index, from.chunk_offset, from.size)?.sum;
+        return Ok((bytes, sum));
+    }
+    let read = DataRequest { file, layout, pieces: Pieces(vec![from]), sums: Vec::new() };
+    for _ in 0..ATTEMPTS_MAX {
+        let (ReadReply { sums, .. }, bytes) =
+            core.peers.fetch(server, Operation::FetchChunks, &read, caller.deadline).await?;
+        let bytes = whole(server, from.size, bytes)?;
+        let sum = sums.first().copied();
+        if sum.is_none_or(|sum| sum == crc32c::crc32c(&bytes)) {
+            return Ok((bytes, sum));
+        }
+    }
+    Err(Failure::with_text(Status::Damaged, format!("bytes that server {server} sent came with another checksum")))
+}
+
+/// All bytes that a server was asked for.
+fn whole(server: u32, size: u32, mut bytes: Vec<u8>) -> Result<Vec<u8>, Failure> {
+    if bytes.len() > size as usize {
+        return Err(Failure::with_text(Status::Io, format!("server {server} sent more bytes than it was asked for")));
+    }
+    // A server leaves out the zeros at the end.
+    bytes.resize(size as usize, 0);
+    Ok(bytes)
+}

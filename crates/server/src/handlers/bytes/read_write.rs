@@ -1,0 +1,278 @@
+//! Read and Write: bytes between chunks and the wire, without a copy of our own.
+
+use crate::core::failure::Failure;
+use crate::core::{Caller, Core};
+use crate::files::inodes::Inode;
+use crate::files::rights::drop_for_contents;
+use crate::journal::records::Record;
+use crate::store::{ChunkRead, ChunkWrite, Piece, StoreError};
+use reactor::{BodyPiece, Disconnected, Incoming, ReplyBody, Span};
+use std::rc::Rc;
+use wire::layout::ChunkRange;
+use wire::limits::{BODY_SIZE_MAX, FILE_SIZE_MAX};
+use wire::messages::{
+    BytePlace, DataRequest, LocateReply, OPEN_PLACE_COUNT_MAX, PLACE_COUNT_MAX, ReadReply, WriteReply,
+};
+use wire::{Attributes, Decode, Encode, FileId, Kind, Layout, Status};
+
+/// Why a write has no reply.
+pub enum WriteEnd {
+    Failed(Failure),
+    /// The connection ended before the body was there: nothing happened.
+    Disconnected,
+}
+
+impl<E: Into<Failure>> From<E> for WriteEnd {
+    fn from(error: E) -> Self {
+        WriteEnd::Failed(error.into())
+    }
+}
+
+/// Checks that all pieces are ranges of chunks that live here; returns the sum of their sizes.
+pub fn check(core: &Core, request: &DataRequest) -> Result<usize, Failure> {
+    let layout = &request.layout;
+    core.check_layout(layout)?;
+    if core.cluster.home_of(request.file).is_none() {
+        return Err(Failure::with_text(Status::BadMessage, "file id is out of range"));
+    }
+    let mut total = 0usize;
+    for piece in &request.pieces.0 {
+        if piece.size == 0 || u64::from(piece.chunk_offset) + u64::from(piece.size) > u64::from(layout.chunk_size) {
+            return Err(Failure::with_text(Status::BadMessage, "a piece is empty or leaves its chunk"));
+        }
+        if piece_end(piece, layout.chunk_size).is_none_or(|end| end > FILE_SIZE_MAX) {
+            return Err(Status::TooLarge.into());
+        }
+        if core.cluster.chunk_server(request.file, layout, piece.chunk_index) != core.index {
+            return Err(Status::WrongServer.into());
+        }
+        total += piece.size as usize;
+    }
+    if total > BODY_SIZE_MAX {
+        return Err(Failure::with_text(Status::TooLarge, "the pieces together are larger than a message's body"));
+    }
+    Ok(total)
+}
+
+/// End of a piece as an offset in the file.
+pub fn piece_end(piece: &ChunkRange, chunk_size: u32) -> Option<u64> {
+    let start = piece.chunk_index.checked_mul(u64::from(chunk_size))?;
+    start.checked_add(u64::from(piece.chunk_offset) + u64::from(piece.size))
+}
+
+/// Whether a request fits the inode here, at the file's home.
+pub fn check_inode(inode: Option<&Inode>, request: &DataRequest) -> Result<(), Failure> {
+    check_layout_of(inode, request.file, &request.layout)
+}
+
+/// Whether a layout that a client names is that of the inode here, at the file's home.
+pub fn check_layout_of(inode: Option<&Inode>, file: FileId, layout: &Layout) -> Result<(), Failure> {
+    let inode = inode.ok_or_else(|| Failure::new(Status::StaleFile, file))?;
+    if inode.attributes.kind != Kind::File {
+        return Err(Status::IsDirectory.into());
+    }
+    if inode.attributes.layout.chunk_size != layout.chunk_size {
+        return Err(Status::ChunkSizeMismatch.into());
+    }
+    if inode.attributes.layout != *layout {
+        return Err(Failure::with_text(Status::Invalid, "the layout is not the file's"));
+    }
+    Ok(())
+}
+
+/// The pieces asked for, as spans of the store that stay as they are until they are sent.
+pub fn read(core: &Core, params: &[u8]) -> Result<(ReadReply, ReplyBody), Failure> {
+    let request = DataRequest::from_bytes(params)?;
+    check(core, &request)?;
+    let chunk_size = request.layout.chunk_size;
+    let mut reply = ReadReply { complete: true, size: None, sums: Vec::new() };
+    // The home knows that everything below its size exists, be it a hole.
+    let mut known_size = 0;
+    if core.cluster.home_of(request.file) == Some(core.index) {
+        let tables = core.tables.borrow();
+        let inode = tables.inodes.get(request.file);
+        check_inode(inode, &request)?;
+        if let Some(inode) = inode {
+            known_size = inode.attributes.size;
+            reply.size = (!inode.is_announced()).then_some(known_size);
+        }
+    }
+    let mut reads: Vec<ChunkRead> = Vec::with_capacity(request.pieces.0.len());
+    let mut pieces = Vec::with_capacity(request.pieces.0.len());
+    for piece in &request.pieces.0 {
+        let read = core.store.read(request.file.0, piece.chunk_index, piece.chunk_offset, piece.size)?;
+        let within = piece.chunk_offset + piece.size <= read.valid_end;
+        reply.sums.extend(read.sum);
+        reply.complete &= within || piece_end(piece, chunk_size).is_some_and(|end| end <= known_size);
+        for part in &read.pieces {
+            pieces.push(match part {
+                Piece::Bytes(span) => BodyPiece::Span(span.clone()),
+                Piece::Zero(size) => BodyPiece::Zero(*size as usize),
+            });
+        }
+        reads.push(read);
+    }
+    Ok((reply, ReplyBody { pieces, guard: Some(Box::new(reads)) }))
+}
+
+/// Where all bytes of the chunks are that the pieces asked for are in, for a client that reads by short circuit.
+pub fn locate_bytes(core: &Core, params: &[u8]) -> Result<(LocateReply, ReplyBody), Failure> {
+    let request = DataRequest::from_bytes(params)?;
+    check(core, &request)?;
+    if core.cluster.home_of(request.file) == Some(core.index) {
+        check_inode(core.tables.borrow().inodes.get(request.file), &request)?;
+    }
+    let mut reply = LocateReply { number: 0, places: Vec::new() };
+    let Some(shared) = core.shared() else { return Ok((reply, ReplyBody::default())) };
+    reply.number = shared.number();
+    let mut chunks: Vec<u64> = request.pieces.0.iter().map(|piece| piece.chunk_index).collect();
+    chunks.sort_unstable();
+    chunks.dedup();
+    for chunk in chunks {
+        let of_chunk = places_of(core, request.file, chunk);
+        if reply.places.len() + of_chunk.len() > PLACE_COUNT_MAX {
+            break;
+        }
+        reply.places.extend(of_chunk);
+    }
+    Ok((reply, ReplyBody::default()))
+}
+
+/// Where the bytes of a file's first chunk are, for a client that opens it here, at its home, and reads by short
+/// circuit.
+pub fn locate_start(core: &Core, attributes: &Attributes) -> Option<LocateReply> {
+    let shared = core.shared()?;
+    if core.cluster.chunk_server(attributes.id, &attributes.layout, 0) != core.index {
+        return None;
+    }
+    let places = places_of(core, attributes.id, 0);
+    let is_handy = (1..=OPEN_PLACE_COUNT_MAX).contains(&places.len());
+    is_handy.then(|| LocateReply { number: shared.number(), places })
+}
+
+fn places_of(core: &Core, file: FileId, chunk: u64) -> Vec<BytePlace> {
+    let mut places = Vec::new();
+    core.store.places(file.0, chunk, |place| {
+        places.push(BytePlace { chunk, offset: place.offset, size: place.size, at: place.at });
+    });
+    places
+}
+
+/// Receives a body into fresh space and makes it live in one step.
+pub async fn write(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -> Result<Vec<u8>, WriteEnd> {
+    let request = DataRequest::from_bytes(&incoming.params).map_err(Failure::from)?;
+    if check(core, &request)? != incoming.body_size() {
+        return Err(Failure::with_text(Status::BadMessage, "the body is not as long as its pieces").into());
+    }
+    let is_home = core.cluster.home_of(request.file) == Some(core.index);
+    if is_home {
+        check_inode(core.tables.borrow().inodes.get(request.file), &request)?;
+    } else {
+        // The announcement travels while the body arrives.
+        core.start_announcement(request.file)?;
+    }
+    let mut writes = core.with_room(|| reserve(core, &request)).await?;
+    let places: Vec<Span> = writes.iter().flat_map(|write| write.places.iter().cloned()).collect();
+    incoming.receive_body(&places).await.map_err(|Disconnected| WriteEnd::Disconnected)?;
+    drop(places);
+    verify_sums(core, &mut writes, &request.sums)?;
+    if core.is_journal_low() {
+        let finished = core.checkpoints.finished();
+        core.wait_until(caller.deadline, "the journal is full", finished.wait()).await?;
+    }
+    // From the last look at the announcement to the commit nothing is awaited.
+    core.until_writes_stand(request.file, &mut writes, caller.deadline).await?;
+    let reply = write_pieces(core, caller, &request, writes, is_home, |end| reply_of(core, end))?;
+    core.invite_writes(caller.peer.queue, request.file);
+    Ok(reply)
+}
+
+/// The reply of a write after which the file is as long as that.
+pub fn reply_of(core: &Core, end: u64) -> Vec<u8> {
+    WriteReply { end, keeps_sums: core.store.keeps_sums() }.to_bytes()
+}
+
+/// Checks that bytes which have arrived are those that were sent, where checksums are kept. Errors: `Damaged`; then
+/// nothing is kept.
+pub fn verify_sums(core: &Core, writes: &mut [ChunkWrite], sums: &[u32]) -> Result<(), Failure> {
+    if !core.store.keeps_sums() {
+        return Ok(());
+    }
+    if sums.len() != writes.len() {
+        return Err(Failure::with_text(Status::Damaged, "the bytes came without their checksums"));
+    }
+    if !writes.iter_mut().zip(sums).all(|(write, sum)| write.verify(*sum)) {
+        return Err(Failure::with_text(Status::Damaged, "bytes of a write came with another checksum than they have"));
+    }
+    Ok(())
+}
+
+/// Space for all pieces, before the first byte of the body is taken.
+fn reserve(core: &Core, request: &DataRequest) -> Result<Vec<ChunkWrite>, StoreError> {
+    let mut writes = Vec::with_capacity(request.pieces.0.len());
+    for piece in &request.pieces.0 {
+        writes.push(core.store.reserve_write(
+            request.file.0,
+            piece.chunk_index,
+            request.layout.chunk_size,
+            piece.chunk_offset,
+            piece.size,
+        )?);
+    }
+    Ok(writes)
+}
+
+/// Makes writes whose bytes are there live, with what follows for the file, and returns the reply, which tells the
+/// file's size.
+pub fn write_pieces(
+    core: &Rc<Core>,
+    caller: &Caller,
+    request: &DataRequest,
+    writes: Vec<ChunkWrite>,
+    is_home: bool,
+    reply_of: impl FnOnce(u64) -> Vec<u8>,
+) -> Result<Vec<u8>, Failure> {
+    let now = core.time();
+    let mut inode = None;
+    if is_home {
+        let tables = core.tables.borrow();
+        check_inode(tables.inodes.get(request.file), request)?;
+        inode = tables.inodes.get(request.file).cloned();
+    }
+    let written_end = request.pieces.0.iter().filter_map(|piece| piece_end(piece, request.layout.chunk_size)).max();
+    let written_end = written_end.unwrap_or(0);
+    let distinct = request.pieces.0.windows(2).all(|pair| pair[0].chunk_index < pair[1].chunk_index);
+    let mut transaction = core.store.begin();
+    for (index, (write, piece)) in writes.into_iter().zip(&request.pieces.0).enumerate() {
+        // A transaction touches a chunk once. A request that names one twice is applied in several steps, the last of
+        // which has the outcome: cut off in between, the same bytes are written once more.
+        let earlier = &request.pieces.0[..index];
+        if !distinct && earlier.iter().any(|other| other.chunk_index == piece.chunk_index) {
+            core.commit(std::mem::replace(&mut transaction, core.store.begin()), [])?;
+        }
+        core.store.commit_write(write, &mut transaction, now)?;
+    }
+    let reply;
+    match inode {
+        Some(mut inode) => {
+            let attributes = &mut inode.attributes;
+            drop_for_contents(attributes, caller.credentials());
+            attributes.size = attributes.size.max(written_end);
+            attributes.mtime = now;
+            attributes.ctime = now;
+            attributes.version += 1;
+            reply = reply_of(attributes.size);
+            core.commit(transaction, [Record::InodePut(inode), caller.outcome(&reply)])?;
+        }
+        None => {
+            let known = known_end(core, request.file);
+            reply = reply_of(known.max(written_end));
+            core.commit(transaction, [caller.outcome(&reply)])?;
+        }
+    }
+    Ok(reply)
+}
+
+fn known_end(core: &Core, file: FileId) -> u64 {
+    core.store.share(file.0).map_or(0, |share| share.end)
+}

@@ -1,0 +1,238 @@
+//! Writes of clients of this machine that copy their bytes into registered pages by themselves
+//! (docs/registered-buffers.md): giving the pages out, and making what is in them live.
+
+use crate::core::failure::Failure;
+use crate::core::{Caller, Core};
+use crate::files::rights::has_dropped_bits;
+use crate::handlers::Progress;
+use crate::handlers::bytes::append::grown;
+use crate::handlers::bytes::read_write::{WriteEnd, check, check_inode, piece_end, write_pieces};
+use crate::journal::records::Record;
+use crate::store::{ChunkWrite, Holder, PAGE_SIZE, RegisteredRun};
+use reactor::{Class, Nanos};
+use std::rc::Rc;
+use wire::layout::ChunkRange;
+use wire::messages::{
+    BUFFER_COUNT_MAX, CommitRegisteredReply, CommitRegisteredRequest, DataRequest, Pieces, REGISTERED_PIECE_COUNT_MAX,
+    RegisterBuffersReply, RegisterBuffersRequest, RegisteredPlace,
+};
+use wire::submission::{SUBMITTED_CHUNK_SIZE_MAX, SubmittedBytes, Written};
+use wire::{Decode, Encode, FileId, Operation, Status};
+
+/// Times after which it is looked whether what somebody had who has gone is still mapped; later whenever space is asked
+/// for.
+const LOOKS_NS: [Nanos; 5] = [1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000];
+
+/// `RegisterBuffers`: takes back what the client has unmapped, and gives it pages.
+pub fn register(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
+    let request = RegisterBuffersRequest::from_bytes(params)?;
+    if request.returned.len() > BUFFER_COUNT_MAX {
+        return Err(Failure::with_text(Status::BadMessage, "too many buffers are given back at once"));
+    }
+    let connection = caller.peer.connection;
+    request.returned.iter().for_each(|generation| core.store.end_buffer(connection, *generation));
+    let wanted = u32::try_from(request.size / PAGE_SIZE).unwrap_or(u32::MAX);
+    let mut answer = RegisterBuffersReply { generation: 0, at: 0, size: 0 };
+    if let Some(mapping_lock) = caller.peer.mapping_lock.as_ref().filter(|_| wanted > 0) {
+        let holder = Holder { connection, mapping_lock: mapping_lock.0.clone() };
+        if let Some(run) = core.store.register_buffer(&holder, core.next_number()?, wanted) {
+            let (at, size) = (u64::from(run.start) * PAGE_SIZE, u64::from(run.pages) * PAGE_SIZE);
+            answer = RegisterBuffersReply { generation: run.generation, at, size };
+        }
+    }
+    answer.encode(reply);
+    Ok(Progress::Done)
+}
+
+/// `CommitRegistered`: makes bytes that are in registered pages live in one step.
+pub async fn commit_registered(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Vec<u8>, WriteEnd> {
+    let CommitRegisteredRequest { file, layout, pieces, places } =
+        CommitRegisteredRequest::from_bytes(params).map_err(Failure::from)?;
+    if places.len() != pieces.0.len() || places.len() > REGISTERED_PIECE_COUNT_MAX {
+        return Err(Failure::with_text(Status::BadMessage, "pieces and their places do not fit together").into());
+    }
+    let request = DataRequest { file, layout, pieces, sums: Vec::new() };
+    let size = check(core, &request)?;
+    let is_home = core.cluster.home_of(file) == Some(core.index);
+    if is_home {
+        check_inode(core.tables.borrow().inodes.get(file), &request)?;
+    } else {
+        core.start_announcement(file)?;
+    }
+    let Some(mut writes) = reserve(core, caller, &request, &places)? else {
+        return Ok(CommitRegisteredReply { end: None }.to_bytes());
+    };
+    if core.is_journal_low() {
+        let finished = core.checkpoints.finished();
+        core.wait_until(caller.deadline, "the journal is full", finished.wait()).await?;
+    }
+    // From the last look at the announcement to the commit nothing is awaited.
+    core.until_writes_stand(file, &mut writes, caller.deadline).await?;
+    let reply_of = |end| CommitRegisteredReply { end: Some(end) }.to_bytes();
+    let reply = write_pieces(core, caller, &request, writes, is_home, reply_of)?;
+    core.statistics.arrived_by_themselves(Operation::CommitRegistered, size as u64);
+    core.invite_writes(caller.peer.queue, file);
+    Ok(reply)
+}
+
+/// Where the bytes of a submitted write are.
+pub enum SubmittedSource<'a> {
+    /// In pages that were registered for this connection.
+    Registered(u64),
+    /// Here.
+    Bytes(&'a [u8]),
+}
+
+/// A file that was just made by a submission, whose home this is, begins with these bytes (docs/submission-queue.md).
+/// Errors: `StaleFile` when the file is not there any more; and it can't be done, which must not happen.
+pub fn begin_submitted(
+    core: &Rc<Core>,
+    file: FileId,
+    bytes: &SubmittedBytes,
+    source: SubmittedSource<'_>,
+) -> Result<(), Failure> {
+    let (layout, mode) = {
+        let tables = core.tables.borrow();
+        let inode = tables.inodes.get(file).ok_or_else(|| Failure::new(Status::StaleFile, file))?;
+        (inode.attributes.layout, inode.attributes.mode)
+    };
+    let piece = ChunkRange { chunk_index: 0, chunk_offset: 0, size: bytes.size };
+    let request = DataRequest { file, layout, pieces: Pieces(vec![piece]), sums: Vec::new() };
+    check(core, &request)?;
+    check_inode(core.tables.borrow().inodes.get(file), &request)?;
+    if core.read_leases.may_stand(file, core.reactor.now()) || has_dropped_bits(mode) {
+        return Err(Failure::with_text(Status::Busy, "something has to be done before the file can be written to"));
+    }
+    let (key, range, chunk_size) = ((file.0, 0), (0, bytes.size), request.layout.chunk_size);
+    let write = match source {
+        SubmittedSource::Registered(connection) => {
+            let start = u32::try_from(bytes.at / PAGE_SIZE).ok().filter(|_| bytes.at.is_multiple_of(PAGE_SIZE));
+            let pages = u64::from(bytes.size).div_ceil(PAGE_SIZE) as u32;
+            let run = start.map(|start| RegisteredRun { generation: bytes.generation, start, pages });
+            let reserve = |run| core.store.reserve_registered(key, chunk_size, range, connection, run).transpose();
+            let words = "the pages are not its client's";
+            run.and_then(reserve).ok_or_else(|| Failure::with_text(Status::NotPermitted, words))??
+        }
+        SubmittedSource::Bytes(bytes) => written(core, key, chunk_size, range.0, bytes)?,
+    };
+    let inode = grown(core, core.inode(file)?.clone(), bytes.size.into());
+    let mut transaction = core.store.begin();
+    core.store.commit_write(write, &mut transaction, inode.attributes.mtime)?;
+    core.commit(transaction, [Record::InodePut(inode)])?;
+    core.statistics.arrived_by_themselves(Operation::CommitRegistered, bytes.size.into());
+    Ok(())
+}
+
+/// A write of these bytes to a chunk, from `offset` on.
+fn written(core: &Core, key: (u64, u64), chunk_size: u32, offset: u32, bytes: &[u8]) -> Result<ChunkWrite, Failure> {
+    let write = core.store.reserve_write(key.0, key.1, chunk_size, offset, bytes.len() as u32)?;
+    let mut rest = bytes;
+    for place in &write.places {
+        let (part, behind) = rest.split_at(place.size as usize);
+        place.region.write(place.offset, part);
+        rest = behind;
+    }
+    Ok(write)
+}
+
+/// A write that was submitted (docs/submission-queue.md) to a chunk that is here. Errors: `StaleFile` when the file is
+/// not there any more; and it can't be done, which must not happen.
+pub fn write_submitted(
+    core: &Rc<Core>,
+    file: FileId,
+    range: &Written,
+    bytes: &SubmittedBytes,
+    source: SubmittedSource<'_>,
+) -> Result<(), Failure> {
+    let piece = range.range(bytes.size);
+    let request = DataRequest { file, layout: range.layout, pieces: Pieces(vec![piece]), sums: Vec::new() };
+    check(core, &request)?;
+    let is_home = core.cluster.home_of(file) == Some(core.index);
+    if is_home {
+        check_inode(core.tables.borrow().inodes.get(file), &request)?;
+    }
+    if range.layout.chunk_size > SUBMITTED_CHUNK_SIZE_MAX || !core.takes_writes(&core.tables.borrow(), file) {
+        return Err(Failure::with_text(Status::Busy, "something has to be done before the file can be written to"));
+    }
+    let (key, chunk_size) = ((file.0, piece.chunk_index), range.layout.chunk_size);
+    let write = match source {
+        SubmittedSource::Bytes(bytes) => written(core, key, chunk_size, piece.chunk_offset, bytes)?,
+        SubmittedSource::Registered(connection) => {
+            if !core.store.is_registered(connection, bytes.generation, bytes.at, bytes.size.into()) {
+                return Err(Failure::with_text(Status::NotPermitted, "the bytes are not in its client's pages"));
+            }
+            let write = core.store.reserve_write(key.0, key.1, chunk_size, piece.chunk_offset, bytes.size)?;
+            let mut at = bytes.at;
+            for place in &write.places {
+                place.region.copy_within(at, place.offset, place.size);
+                at += place.size;
+            }
+            write
+        }
+    };
+    let mut transaction = core.store.begin();
+    // Who was told a time sees no earlier one, whenever this was submitted.
+    match is_home {
+        true => {
+            let end = piece_end(&piece, chunk_size).ok_or(Status::TooLarge)?;
+            let before = core.inode(file)?;
+            let latest = before.attributes.ctime;
+            let mut inode = grown(core, before, end);
+            let attributes = &mut inode.attributes;
+            attributes.ctime = attributes.ctime.max(latest);
+            attributes.mtime = attributes.ctime;
+            core.store.commit_write(write, &mut transaction, attributes.mtime)?;
+            core.commit(transaction, [Record::InodePut(inode)])?;
+        }
+        false => {
+            let latest = core.store.share(file.0).map_or(i64::MIN, |share| share.mtime);
+            core.store.commit_write(write, &mut transaction, core.time().max(latest))?;
+            core.commit(transaction, [])?;
+        }
+    }
+    core.statistics.arrived_by_themselves(Operation::Write, bytes.size.into());
+    Ok(())
+}
+
+/// Takes the pages of all pieces out of the caller's registered buffers. Nothing if some are not his to commit.
+fn reserve(
+    core: &Core,
+    caller: &Caller,
+    request: &DataRequest,
+    places: &[RegisteredPlace],
+) -> Result<Option<Vec<ChunkWrite>>, Failure> {
+    let DataRequest { file, layout, pieces: Pieces(pieces), .. } = request;
+    let mut writes = Vec::with_capacity(pieces.len());
+    for (piece, place) in pieces.iter().zip(places) {
+        let Ok(start) = u32::try_from(place.at / PAGE_SIZE) else { return Ok(None) };
+        let bytes = (piece.chunk_offset, piece.size);
+        let first = u64::from(piece.chunk_offset) / PAGE_SIZE;
+        let end = (u64::from(piece.chunk_offset) + u64::from(piece.size)).div_ceil(PAGE_SIZE);
+        // The piece lies within its chunk, which was checked.
+        let run = RegisteredRun { generation: place.generation, start, pages: (end - first) as u32 };
+        let key = (file.0, piece.chunk_index);
+        match core.store.reserve_registered(key, layout.chunk_size, bytes, caller.peer.connection, run)? {
+            Some(write) if place.at.is_multiple_of(PAGE_SIZE) => writes.push(write),
+            _ => return Ok(None),
+        }
+    }
+    Ok(Some(writes))
+}
+
+/// A connection has ended, or a server begins after another life: what was registered then is free once nobody has it
+/// mapped.
+pub fn watch_buffers(core: &Rc<Core>) {
+    if !core.store.end_unmapped_buffers() || core.watching_buffers.replace(true) {
+        return;
+    }
+    let core = core.clone();
+    core.reactor.clone().spawn(Class::Background, async move {
+        for pause in LOOKS_NS {
+            core.reactor.sleep(pause).await;
+            if core.stopping.get() || !core.store.end_unmapped_buffers() {
+                break;
+            }
+        }
+        core.watching_buffers.set(false);
+    });
+}

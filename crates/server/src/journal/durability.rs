@@ -1,0 +1,204 @@
+//! When what a server says of itself must survive power loss first, and syncs that many wait for share.
+//!
+//! On a medium that keeps what was synced, a power loss takes a server back to its last sync (docs/store.md). Clients
+//! are told so and call fsync. Between servers there is one rule:
+//!
+//! Invariants (media that are not volatile)
+//! 1. What a server asks of another one, or confirms to it, is durable before it is said. So whatever another server
+//!    has done because of us, its cause is not forgotten; and what we were promised is not.
+//! 2. After a power loss no session is known and no number is given out that may have been given out before.
+
+use crate::core::Core;
+use crate::core::failure::Failure;
+use crate::core::waiting::Notice;
+use crate::journal::records::Record;
+use crate::journal::tables::NUMBER_BLOCK;
+use crate::store::{FastMap, Store, StoreError, SyncError};
+use reactor::{Class, Reactor};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use wire::identity::SEQUENCE_MAX;
+use wire::messages::{GlimpseDirectoryRequest, GlimpseRequest};
+use wire::operation::LEVEL_CLIENT;
+use wire::{Decode, FileId, Operation};
+
+/// Files whose medium errors are remembered; with more, all files count as concerned.
+const FAILED_FILES_MAX: usize = 1 << 16;
+/// Least bytes of the journal that setting numbers aside takes.
+const RECORD_SIZE_MIN: u64 = 64;
+
+/// What a sync that failed means for one file.
+#[derive(Clone, Copy)]
+pub struct SyncFailure {
+    /// Number of the failure, rising: when it was, in nanoseconds since the epoch, or a little more.
+    pub number: u64,
+    /// Whether anybody was told.
+    pub told: bool,
+}
+
+type SyncResult = Result<(), Failure>;
+
+/// Syncs of the store, one at a time; all who come while one runs share the next.
+pub struct Syncs {
+    reactor: Reactor,
+    store: Store,
+    running: Cell<bool>,
+    next: RefCell<Option<Notice<SyncResult>>>,
+    /// Syncs that were carried out, and that failed.
+    pub count: Cell<u64>,
+    pub failed: Cell<u64>,
+    /// Files that a failed sync concerned.
+    failed_files: RefCell<FastMap<u64, SyncFailure>>,
+    /// A failure that concerned too many files to name.
+    all_files_failed: Cell<Option<SyncFailure>>,
+    last_failure_number: Cell<u64>,
+    /// Told when the medium refused the journal: the server must stop.
+    pub broken: Notice<String>,
+}
+
+impl Syncs {
+    pub fn new(reactor: &Reactor, store: &Store) -> Rc<Syncs> {
+        Rc::new(Syncs {
+            reactor: reactor.clone(),
+            store: store.clone(),
+            running: Cell::new(false),
+            next: RefCell::default(),
+            count: Cell::new(0),
+            failed: Cell::new(0),
+            failed_files: RefCell::default(),
+            all_files_failed: Cell::new(None),
+            last_failure_number: Cell::new(0),
+            broken: Notice::new(),
+        })
+    }
+
+    /// Resolves when everything that was committed so far survives power loss, as far as the medium can.
+    /// Errors: `Io`, with what the medium said.
+    pub async fn durable(self: &Rc<Self>) -> SyncResult {
+        if self.store.is_durable() {
+            return Ok(());
+        }
+        self.round().wait().await
+    }
+
+    /// One sync, also when only the store itself has something to gain: space that rests, a checkpoint that waits.
+    pub async fn sync(self: &Rc<Self>) -> SyncResult {
+        if self.store.is_volatile() {
+            return Ok(());
+        }
+        self.round().wait().await
+    }
+
+    /// Begins a sync in the background.
+    pub fn start(self: &Rc<Self>) {
+        if !self.running.get() {
+            self.round();
+        }
+    }
+
+    /// The sync that begins next.
+    fn round(self: &Rc<Self>) -> Notice<SyncResult> {
+        let notice = self.next.borrow_mut().get_or_insert_with(Notice::new).clone();
+        if !self.running.replace(true) {
+            let syncs = self.clone();
+            self.reactor.spawn(Class::Metadata, async move { syncs.run().await });
+        }
+        notice
+    }
+
+    async fn run(self: Rc<Self>) {
+        loop {
+            let next = self.next.borrow_mut().take();
+            let Some(notice) = next else { break };
+            let result = self.store.sync().await;
+            self.count.set(self.count.get() + 1);
+            notice.tell(result.map_err(|error| self.note_failure(error)));
+        }
+        self.running.set(false);
+    }
+
+    fn note_failure(&self, error: SyncError) -> Failure {
+        self.failed.set(self.failed.get() + 1);
+        match error {
+            SyncError::Journal(error) => {
+                self.broken.tell(error.to_string());
+                error.into()
+            }
+            SyncError::Data { files, error } => {
+                let number = (self.reactor.wall_clock().max(0) as u64).max(self.last_failure_number.get() + 1);
+                self.last_failure_number.set(number);
+                let failure = SyncFailure { number, told: false };
+                let mut failed_files = self.failed_files.borrow_mut();
+                if failed_files.len() + files.len() > FAILED_FILES_MAX {
+                    failed_files.clear();
+                    self.all_files_failed.set(Some(failure));
+                } else {
+                    failed_files.extend(files.into_iter().map(|file| (file, failure)));
+                }
+                error.into()
+            }
+        }
+    }
+
+    /// The last failure that concerned a file.
+    pub fn failure(&self, file: FileId) -> Option<SyncFailure> {
+        let own = self.failed_files.borrow().get(&file.0).copied();
+        own.into_iter().chain(self.all_files_failed.get()).max_by_key(|failure| failure.number)
+    }
+
+    /// Somebody was told of the file's last failure.
+    pub fn note_told(&self, file: FileId) {
+        if let Some(failure) = self.failed_files.borrow_mut().get_mut(&file.0) {
+            failure.told = true;
+        }
+    }
+}
+
+/// Whether another server may be asked this only when what we know is durable (invariant 1). An announcement tells of
+/// nothing that we did, nor does asking for room, and questions change nothing.
+pub fn is_consequence(operation: Operation) -> bool {
+    let question = matches!(operation, Operation::Glimpse | Operation::GlimpseDirectory | Operation::AskDecision);
+    // Delegations, and what is held by them, end with the lives of both servers.
+    let delegation =
+        matches!(operation, Operation::Delegate | Operation::Recall | Operation::CloseHeld | Operation::ReclaimHeld);
+    !question && !delegation && !matches!(operation, Operation::Announce | Operation::ReserveChunks)
+}
+
+/// Whether the answer to another server is a promise, to be given only when it is durable (invariant 1).
+pub fn is_promise(operation: Operation, params: &[u8]) -> bool {
+    match operation {
+        Operation::Glimpse => GlimpseRequest::from_bytes(params).is_ok_and(|request| request.retract),
+        // The times of the own share, which only a utimens at the home keeps: changes to come must be later than that.
+        Operation::GlimpseDirectory => GlimpseDirectoryRequest::from_bytes(params).is_ok_and(|request| request.kept),
+        Operation::Recall => false,
+        _ => operation.level() > LEVEL_CLIENT,
+    }
+}
+
+impl Core {
+    /// See `Syncs::durable`.
+    pub async fn durable(&self) -> SyncResult {
+        self.syncs.durable().await
+    }
+}
+
+/// Invariant 2, before anybody is served: sessions are forgotten, so that what they did and what is lost is never
+/// mistaken; numbers go on beyond all that the lost part of the journal can have set aside.
+pub fn forget_after_power_loss(core: &Rc<Core>) -> Result<(), StoreError> {
+    let failed = |failure: Failure| StoreError::Damaged(String::from_utf8_lossy(&failure.text).into_owned());
+    let blocks = core.store.usage().journal_size / RECORD_SIZE_MIN + 1;
+    let (number_limit, generation_limit) = {
+        let mut tables = core.tables.borrow_mut();
+        let number_limit = tables.number_limit.saturating_add(blocks * NUMBER_BLOCK).min(SEQUENCE_MAX);
+        let generations = u32::try_from(blocks).unwrap_or(u32::MAX).saturating_add(NUMBER_BLOCK as u32);
+        let generation_limit = tables.generation_limit.saturating_add(generations);
+        (tables.next_number, tables.next_generation) = (number_limit, generation_limit);
+        (number_limit, generation_limit)
+    };
+    core.change([Record::Numbers { number_limit, generation_limit }]).map_err(failed)?;
+    let sessions = core.tables.borrow().sessions.ids();
+    for session in sessions {
+        core.change([Record::SessionDelete(session)]).map_err(failed)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,264 @@
+//! Everything a server knows beside chunks, as one set of tables that only journal records change: the same `apply`
+//! runs when a request is handled and when the journal is replayed.
+//!
+//! Invariants
+//! 1. Tables change only through `Tables::apply`, after the record was journalled.
+//! 2. Numbers below `number_limit` and generations below `generation_limit` may have been given out; those from the
+//!    limits on were not. A restart goes on from the limits.
+
+use crate::coordination::intents::{Intent, Origin};
+use crate::coordination::prepared::PreparedChange;
+use crate::core::waiting::Notice;
+use crate::files::extended_attributes::ExtendedAttributes;
+use crate::files::file_locks::FileLocks;
+use crate::files::inodes::Inodes;
+use crate::files::open_files::OpenFiles;
+use crate::journal::records::Record;
+use crate::journal::watches::{self, Watches};
+use crate::names::Names;
+use crate::names::locks::Locks;
+use crate::publish::attribute_cache::Publisher;
+use crate::server::options::Bounds;
+use crate::sessions::Sessions;
+use crate::store::FastMap;
+use crate::tree::Tree;
+use crate::tree::shares::AnnouncedDirectories;
+use reactor::{Incoming, Nanos};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use wire::messages::tree_kinds;
+use wire::{FileId, Kind, Status};
+
+/// Numbers that one record sets aside.
+pub const NUMBER_BLOCK: u64 = 4096;
+
+/// A directory that is about to be removed: nothing may be created under it here.
+pub struct Mark {
+    pub coordinator: u32,
+    pub attempt: u64,
+    /// Told when the mark is resolved.
+    pub resolved: Notice<()>,
+}
+
+/// See the module.
+pub struct Tables {
+    pub names: Names,
+    pub inodes: Inodes,
+    pub extended: ExtendedAttributes,
+    pub file_locks: FileLocks,
+    pub announced: AnnouncedDirectories,
+    pub sessions: Sessions<Incoming>,
+    pub intents: BTreeMap<u64, Intent>,
+    /// Ids of removed directories that clients may have cached (`tree::tombstones`).
+    pub tombstones: FastMap<u64, ()>,
+    pub marks: FastMap<u64, Mark>,
+    /// Changes that wait for the decision of their coordinator, by its number and the change's.
+    pub prepared: BTreeMap<(u32, u64), PreparedChange>,
+    /// Names and inodes that nobody may look at or change now: those of prepared changes, and those that this server
+    /// is changing together with others.
+    pub locks: Locks,
+    pub open: OpenFiles,
+    pub tree: Tree,
+    /// What clients of this machine see by themselves, once this server serves.
+    pub publisher: Option<Rc<Publisher>>,
+    /// Whether other servers may hold delegations of names here: since some life of this server, until none can stand
+    /// any more.
+    pub delegations_given: bool,
+    /// What a checker wants to know of changes.
+    pub watches: Watches,
+    /// Files with chunks here that their homes have changed in several steps: the number of the last that is done, for
+    /// a late copy of it is not to be done again. Goes with the file.
+    pub changes: FastMap<u64, u64>,
+    pub next_number: u64,
+    pub number_limit: u64,
+    pub next_generation: u32,
+    pub generation_limit: u32,
+}
+
+impl Tables {
+    /// Empty tables for at most `session_count_max` sessions.
+    pub fn new(session_count_max: usize, bounds: &Bounds) -> Tables {
+        let first = FileId::ROOT.sequence() + 1;
+        Tables {
+            names: Names::default(),
+            inodes: Inodes::default(),
+            extended: ExtendedAttributes::default(),
+            file_locks: FileLocks::default(),
+            announced: AnnouncedDirectories::default(),
+            sessions: Sessions::new(session_count_max),
+            intents: BTreeMap::new(),
+            tombstones: FastMap::default(),
+            marks: FastMap::default(),
+            prepared: BTreeMap::new(),
+            locks: Locks::default(),
+            open: OpenFiles::default(),
+            tree: Tree::new(bounds.tree_log),
+            publisher: None,
+            delegations_given: false,
+            watches: Watches::default(),
+            changes: FastMap::default(),
+            next_number: first,
+            number_limit: first,
+            next_generation: 1,
+            generation_limit: 1,
+        }
+    }
+
+    /// Changes the tables as the record says. Outcomes are taken in by the session that waits for them, and here only
+    /// when `replaying` gives the time of the recovery. `time` is that of the change.
+    pub fn apply(&mut self, record: Record<'_>, time: i64, replaying: Option<Nanos>) {
+        if !self.watches.is_empty() {
+            watches::note(self, &record);
+        }
+        match record {
+            Record::Nothing => {}
+            Record::DentryPut { parent, name, id, kind } => self.names.put(parent, name, id, kind, time),
+            Record::DentryDelete { parent, name } => {
+                self.names.remove(parent, name, time);
+            }
+            Record::AnnouncedPut { directory, shares } => self.announced.put(directory, shares),
+            Record::ShareAnnounced { directory, server } => self.announced.add(directory, server),
+            // One that is gone was removed after a checkpoint began that came too late to see it.
+            Record::FileAnnounced { file, server, generation } => {
+                if let Some(mut inode) = self.inodes.get(file).cloned() {
+                    inode.announce(server, generation);
+                    self.inodes.put(inode);
+                }
+            }
+            Record::Share { directory, time } => self.names.note_time(directory, time),
+            Record::InodePut(inode) => {
+                self.open.note_inode(inode.attributes.id, inode.attributes.link_count);
+                self.inodes.put(inode);
+            }
+            Record::InodeDelete(id) => {
+                self.open.note_no_orphan(id);
+                if self.inodes.remove(id).is_some_and(|inode| inode.attributes.kind == Kind::Directory) {
+                    self.announced.forget(id);
+                }
+                self.extended.remove_inode(id);
+                self.file_locks.remove_file(id);
+            }
+            Record::SessionPut { session, born } => self.sessions.add(session, born, replaying.unwrap_or(0)),
+            Record::SessionDelete(session) => {
+                self.sessions.remove(session);
+                self.open.end_session(session);
+                self.file_locks.remove_session(session);
+            }
+            Record::DelegationsGiven(given) => self.delegations_given = given,
+            Record::LinkablePut(file) => self.open.note_linkable(file),
+            Record::Outcome { session, sequence, reply } => {
+                if replaying.is_some() {
+                    self.sessions.restore(Origin { session, sequence }, reply);
+                }
+            }
+            Record::IntentPut { number, intent } => {
+                self.intents.insert(number, intent);
+            }
+            Record::IntentDelete(number) => {
+                self.intents.remove(&number);
+            }
+            Record::Tombstone(directory) => {
+                self.tombstones.insert(directory.0, ());
+                self.names.forget(directory);
+            }
+            Record::TombstoneDelete(directory) => drop(self.tombstones.remove(&directory.0)),
+            Record::MarkPut { directory, coordinator, attempt } => self.mark(directory, coordinator, attempt),
+            Record::MarkDelete(directory) => {
+                if let Some(mark) = self.marks.remove(&directory.0) {
+                    mark.resolved.tell(());
+                }
+            }
+            Record::PreparedPut { coordinator, number, change } => {
+                change.lock(&mut self.locks);
+                self.prepared.insert((coordinator, number), change);
+            }
+            Record::PreparedDelete { coordinator, number } => {
+                if let Some(change) = self.prepared.remove(&(coordinator, number))
+                    && !self.prepared.values().any(|other| other.shares_lock(&change))
+                {
+                    change.unlock(&mut self.locks);
+                }
+            }
+            Record::LockSet { file, space, owner, range, held } => {
+                self.file_locks.set((file, space), owner, &range, held);
+            }
+            Record::ExtendedPut { file, name, value } => self.extended.put(file, name, value),
+            Record::ExtendedDelete { file, name } => self.extended.remove(file, name),
+            Record::TreeMark { number, entries } => {
+                self.tree.put_mark(number, entries);
+                self.publish_tree();
+            }
+            Record::TreeSettled(number) => {
+                self.tree.settle(number);
+                self.publish_tree();
+            }
+            Record::TreeLog(entry) => {
+                // Whoever may know a removed directory is refused from now on (tree, invariant 4).
+                if entry.kind == tree_kinds::ALL {
+                    self.tombstones.clear();
+                }
+                self.tree.put_log(entry);
+                self.publish_tree();
+            }
+            Record::TreeFloor(number) => self.tree.put_floor(number),
+            Record::ChangePut { file, number } => drop(self.changes.insert(file.0, number)),
+            Record::ChangeDelete(file) => drop(self.changes.remove(&file.0)),
+            Record::Numbers { number_limit, generation_limit } => {
+                self.number_limit = self.number_limit.max(number_limit);
+                self.generation_limit = self.generation_limit.max(generation_limit);
+                if replaying.is_some() {
+                    self.next_number = self.number_limit;
+                    self.next_generation = self.generation_limit;
+                }
+            }
+        }
+    }
+
+    /// Whether a file may be open, also for a client that has only looked at the attribute cache: after this it finds
+    /// it there no more, until the file is put there again.
+    pub fn may_be_open(&self, file: FileId) -> bool {
+        if let Some(publisher) = &self.publisher {
+            publisher.invalidate_inode(file);
+        }
+        self.open.may_be_open(file)
+    }
+
+    /// Begins to show what clients of this machine need not ask for.
+    pub fn publish(&mut self, publisher: Rc<Publisher>) {
+        self.locks.set_publisher(publisher.clone());
+        self.names.publish(&publisher);
+        self.locks.count_names(&publisher);
+        self.publisher = Some(publisher);
+        self.publish_tree();
+    }
+
+    fn publish_tree(&self) {
+        if let Some(publisher) = &self.publisher {
+            publisher.publish_tree(&self.tree);
+        }
+    }
+
+    /// A later attempt takes over the mark of an earlier one, with all who wait for it.
+    fn mark(&mut self, directory: FileId, coordinator: u32, attempt: u64) {
+        let mark =
+            self.marks.entry(directory.0).or_insert_with(|| Mark { coordinator, attempt, resolved: Notice::new() });
+        mark.coordinator = coordinator;
+        mark.attempt = attempt;
+    }
+
+    /// Refuses what lies under a directory that was removed.
+    pub fn check_not_removed(
+        &self,
+        directories: impl Iterator<Item = FileId>,
+    ) -> Result<(), crate::core::failure::Failure> {
+        if self.tombstones.is_empty() {
+            return Ok(());
+        }
+        for directory in directories {
+            if self.tombstones.contains_key(&directory.0) {
+                return Err(crate::core::failure::Failure::new(Status::StaleDirectory, directory));
+            }
+        }
+        Ok(())
+    }
+}

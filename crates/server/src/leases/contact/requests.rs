@@ -1,0 +1,155 @@
+//! Opens through a contact server: OpenThrough, which clients ask of the contact; Delegate, CloseHeld and
+//! ReclaimHeld, which the contact asks of a file's home; and Recall, which the home asks of the contact.
+
+use crate::core::failure::Failure;
+use crate::core::{Caller, Core};
+use crate::handlers::names::open::check_open;
+use crate::handlers::{Progress, check_directory, check_lock, locate, path_of};
+use crate::journal::records::Record;
+use crate::leases::contact::ContactAnswer;
+use crate::leases::delegations::DELEGATION_MS;
+use crate::sessions::service::start_expiry;
+use std::rc::Rc;
+use wire::identity::dentry_hash;
+use wire::messages::{
+    CloseHeldRequest, Delegation, DelegationReply, DelegationRequest, OpenReply, OpenRequest, OpenThroughReply,
+    RecallRequest, ReclaimHeldRequest, ReclaimReply, open_flags,
+};
+use wire::{Decode, Encode, Kind, Operation, Slot, Status};
+
+pub fn open_through(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
+    let request = OpenRequest::from_bytes(params)?;
+    check_open(&request, Operation::OpenExisting)?;
+    if request.flags & (open_flags::PLACES | open_flags::CONTENTS) != 0 {
+        return Err(Failure::with_text(Status::Invalid, "a contact tells neither places nor contents"));
+    }
+    let entry = &request.entry;
+    let hash = dentry_hash(entry.parent, entry.name.as_bytes());
+    let home = core.cluster.server_of((hash % u64::from(core.cluster.slot_count)) as Slot);
+    {
+        let tables = core.tables.borrow();
+        tables.check_not_removed(path_of(entry))?;
+        tables.tree.check(entry.known, path_of(entry))?;
+        if let Some(moving) = tables.tree.wait_for(entry.known, path_of(entry)) {
+            return Ok(Progress::Blocked(moving));
+        }
+        check_directory(core, &tables, entry.parent)?;
+    }
+    let answer = if home == core.index { ContactAnswer::Unknown } else { core.ask_contact(home, hash, entry) };
+    let held = match answer {
+        ContactAnswer::Asking(asked) => return Ok(Progress::Blocked(asked)),
+        ContactAnswer::Unknown => None,
+        ContactAnswer::Delegated(attributes) if !caller.may(&attributes, request.access) => {
+            return Err(Status::AccessDenied.into());
+        }
+        ContactAnswer::Delegated(attributes) => {
+            let open_number = core.opened(caller, attributes.id, attributes.kind)?;
+            Some(OpenReply { attributes, created: false, open_number, places: None, contents: None })
+        }
+    };
+    OpenThroughReply { held }.encode(reply);
+    Ok(Progress::Done)
+}
+
+/// What may be delegated is delegated at once or not at all: whoever is refused has its clients ask here, where they
+/// wait as always.
+pub fn delegation(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
+    let entry = DelegationRequest::from_bytes(params)?.entry;
+    let attributes = {
+        let tables = core.tables.borrow();
+        let place = locate(core, &tables, &entry)?;
+        let is_locked = check_lock(&tables, &entry).is_some();
+        let found = tables.names.get(entry.parent, entry.name.as_bytes(), place.cursor).filter(|_| !is_locked);
+        let inode = found.and_then(|(id, _)| tables.inodes.get(id));
+        inode.filter(|inode| inode.attributes.kind == Kind::File).map(|inode| inode.attributes.clone())
+    };
+    let granted = attributes.filter(|attributes| core.delegations.has_room(attributes.id, core.reactor.now()));
+    let delegated = match granted {
+        None => {
+            core.delegations.note_refused();
+            None
+        }
+        Some(attributes) => {
+            core.add_contact(caller)?;
+            if !core.tables.borrow().delegations_given {
+                core.change([Record::DelegationsGiven(true)])?;
+            }
+            let open_number = core.opened(caller, attributes.id, attributes.kind)?;
+            core.note_delegation(attributes.id, caller.peer.from_server);
+            Some(Delegation { attributes, open_number, delegation_ms: DELEGATION_MS })
+        }
+    };
+    DelegationReply { delegated }.encode(reply);
+    Ok(Progress::Done)
+}
+
+/// Waits for nothing, so that a change at the home never waits for one here.
+pub fn recall(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
+    let RecallRequest { file, number } = RecallRequest::from_bytes(params)?;
+    let home = caller.peer.from_server;
+    if core.cluster.home_of(file) != Some(home) {
+        return Err(Failure::with_text(Status::BadMessage, "only a file's home calls delegations back"));
+    }
+    core.recalled(home, file, number);
+    Ok(Progress::Done)
+}
+
+pub fn close_held(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
+    for closed in CloseHeldRequest::from_bytes(params)?.closed.0 {
+        core.check_home(closed.file)?;
+        core.closed(caller.peer.session, closed.file, closed.number);
+    }
+    core.end_contact(caller)?;
+    Ok(Progress::Done)
+}
+
+pub fn reclaim_held(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
+    let ReclaimHeldRequest { files, since, last } = ReclaimHeldRequest::from_bytes(params)?;
+    for file in &files.0 {
+        core.check_home(*file)?;
+    }
+    core.add_contact(caller)?;
+    let number = core.open_number(caller)?;
+    for file in files.0 {
+        let is_file = core.tables.borrow().inodes.get(file).is_some_and(|inode| inode.attributes.kind == Kind::File);
+        if is_file {
+            core.register_open(caller.peer.session, file, number);
+        }
+    }
+    if last {
+        core.closed_before(caller.peer.session, if since == 0 { number } else { since });
+        core.reclaimed(caller.peer.session);
+        core.end_contact(caller)?;
+    }
+    ReclaimReply { number }.encode(reply);
+    Ok(Progress::Done)
+}
+
+impl Core {
+    /// Knows a contact as a session, as which it has files open: for as long as it has any and is heard of within the
+    /// time of grace, for the connection of a machine that has gone may seem to stand for ever.
+    fn add_contact(self: &Rc<Self>, caller: &Caller) -> Result<(), Failure> {
+        let session = caller.peer.session;
+        if !self.delegations.is_connected(caller.peer.from_server, caller.peer.connection) {
+            // It has gone since it asked: it does not wait for an answer, and would never close what it was given now.
+            return Err(Failure::with_text(Status::Unreachable, "the contact has gone"));
+        }
+        if !self.tables.borrow().sessions.is_known(session) {
+            self.add_session(session, 0)?;
+            start_expiry(self);
+        }
+        let now = self.reactor.now();
+        self.tables.borrow_mut().sessions.heard(session, now);
+        Ok(())
+    }
+
+    /// Forgets a contact that has nothing open.
+    fn end_contact(self: &Rc<Self>, caller: &Caller) -> Result<(), Failure> {
+        let session = caller.peer.session;
+        let ended = {
+            let tables = self.tables.borrow();
+            tables.sessions.is_known(session) && tables.open.has_none(session)
+        };
+        if ended { self.change([Record::SessionDelete(session)]) } else { Ok(()) }
+    }
+}

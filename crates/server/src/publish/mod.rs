@@ -1,0 +1,4 @@
+//! What clients of this machine see and do without a message: the attribute cache, and what they submit.
+
+pub mod attribute_cache;
+pub mod submission;

@@ -1,0 +1,342 @@
+//! Changes that clients of this machine submit in memory that both share, instead of asking for them
+//! (docs/submission-queue.md).
+//!
+//! Invariants
+//! 1. What was submitted is done before any other step of this server (`Gate`), so between two steps it counts as done.
+//! 2. Clients may submit only what is done at once when it is taken up: nobody has to be asked or waited for. Where
+//!    that may not be so for something that the attribute cache does not tell, nobody may submit (`may_submit`).
+//! 3. Submissions are not left lying: as long as anybody may submit, this server looks now and then.
+
+use crate::core::Core;
+use crate::core::failure::Failure;
+use crate::handlers::{self, SubmittedSource};
+use crate::names::cursor_of_hash;
+use crate::store::PAGE_SIZE;
+use reactor::log::{self, Level};
+use reactor::{Class, Gate, Nanos, Region, SLOT_COUNT, SubmissionQueues, SubmissionWords};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use wire::identity::dentry_hash;
+use wire::submission::{
+    Change, Made, STAGING_RING_SIZE, SUBMITTED_CHUNK_SIZE_MAX, SUBMITTED_SIZE_MAX, Submission, SubmissionBytes,
+    SubmittedBytes,
+};
+use wire::{FileId, Operation, Status};
+
+/// Time between looks while there may be submissions, and looks in vain after which nobody may submit until somebody
+/// asks again.
+const LOOK_NS: Nanos = 20_000_000;
+const LOOKS_MAX: u32 = 50;
+/// File ids that a client is given at a time.
+const NUMBER_COUNT: u64 = 1024;
+/// Bytes of the journal that a submission takes at most, beside what names servers; and those that no submission may
+/// have.
+const RECORD_SIZE_MAX: u64 = 512;
+const RESERVE: u64 = 16 << 10;
+/// The same of a write, with the whole of a chunk of which each page is an extent and a range of its own; and pages
+/// that the writes of one client take at most: those of as many bytes as it may have submitted, and two more for each.
+const WRITE_RECORD_SIZE_MAX: u64 = RECORD_SIZE_MAX + 24 * (SUBMITTED_CHUNK_SIZE_MAX as u64 / PAGE_SIZE);
+const WRITE_PAGES_MAX: u64 = STAGING_RING_SIZE / PAGE_SIZE + 2 * SLOT_COUNT;
+const _: () = assert!(STAGING_RING_SIZE >= SUBMITTED_SIZE_MAX as u64);
+
+/// What this server does about submissions.
+#[derive(Default)]
+pub struct SubmissionWork {
+    is_watched: Cell<bool>,
+    taken: Cell<u64>,
+    failed: Cell<u64>,
+    /// Whose queues there are: user and connection.
+    clients: RefCell<BTreeMap<usize, (u32, u64)>>,
+}
+
+impl SubmissionWork {
+    /// Submissions that were taken up, and those among them that could not be done.
+    pub fn numbers(&self) -> (u64, u64) {
+        (self.taken.get(), self.failed.get())
+    }
+}
+
+/// Where a submission comes from.
+#[derive(Clone, Copy)]
+enum Submitter<'a> {
+    /// A client that has this queue now.
+    SubmissionQueue(&'a SubmissionQueues, usize),
+    /// It was submitted to an earlier life, which may have done it, and ended before it had said so; with the bytes of
+    /// a write.
+    Earlier(Option<&'a [u8]>),
+}
+
+/// Around each step of this server.
+struct SubmissionGate {
+    core: Weak<Core>,
+    submissions: Rc<SubmissionQueues>,
+    writes_allowed: Cell<bool>,
+}
+
+impl Gate for SubmissionGate {
+    /// What was submitted is taken up whenever this server comes to run, also when nobody asks it anything.
+    fn look(&self) -> bool {
+        let Some(core) = self.core.upgrade() else { return false };
+        let is_submitted = self.submissions.has_queues() && self.submissions.look();
+        if is_submitted {
+            core.take_up(&self.submissions);
+            let is_allowed = self.writes_allowed.get();
+            if !core.may_submit(&self.submissions)
+                || is_allowed && !core.may_submit_writes(&self.submissions, is_allowed)
+            {
+                // As a step would.
+                self.submissions.forbid();
+                core.take_up(&self.submissions);
+                self.leave();
+            }
+        }
+        is_submitted
+    }
+
+    fn enter(&self) -> bool {
+        let Some(core) = self.core.upgrade() else { return false };
+        if self.submissions.has_queues() {
+            self.look();
+            // What was submitted meanwhile.
+            if self.submissions.forbid() {
+                core.take_up(&self.submissions);
+            }
+        }
+        true
+    }
+
+    fn leave(&self) {
+        let Some(core) = self.core.upgrade() else { return };
+        if !self.submissions.has_queues() {
+            if self.writes_allowed.replace(false) {
+                core.store.keep_pages(0);
+            }
+            return;
+        }
+        if !core.may_submit(&self.submissions) {
+            return self.submissions.refuse();
+        }
+        self.writes_allowed.set(core.may_submit_writes(&self.submissions, self.writes_allowed.get()));
+        self.submissions.allow(self.writes_allowed.get());
+    }
+}
+
+impl Core {
+    /// Ends the submissions of this life: whatever program is next finds that nothing is left.
+    pub fn end_submissions(self: &Rc<Self>) {
+        let Some(shared) = self.store.shared() else { return };
+        let submissions = shared.submissions();
+        submissions.forbid();
+        self.take_up(submissions);
+        submissions.end();
+    }
+
+    /// Begins a life of this server: takes up what was submitted to the one before, and from now on what is submitted
+    /// to this one.
+    pub fn begin_submissions(self: &Rc<Self>) {
+        // Also where nobody may read by short circuit any more.
+        let Some(shared) = self.store.shared() else { return };
+        let submissions = shared.submissions();
+        // Bytes lie in pages that are free as far as this life knows, until they are written anew: nothing is written
+        // before all are here.
+        let bytes_of = |words: SubmissionWords| {
+            let change = SubmissionBytes::of(&words).submission(&words)?.change;
+            let SubmittedBytes { at, size, .. } = change.bytes()?;
+            let is_inside = at.checked_add(size.into()).is_some_and(|end| end <= shared.size());
+            let mut bytes = vec![0; size as usize];
+            is_inside.then(|| shared.read(at, &mut bytes)).map(|()| bytes)
+        };
+        let leftovers: Vec<_> = submissions.leftovers().into_iter().map(|words| (words, bytes_of(words))).collect();
+        for (words, bytes) in &leftovers {
+            self.do_submitted(words, Submitter::Earlier(bytes.as_deref()));
+        }
+        submissions.reset();
+        self.reactor.add_gate(Rc::new(SubmissionGate {
+            core: Rc::downgrade(self),
+            submissions: submissions.clone(),
+            writes_allowed: Cell::new(false),
+        }));
+    }
+
+    fn take_up(self: &Rc<Self>, submissions: &SubmissionQueues) {
+        while let Some((queue, submission)) = submissions.next() {
+            if let Some(next) = submissions.next_but_one(queue) {
+                self.prefetch_submission(&next);
+            }
+            let intent_locks = self.do_submitted(&submission, Submitter::SubmissionQueue(submissions, queue));
+            submissions.taken(queue, intent_locks);
+        }
+    }
+
+    /// Has the memory fetched that a submission will change.
+    fn prefetch_submission(&self, words: &SubmissionWords) {
+        let bytes = SubmissionBytes::of(words);
+        let Some(submission) = bytes.submission(words) else { return };
+        let tables = self.tables.borrow();
+        if submission.change.bytes().is_some() {
+            tables.inodes.prefetch(submission.file);
+            return;
+        }
+        let hash = dentry_hash(submission.parent, submission.name);
+        tables.names.prefetch(submission.parent, cursor_of_hash(hash));
+        if let Some(publisher) = &tables.publisher {
+            publisher.prefetch_name(hash);
+            publisher.prefetch_buckets(hash);
+            publisher.prefetch_inode(submission.file);
+        }
+        if submission.change == Change::Unlink {
+            tables.inodes.prefetch(submission.file);
+            self.store.prefetch(submission.file.0);
+        }
+    }
+
+    /// Does what was submitted. Returns the locks for it.
+    fn do_submitted(self: &Rc<Self>, words: &SubmissionWords, submitter: Submitter<'_>) -> [usize; 2] {
+        self.pending.taken.set(self.pending.taken.get() + 1);
+        let bytes = SubmissionBytes::of(words);
+        let Some(submission) = bytes.submission(words) else {
+            self.pending.failed.set(self.pending.failed.get() + 1);
+            return [0; 2];
+        };
+        let (operation, result) = self.at_submitted_time(submission.time, || match submission.change {
+            Change::Unlink => (
+                Operation::Unlink,
+                handlers::unlink_submitted(self, submission.parent, submission.name, submission.file),
+            ),
+            Change::Create(made) => {
+                let is_its_own = match submitter {
+                    Submitter::SubmissionQueue(submissions, queue) => {
+                        self.takes_number(submissions, queue, &submission, &made)
+                    }
+                    Submitter::Earlier(_) => true,
+                };
+                let result = match is_its_own {
+                    true => handlers::create_submitted(self, &submission, &made),
+                    false => {
+                        let words = "the file's number or owner is not its client's";
+                        Err(Failure::with_text(Status::NotPermitted, words))
+                    }
+                };
+                (Operation::Open, result)
+            }
+            Change::Begin(bytes) => (
+                Operation::CommitRegistered,
+                handlers::begin_submitted(self, submission.file, &bytes, self.source_of(submitter)),
+            ),
+            Change::Write(range, bytes) => (
+                Operation::Write,
+                handlers::write_submitted(self, submission.file, &range, &bytes, self.source_of(submitter)),
+            ),
+        });
+        let is_done_before = |status| matches!(status, Status::NotFound | Status::Exists | Status::StaleFile);
+        let result = match (result, submitter) {
+            (Err(failure), Submitter::Earlier(_)) if is_done_before(failure.status) => Ok(()),
+            (result, _) => result,
+        };
+        self.statistics.arrived(operation);
+        self.statistics.started(operation, 0);
+        self.statistics.finished(operation, 0, result.is_err(), 0, 0);
+        if !self.statistics.sampling.get() {
+            crate::server::statistics::report::start_sampling(self);
+        }
+        if let Err(failure) = result {
+            self.pending.failed.set(self.pending.failed.get() + 1);
+            let words = "a change that a client of this machine had made could not be done";
+            let text = String::from_utf8_lossy(&failure.text).into_owned();
+            log::event(Level::Error, "submission-failed", words, &[("status", &failure.status), ("why", &text)]);
+        }
+        submission.intent_locks()
+    }
+
+    /// Where the bytes of a submission are.
+    fn source_of<'a>(&self, submitter: Submitter<'a>) -> SubmittedSource<'a> {
+        match submitter {
+            Submitter::SubmissionQueue(_, queue) => {
+                let connection = self.pending.clients.borrow().get(&queue).map_or(0, |(_, connection)| *connection);
+                SubmittedSource::Registered(connection)
+            }
+            Submitter::Earlier(bytes) => SubmittedSource::Bytes(bytes.unwrap_or_default()),
+        }
+    }
+
+    /// Takes the number of a file that a client has made from those that it was given. False when it is none of them,
+    /// or the client makes it for another user.
+    fn takes_number(
+        &self,
+        submissions: &SubmissionQueues,
+        queue: usize,
+        submission: &Submission<'_>,
+        made: &Made,
+    ) -> bool {
+        let (numbers, number) = (submissions.numbers(queue), submission.file.sequence());
+        let is_its_own = self.pending.clients.borrow().get(&queue).is_some_and(|(uid, _)| *uid == made.uid);
+        if !is_its_own || !numbers.contains(&number) {
+            return false;
+        }
+        submissions.use_number(queue, number);
+        true
+    }
+
+    /// The client of a connection may submit.
+    pub fn queue_opened(&self, queue: usize, uid: u32, connection: u64) {
+        self.pending.clients.borrow_mut().insert(queue, (uid, connection));
+    }
+
+    /// Somebody who may submit has made a file in a directory: the next ones need not be asked for.
+    pub fn invite_submissions(self: &Rc<Self>, queue: usize, directory: FileId) {
+        let Some(shared) = self.shared() else { return };
+        if let Some(publisher) = &self.tables.borrow().publisher {
+            publisher.publish_directory(directory);
+        }
+        if shared.submissions().numbers(queue).is_empty()
+            && self.check_file_numbers().is_ok()
+            && let Ok(numbers) = self.next_numbers(NUMBER_COUNT)
+        {
+            shared.submissions().set_numbers(queue, numbers);
+        }
+    }
+
+    /// Whether whatever may be submitted from now on would be done at once.
+    fn may_submit(&self, submissions: &SubmissionQueues) -> bool {
+        // Of a file that goes all servers may have to be told.
+        let one = RECORD_SIZE_MAX + 8 * u64::from(self.cluster.server_count());
+        // Once more as much may be submitted while that is taken up.
+        let most = 2 * submissions.queue_count() as u64 * SLOT_COUNT * one + RESERVE;
+        self.pending.is_watched.get()
+            && !self.stopping.get()
+            // Names that are delegated to other servers are recalled first.
+            && self.delegations.is_empty()
+            && !self.is_journal_low()
+            && self.store.journal_room().0 > most
+    }
+
+    /// Whether the same is so of writes: there is room for all that may be submitted while as much is taken up, and
+    /// twice as much where they have not been allowed so far, so that chunks go on getting more than they need at a
+    /// time.
+    fn may_submit_writes(&self, submissions: &SubmissionQueues, is_allowed: bool) -> bool {
+        let queues = submissions.queue_count() as u64;
+        let pages = 2 * queues * WRITE_PAGES_MAX;
+        self.store.keep_pages(pages);
+        let one = WRITE_RECORD_SIZE_MAX + 8 * u64::from(self.cluster.server_count());
+        self.store.has_ready_pages(if is_allowed { pages } else { 2 * pages })
+            && self.store.journal_room().0 > 2 * queues * SLOT_COUNT * one + RESERVE
+    }
+
+    /// Somebody changes names, and may submit such changes for a while.
+    pub fn watch_submissions(self: &Rc<Self>) {
+        if self.pending.is_watched.replace(true) {
+            return;
+        }
+        let core = self.clone();
+        self.reactor.spawn(Class::Background, async move {
+            let (mut seen, mut looks) = (core.pending.taken.get(), 0);
+            while looks < LOOKS_MAX && !core.stopping.get() {
+                core.reactor.sleep(LOOK_NS).await;
+                looks = if core.pending.taken.get() == seen { looks + 1 } else { 0 };
+                seen = core.pending.taken.get();
+            }
+            core.pending.is_watched.set(false);
+        });
+    }
+}

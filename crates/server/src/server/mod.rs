@@ -1,0 +1,451 @@
+//! A running server: how it starts, recovers, and stops.
+
+pub mod audit;
+pub mod options;
+pub mod prefault;
+pub mod statistics;
+
+use crate::coordination::intents::Intent;
+use crate::core::Core;
+use crate::files::file_locks::RANGES_MAX;
+use crate::files::file_locks::queue::WAITERS_MAX;
+use crate::files::inodes::Inode;
+use crate::files::open_files;
+use crate::handlers;
+use crate::journal::checkpoint;
+use crate::journal::durability;
+use crate::journal::records::Record;
+use crate::journal::tables::Tables;
+use crate::leases::read_leases;
+use crate::publish::attribute_cache::Publisher;
+use crate::server::audit::{Audit, audit};
+use crate::server::options::{ServerOptions, StartError, Transport};
+use crate::server::statistics::Statistics;
+use crate::server::statistics::metrics;
+use crate::server::statistics::report;
+use crate::sessions::service::{self, Front};
+use crate::store::{Store, StoreError, StoreIdentity, StoreOptions, SyncError};
+use crate::tree::tombstones;
+use reactor::log::{self, Level};
+use reactor::{Class, Listener, Nanos, Reactor, ServeOptions, Storage};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use wire::limits::{COPY_SIZE_MAX, EXTENDED_SIZE_MAX, OUTCOME_SIZE_MAX, PARAMS_SIZE_MAX, REQUEST_WINDOW};
+use wire::{Cluster, FileId, Kind, Protection};
+
+/// Sessions that are remembered for each connection that there may be.
+const SESSIONS_PER_CONNECTION: usize = 4;
+/// A request that is still held shows a sign of life this many times within the time-out.
+const SIGNS_PER_TIMEOUT: u64 = 4;
+const WORKING_INTERVAL_NS_MAX: Nanos = 5_000_000_000;
+const STOP_PAUSE_NS: Nanos = 1_000_000;
+/// Longest wait for requests under way when a server stops.
+const STOP_NS_MAX: Nanos = 2_000_000_000;
+/// Longest wait for the name at which clients of this machine connect, and between two looks.
+const NAME_NS_MAX: Nanos = 1_000_000_000;
+const NAME_PAUSE_NS: Nanos = 10_000_000;
+
+/// A running server; a cheap handle.
+#[derive(Clone)]
+pub struct Server {
+    core: Rc<Core>,
+}
+
+/// uid and gid that this process runs as: the owner of the root directory.
+pub fn process_owner() -> (u32, u32) {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").map_or((0, 0), |metadata| (metadata.uid(), metadata.gid()))
+}
+
+/// The listener for clients of this machine; nothing where they come over TCP.
+async fn listen_locally(reactor: &Reactor, options: &ServerOptions) -> Result<Option<Listener>, StartError> {
+    if options.transport == Transport::Tcp {
+        return Ok(None);
+    }
+    let name = reactor::local_name(&options.cluster, options.index);
+    let limit = reactor.now() + NAME_NS_MAX;
+    loop {
+        match reactor.listen_local(&name) {
+            Ok(listener) => return Ok(Some(listener)),
+            // The kernel gives up the socket of a life that was killed a moment after that has ended.
+            Err(error) if error.kind() == ErrorKind::AddrInUse && reactor.now() < limit => {
+                reactor.sleep(NAME_PAUSE_NS).await;
+            }
+            Err(error) if options.transport == Transport::Shm => return Err(StartError::NoSharedMemory(error)),
+            Err(error) => {
+                let words = "clients of this machine come over TCP: another process listens in our place";
+                log::event(Level::Warning, "no-shared-memory", words, &[("reason", &error)]);
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// Says in the log where connections between hosts are not protected.
+fn tell_protection(cluster: &Cluster) {
+    let between_hosts = cluster.servers.iter().any(|server| !server.address.ip().is_loopback());
+    if between_hosts && cluster.protection == Protection::Off {
+        let words = "connections between hosts are not protected from those on the network; --protect of a new cluster does that";
+        log::event(Level::Info, "not-protected", words, &[]);
+    }
+}
+
+impl Server {
+    /// Creates or recovers the store in the directory, listens on the cluster's address of this server and serves.
+    /// Errors say what to do; then nothing was started.
+    pub async fn start(reactor: &Reactor, options: ServerOptions) -> Result<Server, StartError> {
+        let server_count = options.cluster.server_count();
+        let Some(address) = options.cluster.servers.get(options.index as usize).map(|server| server.address) else {
+            return Err(StartError::NoSuchServer { index: options.index, server_count });
+        };
+        let storage = lock_storage(reactor, &options)?;
+        // An earlier life has ended by now, and changes nothing any more that it has told clients.
+        reactor.sleep(read_leases::kept_for(options.read_leasing)).await;
+        let listener = reactor.listen(address).map_err(|error| StartError::Listen(address, error))?;
+        let local = listen_locally(reactor, &options).await?;
+        let page = match options.metrics_port {
+            Some(port) => Some(listen_for_metrics(reactor, port)?),
+            None => None,
+        };
+        let (store, tables) = open_store(reactor, storage, &options)?;
+        make_durable(&store, &options).await?;
+        let core = Rc::new(Core::new(reactor, options, store, tables));
+        if core.store.power_was_lost() {
+            let words = "the machine lost its power; what was not synced may be gone";
+            log::event(Level::Warning, "power-was-lost", words, &[]);
+            let failed = |error| StartError::Store(core.options.directory.clone(), error);
+            durability::forget_after_power_loss(&core).map_err(failed)?;
+            core.store.power_loss_is_over();
+        }
+        make_root(&core)?;
+        // What was changed meanwhile may have begun a checkpoint, which syncs too.
+        core.syncs.sync().await.map_err(|failure| {
+            let error = std::io::Error::other(String::from_utf8_lossy(&failure.text).into_owned());
+            let what = "make what the start has changed durable";
+            StartError::Store(core.options.directory.clone(), StoreError::Medium(what, error))
+        })?;
+        let own = Rc::downgrade(&core);
+        core.peers.observe(Rc::new(move |server, turnabout| {
+            if let Some(core) = own.upgrade() {
+                core.home_turned(server, turnabout);
+            }
+        }));
+        resume(&core);
+        core.begin_submissions();
+        core.store.measure_pages();
+        prefault::start(&core);
+        let shared = core.shared();
+        if let Some(publisher) =
+            shared.as_ref().and_then(|shared| Publisher::on(shared.attribute_cache(), shared.life()))
+        {
+            core.tables.borrow_mut().publish(publisher);
+        }
+        let serve_options = ServeOptions {
+            shared,
+            registers_buffers: core.registers_pages(),
+            cluster: core.cluster.clone(),
+            server: core.index,
+            connections_max: core.options.connections_max,
+            incarnation: reactor.random(),
+            working_interval: (core.options.timeout / SIGNS_PER_TIMEOUT).clamp(1_000_000, WORKING_INTERVAL_NS_MAX),
+            timeout: core.options.timeout,
+            local_clients_only: core.options.transport == Transport::Shm,
+        };
+        tell_protection(&core.cluster);
+        let handle = reactor::serve(reactor, listener, serve_options, Rc::new(Front::new(&core)));
+        if let Some(listener) = local {
+            handle.accept_local(listener);
+        }
+        core.handle.replace(Some(handle));
+        core.publish_tree_number();
+        tombstones::start(&core);
+        if let Some(listener) = page {
+            reactor.spawn(Class::Background, metrics::serve(core.clone(), listener));
+        }
+        Ok(Server { core })
+    }
+
+    /// Every term of the memory that the server may ever hold beside what is stored, with its reason; bytes.
+    pub fn memory_max(&self) -> Vec<(&'static str, u64)> {
+        memory_terms(&self.core)
+    }
+
+    /// Stops cleanly: starts no more requests of clients, lets those under way end (for two seconds at most), closes
+    /// all connections and writes a checkpoint. Clients send what was not answered to the next server of this place, as
+    /// after a kill.
+    pub async fn stop(&self) {
+        let core = &self.core;
+        if core.stopping.replace(true) {
+            return;
+        }
+        // Whoever looks for something by its path is to notice that nobody is here.
+        if let Some(publisher) = &core.tables.borrow().publisher {
+            publisher.invalidate_tree();
+        }
+        let latest = core.reactor.now() + STOP_NS_MAX;
+        // Who waits for a lock asks again, at the next server of this place.
+        let waiters = core.lock_queues.borrow().listener_count() as u64;
+        while core.statistics.active() > waiters && core.reactor.now() < latest {
+            core.reactor.sleep(STOP_PAUSE_NS).await;
+        }
+        if let Some(handle) = core.handle.borrow_mut().take() {
+            handle.close();
+        }
+        drop(core.lock_queues.take());
+        drop(core.left_to_the_next.take());
+        core.end_submissions();
+        core.peers.close();
+        // Without a checkpoint the journal has everything as well; recovery only takes longer.
+        let _: Result<(), StoreError> = checkpoint::complete(core).await;
+        let synced = core.syncs.sync().await;
+        if let Err(failure) = synced {
+            core.syncs.broken.tell(String::from_utf8_lossy(&failure.text).into_owned());
+        }
+    }
+
+    /// Lets go of what holds itself, after the server's node was taken down without `stop`: for simulations, whose
+    /// process goes on.
+    pub fn abandon(&self) {
+        let handle = self.core.handle.borrow_mut().take();
+        drop(handle);
+        let waiting = (self.core.lock_queues.take(), self.core.left_to_the_next.take());
+        drop(waiting);
+    }
+
+    /// Whether what was synced survives power loss; if not, nothing does.
+    pub fn survives_power_loss(&self) -> bool {
+        !self.core.store.is_volatile()
+    }
+
+    /// Resolves when the medium refused the journal, so that the server can promise nothing any more and has to stop;
+    /// with the reason.
+    pub async fn wait_for_medium_failure(&self) -> String {
+        self.core.syncs.broken.wait().await
+    }
+
+    /// The first journal record that power loss would take, and the first that is still to be written.
+    pub fn journal_limits(&self) -> (u64, u64) {
+        self.core.store.journal_limits()
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.core.stopping.get()
+    }
+
+    /// Resolves when a peer asked the server to shut down.
+    pub async fn wait_for_shutdown_request(&self) {
+        self.core.shutdown_asked.wait().await;
+    }
+
+    /// Counters and the last sample as JSON.
+    pub fn statistics_json(&self) -> String {
+        report::json(&self.core, 1)
+    }
+
+    /// Counters as Prometheus text.
+    pub fn statistics_prometheus(&self) -> String {
+        report::prometheus(&self.core)
+    }
+
+    /// Writes records as they are, right or wrong, for tests of the checker. Errors: words.
+    pub fn damage(&self, records: Vec<Record<'_>>) -> Result<(), String> {
+        let words = |failure: crate::core::failure::Failure| String::from_utf8_lossy(&failure.text).into_owned();
+        self.core.change(records).map_err(words)
+    }
+
+    /// Stores bytes, of nobody knows what, as a chunk of any file, for tests of the checker. Errors: words.
+    pub fn damage_with_chunk(&self, file: wire::FileId, chunk_index: u64, size: u32) -> Result<(), String> {
+        let store = &self.core.store;
+        let write = store.reserve_write(file.0, chunk_index, 4096, 0, size).map_err(|error| error.to_string())?;
+        let mut transaction = store.begin();
+        store.commit_write(write, &mut transaction, 1).map_err(|error| error.to_string())?;
+        store.commit(transaction).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// Has this server let changes happen without calling delegations back, for tests of the simulation's checker.
+    pub fn skip_recalls(&self) {
+        self.core.delegations.skip_recalls();
+    }
+
+    /// Has this server change contents that it has told by leases, for the same.
+    pub fn ignore_read_leases(&self) {
+        self.core.read_leases.ignore();
+    }
+
+    /// What this server counted as a contact and as a home.
+    pub fn contact_numbers(&self) -> Vec<(&'static str, u64)> {
+        self.core
+            .contact
+            .numbers()
+            .into_iter()
+            .chain(self.core.delegations.numbers())
+            .chain(self.core.read_leases.numbers())
+            .collect()
+    }
+
+    /// Requests of an operation that came in.
+    pub fn arrivals(&self, operation: wire::Operation) -> u64 {
+        self.core.statistics.arrivals_of(operation)
+    }
+
+    /// Homes that had forgotten this server while it had files open there, as a contact, for tests.
+    pub fn forgetful_homes(&self) -> std::collections::BTreeSet<u32> {
+        self.core.contact.forgetful_homes()
+    }
+
+    /// An inode as this server has it, for tests of the checker.
+    pub fn inode(&self, id: wire::FileId) -> Option<Inode> {
+        self.core.tables.borrow().inodes.get(id).cloned()
+    }
+
+    /// Counts and contradictions.
+    pub fn audit(&self) -> Audit {
+        audit(&self.core)
+    }
+}
+
+/// See `Server::memory_max`.
+pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
+    let options = &core.options;
+    let sessions = (options.connections_max * SESSIONS_PER_CONNECTION) as u64;
+    let window = u64::from(REQUEST_WINDOW);
+    // Those of this server's own, and those that come through others.
+    let connections = 2 * options.connections_max as u64;
+    let peers = u64::from(core.cluster.server_count() - 1) * 3;
+    let mut terms = vec![
+        ("outcomes of sessions", sessions * window * (OUTCOME_SIZE_MAX as u64 + 64)),
+        ("requests under way", connections * window * 2048),
+        ("listings on their way", handlers::LISTING_BYTES_MAX + connections * window * 8192),
+        ("open files", open_files::TOTAL_COUNT_MAX as u64 * open_files::REGISTRATION_SIZE),
+        ("values of extended attributes on their way", connections * EXTENDED_SIZE_MAX as u64 * 2),
+        ("locks of files, and who waits for them", ((RANGES_MAX + WAITERS_MAX) * 128) as u64),
+        ("bytes of copies between servers", handlers::COPY_COUNT_MAX * u64::from(COPY_SIZE_MAX) * 2),
+        ("counters and samples", Statistics::memory_max()),
+        ("names shared to other servers", core.delegations.memory_max(core.cluster.server_count())),
+        ("names shared by other servers", core.contact.memory_max()),
+        ("contents told to clients", core.read_leases.memory_max()),
+        ("log of moved directories", options.bounds.tree_log as u64 * 96),
+        ("removed directories", 2 * options.bounds.tombstones as u64 * tombstones::TOMBSTONE_SIZE),
+    ];
+    if peers > 0 {
+        let channel = window * 1024 + 2 * PARAMS_SIZE_MAX as u64 + (256 << 10);
+        terms.push(("channels to other servers", peers * channel));
+    }
+    if let Some(handle) = core.handle.borrow().as_ref() {
+        terms.push(("buffers of connections", handle.memory_max()));
+        terms.push(("bytes of relayed connections", handle.relay_memory_max()));
+        if options.transport != Transport::Tcp {
+            terms.push(("memory shared with processes of this machine", handle.shared_memory_max()));
+        }
+    }
+    if let Some(shared) = core.shared() {
+        terms.push(("stamps of what clients of this machine read by short circuit", reactor::STAMPS_SIZE));
+        terms.push(("names and files that clients of this machine need not ask for", shared.attribute_cache().size()));
+        terms.push(("changes that clients of this machine submit", reactor::SUBMISSION_QUEUES_SIZE));
+    }
+    if options.metrics_port.is_some() {
+        terms.push(("metrics page", metrics::MEMORY_MAX));
+    }
+    terms
+}
+
+fn lock_storage(reactor: &Reactor, options: &ServerOptions) -> Result<Rc<dyn Storage>, StartError> {
+    let directory = &options.directory;
+    let failed = |error| StartError::Directory(directory.clone(), error);
+    let storage = reactor.storage(directory).map_err(failed)?;
+    match storage.lock_exclusive() {
+        Ok(()) => Ok(storage),
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Err(StartError::InUse(directory.clone())),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+fn listen_for_metrics(reactor: &Reactor, port: u16) -> Result<Listener, StartError> {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    reactor.listen(address).map_err(|error| StartError::Listen(address, error))
+}
+
+fn open_store(
+    reactor: &Reactor,
+    storage: Rc<dyn Storage>,
+    options: &ServerOptions,
+) -> Result<(Store, Tables), StartError> {
+    let identity = StoreIdentity {
+        cluster_id: options.cluster.id,
+        server: options.index,
+        slots: options.cluster.slot_count,
+        placement: options.cluster.placement,
+    };
+    let mut tables = Tables::new(options.connections_max * SESSIONS_PER_CONNECTION, &options.bounds);
+    let now = reactor.now();
+    let store = if Store::exists(&*storage) {
+        Store::open(storage, identity, &mut |kind, bytes| {
+            let (record, time) = Record::decode(kind, bytes)?;
+            tables.apply(record, time, Some(now));
+            Ok(())
+        })
+    } else {
+        let store_options =
+            StoreOptions { size: options.store_size, journal_size: options.journal_size, checksums: options.checksums };
+        Store::create(storage, &store_options, identity)
+    };
+    let store = store.map_err(|error| StartError::Store(options.directory.clone(), error))?;
+    tables.names.note_restart();
+    Ok((store, tables))
+}
+
+/// Syncs while nobody is served yet, and nothing was changed.
+async fn make_durable(store: &Store, options: &ServerOptions) -> Result<(), StartError> {
+    store.sync().await.map_err(|error| match error {
+        SyncError::Data { error, .. } | SyncError::Journal(error) => {
+            StartError::Store(options.directory.clone(), error)
+        }
+    })
+}
+
+/// The root directory's inode, at the server of its slot.
+fn make_root(core: &Rc<Core>) -> Result<(), StartError> {
+    let id = FileId::ROOT;
+    if !core.owns_slot(id.home()) || core.tables.borrow().inodes.get(id).is_some() {
+        return Ok(());
+    }
+    let attributes = core.attributes_of(id, Kind::Directory, 0o755, process_owner(), 0);
+    core.change([Record::InodePut(Inode::new(attributes))]).map_err(|failure| {
+        let words = String::from_utf8_lossy(&failure.text).into_owned();
+        StartError::Store(core.options.directory.clone(), StoreError::Damaged(words))
+    })
+}
+
+/// Goes on with what was under way when the server ended.
+fn resume(core: &Rc<Core>) {
+    let intents: Vec<(u64, Intent)> =
+        core.tables.borrow().intents.iter().map(|(number, intent)| (*number, intent.clone())).collect();
+    for (number, intent) in intents {
+        match intent {
+            Intent::Reap { file, holders } => handlers::drive_reap(core, number, file, holders),
+            Intent::Truncate { .. } => handlers::resume_truncate(core, number, intent),
+            Intent::Append { .. } => handlers::resume_append(core, number, intent),
+            Intent::RemoveDirectory { directory, attempt, phase } => {
+                handlers::resume_removal(core, directory, attempt, phase);
+            }
+            Intent::Names { parts } => handlers::drive_names(core, number, parts),
+            Intent::Tree { phase, entries } => handlers::resume_tree(core, number, phase, entries),
+            Intent::Rights { directory, origin, reply } => {
+                handlers::resume_rights(core, number, directory, origin, reply);
+            }
+        }
+    }
+    let prepared: Vec<(u32, u64)> = core.tables.borrow().prepared.keys().copied().collect();
+    for (coordinator, number) in prepared {
+        handlers::watch(core, coordinator, number);
+    }
+    let sessions = core.tables.borrow().sessions.ids();
+    if !sessions.is_empty() {
+        service::start_expiry(core);
+    }
+    core.tables.borrow_mut().open.await_reclaim(sessions);
+    core.await_earlier_delegations();
+    core.reap_orphans();
+    crate::handlers::watch_buffers(core);
+}

@@ -1,0 +1,182 @@
+//! How a server is set up, and why it may not start.
+
+use crate::store::StoreError;
+use reactor::Nanos;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use wire::Cluster;
+
+/// Leases of the contents of small files (`crate::leases::read_leases`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadLeasing {
+    /// For how long they are given; 0 gives none.
+    pub time: Nanos,
+    /// How long the file must not have changed.
+    pub rest: Nanos,
+}
+
+impl ReadLeasing {
+    pub const OFF: ReadLeasing = ReadLeasing { time: 0, rest: 0 };
+}
+
+impl Default for ReadLeasing {
+    /// Long enough for a read that follows its open, and short enough to wait for; of who changes a file again and
+    /// again it takes a tenth of his time at most.
+    fn default() -> ReadLeasing {
+        ReadLeasing { time: 2_000_000, rest: 20_000_000 }
+    }
+}
+
+/// How clients may connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// Those of this machine through shared memory, all others over TCP.
+    Auto,
+    /// All through shared memory, so those of this machine alone. Other servers come as with `Auto`.
+    Shm,
+    /// All over TCP.
+    Tcp,
+}
+
+impl Transport {
+    /// All, by their words.
+    pub const WORDS: [(&str, Transport); 3] =
+        [("auto", Transport::Auto), ("shm", Transport::Shm), ("tcp", Transport::Tcp)];
+
+    /// `None` for a word that stands for none.
+    pub fn of_word(word: &str) -> Option<Transport> {
+        Transport::WORDS.into_iter().find(|(own, _)| *own == word).map(|(_, transport)| transport)
+    }
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Transport::Auto => "auto",
+            Transport::Shm => "shm",
+            Transport::Tcp => "tcp",
+        }
+    }
+}
+
+/// How much a server remembers of each kind. Beyond it something is forgotten, refused, or asked for anew; nothing goes
+/// wrong. Simulations choose small ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Directories in the log of tree changes; 2 at least.
+    pub tree_log: usize,
+    /// Removed directories, until all clients are told to forget what they have cached; twice as many at most.
+    pub tombstones: usize,
+    /// Files of which other servers may hold delegations.
+    pub delegated_files: usize,
+    /// Names that a contact knows.
+    pub contact_names: usize,
+    /// Files that a contact holds open for clients.
+    pub contact_files: usize,
+    /// Files whose contents clients have a lease of.
+    pub read_leased_files: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds {
+            tree_log: 1024,
+            tombstones: 65_536,
+            delegated_files: 1024,
+            contact_names: 1024,
+            contact_files: 16_384,
+            read_leased_files: 4096,
+        }
+    }
+}
+
+/// What a server has to be told.
+#[derive(Clone)]
+pub struct ServerOptions {
+    pub cluster: Rc<Cluster>,
+    /// Number of this server in the cluster.
+    pub index: u32,
+    /// Directory of the store; nobody else may use it meanwhile.
+    pub directory: PathBuf,
+    /// Bytes for data, of a store that is created.
+    pub store_size: u64,
+    /// Bytes of the journal, of a store that is created.
+    pub journal_size: u64,
+    /// Whether chunks carry checksums, of a store that is created.
+    pub checksums: bool,
+    /// Most connections at a time, of clients and other servers together.
+    pub connections_max: usize,
+    pub transport: Transport,
+    /// Whether processes of this machine and user may read from the store's mapping by themselves.
+    pub short_circuit: bool,
+    /// Whether they may also register pages of it to write to.
+    pub registered_buffers: bool,
+    pub read_leasing: ReadLeasing,
+    pub bounds: Bounds,
+    /// Why the store lies on the pages that it lies on, in words for reports; empty where that needs none.
+    pub pages_note: String,
+    /// Silence of another server after which it counts as unreachable.
+    pub timeout: Nanos,
+    /// How long a session without a connection is remembered.
+    pub session_grace: Nanos,
+    /// Loopback port of the Prometheus page.
+    pub metrics_port: Option<u16>,
+}
+
+/// Why a server did not start. The words say what to do.
+#[derive(Debug)]
+pub enum StartError {
+    /// Nobody could connect through shared memory, and clients must.
+    NoSharedMemory(io::Error),
+    /// The index is not one of the cluster's.
+    NoSuchServer { index: u32, server_count: u32 },
+    /// The directory can't be used.
+    Directory(PathBuf, io::Error),
+    /// Another server uses the directory.
+    InUse(PathBuf),
+    /// The store can't be created or opened.
+    Store(PathBuf, StoreError),
+    /// The address can't be listened on.
+    Listen(SocketAddr, io::Error),
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StartError::NoSuchServer { index, server_count } => {
+                write!(f, "server {index} is not in the cluster file, which names servers 0 to {}", server_count - 1)
+            }
+            StartError::NoSharedMemory(error) => {
+                write!(
+                    f,
+                    "clients can't connect through shared memory: {error}; use --transport auto to let them use TCP"
+                )
+            }
+            StartError::Directory(path, error) => write!(
+                f,
+                "directory {} can't be used: {error}; choose another with --dir or make it writable",
+                path.display()
+            ),
+            StartError::InUse(path) => write!(
+                f,
+                "directory {} is in use by another server; stop that one or choose another directory",
+                path.display()
+            ),
+            StartError::Store(path, error) => {
+                write!(f, "store in {}: {error}", path.display())?;
+                match error {
+                    StoreError::Medium(_, error) if error.kind() == io::ErrorKind::StorageFull => {
+                        write!(f, "; make room there or choose another directory with --dir")
+                    }
+                    _ => Ok(()),
+                }
+            }
+            StartError::Listen(address, error) => write!(
+                f,
+                "address {address} can't be listened on: {error}; stop what uses the port or choose another one"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}

@@ -1,0 +1,208 @@
+//! The counters in Prometheus' text format (version 0.0.4), by the rules of its checker (`promtool check metrics`):
+//! each metric with its help, times in seconds, counters with `_total` at their end and nothing else with it.
+//!
+//! Numbers come from where the JSON report has them, by the names that they have there; what is not in the tables here
+//! is left out, which a checked build notices.
+
+use crate::core::Core;
+use crate::server::statistics::report::{CLASSES, counter_numbers, relay_numbers, store_numbers, table_numbers};
+use std::fmt::Write as _;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MetricKind {
+    Gauge,
+    Counter,
+}
+use MetricKind::{Counter, Gauge};
+
+/// A number of the report: its name there, that of the metric, what it is, and what it says. A metric whose name tells
+/// of seconds is in nanoseconds in the report.
+type Row = (&'static str, &'static str, MetricKind, &'static str);
+
+const SINGLE: [Row; 46] = [
+    ("busy_ns", "loop_busy_seconds_total", Counter, "Time in which the server's loop was at work."),
+    (
+        "waiting_ns",
+        "loop_waiting_seconds_total",
+        Counter,
+        "Time in which the server's loop waited for something to do.",
+    ),
+    ("bytes_total", "store_size_bytes", Gauge, "Bytes for data that the store has."),
+    ("bytes_free", "store_free_bytes", Gauge, "Bytes for data that are free."),
+    ("bytes_backed", "store_backed_bytes", Gauge, "Bytes of the medium that the store takes for data."),
+    ("bytes_registered", "store_registered_bytes", Gauge, "Bytes that clients may write to by themselves."),
+    ("bytes_orphaned", "store_orphaned_bytes", Gauge, "Bytes that clients which have gone may have mapped."),
+    ("page_size", "store_page_size_bytes", Gauge, "Size of the pages that the store lies on."),
+    ("journal_size", "journal_size_bytes", Gauge, "Bytes of the journal."),
+    ("journal_used", "journal_used_bytes", Gauge, "Bytes of the journal that recovery would read."),
+    ("chunks", "chunks", Gauge, "Chunks that the store holds."),
+    ("files", "files_with_chunks", Gauge, "Files of which the store holds chunks."),
+    ("checkpoints", "checkpoints_total", Counter, "Checkpoints that were completed."),
+    ("checkpoints_failed", "checkpoints_failed_total", Counter, "Checkpoints that failed."),
+    ("open_files", "open_files", Gauge, "Files that sessions have open here."),
+    ("orphans", "orphans", Gauge, "Files without a name that somebody has open."),
+    ("dentries", "dentries", Gauge, "Names that this server has."),
+    ("inodes", "inodes", Gauge, "Files and directories that are at home here."),
+    ("sessions", "sessions", Gauge, "Sessions of clients and servers that are remembered."),
+    ("intents", "intents", Gauge, "Changes over several servers that are under way."),
+    ("tombstones", "tombstones", Gauge, "Removed directories that are remembered."),
+    ("marks", "marks", Gauge, "Directories that are marked while somebody removes them."),
+    ("contact_hits", "contact_hits_total", Counter, "Opens of others' files that were answered here."),
+    ("contact_misses", "contact_misses_total", Counter, "Opens of others' files that had to go to their homes."),
+    (
+        "contact_sessions_lost",
+        "contact_sessions_lost_total",
+        Counter,
+        "Homes that had forgotten this server's session.",
+    ),
+    ("contact_names", "contact_names", Gauge, "Names of others that this server holds delegations of."),
+    ("contact_files", "contact_files", Gauge, "Files of others that this server holds open for its clients."),
+    ("delegations_given", "delegations_given_total", Counter, "Delegations of names that were given to other servers."),
+    ("delegations_refused", "delegations_refused_total", Counter, "Delegations of names that were refused."),
+    ("delegations_recalled", "delegations_recalled_total", Counter, "Delegations of names that were called back."),
+    (
+        "delegations_expired",
+        "delegations_expired_total",
+        Counter,
+        "Delegations of names whose holder did not answer in time.",
+    ),
+    ("delegated_files", "delegated_files", Gauge, "Files of which other servers hold delegations."),
+    ("read_leases_given", "read_leases_given_total", Counter, "Leases for reading that were given to clients."),
+    (
+        "read_leases_awaited",
+        "read_leases_awaited_total",
+        Counter,
+        "Leases for reading whose end a change has waited for.",
+    ),
+    ("connections", "connections", Gauge, "Connections that are open."),
+    ("connections_refused", "connections_refused_total", Counter, "Connections that were refused."),
+    ("bytes_received", "received_bytes_total", Counter, "Bytes that came over connections."),
+    ("bytes_sent", "sent_bytes_total", Counter, "Bytes that went over connections."),
+    ("bytes_copied", "copied_bytes_total", Counter, "Bytes that the server has copied itself."),
+    (
+        "tunnels_of_clients",
+        "tunnels_of_clients",
+        Gauge,
+        "Connections of clients that reach other servers through this one.",
+    ),
+    ("tunnels_of_servers", "tunnels_of_servers", Gauge, "Connections of servers that bring their clients here."),
+    ("relay_streams", "relay_streams_open", Gauge, "Connections within connections that are open."),
+    ("relay_streams_total", "relay_streams_total", Counter, "Connections within connections that were opened."),
+    ("relay_frames", "relay_frames_total", Counter, "Frames that were passed on for others."),
+    ("relay_bytes", "relay_bytes_total", Counter, "Bytes that were passed on for others."),
+    ("uptime_ns", "uptime_seconds", Gauge, "Time since the server was started."),
+];
+
+/// What is counted for each operation, and for each class of them.
+const COUNTERS: [Row; 9] = [
+    ("arrivals", "arrivals_total", Counter, "Requests that came"),
+    ("finished", "finished_total", Counter, "Requests that were answered"),
+    ("failed", "failed_total", Counter, "Requests that were answered with an error"),
+    ("req_qdepth", "queued", Gauge, "Requests that have come and are not begun"),
+    ("req_active", "active", Gauge, "Requests that are being worked on"),
+    ("req_waittime_ns", "wait_seconds_total", Counter, "Time of requests between arrival and begin"),
+    ("service_ns", "service_seconds_total", Counter, "Time of requests between begin and answer"),
+    ("bytes_in", "received_bytes_total", Counter, "Bytes of data that requests have brought"),
+    ("bytes_out", "sent_bytes_total", Counter, "Bytes of data that answers have taken along"),
+];
+
+/// The page.
+pub fn prometheus(core: &Core) -> String {
+    let turns = core.reactor.statistics();
+    let mut numbers = vec![
+        ("busy_ns", turns.busy_ns),
+        ("waiting_ns", turns.waiting_ns),
+        ("uptime_ns", core.reactor.now().saturating_sub(core.started)),
+        ("bytes_copied", core.reactor.bytes_copied()),
+    ];
+    numbers.extend(store_numbers(core).into_iter().chain(table_numbers(core)));
+    numbers
+        .extend(core.contact.numbers().into_iter().chain(core.delegations.numbers()).chain(core.read_leases.numbers()));
+    if let Some(handle) = core.handle.borrow().as_ref() {
+        let served = handle.statistics();
+        numbers.extend([
+            ("connections", served.connections as u64),
+            ("connections_refused", served.connections_refused),
+            ("bytes_received", served.bytes_received),
+            ("bytes_sent", served.bytes_sent),
+        ]);
+        numbers.extend(relay_numbers(&served));
+    }
+    let mut page = MetricsPage(String::with_capacity(16_384));
+    for (key, value) in &numbers {
+        let row = SINGLE.iter().find(|row| row.0 == *key);
+        assert!(row.is_some(), "{key} is in no table");
+        if let Some(row) = row {
+            page.head(row.1, row.2, row.3);
+            page.put(row.1, "", row, *value);
+        }
+    }
+    let mut operations = Vec::new();
+    core.statistics.for_each(&mut |operation, counters| operations.push((operation.name(), counter_numbers(counters))));
+    let classes = CLASSES.map(|(name, class)| (name, counter_numbers(&core.statistics.class(class))));
+    page.families("operation", &operations);
+    page.families("class", &classes);
+    page.0
+}
+
+struct MetricsPage(String);
+
+impl MetricsPage {
+    fn head(&mut self, name: &str, kind: MetricKind, help: &str) {
+        let kind = if kind == Counter { "counter" } else { "gauge" };
+        let _ = writeln!(self.0, "# HELP tabane_{name} {help}\n# TYPE tabane_{name} {kind}");
+    }
+
+    fn put(&mut self, name: &str, labels: &str, row: &Row, value: u64) {
+        let _ = match row.1.contains("_seconds") {
+            true => writeln!(self.0, "tabane_{name}{labels} {}.{:09}", value / 1_000_000_000, value % 1_000_000_000),
+            false => writeln!(self.0, "tabane_{name}{labels} {value}"),
+        };
+    }
+
+    /// What is counted for each of several, told apart by a label.
+    fn families(&mut self, label: &str, all: &[(&str, [(&str, u64); COUNTERS.len()])]) {
+        for row in COUNTERS.iter().filter(|_| !all.is_empty()) {
+            let name = format!("{label}_{}", row.1);
+            self.head(&name, row.2, &format!("{}, by {label}.", row.3));
+            for (value, numbers) in all {
+                let number = numbers.iter().find(|(key, _)| *key == row.0).map_or(0, |(_, number)| *number);
+                self.put(&name, &format!("{{{label}=\"{value}\"}}"), row, number);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Goal: names are what Prometheus' checker wants, and no two metrics are the same.
+    /// Method: its rules (promlint, github.com/prometheus/client_golang), over the tables.
+    #[test]
+    fn names() {
+        const ABBREVIATED: [&str; 14] =
+            ["s", "ms", "us", "ns", "sec", "b", "kb", "mb", "gb", "tb", "pb", "m", "h", "d"];
+        const TYPES: [&str; 5] = ["counter", "gauge", "histogram", "summary", "untyped"];
+        let mut seen = BTreeSet::new();
+        let counters = ["operation", "class"].iter().flat_map(|label| {
+            COUNTERS.iter().map(move |row| (format!("{label}_{}", row.1), row.2, format!("{} by {label}", row.3)))
+        });
+        let single = SINGLE.iter().map(|row| (row.1.to_owned(), row.2, row.3.to_owned()));
+        for (name, kind, help) in single.chain(counters) {
+            assert!(
+                seen.insert(name.clone()) && seen.insert(help.clone()) && !help.is_empty(),
+                "{name} is there twice"
+            );
+            assert_eq!(name.ends_with("_total"), kind == Counter, "{name}");
+            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
+            for part in name.split('_') {
+                assert!(!ABBREVIATED.contains(&part) && !TYPES.contains(&part), "{name}");
+                let scaled = ["milli", "micro", "nano", "kilo", "mega", "giga", "kibi", "mebi"];
+                assert!(!scaled.iter().any(|prefix| part.starts_with(prefix)), "{name}");
+            }
+            assert!(!["_count", "_sum", "_bucket"].iter().any(|suffix| name.ends_with(suffix)), "{name}");
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! What the counters say, as JSON (`exposition.rs` has them as Prometheus text); and a sample each second while
+//! something happens.
+
+use crate::core::Core;
+pub use crate::server::statistics::exposition::prometheus;
+use crate::server::statistics::{Counters, Sample, SampleClass};
+use reactor::{Class, Nanos, ServeStatistics};
+use std::fmt::Write as _;
+use std::rc::Rc;
+use wire::handshake::Role;
+use wire::operation::OperationClass;
+
+const SAMPLE_INTERVAL_NS: Nanos = 1_000_000_000;
+/// Peers that a report names; of more it tells the number.
+const PEER_COUNT_MAX: usize = 256;
+pub const CLASSES: [(&str, OperationClass); 2] =
+    [("metadata", OperationClass::Metadata), ("data", OperationClass::Data)];
+
+/// Takes a sample each second until a second passes in which nothing came and nothing is under way.
+pub fn start_sampling(core: &Rc<Core>) {
+    if core.statistics.sampling.replace(true) {
+        return;
+    }
+    let core = core.clone();
+    core.reactor.clone().spawn(Class::Background, async move {
+        loop {
+            let before = core.statistics.arrivals.get();
+            core.reactor.sleep(SAMPLE_INTERVAL_NS).await;
+            core.statistics.add_sample(sample(&core));
+            let idle = core.statistics.arrivals.get() == before && core.statistics.active() == 0;
+            if idle || core.stopping.get() {
+                break;
+            }
+        }
+        core.statistics.sampling.set(false);
+    });
+}
+
+fn sample(core: &Core) -> Sample {
+    let usage = core.store.usage();
+    Sample {
+        time: core.reactor.wall_clock(),
+        busy_ns: core.reactor.statistics().busy_ns,
+        metadata: SampleClass::of(&core.statistics.class(OperationClass::Metadata)),
+        data: SampleClass::of(&core.statistics.class(OperationClass::Data)),
+        journal_used: usage.journal_used,
+        bytes_free: usage.free,
+    }
+}
+
+/// A JSON object in the making. Keys and texts are our own and need no escapes.
+struct Object<'a> {
+    out: &'a mut String,
+    first: bool,
+}
+
+impl<'a> Object<'a> {
+    fn begin(out: &'a mut String) -> Object<'a> {
+        out.push('{');
+        Object { out, first: true }
+    }
+
+    fn key(&mut self, key: &str) -> &mut String {
+        if !self.first {
+            self.out.push(',');
+        }
+        self.first = false;
+        // Writing to a string does not fail.
+        let _ = write!(self.out, "\"{key}\":");
+        self.out
+    }
+
+    fn number(&mut self, key: &str, value: u64) {
+        let _ = write!(self.key(key), "{value}");
+    }
+
+    fn numbers(&mut self, values: &[(&str, u64)]) {
+        for (key, value) in values {
+            self.number(key, *value);
+        }
+    }
+
+    fn text(&mut self, key: &str, value: &str) {
+        let _ = write!(self.key(key), "\"{value}\"");
+    }
+
+    fn object(&mut self, key: &str, fill: impl FnOnce(&mut Object<'_>)) {
+        let out = self.key(key);
+        let mut inner = Object::begin(out);
+        fill(&mut inner);
+        inner.out.push('}');
+    }
+
+    fn list<T>(&mut self, key: &str, items: impl Iterator<Item = T>, mut fill: impl FnMut(&mut Object<'_>, T)) {
+        let out = self.key(key);
+        out.push('[');
+        for (index, item) in items.enumerate() {
+            if index > 0 {
+                out.push(',');
+            }
+            let mut inner = Object::begin(out);
+            fill(&mut inner, item);
+            inner.out.push('}');
+        }
+        out.push(']');
+    }
+}
+
+/// Everything as one JSON object, with the youngest `sample_count` samples. Times are nanoseconds unless named else.
+pub fn json(core: &Core, sample_count: usize) -> String {
+    let mut text = String::with_capacity(8192);
+    let mut object = Object::begin(&mut text);
+    object.number("server", u64::from(core.index));
+    object.text("address", &core.cluster.servers[core.index as usize].address.to_string());
+    object.text("driver", core.reactor.driver_name());
+    object.number("uptime_ns", core.reactor.now().saturating_sub(core.started));
+    // Since 1970, which clocks may disagree about.
+    object.number("wall_clock_ns", core.reactor.wall_clock().max(0) as u64);
+    object.number("memory_max", crate::server::memory_terms(core).iter().map(|(_, bytes)| bytes).sum());
+    let turns = core.reactor.statistics();
+    object.object("loop", |object| {
+        object.numbers(&[
+            ("turns", turns.turns),
+            ("polls", turns.polls),
+            ("wakeups", turns.wakeups),
+            ("sleeps", turns.sleeps),
+            ("busy_ns", turns.busy_ns),
+            ("waiting_ns", turns.waiting_ns),
+        ]);
+    });
+    object.object("store", |object| {
+        object.numbers(&store_numbers(core));
+        object.text("pages_note", &core.options.pages_note);
+    });
+    object.object("tables", |object| object.numbers(&table_numbers(core)));
+    object.object("contact", |object| {
+        object.numbers(&core.contact.numbers());
+        object.numbers(&core.delegations.numbers());
+        object.numbers(&core.read_leases.numbers());
+    });
+    object.object("classes", |object| {
+        for (name, class) in CLASSES {
+            object.object(name, |object| put_counters(object, &core.statistics.class(class)));
+        }
+    });
+    object.object("operations", |object| {
+        core.statistics.for_each(&mut |operation, counters| {
+            object.object(operation.name(), |object| put_counters(object, counters));
+        });
+    });
+    put_peers(core, &mut object);
+    object.list("samples", core.statistics.samples(sample_count).iter(), put_sample);
+    text.push('}');
+    text
+}
+
+pub fn store_numbers(core: &Core) -> [(&'static str, u64); 12] {
+    let (usage, buffers) = (core.store.usage(), core.store.registered_usage());
+    [
+        ("bytes_total", usage.size),
+        ("bytes_free", usage.free),
+        ("bytes_backed", usage.backed),
+        // Of what clients may write to by themselves, and of that, what those have mapped who have gone.
+        ("bytes_registered", buffers.registered),
+        ("bytes_orphaned", buffers.orphaned),
+        ("page_size", core.store.page_size()),
+        ("journal_size", usage.journal_size),
+        ("journal_used", usage.journal_used),
+        ("chunks", usage.chunks),
+        ("files", usage.files),
+        ("checkpoints", core.checkpoints.count.get()),
+        ("checkpoints_failed", core.checkpoints.failed.get()),
+    ]
+}
+
+pub fn table_numbers(core: &Core) -> [(&'static str, u64); 8] {
+    let tables = core.tables.borrow();
+    let (open_files, orphans, _) = tables.open.counts();
+    [
+        ("open_files", open_files),
+        ("orphans", orphans),
+        ("dentries", tables.names.count()),
+        ("inodes", tables.inodes.count()),
+        ("sessions", tables.sessions.count() as u64),
+        ("intents", tables.intents.len() as u64),
+        ("tombstones", tables.tombstones.len() as u64),
+        ("marks", tables.marks.len() as u64),
+    ]
+}
+
+pub fn counter_numbers(counters: &Counters) -> [(&'static str, u64); 9] {
+    [
+        ("arrivals", counters.arrivals),
+        ("finished", counters.finished),
+        ("failed", counters.failed),
+        ("req_qdepth", counters.qdepth),
+        ("req_active", counters.active),
+        ("req_waittime_ns", counters.wait_ns),
+        ("service_ns", counters.service_ns),
+        ("bytes_in", counters.bytes_in),
+        ("bytes_out", counters.bytes_out),
+    ]
+}
+
+fn put_counters(object: &mut Object<'_>, counters: &Counters) {
+    object.numbers(&counter_numbers(counters));
+    object.numbers(&[
+        ("service_ns_p50", counters.service_ns_quantile(500)),
+        ("service_ns_p99", counters.service_ns_quantile(990)),
+        ("service_ns_max", counters.service_ns_max),
+    ]);
+}
+
+/// What goes through this server for others, and what comes through others.
+pub fn relay_numbers(served: &ServeStatistics) -> [(&'static str, u64); 6] {
+    let relay = &served.relay;
+    [
+        ("tunnels_of_clients", relay.tunnels_of_clients as u64),
+        ("tunnels_of_servers", relay.tunnels_of_servers as u64),
+        ("relay_streams", relay.streams as u64),
+        ("relay_streams_total", relay.streams_total),
+        ("relay_frames", relay.frames),
+        ("relay_bytes", relay.bytes),
+    ]
+}
+
+fn put_peers(core: &Core, object: &mut Object<'_>) {
+    let Some(handle) = core.handle.borrow().clone() else { return };
+    let served = handle.statistics();
+    object.numbers(&[
+        ("connections", served.connections as u64),
+        ("connections_refused", served.connections_refused),
+        ("bytes_received", served.bytes_received),
+        ("bytes_sent", served.bytes_sent),
+        ("bytes_copied", core.reactor.bytes_copied()),
+    ]);
+    object.numbers(&relay_numbers(&served));
+    object.list("peers", handle.peers().iter().take(PEER_COUNT_MAX), |object, (peer, received, sent)| {
+        object.text("session", &format!("{:016x}", peer.session));
+        object.text(
+            "role",
+            match peer.role {
+                Role::Server => "server",
+                Role::Client => "client",
+                Role::LowPriority => "low-priority client",
+                Role::ClientTunnel | Role::ServerTunnel => unreachable!("tunnels make no requests"),
+            },
+        );
+        if peer.role == Role::Server {
+            object.number("server", u64::from(peer.from_server));
+        }
+        object.numbers(&[
+            ("level", u64::from(peer.level)),
+            ("uid", u64::from(peer.user.uid)),
+            ("bytes_received", *received),
+            ("bytes_sent", *sent),
+        ]);
+    });
+    object.list("channels", core.peers.statistics().iter(), |object, (server, level, channel)| {
+        object.numbers(&[
+            ("server", u64::from(*server)),
+            ("level", u64::from(*level)),
+            ("calls", channel.calls),
+            ("resends", channel.resends),
+            ("connects", channel.connects),
+        ]);
+    });
+}
+
+fn put_sample(object: &mut Object<'_>, sample: &Sample) {
+    object.numbers(&[
+        ("time_ns", sample.time.max(0) as u64),
+        ("busy_ns", sample.busy_ns),
+        ("journal_used", sample.journal_used),
+        ("bytes_free", sample.bytes_free),
+    ]);
+    for (name, class) in [("metadata", &sample.metadata), ("data", &sample.data)] {
+        object.object(name, |object| {
+            object.numbers(&[
+                ("arrivals", class.arrivals),
+                ("finished", class.finished),
+                ("req_qdepth", class.qdepth),
+                ("req_active", class.active),
+                ("req_waittime_ns", class.wait_ns),
+                ("service_ns", class.service_ns),
+                ("bytes_in", class.bytes_in),
+                ("bytes_out", class.bytes_out),
+            ]);
+        });
+    }
+}
