@@ -1,7 +1,8 @@
 //! Ways to the other servers: one channel for each server and call level, made when it is first needed.
 
 use crate::core::failure::Failure;
-use crate::journal::durability::{Syncs, is_consequence};
+use crate::handlers::operations::row;
+use crate::journal::durability::Syncs;
 use crate::server::options::ServerOptions;
 use reactor::channel::Turnabout;
 use reactor::{Call, Channel, ChannelOptions, ChannelStatistics, Nanos, Reactor};
@@ -78,7 +79,7 @@ impl Peers {
         params: &impl Encode,
         deadline: Option<Nanos>,
     ) -> Result<R, Failure> {
-        if is_consequence(operation) {
+        if row(operation).is_consequence {
             self.syncs.durable().await?;
         }
         let mut call = Call::new(operation, params);

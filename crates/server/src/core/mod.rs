@@ -31,7 +31,7 @@ use crate::server::options::ServerOptions;
 use crate::server::prefault::Prefault;
 use crate::server::statistics::Statistics;
 use crate::sessions::low_priority::LowPriority;
-use crate::sessions::service::ParkedRequest;
+use crate::sessions::service::Request;
 use crate::store::FastMap;
 use crate::store::{Store, Transaction};
 use crate::tree::Trails;
@@ -67,7 +67,7 @@ pub struct Core {
     /// Turns at files and directories: glimpses, truncates, appends, explicit times and removals of one go one by one.
     pub turns: Turns,
     /// Requests that wait for locks of files.
-    pub lock_queues: RefCell<Queues<ParkedRequest>>,
+    pub lock_queues: RefCell<Queues<Request>>,
     /// Turns of sessions at sending the value of an extended attribute.
     pub value_turns: Turns,
     /// Turns of copies between servers, whose bytes take memory while they are under way.

@@ -1,4 +1,4 @@
-//! What each request does, one file a subject.
+//! What each request does, one file a subject; `operations` has the table of them.
 //!
 //! A handler runs at once and to its end when it needs nothing from others (`Progress::Done`). Else it has done nothing
 //! yet and says what it waits for: `Blocked` and `After` are tried again from the start, `Later` goes on by itself.
@@ -8,45 +8,34 @@ mod check;
 pub mod directories;
 pub mod files;
 pub mod names;
+pub mod operations;
 mod participant;
 
-pub use bytes::append::{append, resume_append, write_chunks};
+pub use bytes::append::resume_append;
 pub use bytes::copy::COPY_COUNT_MAX;
-pub use bytes::read_write::{WriteEnd, locate_bytes, read, write};
-pub use bytes::registered_buffers::{
-    SubmittedSource, begin_submitted, commit_registered, watch_buffers, write_submitted,
-};
-pub use check::check;
+pub use bytes::read_write::WriteEnd;
+pub use bytes::registered_buffers::{SubmittedSource, begin_submitted, watch_buffers, write_submitted};
 pub use directories::rights::{change_rights, resume_rights};
 pub use directories::rmdir::resume_removal;
 pub use directories::sequencer::{Sequencer, have_all_know, resume_tree};
 pub use files::close::reopened;
-pub use files::extended_attributes::{get_extended, list_extended, set_extended};
-pub use files::file_locks::{after_release, await_lock, forget_listeners};
+pub use files::file_locks::{after_release, forget_listeners};
 pub use files::truncate::resume_truncate;
-pub use names::find::find;
-pub use names::listing::{LISTING_BYTES_MAX, read_directory, removal_under_way, wait_for_names};
+pub use names::listing::{LISTING_BYTES_MAX, removal_under_way, wait_for_names};
 pub use names::open::create_submitted;
 pub use names::prepare::watch;
 pub use names::rename::drive_names;
 pub use names::unlink::{drive_reap, reap_orphan, unlink_submitted};
 
+use crate::core::Core;
 use crate::core::failure::Failure;
 use crate::core::waiting::Notice;
-use crate::core::{Caller, Core};
 use crate::journal::tables::Tables;
-use crate::leases::contact::requests as contact;
 use crate::names::cursor_of_hash;
-use crate::tree::shares::WaitPolicy;
-use bytes::{allocate, copy, holders, registered_buffers, seek, space};
-use directories::{rmdir, sequencer, tree};
-use files::{attributes, close, extended_attributes, file_locks, rights, synchronise, truncate};
-use names::{lookup, make, open, prepare, rename, temporary, unlink};
 use reactor::LocalFuture;
-use std::rc::Rc;
 use wire::identity::dentry_hash;
 use wire::messages::Entry;
-use wire::{Encode, FileId, Kind, Operation, Slot, Status};
+use wire::{Encode, FileId, Kind, Slot, Status};
 
 /// How far a handler has come.
 pub enum Progress {
@@ -58,97 +47,6 @@ pub enum Progress {
     After(LocalFuture<Result<(), Failure>>),
     /// The reply's parameters come from this.
     Later(LocalFuture<Result<Vec<u8>, Failure>>),
-}
-
-/// Handles one request without body. The reply's parameters are appended to `reply`.
-pub fn handle(
-    core: &Rc<Core>,
-    caller: &Caller,
-    operation: Operation,
-    params: &[u8],
-    reply: &mut Vec<u8>,
-) -> Result<Progress, Failure> {
-    match operation {
-        Operation::Ping => lookup::ping(params),
-        Operation::Lookup => lookup::lookup(core, params, reply),
-        Operation::Stat => lookup::stat(core, caller, params, WaitPolicy::Whole, reply),
-        Operation::StatId => lookup::stat_id(core, caller, params, WaitPolicy::Whole, reply),
-        Operation::Look => lookup::stat(core, caller, params, WaitPolicy::Short, reply),
-        Operation::LookId => lookup::stat_id(core, caller, params, WaitPolicy::Short, reply),
-        Operation::StatFileSystem => lookup::stat_file_system(core, params, reply),
-        Operation::Open | Operation::OpenExisting => open::open(core, caller, operation, params, reply),
-        Operation::OpenId | Operation::OpenIdExisting => open::open_id(core, caller, operation, params, reply),
-        Operation::OpenThrough => contact::open_through(core, caller, params, reply),
-        Operation::Delegate => contact::delegation(core, caller, params, reply),
-        Operation::Recall => contact::recall(core, caller, params),
-        Operation::CloseHeld => contact::close_held(core, caller, params),
-        Operation::ReclaimHeld => contact::reclaim_held(core, caller, params, reply),
-        Operation::Link => rename::link(core, caller, params),
-        Operation::Rename => rename::rename(core, caller, params),
-        Operation::SetAttributes => attributes::set_attributes(core, caller, params, reply),
-        Operation::MakeDirectory => make::make_directory(core, caller, params, reply),
-        Operation::MakeSymlink => make::make_symlink(core, caller, params, reply),
-        Operation::MakeNode => make::make_node(core, caller, params, reply),
-        Operation::Unlink => unlink::unlink(core, caller, params),
-        Operation::RemoveDirectory => rmdir::remove_directory(core, caller, params),
-        Operation::Close => close::close(core, caller, params),
-        Operation::CloseMany => close::close_many(core, caller, params),
-        Operation::Reclaim => close::reclaim(core, caller, params, reply),
-        Operation::MakeTemporary => temporary::make_temporary(core, caller, params, reply),
-        Operation::LinkOpen => rename::link_open(core, caller, params),
-        Operation::Truncate => truncate::truncate_request(core, caller, params, reply),
-        Operation::ReserveAppend => truncate::reserve_append(core, caller, params, reply),
-        Operation::Repair => check::repair(core, caller, params),
-        Operation::Check => unreachable!("its reply has a body"),
-        Operation::Allocate => allocate::allocate(core, caller, params, reply),
-        Operation::Seek => seek::seek(core, params, reply),
-        Operation::Allocated => space::allocated(core, params, reply),
-        Operation::CopyRange => copy::copy_range(core, caller, params),
-        Operation::ReserveChunks => holders::reserve_chunks(core, caller, params),
-        Operation::Shutdown => lookup::shutdown(core, caller, params),
-        Operation::Announce => participant::announce(core, caller, params, reply),
-        Operation::Glimpse => participant::glimpse(core, params, reply),
-        Operation::AnnounceDirectory => directories::attributes::announce_directory(core, caller, params, reply),
-        Operation::GlimpseDirectory => directories::attributes::glimpse_directory(core, caller, params, reply),
-        Operation::ReapChunks => participant::reap_chunks(core, params),
-        Operation::TruncateChunks => participant::truncate_chunks(core, params),
-        Operation::MarkDirectory => participant::mark_directory(core, caller, params),
-        Operation::ResolveDirectory => participant::resolve_directory(core, caller, params),
-        Operation::PrepareDentry => prepare::prepare_dentry(core, caller, params, reply),
-        Operation::PrepareLink => prepare::prepare_link(core, caller, params, reply),
-        Operation::NoteRenamed => rename::times::note_renamed(core, params),
-        Operation::CheckCaller => rights::check_caller(core, params, reply),
-        Operation::ResolvePrepared => prepare::resolve_prepared(core, caller, params),
-        Operation::Synchronise => synchronise::synchronise(core, params, reply),
-        Operation::AskDecision => prepare::ask_decision(core, caller, params, reply),
-        Operation::Lock => file_locks::lock(core, caller, params, reply),
-        Operation::Unlock => file_locks::unlock(core, caller, params),
-        Operation::TestLock => file_locks::test_lock(core, caller, params, reply),
-        Operation::AwaitLock => unreachable!("who waits for a lock is parked"),
-        Operation::RemoveAttribute => extended_attributes::remove_extended(core, caller, params),
-        Operation::GetAttribute | Operation::SetAttribute | Operation::ListAttributes => {
-            unreachable!("requests with bodies have handlers of their own")
-        }
-        Operation::TreeLog => tree::tree_log(core, params, reply),
-        Operation::PrepareTree => sequencer::prepare_tree(core, caller, params, reply),
-        Operation::NumberChange => sequencer::number_change(core, caller, params),
-        Operation::MarkTree => tree::mark_tree(core, caller, params),
-        Operation::ResolveTree => tree::resolve_tree(core, caller, params),
-        Operation::AskParents => tree::ask_parents(core, params, reply),
-        Operation::RegisterBuffers => registered_buffers::register(core, caller, params, reply),
-        Operation::Read
-        | Operation::Locate
-        | Operation::Write
-        | Operation::CommitRegistered
-        | Operation::Append
-        | Operation::FetchChunks
-        | Operation::WriteChunks
-        | Operation::ReadDirectory
-        | Operation::Find
-        | Operation::Statistics => {
-            unreachable!("requests with bodies have handlers of their own")
-        }
-    }
 }
 
 /// Where an entry belongs.

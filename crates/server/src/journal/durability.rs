@@ -3,7 +3,7 @@
 //! On a medium that keeps what was synced, a power loss takes a server back to its last sync (docs/store.md). Clients
 //! are told so and call fsync. Between servers there is one rule:
 //!
-//! Invariants (media that are not volatile)
+//! Invariants (media that are not volatile; `handlers::operations` says which operations are concerned)
 //! 1. What a server asks of another one, or confirms to it, is durable before it is said. So whatever another server
 //!    has done because of us, its cause is not forgotten; and what we were promised is not.
 //! 2. After a power loss no session is known and no number is given out that may have been given out before.
@@ -17,10 +17,8 @@ use crate::store::{FastMap, Store, StoreError, SyncError};
 use reactor::{Class, Reactor};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use wire::FileId;
 use wire::identity::SEQUENCE_MAX;
-use wire::messages::{GlimpseDirectoryRequest, GlimpseRequest};
-use wire::operation::LEVEL_CLIENT;
-use wire::{Decode, FileId, Operation};
 
 /// Files whose medium errors are remembered; with more, all files count as concerned.
 const FAILED_FILES_MAX: usize = 1 << 16;
@@ -151,27 +149,6 @@ impl Syncs {
         if let Some(failure) = self.failed_files.borrow_mut().get_mut(&file.0) {
             failure.told = true;
         }
-    }
-}
-
-/// Whether another server may be asked this only when what we know is durable (invariant 1). An announcement tells of
-/// nothing that we did, nor does asking for room, and questions change nothing.
-pub fn is_consequence(operation: Operation) -> bool {
-    let question = matches!(operation, Operation::Glimpse | Operation::GlimpseDirectory | Operation::AskDecision);
-    // Delegations, and what is held by them, end with the lives of both servers.
-    let delegation =
-        matches!(operation, Operation::Delegate | Operation::Recall | Operation::CloseHeld | Operation::ReclaimHeld);
-    !question && !delegation && !matches!(operation, Operation::Announce | Operation::ReserveChunks)
-}
-
-/// Whether the answer to another server is a promise, to be given only when it is durable (invariant 1).
-pub fn is_promise(operation: Operation, params: &[u8]) -> bool {
-    match operation {
-        Operation::Glimpse => GlimpseRequest::from_bytes(params).is_ok_and(|request| request.retract),
-        // The times of the own share, which only a utimens at the home keeps: changes to come must be later than that.
-        Operation::GlimpseDirectory => GlimpseDirectoryRequest::from_bytes(params).is_ok_and(|request| request.kept),
-        Operation::Recall => false,
-        _ => operation.level() > LEVEL_CLIENT,
     }
 }
 

@@ -23,7 +23,8 @@ use crate::server::options::{ServerOptions, StartError, Transport};
 use crate::server::statistics::Statistics;
 use crate::server::statistics::metrics;
 use crate::server::statistics::report;
-use crate::sessions::service::{self, Front};
+use crate::sessions::expiry::start_expiry;
+use crate::sessions::service::Front;
 use crate::store::{Store, StoreError, StoreIdentity, StoreOptions, SyncError};
 use crate::tree::tombstones;
 use reactor::log::{self, Level};
@@ -442,7 +443,7 @@ fn resume(core: &Rc<Core>) {
     }
     let sessions = core.tables.borrow().sessions.ids();
     if !sessions.is_empty() {
-        service::start_expiry(core);
+        start_expiry(core);
     }
     core.tables.borrow_mut().open.await_reclaim(sessions);
     core.await_earlier_delegations();

@@ -9,6 +9,7 @@
 //!    earlier one's reply.
 //! 2. A request whose effect is journalled has its outcome in the same journal record.
 
+pub mod expiry;
 pub mod low_priority;
 pub mod service;
 

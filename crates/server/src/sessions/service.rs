@@ -1,37 +1,48 @@
 //! From a request that came in to the handler that does it, and from its end to the reply: exactly once, in order of
-//! arrival, with a bounded number under way.
+//! arrival, with a bounded number under way. What is done with which operation says `handlers::operations`.
 //!
 //! Invariants
 //! 1. A request of a client that waits for other servers is one of at most `ACTIVE_MAX`; others queue. Requests of
 //!    servers run at once and never queue, so that what the active ones wait for always comes. Writes are bounded by
 //!    the number of connections, each of which brings one body at a time, and by their windows.
-//! 2. Each request that `Sessions::begin` called new ends in `conclude` or `Sessions::abandon`.
+//! 2. Each request that `Sessions::begin` called new ends in `finish`, `conclude` or `Sessions::abandon`.
 
 use crate::coordination::intents::Origin;
 use crate::core::failure::Failure;
 use crate::core::waiting::{Notice, until};
 use crate::core::{Caller, Core};
-use crate::handlers::WriteEnd;
-use crate::handlers::{self, Progress};
-use crate::journal::durability::is_promise;
-use crate::journal::records::Record;
-use crate::sessions::Admission;
-use crate::sessions::low_priority;
-use reactor::log::{self, Level};
+use crate::handlers::operations::{Handler, Promise, QuestionHandler, StepHandler, row};
+use crate::handlers::{self, Progress, WriteEnd};
+use crate::server::statistics::report;
+use crate::sessions::expiry::start_expiry;
+use crate::sessions::{Admission, low_priority};
 use reactor::{BodyPiece, Class, Incoming, Nanos, Peer, ReplyBody, Service};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use wire::handshake::Role;
-use wire::messages::{Empty, ListingReply, StatisticsRequest};
-use wire::operation::{LEVEL_CLIENT, LEVEL_COORDINATION};
-use wire::{Decode, Encode, FileId, Operation, Status};
+use wire::operation::{LEVEL_CLIENT, LEVEL_COORDINATION, OperationClass};
+use wire::{FileId, Operation, Status};
 
 /// Requests of clients that may wait for other servers at a time.
 pub const ACTIVE_MAX: usize = 256;
 
-/// Shortest time between two looks for idle sessions.
-const EXPIRY_PAUSE_NS: Nanos = 100_000_000;
+const WAIT_WORDS: &str = "what the request waits for (a rename or link of its name, the removal of its directory, or \
+                          room in the journal) takes long";
+
+/// A request that was started, until it is answered.
+pub struct Request {
+    pub incoming: Incoming,
+    pub caller: Caller,
+    pub started: Nanos,
+}
+
+/// A request that waits, and what does it afterwards.
+struct WaitingRequest {
+    request: Request,
+    handle: StepHandler,
+    step: Progress,
+}
 
 /// The service of one server.
 pub struct Front {
@@ -40,12 +51,6 @@ pub struct Front {
     queue: RefCell<VecDeque<WaitingRequest>>,
     /// Reply parameters are put together here.
     scratch: RefCell<Vec<u8>>,
-}
-
-struct WaitingRequest {
-    incoming: Incoming,
-    caller: Caller,
-    step: Progress,
 }
 
 impl Front {
@@ -124,7 +129,7 @@ impl Service for Front {
         let operation = incoming.operation;
         core.statistics.arrived(operation);
         if !core.statistics.sampling.get() {
-            crate::server::statistics::report::start_sampling(core);
+            report::start_sampling(core);
         }
         if core.stopping.get() && operation.level() == LEVEL_CLIENT && operation != Operation::Shutdown {
             // It ends with its connection, and the client asks the next server of this place. What other servers ask is
@@ -133,9 +138,7 @@ impl Service for Front {
             core.left_to_the_next.borrow_mut().push(incoming);
             return;
         }
-        let may_go_on_by_submissions =
-            matches!(operation, Operation::Unlink | Operation::Open | Operation::Write | Operation::CommitRegistered);
-        if may_go_on_by_submissions && incoming.peer.queue.is_some() {
+        if incoming.peer.queue.is_some() && row(operation).leads_to_submissions {
             core.watch_submissions();
         }
         let sequence = incoming.header.session_sequence;
@@ -152,8 +155,8 @@ impl Service for Front {
             Admission::Repeated(outcome) => {
                 let (status, bytes) = (outcome.status, outcome.bytes.clone());
                 drop(tables);
-                if status == Status::Ok {
-                    handlers::reopened(core, incoming.peer.session, operation, &bytes);
+                if status == Status::Ok && row(operation).opens {
+                    handlers::reopened(core, incoming.peer.session, &bytes);
                 }
                 core.statistics.not_started(operation);
                 incoming.answer(status, &bytes, ReplyBody::default());
@@ -204,126 +207,90 @@ impl Front {
         let core = &self.core;
         let caller = Caller { peer: incoming.peer.clone(), origin, deadline: incoming.deadline() };
         core.statistics.started(incoming.operation, started.saturating_sub(incoming.arrived));
-        match incoming.operation {
-            Operation::Write | Operation::CommitRegistered | Operation::Append | Operation::WriteChunks => {
-                let front = self.clone();
-                core.reactor.spawn(Class::Data, front.write(incoming, caller, started));
-            }
-            Operation::Read | Operation::FetchChunks => {
-                let result = handlers::read(core, &incoming.params);
-                self.answer_with_body(incoming, result, started);
-            }
-            Operation::Locate => {
-                let result = handlers::locate_bytes(core, &incoming.params);
-                self.answer_with_body(incoming, result, started);
-            }
-            Operation::ReadDirectory | Operation::Find if !core.tables.borrow().locks.is_empty() => {
-                let front = self.clone();
-                core.reactor.spawn(Class::Metadata, front.list_after_changes(incoming, caller.deadline, started));
-            }
-            Operation::ReadDirectory | Operation::Find => match handlers::removal_under_way(core, &incoming.params) {
-                None => self.list(incoming, started),
-                Some(resolved) => {
-                    let front = self.clone();
-                    core.reactor.spawn(Class::Metadata, front.list_later(incoming, caller.deadline, started, resolved));
-                }
-            },
-            Operation::AwaitLock => handlers::await_lock(core, ParkedRequest { incoming, caller, started }),
-            Operation::GetAttribute => {
-                let result = handlers::get_extended(core, &caller, &incoming.params);
-                self.answer_with_body(incoming, result, started);
-            }
-            Operation::ListAttributes => {
-                let result = handlers::list_extended(core, &caller, &incoming.params);
-                self.answer_with_body(incoming, result, started);
-            }
-            Operation::SetAttribute => {
-                let front = self.clone();
-                core.reactor.spawn(Class::Metadata, front.set_extended(incoming, caller, started));
-            }
-            Operation::Check => {
-                let result = handlers::check(core, &caller, &incoming.params);
-                self.answer_with_body(incoming, result, started);
-            }
-            Operation::Statistics => {
-                let result = statistics(core, &incoming.params);
-                self.answer_with_body(incoming, result, started);
-            }
-            _ => self.run(incoming, caller, started),
+        let handler = row(incoming.operation).handler;
+        let request = Request { incoming, caller, started };
+        match handler {
+            Handler::Step(handle) => self.run(request, handle),
+            Handler::Question(answer) => self.answer(request, answer),
+            Handler::Listing(answer) => self.list(request, answer),
+            Handler::Body(start) => start(self, request),
+            Handler::Parked(park) => park(core, request),
         }
     }
 
     /// Runs a handler at once; what has to wait goes on in a task of its own.
-    fn run(self: Rc<Self>, incoming: Incoming, caller: Caller, started: Nanos) {
+    fn run(self: Rc<Self>, request: Request, handle: StepHandler) {
         let mut reply = self.scratch.take();
         reply.clear();
-        let result = self.attempt(&caller, &incoming, &mut reply);
+        let result = self.attempt(&request, handle, &mut reply);
         match result {
-            Ok(Progress::Done) if self.is_promise_open(&caller, &incoming) => {
+            Ok(Progress::Done) if self.is_promise_open(&request) => {
                 // What another server is promised survives first.
                 let (core, bytes) = (self.core.clone(), reply.clone());
                 let step = Progress::Later(Box::pin(async move { core.durable().await.map(|()| bytes) }));
-                self.clone().spawn(WaitingRequest { incoming, caller, step }, started);
+                self.clone().spawn(WaitingRequest { request, handle, step });
             }
-            Ok(Progress::Done) => self.finish(incoming, &caller, Ok(&reply), started),
-            Err(failure) => self.finish(incoming, &caller, Err(&failure), started),
-            Ok(step) if caller.peer.level == LEVEL_CLIENT && self.active.get() >= ACTIVE_MAX => {
-                self.queue.borrow_mut().push_back(WaitingRequest { incoming, caller, step });
+            Ok(Progress::Done) => finish(&self.core, request, Ok(&reply)),
+            Err(failure) => finish(&self.core, request, Err(&failure)),
+            Ok(step) if request.caller.peer.level == LEVEL_CLIENT && self.active.get() >= ACTIVE_MAX => {
+                self.queue.borrow_mut().push_back(WaitingRequest { request, handle, step });
             }
-            Ok(step) => self.clone().spawn(WaitingRequest { incoming, caller, step }, started),
+            Ok(step) => self.clone().spawn(WaitingRequest { request, handle, step }),
         }
         self.scratch.replace(reply);
     }
 
     /// Whether a reply that is ready has to wait for a sync.
-    fn is_promise_open(&self, caller: &Caller, incoming: &Incoming) -> bool {
-        caller.peer.role == Role::Server
+    fn is_promise_open(&self, request: &Request) -> bool {
+        request.caller.peer.role == Role::Server
             && !self.core.store.is_durable()
-            && is_promise(incoming.operation, &incoming.params)
+            && match row(request.incoming.operation).promise {
+                Promise::Never => false,
+                Promise::Always => true,
+                Promise::If(is_promise) => is_promise(&request.incoming.params),
+            }
     }
 
-    fn attempt(&self, caller: &Caller, incoming: &Incoming, reply: &mut Vec<u8>) -> Result<Progress, Failure> {
+    fn attempt(&self, request: &Request, handle: StepHandler, reply: &mut Vec<u8>) -> Result<Progress, Failure> {
         let core = &self.core;
-        if incoming.operation.is_mutating() && core.is_journal_low() {
+        if request.incoming.operation.is_mutating() && core.is_journal_low() {
             return Ok(Progress::Blocked(core.checkpoints.finished()));
         }
-        handlers::handle(core, caller, incoming.operation, &incoming.params, reply)
+        handle(core, &request.caller, &request.incoming.params, reply)
     }
 
-    fn spawn(self: Rc<Self>, waiting: WaitingRequest, started: Nanos) {
+    fn spawn(self: Rc<Self>, waiting: WaitingRequest) {
         self.active.set(self.active.get() + 1);
         let reactor = self.core.reactor.clone();
-        reactor.spawn(Class::Metadata, self.wait(waiting, started));
+        reactor.spawn(Class::Metadata, self.wait(waiting));
     }
 
-    async fn wait(self: Rc<Self>, waiting: WaitingRequest, started: Nanos) {
-        let WaitingRequest { incoming, caller, mut step } = waiting;
+    async fn wait(self: Rc<Self>, waiting: WaitingRequest) {
+        let WaitingRequest { request, handle, mut step } = waiting;
         let result = loop {
             let ready = match step {
                 Progress::Done => unreachable!("what is done does not wait"),
                 Progress::Later(future) => break future.await,
                 Progress::After(future) => future.await,
                 Progress::Blocked(notice) => {
-                    let told = until(&self.core.reactor, caller.deadline, notice.wait()).await;
-                    let text = "what the request waits for (a rename or link of its name, the removal of its directory, or room in the journal) takes long";
-                    told.ok_or_else(|| Failure::with_text(Status::TimedOut, text))
+                    self.core.wait_until(request.caller.deadline, WAIT_WORDS, notice.wait()).await
                 }
             };
             if let Err(failure) = ready {
                 break Err(failure);
             }
             let mut reply = Vec::new();
-            match self.attempt(&caller, &incoming, &mut reply) {
+            match self.attempt(&request, handle, &mut reply) {
                 Ok(Progress::Done) => break Ok(reply),
                 Ok(next) => step = next,
                 Err(failure) => break Err(failure),
             }
         };
         let result = match result {
-            Ok(reply) if self.is_promise_open(&caller, &incoming) => self.core.durable().await.map(|()| reply),
+            Ok(reply) if self.is_promise_open(&request) => self.core.durable().await.map(|()| reply),
             result => result,
         };
-        self.finish(incoming, &caller, result.as_ref().map(Vec::as_slice), started);
+        finish(&self.core, request, result.as_ref().map(Vec::as_slice));
         self.active.set(self.active.get() - 1);
         self.admit();
     }
@@ -331,81 +298,83 @@ impl Front {
     /// Starts those that queue for as long as there is room.
     fn admit(self: &Rc<Self>) {
         while self.active.get() < ACTIVE_MAX {
-            let Some(waiting) = self.queue.borrow_mut().pop_front() else { return };
+            let Some(mut waiting) = self.queue.borrow_mut().pop_front() else { return };
             let now = self.core.reactor.now();
-            if waiting.incoming.expired(now) {
+            waiting.request.started = now;
+            if waiting.request.incoming.expired(now) {
                 let failure =
                     Failure::with_text(Status::TimedOut, "the server was too busy to start the request in time");
-                self.finish(waiting.incoming, &waiting.caller, Err(&failure), now);
+                finish(&self.core, waiting.request, Err(&failure));
                 continue;
             }
-            self.clone().spawn(waiting, now);
+            self.clone().spawn(waiting);
         }
     }
 
-    fn list(&self, incoming: Incoming, started: Nanos) {
-        if incoming.operation == Operation::Find {
-            let result = handlers::find(&self.core, &incoming.params);
-            return self.answer_with_body(incoming, result, started);
+    /// Lists a directory, once the changes of names in it are decided that are under way, and its removal.
+    fn list(self: Rc<Self>, request: Request, answer: QuestionHandler) {
+        let core = self.core.clone();
+        let is_changing = !core.tables.borrow().locks.is_empty();
+        let removal = if is_changing { None } else { handlers::removal_under_way(&core, &request.incoming.params) };
+        if !is_changing && removal.is_none() {
+            return self.answer(request, answer);
         }
-        let result = handlers::read_directory(&self.core, &incoming.params);
-        self.answer_with_body(incoming, result, started);
+        core.reactor.spawn(Class::Metadata, self.list_later(request, answer, is_changing, removal));
     }
 
-    /// Lists a directory once the changes of names in it are decided that are under way.
-    async fn list_after_changes(self: Rc<Self>, incoming: Incoming, deadline: Nanos, started: Nanos) {
-        if handlers::wait_for_names(&self.core, &incoming.params, deadline).await.is_none() {
-            let failure = Failure::with_text(Status::TimedOut, "a change of names in the directory takes long");
-            return self.answer_with_body::<ListingReply>(incoming, Err(failure), started);
-        }
-        match handlers::removal_under_way(&self.core, &incoming.params) {
-            None => self.list(incoming, started),
-            Some(resolved) => self.list_later(incoming, deadline, started, resolved).await,
-        }
-    }
-
-    /// Lists a directory once it is decided whether it is removed.
-    async fn list_later(self: Rc<Self>, incoming: Incoming, deadline: Nanos, started: Nanos, mut resolved: Notice<()>) {
-        while until(&self.core.reactor, deadline, resolved.wait()).await.is_some() {
-            match handlers::removal_under_way(&self.core, &incoming.params) {
-                None => return self.list(incoming, started),
-                Some(next) => resolved = next,
+    async fn list_later(
+        self: Rc<Self>,
+        request: Request,
+        answer: QuestionHandler,
+        is_changing: bool,
+        mut removal: Option<Notice<()>>,
+    ) {
+        let (core, deadline) = (&self.core, request.caller.deadline);
+        if is_changing {
+            if handlers::wait_for_names(core, &request.incoming.params, deadline).await.is_none() {
+                let failure = Failure::with_text(Status::TimedOut, "a change of names in the directory takes long");
+                return finish(core, request, Err(&failure));
             }
+            removal = handlers::removal_under_way(core, &request.incoming.params);
         }
-        let failure = Failure::with_text(Status::TimedOut, "the removal of the directory takes long");
-        self.answer_with_body::<ListingReply>(incoming, Err(failure), started);
-    }
-
-    async fn write(self: Rc<Self>, mut incoming: Incoming, caller: Caller, started: Nanos) {
-        let result = match incoming.operation {
-            Operation::Append => handlers::append(&self.core, &caller, &mut incoming).await,
-            Operation::WriteChunks => handlers::write_chunks(&self.core, &caller, &mut incoming).await,
-            Operation::CommitRegistered => handlers::commit_registered(&self.core, &caller, &incoming.params).await,
-            _ => handlers::write(&self.core, &caller, &mut incoming).await,
-        };
-        let result = match result {
-            Ok(reply) if self.is_promise_open(&caller, &incoming) => {
-                self.core.durable().await.map(|()| reply).map_err(WriteEnd::Failed)
+        while let Some(resolved) = removal {
+            if until(&core.reactor, deadline, resolved.wait()).await.is_none() {
+                let failure = Failure::with_text(Status::TimedOut, "the removal of the directory takes long");
+                return finish(core, request, Err(&failure));
             }
-            result => result,
-        };
-        match result {
-            Ok(reply) => self.finish(incoming, &caller, Ok(&reply), started),
-            Err(WriteEnd::Failed(failure)) => self.finish(incoming, &caller, Err(&failure), started),
-            Err(WriteEnd::Disconnected) => self.abandon(incoming, &caller, started),
+            removal = handlers::removal_under_way(core, &request.incoming.params);
         }
+        self.answer(request, answer);
     }
 
-    async fn set_extended(self: Rc<Self>, mut incoming: Incoming, caller: Caller, started: Nanos) {
-        match handlers::set_extended(&self.core, &caller, &mut incoming).await {
-            Ok(reply) => self.finish(incoming, &caller, Ok(&reply), started),
-            Err(WriteEnd::Failed(failure)) => self.finish(incoming, &caller, Err(&failure), started),
-            Err(WriteEnd::Disconnected) => self.abandon(incoming, &caller, started),
-        }
+    /// Has a handler take in the body of a request, in a task of its own.
+    pub fn receive<H>(self: Rc<Self>, mut request: Request, handle: H)
+    where
+        H: AsyncFn(&Rc<Core>, &Caller, &mut Incoming) -> Result<Vec<u8>, WriteEnd> + 'static,
+    {
+        let class = match request.incoming.operation.class() {
+            OperationClass::Data => Class::Data,
+            OperationClass::Metadata => Class::Metadata,
+        };
+        let core = self.core.clone();
+        core.clone().reactor.spawn(class, async move {
+            let result = match handle(&core, &request.caller, &mut request.incoming).await {
+                Ok(reply) if self.is_promise_open(&request) => {
+                    core.durable().await.map(|()| reply).map_err(WriteEnd::Failed)
+                }
+                result => result,
+            };
+            match result {
+                Ok(reply) => finish(&core, request, Ok(&reply)),
+                Err(WriteEnd::Failed(failure)) => finish(&core, request, Err(&failure)),
+                Err(WriteEnd::Disconnected) => self.abandon(request),
+            }
+        });
     }
 
     /// A body that never came leaves nothing behind. If the request was sent again meanwhile, that copy is executed.
-    fn abandon(self: Rc<Self>, incoming: Incoming, caller: &Caller, started: Nanos) {
+    fn abandon(self: Rc<Self>, request: Request) {
+        let Request { incoming, caller, started } = request;
         let took = self.core.reactor.now().saturating_sub(started);
         self.core.statistics.finished(incoming.operation, took, true, 0, 0);
         note_end(&self.core, &incoming);
@@ -428,43 +397,23 @@ impl Front {
         }
     }
 
-    fn finish(&self, incoming: Incoming, caller: &Caller, result: Result<&[u8], &Failure>, started: Nanos) {
-        end(&self.core, incoming, caller, result, started);
-    }
-
-    /// Answers a request that changed nothing and whose reply has a body.
-    fn answer_with_body<R: Encode>(&self, incoming: Incoming, result: Result<(R, ReplyBody), Failure>, started: Nanos) {
+    /// Answers a request that changes nothing and whose reply has a body.
+    fn answer(&self, request: Request, answer: QuestionHandler) {
         let core = &self.core;
-        let took = core.reactor.now().saturating_sub(started);
-        note_end(core, &incoming);
-        match result {
-            Ok((reply, body)) => {
+        let mut params = self.scratch.take();
+        params.clear();
+        match answer(core, &request.caller, &request.incoming.params, &mut params) {
+            Ok(body) => {
+                let took = core.reactor.now().saturating_sub(request.started);
+                note_end(core, &request.incoming);
                 let bytes_out = body.pieces.iter().map(piece_size).sum();
-                core.statistics.finished(incoming.operation, took, false, 0, bytes_out);
-                let mut params = self.scratch.take();
-                params.clear();
-                reply.encode(&mut params);
-                incoming.answer(Status::Ok, &params, body);
-                self.scratch.replace(params);
+                core.statistics.finished(request.incoming.operation, took, false, 0, bytes_out);
+                request.incoming.answer(Status::Ok, &params, body);
             }
-            Err(failure) => {
-                core.statistics.finished(incoming.operation, took, true, 0, 0);
-                incoming.fail(failure.status, failure.id, &failure.text);
-            }
+            Err(failure) => finish(core, request, Err(&failure)),
         }
+        self.scratch.replace(params);
     }
-}
-
-/// A request that is answered when something else has happened, without a task of its own.
-pub struct ParkedRequest {
-    pub incoming: Incoming,
-    pub caller: Caller,
-    pub started: Nanos,
-}
-
-/// Answers a request that was parked.
-pub fn finish(core: &Core, parked: ParkedRequest, result: Result<&[u8], &Failure>) {
-    end(core, parked.incoming, &parked.caller, result, parked.started);
 }
 
 /// A request has ended, which others of low-priority clients may wait for.
@@ -474,7 +423,9 @@ fn note_end(core: &Core, incoming: &Incoming) {
     }
 }
 
-fn end(core: &Core, incoming: Incoming, caller: &Caller, result: Result<&[u8], &Failure>, started: Nanos) {
+/// Answers a request, and keeps its outcome.
+pub fn finish(core: &Core, request: Request, result: Result<&[u8], &Failure>) {
+    let Request { incoming, caller, started } = request;
     let took = core.reactor.now().saturating_sub(started);
     let bytes_in = if result.is_ok() { incoming.body_size() as u64 } else { 0 };
     note_end(core, &incoming);
@@ -522,62 +473,7 @@ pub fn conclude(core: &Core, origin: Origin, result: &Result<Vec<u8>, Failure>) 
     }
 }
 
-fn statistics(core: &Core, params: &[u8]) -> Result<(Empty, ReplyBody), Failure> {
-    let request = StatisticsRequest::from_bytes(params)?;
-    let text = match request.format {
-        0 => crate::server::statistics::report::json(core, 1),
-        1 => crate::server::statistics::report::prometheus(core),
-        2 => crate::server::statistics::report::json(core, usize::MAX),
-        _ => return Err(Failure::with_text(Status::Invalid, "format of the statistics is unknown")),
-    };
-    Ok((Empty {}, ReplyBody { pieces: vec![BodyPiece::Bytes(text.into_bytes())], guard: None }))
-}
-
 /// Whether a connection is the one over which a contact has files open.
 fn is_of_contact(peer: &Peer) -> bool {
     peer.role == Role::Server && peer.level == LEVEL_COORDINATION
-}
-
-impl Core {
-    /// Journals a session before its first request, so that a resend after a restart finds it known. `welcomes` is what
-    /// it had received by then.
-    pub fn add_session(self: &Rc<Self>, session: u64, welcomes: u64) -> Result<(), Failure> {
-        let room = self.tables.borrow().sessions.room()?;
-        let gone = room.map_or(Record::Nothing, Record::SessionDelete);
-        self.change([gone, Record::SessionPut { session, born: welcomes }])?;
-        self.reap_orphans();
-        self.release_remote_opens();
-        Ok(())
-    }
-}
-
-/// Forgets sessions that stay without connection, for as long as there are any.
-pub fn start_expiry(core: &Rc<Core>) {
-    if core.expiring.replace(true) {
-        return;
-    }
-    let core = core.clone();
-    core.reactor.clone().spawn(Class::Background, async move {
-        let grace = core.options.session_grace;
-        loop {
-            let now = core.reactor.now();
-            let (gone, next) = match now.checked_sub(grace) {
-                Some(before) => core.tables.borrow().sessions.expired(before),
-                None => (Vec::new(), Some(0)),
-            };
-            for session in gone {
-                let words = "a client did not come back in time; its locks and open files are given up";
-                log::event(Level::Info, "session-forgotten", words, &[("session", &format_args!("{session:016x}"))]);
-                // Journalled or not, a session that can't be forgotten now is tried again with the next one.
-                if core.change([Record::SessionDelete(session)]).is_err() {
-                    break;
-                }
-            }
-            core.reap_orphans();
-            core.release_remote_opens();
-            let Some(next) = next else { break };
-            core.reactor.sleep_until((next + grace).max(now + EXPIRY_PAUSE_NS)).await;
-        }
-        core.expiring.set(false);
-    });
 }

@@ -9,7 +9,7 @@ use crate::handlers::bytes::append::grown;
 use crate::handlers::bytes::read_write::{WriteEnd, check, check_inode, piece_end, write_pieces};
 use crate::journal::records::Record;
 use crate::store::{ChunkWrite, Holder, PAGE_SIZE, RegisteredRun};
-use reactor::{Class, Nanos};
+use reactor::{Class, Incoming, Nanos};
 use std::rc::Rc;
 use wire::layout::ChunkRange;
 use wire::messages::{
@@ -45,9 +45,9 @@ pub fn register(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec
 }
 
 /// `CommitRegistered`: makes bytes that are in registered pages live in one step.
-pub async fn commit_registered(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Vec<u8>, WriteEnd> {
+pub async fn commit_registered(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -> Result<Vec<u8>, WriteEnd> {
     let CommitRegisteredRequest { file, layout, pieces, places } =
-        CommitRegisteredRequest::from_bytes(params).map_err(Failure::from)?;
+        CommitRegisteredRequest::from_bytes(&incoming.params).map_err(Failure::from)?;
     if places.len() != pieces.0.len() || places.len() > REGISTERED_PIECE_COUNT_MAX {
         return Err(Failure::with_text(Status::BadMessage, "pieces and their places do not fit together").into());
     }

@@ -6,7 +6,7 @@ use crate::files::inodes::Inode;
 use crate::handlers::Progress;
 use std::rc::Rc;
 use wire::messages::{CloseManyRequest, CloseRequest, OpenReply, ReclaimReply, ReclaimRequest};
-use wire::{Decode, Encode, Kind, Operation};
+use wire::{Decode, Encode, Kind};
 
 /// The caller let go of a file. If it wrote, sizes and times are settled in, in the background.
 pub fn close(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
@@ -52,11 +52,7 @@ pub fn reclaim(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<
 
 /// An open of an earlier life of this server, whose caller does not know yet that it has the file open and so does not
 /// reclaim it: its reply is sent, and the file is open again.
-pub fn reopened(core: &Core, session: u64, operation: Operation, reply: &[u8]) {
-    let opens = matches!(operation, Operation::Open | Operation::OpenId | Operation::MakeTemporary);
-    if !opens {
-        return;
-    }
+pub fn reopened(core: &Core, session: u64, reply: &[u8]) {
     let Ok(opened) = OpenReply::from_bytes(reply) else { return };
     let file = opened.attributes.id;
     let is_there = core.tables.borrow().inodes.get(file).is_some();

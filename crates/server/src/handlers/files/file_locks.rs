@@ -17,7 +17,7 @@ use crate::files::file_locks::queue::{WAITERS_MAX, WAITERS_OF_SESSION_MAX, Waite
 use crate::files::file_locks::ranges::OwnerRange;
 use crate::handlers::Progress;
 use crate::journal::records::Record;
-use crate::sessions::service::{ParkedRequest, finish};
+use crate::sessions::service::{Request, finish};
 use reactor::Class;
 use std::rc::Rc;
 use wire::messages::{
@@ -140,7 +140,7 @@ fn wait_in_queue(core: &Rc<Core>, caller: &Caller, claim: &LockClaim) -> Result<
 }
 
 /// Answers when a request that is in the queue was granted; at once when it is not there.
-pub fn await_lock(core: &Rc<Core>, parked: ParkedRequest) {
+pub fn await_lock(core: &Rc<Core>, parked: Request) {
     match try_await(core, &parked) {
         Ok(None) => {}
         Ok(Some(state)) => return finish(core, parked, Ok(&LockReply { state }.to_bytes())),
@@ -157,7 +157,7 @@ pub fn await_lock(core: &Rc<Core>, parked: ParkedRequest) {
 }
 
 /// `None` when the request waits.
-fn try_await(core: &Core, parked: &ParkedRequest) -> Result<Option<LockState>, Failure> {
+fn try_await(core: &Core, parked: &Request) -> Result<Option<LockState>, Failure> {
     let request = AwaitLockRequest::from_bytes(&parked.incoming.params)?;
     let claim = claim_of(core, &parked.caller, &request.wish)?;
     check_file(core, &claim)?;
@@ -167,7 +167,7 @@ fn try_await(core: &Core, parked: &ParkedRequest) -> Result<Option<LockState>, F
     Ok(Some(if holds(core, &claim) { LockState::Granted } else { LockState::Unknown }))
 }
 
-fn dismiss(core: &Core, parked: ParkedRequest) {
+fn dismiss(core: &Core, parked: Request) {
     let failure = Failure::with_text(Status::TimedOut, "nobody waits for the lock over this connection any more");
     finish(core, parked, Err(&failure));
 }

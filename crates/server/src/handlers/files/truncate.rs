@@ -197,7 +197,7 @@ pub fn resume_truncate(core: &Rc<Core>, number: u64, intent: Intent) {
     if let Some(origin) = origin {
         core.tables.borrow_mut().sessions.resume(origin);
         // Only the reply of an open is one; its caller does not know yet that it has the file open.
-        crate::handlers::reopened(core, origin.session, Operation::Open, &reply);
+        crate::handlers::reopened(core, origin.session, &reply);
     }
     let done = Notice::new();
     let cut = Truncation { number, file, layout, size, generation, holders, origin, reply };

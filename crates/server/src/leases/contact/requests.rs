@@ -8,7 +8,7 @@ use crate::handlers::{Progress, check_directory, check_lock, locate, path_of};
 use crate::journal::records::Record;
 use crate::leases::contact::ContactAnswer;
 use crate::leases::delegations::DELEGATION_MS;
-use crate::sessions::service::start_expiry;
+use crate::sessions::expiry::start_expiry;
 use std::rc::Rc;
 use wire::identity::dentry_hash;
 use wire::messages::{

@@ -2,19 +2,34 @@
 //! something happens.
 
 use crate::core::Core;
+use crate::core::failure::Failure;
 pub use crate::server::statistics::exposition::prometheus;
 use crate::server::statistics::{Counters, Sample, SampleClass};
-use reactor::{Class, Nanos, ServeStatistics};
+use reactor::{BodyPiece, Class, Nanos, ReplyBody, ServeStatistics};
 use std::fmt::Write as _;
 use std::rc::Rc;
 use wire::handshake::Role;
+use wire::messages::{Empty, StatisticsRequest};
 use wire::operation::OperationClass;
+use wire::{Decode, Status};
 
 const SAMPLE_INTERVAL_NS: Nanos = 1_000_000_000;
 /// Peers that a report names; of more it tells the number.
 const PEER_COUNT_MAX: usize = 256;
 pub const CLASSES: [(&str, OperationClass); 2] =
     [("metadata", OperationClass::Metadata), ("data", OperationClass::Data)];
+
+/// The counters in the format that is asked for.
+pub fn statistics(core: &Core, params: &[u8]) -> Result<(Empty, ReplyBody), Failure> {
+    let request = StatisticsRequest::from_bytes(params)?;
+    let text = match request.format {
+        0 => json(core, 1),
+        1 => prometheus(core),
+        2 => json(core, usize::MAX),
+        _ => return Err(Failure::with_text(Status::Invalid, "format of the statistics is unknown")),
+    };
+    Ok((Empty {}, ReplyBody { pieces: vec![BodyPiece::Bytes(text.into_bytes())], guard: None }))
+}
 
 /// Takes a sample each second until a second passes in which nothing came and nothing is under way.
 pub fn start_sampling(core: &Rc<Core>) {
