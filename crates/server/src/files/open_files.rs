@@ -12,11 +12,12 @@
 //! 3. An orphan is not reaped while a session has it open, nor while a session that was known at the start has not said
 //!    what it has open. Afterwards it is (`reap_orphans`).
 
+use crate::coordination::retry::Backoff;
 use crate::core::failure::Failure;
 use crate::core::{Caller, Core};
 use crate::handlers::reap_orphan;
 use crate::store::FastMap;
-use reactor::{Class, HazardPointers, Nanos};
+use reactor::{Class, HazardPointers};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::atomic::{Ordering, fence};
@@ -31,8 +32,6 @@ pub const REGISTRATION_SIZE: u64 = 64;
 const NUMBERS_SHIFT: u32 = 20;
 /// Orphans that are reaped in one go.
 const STEP_COUNT: usize = 64;
-const PAUSE_NS_FIRST: Nanos = 20_000_000;
-const PAUSE_NS_MAX: Nanos = 5_000_000_000;
 
 /// See the module.
 #[derive(Default)]
@@ -324,7 +323,7 @@ impl Core {
 
 /// What is being given a name just now, and what the journal has no room for, is tried again.
 async fn reap_all(core: Rc<Core>) {
-    let mut pause = PAUSE_NS_FIRST;
+    let mut backoff = Backoff::default();
     let mut after = 0;
     loop {
         let ready = core.tables.borrow().open.reapable(after);
@@ -333,14 +332,14 @@ async fn reap_all(core: Rc<Core>) {
                 break;
             }
             // The end of a round in which some were left.
-            core.reactor.sleep(pause).await;
-            (after, pause) = (0, (pause * 2).min(PAUSE_NS_MAX));
+            backoff.pause(&core.reactor).await;
+            after = 0;
             continue;
         };
         after = last.0 + 1;
         for file in ready {
             if reap_orphan(&core, file) {
-                pause = PAUSE_NS_FIRST;
+                backoff.reset();
             }
         }
         core.reactor.yield_now().await;

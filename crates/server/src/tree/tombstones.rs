@@ -11,10 +11,11 @@
 //! 3. There are never more than twice as many tombstones as `Bounds::tombstones` says: beyond, nothing is marked for
 //!    removal.
 
+use crate::coordination::retry::Backoff;
 use crate::core::Core;
 use crate::core::failure::Failure;
 use crate::handlers::have_all_know;
-use reactor::{Class, Nanos};
+use reactor::Class;
 use std::cell::Cell;
 use std::rc::Rc;
 use wire::messages::tree_kinds;
@@ -22,8 +23,6 @@ use wire::{FileId, Status};
 
 /// Bytes that a removed directory takes: its id, in a hash table that may just have grown.
 pub const TOMBSTONE_SIZE: u64 = 40;
-const PAUSE_NS_FIRST: Nanos = 20_000_000;
-const PAUSE_NS_MAX: Nanos = 5_000_000_000;
 
 /// Whether all clients are being told to forget.
 #[derive(Default)]
@@ -54,11 +53,10 @@ pub fn start(core: &Rc<Core>) {
     }
     let core = core.clone();
     core.reactor.clone().spawn(Class::Background, async move {
-        let mut pause = PAUSE_NS_FIRST;
+        let mut backoff = Backoff::default();
         while is_due(&core) && !core.stopping.get() {
             if have_all_know(&core, FileId::ROOT, tree_kinds::ALL).await.is_err() {
-                core.reactor.sleep(pause).await;
-                pause = (pause * 2).min(PAUSE_NS_MAX);
+                backoff.pause(&core.reactor).await;
             }
         }
         core.forgetting.is_running.set(false);

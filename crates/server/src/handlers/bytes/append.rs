@@ -14,7 +14,7 @@
 //! The holders are announced since step 3, so whoever asks for the size waits for the turn until step 6.
 
 use crate::coordination::intents::{Intent, Origin};
-use crate::coordination::{LastFailure, PAUSE_NS_FIRST, PAUSE_NS_MAX};
+use crate::coordination::retry::{Backoff, LastFailure, retry};
 use crate::core::failure::Failure;
 use crate::core::waiting::{Notice, Turn, all, until};
 use crate::core::{Caller, Core};
@@ -23,7 +23,7 @@ use crate::handlers::bytes::holders::{Rounds, by_server, fill, own_writes, own_w
 use crate::handlers::bytes::read_write::{WriteEnd, verify_sums};
 use crate::journal::records::Record;
 use crate::store::{ChunkWrite, Transaction};
-use reactor::{Class, Disconnected, Incoming, LocalFuture};
+use reactor::{Class, Disconnected, Incoming, LocalFuture, Nanos};
 use std::io::IoSlice;
 use std::rc::Rc;
 use wire::layout::ChunkRange;
@@ -33,6 +33,9 @@ use wire::{Decode, Encode, FileId, Kind, Layout, Operation, Status};
 
 /// Chunk size of the bodies that wait for their decision.
 const STAGE_SIZE: u32 = APPEND_SIZE_MAX as u32;
+
+/// Between two attempts to journal the end of an append.
+const COMPLETE_PAUSE_NS: Nanos = 20_000_000;
 
 type AppendResult = Result<Vec<u8>, Failure>;
 
@@ -255,19 +258,15 @@ impl Append {
         let body: Vec<IoSlice<'_>> = parts.iter().map(|(_, part)| IoSlice::new(part)).collect();
         let sums = parts.iter().map(|(_, part)| crc32c::crc32c(part)).collect();
         let request = WriteChunksRequest { file: self.file, layout: self.layout, number: self.number, pieces, sums };
-        let mut pause = PAUSE_NS_FIRST;
-        loop {
+        retry(&core, Backoff::default(), Some(&last_failure), async || {
             let sent = core.peers.call_with_body::<Empty>(server, Operation::WriteChunks, &request, &body).await;
             match sent {
-                Ok(Empty {}) => return true,
                 // The file was removed meanwhile, and all that was written of it.
-                Err(failure) if failure.status == Status::StaleFile => return true,
-                Err(_) if core.stopping.get() => return false,
-                Err(failure) => *last_failure.borrow_mut() = Some(failure),
+                Err(failure) if failure.status == Status::StaleFile => Ok(()),
+                sent => sent.map(drop),
             }
-            core.reactor.sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_NS_MAX);
-        }
+        })
+        .await
     }
 
     /// The file may have been removed meanwhile; the bytes were in it before, and that is what the caller is told.
@@ -300,11 +299,8 @@ fn drive(
             // This server stops, and goes on after its next start. Until then the turn is not passed on.
             std::future::pending::<()>().await;
         }
-        while append.complete(&core).is_err() {
-            if core.stopping.get() {
-                std::future::pending::<()>().await;
-            }
-            core.reactor.sleep(PAUSE_NS_FIRST).await;
+        if !retry(&core, Backoff::steady(COMPLETE_PAUSE_NS), None, async || append.complete(&core)).await {
+            std::future::pending::<()>().await;
         }
         drop(turn);
         done.tell(Ok(append.reply()));

@@ -5,6 +5,7 @@
 //! restart goes on with the intent, and who sends its request again waits for it.
 
 use crate::coordination::intents::{Intent, Origin};
+use crate::coordination::retry::{Backoff, retry};
 use crate::coordination::settle;
 use crate::core::failure::Failure;
 use crate::core::waiting::Notice;
@@ -12,13 +13,10 @@ use crate::core::{Caller, Core};
 use crate::handlers::directories::sequencer::have_all_know;
 use crate::journal::records::Record;
 use crate::store::Transaction;
-use reactor::{Class, Nanos};
+use reactor::Class;
 use std::rc::Rc;
 use wire::FileId;
 use wire::messages::tree_kinds;
-
-const PAUSE_NS_FIRST: Nanos = 20_000_000;
-const PAUSE_NS_MAX: Nanos = 5_000_000_000;
 
 /// Journals `records`, which change rights on a directory whose home this is, and returns `reply` when all servers know
 /// of it. Errors: `TimedOut` when that does not come about before the caller gives up; it goes on nevertheless.
@@ -50,13 +48,9 @@ fn drive(
 ) {
     let core = core.clone();
     core.reactor.clone().spawn(Class::Metadata, async move {
-        let mut pause = PAUSE_NS_FIRST;
-        while have_all_know(&core, directory, tree_kinds::RIGHTS).await.is_err() {
-            if core.stopping.get() {
-                return;
-            }
-            core.reactor.sleep(pause).await;
-            pause = (pause * 2).min(PAUSE_NS_MAX);
+        let attempt = async || have_all_know(&core, directory, tree_kinds::RIGHTS).await;
+        if !retry(&core, Backoff::default(), None, attempt).await {
+            return;
         }
         let outcome = Record::outcome(origin, &reply);
         if core.change([Record::IntentDelete(number), outcome]).is_err() {

@@ -3,6 +3,7 @@
 //! set a tombstone or lift the mark. The decision is this server's journal record; the others hear it sooner or later.
 
 use crate::coordination::intents::{Intent, RemovalPhase};
+use crate::coordination::retry::{Backoff, retry};
 use crate::coordination::{ask_all, settle};
 use crate::core::failure::Failure;
 use crate::core::waiting::all;
@@ -180,18 +181,13 @@ fn drive(core: &Rc<Core>, directory: FileId, attempt: u64, removed: bool) {
 /// Journals that an attempt is given up and lifts our own mark. False when this server stops before.
 async fn give_up(core: &Rc<Core>, directory: FileId, attempt: u64) -> bool {
     let phase = RemovalPhase::Aborting;
-    loop {
+    retry(core, Backoff::steady(PAUSE_NS), None, async || {
         let stands = core.tables.borrow().marks.get(&directory.0).is_some_and(|mark| mark.attempt == attempt);
         let intent = Intent::RemoveDirectory { directory, attempt, phase };
         let mark = if stands { Record::MarkDelete(directory) } else { Record::Nothing };
-        if core.change([Record::IntentPut { number: attempt, intent }, mark]).is_ok() {
-            return true;
-        }
-        if core.stopping.get() {
-            return false;
-        }
-        core.reactor.sleep(PAUSE_NS).await;
-    }
+        core.change([Record::IntentPut { number: attempt, intent }, mark])
+    })
+    .await
 }
 
 /// Goes on with a removal after a restart: what was not decided is given up.

@@ -12,6 +12,7 @@
 
 use crate::coordination::intents::{Intent, RemovalPhase};
 use crate::coordination::prepared::PreparedChange;
+use crate::coordination::retry::{Backoff, LastFailure, retry};
 use crate::coordination::{ask_all, settle};
 use crate::core::failure::Failure;
 use crate::core::waiting::{Notice, Turn, all};
@@ -45,7 +46,7 @@ pub struct Sequencer {
     /// Changes that are being prepared: one that is asked for twice is prepared once.
     preparing: RefCell<FastMap<(u32, u64), Notice<()>>>,
     /// Why the change that is ending has not ended.
-    last_failure: crate::coordination::LastFailure,
+    last_failure: LastFailure,
 }
 
 /// The server that is the sequencer.
@@ -264,11 +265,9 @@ fn drive(core: &Rc<Core>, number: u64, entries: Vec<TreeEntry>, commit: bool, tu
 fn give_up(core: &Rc<Core>, number: u64, entries: Vec<TreeEntry>, turn: Turn) {
     let core = core.clone();
     core.reactor.clone().spawn(Class::Metadata, async move {
-        while conclude(&core, number, false, &entries, NOTHING).is_err() {
-            if core.stopping.get() {
-                std::future::pending::<()>().await;
-            }
-            core.reactor.sleep(PAUSE_NS).await;
+        let attempt = async || conclude(&core, number, false, &entries, NOTHING);
+        if !retry(&core, Backoff::steady(PAUSE_NS), None, attempt).await {
+            std::future::pending::<()>().await;
         }
         drive(&core, number, entries, false, turn, Notice::new());
     });

@@ -5,8 +5,9 @@
 //! never cut. After a restart of the home it goes on, and a resend of its request waits for it instead of cutting
 //! again.
 
+use crate::coordination::ask_all;
 use crate::coordination::intents::{Intent, Origin};
-use crate::coordination::{LastFailure, ask_all};
+use crate::coordination::retry::LastFailure;
 use crate::core::failure::Failure;
 use crate::core::waiting::{Notice, Turn, until};
 use crate::core::{Caller, Core};

@@ -8,6 +8,7 @@
 
 use crate::coordination::intents::Intent;
 use crate::coordination::prepared::PreparedChange;
+use crate::coordination::retry::Backoff;
 use crate::core::failure::Failure;
 use crate::core::{Caller, Core};
 use crate::handlers::directories::sequencer;
@@ -197,10 +198,9 @@ pub fn resolve(core: &Rc<Core>, coordinator: u32, number: u64, commit: bool) -> 
 pub fn watch(core: &Rc<Core>, coordinator: u32, number: u64) {
     let core = core.clone();
     core.reactor.clone().spawn(Class::Background, async move {
-        let mut pause = ASK_NS_FIRST;
+        let mut backoff = Backoff::new(ASK_NS_FIRST, ASK_NS_MAX);
         loop {
-            core.reactor.sleep(pause).await;
-            pause = (pause * 2).min(ASK_NS_MAX);
+            backoff.pause(&core.reactor).await;
             let stands = core.tables.borrow().prepared.contains_key(&(coordinator, number));
             if !stands || core.stopping.get() {
                 return;

@@ -18,6 +18,7 @@
 pub mod requests;
 
 use crate::coordination::ask;
+use crate::coordination::retry::Backoff;
 use crate::core::Core;
 use crate::core::failure::Failure;
 use crate::core::waiting::Notice;
@@ -346,12 +347,11 @@ impl Core {
         }
         let core = self.clone();
         self.reactor.spawn(Class::Metadata, async move {
-            let mut pause = PAUSE_NS_FIRST;
+            let mut backoff = Backoff::new(PAUSE_NS_FIRST, PAUSE_NS_MAX);
             while core.contact.reclaiming.borrow_mut().insert(home, false) == Some(true) && !core.stopping.get() {
                 if send_remote_opens(&core, home).await.is_err() {
                     core.contact.reclaiming.borrow_mut().insert(home, true);
-                    core.reactor.sleep(pause).await;
-                    pause = (pause * 2).min(PAUSE_NS_MAX);
+                    backoff.pause(&core.reactor).await;
                 }
             }
             core.contact.reclaiming.borrow_mut().remove(&home);

@@ -19,6 +19,7 @@ mod directories;
 pub mod times;
 
 use crate::coordination::intents::Intent;
+use crate::coordination::retry::{Backoff, retry};
 use crate::coordination::{ask, settle};
 use crate::core::failure::Failure;
 use crate::core::waiting::{Notice, all};
@@ -310,7 +311,7 @@ fn start(core: &Rc<Core>, caller: &Caller, name_change: NameChange, params: &[u8
 /// Tries until the change is decided or refused, or the caller gives up.
 async fn run(core: &Rc<Core>, caller: &Caller, name_change: NameChange, params: &[u8]) -> Result<Vec<u8>, Failure> {
     const WORDS: &str = "another change of these names takes long";
-    let mut pause = PAUSE_NS_FIRST;
+    let mut backoff = Backoff::new(PAUSE_NS_FIRST, PAUSE_NS_MAX);
     let mut turn = None;
     loop {
         match attempt(core, caller, name_change, params, turn.is_some()).await {
@@ -321,12 +322,11 @@ async fn run(core: &Rc<Core>, caller: &Caller, name_change: NameChange, params: 
             Err(Blocker::Share(directory)) => core.announce_share(directory, caller.deadline).await?,
             Err(Blocker::Busy) => {
                 // Of changes that refuse each other, the draw lets one go first.
-                let wait = 1 + core.reactor.random() % pause;
+                let wait = 1 + core.reactor.random() % backoff.advance();
                 if core.reactor.now() + wait >= caller.deadline {
                     return Err(Failure::with_text(Status::TimedOut, WORDS));
                 }
                 core.reactor.sleep(wait).await;
-                pause = (pause * 2).min(PAUSE_NS_MAX);
             }
         }
     }
@@ -663,13 +663,7 @@ async fn tell(core: Rc<Core>, server: u32, number: u64) -> bool {
         let request = ResolvePreparedRequest { coordinator: core.index, number, commit: true };
         return ask(core, server, Operation::ResolvePrepared, request.to_bytes(), None).await;
     }
-    while resolve(&core, server, number, true).is_err() {
-        if core.stopping.get() {
-            return false;
-        }
-        core.reactor.sleep(PAUSE_NS_MAX).await;
-    }
-    true
+    retry(&core, Backoff::steady(PAUSE_NS_MAX), None, async || resolve(&core, server, number, true)).await
 }
 
 /// Has the participants do what they prepared, until all have done so.
