@@ -59,7 +59,7 @@ pub async fn retry(
 ) -> bool {
     loop {
         let Err(failure) = attempt().await else { return true };
-        if core.stopping.get() {
+        if core.life.is_stopping() {
             return false;
         }
         if let Some(last_failure) = last_failure {

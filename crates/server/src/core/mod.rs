@@ -4,12 +4,16 @@
 //! 1. No borrow of the tables is held across an await or while a reply is sent.
 //! 2. A handler journals all of a change and its outcome in one transaction, before the tables change.
 
+pub mod background;
+pub mod clock;
 pub mod failure;
 pub mod slab;
 pub mod waiting;
 
 use crate::coordination::intents::Origin;
 use crate::coordination::peers::Peers;
+use crate::core::background::BackgroundTasks;
+use crate::core::clock::Clock;
 use crate::core::failure::Failure;
 use crate::core::waiting::{Notice, Turns, until};
 use crate::files::announcement::PendingAnnouncement;
@@ -27,8 +31,8 @@ use crate::leases::read_leases::ReadLeases;
 use crate::names::{NO_TIME, cursor_of};
 use crate::publish::attribute_cache::Changes;
 use crate::publish::submission::SubmissionWork;
+use crate::server::life::Life;
 use crate::server::options::ServerOptions;
-use crate::server::prefault::Prefault;
 use crate::server::statistics::Statistics;
 use crate::sessions::low_priority::LowPriority;
 use crate::sessions::service::Request;
@@ -36,8 +40,8 @@ use crate::store::FastMap;
 use crate::store::{Store, Transaction};
 use crate::tree::Trails;
 use crate::tree::shares::DirectoryWork;
-use crate::tree::tombstones::{self, TombstoneSweep};
-use reactor::{Incoming, Nanos, Peer, Reactor, ServerHandle, StampedRegion};
+use crate::tree::tombstones;
+use reactor::{Nanos, Peer, Reactor, StampedRegion};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::ops::Range;
@@ -62,6 +66,9 @@ pub struct Core {
     pub cluster: Rc<Cluster>,
     /// This server's number.
     pub index: u32,
+    pub life: Life,
+    pub clock: Clock,
+    pub background: BackgroundTasks,
     pub store: Store,
     pub tables: RefCell<Tables>,
     /// Turns at files and directories: glimpses, truncates, appends, explicit times and removals of one go one by one.
@@ -89,34 +96,17 @@ pub struct Core {
     pub contact: Contact,
     /// Contents of small files that opens were told.
     pub read_leases: ReadLeases,
-    pub forgetting: TombstoneSweep,
     /// Announcements and glimpses of directories that are under way.
     pub directories: DirectoryWork,
     /// Numbers of changes that other servers are asked to prepare and that are not decided.
     pub undecided: RefCell<FastMap<u64, ()>>,
     pub statistics: Statistics,
     pub checkpoints: Checkpoints,
-    pub prefaulting: Prefault,
     pub pending: SubmissionWork,
-    pub stopping: Cell<bool>,
-    /// Requests of clients that came since this server stops: nobody answers them.
-    pub left_to_the_next: RefCell<Vec<Incoming>>,
-    pub shutdown_asked: Notice<()>,
     /// Bytes of listings that are on their way to clients.
     pub listing_bytes: Rc<Cell<u64>>,
     /// Requests of clients that wait while others are at work.
     pub low_priority: LowPriority,
-    /// Whether the task that ends idle sessions is at work.
-    pub expiring: Cell<bool>,
-    /// Whether the task that ends the registered buffers of those that have gone is at work.
-    pub watching_buffers: Cell<bool>,
-    /// The serving side, once it serves.
-    pub handle: RefCell<Option<ServerHandle>>,
-    /// When this server was started.
-    pub started: Nanos,
-    last_time: Cell<i64>,
-    /// The time of what is done now, where that was submitted.
-    submitted_time: Cell<Option<i64>>,
 }
 
 /// On whose behalf a request is handled.
@@ -155,6 +145,9 @@ impl Core {
             reactor: reactor.clone(),
             cluster: options.cluster.clone(),
             index: options.index,
+            life: Life::new(reactor),
+            clock: Clock::new(reactor),
+            background: BackgroundTasks::default(),
             options,
             store,
             tables: RefCell::new(tables),
@@ -173,55 +166,20 @@ impl Core {
             delegations: Delegations::new(&bounds),
             contact: Contact::new(&bounds),
             read_leases: ReadLeases::new(&bounds),
-            forgetting: TombstoneSweep::default(),
             directories: DirectoryWork::default(),
             undecided: RefCell::default(),
             statistics: Statistics::new(),
             checkpoints: Checkpoints::default(),
-            prefaulting: Prefault::default(),
             pending: SubmissionWork::default(),
-            stopping: Cell::new(false),
-            left_to_the_next: RefCell::default(),
-            shutdown_asked: Notice::new(),
             listing_bytes: Rc::default(),
             low_priority: LowPriority::default(),
-            expiring: Cell::new(false),
-            watching_buffers: Cell::new(false),
-            handle: RefCell::default(),
-            started: reactor.now(),
-            last_time: Cell::new(0),
-            submitted_time: Cell::new(None),
         }
-    }
-
-    /// Time for stamps: the clock's, but never less than any time seen before. Nanoseconds since the epoch.
-    pub fn time(&self) -> i64 {
-        if let Some(submitted) = self.submitted_time.get() {
-            return submitted;
-        }
-        let time = self.reactor.wall_clock().max(self.last_time.get());
-        self.last_time.set(time);
-        time
-    }
-
-    /// Does what was submitted at some time. It counts as done then, but not in the future, and after every step that
-    /// has been: whoever submitted it may have had something else done since, by another server.
-    pub fn at_submitted_time<R>(&self, time: i64, work: impl FnOnce() -> R) -> R {
-        self.submitted_time.set(Some(time.min(self.reactor.wall_clock()).max(self.last_time.get())));
-        let result = work();
-        self.submitted_time.set(None);
-        result
-    }
-
-    /// Notes a time that another server stamped.
-    pub fn note_time(&self, seen: i64) {
-        self.last_time.set(self.last_time.get().max(seen));
     }
 
     /// Time for a change of names: later than that of any other one here, so that a directory's home can tell from two
     /// times of this server's share whether something happened between.
     fn change_time(&self) -> i64 {
-        self.time().max(self.tables.borrow().names.latest_time().saturating_add(1))
+        self.clock.time().max(self.tables.borrow().names.latest_time().saturating_add(1))
     }
 
     /// Makes a change: journals the records together with what the transaction holds, then applies them.
@@ -465,12 +423,12 @@ impl Core {
 
     /// The same for an owner and group.
     pub fn attributes_of(&self, id: FileId, kind: Kind, mode: u32, owner: (u32, u32), chunk_size: u32) -> Attributes {
-        Attributes::of_new(id, kind, mode, owner, self.time(), self.cluster.layout_for(id.home(), chunk_size))
+        Attributes::of_new(id, kind, mode, owner, self.clock.time(), self.cluster.layout_for(id.home(), chunk_size))
     }
 
     /// Has replies name the last tree change from now on.
     pub fn publish_tree_number(&self) {
-        if let Some(handle) = &*self.handle.borrow() {
+        if let Some(handle) = self.life.handle() {
             handle.set_tree_number(self.tables.borrow().tree.number());
         }
     }

@@ -87,7 +87,7 @@ async fn announce(core: &Rc<Core>, file: FileId, announcing: &PendingAnnouncemen
         return Err(Failure::new(Status::StaleFile, file));
     }
     // What is stamped from now on is later.
-    core.note_time(times_set.saturating_add(1));
+    core.clock.note(times_set.saturating_add(1));
     let mut transaction = core.store.begin();
     core.store.set_announced(file.0, Some(announcing.generation), times_set, &mut transaction);
     core.commit(transaction, [])

@@ -102,7 +102,7 @@ impl Core {
             attributes.size = attributes.size.max(reply.end);
             attributes.mtime = attributes.mtime.max(reply.mtime);
             attributes.ctime = attributes.ctime.max(reply.mtime);
-            self.note_time(reply.mtime);
+            self.clock.note(reply.mtime);
             if retract {
                 inode.retract(*server, reply.announce_generation);
             }

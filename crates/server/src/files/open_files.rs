@@ -327,8 +327,8 @@ async fn reap_all(core: Rc<Core>) {
     let mut after = 0;
     loop {
         let ready = core.tables.borrow().open.reapable(after);
-        let (Some(last), false) = (ready.last(), core.stopping.get()) else {
-            if after == 0 || core.stopping.get() {
+        let (Some(last), false) = (ready.last(), core.life.is_stopping()) else {
+            if after == 0 || core.life.is_stopping() {
                 break;
             }
             // The end of a round in which some were left.

@@ -156,7 +156,7 @@ impl Core {
         }
         let core = self.clone();
         self.reactor.spawn(Class::Background, async move {
-            while !core.delegations.files.borrow().is_empty() && !core.stopping.get() {
+            while !core.delegations.files.borrow().is_empty() && !core.life.is_stopping() {
                 core.reactor.sleep(DELEGATION_NS).await;
                 let now = core.reactor.now();
                 core.delegations.files.borrow_mut().retain(|_, given| {
@@ -217,7 +217,7 @@ impl Core {
         self.reactor.spawn(Class::Metadata, async move {
             core.reactor.sleep(DELEGATION_NS + MARGIN_NS).await;
             core.delegations.earlier.replace(None);
-            if core.delegations.files.borrow().is_empty() && !core.stopping.get() {
+            if core.delegations.files.borrow().is_empty() && !core.life.is_stopping() {
                 // Where this fails, the next life waits once more, in vain.
                 let _: Result<(), Failure> = core.change([Record::DelegationsGiven(false)]);
             }

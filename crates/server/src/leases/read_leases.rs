@@ -182,7 +182,7 @@ impl Core {
         leasing.time > 0
             && attributes.kind == Kind::File
             && attributes.size <= u64::from(attributes.layout.chunk_size).min(LEASED_SIZE_MAX as u64)
-            && self.time().saturating_sub(attributes.ctime) >= leasing.rest as i64
+            && self.clock.time().saturating_sub(attributes.ctime) >= leasing.rest as i64
             && is_home_alone()
             && !self.turns.is_taken(attributes.id.0)
     }

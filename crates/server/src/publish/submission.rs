@@ -199,7 +199,7 @@ impl Core {
             self.pending.failed.set(self.pending.failed.get() + 1);
             return [0; 2];
         };
-        let (operation, result) = self.at_submitted_time(submission.time, || match submission.change {
+        let (operation, result) = self.clock.at_submitted_time(submission.time, || match submission.change {
             Change::Unlink => (
                 Operation::Unlink,
                 handlers::unlink_submitted(self, submission.parent, submission.name, submission.file),
@@ -304,7 +304,7 @@ impl Core {
         // Once more as much may be submitted while that is taken up.
         let most = 2 * submissions.queue_count() as u64 * SLOT_COUNT * one + RESERVE;
         self.pending.is_watched.get()
-            && !self.stopping.get()
+            && !self.life.is_stopping()
             // Names that are delegated to other servers are recalled first.
             && self.delegations.is_empty()
             && !self.is_journal_low()
@@ -331,7 +331,7 @@ impl Core {
         let core = self.clone();
         self.reactor.spawn(Class::Background, async move {
             let (mut seen, mut looks) = (core.pending.taken.get(), 0);
-            while looks < LOOKS_MAX && !core.stopping.get() {
+            while looks < LOOKS_MAX && !core.life.is_stopping() {
                 core.reactor.sleep(LOOK_NS).await;
                 looks = if core.pending.taken.get() == seen { looks + 1 } else { 0 };
                 seen = core.pending.taken.get();

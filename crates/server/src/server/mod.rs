@@ -1,6 +1,7 @@
 //! A running server: how it starts, recovers, and stops.
 
 pub mod audit;
+pub mod life;
 pub mod options;
 pub mod prefault;
 pub mod statistics;
@@ -158,7 +159,7 @@ impl Server {
         if let Some(listener) = local {
             handle.accept_local(listener);
         }
-        core.handle.replace(Some(handle));
+        core.life.serve(handle);
         core.publish_tree_number();
         tombstones::start(&core);
         if let Some(listener) = page {
@@ -177,7 +178,7 @@ impl Server {
     /// after a kill.
     pub async fn stop(&self) {
         let core = &self.core;
-        if core.stopping.replace(true) {
+        if !core.life.stop() {
             return;
         }
         // Whoever looks for something by its path is to notice that nobody is here.
@@ -190,11 +191,11 @@ impl Server {
         while core.statistics.active() > waiters && core.reactor.now() < latest {
             core.reactor.sleep(STOP_PAUSE_NS).await;
         }
-        if let Some(handle) = core.handle.borrow_mut().take() {
+        if let Some(handle) = core.life.end_serving() {
             handle.close();
         }
         drop(core.lock_queues.take());
-        drop(core.left_to_the_next.take());
+        drop(core.life.take_left_requests());
         core.end_submissions();
         core.peers.close();
         // Without a checkpoint the journal has everything as well; recovery only takes longer.
@@ -208,9 +209,9 @@ impl Server {
     /// Lets go of what holds itself, after the server's node was taken down without `stop`: for simulations, whose
     /// process goes on.
     pub fn abandon(&self) {
-        let handle = self.core.handle.borrow_mut().take();
+        let handle = self.core.life.end_serving();
         drop(handle);
-        let waiting = (self.core.lock_queues.take(), self.core.left_to_the_next.take());
+        let waiting = (self.core.lock_queues.take(), self.core.life.take_left_requests());
         drop(waiting);
     }
 
@@ -231,12 +232,12 @@ impl Server {
     }
 
     pub fn is_stopping(&self) -> bool {
-        self.core.stopping.get()
+        self.core.life.is_stopping()
     }
 
     /// Resolves when a peer asked the server to shut down.
     pub async fn wait_for_shutdown_request(&self) {
-        self.core.shutdown_asked.wait().await;
+        self.core.life.wait_for_shutdown_request().await;
     }
 
     /// Counters and the last sample as JSON.
@@ -333,7 +334,7 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         let channel = window * 1024 + 2 * PARAMS_SIZE_MAX as u64 + (256 << 10);
         terms.push(("channels to other servers", peers * channel));
     }
-    if let Some(handle) = core.handle.borrow().as_ref() {
+    if let Some(handle) = core.life.handle() {
         terms.push(("buffers of connections", handle.memory_max()));
         terms.push(("bytes of relayed connections", handle.relay_memory_max()));
         if options.transport != Transport::Tcp {

@@ -10,7 +10,6 @@
 
 use crate::core::Core;
 use reactor::{Class, Nanos};
-use std::cell::Cell;
 use std::rc::Rc;
 
 /// Time between looks at whether requests still come.
@@ -20,22 +19,16 @@ const QUIET_NS: Nanos = 5_000_000;
 const WANTED_NS: Nanos = 50_000_000;
 const WANTED_LOOKS_MAX: u32 = 20;
 
-/// The state of faulting in.
-#[derive(Default)]
-pub struct Prefault {
-    is_running: Cell<bool>,
-}
-
 /// Begins to fault space in, if there is too little and nobody is at it.
 pub fn start(core: &Rc<Core>) {
-    if !core.store.is_prefault_due() || core.prefaulting.is_running.replace(true) {
+    if !core.store.is_prefault_due() || !core.background.prefault.begin() {
         return;
     }
     let core = core.clone();
     core.reactor.clone().spawn(Class::Background, async move {
         let mut seen = core.statistics.arrivals.get();
         let mut refused = 0;
-        while !core.stopping.get() {
+        while !core.life.is_stopping() {
             let arrivals = core.statistics.arrivals.get();
             if arrivals != seen || core.statistics.active() > 0 {
                 seen = arrivals;
@@ -50,6 +43,6 @@ pub fn start(core: &Rc<Core>) {
                 break;
             }
         }
-        core.prefaulting.is_running.set(false);
+        core.background.prefault.end();
     });
 }

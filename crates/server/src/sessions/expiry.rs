@@ -26,7 +26,7 @@ impl Core {
 
 /// Forgets sessions that stay without connection, for as long as there are any.
 pub fn start_expiry(core: &Rc<Core>) {
-    if core.expiring.replace(true) {
+    if !core.background.expiry.begin() {
         return;
     }
     let core = core.clone();
@@ -51,6 +51,6 @@ pub fn start_expiry(core: &Rc<Core>) {
             let Some(next) = next else { break };
             core.reactor.sleep_until((next + grace).max(now + EXPIRY_PAUSE_NS)).await;
         }
-        core.expiring.set(false);
+        core.background.expiry.end();
     });
 }

@@ -79,7 +79,7 @@ async fn start_held(front: Rc<Front>) {
         let next = low_priority.held.borrow_mut().pop_front();
         let Some((incoming, origin)) = next else { break };
         let began = reactor.now();
-        if core.stopping.get() || !low_priority.is_busy(began) {
+        if core.life.is_stopping() || !low_priority.is_busy(began) {
             front.clone().start(incoming, origin, began);
             continue;
         }

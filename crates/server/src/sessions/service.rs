@@ -71,7 +71,7 @@ impl Front {
 impl Service for Front {
     fn connected(&self, peer: &Peer, welcomes: u64) -> Result<bool, Status> {
         let core = &self.core;
-        if core.stopping.get() {
+        if core.life.is_stopping() {
             return Err(Status::Draining);
         }
         if peer.role == Role::Server {
@@ -131,11 +131,11 @@ impl Service for Front {
         if !core.statistics.sampling.get() {
             report::start_sampling(core);
         }
-        if core.stopping.get() && operation.level() == LEVEL_CLIENT && operation != Operation::Shutdown {
+        if core.life.is_stopping() && operation.level() == LEVEL_CLIENT && operation != Operation::Shutdown {
             // It ends with its connection, and the client asks the next server of this place. What other servers ask is
             // done, for what is under way here or there may wait for it.
             core.statistics.not_started(operation);
-            core.left_to_the_next.borrow_mut().push(incoming);
+            core.life.leave(incoming);
             return;
         }
         if incoming.peer.queue.is_some() && row(operation).leads_to_submissions {

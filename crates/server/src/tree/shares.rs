@@ -253,7 +253,7 @@ async fn announce(core: &Rc<Core>, directory: FileId) -> Result<(), Failure> {
     loop {
         let floor = core.tables.borrow().tree.floor();
         let reply: AnnounceDirectoryReply = core.peers.call(home, Operation::AnnounceDirectory, &request, None).await?;
-        core.note_time(reply.time);
+        core.clock.note(reply.time);
         // It may have been removed meanwhile; then its share is forgotten already and must not come back.
         core.tables.borrow().check_not_removed(std::iter::once(directory))?;
         // That it was removed may be forgotten as well.
@@ -271,10 +271,10 @@ async fn glimpse(core: &Rc<Core>, directory: FileId, kept: bool) -> Result<Share
         .map(|server| {
             let core = core.clone();
             let future = async move {
-                let request = GlimpseDirectoryRequest { directory, time: core.time(), kept };
+                let request = GlimpseDirectoryRequest { directory, time: core.clock.time(), kept };
                 let reply: GlimpseDirectoryReply =
                     core.peers.call(server, Operation::GlimpseDirectory, &request, None).await?;
-                core.note_time(reply.time);
+                core.clock.note(reply.time);
                 Ok(Some((server, Share { time: reply.time, subdirectories: reply.subdirectories })))
             };
             Box::pin(future) as LocalFuture<_>

@@ -16,19 +16,12 @@ use crate::core::Core;
 use crate::core::failure::Failure;
 use crate::handlers::have_all_know;
 use reactor::Class;
-use std::cell::Cell;
 use std::rc::Rc;
 use wire::messages::tree_kinds;
 use wire::{FileId, Status};
 
 /// Bytes that a removed directory takes: its id, in a hash table that may just have grown.
 pub const TOMBSTONE_SIZE: u64 = 40;
-
-/// Whether all clients are being told to forget.
-#[derive(Default)]
-pub struct TombstoneSweep {
-    is_running: Cell<bool>,
-}
 
 impl Core {
     /// Refuses to mark one more directory for removal while too many are remembered (invariant 3). The caller asks
@@ -48,17 +41,17 @@ fn is_due(core: &Core) -> bool {
 /// Has everything forgotten, if there is too much and nobody is at it. Not before this server serves, for a tree change
 /// of an earlier life has the turn first.
 pub fn start(core: &Rc<Core>) {
-    if !is_due(core) || core.handle.borrow().is_none() || core.forgetting.is_running.replace(true) {
+    if !is_due(core) || !core.life.is_serving() || !core.background.tombstones.begin() {
         return;
     }
     let core = core.clone();
     core.reactor.clone().spawn(Class::Background, async move {
         let mut backoff = Backoff::default();
-        while is_due(&core) && !core.stopping.get() {
+        while is_due(&core) && !core.life.is_stopping() {
             if have_all_know(&core, FileId::ROOT, tree_kinds::ALL).await.is_err() {
                 backoff.pause(&core.reactor).await;
             }
         }
-        core.forgetting.is_running.set(false);
+        core.background.tombstones.end();
     });
 }

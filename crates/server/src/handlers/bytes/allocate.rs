@@ -109,7 +109,7 @@ fn perform(
 ) -> Result<Vec<u8>, Failure> {
     let file = request.file;
     let (start, end) = (request.offset, request.offset + request.size);
-    let now = core.time();
+    let now = core.clock.time();
     let cuts = touches && matches!(request.mode, allocate_mode::PUNCH | allocate_mode::ZERO);
     let mut transaction = core.store.begin();
     if touches && matches!(request.mode, allocate_mode::RESERVE | allocate_mode::ZERO) {

@@ -116,7 +116,7 @@ async fn end_of(core: &Rc<Core>, file: FileId, turn: &Turn) -> Result<u64, Failu
 pub fn grown(core: &Core, mut inode: Inode, end: u64) -> Inode {
     let attributes = &mut inode.attributes;
     attributes.size = attributes.size.max(end);
-    attributes.mtime = core.time();
+    attributes.mtime = core.clock.time();
     attributes.ctime = attributes.mtime;
     attributes.version += 1;
     inode
@@ -225,7 +225,7 @@ impl Append {
         for ((_, part), mut write) in self.parts_of(core, core.index, bytes).into_iter().zip(own) {
             fill(&write, part);
             self.sum.inspect(|_| write.keep_sum(crc32c::crc32c(part)));
-            core.store.commit_write(write, transaction, core.time())?;
+            core.store.commit_write(write, transaction, core.clock.time())?;
         }
         Ok(())
     }
@@ -358,7 +358,7 @@ pub async fn write_chunks(core: &Rc<Core>, caller: &Caller, incoming: &mut Incom
     if core.is_change_done(file, number) {
         return Ok(done);
     }
-    let now = core.time();
+    let now = core.clock.time();
     let mut transaction = core.store.begin();
     for write in writes {
         core.store.commit_write(write, &mut transaction, now)?;

@@ -232,7 +232,7 @@ pub fn write_pieces(
     is_home: bool,
     reply_of: impl FnOnce(u64) -> Vec<u8>,
 ) -> Result<Vec<u8>, Failure> {
-    let now = core.time();
+    let now = core.clock.time();
     let mut inode = None;
     if is_home {
         let tables = core.tables.borrow();

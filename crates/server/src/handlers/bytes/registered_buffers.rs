@@ -186,7 +186,7 @@ pub fn write_submitted(
         }
         false => {
             let latest = core.store.share(file.0).map_or(i64::MIN, |share| share.mtime);
-            core.store.commit_write(write, &mut transaction, core.time().max(latest))?;
+            core.store.commit_write(write, &mut transaction, core.clock.time().max(latest))?;
             core.commit(transaction, [])?;
         }
     }
@@ -222,17 +222,17 @@ fn reserve(
 /// A connection has ended, or a server begins after another life: what was registered then is free once nobody has it
 /// mapped.
 pub fn watch_buffers(core: &Rc<Core>) {
-    if !core.store.end_unmapped_buffers() || core.watching_buffers.replace(true) {
+    if !core.store.end_unmapped_buffers() || !core.background.buffers.begin() {
         return;
     }
     let core = core.clone();
     core.reactor.clone().spawn(Class::Background, async move {
         for pause in LOOKS_NS {
             core.reactor.sleep(pause).await;
-            if core.stopping.get() || !core.store.end_unmapped_buffers() {
+            if core.life.is_stopping() || !core.store.end_unmapped_buffers() {
                 break;
             }
         }
-        core.watching_buffers.set(false);
+        core.background.buffers.end();
     });
 }

@@ -134,7 +134,7 @@ pub fn announce_directory(
         // Not the list so far: all servers together would journal what grows with their number squared.
         core.change([Record::ShareAnnounced { directory, server }])?;
     }
-    AnnounceDirectoryReply { time: core.time() }.encode(reply);
+    AnnounceDirectoryReply { time: core.clock.time() }.encode(reply);
     Ok(Progress::Done)
 }
 
@@ -149,7 +149,7 @@ pub fn glimpse_directory(
         Some(home) if home != core.index => {}
         _ => return Err(Failure::with_text(Status::BadMessage, "id is not that of a directory of another server")),
     }
-    core.note_time(time);
+    core.clock.note(time);
     if core.tables.borrow().locks.in_directory(directory).is_empty() {
         tell_share(core, directory).encode(reply);
         return Ok(Progress::Done);

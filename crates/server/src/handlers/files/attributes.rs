@@ -110,7 +110,7 @@ pub fn check(caller: &Caller, request: &SetAttributesRequest, attributes: &Attri
 
 /// The attributes after a change; times that were glimpse before are not in them.
 pub fn changed(core: &Core, caller: &Caller, request: &SetAttributesRequest, attributes: &Attributes) -> Attributes {
-    let now = core.time();
+    let now = core.clock.time();
     let asks = |bits: u32| request.mask & bits != 0;
     let mut attributes = attributes.clone();
     if asks(set_mask::UID | set_mask::GID) {

@@ -164,7 +164,7 @@ pub fn remove_extended(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Resul
 /// The inode as it is once an extended attribute has changed.
 fn changed(core: &Core, file: FileId) -> Result<Inode, Failure> {
     let mut inode = core.inode(file)?;
-    inode.attributes.ctime = core.time();
+    inode.attributes.ctime = core.clock.time();
     inode.attributes.version += 1;
     Ok(inode)
 }

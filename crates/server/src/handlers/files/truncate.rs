@@ -76,7 +76,7 @@ fn cut(core: &Core, caller: &Caller, mut inode: Inode, size: u64) -> (crate::sto
     drop_for_contents(attributes, caller.credentials());
     attributes.size = size;
     attributes.truncate_generation += 1;
-    attributes.mtime = core.time();
+    attributes.mtime = core.clock.time();
     attributes.ctime = attributes.mtime;
     attributes.version += 1;
     let mut transaction = core.store.begin();
@@ -252,7 +252,7 @@ fn reserve(core: &Rc<Core>, caller: &Caller, mut inode: Inode, size: u64, reply:
     let end = offset.checked_add(size).filter(|end| *end <= FILE_SIZE_MAX).ok_or(Status::TooLarge)?;
     drop_for_contents(&mut inode.attributes, caller.credentials());
     inode.attributes.size = end;
-    inode.attributes.mtime = core.time();
+    inode.attributes.mtime = core.clock.time();
     inode.attributes.ctime = inode.attributes.mtime;
     inode.attributes.version += 1;
     ReserveAppendReply { offset }.encode(reply);

@@ -24,7 +24,7 @@ pub fn shutdown(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progr
     if uid != 0 && uid != crate::server::process_owner().0 {
         return Err(Failure::with_text(Status::NotPermitted, "only who started the server may stop it"));
     }
-    core.shutdown_asked.tell(());
+    core.life.request_shutdown();
     Ok(Progress::Done)
 }
 

@@ -202,7 +202,7 @@ pub fn watch(core: &Rc<Core>, coordinator: u32, number: u64) {
         loop {
             backoff.pause(&core.reactor).await;
             let stands = core.tables.borrow().prepared.contains_key(&(coordinator, number));
-            if !stands || core.stopping.get() {
+            if !stands || core.life.is_stopping() {
                 return;
             }
             let request = AskDecisionRequest { number };

@@ -114,7 +114,7 @@ pub fn drop_link(
         let mut inode = inode.clone();
         drop(tables);
         inode.attributes.link_count -= 1;
-        inode.attributes.ctime = core.time();
+        inode.attributes.ctime = core.clock.time();
         inode.attributes.version += 1;
         records.push(Record::InodePut(inode));
         return Ok(Reap(None));
@@ -124,7 +124,7 @@ pub fn drop_link(
         let mut inode = inode.clone();
         drop(tables);
         inode.attributes.link_count = 0;
-        inode.attributes.ctime = core.time();
+        inode.attributes.ctime = core.clock.time();
         inode.attributes.version += 1;
         records.push(Record::InodePut(inode));
         return Ok(Reap(None));

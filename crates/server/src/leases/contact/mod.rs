@@ -214,7 +214,7 @@ impl Core {
                 }
             }
         }
-        if !contact.is_second(hash, now) || !contact.has_room(now) || self.stopping.get() {
+        if !contact.is_second(hash, now) || !contact.has_room(now) || self.life.is_stopping() {
             return self.unknown();
         }
         let asked = Notice::new();
@@ -286,7 +286,7 @@ impl Core {
         }
         let core = self.clone();
         self.reactor.spawn(Class::Background, async move {
-            while !core.contact.names.borrow().is_empty() && !core.stopping.get() {
+            while !core.contact.names.borrow().is_empty() && !core.life.is_stopping() {
                 core.reactor.sleep(SWEEP_NS).await;
                 let now = core.reactor.now();
                 core.contact.names.borrow_mut().retain(|_, name| match name.state {
@@ -324,7 +324,7 @@ impl Core {
         }
         let core = self.clone();
         self.reactor.spawn(Class::Background, async move {
-            while !core.remote_opens_at(home).is_empty() && !core.stopping.get() {
+            while !core.remote_opens_at(home).is_empty() && !core.life.is_stopping() {
                 core.reactor.sleep(core.options.session_grace / REFRESHES).await;
                 core.reclaim_remote_opens(home);
             }
@@ -348,7 +348,7 @@ impl Core {
         let core = self.clone();
         self.reactor.spawn(Class::Metadata, async move {
             let mut backoff = Backoff::new(PAUSE_NS_FIRST, PAUSE_NS_MAX);
-            while core.contact.reclaiming.borrow_mut().insert(home, false) == Some(true) && !core.stopping.get() {
+            while core.contact.reclaiming.borrow_mut().insert(home, false) == Some(true) && !core.life.is_stopping() {
                 if send_remote_opens(&core, home).await.is_err() {
                     core.contact.reclaiming.borrow_mut().insert(home, true);
                     backoff.pause(&core.reactor).await;

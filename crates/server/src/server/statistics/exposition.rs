@@ -112,13 +112,13 @@ pub fn prometheus(core: &Core) -> String {
     let mut numbers = vec![
         ("busy_ns", turns.busy_ns),
         ("waiting_ns", turns.waiting_ns),
-        ("uptime_ns", core.reactor.now().saturating_sub(core.started)),
+        ("uptime_ns", core.reactor.now().saturating_sub(core.life.started())),
         ("bytes_copied", core.reactor.bytes_copied()),
     ];
     numbers.extend(store_numbers(core).into_iter().chain(table_numbers(core)));
     numbers
         .extend(core.contact.numbers().into_iter().chain(core.delegations.numbers()).chain(core.read_leases.numbers()));
-    if let Some(handle) = core.handle.borrow().as_ref() {
+    if let Some(handle) = core.life.handle() {
         let served = handle.statistics();
         numbers.extend([
             ("connections", served.connections as u64),

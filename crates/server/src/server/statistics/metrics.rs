@@ -27,7 +27,7 @@ fn least_wanted(open: &OpenPages) -> Option<u64> {
 pub async fn serve(core: Rc<Core>, listener: Listener) {
     let open: Rc<RefCell<OpenPages>> = Rc::default();
     let mut next = 0;
-    while !core.stopping.get() {
+    while !core.life.is_stopping() {
         let Ok((stream, _)) = listener.accept().await else {
             core.reactor.sleep(TIMEOUT_NS).await;
             continue;

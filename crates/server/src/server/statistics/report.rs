@@ -43,7 +43,7 @@ pub fn start_sampling(core: &Rc<Core>) {
             core.reactor.sleep(SAMPLE_INTERVAL_NS).await;
             core.statistics.add_sample(sample(&core));
             let idle = core.statistics.arrivals.get() == before && core.statistics.active() == 0;
-            if idle || core.stopping.get() {
+            if idle || core.life.is_stopping() {
                 break;
             }
         }
@@ -128,7 +128,7 @@ pub fn json(core: &Core, sample_count: usize) -> String {
     object.number("server", u64::from(core.index));
     object.text("address", &core.cluster.servers[core.index as usize].address.to_string());
     object.text("driver", core.reactor.driver_name());
-    object.number("uptime_ns", core.reactor.now().saturating_sub(core.started));
+    object.number("uptime_ns", core.reactor.now().saturating_sub(core.life.started()));
     // Since 1970, which clocks may disagree about.
     object.number("wall_clock_ns", core.reactor.wall_clock().max(0) as u64);
     object.number("memory_max", crate::server::memory_terms(core).iter().map(|(_, bytes)| bytes).sum());
@@ -240,7 +240,7 @@ pub fn relay_numbers(served: &ServeStatistics) -> [(&'static str, u64); 6] {
 }
 
 fn put_peers(core: &Core, object: &mut Object<'_>) {
-    let Some(handle) = core.handle.borrow().clone() else { return };
+    let Some(handle) = core.life.handle() else { return };
     let served = handle.statistics();
     object.numbers(&[
         ("connections", served.connections as u64),

@@ -636,7 +636,7 @@ fn unknown_verdict(server: u32) -> Failure {
 pub fn linked(core: &Core, file: FileId) -> Result<Inode, Failure> {
     let mut inode = core.inode(file)?;
     inode.attributes.link_count += 1;
-    inode.attributes.ctime = core.time();
+    inode.attributes.ctime = core.clock.time();
     inode.attributes.version += 1;
     Ok(inode)
 }

@@ -27,14 +27,14 @@ pub fn renamed(core: &Core, file: FileId) -> Option<Record<'static>> {
 
 /// Moves the time of change on.
 pub fn note_change(core: &Core, attributes: &mut Attributes) {
-    attributes.ctime = core.time().max(attributes.ctime.saturating_add(1));
+    attributes.ctime = core.clock.time().max(attributes.ctime.saturating_add(1));
     attributes.version += 1;
 }
 
 pub fn note_renamed(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure> {
     let NoteRenamedRequest { file, time } = NoteRenamedRequest::from_bytes(params)?;
     core.check_home(file)?;
-    core.note_time(time);
+    core.clock.note(time);
     if let Some(record) = renamed(core, file) {
         core.change([record])?;
     }
@@ -65,7 +65,7 @@ impl NameTransaction {
     pub(super) async fn note_times(&self, deadline: Nanos) -> Result<(), Blocker> {
         let homes: Vec<(FileId, u32)> = self.distant_homes().collect();
         for (file, home) in homes {
-            let request = NoteRenamedRequest { file, time: self.core.time() };
+            let request = NoteRenamedRequest { file, time: self.core.clock.time() };
             let _: Empty = self.core.peers.call(home, Operation::NoteRenamed, &request, Some(deadline)).await?;
         }
         Ok(())

@@ -1,0 +1,81 @@
+//! One life of a server, from its start to its end: whether it serves, stops, or was asked to.
+
+use crate::core::waiting::Notice;
+use reactor::{Incoming, Nanos, Reactor, ServerHandle};
+use std::cell::{Cell, RefCell};
+
+/// See the module.
+pub struct Life {
+    started: Nanos,
+    /// The serving side, once it serves.
+    handle: RefCell<Option<ServerHandle>>,
+    shutdown_request: Notice<()>,
+    stopping: Cell<bool>,
+    /// Requests of clients that came since this server stops: nobody answers them.
+    left_requests: RefCell<Vec<Incoming>>,
+}
+
+impl Life {
+    pub fn new(reactor: &Reactor) -> Life {
+        Life {
+            started: reactor.now(),
+            handle: RefCell::default(),
+            shutdown_request: Notice::new(),
+            stopping: Cell::new(false),
+            left_requests: RefCell::default(),
+        }
+    }
+
+    /// When this server was started.
+    pub fn started(&self) -> Nanos {
+        self.started
+    }
+
+    /// Begins to serve.
+    pub fn serve(&self, handle: ServerHandle) {
+        self.handle.replace(Some(handle));
+    }
+
+    pub fn is_serving(&self) -> bool {
+        self.handle.borrow().is_some()
+    }
+
+    /// The serving side, while it serves.
+    pub fn handle(&self) -> Option<ServerHandle> {
+        self.handle.borrow().clone()
+    }
+
+    /// Ends serving: the caller closes what was serving, or lets go of it.
+    pub fn end_serving(&self) -> Option<ServerHandle> {
+        self.handle.take()
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.get()
+    }
+
+    /// Starts no more requests of clients from now on. False when it has been stopped before.
+    pub fn stop(&self) -> bool {
+        !self.stopping.replace(true)
+    }
+
+    /// Leaves a request to the next server of this place: it ends with its connection, and the client asks again.
+    pub fn leave(&self, incoming: Incoming) {
+        self.left_requests.borrow_mut().push(incoming);
+    }
+
+    /// The requests that were left.
+    pub fn take_left_requests(&self) -> Vec<Incoming> {
+        self.left_requests.take()
+    }
+
+    /// A peer asks the server to shut down.
+    pub fn request_shutdown(&self) {
+        self.shutdown_request.tell(());
+    }
+
+    /// Resolves when a peer has done so.
+    pub async fn wait_for_shutdown_request(&self) {
+        self.shutdown_request.wait().await;
+    }
+}
