@@ -4,6 +4,7 @@ pub mod intents;
 pub mod peers;
 pub mod prepared;
 pub mod retry;
+pub mod undecided;
 
 use crate::coordination::retry::{Backoff, LastFailure, retry};
 use crate::core::Core;

@@ -12,23 +12,23 @@ pub mod waiting;
 
 use crate::coordination::intents::Origin;
 use crate::coordination::peers::Peers;
+use crate::coordination::undecided::Undecided;
 use crate::core::background::BackgroundTasks;
 use crate::core::clock::Clock;
 use crate::core::failure::Failure;
-use crate::core::waiting::{Notice, Turns, until};
-use crate::files::announcement::PendingAnnouncement;
+use crate::core::waiting::{Turns, until};
+use crate::files::announcement::Announcements;
 use crate::files::file_locks::queue::Queues;
+use crate::files::glimpse::Glimpses;
 use crate::files::inodes::Inode;
 use crate::files::rights::has_dropped_bits;
-use crate::handlers::Sequencer;
+use crate::handlers::{Copies, Listings, Sequencer};
 use crate::journal::checkpoint::Checkpoints;
 use crate::journal::durability::Syncs;
 use crate::journal::records::Record;
 use crate::journal::tables::{NUMBER_BLOCK, Tables};
-use crate::leases::contact::Contact;
-use crate::leases::delegations::Delegations;
-use crate::leases::read_leases::ReadLeases;
-use crate::names::{NO_TIME, cursor_of};
+use crate::leases::Leases;
+use crate::names::NO_TIME;
 use crate::publish::attribute_cache::Changes;
 use crate::publish::submission::SubmissionWork;
 use crate::server::life::Life;
@@ -36,22 +36,18 @@ use crate::server::options::ServerOptions;
 use crate::server::statistics::Statistics;
 use crate::sessions::low_priority::LowPriority;
 use crate::sessions::service::Request;
-use crate::store::FastMap;
 use crate::store::{Store, Transaction};
 use crate::tree::Trails;
 use crate::tree::shares::DirectoryWork;
 use crate::tree::tombstones;
 use reactor::{Nanos, Peer, Reactor, StampedRegion};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::Future;
 use std::ops::Range;
 use std::rc::Rc;
 use wire::attribute_cache::FirstBytes;
 use wire::identity::SEQUENCE_MAX;
 use wire::{Attributes, Cluster, FileId, Kind, Layout, Slot, Status};
-
-/// What a glimpse ends with.
-pub type GlimpseResult = Result<Attributes, Failure>;
 
 /// Numbers from here on are for no new files.
 const FILE_NUMBER_END: u64 = SEQUENCE_MAX - (1 << 40);
@@ -77,34 +73,22 @@ pub struct Core {
     pub lock_queues: RefCell<Queues<Request>>,
     /// Turns of sessions at sending the value of an extended attribute.
     pub value_turns: Turns,
-    /// Turns of copies between servers, whose bytes take memory while they are under way.
-    pub copy_turns: Turns,
-    /// Copies so far.
-    pub copies: Cell<u64>,
+    pub copies: Copies,
     pub peers: Peers,
     pub syncs: Rc<Syncs>,
-    /// Glimpses that have not started yet: who comes now may share them.
-    pub glimpses: RefCell<FastMap<u64, Notice<GlimpseResult>>>,
-    /// Files whose last close asked for a settle that has not started yet.
-    pub settles: RefCell<FastMap<u64, ()>>,
-    pub announcing: RefCell<FastMap<u64, Rc<PendingAnnouncement>>>,
+    pub glimpses: Glimpses,
+    pub announcements: Announcements,
     /// Changes of names under way that wait for other servers, by the directories that they came through.
     pub trails: Rc<Trails>,
     pub sequencer: Sequencer,
-    /// What is delegated to others of names here, and to us of theirs.
-    pub delegations: Delegations,
-    pub contact: Contact,
-    /// Contents of small files that opens were told.
-    pub read_leases: ReadLeases,
+    pub leases: Leases,
     /// Announcements and glimpses of directories that are under way.
     pub directories: DirectoryWork,
-    /// Numbers of changes that other servers are asked to prepare and that are not decided.
-    pub undecided: RefCell<FastMap<u64, ()>>,
+    pub undecided: Undecided,
     pub statistics: Statistics,
     pub checkpoints: Checkpoints,
-    pub pending: SubmissionWork,
-    /// Bytes of listings that are on their way to clients.
-    pub listing_bytes: Rc<Cell<u64>>,
+    pub submissions: SubmissionWork,
+    pub listings: Listings,
     /// Requests of clients that wait while others are at work.
     pub low_priority: LowPriority,
 }
@@ -140,7 +124,7 @@ impl Core {
     pub fn new(reactor: &Reactor, options: ServerOptions, store: Store, tables: Tables) -> Core {
         let syncs = Syncs::new(reactor, &store);
         let peers = Peers::new(reactor, &options, &syncs);
-        let bounds = options.bounds;
+        let leases = Leases::new(&options.bounds);
         Core {
             reactor: reactor.clone(),
             cluster: options.cluster.clone(),
@@ -154,24 +138,20 @@ impl Core {
             turns: Turns::default(),
             lock_queues: RefCell::default(),
             value_turns: Turns::default(),
-            copy_turns: Turns::default(),
-            copies: Cell::default(),
+            copies: Copies::default(),
             peers,
             syncs,
-            glimpses: RefCell::default(),
-            settles: RefCell::default(),
-            announcing: RefCell::default(),
+            glimpses: Glimpses::default(),
+            announcements: Announcements::default(),
             trails: Rc::default(),
             sequencer: Sequencer::default(),
-            delegations: Delegations::new(&bounds),
-            contact: Contact::new(&bounds),
-            read_leases: ReadLeases::new(&bounds),
+            leases,
             directories: DirectoryWork::default(),
-            undecided: RefCell::default(),
+            undecided: Undecided::default(),
             statistics: Statistics::new(),
             checkpoints: Checkpoints::default(),
-            pending: SubmissionWork::default(),
-            listing_bytes: Rc::default(),
+            submissions: SubmissionWork::default(),
+            listings: Listings::default(),
             low_priority: LowPriority::default(),
         }
     }
@@ -188,8 +168,7 @@ impl Core {
         mut transaction: Transaction,
         records: impl AsRef<[Record<'a>]> + IntoIterator<Item = Record<'a>>,
     ) -> Result<(), Failure> {
-        assert!(records.as_ref().iter().all(|record| self.keeps_delegations(record)), "delegations, invariant 1");
-        assert!(records.as_ref().iter().all(|record| self.keeps_read_leases(record)), "read leases, invariant 1");
+        self.leases.check_kept(records.as_ref(), &self.tables.borrow(), self.reactor.now());
         if records.as_ref().iter().any(Record::is_too_large) {
             let words = "the answer to this change is larger than what a server keeps of answers";
             return Err(Failure::with_text(Status::TooLarge, words));
@@ -252,7 +231,7 @@ impl Core {
             return self.is_announced(file);
         }
         let is_fit = |inode: &Inode| inode.attributes.kind == Kind::File && !has_dropped_bits(inode.attributes.mode);
-        tables.inodes.get(file).is_some_and(is_fit) && !self.read_leases.may_stand(file, self.reactor.now())
+        tables.inodes.get(file).is_some_and(is_fit) && !self.leases.read_leases.may_stand(file, self.reactor.now())
     }
 
     /// Somebody who may submit has written to a file: the next writes need not be asked for.
@@ -295,51 +274,6 @@ impl Core {
             }
         });
         first.filter(|first| u64::from(first.size) >= attributes.size).unwrap_or_default()
-    }
-
-    /// Whether a record takes nothing from who holds a delegation.
-    fn keeps_delegations(&self, record: &Record<'_>) -> bool {
-        if self.delegations.is_empty() {
-            return true;
-        }
-        let (tables, now) = (self.tables.borrow(), self.reactor.now());
-        let lost = match record {
-            Record::DentryPut { parent, name, id, .. } => {
-                tables.names.get(*parent, name, cursor_of(*parent, name)).filter(|(old, _)| old != id)
-            }
-            Record::DentryDelete { parent, name } => tables.names.get(*parent, name, cursor_of(*parent, name)),
-            Record::InodePut(inode) => {
-                let (id, new) = (inode.attributes.id, &inode.attributes);
-                let rights = |old: &Attributes| (old.mode & 0o777, old.uid, old.gid);
-                let old = tables.inodes.get(id).filter(|old| rights(&old.attributes) != rights(new));
-                old.map(|old| (id, old.attributes.kind))
-            }
-            _ => None,
-        };
-        lost.is_none_or(|(file, _)| !self.delegations.may_stand(file, now))
-    }
-
-    /// Whether a record changes nothing that who holds a read lease was told.
-    fn keeps_read_leases(&self, record: &Record<'_>) -> bool {
-        if self.read_leases.is_empty() {
-            return true;
-        }
-        let changed = match record {
-            Record::FileAnnounced { file, .. } => Some(*file),
-            Record::InodePut(new) => {
-                let (tables, id) = (self.tables.borrow(), new.attributes.id);
-                let changes = |old: &Inode| {
-                    let is_announced = (old.is_announced(), new.is_announced());
-                    let (old, new) = (&old.attributes, &new.attributes);
-                    let is_written = old.mtime != new.mtime && old.times_set == new.times_set;
-                    let is_cut = old.truncate_generation != new.truncate_generation;
-                    is_written || is_cut || old.size != new.size || is_announced.0 != is_announced.1
-                };
-                tables.inodes.get(id).is_some_and(changes).then_some(id)
-            }
-            _ => None,
-        };
-        changed.is_none_or(|file| !self.read_leases.may_stand(file, self.reactor.now()))
     }
 
     /// Makes a change that has no chunks in it.

@@ -8,19 +8,24 @@
 use crate::core::Core;
 use crate::core::failure::Failure;
 use crate::core::waiting::Notice;
+use crate::store::FastMap;
 use reactor::{Class, Nanos};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use wire::messages::{AnnounceReply, AnnounceRequest};
 use wire::{FileId, Operation, Status};
 
 /// An announcement under way, shared by all writers of the file here.
-pub struct PendingAnnouncement {
-    pub generation: u32,
+struct PendingAnnouncement {
+    generation: u32,
     /// The file was reaped here meanwhile.
-    pub reaped: Cell<bool>,
+    reaped: Cell<bool>,
     done: Notice<Result<(), Failure>>,
 }
+
+/// Announcements under way, by file.
+#[derive(Default)]
+pub struct Announcements(RefCell<FastMap<u64, Rc<PendingAnnouncement>>>);
 
 impl Core {
     pub fn is_announced(&self, file: FileId) -> bool {
@@ -29,17 +34,17 @@ impl Core {
 
     /// Begins to announce the file unless that is done or under way.
     pub fn start_announcement(self: &Rc<Self>, file: FileId) -> Result<(), Failure> {
-        if self.is_announced(file) || self.announcing.borrow().contains_key(&file.0) {
+        if self.is_announced(file) || self.announcements.0.borrow().contains_key(&file.0) {
             return Ok(());
         }
         let generation = self.next_generation()?;
-        let announcing = Rc::new(PendingAnnouncement { generation, reaped: Cell::new(false), done: Notice::new() });
-        self.announcing.borrow_mut().insert(file.0, announcing.clone());
+        let announcement = Rc::new(PendingAnnouncement { generation, reaped: Cell::new(false), done: Notice::new() });
+        self.announcements.0.borrow_mut().insert(file.0, announcement.clone());
         let core = self.clone();
         self.reactor.spawn(Class::Metadata, async move {
-            let result = announce(&core, file, &announcing).await;
-            core.announcing.borrow_mut().remove(&file.0);
-            announcing.done.tell(result);
+            let result = announce(&core, file, &announcement).await;
+            core.announcements.0.borrow_mut().remove(&file.0);
+            announcement.done.tell(result);
         });
         Ok(())
     }
@@ -47,14 +52,14 @@ impl Core {
     /// Waits for the announcement under way, if there is one. The share may have been retracted again when this
     /// returns, so the caller looks again.
     pub async fn wait_for_announcement(&self, file: FileId, deadline: Nanos) -> Result<(), Failure> {
-        let announcing = self.announcing.borrow().get(&file.0).cloned();
-        match announcing {
+        let announcement = self.announcements.0.borrow().get(&file.0).cloned();
+        match announcement {
             None => Ok(()),
-            Some(announcing) => {
+            Some(announcement) => {
                 self.wait_until(
                     deadline,
                     "the file's home did not take the announcement in time",
-                    announcing.done.wait(),
+                    announcement.done.wait(),
                 )
                 .await?
             }
@@ -63,32 +68,32 @@ impl Core {
 
     /// The file is being reaped here: an announcement under way comes too late.
     pub fn cancel_announcement(&self, file: FileId) {
-        if let Some(announcing) = self.announcing.borrow().get(&file.0) {
-            announcing.reaped.set(true);
+        if let Some(announcement) = self.announcements.0.borrow().get(&file.0) {
+            announcement.reaped.set(true);
         }
     }
 
     /// Generation through which all announcements of the file have ended here, provided that none stands.
     pub fn ended_generation(&self, file: FileId) -> u32 {
-        match self.announcing.borrow().get(&file.0) {
-            Some(announcing) => announcing.generation - 1,
+        match self.announcements.0.borrow().get(&file.0) {
+            Some(announcement) => announcement.generation - 1,
             None => self.tables.borrow().next_generation - 1,
         }
     }
 }
 
-async fn announce(core: &Rc<Core>, file: FileId, announcing: &PendingAnnouncement) -> Result<(), Failure> {
+async fn announce(core: &Rc<Core>, file: FileId, announcement: &PendingAnnouncement) -> Result<(), Failure> {
     let Some(home) = core.cluster.home_of(file) else {
         return Err(Failure::with_text(Status::BadMessage, "file id is out of range"));
     };
-    let request = AnnounceRequest { file, server: core.index, generation: announcing.generation };
+    let request = AnnounceRequest { file, server: core.index, generation: announcement.generation };
     let AnnounceReply { times_set, .. } = core.peers.call(home, Operation::Announce, &request, None).await?;
-    if announcing.reaped.get() {
+    if announcement.reaped.get() {
         return Err(Failure::new(Status::StaleFile, file));
     }
     // What is stamped from now on is later.
     core.clock.note(times_set.saturating_add(1));
     let mut transaction = core.store.begin();
-    core.store.set_announced(file.0, Some(announcing.generation), times_set, &mut transaction);
+    core.store.set_announced(file.0, Some(announcement.generation), times_set, &mut transaction);
     core.commit(transaction, [])
 }

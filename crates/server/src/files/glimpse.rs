@@ -6,15 +6,29 @@
 //! 3. An announcement ends at the home only after it ended at the announcing server, and only up to the generation
 //!    that this server names.
 
+use crate::core::Core;
 use crate::core::failure::Failure;
 use crate::core::waiting::{Notice, Turn, all};
-use crate::core::{Core, GlimpseResult};
 use crate::files::inodes::Inode;
 use crate::journal::records::Record;
+use crate::store::FastMap;
 use reactor::{Class, LocalFuture, Nanos};
+use std::cell::RefCell;
 use std::rc::Rc;
 use wire::messages::{GlimpseReply, GlimpseRequest};
 use wire::{Attributes, FileId, Operation};
+
+/// What a glimpse ends with.
+type GlimpseResult = Result<Attributes, Failure>;
+
+/// Glimpses of files that have not started yet.
+#[derive(Default)]
+pub struct Glimpses {
+    /// Who comes now may share them.
+    pending: RefCell<FastMap<u64, Notice<GlimpseResult>>>,
+    /// Of files whose last close asked for settling.
+    settling: RefCell<FastMap<u64, ()>>,
+}
 
 impl Core {
     /// The attributes of a file with all announced sizes and times. One glimpse serves all who wait for it.
@@ -23,7 +37,7 @@ impl Core {
         if !inode.is_announced() {
             return Ok(inode.attributes);
         }
-        let waiting = self.glimpses.borrow().get(&file.0).cloned();
+        let waiting = self.glimpses.pending.borrow().get(&file.0).cloned();
         let notice = match waiting {
             Some(notice) => notice,
             None => self.start_glimpse(file),
@@ -33,12 +47,12 @@ impl Core {
 
     fn start_glimpse(self: &Rc<Self>, file: FileId) -> Notice<GlimpseResult> {
         let notice = Notice::new();
-        self.glimpses.borrow_mut().insert(file.0, notice.clone());
+        self.glimpses.pending.borrow_mut().insert(file.0, notice.clone());
         let (core, told) = (self.clone(), notice.clone());
         self.reactor.spawn(Class::Metadata, async move {
             let turn = core.turns.take(file.0).await;
             // Invariant 1: from here on the next stat needs a glimpse of its own.
-            core.glimpses.borrow_mut().remove(&file.0);
+            core.glimpses.pending.borrow_mut().remove(&file.0);
             let result = core.glimpse_in_turn(file, false, &turn).await;
             drop(turn);
             told.tell(result);
@@ -48,13 +62,13 @@ impl Core {
 
     /// Settles what other servers know into the inode, in the background, when the last writer seems to be gone.
     pub fn start_settling(self: &Rc<Self>, file: FileId) {
-        if self.settles.borrow_mut().insert(file.0, ()).is_some() {
+        if self.glimpses.settling.borrow_mut().insert(file.0, ()).is_some() {
             return;
         }
         let core = self.clone();
         self.reactor.spawn(Class::Metadata, async move {
             let turn = core.turns.take(file.0).await;
-            core.settles.borrow_mut().remove(&file.0);
+            core.glimpses.settling.borrow_mut().remove(&file.0);
             // A server that can't be reached stays announced and is asked by whoever looks at the file.
             let _: GlimpseResult = core.glimpse_in_turn(file, true, &turn).await;
         });

@@ -12,7 +12,7 @@ pub mod operations;
 mod participant;
 
 pub use bytes::append::resume_append;
-pub use bytes::copy::COPY_COUNT_MAX;
+pub use bytes::copy::{COPY_COUNT_MAX, Copies};
 pub use bytes::read_write::WriteEnd;
 pub use bytes::registered_buffers::{SubmittedSource, begin_submitted, watch_buffers, write_submitted};
 pub use directories::rights::{change_rights, resume_rights};
@@ -21,7 +21,7 @@ pub use directories::sequencer::{Sequencer, have_all_know, resume_tree};
 pub use files::close::reopened;
 pub use files::file_locks::{after_release, forget_listeners};
 pub use files::truncate::resume_truncate;
-pub use names::listing::{LISTING_BYTES_MAX, removal_under_way, wait_for_names};
+pub use names::listing::{LISTING_BYTES_MAX, Listings, removal_under_way, wait_for_names};
 pub use names::open::create_submitted;
 pub use names::prepare::watch;
 pub use names::rename::drive_names;

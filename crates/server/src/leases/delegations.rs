@@ -140,8 +140,8 @@ impl Core {
     /// Notes that a server holds a delegation of a file from now on.
     pub fn note_delegation(self: &Rc<Self>, file: FileId, server: u32) {
         let until = self.reactor.now() + DELEGATION_NS + MARGIN_NS;
-        add(&self.delegations.given_count);
-        let mut files = self.delegations.files.borrow_mut();
+        add(&self.leases.delegations.given_count);
+        let mut files = self.leases.delegations.files.borrow_mut();
         let given = files.entry(file.0).or_default();
         given.holders.retain(|(holder, _)| *holder != server);
         given.holders.push((server, until));
@@ -151,43 +151,43 @@ impl Core {
 
     /// Forgets delegations that have ended by time, for as long as there are any.
     fn sweep_delegations(self: &Rc<Self>) {
-        if self.delegations.sweeping.replace(true) {
+        if self.leases.delegations.sweeping.replace(true) {
             return;
         }
         let core = self.clone();
         self.reactor.spawn(Class::Background, async move {
-            while !core.delegations.files.borrow().is_empty() && !core.life.is_stopping() {
+            while !core.leases.delegations.files.borrow().is_empty() && !core.life.is_stopping() {
                 core.reactor.sleep(DELEGATION_NS).await;
                 let now = core.reactor.now();
-                core.delegations.files.borrow_mut().retain(|_, given| {
+                core.leases.delegations.files.borrow_mut().retain(|_, given| {
                     given.holders.retain(|(_, until)| *until > now);
                     !given.holders.is_empty() || given.ending.is_some() || given.rests_until > now
                 });
             }
-            core.delegations.sweeping.set(false);
+            core.leases.delegations.sweeping.set(false);
         });
     }
 
     /// Recalls the delegations of a file. Told when none stands any more; nothing when none does. Who is told looks
     /// again.
     pub fn recall_delegations(self: &Rc<Self>, file: FileId) -> Option<Notice<()>> {
-        if self.delegations.is_empty() {
+        if self.leases.delegations.is_empty() {
             return None;
         }
         let now = self.reactor.now();
-        let mut files = self.delegations.files.borrow_mut();
+        let mut files = self.leases.delegations.files.borrow_mut();
         let given = match files.get_mut(&file.0) {
             Some(given) => given,
-            None => return self.delegations.earlier.borrow().clone(),
+            None => return self.leases.delegations.earlier.borrow().clone(),
         };
         if let Some(ending) = &given.ending {
             return Some(ending.clone());
         }
         given.holders.retain(|(_, until)| *until > now);
         given.rests_until = now + REST_NS;
-        if given.holders.is_empty() || self.delegations.skips_recalls.get() {
+        if given.holders.is_empty() || self.leases.delegations.skips_recalls.get() {
             given.holders.clear();
-            return self.delegations.earlier.borrow().clone();
+            return self.leases.delegations.earlier.borrow().clone();
         }
         let ended = Notice::new();
         given.ending = Some(ended.clone());
@@ -196,7 +196,7 @@ impl Core {
         let (core, told) = (self.clone(), ended.clone());
         self.reactor.spawn(Class::Metadata, async move {
             recall(&core, file, holders).await;
-            if let Some(given) = core.delegations.files.borrow_mut().get_mut(&file.0) {
+            if let Some(given) = core.leases.delegations.files.borrow_mut().get_mut(&file.0) {
                 given.holders.clear();
                 given.ending = None;
                 given.rests_until = core.reactor.now() + REST_NS;
@@ -212,12 +212,12 @@ impl Core {
             return;
         }
         let ended = Notice::new();
-        self.delegations.earlier.replace(Some(ended.clone()));
+        self.leases.delegations.earlier.replace(Some(ended.clone()));
         let core = self.clone();
         self.reactor.spawn(Class::Metadata, async move {
             core.reactor.sleep(DELEGATION_NS + MARGIN_NS).await;
-            core.delegations.earlier.replace(None);
-            if core.delegations.files.borrow().is_empty() && !core.life.is_stopping() {
+            core.leases.delegations.earlier.replace(None);
+            if core.leases.delegations.files.borrow().is_empty() && !core.life.is_stopping() {
                 // Where this fails, the next life waits once more, in vain.
                 let _: Result<(), Failure> = core.change([Record::DelegationsGiven(false)]);
             }
@@ -239,10 +239,10 @@ async fn recall(core: &Rc<Core>, file: FileId, holders: Vec<(u32, Nanos)>) {
         Box::pin(async move {
             let call = core.peers.call::<Empty>(server, Operation::Recall, &params, Some(ends));
             match until(&core.reactor, ends, call).await {
-                Some(Ok(_)) => add(&core.delegations.recalled_count),
+                Some(Ok(_)) => add(&core.leases.delegations.recalled_count),
                 _ => {
                     core.reactor.sleep_until(ends).await;
-                    add(&core.delegations.expired_count);
+                    add(&core.leases.delegations.expired_count);
                 }
             }
         }) as LocalFuture<()>

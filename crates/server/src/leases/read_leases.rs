@@ -120,7 +120,7 @@ impl ReadLeases {
 impl Core {
     /// Told when no lease of the file's contents stands any more; nothing when none does. Who is told looks again.
     pub fn read_lease_end(self: &Rc<Self>, file: FileId) -> Option<Notice<()>> {
-        let leases = &self.read_leases;
+        let leases = &self.leases.read_leases;
         let now = self.reactor.now();
         if !leases.may_stand(file, now) {
             return None;
@@ -160,7 +160,7 @@ impl Core {
         let told = told.and_then(|inode| {
             // What can't be read is told to who reads it.
             let read = self.store.read(file.0, 0, 0, inode.attributes.size as u32).ok()?;
-            self.read_leases.give(file, self.reactor.now(), self.options.read_leasing).then_some((inode, read))
+            self.leases.read_leases.give(file, self.reactor.now(), self.options.read_leasing).then_some((inode, read))
         });
         if let (Some(_), Some(publisher)) = (&told, &tables.publisher) {
             // Who writes waits until the lease has ended.

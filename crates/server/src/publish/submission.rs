@@ -193,10 +193,10 @@ impl Core {
 
     /// Does what was submitted. Returns the locks for it.
     fn do_submitted(self: &Rc<Self>, words: &SubmissionWords, submitter: Submitter<'_>) -> [usize; 2] {
-        self.pending.taken.set(self.pending.taken.get() + 1);
+        self.submissions.taken.set(self.submissions.taken.get() + 1);
         let bytes = SubmissionBytes::of(words);
         let Some(submission) = bytes.submission(words) else {
-            self.pending.failed.set(self.pending.failed.get() + 1);
+            self.submissions.failed.set(self.submissions.failed.get() + 1);
             return [0; 2];
         };
         let (operation, result) = self.clock.at_submitted_time(submission.time, || match submission.change {
@@ -241,7 +241,7 @@ impl Core {
             crate::server::statistics::report::start_sampling(self);
         }
         if let Err(failure) = result {
-            self.pending.failed.set(self.pending.failed.get() + 1);
+            self.submissions.failed.set(self.submissions.failed.get() + 1);
             let words = "a change that a client of this machine had made could not be done";
             let text = String::from_utf8_lossy(&failure.text).into_owned();
             log::event(Level::Error, "submission-failed", words, &[("status", &failure.status), ("why", &text)]);
@@ -253,7 +253,7 @@ impl Core {
     fn source_of<'a>(&self, submitter: Submitter<'a>) -> SubmittedSource<'a> {
         match submitter {
             Submitter::SubmissionQueue(_, queue) => {
-                let connection = self.pending.clients.borrow().get(&queue).map_or(0, |(_, connection)| *connection);
+                let connection = self.submissions.clients.borrow().get(&queue).map_or(0, |(_, connection)| *connection);
                 SubmittedSource::Registered(connection)
             }
             Submitter::Earlier(bytes) => SubmittedSource::Bytes(bytes.unwrap_or_default()),
@@ -270,7 +270,7 @@ impl Core {
         made: &Made,
     ) -> bool {
         let (numbers, number) = (submissions.numbers(queue), submission.file.sequence());
-        let is_its_own = self.pending.clients.borrow().get(&queue).is_some_and(|(uid, _)| *uid == made.uid);
+        let is_its_own = self.submissions.clients.borrow().get(&queue).is_some_and(|(uid, _)| *uid == made.uid);
         if !is_its_own || !numbers.contains(&number) {
             return false;
         }
@@ -280,7 +280,7 @@ impl Core {
 
     /// The client of a connection may submit.
     pub fn queue_opened(&self, queue: usize, uid: u32, connection: u64) {
-        self.pending.clients.borrow_mut().insert(queue, (uid, connection));
+        self.submissions.clients.borrow_mut().insert(queue, (uid, connection));
     }
 
     /// Somebody who may submit has made a file in a directory: the next ones need not be asked for.
@@ -303,10 +303,10 @@ impl Core {
         let one = RECORD_SIZE_MAX + 8 * u64::from(self.cluster.server_count());
         // Once more as much may be submitted while that is taken up.
         let most = 2 * submissions.queue_count() as u64 * SLOT_COUNT * one + RESERVE;
-        self.pending.is_watched.get()
+        self.submissions.is_watched.get()
             && !self.life.is_stopping()
             // Names that are delegated to other servers are recalled first.
-            && self.delegations.is_empty()
+            && self.leases.delegations.is_empty()
             && !self.is_journal_low()
             && self.store.journal_room().0 > most
     }
@@ -325,18 +325,18 @@ impl Core {
 
     /// Somebody changes names, and may submit such changes for a while.
     pub fn watch_submissions(self: &Rc<Self>) {
-        if self.pending.is_watched.replace(true) {
+        if self.submissions.is_watched.replace(true) {
             return;
         }
         let core = self.clone();
         self.reactor.spawn(Class::Background, async move {
-            let (mut seen, mut looks) = (core.pending.taken.get(), 0);
+            let (mut seen, mut looks) = (core.submissions.taken.get(), 0);
             while looks < LOOKS_MAX && !core.life.is_stopping() {
                 core.reactor.sleep(LOOK_NS).await;
-                looks = if core.pending.taken.get() == seen { looks + 1 } else { 0 };
-                seen = core.pending.taken.get();
+                looks = if core.submissions.taken.get() == seen { looks + 1 } else { 0 };
+                seen = core.submissions.taken.get();
             }
-            core.pending.is_watched.set(false);
+            core.submissions.is_watched.set(false);
         });
     }
 }

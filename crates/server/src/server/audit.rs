@@ -82,7 +82,7 @@ pub fn audit(core: &Core) -> Audit {
         prepared: tables.prepared.len() as u64,
         tree_marks: u64::from(tables.tree.mark().is_some()),
         active: core.statistics.active(),
-        submissions: core.pending.numbers().0,
+        submissions: core.submissions.numbers().0,
         ..Audit::default()
     };
     // Removals that were begun before there were too many may still end (tombstones, invariant 3).
@@ -90,8 +90,8 @@ pub fn audit(core: &Core) -> Audit {
     if tables.tombstones.len() > bound {
         audit.errors.push(format!("{} removed directories are remembered, {bound} at most", tables.tombstones.len()));
     }
-    if core.pending.numbers().1 > 0 {
-        audit.errors.push(format!("{} changes that were submitted could not be done", core.pending.numbers().1));
+    if core.submissions.numbers().1 > 0 {
+        audit.errors.push(format!("{} changes that were submitted could not be done", core.submissions.numbers().1));
     }
     if let Some(publisher) = &tables.publisher {
         let is_kept = |directory: FileId| {

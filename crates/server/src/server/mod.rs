@@ -267,23 +267,17 @@ impl Server {
 
     /// Has this server let changes happen without calling delegations back, for tests of the simulation's checker.
     pub fn skip_recalls(&self) {
-        self.core.delegations.skip_recalls();
+        self.core.leases.delegations.skip_recalls();
     }
 
     /// Has this server change contents that it has told by leases, for the same.
     pub fn ignore_read_leases(&self) {
-        self.core.read_leases.ignore();
+        self.core.leases.read_leases.ignore();
     }
 
     /// What this server counted as a contact and as a home.
     pub fn contact_numbers(&self) -> Vec<(&'static str, u64)> {
-        self.core
-            .contact
-            .numbers()
-            .into_iter()
-            .chain(self.core.delegations.numbers())
-            .chain(self.core.read_leases.numbers())
-            .collect()
+        self.core.leases.numbers().collect()
     }
 
     /// Requests of an operation that came in.
@@ -293,7 +287,7 @@ impl Server {
 
     /// Homes that had forgotten this server while it had files open there, as a contact, for tests.
     pub fn forgetful_homes(&self) -> std::collections::BTreeSet<u32> {
-        self.core.contact.forgetful_homes()
+        self.core.leases.contact.forgetful_homes()
     }
 
     /// An inode as this server has it, for tests of the checker.
@@ -324,9 +318,9 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         ("locks of files, and who waits for them", ((RANGES_MAX + WAITERS_MAX) * 128) as u64),
         ("bytes of copies between servers", handlers::COPY_COUNT_MAX * u64::from(COPY_SIZE_MAX) * 2),
         ("counters and samples", Statistics::memory_max()),
-        ("names shared to other servers", core.delegations.memory_max(core.cluster.server_count())),
-        ("names shared by other servers", core.contact.memory_max()),
-        ("contents told to clients", core.read_leases.memory_max()),
+        ("names shared to other servers", core.leases.delegations.memory_max(core.cluster.server_count())),
+        ("names shared by other servers", core.leases.contact.memory_max()),
+        ("contents told to clients", core.leases.read_leases.memory_max()),
         ("log of moved directories", options.bounds.tree_log as u64 * 96),
         ("removed directories", 2 * options.bounds.tombstones as u64 * tombstones::TOMBSTONE_SIZE),
     ];

@@ -21,7 +21,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use wire::handshake::Role;
-use wire::operation::{LEVEL_CLIENT, LEVEL_COORDINATION, OperationClass};
+use wire::operation::{LEVEL_CLIENT, OperationClass};
 use wire::{FileId, Operation, Status};
 
 /// Requests of clients that may wait for other servers at a time.
@@ -79,7 +79,7 @@ impl Service for Front {
             if !known || peer.level == LEVEL_CLIENT {
                 return Err(Status::NotPermitted);
             }
-            return Ok(self.contact_connected(peer, welcomes));
+            return Ok(core.contact_connected(peer, welcomes));
         }
         if peer.level != LEVEL_CLIENT {
             return Err(Status::NotPermitted);
@@ -108,9 +108,7 @@ impl Service for Front {
     }
 
     fn disconnected(&self, peer: &Peer) {
-        if is_of_contact(peer) {
-            self.core.delegations.note_disconnected(peer.from_server, peer.connection);
-        }
+        self.core.contact_disconnected(peer);
         if peer.role.is_client() {
             self.core.holder_disconnected(peer.connection, peer.session);
             let now = self.core.reactor.now();
@@ -175,21 +173,6 @@ impl Service for Front {
 }
 
 impl Front {
-    /// A server that has files open here is known as a session meanwhile; whether this one is. Of others nothing is to
-    /// be known.
-    fn contact_connected(&self, peer: &Peer, welcomes: u64) -> bool {
-        let core = &self.core;
-        if !is_of_contact(peer) {
-            return true;
-        }
-        core.delegations.note_connected(peer.from_server, peer.connection);
-        let known = core.tables.borrow().sessions.is_known(peer.session);
-        if known && welcomes == 0 {
-            core.reclaimed(peer.session);
-        }
-        known || welcomes == 0
-    }
-
     /// Starts a request, of a low-priority client when it is its turn.
     fn begin(self: Rc<Self>, incoming: Incoming, origin: Option<Origin>) {
         match incoming.peer.role {
@@ -471,9 +454,4 @@ pub fn conclude(core: &Core, origin: Origin, result: &Result<Vec<u8>, Failure>) 
     for copy in note_outcome(core, Some(origin), status, &params) {
         copy.answer(status, &params, ReplyBody::default());
     }
-}
-
-/// Whether a connection is the one over which a contact has files open.
-fn is_of_contact(peer: &Peer) -> bool {
-    peer.role == Role::Server && peer.level == LEVEL_COORDINATION
 }

@@ -1,10 +1,12 @@
 //! CopyRange: the server of the target's chunk fetches bytes from that of the source's and writes them, as one change.
 
 use crate::core::failure::Failure;
+use crate::core::waiting::Turns;
 use crate::core::{Caller, Core};
 use crate::handlers::bytes::holders::{fill, own_writes_soon, read_bytes};
 use crate::handlers::bytes::read_write::{check_layout_of, piece_end, reply_of, write_pieces};
 use crate::handlers::{EncodedParams, Progress, later};
+use std::cell::Cell;
 use std::rc::Rc;
 use wire::layout::ChunkRange;
 use wire::limits::{COPY_SIZE_MAX, FILE_SIZE_MAX};
@@ -14,6 +16,21 @@ use wire::{Decode, FileId, Layout, Operation, Status};
 /// Copies whose bytes are in memory at a time; others wait for their turn.
 pub const COPY_COUNT_MAX: u64 = 32;
 
+/// Copies between servers, whose bytes take memory while they are under way.
+#[derive(Default)]
+pub struct Copies {
+    turns: Turns,
+    /// Copies so far.
+    count: Cell<u64>,
+}
+
+impl Copies {
+    /// The queue of one more copy.
+    fn next_queue(&self) -> u64 {
+        self.count.replace(self.count.get() + 1) % COPY_COUNT_MAX
+    }
+}
+
 /// How often bytes are fetched that were changed on their way.
 const ATTEMPTS_MAX: u32 = 3;
 
@@ -21,9 +38,9 @@ pub fn copy_range(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Pro
     let request = CopyRangeRequest::from_bytes(params)?;
     check(core, &request)?;
     let (core, caller) = (core.clone(), caller.clone());
-    let queue = core.copies.replace(core.copies.get() + 1) % COPY_COUNT_MAX;
+    let queue = core.copies.next_queue();
     later(async move {
-        let turn = core.copy_turns.take(queue);
+        let turn = core.copies.turns.take(queue);
         let _turn = core.wait_until(caller.deadline, "other copies take long", turn).await?;
         let (bytes, sum) = fetch(&core, &caller, &request).await?;
         let target = DataRequest {

@@ -100,7 +100,7 @@ pub fn begin_submitted(
     let request = DataRequest { file, layout, pieces: Pieces(vec![piece]), sums: Vec::new() };
     check(core, &request)?;
     check_inode(core.tables.borrow().inodes.get(file), &request)?;
-    if core.read_leases.may_stand(file, core.reactor.now()) || has_dropped_bits(mode) {
+    if core.leases.read_leases.may_stand(file, core.reactor.now()) || has_dropped_bits(mode) {
         return Err(Failure::with_text(Status::Busy, "something has to be done before the file can be written to"));
     }
     let (key, range, chunk_size) = ((file.0, 0), (0, bytes.size), request.layout.chunk_size);

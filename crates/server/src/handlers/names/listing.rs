@@ -20,6 +20,12 @@ const PAGE_SIZE_MAX: u64 = 256 << 10;
 
 const _: () = assert!(PAGE_SIZE_MAX <= LISTING_PAGE_SIZE_MAX as u64);
 
+/// Listings that are on their way to clients.
+#[derive(Default)]
+pub struct Listings {
+    bytes: Rc<Cell<u64>>,
+}
+
 /// Gives a page's bytes back when it is sent.
 struct PageGuard {
     held: Rc<Cell<u64>>,
@@ -53,15 +59,15 @@ fn listing_of(params: &[u8]) -> Option<ReadDirectoryRequest> {
 
 /// Bytes of entries that a page may have now.
 pub fn page_size_max(core: &Core, asked: u32) -> usize {
-    let left = LISTING_BYTES_MAX.saturating_sub(core.listing_bytes.get());
+    let left = LISTING_BYTES_MAX.saturating_sub(core.listings.bytes.get());
     u64::from(asked).min(left).clamp(PAGE_SIZE_MIN, PAGE_SIZE_MAX) as usize
 }
 
 /// A page as the body of a reply; it counts as on its way until it is sent.
 pub fn own_page(core: &Core, page: Vec<u8>) -> ReplyBody {
     let size = page.len() as u64;
-    core.listing_bytes.set(core.listing_bytes.get() + size);
-    let guard = PageGuard { held: core.listing_bytes.clone(), size };
+    core.listings.bytes.set(core.listings.bytes.get() + size);
+    let guard = PageGuard { held: core.listings.bytes.clone(), size };
     ReplyBody { pieces: vec![BodyPiece::Bytes(page)], guard: Some(Box::new(guard)) }
 }
 

@@ -235,6 +235,6 @@ fn decision(core: &Core, server: u32, number: u64) -> AskDecisionReply {
         .intents
         .values()
         .any(|intent| matches!(intent, Intent::Names { parts } if parts.contains(&part)));
-    let abort = !commit && !core.undecided.borrow().contains_key(&number);
+    let abort = !commit && !core.undecided.contains(number);
     AskDecisionReply { commit, abort }
 }

@@ -195,7 +195,7 @@ impl Contact {
 impl Core {
     /// What is known here of a name of another server, whose hash is given.
     pub fn ask_contact(self: &Rc<Self>, home: u32, hash: u64, entry: &Entry<'_>) -> ContactAnswer {
-        let contact = &self.contact;
+        let contact = &self.leases.contact;
         let now = self.reactor.now();
         {
             let names = contact.names.borrow();
@@ -232,25 +232,25 @@ impl Core {
     }
 
     fn unknown(&self) -> ContactAnswer {
-        self.contact.misses.set(self.contact.misses.get() + 1);
+        self.leases.contact.misses.set(self.leases.contact.misses.get() + 1);
         ContactAnswer::Unknown
     }
 
     /// A home has recalled its delegations of a file.
     pub fn recalled(self: &Rc<Self>, home: u32, file: FileId, number: u64) {
-        self.contact.raise_floor(home, number);
-        self.contact.forget(|attributes| attributes.id == file);
+        self.leases.contact.raise_floor(home, number);
+        self.leases.contact.forget(|attributes| attributes.id == file);
         self.release_remote_opens();
     }
 
     /// Lets go of files that nobody needs here any more.
     pub fn release_remote_opens(self: &Rc<Self>) {
-        if self.contact.remote_opens.borrow().is_empty() {
+        if self.leases.contact.remote_opens.borrow().is_empty() {
             return;
         }
         let mut closed: BTreeMap<u32, Vec<Closed>> = BTreeMap::new();
         {
-            let (tables, names) = (self.tables.borrow(), self.contact.names.borrow());
+            let (tables, names) = (self.tables.borrow(), self.leases.contact.names.borrow());
             let now = self.reactor.now();
             let delegated: BTreeSet<FileId> = names
                 .values()
@@ -259,7 +259,7 @@ impl Core {
                     _ => None,
                 })
                 .collect();
-            self.contact.remote_opens.borrow_mut().retain(|file, open| {
+            self.leases.contact.remote_opens.borrow_mut().retain(|file, open| {
                 let file = FileId(*file);
                 let is_needed = tables.open.is_open(file) || delegated.contains(&file);
                 if !is_needed {
@@ -281,21 +281,21 @@ impl Core {
 
     /// Forgets names whose delegations have ended by time, for as long as there are any.
     fn sweep_names(self: &Rc<Self>) {
-        if self.contact.sweeping.replace(true) {
+        if self.leases.contact.sweeping.replace(true) {
             return;
         }
         let core = self.clone();
         self.reactor.spawn(Class::Background, async move {
-            while !core.contact.names.borrow().is_empty() && !core.life.is_stopping() {
+            while !core.leases.contact.names.borrow().is_empty() && !core.life.is_stopping() {
                 core.reactor.sleep(SWEEP_NS).await;
                 let now = core.reactor.now();
-                core.contact.names.borrow_mut().retain(|_, name| match name.state {
+                core.leases.contact.names.borrow_mut().retain(|_, name| match name.state {
                     NameState::Asking(_) => true,
                     NameState::Delegated { until, .. } | NameState::Refused(until) => until > now,
                 });
                 core.release_remote_opens();
             }
-            core.contact.sweeping.set(false);
+            core.leases.contact.sweeping.set(false);
         });
     }
 
@@ -305,21 +305,21 @@ impl Core {
         if turnabout == Turnabout::Resumed {
             return;
         }
-        self.contact.forget(|attributes| self.cluster.home_of(attributes.id) == Some(home));
-        if !self.contact.floors.borrow().contains_key(&home) {
+        self.leases.contact.forget(|attributes| self.cluster.home_of(attributes.id) == Some(home));
+        if !self.leases.contact.floors.borrow().contains_key(&home) {
             return;
         }
         let holds = !self.remote_opens_at(home).is_empty();
         if holds && matches!(turnabout, Turnabout::Renewed { session_known: false, .. }) {
-            self.contact.sessions_lost.set(self.contact.sessions_lost.get() + 1);
-            self.contact.forgetful.borrow_mut().insert(home);
+            self.leases.contact.sessions_lost.set(self.leases.contact.sessions_lost.get() + 1);
+            self.leases.contact.forgetful.borrow_mut().insert(home);
         }
         self.reclaim_remote_opens(home);
     }
 
     /// Lets a home know that we are still there, for as long as we hold anything there.
     fn refresh_remote_opens(self: &Rc<Self>, home: u32) {
-        if !self.contact.refreshing.borrow_mut().insert(home) {
+        if !self.leases.contact.refreshing.borrow_mut().insert(home) {
             return;
         }
         let core = self.clone();
@@ -328,12 +328,12 @@ impl Core {
                 core.reactor.sleep(core.options.session_grace / REFRESHES).await;
                 core.reclaim_remote_opens(home);
             }
-            core.contact.refreshing.borrow_mut().remove(&home);
+            core.leases.contact.refreshing.borrow_mut().remove(&home);
         });
     }
 
     fn remote_opens_at(&self, home: u32) -> Vec<FileId> {
-        let opens = self.contact.remote_opens.borrow();
+        let opens = self.leases.contact.remote_opens.borrow();
         let mut files: Vec<FileId> =
             opens.iter().filter(|(_, open)| open.home == home).map(|(file, _)| FileId(*file)).collect();
         files.sort_unstable();
@@ -342,19 +342,21 @@ impl Core {
 
     /// Tells a home what we hold, until it knows.
     fn reclaim_remote_opens(self: &Rc<Self>, home: u32) {
-        if self.contact.reclaiming.borrow_mut().insert(home, true).is_some() {
+        if self.leases.contact.reclaiming.borrow_mut().insert(home, true).is_some() {
             return;
         }
         let core = self.clone();
         self.reactor.spawn(Class::Metadata, async move {
             let mut backoff = Backoff::new(PAUSE_NS_FIRST, PAUSE_NS_MAX);
-            while core.contact.reclaiming.borrow_mut().insert(home, false) == Some(true) && !core.life.is_stopping() {
+            while core.leases.contact.reclaiming.borrow_mut().insert(home, false) == Some(true)
+                && !core.life.is_stopping()
+            {
                 if send_remote_opens(&core, home).await.is_err() {
-                    core.contact.reclaiming.borrow_mut().insert(home, true);
+                    core.leases.contact.reclaiming.borrow_mut().insert(home, true);
                     backoff.pause(&core.reactor).await;
                 }
             }
-            core.contact.reclaiming.borrow_mut().remove(&home);
+            core.leases.contact.reclaiming.borrow_mut().remove(&home);
             core.release_remote_opens();
         });
     }
@@ -373,9 +375,9 @@ async fn send_remote_opens(core: &Rc<Core>, home: u32) -> Result<(), Failure> {
         if since == 0 {
             since = reply.number;
             // A grant from before that we have not heard of is taken as closed.
-            core.contact.raise_floor(home, since);
+            core.leases.contact.raise_floor(home, since);
         }
-        let mut opens = core.contact.remote_opens.borrow_mut();
+        let mut opens = core.leases.contact.remote_opens.borrow_mut();
         let mut gone = Vec::new();
         for file in page {
             match opens.get_mut(&file.0) {
@@ -405,9 +407,9 @@ async fn ask_for_delegation(core: Rc<Core>, home: u32, hash: u64, params: Vec<u8
         Ok(DelegationReply { delegated: Some(delegated) }) => {
             take_delegation(&core, home, hash, sent, delegated, &asked)
         }
-        Ok(DelegationReply { delegated: None }) => drop(core.contact.settle(hash, &asked, refused)),
+        Ok(DelegationReply { delegated: None }) => drop(core.leases.contact.settle(hash, &asked, refused)),
         Err(_) => {
-            core.contact.settle(hash, &asked, refused);
+            core.leases.contact.settle(hash, &asked, refused);
             // Whether we have something open there now nobody knows, unless we tell.
             core.reclaim_remote_opens(home);
         }
@@ -423,27 +425,27 @@ fn take_delegation(core: &Rc<Core>, home: u32, hash: u64, sent: Nanos, delegated
         && core.cluster.home_of(attributes.id) == Some(home)
         && core.check_layout(&attributes.layout).is_ok();
     if !is_sound {
-        core.contact.settle(hash, asked, refused);
+        core.leases.contact.settle(hash, asked, refused);
         return;
     }
     // From now on the home may know us.
-    core.contact.raise_floor(home, 0);
+    core.leases.contact.raise_floor(home, 0);
     {
-        let mut opens = core.contact.remote_opens.borrow_mut();
+        let mut opens = core.leases.contact.remote_opens.borrow_mut();
         let open = opens.entry(attributes.id.0).or_insert(RemoteOpen { home, number: open_number });
         open.number = open.number.max(open_number);
     }
     core.refresh_remote_opens(home);
     let until = sent + Nanos::from(delegation_ms.min(DELEGATION_MS_MAX)) * 1_000_000 / 8 * DELEGATION_EIGHTHS;
-    let floor = core.contact.floors.borrow().get(&home).copied().unwrap_or(0);
+    let floor = core.leases.contact.floors.borrow().get(&home).copied().unwrap_or(0);
     let known = if open_number > floor && until > now { NameState::Delegated { attributes, until } } else { refused };
-    core.contact.settle(hash, asked, known);
+    core.leases.contact.settle(hash, asked, known);
     core.release_remote_opens();
 }
 
 /// Ends the wait for a home that does not answer; its answer is taken in later.
 async fn limit_question(core: Rc<Core>, hash: u64, asked: Notice<()>) {
     core.reactor.sleep(ASK_NS_MAX).await;
-    core.contact.settle(hash, &asked, NameState::Refused(core.reactor.now() + REFUSED_NS));
+    core.leases.contact.settle(hash, &asked, NameState::Refused(core.reactor.now() + REFUSED_NS));
     asked.tell(());
 }

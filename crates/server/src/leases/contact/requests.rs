@@ -9,12 +9,15 @@ use crate::journal::records::Record;
 use crate::leases::contact::ContactAnswer;
 use crate::leases::delegations::DELEGATION_MS;
 use crate::sessions::expiry::start_expiry;
+use reactor::Peer;
 use std::rc::Rc;
+use wire::handshake::Role;
 use wire::identity::dentry_hash;
 use wire::messages::{
     CloseHeldRequest, Delegation, DelegationReply, DelegationRequest, OpenReply, OpenRequest, OpenThroughReply,
     RecallRequest, ReclaimHeldRequest, ReclaimReply, open_flags,
 };
+use wire::operation::LEVEL_COORDINATION;
 use wire::{Decode, Encode, Kind, Operation, Slot, Status};
 
 pub fn open_through(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {
@@ -63,10 +66,10 @@ pub fn delegation(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut V
         let inode = found.and_then(|(id, _)| tables.inodes.get(id));
         inode.filter(|inode| inode.attributes.kind == Kind::File).map(|inode| inode.attributes.clone())
     };
-    let granted = attributes.filter(|attributes| core.delegations.has_room(attributes.id, core.reactor.now()));
+    let granted = attributes.filter(|attributes| core.leases.delegations.has_room(attributes.id, core.reactor.now()));
     let delegated = match granted {
         None => {
-            core.delegations.note_refused();
+            core.leases.delegations.note_refused();
             None
         }
         Some(attributes) => {
@@ -125,12 +128,38 @@ pub fn reclaim_held(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut
     Ok(Progress::Done)
 }
 
+/// Whether a connection is the one over which a contact has files open.
+fn is_of_contact(peer: &Peer) -> bool {
+    peer.role == Role::Server && peer.level == LEVEL_COORDINATION
+}
+
 impl Core {
+    /// A server has connected. One that has files open here is known as a session meanwhile; whether this one is. Of
+    /// others nothing is to be known.
+    pub fn contact_connected(self: &Rc<Self>, peer: &Peer, welcomes: u64) -> bool {
+        if !is_of_contact(peer) {
+            return true;
+        }
+        self.leases.delegations.note_connected(peer.from_server, peer.connection);
+        let known = self.tables.borrow().sessions.is_known(peer.session);
+        if known && welcomes == 0 {
+            self.reclaimed(peer.session);
+        }
+        known || welcomes == 0
+    }
+
+    /// A connection has gone, which may have been that of a contact.
+    pub fn contact_disconnected(&self, peer: &Peer) {
+        if is_of_contact(peer) {
+            self.leases.delegations.note_disconnected(peer.from_server, peer.connection);
+        }
+    }
+
     /// Knows a contact as a session, as which it has files open: for as long as it has any and is heard of within the
     /// time of grace, for the connection of a machine that has gone may seem to stand for ever.
     fn add_contact(self: &Rc<Self>, caller: &Caller) -> Result<(), Failure> {
         let session = caller.peer.session;
-        if !self.delegations.is_connected(caller.peer.from_server, caller.peer.connection) {
+        if !self.leases.delegations.is_connected(caller.peer.from_server, caller.peer.connection) {
             // It has gone since it asked: it does not wait for an answer, and would never close what it was given now.
             return Err(Failure::with_text(Status::Unreachable, "the contact has gone"));
         }

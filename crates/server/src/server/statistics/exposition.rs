@@ -116,8 +116,7 @@ pub fn prometheus(core: &Core) -> String {
         ("bytes_copied", core.reactor.bytes_copied()),
     ];
     numbers.extend(store_numbers(core).into_iter().chain(table_numbers(core)));
-    numbers
-        .extend(core.contact.numbers().into_iter().chain(core.delegations.numbers()).chain(core.read_leases.numbers()));
+    numbers.extend(core.leases.numbers());
     if let Some(handle) = core.life.handle() {
         let served = handle.statistics();
         numbers.extend([

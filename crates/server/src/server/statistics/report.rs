@@ -149,9 +149,7 @@ pub fn json(core: &Core, sample_count: usize) -> String {
     });
     object.object("tables", |object| object.numbers(&table_numbers(core)));
     object.object("contact", |object| {
-        object.numbers(&core.contact.numbers());
-        object.numbers(&core.delegations.numbers());
-        object.numbers(&core.read_leases.numbers());
+        object.numbers(&core.leases.numbers().collect::<Vec<_>>());
     });
     object.object("classes", |object| {
         for (name, class) in CLASSES {

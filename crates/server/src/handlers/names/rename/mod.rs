@@ -176,7 +176,7 @@ struct Participants {
 impl Participants {
     fn add(&mut self, server: u32) -> Result<u64, Failure> {
         let number = self.core.next_number()?;
-        self.core.undecided.borrow_mut().insert(number, ());
+        self.core.undecided.add(number);
         self.list.push((server, number));
         Ok(number)
     }
@@ -184,10 +184,7 @@ impl Participants {
 
 impl Drop for Participants {
     fn drop(&mut self) {
-        let mut undecided = self.core.undecided.borrow_mut();
-        for (_, number) in &self.list {
-            undecided.remove(number);
-        }
+        self.list.iter().for_each(|(_, number)| self.core.undecided.remove(*number));
     }
 }
 
