@@ -389,7 +389,6 @@ pub fn repair(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progres
                 return Err(changed_meanwhile(file));
             }
             core.cancel_announcement(file);
-            core.forget_writable(file);
             let mut transaction = core.store.begin();
             core.store.reap_file(file.0, &mut transaction);
             core.commit(transaction, [caller.outcome(&[])])?;

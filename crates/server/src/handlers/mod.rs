@@ -62,9 +62,7 @@ pub fn locate(core: &Core, tables: &Tables, entry: &Entry<'_>) -> Result<DentryP
     if !core.owns_slot(slot) {
         return Err(Status::WrongServer.into());
     }
-    if let Some(publisher) = &tables.publisher {
-        publisher.prefetch_name(hash);
-    }
+    core.prefetch_name(tables, hash);
     tables.check_not_removed(path_of(entry))?;
     tables.tree.check(entry.known, path_of(entry))?;
     check_directory(core, tables, entry.parent)?;

@@ -51,7 +51,6 @@ pub fn glimpse(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Pr
     if request.retract && stands.is_some() {
         let mut transaction = core.store.begin();
         core.store.set_announced(request.file.0, None, 0, &mut transaction);
-        core.forget_writable(request.file);
         core.commit(transaction, [])?;
     }
     let announce_generation = match stands {
@@ -72,7 +71,6 @@ pub fn reap_chunks(core: &Rc<Core>, params: &[u8]) -> Result<Progress, Failure> 
     let file = ReapChunksRequest::from_bytes(params)?.file;
     check_elsewhere(core, file)?;
     core.cancel_announcement(file);
-    core.forget_writable(file);
     let mut transaction = core.store.begin();
     core.store.reap_file(file.0, &mut transaction);
     let changed = core.tables.borrow().changes.contains_key(&file.0);

@@ -219,6 +219,11 @@ impl Record<'_> {
         matches!(self, Record::DentryPut { .. } | Record::DentryDelete { .. })
     }
 
+    /// Whether it is of a change of the tree of directories.
+    pub fn is_tree_change(&self) -> bool {
+        matches!(self, Record::TreeMark { .. } | Record::TreeSettled(_) | Record::TreeLog(_))
+    }
+
     /// Whether it is an answer that is larger than what sessions keep.
     pub fn is_too_large(&self) -> bool {
         matches!(self, Record::Outcome { reply, .. } if reply.len() > OUTCOME_SIZE_MAX)

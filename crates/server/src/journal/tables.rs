@@ -112,9 +112,17 @@ impl Tables {
         }
         match record {
             Record::Nothing => {}
-            Record::DentryPut { parent, name, id, kind } => self.names.put(parent, name, id, kind, time),
+            Record::DentryPut { parent, name, id, kind } => {
+                let added = self.names.put(parent, name, id, kind, time);
+                if let (Some(cursor), Some(publisher)) = (added, &self.publisher) {
+                    publisher.count_name(cursor << 1);
+                }
+            }
             Record::DentryDelete { parent, name } => {
-                self.names.remove(parent, name, time);
+                let removed = self.names.remove(parent, name, time);
+                if let (Some(cursor), Some(publisher)) = (removed, &self.publisher) {
+                    publisher.uncount_name(cursor << 1);
+                }
             }
             Record::AnnouncedPut { directory, shares } => self.announced.put(directory, shares),
             Record::ShareAnnounced { directory, server } => self.announced.add(directory, server),
@@ -184,21 +192,14 @@ impl Tables {
             }
             Record::ExtendedPut { file, name, value } => self.extended.put(file, name, value),
             Record::ExtendedDelete { file, name } => self.extended.remove(file, name),
-            Record::TreeMark { number, entries } => {
-                self.tree.put_mark(number, entries);
-                self.publish_tree();
-            }
-            Record::TreeSettled(number) => {
-                self.tree.settle(number);
-                self.publish_tree();
-            }
+            Record::TreeMark { number, entries } => self.tree.put_mark(number, entries),
+            Record::TreeSettled(number) => self.tree.settle(number),
             Record::TreeLog(entry) => {
                 // Whoever may know a removed directory is refused from now on (tree, invariant 4).
                 if entry.kind == tree_kinds::ALL {
                     self.tombstones.clear();
                 }
                 self.tree.put_log(entry);
-                self.publish_tree();
             }
             Record::TreeFloor(number) => self.tree.put_floor(number),
             Record::ChangePut { file, number } => drop(self.changes.insert(file.0, number)),
@@ -226,16 +227,11 @@ impl Tables {
     /// Begins to show what clients of this machine need not ask for.
     pub fn publish(&mut self, publisher: Rc<Publisher>) {
         self.locks.set_publisher(publisher.clone());
-        self.names.publish(&publisher);
+        publisher.reset_counts();
+        self.names.for_each(&mut |_, entry| publisher.count_name(entry.cursor << 1));
         self.locks.count_names(&publisher);
+        publisher.publish_tree(&self.tree);
         self.publisher = Some(publisher);
-        self.publish_tree();
-    }
-
-    fn publish_tree(&self) {
-        if let Some(publisher) = &self.publisher {
-            publisher.publish_tree(&self.tree);
-        }
     }
 
     /// A later attempt takes over the mark of an earlier one, with all who wait for it.

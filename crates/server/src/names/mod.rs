@@ -14,9 +14,7 @@ pub mod locks;
 
 use crate::core::slab::Slab;
 use crate::names::leaf::Leaf;
-use crate::publish::attribute_cache::Publisher;
 use crate::store::FastMap;
-use std::rc::Rc;
 use wire::identity::dentry_hash;
 use wire::{FileId, Kind};
 
@@ -171,8 +169,6 @@ pub struct Names {
     count: u64,
     /// The latest time of any share.
     latest_time: Option<i64>,
-    /// Where names are counted, so that clients see which ones there are not.
-    publisher: Option<Rc<Publisher>>,
 }
 
 /// A place in a walk over all entries that may be left and taken up again.
@@ -218,8 +214,8 @@ impl Names {
         directory
     }
 
-    /// Adds an entry or replaces what the name stood for.
-    pub fn put(&mut self, parent: FileId, name: &[u8], id: FileId, kind: Kind, time: i64) {
+    /// Adds an entry or replaces what the name stood for. Returns the cursor of a name that was not there.
+    pub fn put(&mut self, parent: FileId, name: &[u8], id: FileId, kind: Kind, time: i64) -> Option<u64> {
         let cursor = cursor_of(parent, name);
         self.latest_time = self.latest_time.max(Some(time));
         let directory = self.directory_mut(parent);
@@ -228,52 +224,43 @@ impl Names {
         let (leaf, depth) = directory.root.leaf_mut(cursor);
         let Node::Leaf(entries) = leaf else { unreachable!("a search ends at a leaf") };
         match entries.put(&Dentry { cursor, id, kind, name }) {
-            Some(replaced) => directory.share.subdirectories -= u64::from(replaced == Kind::Directory),
+            Some(replaced) => {
+                directory.share.subdirectories -= u64::from(replaced == Kind::Directory);
+                None
+            }
             None => {
                 directory.count += 1;
                 if entries.count() > LEAF_COUNT_MAX {
                     leaf.split(depth);
                 }
                 self.count += 1;
-                if let Some(publisher) = &self.publisher {
-                    publisher.count_name(cursor << 1);
-                }
+                Some(cursor)
             }
         }
     }
 
-    /// From now on names are counted.
-    pub fn publish(&mut self, publisher: &Rc<Publisher>) {
-        publisher.reset_counts();
-        self.for_each(&mut |_, entry| publisher.count_name(entry.cursor << 1));
-        self.publisher = Some(publisher.clone());
-    }
-
-    /// Removes an entry; false when there is none.
-    pub fn remove(&mut self, parent: FileId, name: &[u8], time: i64) -> bool {
+    /// Removes an entry, and returns its cursor; nothing when there is none.
+    pub fn remove(&mut self, parent: FileId, name: &[u8], time: i64) -> Option<u64> {
         let cursor = cursor_of(parent, name);
         self.latest_time = self.latest_time.max(Some(time));
-        let Some(&index) = self.directories.get(&parent.0) else { return false };
+        let index = *self.directories.get(&parent.0)?;
         let Some(directory) = self.slab.get_mut(index) else {
             unreachable!("the table of directories names live ones")
         };
         directory.share.time = directory.share.time.max(time);
         let (leaf, _) = directory.root.leaf_mut(cursor);
         let Node::Leaf(entries) = leaf else { unreachable!("a search ends at a leaf") };
-        let Some(removed) = entries.remove(cursor, name) else { return false };
+        let removed = entries.remove(cursor, name)?;
         directory.share.subdirectories -= u64::from(removed == Kind::Directory);
         if entries.is_empty() {
             *entries = Leaf::default();
         }
         directory.count -= 1;
         self.count -= 1;
-        if let Some(publisher) = &self.publisher {
-            publisher.uncount_name(cursor << 1);
-        }
         if directory.count == 0 {
             directory.root = Node::Leaf(Leaf::default());
         }
-        true
+        Some(cursor)
     }
 
     /// Whether this server holds no entry of the directory.
@@ -441,7 +428,7 @@ mod tests {
                 names.put(PARENT, &name, FileId(step), Kind::File, 0);
                 model.insert((cursor, name.clone()), step);
             } else {
-                assert_eq!(names.remove(PARENT, &name, 0), model.remove(&(cursor, name.clone())).is_some());
+                assert_eq!(names.remove(PARENT, &name, 0).is_some(), model.remove(&(cursor, name.clone())).is_some());
             }
             assert_eq!(
                 names.get(PARENT, &name, cursor).map(|(id, _)| id.0),
@@ -453,7 +440,7 @@ mod tests {
         }
         check(&names, &model);
         for (_, name) in model.keys() {
-            assert!(names.remove(PARENT, name, 0));
+            assert!(names.remove(PARENT, name, 0).is_some());
         }
         check(&names, &BTreeMap::new());
     }
@@ -498,8 +485,8 @@ mod tests {
         names.put(PARENT, b"b", FileId(3), Kind::Directory, NO_TIME);
         names.put(PARENT, b"a", FileId(4), Kind::File, 8);
         assert_eq!(names.share(PARENT), Share { time: 8, subdirectories: 1 });
-        assert!(names.remove(PARENT, b"a", 9) && names.remove(PARENT, b"b", 10));
-        assert!(!names.remove(PARENT, b"b", 11) && names.is_empty(PARENT));
+        assert!(names.remove(PARENT, b"a", 9).is_some() && names.remove(PARENT, b"b", 10).is_some());
+        assert!(names.remove(PARENT, b"b", 11).is_none() && names.is_empty(PARENT));
         assert_eq!((names.share(PARENT), names.latest_time()), (Share { time: 11, subdirectories: 0 }, 11));
         names.put(PARENT, b"c", FileId(4), Kind::File, 12);
         names.forget(PARENT);

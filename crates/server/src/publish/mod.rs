@@ -1,4 +1,5 @@
 //! What clients of this machine see and do without a message: the attribute cache, and what they submit.
 
 pub mod attribute_cache;
+mod changes;
 pub mod submission;

@@ -160,7 +160,7 @@ impl Server {
             handle.accept_local(listener);
         }
         core.life.serve(handle);
-        core.publish_tree_number();
+        core.publish_tree(&core.tables.borrow());
         tombstones::start(&core);
         if let Some(listener) = page {
             reactor.spawn(Class::Background, metrics::serve(core.clone(), listener));

@@ -49,6 +49,13 @@ impl StoreOperation {
     }
 }
 
+impl StoreOperation {
+    /// Whether a file's share here ends, or the announcement of it.
+    pub fn ends_share(&self) -> bool {
+        matches!(self, StoreOperation::Reap(_) | StoreOperation::Announced(Announcement { announced: None, .. }))
+    }
+}
+
 /// What a transaction consists of.
 pub struct TransactionBody {
     /// The record so far: room for its header, then entries.

@@ -234,6 +234,11 @@ impl Transaction {
         self.parts.operations.iter().map(StoreOperation::file)
     }
 
+    /// Files whose share here ends with it, or the announcement of that to their homes.
+    pub fn ended_shares(&self) -> impl Iterator<Item = u64> {
+        self.parts.operations.iter().filter(|operation| operation.ends_share()).map(StoreOperation::file)
+    }
+
     /// Whether there is nothing to commit.
     pub fn is_empty(&self) -> bool {
         self.parts.count == 0 && self.parts.operations.is_empty()

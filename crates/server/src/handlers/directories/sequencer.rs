@@ -238,9 +238,7 @@ fn conclude(
     let mut records = resolution(core, number, commit, entries);
     records.push(intent(number, phase, entries));
     records.extend(done);
-    core.change(records)?;
-    core.publish_tree_number();
-    Ok(())
+    core.change(records)
 }
 
 /// Tells all others the end of a change until each has heard it; only then the next one's turn comes.

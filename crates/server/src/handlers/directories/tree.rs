@@ -103,7 +103,6 @@ pub fn resolve_tree(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<P
     let records = resolution(core, number, commit, &entries);
     if !records.is_empty() {
         core.change(records)?;
-        core.publish_tree_number();
     }
     Ok(Progress::Done)
 }

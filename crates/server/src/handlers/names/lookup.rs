@@ -65,7 +65,7 @@ pub fn lookup(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Pro
         Lookup::Other(step) => return step,
     };
     EntryReply { attributes: tables.visible(inode, core.index), target: &inode.target }.encode(reply);
-    publish(core, &tables, &request, inode);
+    core.publish_answer(&tables, Some((request.entry.parent, request.entry.name.as_bytes())), inode);
     Ok(Progress::Done)
 }
 
@@ -82,16 +82,8 @@ pub fn stat(
         Lookup::Inode(inode) => inode,
         Lookup::Other(step) => return step,
     };
-    publish(core, &tables, &request, inode);
+    core.publish_answer(&tables, Some((request.entry.parent, request.entry.name.as_bytes())), inode);
     stat_inode(core, &tables, caller, inode, wait_policy, reply)
-}
-
-/// The next one who looks for it need not ask, if he is on this machine.
-fn publish(core: &Core, tables: &Tables, request: &EntryRequest<'_>, inode: &Inode) {
-    if let Some(publisher) = &tables.publisher {
-        publisher.note_told((request.entry.parent, request.entry.name.as_bytes()), inode, &tables.locks);
-        core.publish_missing(tables, inode);
-    }
 }
 
 pub fn stat_id(
@@ -105,7 +97,7 @@ pub fn stat_id(
     core.check_home(file)?;
     let tables = core.tables.borrow();
     let inode = tables.inodes.get(file).ok_or_else(|| Failure::new(Status::StaleFile, file))?;
-    core.publish_missing(&tables, inode);
+    core.publish_answer(&tables, None, inode);
     stat_inode(core, &tables, caller, inode, wait_policy, reply)
 }
 

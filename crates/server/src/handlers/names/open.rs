@@ -197,9 +197,7 @@ fn create(
     }
     drop(tables);
     let id = core.next_file(place.slot)?;
-    if let Some(publisher) = &core.tables.borrow().publisher {
-        publisher.prefetch_inode(id);
-    }
+    core.prefetch_cell(id);
     let mut attributes = core.new_attributes(id, Kind::File, request.mode, caller, request.chunk_size);
     inherit_group(&mut attributes, request.group, caller.credentials());
     let open_number = core.open_number(caller)?;
@@ -241,10 +239,8 @@ pub fn create_submitted(core: &Rc<Core>, submission: &Submission<'_>, made: &Mad
         if is_kept || !is_new {
             return Err(Failure::with_text(Status::Busy, "something has to be done before the file can be made"));
         }
-        if let Some(publisher) = &tables.publisher {
-            publisher.prefetch_inode(id);
-        }
     }
+    core.prefetch_cell(id);
     let mut attributes =
         core.attributes_of(id, Kind::File, made.mode & MODE_SUBMITTED, (made.uid, made.gid), made.chunk_size);
     if made.chunk_size != 0 && !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&made.chunk_size) {

@@ -29,10 +29,7 @@ pub fn unlink(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progres
         if kind == Kind::Directory {
             return Err(Status::IsDirectory.into());
         }
-        core.store.prefetch(id.0);
-        if let Some(publisher) = &tables.publisher {
-            publisher.prefetch_inode(id);
-        }
+        core.prefetch_file(&tables, id);
         let inode = tables.inodes.get(id);
         if inode.is_some_and(|inode| request.owned && !caller.owns(&inode.attributes)) {
             return Err(Status::NotPermitted.into());

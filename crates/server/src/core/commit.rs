@@ -1,0 +1,99 @@
+//! The one place through which everything that a server knows changes.
+
+use crate::core::Core;
+use crate::core::failure::Failure;
+use crate::handlers;
+use crate::journal::checkpoint;
+use crate::journal::records::Record;
+use crate::names::NO_TIME;
+use crate::server::prefault;
+use crate::store::Transaction;
+use crate::tree::tombstones;
+use std::rc::Rc;
+use wire::Status;
+
+/// Part of the journal, in eighths, beyond which changes wait for the checkpoint that runs.
+const JOURNAL_LOW_EIGHTHS: u64 = 7;
+
+/// Bytes of a record beside one large entry: its header, an inode, an outcome.
+const RECORD_REST: u64 = 4096;
+
+impl Core {
+    /// Time for a change of names: later than that of any other one here, so that a directory's home can tell from two
+    /// times of this server's share whether something happened between.
+    fn change_time(&self) -> i64 {
+        self.clock.time().max(self.tables.borrow().names.latest_time().saturating_add(1))
+    }
+
+    /// Makes a change: journals the records together with what the transaction holds, then applies them.
+    pub fn commit<'a>(
+        self: &Rc<Self>,
+        mut transaction: Transaction,
+        records: impl AsRef<[Record<'a>]> + IntoIterator<Item = Record<'a>>,
+    ) -> Result<(), Failure> {
+        self.leases.check_kept(records.as_ref(), &self.tables.borrow(), self.reactor.now());
+        if records.as_ref().iter().any(Record::is_too_large) {
+            let words = "the answer to this change is larger than what a server keeps of answers";
+            return Err(Failure::with_text(Status::TooLarge, words));
+        }
+        let changes_names = records.as_ref().iter().any(Record::is_dentry);
+        let changes_tree = records.as_ref().iter().any(Record::is_tree_change);
+        let time = if changes_names { self.change_time() } else { NO_TIME };
+        for record in records.as_ref() {
+            if let Some(kind) = record.kind() {
+                transaction.put(kind, |out| record.encode(time, out));
+            }
+        }
+        let changes = self.invalidate_changes(&transaction, records.as_ref());
+        self.store.commit(transaction)?;
+        let released = {
+            let mut tables = self.tables.borrow_mut();
+            for record in records {
+                tables.apply(record, time, None);
+            }
+            self.publish_changes(&tables, &changes);
+            if changes_tree {
+                self.publish_tree(&tables);
+            }
+            tables.file_locks.is_released()
+        };
+        if released {
+            handlers::after_release(self);
+        }
+        tombstones::start(self);
+        if self.store.checkpoint_due() {
+            checkpoint::start(self);
+        }
+        if self.store.is_sync_due() {
+            self.syncs.start();
+        }
+        prefault::start(self);
+        Ok(())
+    }
+
+    /// Makes a change that has no chunks in it.
+    pub fn change<'a>(
+        self: &Rc<Self>,
+        records: impl AsRef<[Record<'a>]> + IntoIterator<Item = Record<'a>>,
+    ) -> Result<(), Failure> {
+        self.commit(self.store.begin(), records)
+    }
+
+    /// Whether a record with an entry of this size has to wait until a checkpoint has made room for it. Not for one
+    /// that never fits, which is refused when it is journalled.
+    pub fn lacks_journal_room(&self, entry_size: usize) -> bool {
+        let usage = self.store.usage();
+        // What the record may leave unused before the ring's end counts as well.
+        let needed = 2 * (entry_size as u64 + RECORD_REST) + RECORD_REST;
+        needed <= usage.journal_size / 2 && usage.journal_used + needed > usage.journal_size
+    }
+
+    /// Whether changes have to wait until a checkpoint has given the journal room again.
+    pub fn is_journal_low(&self) -> bool {
+        if !self.checkpoints.is_running() {
+            return false;
+        }
+        let (room, size) = self.store.journal_room();
+        size - room > size / 8 * JOURNAL_LOW_EIGHTHS
+    }
+}
