@@ -16,7 +16,11 @@
 //! 3. A part's number is in `Core::undecided` from before the part is asked for until it is given up or in an intent.
 
 mod directories;
+mod guards;
+mod permission;
 pub mod times;
+
+pub use guards::LocalLocks;
 
 use crate::coordination::intents::Intent;
 use crate::coordination::retry::{Backoff, retry};
@@ -25,13 +29,14 @@ use crate::core::failure::Failure;
 use crate::core::waiting::{Notice, all};
 use crate::core::{Caller, Core};
 use crate::files::inodes::Inode;
-use crate::handlers::files::rights::Demand;
 use crate::handlers::names::lookup::{is_elsewhere, missing_inode};
 use crate::handlers::names::prepare::{check_link, check_rule, resolve};
 use crate::handlers::names::unlink::drop_link;
 use crate::handlers::{EncodedParams, Progress, later, locate, lock_of, path_of};
 use crate::journal::records::Record;
 use crate::tree::Trail;
+use guards::Participants;
+use permission::Permission;
 use reactor::{Class, LocalFuture, Nanos};
 use std::rc::Rc;
 use wire::identity::dentry_slot;
@@ -135,59 +140,6 @@ struct NameTransaction {
     trail: Option<Trail>,
 }
 
-/// Locks of this server's own names and inodes, in memory: until the decision nothing has happened, so that a restart
-/// may forget them.
-pub struct LocalLocks {
-    core: Rc<Core>,
-    dentries: Vec<(FileId, Box<[u8]>)>,
-    inodes: Vec<FileId>,
-}
-
-impl LocalLocks {
-    pub fn new(core: &Rc<Core>) -> LocalLocks {
-        LocalLocks { core: core.clone(), dentries: Vec::new(), inodes: Vec::new() }
-    }
-
-    pub fn dentry(&mut self, parent: FileId, name: &[u8]) {
-        self.core.tables.borrow_mut().locks.lock_dentry(parent, name);
-        self.dentries.push((parent, name.into()));
-    }
-
-    fn inode(&mut self, file: FileId) {
-        self.core.tables.borrow_mut().locks.lock_inode(file);
-        self.inodes.push(file);
-    }
-}
-
-impl Drop for LocalLocks {
-    fn drop(&mut self) {
-        let locks = &mut self.core.tables.borrow_mut().locks;
-        self.dentries.iter().for_each(|(parent, name)| locks.unlock_dentry(*parent, name));
-        self.inodes.iter().for_each(|file| locks.unlock_inode(*file));
-    }
-}
-
-/// What other servers were asked to prepare.
-struct Participants {
-    core: Rc<Core>,
-    list: Vec<(u32, u64)>,
-}
-
-impl Participants {
-    fn add(&mut self, server: u32) -> Result<u64, Failure> {
-        let number = self.core.next_number()?;
-        self.core.undecided.add(number);
-        self.list.push((server, number));
-        Ok(number)
-    }
-}
-
-impl Drop for Participants {
-    fn drop(&mut self) {
-        self.list.iter().for_each(|(_, number)| self.core.undecided.remove(*number));
-    }
-}
-
 pub fn link(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     start(core, caller, NameChange::Link, params)
 }
@@ -209,64 +161,6 @@ pub fn rename(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progres
 /// Unlink of a name whose inode lives on another server.
 pub fn unlink_parted(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     start(core, caller, NameChange::Unlink, params)
-}
-
-/// What is asked of the caller towards the inodes concerned.
-struct Permission {
-    /// Whether what the old name leads to is to be his own; likewise what is at the new one.
-    owned: (bool, bool),
-    /// Whether the two names are in different directories.
-    moved: bool,
-    /// What other servers have to check.
-    elsewhere: Vec<Demand>,
-}
-
-impl Permission {
-    fn new(name_change: NameChange, params: &[u8]) -> Result<Permission, Failure> {
-        let (owned, moved) = match name_change {
-            NameChange::Link | NameChange::LinkOpen => ((false, false), false),
-            NameChange::Unlink => ((RemoveRequest::from_bytes(params)?.owned, false), false),
-            NameChange::Rename { .. } => {
-                let RenameRequest { from, to, flags } = RenameRequest::from_bytes(params)?;
-                let asks = |flag| flags & flag != 0;
-                let owned = (asks(rename_flags::OWNED_SOURCE), asks(rename_flags::OWNED_TARGET));
-                (owned, from.parent != to.parent)
-            }
-        };
-        Ok(Permission { owned, moved, elsewhere: Vec::new() })
-    }
-
-    /// Towards what the old name leads to.
-    fn of_source(&mut self, core: &Core, caller: &Caller, found: (FileId, Kind)) -> Result<(), Status> {
-        self.check(core, caller, found, self.owned.0, self.moved)
-    }
-
-    /// Towards what the new name leads to; unless the two are exchanged it goes nowhere else.
-    fn of_destination(
-        &mut self,
-        core: &Core,
-        caller: &Caller,
-        found: Option<(FileId, Kind)>,
-        exchange: bool,
-    ) -> Result<(), Status> {
-        found.map_or(Ok(()), |found| self.check(core, caller, found, self.owned.1, self.moved && exchange))
-    }
-
-    fn check(
-        &mut self,
-        core: &Core,
-        caller: &Caller,
-        found: (FileId, Kind),
-        owned: bool,
-        moved: bool,
-    ) -> Result<(), Status> {
-        let Some(demand) = Demand::new(caller, found, owned, moved) else { return Ok(()) };
-        if is_elsewhere(core, demand.file) {
-            self.elsewhere.push(demand);
-            return Ok(());
-        }
-        demand.check_here(core, caller)
-    }
 }
 
 /// The names that a request is about.
@@ -441,7 +335,7 @@ fn begin(
         held.dentry(place.parent, &place.name);
     }
     up.iter().chain(&down).filter(|file| !is_elsewhere(core, **file)).for_each(|file| held.inode(*file));
-    let participants = Participants { core: core.clone(), list: Vec::new() };
+    let participants = Participants::new(core);
     let core = core.clone();
     let (from, to, reply, trail) = (old, new, Vec::new(), None);
     Ok(Some(NameTransaction {
