@@ -1,15 +1,15 @@
 //! The blocking face: any number of threads share one reactor, one session and one directory cache.
 
-use crate::directory::{DirectoryEntry, DirectoryStream};
+use crate::bytes::ranges::Allocation;
 use crate::error::{Error, Result};
-use crate::file::{File, OpenHow};
 use crate::filesystem::FileSystem;
-use crate::inodes::{AttributeChanges, Timestamp};
-use crate::listing::DirectoryListing;
-use crate::locks::Locker;
+use crate::names::directory::{DirectoryEntry, DirectoryStream};
+use crate::names::inodes::{AttributeChanges, Timestamp};
+use crate::names::listing::DirectoryListing;
+use crate::names::search::{FoundPage, Search, SearchStream};
+use crate::open_files::file::{File, OpenHow};
+use crate::open_files::locks::Locker;
 use crate::options::{Options, load_cluster, take_variables};
-use crate::ranges::Allocation;
-use crate::search::{FoundPage, Search, SearchStream};
 use crate::servers::Actor;
 use reactor::{Reactor, Shared};
 use std::io::{IoSlice, IoSliceMut};

@@ -7,7 +7,7 @@
 
 use crate::blocking::Client;
 use crate::error::{Error, Result};
-use crate::file::File;
+use crate::open_files::file::File;
 use std::future::poll_fn;
 use std::io::{IoSlice, IoSliceMut};
 use std::pin::pin;
@@ -68,7 +68,7 @@ impl OpenFile {
 
 /// The table of descriptors.
 #[derive(Debug, Default)]
-struct Table {
+struct DescriptorTable {
     files: Vec<Option<Arc<OpenFile>>>,
     /// No slot below this one is free.
     first_free: usize,
@@ -77,7 +77,7 @@ struct Table {
 /// A client with its descriptors.
 pub struct Mounted {
     pub client: Client,
-    table: RwLock<Table>,
+    table: RwLock<DescriptorTable>,
 }
 
 fn bad_descriptor(descriptor: i32) -> Error {
@@ -86,7 +86,7 @@ fn bad_descriptor(descriptor: i32) -> Error {
 
 impl Mounted {
     pub fn new(client: Client) -> Mounted {
-        Mounted { client, table: RwLock::new(Table::default()) }
+        Mounted { client, table: RwLock::new(DescriptorTable::default()) }
     }
 
     /// Gives an open file a number. Errors: `TooManyConnections` (EAGAIN) when there are too many.
@@ -350,7 +350,7 @@ impl Default for Process {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::OpenHow;
+    use crate::open_files::file::OpenHow;
     use crate::options::Options;
     use wire::cluster::KEY_SIZE;
     use wire::{Attributes, Cluster, FileId, Kind, Placement, ServerAddress};

@@ -35,6 +35,9 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// The outcome of a part of an operation.
+pub(crate) type Attempt<R> = std::result::Result<R, RequestError>;
+
 /// A failure on its way up, before the path that it concerns is put in front of it.
 #[derive(Debug)]
 pub(crate) enum RequestError {

@@ -1,10 +1,10 @@
-//! The async face, and what concerns the cluster as a whole. Names are in `names.rs`, inodes in `inodes.rs`, bytes in
-//! `data.rs`, listings in `directory.rs`.
+//! The async face, and what concerns the cluster as a whole. Names, inodes and listings are in `names/`, bytes in
+//! `bytes/`.
 
 use crate::error::{Error, RequestError, Result};
-use crate::file::File;
-use crate::join::join_all;
+use crate::open_files::file::File;
 use crate::options::Options;
+use crate::servers::join::join_all;
 use crate::servers::{Actor, Servers, Traffic};
 use reactor::{Class, Reactor};
 use std::rc::Rc;

@@ -1,9 +1,9 @@
 //! The client's options: one table that names each, with its environment variable, default, unit and help. The
 //! environment is read here once, when a client is made.
 
-use crate::contact::Contact;
 use crate::error::{Error, Result};
-use crate::relaying::Relaying;
+use crate::open_files::contact::Contact;
+use crate::servers::relaying::Relaying;
 use reactor::trust::{self, Distrust};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;

@@ -5,7 +5,7 @@ use wire::{FileId, Kind};
 
 /// A name as a server has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundName {
+pub struct FaultyName {
     pub server: u32,
     pub parent: FileId,
     pub name: Vec<u8>,
@@ -13,7 +13,7 @@ pub struct FoundName {
     pub kind: Kind,
 }
 
-impl fmt::Display for FoundName {
+impl fmt::Display for FaultyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parent = if self.parent == FileId::ROOT { String::new() } else { format!("directory {}", self.parent) };
         write!(f, "name {parent}/{} on server {}", String::from_utf8_lossy(&self.name).escape_debug(), self.server)
@@ -24,25 +24,25 @@ impl fmt::Display for FoundName {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// A name leads to an inode that there is not.
-    NameWithoutInode(FoundName),
+    NameWithoutInode(FaultyName),
     /// A name says another kind than its inode.
-    WrongKind { name: FoundName, kind: Kind },
+    WrongKind { name: FaultyName, kind: Kind },
     /// A name is on another server than the one that is asked for it.
-    MisplacedName(FoundName),
+    MisplacedName(FaultyName),
     /// A name is in a directory that there is not.
-    NameInNothing(FoundName),
+    NameInNothing(FaultyName),
     /// An inode without a name.
     Orphan { id: FileId, kind: Kind, link_count: u32 },
     /// A file has another number of names than its inode says.
     WrongLinkCount { id: FileId, link_count: u32, names: u32 },
     /// A directory has several names, or the root has one.
-    DirectoryWithNames { id: FileId, names: Vec<FoundName> },
+    DirectoryWithNames { id: FileId, names: Vec<FaultyName> },
     /// A directory's inode says that it is in another one than its name is.
     WrongParent { id: FileId, told: Option<FileId>, parent: FileId },
     /// A server takes a directory for removed that is there: nothing can be made in it or found through it.
     StaleTombstone { server: u32, id: FileId },
     /// Directories that are below each other and not below the root; the name of one of them.
-    Circle { ids: Vec<FileId>, name: FoundName },
+    Circle { ids: Vec<FileId>, name: FaultyName },
     /// An inode is on another server than its home.
     MisplacedInode { server: u32, id: FileId },
     /// Chunks of a file that there is not.

@@ -1,7 +1,7 @@
 //! The second look: exact, for a few inodes at a time. Each server notes which of them change from before the look to
 //! after it; what did not change anywhere was seen as it is.
 
-use super::fault::{Fault, FoundName};
+use super::fault::{Fault, FaultyName};
 use super::of_all;
 use crate::error::{RequestError, Result};
 use crate::filesystem::{FileSystem, about_server};
@@ -23,14 +23,14 @@ pub struct Look {
 /// What all servers have of some inodes.
 #[derive(Default)]
 struct Evidence {
-    names: BTreeMap<FileId, Vec<FoundName>>,
+    names: BTreeMap<FileId, Vec<FaultyName>>,
     /// With the server that has it.
     inodes: BTreeMap<FileId, Vec<(u32, CheckInode)>>,
     shares: BTreeMap<FileId, Vec<(u32, CheckShare)>>,
     /// Servers that take a directory for removed.
     removed: BTreeMap<FileId, Vec<u32>>,
     /// Names in directories without an inode.
-    inside: BTreeMap<FileId, Vec<FoundName>>,
+    inside: BTreeMap<FileId, Vec<FaultyName>>,
 }
 
 /// Looks at some inodes, at most as many as one request may name.
@@ -140,13 +140,13 @@ async fn gather(files: &FileSystem, ids: &[FileId], wanted: &CheckWanted) -> Res
     Ok(evidence)
 }
 
-async fn read_names(files: &FileSystem, wanted: &CheckWanted, found: &mut dyn FnMut(FoundName)) -> Result<()> {
+async fn read_names(files: &FileSystem, wanted: &CheckWanted, found: &mut dyn FnMut(FaultyName)) -> Result<()> {
     for server in 0..files.server_count() {
         files
             .check_table(server, CheckTable::Names, wanted, &mut |_, rows| {
                 while rows.remaining() > 0 {
                     let CheckName { parent, id, kind, name } = CheckName::decode(rows)?;
-                    found(FoundName { server, parent, name: name.as_bytes().to_vec(), id, kind });
+                    found(FaultyName { server, parent, name: name.as_bytes().to_vec(), id, kind });
                 }
                 Ok(())
             })
@@ -165,7 +165,7 @@ impl Evidence {
         let names = self.names.get(&id).map_or(&[][..], Vec::as_slice);
         let shares = self.shares.get(&id).map_or(&[][..], Vec::as_slice);
         let home = files.cluster().home_of(id);
-        let misplaced = |name: &&FoundName| files.cluster().dentry_server(name.parent, &name.name) != name.server;
+        let misplaced = |name: &&FaultyName| files.cluster().dentry_server(name.parent, &name.name) != name.server;
         faults.extend(names.iter().filter(misplaced).cloned().map(Fault::MisplacedName));
         for (server, _) in self.inodes.get(&id).into_iter().flatten().filter(|(server, _)| Some(*server) != home) {
             faults.push(Fault::MisplacedInode { server: *server, id });
@@ -190,7 +190,7 @@ impl Evidence {
     }
 }
 
-fn judge_names(inode: &CheckInode, names: &[FoundName], faults: &mut Vec<Fault>) {
+fn judge_names(inode: &CheckInode, names: &[FaultyName], faults: &mut Vec<Fault>) {
     let (id, kind, link_count) = (inode.id, inode.kind, inode.link_count);
     let wrong = names.iter().filter(|name| name.kind != kind);
     faults.extend(wrong.map(|name| Fault::WrongKind { name: name.clone(), kind }));

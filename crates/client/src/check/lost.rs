@@ -77,7 +77,7 @@ impl LostCounts {
 
 /// What is known of one id.
 #[derive(Default)]
-struct Facts {
+struct OrphanFacts {
     /// Of an inode that is here: its kind and how many names it says that it has.
     inode: Option<(Kind, u32)>,
     names: u32,
@@ -102,7 +102,7 @@ impl FileSystem {
     /// server can't be reached, or `NotPermitted` for other users than root and the one who started the servers.
     pub async fn list_lost(&self, gone: &BTreeSet<u32>, found: &mut dyn FnMut(Lost) -> bool) -> Result<LostCounts> {
         let mut search =
-            Search { files: self, gone, found, counts: LostCounts::default(), directories: HashMap::new() };
+            OrphanSearch { files: self, gone, found, counts: LostCounts::default(), directories: HashMap::new() };
         let mut known = 1;
         for server in search.left() {
             let space = self.stat_server(server).await?;
@@ -123,7 +123,7 @@ impl FileSystem {
     }
 }
 
-struct Search<'a> {
+struct OrphanSearch<'a> {
     files: &'a FileSystem,
     gone: &'a BTreeSet<u32>,
     found: &'a mut dyn FnMut(Lost) -> bool,
@@ -132,7 +132,7 @@ struct Search<'a> {
     directories: HashMap<u64, Option<(FileId, Vec<u8>)>>,
 }
 
-impl Search<'_> {
+impl OrphanSearch<'_> {
     fn left(&self) -> Vec<u32> {
         (0..self.files.server_count()).filter(|server| !self.gone.contains(server)).collect()
     }
@@ -169,7 +169,7 @@ impl Search<'_> {
                 return Ok(false);
             }
         }
-        let lacks_names = |facts: &Facts| facts.inode.is_some_and(|(_, links)| facts.names < links);
+        let lacks_names = |facts: &OrphanFacts| facts.inode.is_some_and(|(_, links)| facts.names < links);
         let suspects: Vec<FileId> = facts
             .iter()
             .filter(|(id, facts)| **id != FileId::ROOT.0 && lacks_names(facts))
@@ -184,8 +184,8 @@ impl Search<'_> {
     }
 
     /// Inodes with what they know of lost servers, and chunks and entries of what has its home there.
-    async fn read_inodes(&self, wanted: &CheckWanted) -> Result<(HashMap<u64, Facts>, Rests)> {
-        let (mut facts, mut rests) = (HashMap::<u64, Facts>::new(), HashMap::new());
+    async fn read_inodes(&self, wanted: &CheckWanted) -> Result<(HashMap<u64, OrphanFacts>, Rests)> {
+        let (mut facts, mut rests) = (HashMap::<u64, OrphanFacts>::new(), HashMap::new());
         for server in self.left() {
             self.files
                 .check_table(server, CheckTable::Inodes, wanted, &mut |_, rows| {
@@ -235,7 +235,7 @@ impl Search<'_> {
     async fn read_names(
         &self,
         wanted: &CheckWanted,
-        facts: &mut HashMap<u64, Facts>,
+        facts: &mut HashMap<u64, OrphanFacts>,
         rests: &mut Rests,
     ) -> Result<Vec<Named>> {
         let mut named = Vec::new();
@@ -271,7 +271,7 @@ impl Search<'_> {
         let (mut facts, _) = self.read_inodes(&wanted).await?;
         self.read_names(&wanted, &mut facts, &mut HashMap::new()).await?;
         for id in ids {
-            let Some(Facts { inode: Some((kind, links)), names, holders }) = facts.get(&id.0) else { continue };
+            let Some(OrphanFacts { inode: Some((kind, links)), names, holders }) = facts.get(&id.0) else { continue };
             if names < links {
                 let servers = holders.to_vec();
                 let lost = Lost { id: *id, part: LostPart::Name, kind: Some(*kind), path: None, servers };

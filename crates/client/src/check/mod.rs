@@ -14,12 +14,12 @@ mod lost;
 mod repair;
 mod survey;
 
-pub use fault::{Fault, FoundName};
+pub use fault::{Fault, FaultyName};
 pub use lost::{Lost, LostCounts, LostPart};
 
 use crate::error::{RequestError, Result};
 use crate::filesystem::{FileSystem, about_server};
-use crate::join::join_all;
+use crate::servers::join::join_all;
 use reactor::Nanos;
 use std::collections::BTreeSet;
 use wire::messages::{CheckDamage, CheckReply, CheckRequest, CheckTable, CheckWanted};

@@ -1,6 +1,6 @@
 //! Repairs, one fault at a time. A server does its part only if what is to be repaired is still as it was seen.
 
-use super::fault::{Fault, FoundName, orphan_name};
+use super::fault::{Fault, FaultyName, orphan_name};
 use crate::error::{Error, Result};
 use crate::filesystem::{FileSystem, about_server};
 use wire::messages::{RepairRequest, RepairStep};
@@ -64,7 +64,7 @@ impl FileSystem {
         self.servers.home_of(file).map_err(|request_error| request_error.about_file(file))
     }
 
-    async fn remove_name(&self, found: &FoundName) -> Result<()> {
+    async fn remove_name(&self, found: &FaultyName) -> Result<()> {
         let name = checked(&found.name)?;
         self.repair_step(found.server, RepairStep::RemoveName { parent: found.parent, name, id: found.id }).await
     }

@@ -40,7 +40,7 @@ struct InodeFacts {
 }
 
 /// A part of all ids in the making.
-struct Part {
+struct SurveyPart {
     facts: HashMap<u64, Facts>,
     /// Of inodes that were left out, less those of names.
     sums: Box<[u64; CHECK_PART_COUNT]>,
@@ -91,7 +91,7 @@ async fn first_look(
     progress: Progress<'_>,
 ) -> Result<Vec<usize>> {
     let wanted = all_parts(true);
-    let mut part = Part::new();
+    let mut part = SurveyPart::new();
     for server in 0..files.server_count() {
         part.read_names(files, server, &wanted, Some(&mut *directories), &mut |walked| {
             counts.names += walked;
@@ -124,7 +124,7 @@ async fn full_look(files: &FileSystem, parts: &[usize], survey: &mut Survey) -> 
         bits[part / 8] |= 1 << (part % 8);
     }
     let wanted = CheckWanted::Parts { bits, leave_plain_out: false };
-    let mut part = Part::new();
+    let mut part = SurveyPart::new();
     for server in 0..files.server_count() {
         part.read_names(files, server, &wanted, None, &mut |_| {}).await?;
         part.read_inodes(files, server, &wanted, None, &mut |_| {}).await?;
@@ -146,9 +146,9 @@ async fn read_ids(files: &FileSystem, server: u32, table: CheckTable, wanted: &C
     Ok(ids)
 }
 
-impl Part {
-    fn new() -> Part {
-        Part { facts: HashMap::new(), sums: Box::new([0; CHECK_PART_COUNT]), misplaced: Vec::new() }
+impl SurveyPart {
+    fn new() -> SurveyPart {
+        SurveyPart { facts: HashMap::new(), sums: Box::new([0; CHECK_PART_COUNT]), misplaced: Vec::new() }
     }
 
     fn add_sums(&mut self, sums: &[wire::messages::CheckSum], negative: bool) {

@@ -1,15 +1,18 @@
 //! The channels to all servers, opened when first used, and the one way in which requests leave the client.
 
-use crate::cache::DirectoryCache;
-use crate::contact::Contacts;
+pub(crate) mod join;
+pub(crate) mod relaying;
+
 use crate::error::RequestError;
-use crate::locks::LockBook;
+use crate::names::directory_cache::DirectoryCache;
 use crate::open_files::OpenFiles;
+use crate::open_files::contact::Contacts;
+use crate::open_files::locks::LockBook;
+use crate::open_files::read_leases::ReadLeases;
 use crate::options::Options;
-use crate::read_leases::ReadLeases;
-use crate::registered_buffers::RegisteredBuffers;
-use crate::relaying::Relays;
-use crate::short_circuit::PlaceCache;
+use crate::servers::relaying::Relays;
+use crate::shared_memory::registered_buffers::RegisteredBuffers;
+use crate::shared_memory::short_circuit::PlaceCache;
 use reactor::channel::{Call, Channel, ChannelOptions, Failure, Reply, Turnabout};
 use reactor::{Nanos, Reactor};
 use std::cell::{Cell, RefCell};

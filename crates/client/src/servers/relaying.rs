@@ -9,7 +9,7 @@
 //! `reactor::Channel` tries that first. A server that has no connection left for us is reached through the contact as
 //! well.
 
-use crate::contact::Contact;
+use crate::open_files::contact::Contact;
 use crate::servers::Common;
 use reactor::{ChannelOptions, Relay};
 use std::cell::{Cell, OnceCell};

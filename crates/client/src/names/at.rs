@@ -1,6 +1,6 @@
 //! Operations by identity: on names in a directory that the caller knows by its id, and on inodes by theirs. For
-//! callers who resolve paths themselves, such as a mount. The operations are those on paths (`names.rs`); what is left
-//! out is the walk.
+//! callers who resolve paths themselves, such as a mount. The operations are those on paths (`names/mod.rs`); what is
+//! left out is the walk.
 //!
 //! Nothing of a path can be out of date, so that the directory alone is checked: by servers, whether it is still there,
 //! and here, whether the user may search it and change names in it (`rights.rs`). What is above it is the caller's
@@ -9,21 +9,19 @@
 //! A directory that was removed is `NotFound` for whoever names an entry of it, as on any system. An inode that is gone
 //! is `StaleFile` (ESTALE).
 
-use crate::error::{Error, RequestError, Result};
-use crate::file::{File, OpenHow};
+use crate::error::{Attempt, Error, RequestError, Result};
 use crate::filesystem::FileSystem;
-use crate::inodes::{AttributeChanges, inspect};
 use crate::names;
-use crate::resolve::{EntryTarget, Resolution, STALE_RETRY_COUNT_MAX, Target};
-use crate::rights::{Rights, Wanted};
+use crate::names::inodes::{AttributeChanges, inspect};
+use crate::names::resolve::{EntryTarget, Resolution, STALE_RETRY_COUNT_MAX, Target};
+use crate::names::rights::{Rights, Wanted};
+use crate::names::temporary::make_temporary;
+use crate::open_files::file::{File, OpenHow};
 use crate::servers::Servers;
-use crate::temporary::make_temporary;
 use std::cell::Cell;
 use wire::credentials::access;
 use wire::messages::{EntryReply, FileRequest, LinkOpenRequest, OpenIdRequest, OpenReply, open_flags};
 use wire::{Attributes, Decode, FileId, Kind, Operation, Status};
-
-type Attempt<R> = std::result::Result<R, RequestError>;
 
 /// A name in a directory.
 pub(crate) type EntryAt<'n> = (FileId, &'n [u8]);
@@ -41,10 +39,11 @@ impl FileSystem {
     /// moment; of a file that others write to, `stat_file` tells the size.
     pub async fn open_at(&self, parent: FileId, name: &[u8], how: &OpenHow) -> Result<(File, Attributes)> {
         let how = OpenHow { no_follow: true, ..*how };
-        let route = names::Route { name_server: Cell::new(None), may_ask_contact: false };
+        let route = names::open::Route { name_server: Cell::new(None), may_ask_contact: false };
         let access = how.access();
-        let open =
-            async |target: Target| names::open_target(&self.servers, &target, &how, access, &route).await.map(done);
+        let open = async |target: Target| {
+            names::open::open_target(&self.servers, &target, &how, access, &route).await.map(done)
+        };
         let attributes = self.on_place((parent, name), open).await?;
         Ok((self.opened(&attributes, &how, route.name_server.get()), attributes))
     }
@@ -155,7 +154,7 @@ impl FileSystem {
     ) -> Result<()> {
         let rename = async |entries: &[EntryTarget]| {
             let [source, target] = entries else { unreachable!("two places were given") };
-            names::rename_entry(&self.servers, source, target, flags).await
+            names::rename::rename_entry(&self.servers, source, target, flags).await
         };
         self.on_places(&[(from_parent, from), (to_parent, to)], rename).await
     }

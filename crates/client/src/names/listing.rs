@@ -7,17 +7,15 @@
 //! 2. An entry is given out when every server has shown what it has before it.
 //! 3. What is kept of a page is of the time when it was fetched; starting over fetches anew.
 
-use crate::directory::{DirectoryEntry, Share, goes_away};
-use crate::error::{RequestError, Result};
+use crate::error::{Attempt, RequestError, Result};
 use crate::filesystem::FileSystem;
-use crate::join::join_all;
-use crate::resolve::STALE_RETRY_COUNT_MAX;
+use crate::names::directory::{DirectoryEntry, ListingShare, goes_away};
+use crate::names::resolve::STALE_RETRY_COUNT_MAX;
+use crate::servers::join::join_all;
 use std::collections::VecDeque;
 use wire::credentials::access;
 use wire::messages::{Ancestors, KNOWN_UNCHECKED};
 use wire::{FileId, Status};
-
-type Attempt<R> = std::result::Result<R, RequestError>;
 
 /// Positions up to this one are before all entries; callers may have `.` and `..` there.
 pub const POSITION_RESERVED: u64 = 15;
@@ -30,7 +28,7 @@ const PAGE_SIZE_MAX: u32 = 128 << 10;
 /// What one server has shown and was not asked for yet.
 #[derive(Debug, Clone)]
 struct Shown {
-    share: Share,
+    share: ListingShare,
     entries: VecDeque<DirectoryEntry>,
 }
 
@@ -106,7 +104,7 @@ impl FileSystem {
             true => RequestError::local(Status::NotFound).about_file(directory),
             false => request_error.about_file(directory),
         })?;
-        let share = |server| Share { server, cursor: 0, end: false };
+        let share = |server| ListingShare { server, cursor: 0, end: false };
         let shown = (0..self.server_count()).map(|server| Shown { share: share(server), entries: VecDeque::new() });
         Ok(DirectoryListing { directory, with_attributes, known, shown: shown.collect(), position: 0 })
     }
@@ -210,7 +208,7 @@ mod tests {
             next_cursor: cursor + 1,
         };
         let shown = cursors.iter().enumerate().map(|(server, cursors)| Shown {
-            share: Share { server: server as u32, cursor: 1000, end: false },
+            share: ListingShare { server: server as u32, cursor: 1000, end: false },
             entries: cursors.iter().map(entry).collect(),
         });
         DirectoryListing {

@@ -23,11 +23,11 @@
 //!    submitted before either keeps the look from happening, or was taken up, and the cell tells of it.
 //! 3. What keeps others from changing something (an intent lock, the number of a write, a hazard pointer) is there
 //!    before `holds` looks (`begin`, `hold`), so that of two clients at least one sees the other one.
-//! 4. In simulations others do something after each step, as the processors of a real machine would. These pauses are in
-//!    this file alone.
+//! 4. In simulations others do something after each step, as the processors of a real machine would. These pauses are
+//!    in this file alone.
 
 use crate::servers::{Common, Servers};
-use crate::short_circuit::{BytesPart, ChunkPlaces, Proof};
+use crate::shared_memory::short_circuit::{BytesPart, ChunkPlaces, Proof};
 use reactor::{CellPlace, HazardPointer, Nanos, PendingSubmission, StoreMapping, Validation};
 use std::rc::Rc;
 use wire::FileId;

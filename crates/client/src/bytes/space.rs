@@ -2,7 +2,7 @@
 
 use crate::error::{RequestError, Result};
 use crate::filesystem::{FileSystem, about_server};
-use crate::join::join_all;
+use crate::servers::join::join_all;
 use wire::messages::{ALLOCATED_COUNT_MAX, AllocatedReply, AllocatedRequest};
 use wire::{Decode, FileId, Operation};
 

@@ -1,18 +1,16 @@
 //! Searching directories: the servers apply the tests to the entries they hold, all at once; what one of them can't
 //! tell is asked of the inode's home, so that results are exact.
 
-use crate::directory::COMPLETE_COUNT_MAX;
-use crate::error::{RequestError, Result};
+use crate::error::{Attempt, RequestError, Result};
 use crate::filesystem::FileSystem;
-use crate::join::join_all;
-use crate::resolve::STALE_RETRY_COUNT_MAX;
+use crate::names::directory::COMPLETE_COUNT_MAX;
+use crate::names::resolve::STALE_RETRY_COUNT_MAX;
 use crate::servers::Servers;
+use crate::servers::join::join_all;
 use wire::limits::LISTING_PAGE_SIZE_MAX;
 use wire::messages::{Ancestors, FindReply, FindRequest, FoundEntry, KNOWN_UNCHECKED, ReadDirectoryRequest};
 use wire::search::{Tests, Verdict};
 use wire::{Decode, Decoder, FileId, Kind, Operation, Status};
-
-type Attempt<R> = std::result::Result<R, RequestError>;
 
 /// Bytes of entries asked for in one page, of each server.
 const PAGE_SIZE: u32 = 128 << 10;
@@ -56,21 +54,21 @@ pub struct SearchStream {
     /// `None` of a search that was begun by id.
     path: Option<Vec<u8>>,
     search: Search,
-    shares: Vec<Share>,
+    shares: Vec<SearchShare>,
     /// The path that the directory was resolved through, until something was found.
     ancestors: Ancestors,
     known: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Share {
+struct SearchShare {
     server: u32,
     cursor: u64,
     end: bool,
 }
 
 struct Page {
-    share: Share,
+    share: SearchShare,
     entries: Vec<(FoundName, Verdict)>,
     counted: u64,
 }
@@ -111,7 +109,7 @@ impl FileSystem {
     }
 
     /// The servers that a search asks.
-    fn shares_of(&self, search: &Search) -> Attempt<Vec<Share>> {
+    fn shares_of(&self, search: &Search) -> Attempt<Vec<SearchShare>> {
         if let Some(server) = search.server.filter(|server| *server >= self.server_count()) {
             let words = format!("there is no server {server} in a cluster of {}", self.server_count());
             return Err(RequestError::Local(Status::Invalid, words));
@@ -120,7 +118,7 @@ impl FileSystem {
             Some(server) => server..server + 1,
             None => 0..self.server_count(),
         };
-        Ok(servers.map(|server| Share { server, cursor: 0, end: false }).collect())
+        Ok(servers.map(|server| SearchShare { server, cursor: 0, end: false }).collect())
     }
 
     /// The next page of every server that has more, in no order. Empty pages are possible before the end.
@@ -246,7 +244,7 @@ fn goes_away(request_error: &RequestError) -> bool {
 
 impl Servers {
     /// One page of one server's share.
-    async fn find(&self, stream: &SearchStream, share: Share) -> Attempt<Page> {
+    async fn find(&self, stream: &SearchStream, share: SearchShare) -> Attempt<Page> {
         let operation = Operation::Find;
         let request = FindRequest {
             listing: ReadDirectoryRequest {
@@ -275,7 +273,7 @@ impl Servers {
             let words = format!("server {} searches a directory in circles", share.server);
             return Err(RequestError::Local(Status::BadMessage, words));
         }
-        let share = Share { cursor: page.next_cursor, end: page.end, ..share };
+        let share = SearchShare { cursor: page.next_cursor, end: page.end, ..share };
         Ok(Page { share, entries, counted: page.counted })
     }
 }

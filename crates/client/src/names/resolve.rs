@@ -3,9 +3,9 @@
 //! A walk keeps the chain of real directories that it came through, so `..` leads to the true parent also behind a
 //! symbolic link. A path whose directories are cached costs no round trip here.
 
-use crate::cache::Directory;
 use crate::error::{Error, RequestError, Result};
-use crate::rights::Rights;
+use crate::names::directory_cache::Directory;
+use crate::names::rights::Rights;
 use crate::servers::Servers;
 use std::borrow::Cow;
 use std::rc::Rc;

@@ -4,15 +4,13 @@
 //! All servers that this handle has written to are asked at once, then the file's home and the server of the name that
 //! it was opened by, which know the file's size and its name; last those that only others have written to.
 
-use crate::error::{Error, RequestError, Result};
-use crate::file::File;
+use crate::error::{Attempt, Error, RequestError, Result};
 use crate::filesystem::FileSystem;
-use crate::join::join_all;
+use crate::open_files::file::File;
+use crate::servers::join::join_all;
 use std::collections::BTreeSet;
 use wire::messages::{SynchroniseReply, SynchroniseRequest};
 use wire::{Decode, FileId, Kind, Operation, Status};
-
-type Attempt<R> = std::result::Result<R, RequestError>;
 
 impl FileSystem {
     /// Makes a file's contents, its attributes and its name survive power loss; of a directory, its entries.

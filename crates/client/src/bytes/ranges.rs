@@ -1,19 +1,17 @@
 //! Operations on ranges of files that move no bytes through the client: room, holes, zeros, the look for data, and
 //! copies between the servers.
 
-use crate::data::check_handle;
-use crate::error::{RequestError, Result};
-use crate::file::File;
+use crate::bytes::read_write::check_handle;
+use crate::error::{Attempt, RequestError, Result};
 use crate::filesystem::FileSystem;
-use crate::join::join_all;
+use crate::open_files::file::File;
 use crate::servers::Servers;
+use crate::servers::join::join_all;
 use std::collections::BTreeMap;
 use wire::layout::ChunkRange;
 use wire::limits::{ALLOCATE_CHUNK_COUNT_MAX, COPY_SIZE_MAX, FILE_SIZE_MAX};
 use wire::messages::{AllocateRequest, CopyRangeRequest, SeekReply, SeekRequest, allocate_mode};
 use wire::{Decode, Kind, Operation, Status};
-
-type Attempt<R> = std::result::Result<R, RequestError>;
 
 /// Chunks that are looked at to find the servers of a range; of a range with more, all servers are asked.
 const LOOK_COUNT_MAX: usize = 1 << 14;

@@ -1,18 +1,16 @@
 //! Files without a name: making them, and giving an open one its first name.
 
-use crate::cache::Directory;
-use crate::error::{RequestError, Result};
-use crate::file::{File, OpenHow};
+use crate::error::{Attempt, RequestError, Result};
 use crate::filesystem::FileSystem;
-use crate::resolve::{Resolution, Target};
-use crate::rights::Wanted;
+use crate::names::directory_cache::Directory;
+use crate::names::resolve::{Resolution, Target};
+use crate::names::rights::Wanted;
+use crate::open_files::file::{File, OpenHow};
 use crate::servers::Servers;
 use wire::credentials::access;
 use wire::limits::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN};
 use wire::messages::{LinkOpenRequest, MakeTemporaryRequest, OpenReply};
 use wire::{Attributes, Decode, Kind, Operation, Slot, Status};
-
-type Attempt<R> = std::result::Result<R, RequestError>;
 
 const MODE_BITS: u32 = 0o7777;
 

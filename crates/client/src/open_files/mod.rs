@@ -19,10 +19,15 @@
 //! 5. What is held when its connection ends is registered by the server, under a number that this client does not know.
 //!    Such an entry is unsettled: it stays until the server has told a later number, also with 0 handles.
 
+pub(crate) mod contact;
+pub(crate) mod file;
+pub(crate) mod locks;
+pub(crate) mod read_leases;
+
 use crate::error::RequestError;
-use crate::file::File;
+use crate::open_files::file::File;
 use crate::servers::Common;
-use crate::snapshot::CellVersion;
+use crate::shared_memory::snapshot::CellVersion;
 use reactor::channel::{Call, Channel};
 use reactor::{Class, HazardPointer, LocalFuture, Nanos, StoreMapping};
 use std::cell::{Cell, RefCell};

@@ -1,17 +1,15 @@
 //! Operations on inodes: attributes and sizes. By path they cost a lookup more than by handle.
 
-use crate::error::{RequestError, Result};
-use crate::file::File;
+use crate::error::{Attempt, RequestError, Result};
 use crate::filesystem::FileSystem;
-use crate::resolve::{Resolution, Target};
-use crate::rights::Rights;
+use crate::names::resolve::{Resolution, Target};
+use crate::names::rights::Rights;
+use crate::open_files::file::File;
 use crate::servers::Servers;
 use wire::credentials::Credentials;
 use wire::limits::FILE_SIZE_MAX;
 use wire::messages::{EntryReply, FileRequest, SetAttributesRequest, TruncateRequest, set_mask};
 use wire::{Attributes, Decode, Encode, FileId, Kind, Operation, Status};
-
-type Attempt<R> = std::result::Result<R, RequestError>;
 
 /// What to do with a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -13,7 +13,7 @@
 //!    found before: whoever is still on the way has found it as it never was. Numbers of tree changes don't tell, for
 //!    these are taken back too.
 
-use crate::rights::Rights;
+use crate::names::rights::Rights;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;

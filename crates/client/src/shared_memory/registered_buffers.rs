@@ -13,12 +13,12 @@
 //! 2. A page is used by one write. After its commit was sent it is never written to again, whatever comes of that.
 //! 3. A registered buffer is given back when the last write that uses it has let go of it, for then it is unmapped.
 
+use crate::bytes::stripe::Share;
 use crate::error::RequestError;
-use crate::file::File;
+use crate::open_files::file::File;
 use crate::servers::{Common, Servers};
-use crate::snapshot::{COPY_PAUSES, Snapshot};
-use crate::staging_ring::{RING_SIZE_MIN, StagingRing};
-use crate::stripe::Share;
+use crate::shared_memory::snapshot::{COPY_PAUSES, Snapshot};
+use crate::shared_memory::staging_ring::{RING_SIZE_MIN, StagingRing};
 use reactor::channel::Call;
 use reactor::{Class, Nanos, RegisteredPages, StoreMapping};
 use std::cell::{Cell, RefCell};
@@ -107,7 +107,7 @@ pub(crate) struct RegisteredBuffers {
 }
 
 /// Where one piece goes.
-struct Target {
+struct PiecePages {
     buffer: Rc<Registered>,
     at: u64,
 }
@@ -120,7 +120,7 @@ impl Servers {
         if !self.fill_pages(share, &targets).await {
             return Ok(false);
         }
-        let place = |target: &Target| RegisteredPlace { generation: target.buffer.generation, at: target.at };
+        let place = |target: &PiecePages| RegisteredPlace { generation: target.buffer.generation, at: target.at };
         let request = CommitRegisteredRequest {
             file: file.id,
             layout: file.layout,
@@ -191,8 +191,8 @@ impl Servers {
     }
 
     /// Copies a share to its pages.
-    async fn fill_pages(&self, share: &Share<IoSlice<'_>>, targets: &[Target]) -> bool {
-        let mut source = Source { slices: &share.slices, position: 0 };
+    async fn fill_pages(&self, share: &Share<IoSlice<'_>>, targets: &[PiecePages]) -> bool {
+        let mut source = CallerBytes { slices: &share.slices, position: 0 };
         for (piece, target) in share.pieces.iter().zip(targets) {
             let Some(pages) = &target.buffer.pages else { return false };
             let (mut at, mut size) = (target.at + u64::from(piece.chunk_offset) % PAGE, piece.size as usize);
@@ -210,7 +210,7 @@ impl Servers {
 
 impl Common {
     /// Pages for all pieces of a share, if it is one that registered pages are for, and has them.
-    fn take_pages(&self, file: &File, share: &Share<IoSlice<'_>>) -> Option<Vec<Target>> {
+    fn take_pages(&self, file: &File, share: &Share<IoSlice<'_>>) -> Option<Vec<PiecePages>> {
         let chunk_size = file.layout.chunk_size;
         // In simulations every piece is one, so that edges of all kinds are met.
         let is_simulated = self.reactor.is_simulated();
@@ -227,7 +227,7 @@ impl Common {
     }
 
     /// Pages for all pieces of a share, which is one that they are for, if there are some.
-    fn pages_for(&self, share: &Share<IoSlice<'_>>) -> Option<Vec<Target>> {
+    fn pages_for(&self, share: &Share<IoSlice<'_>>) -> Option<Vec<PiecePages>> {
         let mapping = self.channel(share.server).mapping().filter(|mapping| mapping.may_be_registered())?;
         let mut servers = self.buffers.servers.borrow_mut();
         let of_server = servers.entry(share.server).or_default();
@@ -395,7 +395,7 @@ fn pages_size(piece: &ChunkRange) -> u64 {
 
 impl OfServer {
     /// Takes pages for all pieces, or for none.
-    fn take(&mut self, pieces: &[ChunkRange]) -> Option<Vec<Target>> {
+    fn take(&mut self, pieces: &[ChunkRange]) -> Option<Vec<PiecePages>> {
         let left: u64 = self.buffers.iter().map(|buffer| buffer.left()).sum();
         if pieces.iter().map(pages_size).sum::<u64>() > left {
             return None;
@@ -412,19 +412,19 @@ impl OfServer {
             }
             let buffer = self.buffers.first()?;
             let at = buffer.take(size);
-            targets.push(Target { buffer: buffer.clone(), at });
+            targets.push(PiecePages { buffer: buffer.clone(), at });
         }
         Some(targets)
     }
 }
 
 /// The caller's memory, taken from the front.
-struct Source<'s, 'm> {
+struct CallerBytes<'s, 'm> {
     slices: &'s [IoSlice<'m>],
     position: usize,
 }
 
-impl Source<'_, '_> {
+impl CallerBytes<'_, '_> {
     fn copy(&mut self, pages: &RegisteredPages, mut at: u64, mut size: usize) {
         while size > 0 {
             let slice = &self.slices[0];

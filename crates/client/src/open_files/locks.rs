@@ -4,9 +4,9 @@
 //! and `AwaitLock` is answered when it was granted. After a restart of the home, which forgets its queues, both are
 //! repeated.
 
-use crate::error::{Error, RequestError, Result};
-use crate::file::File;
+use crate::error::{Attempt, Error, RequestError, Result};
 use crate::filesystem::FileSystem;
+use crate::open_files::file::File;
 use crate::servers::Servers;
 use reactor::{Class, Nanos};
 use std::cell::{Cell, RefCell};
@@ -17,8 +17,6 @@ use wire::messages::{
     TestLockReply, TestLockRequest, UnlockRequest,
 };
 use wire::{Decode, Encode, FileId, Operation, Status};
-
-type Attempt<R> = std::result::Result<R, RequestError>;
 
 /// How often a server is asked to release what nobody uses any more, before that is left to the end of the session.
 const RELEASE_COUNT_MAX: u32 = 32;

@@ -6,10 +6,10 @@
 //! ([`reactor::StoreMapping`]). So a read copies, looks at the stamps, and is done, without a message; if a stamp has
 //! moved on, it asks anew, and in the end reads as everybody else does.
 
-use crate::file::{File, OpenHow};
+use crate::bytes::stripe::Share;
+use crate::open_files::file::{File, OpenHow};
 use crate::servers::{Common, Servers};
-use crate::snapshot::{CellVersion, Snapshot};
-use crate::stripe::Share;
+use crate::shared_memory::snapshot::{CellVersion, Snapshot};
 use reactor::channel::Call;
 use reactor::{Nanos, StoreMapping};
 use std::cell::RefCell;
@@ -214,7 +214,7 @@ impl Servers {
     /// Copies pieces of a file, one behind the other, from places that are known. Each chunk counts for itself, as with
     /// reads through servers: it is as it was at one moment.
     pub(crate) async fn copy_known(&self, file: &File, pieces: &[ChunkRange], into: &mut [IoSliceMut<'_>]) -> Found {
-        let mut target = Target { slices: into, index: 0, position: 0 };
+        let mut target = CallerMemory { slices: into, index: 0, position: 0 };
         for piece in pieces {
             let Some(known) = self.places.get(file.id, piece.chunk_index) else { return Found::Unknown };
             let found = self.copy_chunk(file, &known, piece, &mut target).await;
@@ -230,7 +230,7 @@ impl Servers {
         file: &File,
         known: &ChunkPlaces,
         piece: &ChunkRange,
-        target: &mut Target<'_, '_>,
+        target: &mut CallerMemory<'_, '_>,
     ) -> Found {
         if known.mapping.has_ended() {
             self.places.forget(file.id, piece.chunk_index);
@@ -350,13 +350,13 @@ pub(crate) enum Found {
 }
 
 /// The caller's memory, filled from the front.
-struct Target<'t, 'm> {
+struct CallerMemory<'t, 'm> {
     slices: &'t mut [IoSliceMut<'m>],
     index: usize,
     position: usize,
 }
 
-impl Target<'_, '_> {
+impl CallerMemory<'_, '_> {
     async fn copy(&mut self, snapshot: &Snapshot<'_>, part: &BytesPart) -> bool {
         let mut done = 0;
         while done < part.size {

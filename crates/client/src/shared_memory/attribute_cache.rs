@@ -3,19 +3,19 @@
 //!
 //! The tree of directories is looked at first, whether it is the one that the path was resolved in; a name is looked
 //! for in the cells that its hash leads to, then its inode in the cell of that one's sequence. If all of them hold at
-//! the end ([`crate::snapshot`]), all of it was so at the moment at which the inode was read: just what the server
-//! would have told at that moment. Whatever is not found is asked for.
+//! the end ([`crate::shared_memory::snapshot`]), all of it was so at the moment at which the inode was read: just what
+//! the server would have told at that moment. Whatever is not found is asked for.
 //!
 //! Invariants
 //! 1. What was read counts only once its snapshot holds.
 //! 2. Now and then the loop turns, so that a connection that has ended is noticed; more seldom a question is asked all
 //!    the same, so that what waits for something to ride along with gets on its way.
 
-use crate::file::OpenHow;
+use crate::names::resolve::EntryTarget;
 use crate::open_files::HeldFile;
-use crate::resolve::EntryTarget;
+use crate::open_files::file::OpenHow;
 use crate::servers::Servers;
-use crate::snapshot::{CellVersion, Snapshot};
+use crate::shared_memory::snapshot::{CellVersion, Snapshot};
 use reactor::CellPlace;
 use wire::attribute_cache::{
     AttributeCacheShape, FirstBytes, INODE_WORDS, NAME_WORDS, NameCell, attributes_in, directory_words, first_bytes_in,
@@ -31,12 +31,12 @@ const LOOKS_MAX: u32 = 256;
 const LOOKS_UNTIL_ASKED: u32 = 16 * LOOKS_MAX;
 
 /// A snapshot of what a server shows, and how that is laid out.
-struct Look<'s> {
+struct CacheView<'s> {
     snapshot: Snapshot<'s>,
     shape: AttributeCacheShape,
 }
 
-impl Look<'_> {
+impl CacheView<'_> {
     /// Reads the tree of directories: nothing unless it is as it was after change `known`, and none is under way.
     async fn tree(&mut self, known: u64) -> Option<()> {
         let place = CellPlace { offset: self.shape.tree_offset(), words: NAME_WORDS };
@@ -104,7 +104,7 @@ const MODE_SUBMITTED: u32 = 0o1777;
 
 impl Servers {
     /// A look at a server's attribute cache, unless it is time to ask.
-    async fn look(&self, server: u32) -> Option<Look<'_>> {
+    async fn view(&self, server: u32) -> Option<CacheView<'_>> {
         let looks = self.looks.get() + 1;
         self.looks.set(looks % LOOKS_UNTIL_ASKED);
         if looks.is_multiple_of(LOOKS_MAX) {
@@ -112,28 +112,28 @@ impl Servers {
         }
         let mapping = self.channel(server).mapping()?;
         let shape = AttributeCacheShape::of_size(mapping.attribute_cache_size())?;
-        let look = || Look { snapshot: Snapshot::new(self, server, mapping), shape };
-        (looks < LOOKS_UNTIL_ASKED).then(look)
+        let view = || CacheView { snapshot: Snapshot::new(self, server, mapping), shape };
+        (looks < LOOKS_UNTIL_ASKED).then(view)
     }
 
     /// The attributes of a file, as its name's server and its home show them now. Nothing if one of them has to be
     /// asked.
     pub(crate) async fn cached_entry(&self, server: u32, target: &EntryTarget) -> Option<Attributes> {
-        let mut look = self.look(server).await?;
-        look.tree(target.known).await?;
-        let file = look.name(target).await?;
+        let mut view = self.view(server).await?;
+        view.tree(target.known).await?;
+        let file = view.name(target).await?;
         let attributes = match self.cluster.home_of(file)? {
-            home if home == server => look.inode(file).await?.0,
+            home if home == server => view.inode(file).await?.0,
             home => self.cached_inode(home, file).await?,
         };
-        look.snapshot.holds().then_some(attributes)
+        view.snapshot.holds().then_some(attributes)
     }
 
     /// The attributes of a file that has a name, as its home shows them now. Nothing if that has to be asked.
     pub(crate) async fn cached_inode(&self, home: u32, file: FileId) -> Option<Attributes> {
-        let mut look = self.look(home).await?;
-        let (attributes, _) = look.inode(file).await?;
-        look.snapshot.holds().then_some(attributes)
+        let mut view = self.view(home).await?;
+        let (attributes, _) = view.inode(file).await?;
+        view.snapshot.holds().then_some(attributes)
     }
 
     /// Opens a file that is there, as its server shows it now, and holds it. Nothing if the server has to be asked.
@@ -147,19 +147,19 @@ impl Servers {
         if how.create || how.truncate || target.must_be_directory {
             return None;
         }
-        let mut look = self.look(server).await?;
-        look.tree(target.known).await?;
-        let file = look.name(target).await?;
+        let mut view = self.view(server).await?;
+        view.tree(target.known).await?;
+        let file = view.name(target).await?;
         if self.cluster.home_of(file)? != server {
             return None;
         }
-        let (attributes, first) = look.inode(file).await?;
+        let (attributes, first) = view.inode(file).await?;
         if !self.user().may(&attributes, access) {
             return None;
         }
         attributes.layout.check(self.cluster.slot_count).ok()?;
-        let inode = look.snapshot.version_of(look.inode_place(file))?;
-        let mut snapshot = look.snapshot;
+        let inode = view.snapshot.version_of(view.inode_place(file))?;
+        let mut snapshot = view.snapshot;
         snapshot.hold(file).await?;
         let holds = snapshot.holds();
         let hazard = snapshot.take_hazard()?;
@@ -184,24 +184,24 @@ impl Servers {
         if self.foreign_user().is_some() || wanted.mode & !MODE_SUBMITTED != 0 || target.must_be_directory {
             return None;
         }
-        let mut look = self.look(server).await?;
-        look.tree(target.known).await?;
-        look.permission(target.parent.id, directory_words(target.parent.id)).await?;
-        look.no_name(dentry_hash(target.parent.id, &target.name)).await?;
+        let mut view = self.view(server).await?;
+        view.tree(target.known).await?;
+        view.permission(target.parent.id, directory_words(target.parent.id)).await?;
+        view.no_name(dentry_hash(target.parent.id, &target.name)).await?;
         // From here on nothing else of this client gets the same number, until it is used.
         let slot = self.cluster.dentry_slot(target.parent.id, &target.name);
-        let made_number = look.snapshot.mapping().unused_number(self.session())?;
+        let made_number = view.snapshot.mapping().unused_number(self.session())?;
         let file = FileId::new(made_number, slot);
         let NewFile { mode, chunk_size, group } = *wanted;
         let (uid, gid) = (self.user().uid, group.unwrap_or(self.user().gid));
         let change = Change::Create(Made { mode, chunk_size, uid, gid });
         let time = self.reactor.wall_clock();
         let submission = Submission { parent: target.parent.id, name: &target.name, file, time, change };
-        let pending = look.snapshot.begin(&submission).await?;
-        look.snapshot.hold(file).await?;
-        let number = look.snapshot.commit_made(pending, made_number).await?;
-        let inode = CellVersion::unread(look.snapshot.mapping(), look.inode_place(file));
-        let hazard = look.snapshot.take_hazard()?;
+        let pending = view.snapshot.begin(&submission).await?;
+        view.snapshot.hold(file).await?;
+        let number = view.snapshot.commit_made(pending, made_number).await?;
+        let inode = CellVersion::unread(view.snapshot.mapping(), view.inode_place(file));
+        let hazard = view.snapshot.take_hazard()?;
         self.note_open_held(file, HeldFile { hazard, inode, made: Some((self.session(), number)) });
         let layout = self.cluster.layout_for(slot, chunk_size);
         Some(Attributes::of_new(file, Kind::File, mode, (uid, gid), time, layout))
@@ -214,26 +214,26 @@ impl Servers {
     }
 
     async fn try_submit_unlink(&self, server: u32, target: &EntryTarget) -> Option<u64> {
-        let mut look = self.look(server).await?;
-        look.tree(target.known).await?;
-        let file = look.name(target).await?;
+        let mut view = self.view(server).await?;
+        view.tree(target.known).await?;
+        let file = view.name(target).await?;
         if self.cluster.home_of(file)? != server {
             return None;
         }
-        look.inode(file).await?;
-        look.snapshot.unwritten(file).await?;
+        view.inode(file).await?;
+        view.snapshot.unwritten(file).await?;
         let (parent, name, time) = (target.parent.id, &target.name[..], self.reactor.wall_clock());
-        let pending = look.snapshot.begin(&Submission { parent, name, file, time, change: Change::Unlink }).await?;
-        look.snapshot.commit(pending).await
+        let pending = view.snapshot.begin(&Submission { parent, name, file, time, change: Change::Unlink }).await?;
+        view.snapshot.commit(pending).await
     }
 
     /// A snapshot in which writes to a file may be submitted to a server, as it shows now.
     pub(crate) async fn writable(&self, server: u32, file: FileId) -> Option<Snapshot<'_>> {
-        let mut look = self.look(server).await?;
-        look.permission(file, writable_words(file)).await?;
-        let mapping = look.snapshot.mapping();
+        let mut view = self.view(server).await?;
+        view.permission(file, writable_words(file)).await?;
+        let mapping = view.snapshot.mapping();
         // In simulations they are written otherwise as well, so that everything is met.
         let is_wanted = !mapping.is_simulated() || self.reactor.random().is_multiple_of(2);
-        (is_wanted && mapping.may_be_registered()).then_some(look.snapshot)
+        (is_wanted && mapping.may_be_registered()).then_some(view.snapshot)
     }
 }

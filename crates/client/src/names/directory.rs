@@ -1,18 +1,16 @@
 //! Listing directories: every server holds a share of the names, and all are asked at once.
 
-use crate::cache::Directory;
-use crate::error::{RequestError, Result};
+use crate::error::{Attempt, RequestError, Result};
 use crate::filesystem::FileSystem;
-use crate::join::join_all;
-use crate::resolve::{Resolution, STALE_RETRY_COUNT_MAX, Target};
+use crate::names::directory_cache::Directory;
+use crate::names::resolve::{Resolution, STALE_RETRY_COUNT_MAX, Target};
 use crate::servers::Servers;
+use crate::servers::join::join_all;
 use std::rc::Rc;
 use wire::credentials::access;
 use wire::limits::LISTING_PAGE_SIZE_MAX;
 use wire::messages::{Ancestors, KNOWN_UNCHECKED, ListingEntry, ListingReply, ReadDirectoryRequest};
 use wire::{Attributes, Decode, Decoder, FileId, Kind, Operation, Status};
-
-type Attempt<R> = std::result::Result<R, RequestError>;
 
 /// Bytes of entries asked for in one page, of each server.
 const PAGE_SIZE: u32 = 128 << 10;
@@ -39,7 +37,7 @@ pub struct DirectoryEntry {
 
 /// How far the share of one server was listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Share {
+pub(crate) struct ListingShare {
     pub server: u32,
     pub cursor: u64,
     pub end: bool,
@@ -50,7 +48,7 @@ pub(crate) struct Share {
 pub struct DirectoryStream {
     directory: FileId,
     path: Vec<u8>,
-    shares: Vec<Share>,
+    shares: Vec<ListingShare>,
     with_attributes: bool,
     /// The path that the directory was resolved through, until something was listed.
     ancestors: Ancestors,
@@ -135,7 +133,7 @@ impl FileSystem {
 
     async fn start_listing(&self, path: &[u8], servers: Vec<u32>, with_attributes: bool) -> Result<DirectoryStream> {
         let directory = self.listable(path).await?;
-        let shares = servers.into_iter().map(|server| Share { server, cursor: 0, end: false }).collect();
+        let shares = servers.into_iter().map(|server| ListingShare { server, cursor: 0, end: false }).collect();
         let (ancestors, known) = (directory.ancestors.clone(), directory.known.get());
         let path = path.to_vec();
         Ok(DirectoryStream { directory: directory.id, path, shares, with_attributes, ancestors, known })
@@ -241,10 +239,10 @@ impl Servers {
     pub(crate) async fn list(
         &self,
         (directory, ancestors, known): (FileId, &Ancestors, u64),
-        share: Share,
+        share: ListingShare,
         with_attributes: bool,
         size_max: u32,
-    ) -> Attempt<(Share, Vec<DirectoryEntry>)> {
+    ) -> Attempt<(ListingShare, Vec<DirectoryEntry>)> {
         let operation = Operation::ReadDirectory;
         let request = ReadDirectoryRequest {
             directory,
@@ -276,6 +274,6 @@ impl Servers {
             let words = format!("server {} lists a directory in circles", share.server);
             return Err(RequestError::Local(Status::BadMessage, words));
         }
-        Ok((Share { cursor: page.next_cursor, end: page.end, ..share }, entries))
+        Ok((ListingShare { cursor: page.next_cursor, end: page.end, ..share }, entries))
     }
 }

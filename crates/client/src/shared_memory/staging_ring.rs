@@ -3,16 +3,16 @@
 //!
 //! The pages are used again and again, as a ring, so that they stay in the processors' caches: the server copies the
 //! bytes on when it takes the submission up. Larger writes go into pages that become the file's
-//! ([`crate::registered_buffers`]), for which a message is little beside the copy that it saves.
+//! ([`crate::shared_memory::registered_buffers`]), for which a message is little beside the copy that it saves.
 //!
 //! Invariants
 //! 1. Pages are used again only after the server has taken up what was submitted of them.
 //! 2. They are given back only when nothing of them waits.
 
-use crate::file::File;
-use crate::registered_buffers::Registered;
+use crate::bytes::stripe::Share;
+use crate::open_files::file::File;
 use crate::servers::{Common, Servers};
-use crate::stripe::Share;
+use crate::shared_memory::registered_buffers::Registered;
 use reactor::StoreMapping;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -43,10 +43,10 @@ pub(crate) struct StagingRing {
     end: u64,
     next: Cell<u64>,
     /// What is used, in the order in which it was taken.
-    parts: RefCell<VecDeque<Part>>,
+    parts: RefCell<VecDeque<RingPart>>,
 }
 
-struct Part {
+struct RingPart {
     at: u64,
     state: PartState,
 }
@@ -106,7 +106,7 @@ impl StagingRing {
             Some(first) => (next + size <= first.at).then_some(next)?,
         };
         self.next.set(at + size);
-        parts.push_back(Part { at, state: PartState::Filling });
+        parts.push_back(RingPart { at, state: PartState::Filling });
         Some(at)
     }
 

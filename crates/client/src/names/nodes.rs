@@ -1,17 +1,13 @@
 //! Pipes, sockets and devices: names with attributes, which the kernel gives a meaning to where they are opened.
 
-use crate::error::{Error, RequestError, Result};
+use crate::error::{Attempt, Error, RequestError, Result};
 use crate::filesystem::FileSystem;
-use crate::names::ask_to_make;
-use crate::resolve::{Resolution, Target};
-use crate::rights::Wanted;
+use crate::names::resolve::{Resolution, Target};
+use crate::names::rights::Wanted;
+use crate::names::{MODE_BITS, ask_to_make};
 use crate::servers::Servers;
 use wire::messages::MakeNodeRequest;
 use wire::{Attributes, FileId, Kind, Operation, Status};
-
-type Attempt<R> = std::result::Result<R, RequestError>;
-
-const MODE_BITS: u32 = 0o7777;
 
 /// What is to be made.
 #[derive(Clone, Copy)]

@@ -6,15 +6,13 @@
 //!    were taken away, and refuse requests of those who do not know yet; `DirectoryCache::forget` drops what was seen.
 //! 2. What denies was asked for after the operation began: rights that were added are not told of.
 
-use crate::cache::Directory;
-use crate::error::RequestError;
-use crate::resolve::EntryTarget;
+use crate::error::{Attempt, RequestError};
+use crate::names::directory_cache::Directory;
+use crate::names::resolve::EntryTarget;
 use crate::servers::Servers;
 use std::rc::Rc;
 use wire::credentials::{Credentials, access};
 use wire::{Attributes, Kind, Operation, Status};
-
-type Attempt<R> = std::result::Result<R, RequestError>;
 
 const SETGID: u32 = 0o2000;
 const STICKY: u32 = 0o1000;

@@ -1,10 +1,10 @@
 //! Extended attributes, by path and by handle. By path they cost a lookup more.
 
-use crate::error::{RequestError, Result};
-use crate::file::File;
+use crate::error::{Attempt, RequestError, Result};
 use crate::filesystem::FileSystem;
-use crate::inodes::inspect_id;
-use crate::resolve::{Resolution, Target};
+use crate::names::inodes::inspect_id;
+use crate::names::resolve::{Resolution, Target};
+use crate::open_files::file::File;
 use crate::servers::Servers;
 use reactor::Call;
 use std::io::IoSlice;
@@ -13,8 +13,6 @@ use wire::messages::{
     ExtendedName, ExtendedReply, GetExtendedRequest, ListExtendedRequest, RemoveExtendedRequest, SetExtendedRequest,
 };
 use wire::{Decode, Encode, FileId, Operation, Status};
-
-type Attempt<R> = std::result::Result<R, RequestError>;
 
 /// Bytes that are asked for when all of a value or list is wanted.
 const WHOLE: u32 = EXTENDED_SIZE_MAX as u32;

@@ -6,7 +6,7 @@
 //! Whoever changes the file waits for the end, this client too, and so none of its reads that follow finds a lease that
 //! stands.
 
-use crate::stripe::copy_to;
+use crate::bytes::stripe::copy_to;
 use reactor::Nanos;
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -10,13 +10,13 @@
 //!    same truncate generation, for within a generation sizes only grow; where the size turns out to be larger, the
 //!    range is read again. So a byte that was written in between is never returned as a zero.
 
-use crate::error::{RequestError, Result};
-use crate::file::{File, KnownSize};
+use crate::bytes::stripe::{Destination, Share, Source, deal, fill_zero};
+use crate::error::{Attempt, RequestError, Result};
 use crate::filesystem::FileSystem;
-use crate::join::join_all;
+use crate::open_files::file::{File, KnownSize};
 use crate::servers::Servers;
-use crate::short_circuit::Found;
-use crate::stripe::{Destination, Share, Source, deal, fill_zero};
+use crate::servers::join::join_all;
+use crate::shared_memory::short_circuit::Found;
 use reactor::channel::Call;
 use std::io::{IoSlice, IoSliceMut};
 use wire::layout::ChunkRange;
@@ -25,8 +25,6 @@ use wire::messages::{
     AppendRequest, DataRequest, Pieces, ReadReply, ReserveAppendReply, ReserveAppendRequest, WriteReply,
 };
 use wire::{Decode, Encode, Kind, Operation, Status};
-
-type Attempt<R> = std::result::Result<R, RequestError>;
 
 /// Bytes of one call that are under way at once: bounds the lists of pieces of very large calls.
 const ROUND_SIZE_MAX: usize = 256 << 20;
