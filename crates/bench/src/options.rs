@@ -1,6 +1,9 @@
 //! The one table of options: flags, environment variables and the help text come from it.
 
 use crate::engine_simulated::Model;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, Command, value_parser};
 use client::Contact;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,6 +12,11 @@ use std::path::PathBuf;
 
 /// How the processes of a cluster of our own speak to each other, as for `tabane up`.
 const TRANSPORTS: [&str; 3] = ["auto", "shm", "tcp"];
+
+/// Id of what is not an option.
+const BENCHES: &str = "benches";
+/// Columns of the help.
+const HELP_WIDTH: usize = 120;
 
 /// How an option's text is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -328,32 +336,22 @@ fn parse(
             texts.insert(spec.name, text);
         }
     }
-    let mut benches = Vec::new();
-    let mut parser = lexopt::Parser::from_args(arguments);
-    while let Some(argument) = parser.next().map_err(|error| error.to_string())? {
-        match argument {
-            lexopt::Arg::Short('h') => return Ok(Request::Help(help())),
-            lexopt::Arg::Short('V') | lexopt::Arg::Long("version") => {
-                return Ok(Request::Help(crate::version::line("tabane-bench")));
-            }
-            lexopt::Arg::Short(letter) => return Err(unknown(&format!("-{letter}"))),
-            lexopt::Arg::Value(name) => add_bench(&name.to_string_lossy(), &mut benches)?,
-            lexopt::Arg::Long(name) => {
-                let spec = TABLE.iter().find(|spec| spec.name == name).ok_or_else(|| unknown(&format!("--{name}")))?;
-                let text = match spec.kind {
-                    Kind::Flag => "1".to_string(),
-                    _ => {
-                        let value = parser.value().map_err(|error| error.to_string())?;
-                        value.into_string().map_err(|_| format!("--{}: the value is not UTF-8", spec.name))?
-                    }
-                };
-                check(spec, &text).map_err(|error| format!("--{}: {error}", spec.name))?;
-                texts.insert(spec.name, text);
-            }
-        }
+    let matches = match command().try_get_matches_from(arguments) {
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => return Ok(Request::Help(error.to_string())),
+        matches => matches.map_err(|error| words_of(&error))?,
+    };
+    if matches.get_flag("version") {
+        return Ok(Request::Help(crate::version::line("tabane-bench")));
     }
-    if texts.contains_key("help") {
-        return Ok(Request::Help(help()));
+    let mut benches = Vec::new();
+    for name in matches.get_raw(BENCHES).into_iter().flatten() {
+        add_bench(&name.to_string_lossy(), &mut benches)?;
+    }
+    for spec in TABLE.iter().filter(|spec| matches.value_source(spec.name) == Some(ValueSource::CommandLine)) {
+        let value = matches.get_raw(spec.name).and_then(Iterator::last).unwrap_or_default();
+        let text = value.to_str().ok_or_else(|| format!("--{}: the value is not UTF-8", spec.name))?;
+        check(spec, text).map_err(|error| format!("--{}: {error}", spec.name))?;
+        texts.insert(spec.name, text.to_owned());
     }
     let cluster = environment("TABANE_CLUSTER").filter(|text| !text.is_empty()).map(PathBuf::from);
     Options::build(benches, texts, cluster).map(|options| Request::Run(Box::new(options)))
@@ -628,37 +626,50 @@ fn add_bench(name: &str, benches: &mut Vec<Bench>) -> Result<(), String> {
     Ok(())
 }
 
-fn unknown(option: &str) -> String {
-    let near = TABLE.iter().filter(|spec| !spec.internal).map(|spec| format!("--{}", spec.name));
-    let near = near.map(|name| (distance(option, &name), name)).min().filter(|(distance, _)| *distance <= 3);
-    match near {
-        Some((_, name)) => format!("option {option} is not known; did you mean {name}?"),
-        None => format!("option {option} is not known; see tabane-bench --help"),
-    }
-}
-
-/// Number of single-byte edits between two texts (Wagner and Fischer 1974).
-fn distance(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.bytes().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, b) in to.bytes().enumerate() {
-            let replaced = corner + usize::from(a != b);
-            corner = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(corner + 1);
+/// What clap found wrong, in one line.
+fn words_of(error: &clap::Error) -> String {
+    let of = |kind| match error.get(kind) {
+        Some(ContextValue::String(word)) => Some(word),
+        _ => None,
+    };
+    match (error.kind(), of(ContextKind::InvalidArg), of(ContextKind::SuggestedArg)) {
+        (ErrorKind::UnknownArgument, Some(option), Some(near)) => {
+            format!("option {option} is not known; did you mean {near}?")
+        }
+        (ErrorKind::UnknownArgument, Some(option), None) => {
+            format!("option {option} is not known; see tabane-bench --help")
+        }
+        _ => {
+            let words = error.to_string();
+            let line = words.lines().next().unwrap_or_default();
+            line.strip_prefix("error: ").unwrap_or(line).to_owned()
         }
     }
-    row[to.len()]
 }
 
-fn help() -> String {
-    let mut text = INTRODUCTION.to_string();
-    for spec in TABLE.iter().filter(|spec| !spec.internal) {
-        let default = if spec.default.is_empty() { String::new() } else { format!(" [{}]", spec.default) };
-        text.push_str(&format!("  {:<26} {}{default}\n", format!("--{} {}", spec.name, spec.unit), spec.help));
-    }
-    text
+/// The command line as clap knows it. What a value may be is checked by the table, as that of a variable is.
+fn command() -> Command {
+    Command::new("tabane-bench")
+        .help_template(format!("{INTRODUCTION}{{options}}\n"))
+        .term_width(HELP_WIDTH)
+        .no_binary_name(true)
+        .args_override_self(true)
+        .disable_help_flag(true)
+        .arg(Arg::new(BENCHES).num_args(0..).action(ArgAction::Append).value_parser(value_parser!(OsString)))
+        .args(TABLE.iter().map(|spec| {
+            let default = if spec.default.is_empty() { String::new() } else { format!(" [{}]", spec.default) };
+            let option = Arg::new(spec.name).long(spec.name).help(format!("{}{default}", spec.help));
+            match (spec.kind, spec.name) {
+                (_, "help") => option.short('h').action(ArgAction::Help),
+                (_, "version") => option.short('V').action(ArgAction::SetTrue),
+                (Kind::Flag, _) => option.action(ArgAction::SetTrue),
+                _ => option
+                    .value_name(spec.unit)
+                    .hide(spec.internal)
+                    .allow_hyphen_values(true)
+                    .value_parser(value_parser!(OsString)),
+            }
+        }))
 }
 
 /// Options of a command line that is right, for the tests of other files.
@@ -764,7 +775,7 @@ mod tests {
     /// Goal: the help names every option that people may use.
     #[test]
     fn help_is_complete() {
-        let text = help();
+        let text = command().render_help().to_string();
         for spec in TABLE {
             assert_eq!(text.contains(&format!("--{} ", spec.name)), !spec.internal, "{}", spec.name);
         }

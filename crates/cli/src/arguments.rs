@@ -1,11 +1,13 @@
 //! From a command line, the environment and the config file to checked values, by the tables of options and commands.
 
+use crate::command_line::{self, OPERANDS};
 use crate::commands::Command;
 use crate::config::Config;
 use crate::failure::{Failure, Outcome};
 use crate::options::{OptionRow, Value};
 use crate::text::parse_size;
-use lexopt::Arg;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -97,53 +99,27 @@ impl Arguments {
 
     /// Settings that nobody gave so far.
     fn missing_settings(&self) -> Vec<&'static OptionRow> {
-        let rows = self.command.options.iter().map(|key| OptionRow::of(key));
-        rows.filter(|row| row.variable && !self.is_given(row.key)).collect()
+        self.command.rows().filter(|row| row.variable && !self.is_given(row.key)).collect()
     }
 
     fn take_words(&mut self, words: &[OsString]) -> Outcome {
         let command = self.command;
-        let words: Vec<OsString> = words.iter().map(|word| command.spelled_out(word)).collect();
-        let mut parser = lexopt::Parser::from_args(words);
-        while let Some(argument) = parser.next().map_err(|error| Failure::usage(error.to_string()))? {
-            let row = match argument {
-                Arg::Long("help") => {
-                    self.help = true;
-                    return Ok(());
-                }
-                Arg::Long(name) => {
-                    command.find_option(name).ok_or_else(|| command.unknown_option(&format!("--{name}")))?
-                }
-                Arg::Short(letter) => match command.find_letter(letter) {
-                    Some(row) => row,
-                    None if letter == 'h' => {
-                        self.help = true;
-                        return Ok(());
-                    }
-                    None => return Err(command.unknown_option(&format!("-{letter}"))),
-                },
-                Arg::Value(word) => {
-                    self.operands.push(word);
-                    if command.takes_command_line {
-                        self.operands.extend(parser.raw_args().map_err(|error| Failure::usage(error.to_string()))?);
-                        return Ok(());
-                    }
-                    continue;
-                }
-            };
-            let value = match row.value {
-                // A setting may be on in the environment or the config file, and off here.
-                Value::Flag if row.variable => parser.optional_value().unwrap_or_else(|| OsString::from("1")),
-                Value::Flag => OsString::from("1"),
-                _ => {
-                    parser.value().map_err(|_| Failure::usage(format!("--{} wants a value: {}", row.name, row.unit)))?
-                }
-            };
+        let words = words.iter().map(|word| command.spelled_out(word));
+        let matches = match command_line::of(command).try_get_matches_from(words) {
+            Err(error) if error.kind() == ErrorKind::DisplayHelp => {
+                self.help = true;
+                return Ok(());
+            }
+            matches => matches.map_err(|error| command_line::failure(command, &error))?,
+        };
+        let on_command_line = |key: &str| matches.value_source(key) == Some(ValueSource::CommandLine);
+        for row in command.rows().filter(|row| on_command_line(row.key)) {
+            let value = matches.get_raw(row.key).and_then(Iterator::last).unwrap_or_default().to_owned();
             check(row, &value)
                 .map_err(|reason| Failure::usage(format!("--{} {}: {reason}", row.name, value.display())))?;
-            self.given.retain(|given| given.key != row.key);
             self.given.push(Given { key: row.key, value, source: Source::CommandLine });
         }
+        self.operands = matches.get_raw(OPERANDS).into_iter().flatten().map(OsStr::to_owned).collect();
         Ok(())
     }
 
@@ -325,9 +301,16 @@ mod tests {
         let arguments = parse("ls -la /x -R", &[]).unwrap();
         assert!(arguments.flag("long") && arguments.flag("all") && arguments.flag("recursive"));
         assert_eq!(arguments.operands, ["/x"]);
+        let arguments = parse("ls /x -l /y --all -- -z", &[]).unwrap();
+        assert_eq!(arguments.operands, ["/x", "/y", "-z"]);
         let arguments = parse("find /x -name *.c -type f -size +3k", &[]).unwrap();
         assert_eq!(arguments.text("name").as_deref(), Some("*.c"));
         assert_eq!(arguments.text("find-size").as_deref(), Some("+3k"));
+        assert_eq!(parse("find -mtime -1 -perm -600", &[]).unwrap().text("mtime").as_deref(), Some("-1"));
+        let arguments = parse("logs -n5 --lines=6 -fn 7", &[]).unwrap();
+        assert!(arguments.flag("follow") && arguments.number("lines") == 7);
+        let arguments = parse("flock -n /lock ls -l -- -a", &[]).unwrap();
+        assert_eq!(arguments.operands, ["/lock", "ls", "-l", "--", "-a"]);
         let arguments = parse("run --servers 2 -- ls -l --help", &[]).unwrap();
         assert_eq!(arguments.operands, ["ls", "-l", "--help"]);
         assert!(parse("ls -h", &[]).unwrap().flag("human") && parse("cp -h", &[]).unwrap().help);

@@ -1,12 +1,11 @@
 //! Help texts, made from the tables.
 
+use crate::command_line;
 use crate::commands::{self, Command};
 use crate::failure::Failure;
-use crate::options::{OptionRow, TABLE, Value};
-use crate::text::wrapped;
+use crate::options::TABLE;
 use std::fmt::Write as _;
-
-const WIDTH: usize = 100;
+use strsim::levenshtein;
 
 /// What `tabane --help` prints.
 pub fn overview() -> String {
@@ -31,52 +30,8 @@ pub fn overview() -> String {
 
 /// What `tabane COMMAND --help` prints.
 pub fn of_command(command: &Command) -> String {
-    let mut text = format!("tabane {}: {}\n\nUsage: tabane {}", command.name, command.summary, command.name);
-    if !command.options.is_empty() {
-        text.push_str(" [OPTIONS]");
-    }
-    if !command.operands.is_empty() {
-        let _ = write!(text, " {}", command.operands);
-    }
-    text.push_str("\n\n");
-    for paragraph in command.details {
-        text.push_str(&wrapped(paragraph, 0, WIDTH));
-        text.push('\n');
-    }
-    if !command.options.is_empty() {
-        text.push_str("Options:\n");
-        for key in command.options {
-            text.push_str(&option_lines(command, OptionRow::of(key)));
-        }
-        text.push('\n');
-    }
-    text.push_str("Example:\n");
-    for line in command.example.lines() {
-        let _ = writeln!(text, "  {line}");
-    }
-    text
-}
-
-fn flag_words(command: Option<&Command>, row: &OptionRow) -> String {
-    let mut words: Vec<String> = row.letters.chars().map(|letter| format!("-{letter}")).collect();
-    let dashes = if command.is_some_and(|command| command.single_dash) { "-" } else { "--" };
-    words.push(format!("{dashes}{}", row.name));
-    let mut words = words.join(", ");
-    if row.value != Value::Flag {
-        let _ = write!(words, " {}", row.unit);
-    }
-    words
-}
-
-fn option_lines(command: &Command, row: &OptionRow) -> String {
-    let mut help = row.help.to_owned();
-    if !row.default.is_empty() {
-        let _ = write!(help, " (default: {})", row.default);
-    }
-    if let Some(variable) = row.variable_name() {
-        let _ = write!(help, " [{variable}]");
-    }
-    format!("  {}\n{}", flag_words(Some(command), row), wrapped(&help, 8, WIDTH))
+    let text = command_line::of(command).render_help().to_string();
+    if command.single_dash { text.replace("\n      --", "\n  -") } else { text }
 }
 
 /// docs/commands.md, whole.
@@ -130,30 +85,14 @@ fn other_name(name: &str) -> Option<&'static str> {
     NAMES.iter().find(|(_, others)| others.contains(&name)).map(|(command, _)| *command)
 }
 
-/// The known word that is nearest to a mistyped one, if any is near.
+/// The known word that is nearest to a mistyped one, if any is near (Levenshtein 1966).
 pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let budget = 1 + word.len() / 4;
     known
-        .map(|candidate| (distance(word, candidate), candidate))
+        .map(|candidate| (levenshtein(word, candidate), candidate))
         .filter(|(distance, candidate)| *distance <= budget || (word.len() > 2 && candidate.starts_with(word)))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
-}
-
-/// Letters to insert, delete or replace between two words (Levenshtein 1966).
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (index, letter) in left.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = index + 1;
-        for (column, other) in right.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != *other);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[right.len()]
 }
 
 #[cfg(test)]
@@ -168,7 +107,6 @@ mod tests {
         assert_eq!(nearest("chunksize", known()), Some("chunk-size"));
         assert_eq!(nearest("chunk", known()), Some("chunk-size"));
         assert_eq!(nearest("verbose", known()), None);
-        assert_eq!(distance("kitten", "sitting"), 3);
     }
 
     /// Goal: who takes a command by another program's name for it is shown ours, which is a command and not the other
@@ -188,8 +126,13 @@ mod tests {
     fn help_of_all_commands() {
         for command in commands::all() {
             let text = of_command(command);
-            assert!(text.contains("Example:\n  tabane"), "{text}");
-            assert!(text.lines().all(|line| line.chars().count() <= WIDTH + 20), "{text}");
+            assert!(text.contains("\n\nExample:\n  tabane"), "{text}");
+            let dashes = if command.single_dash { "-" } else { "--" };
+            for row in command.rows() {
+                assert!(text.contains(&format!("{dashes}{}", row.name)), "{}: {text}", row.name);
+            }
+            assert!(command.example.lines().all(|line| text.contains(&format!("\n  {line}\n"))), "{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= command_line::WIDTH), "{text}");
         }
     }
 

@@ -1,7 +1,8 @@
 //! `tabane`: one program that starts clusters, takes them down, and works on what they hold.
 //!
-//! `options.rs` and `commands/table/` are the tables that all texts come from (`help.rs`, `manual.rs`, `completion/`),
-//! and what the config file may say (`config.rs`); `up.rs`, `launch.rs` and `run_directory.rs` are about processes;
+//! `options.rs` and `commands/table/` are the tables that all texts come from, and what the config file may say
+//! (`config.rs`); `command_line.rs` makes of them what clap reads command lines by, and writes texts from (`help.rs`,
+//! `manual.rs`, `completion/`); `up.rs`, `launch.rs` and `run_directory.rs` are about processes;
 //! `copy/` and `commands/` work through the client.
 
 #[macro_use]
@@ -11,6 +12,7 @@ mod activity;
 mod arguments;
 mod base64;
 mod colours;
+mod command_line;
 mod commands;
 mod completion;
 mod config;
@@ -64,7 +66,7 @@ fn main() -> ExitCode {
         Some("--help" | "-h") => print(&help::overview()),
         Some("--version" | "-V" | "version") => print(&version::line("tabane")),
         Some("help") => help_about(&words[1..]),
-        Some(completion::PATHS) => completion::print_paths(&words[1..]),
+        Some(completion::WORDS) => completion::print_candidates(&words[1..]),
         Some(name) => dispatch(name, &words[1..]),
     };
     match outcome {

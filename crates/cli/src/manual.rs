@@ -1,10 +1,14 @@
-//! `tabane man`: the manual pages, made from the tables of options and commands, in the macros of man(7).
+//! `tabane man`: the manual pages, by clap's writer over the command lines that the tables make. What that writer does
+//! not know is put beside it: settings, exit status and examples.
 
 use crate::arguments::Arguments;
+use crate::command_line;
 use crate::commands::{self, Command};
 use crate::failure::{Failure, Outcome, io_words};
-use crate::options::{OptionRow, TABLE, Value};
-use std::fmt::Write as _;
+use crate::options::TABLE;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, italic, roman};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// `tabane man DIR`.
@@ -29,184 +33,110 @@ fn pages() -> Vec<(PathBuf, String)> {
 }
 
 /// The head that all pages have. No date: pages made from the same source are the same.
-fn head(title: &str, section: u8, name: &str, summary: &str) -> String {
-    let version = env!("CARGO_PKG_VERSION");
-    let (title, name, summary) = (title.to_ascii_uppercase(), escaped(name), escaped(summary));
-    format!(
-        ".TH \"{}\" \"{section}\" \"\" \"tabane {version}\" \"Tabane\"\n.SH NAME\n{name} \\- {summary}\n",
-        escaped(&title)
-    )
+fn head(command: clap::Command, section: &str, text: &mut Vec<u8>) -> io::Result<Man> {
+    let title = command.get_display_name().unwrap_or(command.get_name()).to_ascii_uppercase();
+    let source = format!("tabane {}", env!("CARGO_PKG_VERSION"));
+    // An empty word of a request has to be written as such.
+    let page = Man::new(command).title(title).section(section).date("\"\"").source(source).manual("Tabane");
+    page.render_title(text)?;
+    page.render_name_section(text)?;
+    Ok(page)
+}
+
+/// A page of what was written one after the other, as pure as man(7) wants it.
+fn assembled(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
+    let mut text = Vec::new();
+    write(&mut text).expect("memory takes what is written");
+    // Before each part roff's writer says how apostrophes are printed. Nor does it know what else groff beautifies.
+    let text = String::from_utf8_lossy(&text).replace(".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n", "");
+    text.replace("\\*(Aq", "\\(aq").replace('^', "\\(ha").replace('~', "\\(ti").replace('`', "\\(ga")
 }
 
 fn overview() -> String {
-    let mut text = head("tabane", 1, "tabane", "bundle the storage of several servers into one file system");
-    text.push_str(".SH SYNOPSIS\n.B tabane\n.I COMMAND\n.RI [ OPTIONS ]\n\\&...\n.SH DESCRIPTION\n");
-    put_text(
-        &mut text,
-        "The cluster is found by --cluster, else by TABANE_CLUSTER, else by the config file, else in the default run directory.",
+    let about = "bundle the storage of several servers into one file system";
+    let command = clap::Command::new("tabane").about(about).override_usage("tabane COMMAND [OPTIONS] ...").long_about(
+        "The cluster is found by --cluster, else by TABANE_CLUSTER, else by the config file, else in the default run \
+         directory.",
     );
-    let mut group = "";
-    for command in commands::all() {
-        if command.group != group {
-            group = command.group;
-            let _ = writeln!(text, ".SS \"{}\"", escaped(group));
+    assembled(|text| {
+        let page = head(command, "1", text)?;
+        page.render_synopsis_section(text)?;
+        page.render_description_section(text)?;
+        let mut rest = Roff::new();
+        let mut group = "";
+        for command in commands::all() {
+            if command.group != group {
+                group = command.group;
+                rest.control("SS", [group]);
+            }
+            rest.control("TP", []).text([bold(format!("tabane-{}", command.name)), roman("(1)")]);
+            rest.text([roman(command.summary)]);
         }
-        let name = escaped(&format!("tabane-{}", command.name));
-        let _ = writeln!(text, ".TP\n.BR {name} (1)\n{}", escaped_line(command.summary));
-    }
-    put_exit_status(&mut text);
-    text.push_str(".SH EXAMPLES\n");
-    put_example(
-        &mut text,
-        "tabane up --servers 4\ntabane cp -r /usr/share :/\ntabane find /share -name '*.html' -count\ntabane down",
-    );
-    text.push_str(".SH SEE ALSO\n.BR tabane\\-config (5)\n");
-    text
-}
-
-fn put_exit_status(text: &mut String) {
-    text.push_str(".SH EXIT STATUS\n");
-    put_text(
-        text,
-        "0 success, 1 failure, 2 wrong command line or config file, 128 and the number of the signal that ended it. \
-         Commands that say otherwise say so on their page.",
-    );
+        put_exit_status(&mut rest);
+        let example =
+            "tabane up --servers 4\ntabane cp -r /usr/share :/\ntabane find /share -name '*.html' -count\ntabane down";
+        put_examples(&mut rest, example, "tabane-config(5)");
+        rest.to_writer(text)
+    })
 }
 
 fn page(command: &Command) -> String {
-    let name = format!("tabane-{}", command.name);
-    let mut text = head(&name, 1, &name, command.summary);
-    let _ = write!(text, ".SH SYNOPSIS\n.B tabane {}\n", escaped(command.name));
-    if !command.options.is_empty() {
-        text.push_str(".RI [ OPTIONS ]\n");
-    }
-    if !command.operands.is_empty() {
-        let _ = writeln!(text, "{}", escaped_line(command.operands));
-    }
-    if command.details.is_empty() {
-        let _ = write!(text, ".SH DESCRIPTION\n{}.\n", escaped_line(&capitalised(command.summary)));
-    } else {
-        text.push_str(".SH DESCRIPTION\n");
-    }
-    for (index, paragraph) in command.details.iter().enumerate() {
-        if index > 0 {
-            text.push_str(".PP\n");
-        }
-        put_text(&mut text, paragraph);
-    }
-    if !command.options.is_empty() {
-        text.push_str(".SH OPTIONS\n");
-        for key in command.options {
-            put_option(&mut text, command, OptionRow::of(key));
-        }
-    }
-    put_exit_status(&mut text);
-    text.push_str(".SH EXAMPLES\n");
-    put_example(&mut text, command.example);
-    text.push_str(".SH SEE ALSO\n.BR tabane (1),\n.BR tabane\\-config (5)\n");
-    text
+    let page = assembled(|text| {
+        let page = head(command_line::of(command), "1", text)?;
+        page.render_synopsis_section(text)?;
+        page.render_description_section(text)?;
+        page.render_options_section(text)?;
+        let mut rest = Roff::new();
+        put_exit_status(&mut rest);
+        put_examples(&mut rest, command.example, "tabane(1), tabane-config(5)");
+        rest.to_writer(text)
+    });
+    if command.single_dash { page.replace("\\fB\\-\\-", "\\fB\\-") } else { page }
 }
 
-fn capitalised(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or(String::new(), |first| first.to_ascii_uppercase().to_string() + letters.as_str())
+fn put_exit_status(page: &mut Roff) {
+    page.control("SH", ["EXIT STATUS"]).text([roman(
+        "0 success, 1 failure, 2 wrong command line or config file, 128 and the number of the signal that ended it. \
+         Commands that say otherwise say so on their page.",
+    )]);
 }
 
-fn put_option(text: &mut String, command: &Command, row: &OptionRow) {
-    let dashes = if command.single_dash { "-" } else { "--" };
-    let mut words: Vec<String> = row.letters.chars().map(|letter| format!("\\fB\\-{letter}\\fR")).collect();
-    words.push(format!("\\fB{}\\fR", escaped(&format!("{dashes}{}", row.name))));
-    let mut words = words.join(", ");
-    if row.value != Value::Flag {
-        let _ = write!(words, " \\fI{}\\fR", escaped(row.unit));
+fn put_examples(page: &mut Roff, example: &str, see_also: &str) {
+    page.control("SH", ["EXAMPLES"]).control("nf", []).control("RS", ["4"]);
+    for line in example.lines() {
+        page.text([roman(line)]);
     }
-    let _ = write!(text, ".TP\n{words}\n");
-    put_text(text, &format!("{}.", row.help));
-    if !row.default.is_empty() {
-        put_text(text, &format!("Default: {}.", row.default));
-    }
-    if let Some(variable) = row.variable_name() {
-        put_text(text, &format!("In the environment: {variable}."));
-    }
+    page.control("RE", []).control("fi", []);
+    page.control("SH", ["SEE ALSO"]).text([roman(see_also)]);
 }
 
 fn config_page() -> String {
-    let mut text = head("tabane-config", 5, "tabane-config", "settings of tabane in a file");
-    text.push_str(".SH SYNOPSIS\n.I $TABANE_CONFIG\n.br\n.I $XDG_CONFIG_HOME/tabane/config.toml\n.br\n");
-    text.push_str(".I \\(ti/.config/tabane/config.toml\n.SH DESCRIPTION\n");
-    put_text(
-        &mut text,
-        "The first of these that is set is the config file. It is TOML. Keys at the top hold for every command that has the \
-         setting; those in a table named after a command hold for that command and come first there. The command line and the \
-         environment come before the file. Unknown keys, and values out of range, are refused with file and line.",
-    );
-    text.push_str(".PP\n");
-    put_text(
-        &mut text,
-        "A path that begins with ~/ is one in the home directory. Sizes are numbers, or text such as \"64K\".",
-    );
-    text.push_str(".SH SETTINGS\n");
-    for row in TABLE.iter().filter(|row| row.variable) {
-        let form = if row.unit.is_empty() { "true|false" } else { row.unit };
-        let default = if row.default.is_empty() { "false" } else { row.default };
-        let _ = write!(text, ".TP\n\\fB{}\\fR = \\fI{}\\fR\n", escaped(row.name), escaped(form));
-        put_text(&mut text, &format!("{}.", row.help));
-        put_text(&mut text, &format!("Default: {default}."));
-    }
-    text.push_str(".SH EXAMPLES\n");
-    put_example(&mut text, "run-directory = \"~/tabane\"\nchunk-size = \"4M\"\n\n[cp]\njobs = 64");
-    text.push_str(".SH SEE ALSO\n.BR tabane (1),\n.BR tabane\\-config (1)\n");
-    text
-}
-
-fn put_example(text: &mut String, example: &str) {
-    text.push_str(".nf\n.RS 4\n");
-    for line in example.lines() {
-        let _ = writeln!(text, "{}", if line.is_empty() { "\\&".to_owned() } else { escaped_line(line) });
-    }
-    text.push_str(".RE\n.fi\n");
-}
-
-/// A paragraph, each sentence on a line of its own, as man(7) wants it.
-fn put_text(text: &mut String, paragraph: &str) {
-    let words: Vec<&str> = paragraph.split_whitespace().collect();
-    let mut line = String::new();
-    for (index, word) in words.iter().enumerate() {
-        if !line.is_empty() {
-            line.push(' ');
+    let command = clap::Command::new("tabane-config").about("settings of tabane in a file");
+    assembled(|text| {
+        head(command, "5", text)?;
+        let mut rest = Roff::new();
+        rest.control("SH", ["SYNOPSIS"]).text([italic("$TABANE_CONFIG")]).control("br", []);
+        rest.text([italic("$XDG_CONFIG_HOME/tabane/config.toml")]).control("br", []);
+        rest.text([italic("~/.config/tabane/config.toml")]).control("SH", ["DESCRIPTION"]).text([roman(
+            "The first of these that is set is the config file. It is TOML. Keys at the top hold for every command that \
+             has the setting; those in a table named after a command hold for that command and come first there. The \
+             command line and the environment come before the file. Unknown keys, and values out of range, are refused \
+             with file and line.",
+        )]);
+        rest.control("PP", []).text([roman(
+            "A path that begins with ~/ is one in the home directory. Sizes are numbers, or text such as \"64K\".",
+        )]);
+        rest.control("SH", ["SETTINGS"]);
+        for row in TABLE.iter().filter(|row| row.variable) {
+            let form = if row.unit.is_empty() { "true|false" } else { row.unit };
+            let default = if row.default.is_empty() { "false" } else { row.default };
+            rest.control("TP", []).text([bold(row.name), roman(" = "), italic(form)]);
+            rest.text([roman(format!("{}. Default: {default}.", row.help))]);
         }
-        line.push_str(word);
-        let next_is_sentence =
-            words.get(index + 1).is_some_and(|next| next.starts_with(|letter: char| letter.is_uppercase()));
-        if (word.ends_with('.') && next_is_sentence) || line.len() > 72 || index + 1 == words.len() {
-            let _ = writeln!(text, "{}", escaped_line(&line));
-            line.clear();
-        }
-    }
-}
-
-/// A text as groff prints it letter by letter.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::new();
-    for letter in text.chars() {
-        match letter {
-            '\\' => escaped.push_str("\\e"),
-            '-' => escaped.push_str("\\-"),
-            '\'' => escaped.push_str("\\(aq"),
-            '"' => escaped.push_str("\\(dq"),
-            '`' => escaped.push_str("\\(ga"),
-            '^' => escaped.push_str("\\(ha"),
-            '~' => escaped.push_str("\\(ti"),
-            _ => escaped.push(letter),
-        }
-    }
-    escaped
-}
-
-/// The same at the beginning of a line, where a dot would make a request.
-fn escaped_line(text: &str) -> String {
-    let escaped = escaped(text);
-    if escaped.starts_with('.') { format!("\\&{escaped}") } else { escaped }
+        let example = "run-directory = \"~/tabane\"\nchunk-size = \"4M\"\n[cp]\njobs = 64";
+        put_examples(&mut rest, example, "tabane(1), tabane-config(1)");
+        rest.to_writer(text)
+    })
 }
 
 #[cfg(test)]
@@ -215,13 +145,13 @@ mod tests {
     use std::io::Write as _;
     use std::process::{Command as Program, Stdio};
 
-    /// Goal: letters that groff would take for its own come out as they are.
+    /// Goal: letters that groff would take for its own come out as they are, and find's options have one dash.
     #[test]
-    fn escapes() {
-        assert_eq!(escaped_line(".x -y 'a' \\"), "\\&.x \\-y \\(aqa\\(aq \\e");
-        let mut text = String::new();
-        put_text(&mut text, "One. Two has two. Lines end.");
-        assert_eq!(text, "One.\nTwo has two.\nLines end.\n");
+    fn letters() {
+        let text = assembled(|text| Roff::new().text([roman(".x -y 'a' \\ ~^`")]).to_writer(text));
+        assert_eq!(text, "\\&.x \\-y \\(aqa\\(aq \\\\ \\(ti\\(ha\\(ga\n");
+        let find = page(commands::find("find").unwrap());
+        assert!(find.contains("\n\\fB\\-name\\fR \\fI<PATTERN>\\fR\n") && !find.contains("\\fB\\-\\-"), "{find}");
     }
 
     /// Goal: pages hold nothing but requests that are known, and plain ASCII lines.

@@ -110,12 +110,12 @@ fn wrong_config_files() {
 fn made_for_shells_and_man() {
     let home = Home::new("made", "");
     for shell in ["bash", "zsh", "fish"] {
-        assert!(home.printed(&["completions", shell], &[]).contains("complete-paths"), "{shell}");
+        assert!(home.printed(&["completions", shell], &[]).contains("complete-words"), "{shell}");
     }
     let complaint = home.complaint(&["completions", "tcsh"], &[]);
     assert!(complaint.contains("bash, zsh and fish are"), "{complaint}");
     let nowhere = home.path.join("nowhere").display().to_string();
-    assert_eq!(home.printed(&["complete-paths", ":/"], &[("TABANE_CLUSTER", &nowhere)]), "");
+    assert_eq!(home.printed(&["complete-words", "ls", ":/"], &[("TABANE_CLUSTER", &nowhere)]), "");
     let pages = home.path.join("man").display().to_string();
     home.printed(&["man", &pages], &[]);
     assert!(home.path.join("man/man1/tabane-cp.1").is_file() && home.path.join("man/man5/tabane-config.5").is_file());

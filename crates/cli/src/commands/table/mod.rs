@@ -90,13 +90,9 @@ pub fn find(name: &str) -> Option<&'static Command> {
 }
 
 impl Command {
-    fn rows(&self) -> impl Iterator<Item = &'static OptionRow> + '_ {
+    /// The rows of its options.
+    pub fn rows(&self) -> impl Iterator<Item = &'static OptionRow> + '_ {
         self.options.iter().map(|key| OptionRow::of(key))
-    }
-
-    /// Its option with this long name.
-    pub fn find_option(&self, name: &str) -> Option<&'static OptionRow> {
-        self.rows().find(|row| row.name == name)
     }
 
     /// Its option with this letter.
