@@ -7,8 +7,7 @@ pub mod retry;
 pub mod undecided;
 
 use crate::coordination::retry::{Backoff, LastFailure, retry};
-use crate::core::Core;
-use crate::core::waiting::all;
+use crate::core::{Core, all};
 use crate::handlers::EncodedParams;
 use crate::journal::records::Record;
 use reactor::{LocalFuture, Nanos};

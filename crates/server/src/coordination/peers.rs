@@ -1,6 +1,6 @@
 //! Ways to the other servers: one channel for each server and call level, made when it is first needed.
 
-use crate::core::failure::Failure;
+use crate::core::Failure;
 use crate::handlers::operations::row;
 use crate::journal::durability::Syncs;
 use crate::server::options::ServerOptions;

@@ -1,7 +1,6 @@
 //! Trying again until something works, with growing pauses.
 
-use crate::core::Core;
-use crate::core::failure::Failure;
+use crate::core::{Core, Failure};
 use reactor::{Nanos, Reactor};
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,7 +1,6 @@
 //! The one place through which everything that a server knows changes.
 
-use crate::core::Core;
-use crate::core::failure::Failure;
+use crate::core::{Core, Failure};
 use crate::handlers;
 use crate::journal::checkpoint;
 use crate::journal::records::Record;

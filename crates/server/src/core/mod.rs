@@ -7,18 +7,19 @@
 pub mod background;
 pub mod clock;
 mod commit;
-pub mod failure;
+mod failure;
 mod numbers;
 pub mod slab;
-pub mod waiting;
+mod waiting;
+
+pub use failure::Failure;
+pub use waiting::{Notice, Turn, Turns, all, until};
 
 use crate::coordination::intents::Origin;
 use crate::coordination::peers::Peers;
 use crate::coordination::undecided::Undecided;
 use crate::core::background::BackgroundTasks;
 use crate::core::clock::Clock;
-use crate::core::failure::Failure;
-use crate::core::waiting::{Turns, until};
 use crate::files::announcement::Announcements;
 use crate::files::file_locks::queue::Queues;
 use crate::files::glimpse::Glimpses;

@@ -1,8 +1,7 @@
 //! Numbers that are given out once: of files, intents, attempts and announcements. They are journalled in blocks,
 //! before the first of each is used.
 
-use crate::core::Core;
-use crate::core::failure::Failure;
+use crate::core::{Core, Failure};
 use crate::journal::records::Record;
 use crate::journal::tables::NUMBER_BLOCK;
 use std::ops::Range;

@@ -5,9 +5,7 @@
 //!    commit happen without an await between them.
 //! 2. An announcement whose file is reaped while it is under way does not count, for the reap has passed already.
 
-use crate::core::Core;
-use crate::core::failure::Failure;
-use crate::core::waiting::Notice;
+use crate::core::{Core, Failure, Notice};
 use crate::store::FastMap;
 use reactor::{Class, Nanos};
 use std::cell::{Cell, RefCell};

@@ -6,9 +6,7 @@
 //! 3. An announcement ends at the home only after it ended at the announcing server, and only up to the generation
 //!    that this server names.
 
-use crate::core::Core;
-use crate::core::failure::Failure;
-use crate::core::waiting::{Notice, Turn, all};
+use crate::core::{Core, Failure, Notice, Turn, all};
 use crate::files::inodes::Inode;
 use crate::journal::records::Record;
 use crate::store::FastMap;

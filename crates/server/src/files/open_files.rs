@@ -13,8 +13,7 @@
 //!    what it has open. Afterwards it is (`reap_orphans`).
 
 use crate::coordination::retry::Backoff;
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::handlers::reap_orphan;
 use crate::store::FastMap;
 use reactor::{Class, HazardPointers};

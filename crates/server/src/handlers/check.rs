@@ -6,8 +6,7 @@
 use super::{Progress, check_lock};
 use crate::coordination::intents::Intent;
 use crate::coordination::prepared::PreparedChange;
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::files::inodes::Inode;
 use crate::journal::records::Record;
 use crate::journal::tables::Tables;

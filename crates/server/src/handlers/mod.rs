@@ -27,9 +27,7 @@ pub use names::prepare::watch;
 pub use names::rename::drive_names;
 pub use names::unlink::{drive_reap, reap_orphan, unlink_submitted};
 
-use crate::core::Core;
-use crate::core::failure::Failure;
-use crate::core::waiting::Notice;
+use crate::core::{Core, Failure, Notice};
 use crate::journal::tables::Tables;
 use crate::names::cursor_of_hash;
 use reactor::LocalFuture;

@@ -8,8 +8,7 @@ use super::directories::{attributes as directories, rmdir, sequencer, tree};
 use super::files::{attributes, close, extended_attributes, file_locks, rights, synchronise, truncate};
 use super::names::{find, listing, lookup, make, open, prepare, rename, temporary, unlink};
 use super::{Progress, check, participant};
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::leases::contact::requests as contact;
 use crate::server::statistics::report;
 use crate::sessions::service::{Front, Request};
@@ -47,7 +46,7 @@ pub enum Promise {
 }
 
 /// A row of the table.
-pub struct Row {
+pub struct OperationRow {
     pub handler: Handler,
     pub promise: Promise,
     /// Whether another server may be asked this only when what we know is durable (durability, invariant 1).
@@ -58,22 +57,22 @@ pub struct Row {
     pub leads_to_submissions: bool,
 }
 
-impl Row {
+impl OperationRow {
     /// Tells of nothing that we did: a question, a wish for room, or what ends with the lives of both servers.
-    fn no_consequence(self) -> Row {
-        Row { is_consequence: false, ..self }
+    fn no_consequence(self) -> OperationRow {
+        OperationRow { is_consequence: false, ..self }
     }
 
-    fn promise(self, promise: Promise) -> Row {
-        Row { promise, ..self }
+    fn promise(self, promise: Promise) -> OperationRow {
+        OperationRow { promise, ..self }
     }
 
-    fn opens(self) -> Row {
-        Row { opens: true, ..self }
+    fn opens(self) -> OperationRow {
+        OperationRow { opens: true, ..self }
     }
 
-    fn leads_to_submissions(self) -> Row {
-        Row { leads_to_submissions: true, ..self }
+    fn leads_to_submissions(self) -> OperationRow {
+        OperationRow { leads_to_submissions: true, ..self }
     }
 }
 
@@ -84,10 +83,10 @@ fn encoded<R: Encode>(answer: Result<(R, ReplyBody), Failure>, reply: &mut Vec<u
 }
 
 /// The row of an operation.
-pub fn row(operation: Operation) -> Row {
+pub fn row(operation: Operation) -> OperationRow {
     use Handler::{Body, Listing, Parked, Question, Step};
     use Operation as O;
-    let row = |handler| Row {
+    let row = |handler| OperationRow {
         handler,
         promise: if operation.level() > LEVEL_CLIENT { Promise::Always } else { Promise::Never },
         is_consequence: true,

@@ -3,8 +3,7 @@
 //! never wait for one another.
 
 use super::Progress;
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::files::rights::drop_for_announced;
 use crate::journal::records::Record;
 use std::rc::Rc;

@@ -1,8 +1,7 @@
 //! Checkpoints in the background: the tables are walked in steps while requests change them. What changes meanwhile is
 //! in the journal after the checkpoint's begin, and entries are after-images, so the two fit together.
 
-use crate::core::Core;
-use crate::core::waiting::Notice;
+use crate::core::{Core, Notice};
 use crate::files::file_locks::LockKey;
 use crate::journal::records::Record;
 use crate::names::{NO_TIME, WalkPosition};

@@ -8,9 +8,7 @@
 //!    has done because of us, its cause is not forgotten; and what we were promised is not.
 //! 2. After a power loss no session is known and no number is given out that may have been given out before.
 
-use crate::core::Core;
-use crate::core::failure::Failure;
-use crate::core::waiting::Notice;
+use crate::core::{Core, Failure, Notice};
 use crate::journal::records::Record;
 use crate::journal::tables::NUMBER_BLOCK;
 use crate::store::{FastMap, Store, StoreError, SyncError};

@@ -8,7 +8,7 @@
 
 use crate::coordination::intents::{Intent, Origin};
 use crate::coordination::prepared::PreparedChange;
-use crate::core::waiting::Notice;
+use crate::core::Notice;
 use crate::files::extended_attributes::ExtendedAttributes;
 use crate::files::file_locks::FileLocks;
 use crate::files::inodes::Inodes;
@@ -243,16 +243,13 @@ impl Tables {
     }
 
     /// Refuses what lies under a directory that was removed.
-    pub fn check_not_removed(
-        &self,
-        directories: impl Iterator<Item = FileId>,
-    ) -> Result<(), crate::core::failure::Failure> {
+    pub fn check_not_removed(&self, directories: impl Iterator<Item = FileId>) -> Result<(), crate::core::Failure> {
         if self.tombstones.is_empty() {
             return Ok(());
         }
         for directory in directories {
             if self.tombstones.contains_key(&directory.0) {
-                return Err(crate::core::failure::Failure::new(Status::StaleDirectory, directory));
+                return Err(crate::core::Failure::new(Status::StaleDirectory, directory));
             }
         }
         Ok(())

@@ -13,9 +13,7 @@
 //! 3. That delegations were given is journalled before the first one is told. A life of this server that finds that
 //!    waits for the time of a delegation before its first change.
 
-use crate::core::Core;
-use crate::core::failure::Failure;
-use crate::core::waiting::{Notice, all, until};
+use crate::core::{Core, Failure, Notice, all, until};
 use crate::handlers::EncodedParams;
 use crate::journal::records::Record;
 use crate::server::options::Bounds;

@@ -16,8 +16,7 @@
 //!    `MARGIN`.
 //! 4. A life of this server changes nothing before what an earlier one gave has ended (`Server::start` waits).
 
-use crate::core::Core;
-use crate::core::waiting::Notice;
+use crate::core::{Core, Notice};
 use crate::files::inodes::Inode;
 use crate::server::options::{Bounds, ReadLeasing};
 use crate::store::FastMap;

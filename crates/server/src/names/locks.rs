@@ -4,7 +4,7 @@
 //! A lock is never waited for by someone who holds another one, so that no deadlock can form: a change of names that
 //! meets a lock lets go of all of its own and starts over.
 
-use crate::core::waiting::Notice;
+use crate::core::Notice;
 use crate::publish::attribute_cache::Publisher;
 use crate::store::FastMap;
 use std::rc::Rc;

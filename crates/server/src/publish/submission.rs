@@ -7,8 +7,7 @@
 //!    that may not be so for something that the attribute cache does not tell, nobody may submit (`may_submit`).
 //! 3. Submissions are not left lying: as long as anybody may submit, this server looks now and then.
 
-use crate::core::Core;
-use crate::core::failure::Failure;
+use crate::core::{Core, Failure};
 use crate::handlers::{self, SubmittedSource};
 use crate::names::cursor_of_hash;
 use crate::store::PAGE_SIZE;

@@ -1,6 +1,6 @@
 //! One life of a server, from its start to its end: whether it serves, stops, or was asked to.
 
-use crate::core::waiting::Notice;
+use crate::core::Notice;
 use reactor::{Incoming, Nanos, Reactor, ServerHandle};
 use std::cell::{Cell, RefCell};
 

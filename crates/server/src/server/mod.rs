@@ -252,7 +252,7 @@ impl Server {
 
     /// Writes records as they are, right or wrong, for tests of the checker. Errors: words.
     pub fn damage(&self, records: Vec<Record<'_>>) -> Result<(), String> {
-        let words = |failure: crate::core::failure::Failure| String::from_utf8_lossy(&failure.text).into_owned();
+        let words = |failure: crate::core::Failure| String::from_utf8_lossy(&failure.text).into_owned();
         self.core.change(records).map_err(words)
     }
 

@@ -1,8 +1,7 @@
 //! Sessions come and go: each is journalled before its first request, and forgotten once it has been without a
 //! connection for the time of grace.
 
-use crate::core::Core;
-use crate::core::failure::Failure;
+use crate::core::{Core, Failure};
 use crate::journal::records::Record;
 use reactor::log::{self, Level};
 use reactor::{Class, Nanos};

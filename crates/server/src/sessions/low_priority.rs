@@ -11,7 +11,7 @@
 //! 2. What is held is bounded by the windows of its connections, whose callers are told that it is not lost.
 
 use crate::coordination::intents::Origin;
-use crate::core::waiting::{Notice, until};
+use crate::core::{Notice, until};
 use crate::sessions::service::Front;
 use reactor::{Class, Incoming, Nanos};
 use std::cell::{Cell, RefCell};

@@ -8,9 +8,7 @@
 //! 2. Each request that `Sessions::begin` called new ends in `finish`, `conclude` or `Sessions::abandon`.
 
 use crate::coordination::intents::Origin;
-use crate::core::failure::Failure;
-use crate::core::waiting::{Notice, until};
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure, Notice, until};
 use crate::handlers::operations::{Handler, Promise, QuestionHandler, StepHandler, row};
 use crate::handlers::{self, Progress, WriteEnd};
 use crate::server::statistics::report;

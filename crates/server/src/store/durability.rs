@@ -19,7 +19,7 @@ use super::allocator::{PAGE_SIZE, Run};
 use super::state::{ChunkKey, StoreState};
 use super::superblock::Head;
 use super::{Lsn, Store, StoreError, recovery};
-use crate::core::waiting::all;
+use crate::core::all;
 use reactor::{LocalFuture, OpenMode, Region, Storage};
 use std::io;
 use std::rc::Rc;

@@ -18,8 +18,7 @@
 pub mod shares;
 pub mod tombstones;
 
-use crate::core::failure::Failure;
-use crate::core::waiting::Notice;
+use crate::core::{Failure, Notice};
 use crate::store::FastMap;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};

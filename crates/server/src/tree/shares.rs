@@ -10,9 +10,7 @@
 //! 3. A glimpse that a stat shares begins after the stat arrived.
 //! 4. A share is told only once the changes of its names are done that may have been decided before it was asked for.
 
-use crate::core::failure::Failure;
-use crate::core::waiting::{Notice, Turns, all};
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure, Notice, Turns, all};
 use crate::files::inodes::Inode;
 use crate::handlers::Progress;
 use crate::journal::tables::Tables;

@@ -12,8 +12,7 @@
 //!    removal.
 
 use crate::coordination::retry::Backoff;
-use crate::core::Core;
-use crate::core::failure::Failure;
+use crate::core::{Core, Failure};
 use crate::handlers::have_all_know;
 use reactor::Class;
 use std::rc::Rc;

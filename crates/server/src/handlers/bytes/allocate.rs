@@ -5,8 +5,7 @@
 //! request sent again never takes away what was written since, and a client that dies leaves a part of its wish, which
 //! harms nobody: a hole or room in some of the chunks.
 
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::handlers::bytes::holders::Rounds;
 use crate::handlers::bytes::read_write::check_layout_of;
 use crate::handlers::{Progress, later};

@@ -15,9 +15,7 @@
 
 use crate::coordination::intents::{Intent, Origin};
 use crate::coordination::retry::{Backoff, LastFailure, retry};
-use crate::core::failure::Failure;
-use crate::core::waiting::{Notice, Turn, all, until};
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure, Notice, Turn, all, until};
 use crate::files::inodes::Inode;
 use crate::handlers::bytes::holders::{Rounds, by_server, fill, own_writes, own_writes_soon};
 use crate::handlers::bytes::read_write::{WriteEnd, verify_sums};

@@ -1,8 +1,6 @@
 //! CopyRange: the server of the target's chunk fetches bytes from that of the source's and writes them, as one change.
 
-use crate::core::failure::Failure;
-use crate::core::waiting::Turns;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure, Turns};
 use crate::handlers::bytes::holders::{fill, own_writes_soon, read_bytes};
 use crate::handlers::bytes::read_write::{check_layout_of, piece_end, reply_of, write_pieces};
 use crate::handlers::{EncodedParams, Progress, later};

@@ -1,7 +1,6 @@
 //! What servers that hold chunks have in common, whatever is done to the chunks.
 
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::store::ChunkWrite;
 use reactor::Nanos;
 use std::rc::Rc;

@@ -1,7 +1,6 @@
 //! Read and Write: bytes between chunks and the wire, without a copy of our own.
 
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::files::inodes::Inode;
 use crate::files::rights::drop_for_contents;
 use crate::journal::records::Record;

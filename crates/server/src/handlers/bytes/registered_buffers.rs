@@ -1,8 +1,7 @@
 //! Writes of clients of this machine that copy their bytes into registered pages by themselves
 //! (docs/registered-buffers.md): giving the pages out, and making what is in them live.
 
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::files::rights::has_dropped_bits;
 use crate::handlers::Progress;
 use crate::handlers::bytes::append::grown;

@@ -1,7 +1,6 @@
 //! Seek: the first data or hole among this server's chunks of a file. The caller takes the least of all servers.
 
-use crate::core::Core;
-use crate::core::failure::Failure;
+use crate::core::{Core, Failure};
 use crate::handlers::Progress;
 use crate::store::LOOK_COUNT_MAX;
 use wire::limits::FILE_SIZE_MAX;

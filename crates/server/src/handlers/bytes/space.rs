@@ -1,8 +1,7 @@
 //! Allocated: what files take on this server's medium, for du(1). It is not among the attributes, for then stat would
 //! have to ask all servers with chunks of a file.
 
-use crate::core::Core;
-use crate::core::failure::Failure;
+use crate::core::{Core, Failure};
 use crate::handlers::Progress;
 use crate::store::LOOK_COUNT_MAX;
 use wire::messages::{ALLOCATED_COUNT_MAX, AllocatedReply, AllocatedRequest};

@@ -2,8 +2,7 @@
 //! other about that (AnnounceDirectory at the home, GlimpseDirectory elsewhere). Announcing waits for nobody, glimpsing
 //! only for changes of names to be done, which need no glimpsing.
 
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::files::inodes::Inode;
 use crate::handlers::files::attributes::{changed, check, restricts};
 use crate::handlers::{EncodedParams, Progress, change_rights, later};

@@ -7,9 +7,7 @@
 use crate::coordination::intents::{Intent, Origin};
 use crate::coordination::retry::{Backoff, retry};
 use crate::coordination::settle;
-use crate::core::failure::Failure;
-use crate::core::waiting::Notice;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure, Notice};
 use crate::handlers::directories::sequencer::have_all_know;
 use crate::journal::records::Record;
 use crate::store::Transaction;

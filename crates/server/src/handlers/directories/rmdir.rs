@@ -5,9 +5,7 @@
 use crate::coordination::intents::{Intent, RemovalPhase};
 use crate::coordination::retry::{Backoff, retry};
 use crate::coordination::{ask_all, settle};
-use crate::core::failure::Failure;
-use crate::core::waiting::all;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure, all};
 use crate::handlers::files::rights::Demand;
 use crate::handlers::names::rename::LocalLocks;
 use crate::handlers::{EncodedParams, Progress, absent, check_lock, later, locate, path_of};

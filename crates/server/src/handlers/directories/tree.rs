@@ -6,8 +6,7 @@
 //!    begun before have ended when the mark is confirmed.
 //! 2. The log, the parents of what moved, and the end of what was removed are one journal record.
 
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::handlers::Progress;
 use crate::handlers::names::lookup::is_elsewhere;
 use crate::journal::records::Record;

@@ -1,7 +1,6 @@
 //! SetAttributes (chmod, chown, utimens), and Close, which settles sizes and times in.
 
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::files::inodes::Inode;
 use crate::files::rights;
 use crate::handlers::{EncodedParams, Progress, later};

@@ -1,7 +1,6 @@
 //! Close and CloseMany, and Reclaim, by which a session tells anew what it has open. All may be repeated.
 
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::files::inodes::Inode;
 use crate::handlers::Progress;
 use std::rc::Rc;

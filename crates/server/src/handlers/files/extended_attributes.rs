@@ -1,8 +1,7 @@
 //! Extended attributes: GetAttribute, SetAttribute, ListAttributes, RemoveAttribute, at the inode's home. Values and
 //! lists travel as bodies.
 
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::files::inodes::Inode;
 use crate::handlers::{Progress, WriteEnd};
 use crate::journal::records::Record;

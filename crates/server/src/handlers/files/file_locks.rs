@@ -10,8 +10,7 @@
 //! 2. After each change of what is held or who waits, nobody waits whose turn it is (`grant_turns`), except while the
 //!    journal is full.
 
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::files::file_locks::LockKey;
 use crate::files::file_locks::queue::{WAITERS_MAX, WAITERS_OF_SESSION_MAX, Waiter};
 use crate::files::file_locks::ranges::OwnerRange;

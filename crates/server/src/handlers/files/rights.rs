@@ -1,8 +1,7 @@
 //! What a change of names asks of its caller towards the inodes that the names lead to; and CheckCaller, by which
 //! another server than their home asks.
 
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::handlers::Progress;
 use std::rc::Rc;
 use wire::credentials::access;

@@ -1,8 +1,7 @@
 //! Synchronise: what was acknowledged survives power loss, as far as the medium can, and errors that came to light
 //! later than the request they belong to are told, once to each open file.
 
-use crate::core::Core;
-use crate::core::failure::Failure;
+use crate::core::{Core, Failure};
 use crate::handlers::{Progress, later};
 use crate::journal::durability::SyncFailure;
 use std::rc::Rc;

@@ -8,9 +8,7 @@
 use crate::coordination::ask_all;
 use crate::coordination::intents::{Intent, Origin};
 use crate::coordination::retry::LastFailure;
-use crate::core::failure::Failure;
-use crate::core::waiting::{Notice, Turn, until};
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure, Notice, Turn, until};
 use crate::files::inodes::Inode;
 use crate::files::rights::drop_for_contents;
 use crate::handlers::{EncodedParams, Progress, later};

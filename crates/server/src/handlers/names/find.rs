@@ -1,8 +1,7 @@
 //! Find: this server's share of a directory, searched here, so that only what matches travels. Where this server can't
 //! tell, because an inode or a part of its size or times is elsewhere, the caller gets the entry and asks.
 
-use crate::core::Core;
-use crate::core::failure::Failure;
+use crate::core::{Core, Failure};
 use crate::handlers::check_directory;
 use crate::handlers::names::listing::{own_page, page_size_max, path_of};
 use crate::journal::tables::Tables;

@@ -1,8 +1,6 @@
 //! ReadDirectory: this server's share of a directory, in pages.
 
-use crate::core::Core;
-use crate::core::failure::Failure;
-use crate::core::waiting::{Notice, until};
+use crate::core::{Core, Failure, Notice, until};
 use crate::handlers::check_directory;
 use crate::journal::tables::Tables;
 use crate::names::Dentry;

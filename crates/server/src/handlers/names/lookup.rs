@@ -2,8 +2,7 @@
 //! rather have a directory without the times that a server does not tell than wait for that server
 //! (`directories::WaitPolicy`).
 
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::files::inodes::Inode;
 use crate::handlers::{Progress, absent, check_lock, later, locate};
 use crate::journal::tables::Tables;

@@ -1,7 +1,6 @@
 //! MakeDirectory, MakeSymlink and MakeNode.
 
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::files::inodes::Inode;
 use crate::files::rights::inherit_group;
 use crate::handlers::{Progress, check_lock, check_mark, locate};

@@ -1,7 +1,6 @@
 //! Open and OpenExisting: by name, creating and cutting as asked, as POSIX has it.
 
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::files::inodes::Inode;
 use crate::files::rights::inherit_group;
 use crate::handlers::bytes::read_write::locate_start;

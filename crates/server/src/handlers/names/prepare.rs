@@ -9,8 +9,7 @@
 use crate::coordination::intents::Intent;
 use crate::coordination::prepared::PreparedChange;
 use crate::coordination::retry::Backoff;
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::handlers::directories::sequencer;
 use crate::handlers::names::rename::times::renamed;
 use crate::handlers::names::unlink::drop_link;

@@ -1,8 +1,7 @@
 //! MakeTemporary: a file without a name, which its session has open. It goes with its last close, unless LinkOpen
 //! (`rename`) gives it a name before.
 
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::files::inodes::Inode;
 use crate::files::rights::inherit_group;
 use crate::handlers::{Progress, check_directory};

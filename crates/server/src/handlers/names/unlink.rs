@@ -3,8 +3,7 @@
 
 use crate::coordination::ask_all;
 use crate::coordination::intents::Intent;
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::handlers::names::lookup::missing_inode;
 use crate::handlers::names::rename;
 use crate::handlers::{Progress, absent, check_lock, locate};

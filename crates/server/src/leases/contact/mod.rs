@@ -19,9 +19,7 @@ pub mod requests;
 
 use crate::coordination::ask;
 use crate::coordination::retry::Backoff;
-use crate::core::Core;
-use crate::core::failure::Failure;
-use crate::core::waiting::Notice;
+use crate::core::{Core, Failure, Notice};
 use crate::server::options::Bounds;
 use crate::store::FastMap;
 use reactor::channel::Turnabout;

@@ -1,8 +1,7 @@
 //! Opens through a contact server: OpenThrough, which clients ask of the contact; Delegate, CloseHeld and
 //! ReclaimHeld, which the contact asks of a file's home; and Recall, which the home asks of the contact.
 
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::handlers::names::open::check_open;
 use crate::handlers::{Progress, check_directory, check_lock, locate, path_of};
 use crate::journal::records::Record;

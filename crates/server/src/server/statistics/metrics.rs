@@ -1,7 +1,6 @@
 //! A tiny answerer of `GET /metrics` on a loopback port: one request a connection, of bounded size and time.
 
-use crate::core::Core;
-use crate::core::waiting::until;
+use crate::core::{Core, until};
 use reactor::{Class, Listener, Nanos, Stream};
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,8 +1,7 @@
 //! What the counters say, as JSON (`exposition.rs` has them as Prometheus text); and a sample each second while
 //! something happens.
 
-use crate::core::Core;
-use crate::core::failure::Failure;
+use crate::core::{Core, Failure};
 pub use crate::server::statistics::exposition::prometheus;
 use crate::server::statistics::{Counters, Sample, SampleClass};
 use reactor::{BodyPiece, Class, Nanos, ReplyBody, ServeStatistics};

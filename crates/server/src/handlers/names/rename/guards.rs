@@ -1,8 +1,7 @@
 //! What a change of names holds until it is decided, and lets go of when it is dropped: locks here, and the numbers of
 //! parts that other servers were asked to prepare.
 
-use crate::core::Core;
-use crate::core::failure::Failure;
+use crate::core::{Core, Failure};
 use std::rc::Rc;
 use wire::FileId;
 

@@ -1,8 +1,7 @@
 //! What the caller of a change of names has to be allowed, here and on the servers of the inodes concerned.
 
 use super::NameChange;
-use crate::core::failure::Failure;
-use crate::core::{Caller, Core};
+use crate::core::{Caller, Core, Failure};
 use crate::handlers::files::rights::Demand;
 use crate::handlers::names::lookup::is_elsewhere;
 use wire::messages::{RemoveRequest, RenameRequest, rename_flags};

@@ -6,8 +6,7 @@
 //! else.
 
 use super::{Blocker, NameChange, NameTransaction};
-use crate::core::Core;
-use crate::core::failure::Failure;
+use crate::core::{Core, Failure};
 use crate::handlers::Progress;
 use crate::journal::records::Record;
 use reactor::Nanos;
