@@ -1,5 +1,6 @@
 # make demo      a first look: builds, starts four servers, copies a real tree in and out, compares, measures, cleans up
 # make test      all tests and lints
+# make models    loom models of the memory that processes share: all orders in which two can meet
 # make suites    public test suites and ordinary programs judge two mounts of a cluster (as root; the quick form;
 #                FULL=1: the full one, which takes hours, after the same on ext4)
 # make install   PREFIX=/usr/local (default); make uninstall takes everything away again
@@ -21,7 +22,7 @@ JOBS ?= 2
 LANES ?= 3
 SETUP ?= 1
 
-.PHONY: all setup build test suites demo install uninstall deb tarball book book-test
+.PHONY: all setup build test models suites demo install uninstall deb tarball book book-test
 
 all: build
 
@@ -39,6 +40,11 @@ test: setup
 	$(CARGO) build --release --workspace
 	$(RELEASE)/sim --list crates/sim/seeds.txt --jobs $(JOBS)
 	$(RELEASE)/sim --seeds $(SEEDS) --jobs $(JOBS)
+
+# A directory of their own: whatever is built with other flags would be built anew each time.
+models: setup
+	CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom RUSTFLAGS="--cfg loom" \
+	  $(CARGO) test --profile checked -p shm --test loom_models
 
 suites: build
 	@python3 -B scripts/suites/run.py $(if $(FULL),full --lanes $(LANES),quick) --programs $(RELEASE) --tools $(CARGO_TARGET_DIR)/suites

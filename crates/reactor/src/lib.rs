@@ -8,7 +8,6 @@ mod attribute_cache;
 pub mod barrier;
 mod busy_poll;
 pub mod channel;
-mod copying;
 mod cores;
 pub mod driver;
 mod epoll;
@@ -46,13 +45,12 @@ mod uring;
 mod waiting;
 pub mod workers;
 
-pub use attribute_cache::{AttributeCache, CELL_SIZE_MIN, CellPlace};
+pub use attribute_cache::AttributeCache;
 pub use channel::{Call, Channel, ChannelOptions, ChannelStatistics, Failure, Reply};
-pub use copying::bytes_copied;
 pub use driver::{Driver, DriverKind};
 pub use executor::{Class, Gate, JoinHandle, LoopStatistics, Reactor, Sleep, YieldNow};
 pub use forks::fork_generation;
-pub use hazard_pointers::{HAZARD_COUNT, HazardPointer, HazardPointers};
+pub use hazard_pointers::{HazardPointer, HazardPointers};
 pub use link::{BodyPiece, ReplyBody};
 pub use local::{MEMORY_PER_CONNECTION as LOCAL_MEMORY_PER_CONNECTION, local_name};
 pub use mapping_lock::RegisteredPages;
@@ -64,12 +62,14 @@ pub use service::{
     Borrowing, Disconnected, Hazards, Incoming, Peer, ServeOptions, ServeStatistics, ServerHandle, Service, serve,
 };
 pub use shared::Shared;
-pub use short_circuit::{STAMPS_SIZE, StampedRegion, StoreMapping, Validation};
+pub use shm::cells::{CELL_SIZE_MIN, CellPlace};
+pub use shm::copying::bytes_copied;
+pub use shm::hazard_pointers::HAZARD_COUNT;
+pub use shm::stamps::STAMPS_SIZE;
+pub use shm::submission::{INTENT_LOCK_COUNT, SLOT_COUNT, SUBMISSION_LAYOUT, SUBMISSION_QUEUES_SIZE, SubmissionWords};
+pub use short_circuit::{StampedRegion, StoreMapping, Validation};
 pub use stream::{Listener, Parties, Stream, Way};
-pub use submission::{
-    INTENT_LOCK_COUNT, PendingSubmission, SLOT_COUNT, SUBMISSION_LAYOUT, SUBMISSION_QUEUES_SIZE, SubmissionQueues,
-    SubmissionWords, SubmissionsLeft, submissions_left,
-};
+pub use submission::{PendingSubmission, SubmissionQueues, SubmissionsLeft, submissions_left};
 pub use system::tune as tune_connection;
 
 /// Nanoseconds: a duration, or a point of monotonic time.

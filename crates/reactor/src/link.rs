@@ -8,9 +8,9 @@
 //! 4. Memory named by raw slices outlives the frame: `Outgoing::keep` holds it, or the owner of the borrowed memory
 //!    closes the link before letting go (`channel`).
 
-use crate::copying::copy;
 use crate::sealing::{CHANGED, is_changed};
 use crate::{Span, Stream};
+use shm::copying::copy;
 use std::any::Any;
 use std::cell::Cell;
 use std::collections::VecDeque;

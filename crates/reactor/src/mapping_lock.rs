@@ -1,25 +1,13 @@
 //! Writing to another process's region: a server lends pages of its store to a client of its machine, which copies
-//! bytes straight into them.
-//!
-//! A mapping can't be taken back, so whoever lends has to know when it is gone. The kernel knows: each borrower gets an
-//! open file of his own (an *open file description*, see open(2)), on which the lender has locked what he lends
-//! (`F_OFD_SETLK`, see fcntl(2)). Such a lock lasts as long as the open file does, and that as long as a descriptor of
-//! it or a mapping made through it is left, in whatever process: while the borrower is stopped, in his forked children,
-//! after the lender was killed. So a range on which there is no lock is mapped for writing by nobody but the lender.
-//!
-//! Invariants
-//! 1. A borrower maps for writing only through the open file that he was given, and only what is locked on it.
-//! 2. The lender's own open files hold no locks.
+//! bytes straight into them. How the server knows whether they are still mapped is in [`shm::mapping_lock`].
 
-use crate::copying::{copy, copy_streaming};
 use crate::forks;
 use crate::region::MappingLock;
-use crate::system::check;
-use std::ffi::CString;
+use shm::copying::{copy, copy_streaming};
+use shm::mapping::{Mapping, Protection};
+use shm::mapping_lock::{hold, let_go, open_anew};
 use std::io;
-use std::ops::Range;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 /// An open file of one borrower.
@@ -28,16 +16,9 @@ pub(crate) struct FileMappingLock(OwnedFd);
 impl FileMappingLock {
     /// Opens a file anew. Errors: those of open(2), also where /proc is not mounted.
     pub fn of(file: &OwnedFd) -> io::Result<FileMappingLock> {
-        let path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-        // SAFETY: makes a descriptor, which is owned from here on; the path is a local.
-        unsafe {
-            let raw = libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
-            Ok(FileMappingLock(OwnedFd::from_raw_fd(check(raw)?)))
-        }
+        open_anew(file).map(FileMappingLock)
     }
-}
 
-impl FileMappingLock {
     /// What a borrower has got from whom he borrows. His forked children don't have it: what is lent through it would
     /// stay so for as long as they are there.
     pub fn received(file: OwnedFd) -> FileMappingLock {
@@ -54,66 +35,16 @@ impl Drop for FileMappingLock {
 
 impl MappingLock for FileMappingLock {
     fn hold(&self, offset: u64, size: u64) -> io::Result<()> {
-        let mut lock = lock_of(libc::F_WRLCK, offset, size)?;
-        // SAFETY: the lock is a local.
-        check(unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) }).map(drop)
+        hold(&self.0, offset, size)
     }
 
     fn let_go(&self, offset: u64, size: u64) {
-        let Ok(mut lock) = lock_of(libc::F_UNLCK, offset, size) else { return };
-        // A lock that stays keeps the range from others, and does no other harm.
-        // SAFETY: the lock is a local.
-        unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) };
+        let_go(&self.0, offset, size);
     }
 
     fn file(&self) -> Option<&OwnedFd> {
         Some(&self.0)
     }
-}
-
-/// The first bytes in a range of a file that are lent; see [`crate::Region::borrowed`].
-pub(crate) fn borrowed(file: &OwnedFd, offset: u64, size: u64) -> Option<Range<u64>> {
-    let mut first = any_borrowed(file, offset, size)?;
-    // The kernel looks at one borrower after the other, each from its first lock on: others may have something before
-    // this.
-    while first.start > offset
-        && let Some(earlier) = any_borrowed(file, offset, first.start - offset)
-    {
-        first = earlier;
-    }
-    Some(first)
-}
-
-/// Bytes in a range of a file that are lent, not always the first.
-fn any_borrowed(file: &OwnedFd, offset: u64, size: u64) -> Option<Range<u64>> {
-    let everything = offset..offset + size;
-    let Ok(mut lock) = lock_of(libc::F_WRLCK, offset, size) else { return Some(everything) };
-    // SAFETY: the lock is a local.
-    if let Err(error) = check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) }) {
-        // Where there are no such locks nothing can have been lent.
-        let has_none = [libc::EINVAL, libc::ENOSYS, libc::EOPNOTSUPP].map(Some).contains(&error.raw_os_error());
-        return if has_none { None } else { Some(everything) };
-    }
-    if libc::c_int::from(lock.l_type) == libc::F_UNLCK {
-        return None;
-    }
-    let start = (lock.l_start.max(0) as u64).max(offset);
-    // No length is everything up to the end.
-    let end =
-        if lock.l_len <= 0 { offset + size } else { (lock.l_start.max(0) as u64).saturating_add(lock.l_len as u64) };
-    Some(start..end.min(offset + size))
-}
-
-fn lock_of(kind: libc::c_int, offset: u64, size: u64) -> io::Result<libc::flock> {
-    let (Ok(start), Ok(len)) = (libc::off_t::try_from(offset), libc::off_t::try_from(size)) else {
-        return Err(io::ErrorKind::InvalidInput.into());
-    };
-    // SAFETY: zeroed, it is a valid value; locks of open files want a process number of 0.
-    let mut lock = unsafe { std::mem::zeroed::<libc::flock>() };
-    lock.l_type = kind as libc::c_short;
-    lock.l_whence = libc::SEEK_SET as libc::c_short;
-    (lock.l_start, lock.l_len) = (start, len);
-    Ok(lock)
 }
 
 /// A range of somebody else's region, to write to. Dropping it ends the mapping.
@@ -122,31 +53,22 @@ pub struct RegisteredPages {
     size: u64,
     mapping_lock: Rc<dyn MappingLock>,
     /// Where it is mapped; nothing in simulations.
-    base: Option<NonNull<u8>>,
+    mapping: Option<Mapping>,
 }
 
 impl RegisteredPages {
     /// Maps a range that the mapping lock holds. Errors: those of mmap(2).
     pub(crate) fn map(mapping_lock: &Rc<dyn MappingLock>, offset: u64, size: u64) -> io::Result<RegisteredPages> {
-        let Some(file) = mapping_lock.file() else {
-            return Ok(RegisteredPages { offset, size, mapping_lock: mapping_lock.clone(), base: None });
-        };
-        let (Ok(start), true) = (libc::off_t::try_from(offset), size > 0) else {
-            return Err(io::ErrorKind::InvalidInput.into());
-        };
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice. A child that is forked does not have it, and the
-        // pages are there already: faulting them in together is cheaper than one by one.
-        unsafe {
-            let length = size as usize;
-            let base = libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, file.as_raw_fd(), start);
-            if base == libc::MAP_FAILED {
-                return Err(io::Error::last_os_error());
+        let mapping = match mapping_lock.file() {
+            Some(file) => {
+                let mapping = Mapping::new(file, offset, size, Protection::ReadAndWrite)?;
+                // The pages are there already: faulting them in together is cheaper than one by one.
+                mapping.populate();
+                Some(mapping)
             }
-            libc::madvise(base, length, libc::MADV_DONTFORK);
-            libc::madvise(base, length, libc::MADV_POPULATE_WRITE);
-            Ok(RegisteredPages { offset, size, mapping_lock: mapping_lock.clone(), base: NonNull::new(base.cast()) })
-        }
+            None => None,
+        };
+        Ok(RegisteredPages { offset, size, mapping_lock: mapping_lock.clone(), mapping })
     }
 
     /// Copies bytes to `offset` in the region, past the cache where that pays. What was copied is there for whoever
@@ -171,21 +93,18 @@ impl RegisteredPages {
             offset >= self.offset && offset - self.offset <= self.size && size <= self.size - (offset - self.offset);
         assert!(fits, "only registered pages are written to");
         // SAFETY: just checked.
-        self.base.map(|base| unsafe { base.as_ptr().add((offset - self.offset) as usize) })
+        self.mapping.as_ref().map(|mapping| unsafe { mapping.base().add((offset - self.offset) as usize) })
     }
 
     /// Whether the owner is a part of the same simulation, which does nothing while we copy.
     pub fn is_simulated(&self) -> bool {
-        self.base.is_none()
+        self.mapping.is_none()
     }
 }
 
 impl Drop for RegisteredPages {
     fn drop(&mut self) {
-        if let Some(base) = self.base {
-            // SAFETY: our own mapping, which nothing else points into.
-            unsafe { libc::munmap(base.as_ptr().cast(), self.size as usize) };
-        }
+        self.mapping = None;
         // What it was mapped through may well be kept for longer.
         self.mapping_lock.let_go(self.offset, self.size);
     }
@@ -194,7 +113,8 @@ impl Drop for RegisteredPages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::OwnedFd;
+    use shm::mapping_lock::borrowed;
+    use std::os::fd::{AsRawFd, FromRawFd};
 
     const SIZE: u64 = 1 << 20;
 
@@ -205,24 +125,6 @@ mod tests {
             assert!(raw >= 0 && libc::ftruncate(raw, SIZE as libc::off_t) == 0);
             OwnedFd::from_raw_fd(raw)
         }
-    }
-
-    /// Goal: all that is lent is found from front to back, whichever borrower was there first.
-    #[test]
-    fn borrowers_come_in_any_order() {
-        let own = file();
-        let mapping_locks: Vec<FileMappingLock> = (0..3).map(|_| FileMappingLock::of(&own).expect("opened")).collect();
-        let starts = [81_920, 16_384, 49_152, 8192, 65_536, 32_768];
-        for (number, start) in starts.iter().enumerate() {
-            mapping_locks[number % 3].hold(*start, 4096).expect("free");
-        }
-        let (mut found, mut from) = (Vec::new(), 0);
-        while let Some(range) = borrowed(&own, from, SIZE - from) {
-            assert_eq!(range.end - range.start, 4096);
-            found.push(range.start);
-            from = range.end;
-        }
-        assert_eq!(found, [8192, 16_384, 32_768, 49_152, 65_536, 81_920]);
     }
 
     /// Goal: what is lent is seen as such by another open file for as long as a mapping is left, also when every

@@ -68,7 +68,8 @@ pub trait Region {
     fn fill_zero(&self, offset: u64, size: u64);
     /// CRC-32C of a range.
     fn crc32c(&self, offset: u64, size: u64) -> u32;
-    /// Address of the first byte; for transports only, which move bytes between it and a stream.
+    /// Address of the first byte, where a storage's regions have a page boundary; for transports, which move bytes
+    /// between it and a stream, and for structs that processes share.
     fn base(&self) -> *mut u8;
     /// Tells that bytes are going to arrive in the range through `base`, or that what lies there will stand for
     /// something else from now on; whoever reads by short circuit notices ([`crate::StampedRegion`]).

@@ -1,66 +1,42 @@
 //! Reading another process's region: a server lends its store's mapping to clients of its machine, which copy bytes
 //! straight out of it, under a version check.
 //!
-//! Beside the region lies a table of stamps, one for each 64 KiB (several share one where the region is large). Before
-//! any byte of a region changes, or what its bytes stand for, the server raises a number and writes it as the stamp of
-//! all that is concerned. Who was told at number `n` where some bytes are, copies them and then looks at their stamps:
-//! none above `n` means that the copy is what the bytes were all the time since then; else the copy is worth nothing.
+//! Beside the region lies a table of stamps ([`shm::stamps`]), which are written before any byte of the region changes,
+//! or what its bytes stand for, and looked at after bytes were copied out.
 //!
 //! Invariants
-//! 1. A stamp is written before the first byte changes (release fence between, which holds for non-temporal stores
-//!    too), and read after the last byte was copied (acquire fence between). So a copy that holds a changed byte is
-//!    followed by a look that sees its stamp.
-//! 2. The number only grows, also from one life of a server to the next: the table is a region of the store, and a new
-//!    life begins by stamping everything.
-//! 3. What is copied is used only after the check; until then it is bytes without any meaning.
-//! 4. The borrower maps both read-only: it can damage nothing. What it may write to are single pages that it was
+//! 1. Whatever changes the region goes through a `StampedRegion`.
+//! 2. What is copied is used only after the check; until then it is bytes without any meaning.
+//! 3. The borrower maps both read-only: it can damage nothing. What it may write to are single pages that it was
 //!    registered (`mapping_lock`).
 
-use crate::attribute_cache::{AttributeCache, CellPlace, Words};
-use crate::copying::{self, before_streaming};
+use crate::attribute_cache::AttributeCache;
 use crate::hazard_pointers::{HazardPointer, HazardPointers};
 use crate::mapping_lock::RegisteredPages;
 use crate::prefetch::prefetch_range;
 use crate::region::{LocalFuture, MappingLock, Region};
-use crate::submission::{
-    Bell, PendingSubmission, SUBMISSION_QUEUES_SIZE, SubmissionQueue, SubmissionQueues, SubmissionWords,
-};
-use crate::system::check;
+use crate::submission::{Bell, PendingSubmission, SubmissionQueue, SubmissionQueues};
+use shm::cells::{CellPlace, CellRow};
+use shm::copying::copy;
+use shm::mapping::{Mapped, Mapping, Protection};
+use shm::stamps::{STAMPS_SIZE, Stamps};
+use shm::submission::{SUBMISSION_QUEUES_SIZE, SubmissionArea, SubmissionWords};
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-
-/// Size of a table of stamps in bytes. What its file has beyond is an attribute cache ([`AttributeCache`]).
-pub const STAMPS_SIZE: u64 = STAMP_COUNT * 8;
-const STAMP_COUNT: u64 = 1 << 16;
-/// Bytes of a region that have one stamp.
-const GRANULE: u64 = 64 << 10;
+use std::sync::atomic::Ordering;
 
 /// Bytes that are fetched ahead: no more than a core has lines under way for in the time that an open takes.
 const NEAR_SIZE_MAX: u64 = 4 << 10;
-
-/// The table, in whoever's mapping.
-#[derive(Clone, Copy)]
-struct Stamps(*const AtomicU64);
-
-impl Stamps {
-    fn of_range(self, offset: u64, size: u64) -> impl Iterator<Item = &'static AtomicU64> {
-        let (first, last) = (offset / GRANULE, (offset + size).div_ceil(GRANULE));
-        let count = (last - first).min(STAMP_COUNT);
-        (first..first + count).map(move |granule| {
-            // SAFETY: the table has that many entries; whoever holds a `Stamps` holds its mapping for as long.
-            unsafe { &*self.0.add((granule % STAMP_COUNT) as usize) }
-        })
-    }
-}
 
 /// A region whose changes are stamped, to be lent.
 pub struct StampedRegion {
     region: Rc<dyn Region>,
     table: Rc<dyn Region>,
+    stamps: Mapped<Stamps>,
     /// What the submissions lie in.
     shared: Rc<dyn Region>,
     number: Cell<u64>,
@@ -82,18 +58,12 @@ impl StampedRegion {
         // In this order: nobody submits from here on, and so nobody rests in an attribute cache that is being emptied.
         let submissions = Rc::new(SubmissionQueues::new(submissions));
         let attribute_cache = Rc::new(AttributeCache::new(table.clone(), STAMPS_SIZE));
-        let mut stamped =
-            StampedRegion { region, table, shared, number: Cell::new(0), life: 0, attribute_cache, submissions };
-        let everything = STAMP_COUNT * GRANULE;
-        let newest = stamped.stamps().of_range(0, everything).map(|stamp| stamp.load(Ordering::Relaxed)).max();
-        stamped.number.set(newest.unwrap_or(0));
-        stamped.stamp(0, everything);
-        stamped.life = stamped.number.get();
-        Rc::new(stamped)
-    }
-
-    fn stamps(&self) -> Stamps {
-        Stamps(self.table.base().cast_const().cast())
+        let memory: Rc<dyn Any> = Rc::new(table.clone());
+        // SAFETY: the table is large enough, and held; clients have it mapped to read it as this struct alone.
+        let stamps: Mapped<Stamps> = unsafe { Mapped::at(table.base(), memory) };
+        let life = stamps.begin();
+        let number = Cell::new(life);
+        Rc::new(StampedRegion { region, table, stamps, shared, number, life, attribute_cache, submissions })
     }
 
     fn stamp(&self, offset: u64, size: u64) {
@@ -102,10 +72,7 @@ impl StampedRegion {
         }
         let number = self.number.get() + 1;
         self.number.set(number);
-        for stamp in self.stamps().of_range(offset, size) {
-            stamp.store(number, Ordering::Relaxed);
-        }
-        before_streaming();
+        self.stamps.stamp(offset, size, number);
     }
 
     /// What a borrower is told together with the places of bytes.
@@ -141,7 +108,7 @@ impl StampedRegion {
         hazards: Option<Rc<HazardPointers>>,
     ) -> Rc<StoreMapping> {
         let (bytes, size) = (self.region.base().cast_const(), self.region.size());
-        let (stamps, attribute_cache) = (self.stamps(), self.attribute_cache.words());
+        let (stamps, attribute_cache) = (self.stamps.clone(), self.attribute_cache.row());
         let queue = shared.submissions.clone().map(|submissions| Rc::new(self.submissions.seen_by(submissions)));
         let mapping_lock = shared.pages.clone();
         let (queue, has_ended) = (RefCell::new(queue), Cell::new(false));
@@ -258,7 +225,7 @@ pub struct SharedStore {
 
 /// What keeps a mapping's memory.
 enum Source {
-    Mapped(#[allow(dead_code)] RawMapping, #[allow(dead_code)] RawMapping),
+    Mapped(#[allow(dead_code)] Mapping, #[allow(dead_code)] Rc<Mapping>),
     SharedStore(#[allow(dead_code)] Rc<StampedRegion>),
 }
 
@@ -266,8 +233,8 @@ enum Source {
 pub struct StoreMapping {
     bytes: *const u8,
     size: u64,
-    stamps: Stamps,
-    attribute_cache: Words,
+    stamps: Mapped<Stamps>,
+    attribute_cache: CellRow,
     trust: Option<Validation>,
     /// Where we submit changes, and see what others have submitted, until the connection ends.
     queue: RefCell<Option<Rc<SubmissionQueue>>>,
@@ -288,24 +255,29 @@ impl StoreMapping {
         hazards: Option<Rc<HazardPointers>>,
         bell: Weak<dyn Bell>,
     ) -> io::Result<StoreMapping> {
-        let region = RawMapping::new(region, libc::PROT_READ)?;
-        let table = RawMapping::new(table, libc::PROT_READ)?;
-        let submissions = RawMapping::new(submissions, libc::PROT_READ | libc::PROT_WRITE)?;
-        if table.size < STAMPS_SIZE || submissions.size < SUBMISSION_QUEUES_SIZE {
+        let region = Mapping::of_whole(region, Protection::Read)?;
+        let table = Rc::new(Mapping::of_whole(table, Protection::Read)?);
+        let submissions = Mapping::of_whole(submissions, Protection::ReadAndWrite)?;
+        if table.size() < STAMPS_SIZE || submissions.size() < SUBMISSION_QUEUES_SIZE {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "the table of stamps or the submissions are too small",
             ));
         }
-        let address = submissions.address.cast_const().cast();
-        let queue = Rc::new(SubmissionQueue::at(address, Rc::new(submissions), bell));
-        let stamps = Stamps(table.address.cast_const().cast());
-        let shown = table.address.cast_const().cast::<u8>().wrapping_add(STAMPS_SIZE as usize);
+        let (address, memory) = (submissions.base(), Rc::new(submissions));
+        // SAFETY: so many bytes are mapped, and held; all others touch them as this struct says.
+        let area: Mapped<SubmissionArea> = unsafe { Mapped::at(address, memory) };
+        let queue = Rc::new(SubmissionQueue::at(area, bell));
+        // SAFETY: both lie in the mapping of the table, which is held, and only the owner writes to them.
+        let (stamps, attribute_cache) = unsafe {
+            let cells = table.base().wrapping_add(STAMPS_SIZE as usize);
+            (Mapped::at(table.base(), table.clone()), CellRow::at(cells, table.size() - STAMPS_SIZE))
+        };
         Ok(StoreMapping {
-            bytes: region.address.cast_const().cast(),
-            size: region.size,
+            bytes: region.base(),
+            size: region.size(),
             stamps,
-            attribute_cache: Words::at(shown, table.size - STAMPS_SIZE),
+            attribute_cache,
             trust: None,
             queue: RefCell::new(Some(queue)),
             has_ended: Cell::new(false),
@@ -323,7 +295,7 @@ impl StoreMapping {
         }
         // SAFETY: just checked. The owner may change the bytes meanwhile; `is_unchanged` tells, and nobody uses them
         // before.
-        unsafe { copying::copy(self.bytes.add(offset as usize), into.as_mut_ptr(), into.len()) };
+        unsafe { copy(self.bytes.add(offset as usize), into.as_mut_ptr(), into.len()) };
         true
     }
 
@@ -338,8 +310,7 @@ impl StoreMapping {
     /// Whether nothing in the range has changed since the owner was at `number`. No stamp at all is a medium that has
     /// lost everything.
     pub fn is_unchanged(&self, offset: u64, size: u64, number: u64) -> bool {
-        fence(Ordering::Acquire);
-        self.stamps.of_range(offset, size).all(|stamp| (1..=number).contains(&stamp.load(Ordering::Relaxed)))
+        self.stamps.is_unchanged(offset, size, number)
     }
 
     /// Bytes of the owner's attribute cache.
@@ -350,17 +321,17 @@ impl StoreMapping {
     /// Copies a cell of the owner's attribute cache and returns the version that it has; nothing if there is none, it
     /// is empty, or it is just being written to.
     pub fn read_cell(&self, place: CellPlace, into: &mut [u64]) -> Option<u64> {
-        self.attribute_cache.read(place, into)
+        self.attribute_cache.cell(place)?.read(into)
     }
 
     /// A word of the owner's attribute cache outside of all cells.
     pub fn word(&self, offset: u64) -> Option<u64> {
-        Some(self.attribute_cache.word(offset)?.load(std::sync::atomic::Ordering::Relaxed))
+        Some(self.attribute_cache.word(offset)?.load(Ordering::Relaxed))
     }
 
     /// Whether a cell has been all the time as it was when it had this version.
     pub fn is_same_cell(&self, place: CellPlace, version: u64) -> bool {
-        self.attribute_cache.is_same(place, version)
+        self.attribute_cache.cell(place).is_some_and(|cell| cell.is_same(version))
     }
 
     /// Whether a check is left out, and what it asks about taken for so: a fault that tests must notice.
@@ -455,44 +426,5 @@ impl StoreMapping {
     /// Whether the owner is a part of the same simulation, which does nothing while we copy.
     pub fn is_simulated(&self) -> bool {
         matches!(self._source, Source::SharedStore(_))
-    }
-}
-
-/// A mapping of a whole file.
-struct RawMapping {
-    address: *mut libc::c_void,
-    size: u64,
-}
-
-impl RawMapping {
-    fn new(file: &OwnedFd, protection: libc::c_int) -> io::Result<RawMapping> {
-        let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
-        // SAFETY: writes the status, which is a valid value even where it stays zeroed.
-        let status = unsafe {
-            check(libc::fstat(file.as_raw_fd(), status.as_mut_ptr()))?;
-            status.assume_init()
-        };
-        if status.st_mode & libc::S_IFMT != libc::S_IFREG || status.st_size <= 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "what is shared is a file that is not empty"));
-        }
-        let (size, descriptor) = (status.st_size as u64, file.as_raw_fd());
-        // SAFETY: a new mapping at an address of the kernel's choice; a forked child does not inherit it, and so keeps
-        // no queue.
-        let address = unsafe {
-            let address = libc::mmap(std::ptr::null_mut(), size as usize, protection, libc::MAP_SHARED, descriptor, 0);
-            if address == libc::MAP_FAILED {
-                return Err(io::Error::last_os_error());
-            }
-            libc::madvise(address, size as usize, libc::MADV_DONTFORK);
-            address
-        };
-        Ok(RawMapping { address, size })
-    }
-}
-
-impl Drop for RawMapping {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping; the mapping that points into it goes at the same time.
-        unsafe { libc::munmap(self.address, self.size as usize) };
     }
 }

@@ -1,9 +1,10 @@
 //! Real storage: files mapped into memory, on tmpfs, a DAX file system or a disk.
 
-use crate::copying::{copy, copy_streaming, note_copied};
-use crate::mapping_lock::{FileMappingLock, borrowed};
+use crate::mapping_lock::FileMappingLock;
 use crate::region::{LocalFuture, MappingLock, OpenMode, Region, Storage};
 use crate::system::check;
+use shm::copying::{copy, copy_streaming, note_copied};
+use shm::mapping_lock::borrowed;
 use std::ffi::CString;
 use std::io::{self, ErrorKind};
 use std::ops::Range;

@@ -2,8 +2,8 @@
 
 use crate::Nanos;
 use crate::busy_poll::{BusyPoll, BusySocket, KernelWatch};
-use crate::copying::note_copied;
 use crate::stream::{ListenSocket, Listener, Readiness, Socket, Stream};
+use shm::copying::note_copied;
 use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::{MaybeUninit, size_of};

@@ -332,7 +332,7 @@ impl Driver for UringDriver {
     }
 
     fn bytes_copied(&self) -> u64 {
-        crate::copying::bytes_copied()
+        shm::copying::bytes_copied()
     }
 
     fn is_core_wanted(&self) -> bool {

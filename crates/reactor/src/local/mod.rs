@@ -1,5 +1,5 @@
-//! Streams between processes of one machine, through memory that both share ([`segment`]). To everything above they are
-//! streams like any other.
+//! Streams between processes of one machine, through memory that both share ([`shm::segment`]). To everything above
+//! they are streams like any other.
 //!
 //! The server listens at a Unix socket of the abstract name space. A caller connects there, looks who listens, and
 //! passes the file of a fresh segment; from then on bytes go through the segment, and the socket only wakes a side
@@ -15,8 +15,6 @@
 //!    there, and what the kernel tells each side about the other one's user is part of their proofs (`Way`): somebody
 //!    between the two is seen by both, unless he is one of them.
 
-mod segment;
-
 use crate::Reactor;
 use crate::hazard_pointers::HazardPointers;
 use crate::mapping_lock::FileMappingLock;
@@ -25,14 +23,13 @@ use crate::short_circuit::{SharedStore, StampedRegion, StoreMapping};
 use crate::stream::{ListenSocket, Listener, Parties, Readiness, Socket, Stream, Way};
 use crate::submission::Bell;
 use crate::system::{INCOMING, Watch, check};
-use segment::{SEGMENT_SIZE, Segment, WANTS_BYTES, WANTS_ROOM};
+use shm::segment::{SEGMENT_SIZE, Segment, WANTS_BYTES, WANTS_ROOM, before_last_look};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::{offset_of, size_of};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::atomic::{Ordering, fence};
 
 /// Memory that a server maps for one connection, in bytes; it is the caller's.
 pub const MEMORY_PER_CONNECTION: u64 = SEGMENT_SIZE as u64;
@@ -117,7 +114,7 @@ impl Port {
         if let (Some(region), Some(table), Some(submissions)) = (files.next(), files.next(), files.next()) {
             self.looks_for_mapping.set(0);
             let mapping_lock = files.next().map(|file| Rc::new(FileMappingLock::received(file)) as Rc<dyn MappingLock>);
-            let hazards = self.segment().map(Segment::hazards);
+            let hazards = self.segment().map(|segment| HazardPointers::new(segment.hazards()));
             let line: Rc<dyn Bell> = self.line.clone();
             if let Ok(mapping) =
                 StoreMapping::map([&region, &table, &submissions], mapping_lock, hazards, Rc::downgrade(&line))
@@ -176,7 +173,7 @@ impl Ports {
                 port.drain();
             }
         }
-        fence(Ordering::SeqCst);
+        before_last_look();
         drop(list);
         if self.poll() {
             self.end_sleep();
@@ -336,7 +333,7 @@ impl<W: HasPorts> Socket for LocalSocket<W> {
     }
 
     fn hazards(&self) -> Option<Rc<HazardPointers>> {
-        self.port.segment().map(Segment::hazards)
+        self.port.segment().map(|segment| HazardPointers::new(segment.hazards()))
     }
 
     fn mapping(&self) -> Option<Rc<StoreMapping>> {

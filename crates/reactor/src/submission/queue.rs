@@ -1,19 +1,16 @@
 //! The client's side of submissions: whether something is locked or being written, and submitting.
 
-use super::{
-    ABOUT_TO, ALLOWED, BELL_COUNT, FORBIDDEN_WORD, NEXT_SEQUENCE_WORD, NUMBERS_END_WORD, NUMBERS_WORD,
-    OPEN_SEQUENCE_WORD, OWNER_WORD, QUEUE_COUNT, SLOT_COUNT, STATE_WORD, STEP, SubmissionWords, TAG_MASK, TAKEN_WORD,
-    WRITES_WORD, Words, different, tag_of,
-};
 use crate::Nanos;
+use crate::region::MappingLock;
 use crate::system;
 use crate::waiting::is_core_wanted;
-use std::any::Any;
+use shm::mapping::Mapped;
+use shm::submission::{Beginning, NO_INTENT_LOCK, SLOT_COUNT, SubmissionArea, SubmissionWords};
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
-use std::sync::atomic::{Ordering, fence};
-use wire::submission::{NO_INTENT_LOCK, SEQUENCE_WORD};
 
+/// Submissions that wait before one with which a server that sleeps is woken.
+pub(super) const BELL_COUNT: u64 = SLOT_COUNT / 2;
 /// Looks whether a step has ended, some two microseconds; and times that the core is given away until it has, or there
 /// is room in the queue: where the server has to wait for the core that we have, it is there the sooner, and else these
 /// cost less than asking it.
@@ -30,7 +27,7 @@ pub(crate) trait Bell {
 
 /// A client's side. See the module.
 pub(crate) struct SubmissionQueue {
-    words: Words,
+    area: Mapped<SubmissionArea>,
     /// Which queue is ours, once that was found, and whose we are in it.
     index: Cell<Option<(usize, u64)>>,
     /// Whether one is about to be submitted.
@@ -46,18 +43,19 @@ pub(crate) struct SubmissionQueue {
     pub(super) ignores_intent_locks: bool,
     /// As long as there is a connection.
     pub(super) bell: Option<Weak<dyn Bell>>,
-    _memory: Rc<dyn Any>,
+    /// In simulations: what the queue is lent through, which is held as a mapping holds it.
+    _mapping_lock: Option<Rc<dyn MappingLock>>,
 }
 
 impl SubmissionQueue {
-    /// The words at an address in `memory`, of [`SUBMISSION_QUEUES_SIZE`] bytes.
-    pub fn at(address: *const u8, memory: Rc<dyn Any>, bell: Weak<dyn Bell>) -> SubmissionQueue {
-        SubmissionQueue { bell: Some(bell), ..SubmissionQueue::new(Words(address.cast()), memory) }
+    /// The submissions in an area that was mapped.
+    pub fn at(area: Mapped<SubmissionArea>, bell: Weak<dyn Bell>) -> SubmissionQueue {
+        SubmissionQueue { bell: Some(bell), ..SubmissionQueue::new(area, None) }
     }
 
-    pub(super) fn new(words: Words, memory: Rc<dyn Any>) -> SubmissionQueue {
+    pub(super) fn new(area: Mapped<SubmissionArea>, mapping_lock: Option<Rc<dyn MappingLock>>) -> SubmissionQueue {
         SubmissionQueue {
-            words,
+            area,
             index: Cell::new(None),
             is_submitting: Cell::new(false),
             next_number: Cell::new(0),
@@ -66,24 +64,20 @@ impl SubmissionQueue {
             is_alone: Cell::new(false),
             ignores_intent_locks: false,
             bell: None,
-            _memory: memory,
+            _mapping_lock: mapping_lock,
         }
     }
 
     /// Whether somebody has submitted a change of what comes to this intent lock, or is about to, that the server has
     /// not taken up.
     pub fn is_locked(&self, intent_lock: usize) -> bool {
-        !self.ignores_intent_locks && self.words.intent_lock(intent_lock).load(Ordering::Acquire) != 0
+        !self.ignores_intent_locks && self.area.is_locked(intent_lock)
     }
 
     /// Whether somebody has submitted a write to a file that comes to this word, or is about to, that the server may
     /// not have taken up.
     pub fn is_written(&self, file: usize) -> bool {
-        if self.ignores_intent_locks {
-            return false;
-        }
-        let sequence = self.words.written(file).load(Ordering::Acquire);
-        sequence != 0 && sequence >= self.words.at(OPEN_SEQUENCE_WORD).load(Ordering::Acquire)
+        !self.ignores_intent_locks && self.area.is_written(file)
     }
 
     /// Whether the server has taken up a submission of the client `owner`, if need be after it was let run.
@@ -109,33 +103,26 @@ impl SubmissionQueue {
 
     /// Whether the server has not taken up a submission of the client `owner`.
     pub fn is_waiting(&self, owner: u64, number: u64) -> bool {
-        self.find(owner).is_some_and(|queue| self.words.queue(queue, TAKEN_WORD).load(Ordering::Acquire) <= number)
+        self.find(owner).is_some_and(|queue| self.area.is_waiting(queue, number))
     }
 
     /// See `StoreMapping::unused_number`.
     pub fn unused_number(&self, owner: u64) -> Option<u64> {
-        let queue = self.find(owner)?;
-        // In this order: the end of other numbers never comes with the start of those before them.
-        let end = self.words.queue(queue, NUMBERS_END_WORD).load(Ordering::Acquire);
-        let start = self.words.queue(queue, NUMBERS_WORD).load(Ordering::Relaxed);
-        let number = self.next_number.get().max(start);
-        (number != 0 && number < end).then_some(number)
-    }
-
-    fn is_allowed(&self) -> bool {
-        self.words.at(FORBIDDEN_WORD).load(Ordering::Acquire) == ALLOWED
+        let numbers = self.area.numbers_of(self.find(owner)?);
+        let number = self.next_number.get().max(numbers.start);
+        (number != 0 && number < numbers.end).then_some(number)
     }
 
     /// Whether submitting is allowed, if need be after the step that is just being done: most take no longer than this
     /// waits.
     fn waits_for_a_step(&self) -> bool {
-        let is_over = || self.words.at(FORBIDDEN_WORD).load(Ordering::Acquire) != STEP;
+        let is_over = || !self.area.is_in_step();
         let looks_again = |_| {
             std::hint::spin_loop();
             is_over()
         };
         let _ = is_over() || (0..SPINS_MAX).any(looks_again) || self.waits_for(is_over);
-        self.is_allowed()
+        self.area.is_allowed()
     }
 
     fn ring(&self) {
@@ -144,14 +131,9 @@ impl SubmissionQueue {
         }
     }
 
-    /// Submissions before this one that the server has not taken up.
-    fn waiting_before(&self, queue: usize, number: u64) -> u64 {
-        number.wrapping_sub(self.words.queue(queue, TAKEN_WORD).load(Ordering::Acquire))
-    }
-
     /// Whether there is room for submission `number`, if need be after the server was let run.
     fn waits_for_room(&self, queue: usize, number: u64) -> bool {
-        let has_room = || self.waiting_before(queue, number) < SLOT_COUNT;
+        let has_room = || self.area.waiting_before(queue, number) < SLOT_COUNT;
         if has_room() {
             return true;
         }
@@ -159,25 +141,21 @@ impl SubmissionQueue {
         self.waits_for(has_room)
     }
 
-    fn is_ours(&self, queue: usize, owner: u64) -> bool {
-        self.words.queue(queue, OWNER_WORD).load(Ordering::Acquire) == owner
-    }
-
     fn find(&self, owner: u64) -> Option<usize> {
         if let Some((queue, of)) = self.index.get()
             && of == owner
-            && self.is_ours(queue, owner)
+            && self.area.is_owner(queue, owner)
         {
             return Some(queue);
         }
-        let queue = (0..QUEUE_COUNT).find(|queue| self.is_ours(*queue, owner))?;
+        let queue = self.area.queue_of(owner)?;
         self.index.set(Some((queue, owner)));
         Some(queue)
     }
 
     /// Whether we have submitted something about the same that the server has not taken up.
     fn has_submitted(&self, queue: usize, number: u64, intent_lock: usize) -> bool {
-        let mut waiting = number - self.waiting_before(queue, number).min(SLOT_COUNT)..number;
+        let mut waiting = number - self.area.waiting_before(queue, number).min(SLOT_COUNT)..number;
         waiting.any(|number| self.locked[(number % SLOT_COUNT) as usize].get().contains(&intent_lock))
     }
 
@@ -216,62 +194,33 @@ impl SubmissionQueue {
             return None;
         }
         let queue = self.find(owner)?;
-        let state = self.words.queue(queue, STATE_WORD).load(Ordering::Relaxed);
-        let number = state >> 1;
-        if state & ABOUT_TO != 0 || !self.waits_for_room(queue, number) {
+        let number = self.area.next_number(queue)?;
+        if !self.waits_for_room(queue, number) {
             return None;
         }
-        for (count, intent_lock) in different(intent_locks).enumerate() {
-            let again = || on_top || !self.has_submitted(queue, number, intent_lock);
-            if !self.words.take(queue, intent_lock, again) {
-                self.words.free(queue, different(intent_locks).take(count));
-                return None;
-            }
-        }
-        for (word, value) in self.words.slot(queue, number).zip(submission) {
-            word.store(*value, Ordering::Relaxed);
-        }
+        let again = |intent_lock| on_top || !self.has_submitted(queue, number, intent_lock);
+        let beginning = self.area.begin(owner, (queue, number), intent_locks, submission, again)?;
         self.locked[(number % SLOT_COUNT) as usize].set(intent_locks);
         self.is_submitting.set(true);
-        let pending = PendingSubmission { of: self.clone(), owner, queue, state, intent_locks, is_submitted: false };
-        self.words.queue(queue, STATE_WORD).store(state | ABOUT_TO, Ordering::Relaxed);
-        // The counterpart of the fence in `SubmissionQueues::forbid`.
-        fence(Ordering::SeqCst);
+        let pending = PendingSubmission { of: self.clone(), beginning, is_submitted: false };
         // Whoever looks at anything else from here on sees it as the last step has left it.
-        pending.is_allowed().then_some(pending)
+        self.area.may_go_on(&beginning).then_some(pending)
     }
 }
 
 /// A submission that is about to be made; dropping it makes none.
 pub struct PendingSubmission {
     of: Rc<SubmissionQueue>,
-    owner: u64,
-    queue: usize,
-    state: u64,
-    intent_locks: [usize; 2],
+    beginning: Beginning,
     is_submitted: bool,
 }
 
 impl PendingSubmission {
-    fn is_allowed(&self) -> bool {
-        self.of.is_allowed() && self.of.is_ours(self.queue, self.owner)
-    }
-
     /// Takes a number for a write to a file with this intent lock ([`wire::submission::file_intent_lock`]). False when
     /// the write may not be submitted: writes may not now, or somebody else has locked the file. To be called before
     /// what the write rests on is looked at.
     pub fn number_write(&self, file: usize) -> bool {
-        let words = &self.of.words;
-        let sequence = words.at(NEXT_SEQUENCE_WORD).fetch_add(1, Ordering::SeqCst);
-        if let Some(word) = words.slot(self.queue, self.state >> 1).nth(SEQUENCE_WORD) {
-            word.store(sequence, Ordering::Relaxed);
-        }
-        words.written(file).fetch_max(sequence, Ordering::SeqCst);
-        // Who locks the file and looks whether it is being written, or we, see the other one.
-        fence(Ordering::SeqCst);
-        let intent_lock = words.intent_lock(file).load(Ordering::Acquire);
-        let is_free = intent_lock == 0 || intent_lock & TAG_MASK == tag_of(self.queue);
-        is_free && words.at(WRITES_WORD).load(Ordering::Relaxed) != 0
+        self.of.area.number_write(&self.beginning, file)
     }
 
     /// As `commit`, for something that is made with a number (`StoreMapping::unused_number`), which nothing else gets
@@ -286,11 +235,9 @@ impl PendingSubmission {
     /// Submissions it, if nothing was done by the server since this began, and returns which submit of the queue it is.
     /// What it rests on was looked at since then.
     pub fn commit(mut self) -> Option<u64> {
-        let (old, new) = (self.state | ABOUT_TO, self.state + 2);
-        let state = self.of.words.queue(self.queue, STATE_WORD);
-        self.is_submitted = state.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        let number = self.state >> 1;
-        if self.is_submitted && self.of.waiting_before(self.queue, number) == BELL_COUNT {
+        let (area, queue, number) = (&self.of.area, self.beginning.queue(), self.beginning.number());
+        self.is_submitted = area.commit(&self.beginning);
+        if self.is_submitted && area.waiting_before(queue, number) == BELL_COUNT {
             self.of.ring();
         }
         self.is_submitted.then_some(number)
@@ -299,16 +246,10 @@ impl PendingSubmission {
 
 impl Drop for PendingSubmission {
     fn drop(&mut self) {
-        if self.is_submitted {
-            self.of.is_submitting.set(false);
-            return;
+        if !self.is_submitted {
+            self.of.area.abandon(&self.beginning);
         }
-        let words = &self.of.words;
-        let about = self.state | ABOUT_TO;
-        let state = words.queue(self.queue, STATE_WORD);
-        let _ = state.compare_exchange(about, self.state, Ordering::AcqRel, Ordering::Relaxed);
         self.of.is_submitting.set(false);
-        words.free(self.queue, different(self.intent_locks));
     }
 }
 

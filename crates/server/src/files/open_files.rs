@@ -19,7 +19,6 @@ use crate::store::FastMap;
 use reactor::{Class, HazardPointers};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::sync::atomic::{Ordering, fence};
 use wire::limits::OPEN_COUNT_MAX;
 use wire::{FileId, Kind, Status};
 
@@ -120,7 +119,7 @@ impl OpenFiles {
 
     /// Whether a client holds a file.
     fn is_held(&self, file: u64) -> bool {
-        fence(Ordering::SeqCst);
+        HazardPointers::before_look();
         self.holders.values().any(|hazards| hazards.has(file))
     }
 

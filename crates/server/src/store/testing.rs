@@ -5,7 +5,7 @@ use reactor::{LocalFuture, MappingLock, OpenMode, Region, Storage};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::rc::Rc;
 
 /// SplitMix64 (Steele, Lea, Flood, 2014).
@@ -140,7 +140,7 @@ impl TestDisk {
     pub fn duplicate(&self) -> TestDisk {
         let copy = TestDisk::default();
         for (name, region) in self.regions.borrow().iter() {
-            let region = TestRegion::new(region.bytes.borrow().clone(), copy.power.clone());
+            let region = TestRegion::new(PageAligned::of(&region.bytes.borrow()), copy.power.clone());
             copy.regions.borrow_mut().insert(name.clone(), region);
         }
         copy
@@ -156,7 +156,7 @@ impl Storage for TestDisk {
         if self.exists(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let region = TestRegion::new(vec![0; size as usize], self.power.clone());
+        let region = TestRegion::new(PageAligned::zeros(size as usize), self.power.clone());
         if self.power.spend(0) == 0 && !self.is_crashed() {
             self.regions.borrow_mut().insert(name.into(), region.clone());
         }
@@ -200,9 +200,43 @@ impl Storage for TestDisk {
     }
 }
 
+/// Bytes that begin at a page boundary, as those of a mapping do.
+struct PageAligned {
+    block: Vec<u8>,
+    bytes: Range<usize>,
+}
+
+impl PageAligned {
+    fn zeros(size: usize) -> PageAligned {
+        let block = vec![0u8; size + PAGE];
+        let start = block.as_ptr().align_offset(PAGE);
+        PageAligned { block, bytes: start..start + size }
+    }
+
+    fn of(bytes: &[u8]) -> PageAligned {
+        let mut copy = PageAligned::zeros(bytes.len());
+        copy.copy_from_slice(bytes);
+        copy
+    }
+}
+
+impl Deref for PageAligned {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.block[self.bytes.clone()]
+    }
+}
+
+impl DerefMut for PageAligned {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.block[self.bytes.clone()]
+    }
+}
+
 /// A region of a [`TestDisk`].
 pub struct TestRegion {
-    bytes: RefCell<Vec<u8>>,
+    bytes: RefCell<PageAligned>,
     /// What is on the medium.
     durable: RefCell<Vec<u8>>,
     /// Pages where the two may differ; those of failed syncs count as clean.
@@ -246,7 +280,7 @@ impl Drop for TestMappingLock {
 }
 
 impl TestRegion {
-    fn new(bytes: Vec<u8>, power: Rc<Power>) -> Rc<TestRegion> {
+    fn new(bytes: PageAligned, power: Rc<Power>) -> Rc<TestRegion> {
         let durable = RefCell::new(vec![0; bytes.len()]);
         let dirty = RefCell::new((0..bytes.len().div_ceil(PAGE)).collect());
         Rc::new_cyclic(|own| TestRegion {

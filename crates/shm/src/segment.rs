@@ -1,14 +1,5 @@
 //! The memory that two processes share for one connection: a ring of bytes for each direction.
 //!
-//! | offset | size | holds |
-//! |---|---|---|
-//! | 0, 512 | 8 each | bytes ever put into the ring: caller to server, server to caller |
-//! | 8, 520 | 8 each | that number when the ring was empty last: the byte that followed lies at the ring's beginning |
-//! | 128, 640 | 8 each | bytes ever taken out of it |
-//! | 1024, 1152 | 4 each | what the caller, the server sleeps for (`WANTS_...`); 0 while it is awake |
-//! | 2048 | `HAZARDS_SIZE` | what the caller holds ([`crate::HazardPointers`]) |
-//! | 4096 | `RING_SIZE` each | the bytes: caller to server, server to caller |
-//!
 //! Invariants
 //! 1. The peer is not trusted: each of its numbers is read once and checked, our own are kept in memory of our own, and
 //!    bytes are copied out before anybody looks at them.
@@ -21,41 +12,153 @@
 //!    ring, and is stored before the number that makes bytes visible. Many bytes walk through the ring: to take back as
 //!    many lines from the cache of a core that has just read them costs more than to write others.
 
+use crate::check;
+#[cfg(not(loom))]
 use crate::copying::{copy, copy_streaming};
-use crate::hazard_pointers::{HAZARDS_SIZE, HazardPointers};
-use crate::system::check;
+use crate::hazard_pointers::Hazards;
+use crate::mapping::{Layout, Mapped, Mapping, Protection};
+#[cfg(not(loom))]
+use crate::sync::LINE_SIZE;
+use crate::sync::{AtomicU32, AtomicU64, Barrier, CacheLine, Ordering, Padding, fence_at, order_at};
+use std::any::Any;
 use std::cell::Cell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::ptr::NonNull;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Bytes of one direction's ring. Half a chunk of the usual size: while one side fills a half, the other one empties
 /// the other, and both stay in the processor's cache.
-pub const RING_SIZE: usize = 512 << 10;
-const HEAD_SIZE: usize = 4096;
-/// Bytes of a segment.
-pub const SEGMENT_SIZE: usize = HEAD_SIZE + 2 * RING_SIZE;
+pub const RING_SIZE: usize = if cfg!(loom) { 2 } else { 512 << 10 };
 /// Bytes moved before the other side is told.
-const STEP_SIZE: usize = 64 << 10;
-
+const STEP_SIZE: usize = if cfg!(loom) { 1 } else { 64 << 10 };
 /// Most bytes for which an empty ring begins at its beginning.
-const ANEW_SIZE_MAX: usize = 8 << 10;
-
-const PUT_OFFSETS: [usize; 2] = [0, 512];
-const ORIGIN_OFFSETS: [usize; 2] = [8, 520];
-const TAKEN_OFFSETS: [usize; 2] = [128, 640];
-const SLEEP_OFFSETS: [usize; 2] = [1024, 1152];
-const HAZARDS_OFFSET: usize = 2048;
+const ANEW_SIZE_MAX: usize = if cfg!(loom) { 1 } else { 8 << 10 };
+/// Bytes of a segment.
+pub const SEGMENT_SIZE: usize = size_of::<SegmentArea>();
 
 /// The sleeper waits for bytes.
 pub const WANTS_BYTES: u32 = 1;
 /// The sleeper waits for room.
 pub const WANTS_ROOM: u32 = 2;
 
-const _: () = assert!(HAZARDS_OFFSET + HAZARDS_SIZE <= HEAD_SIZE);
 const _: () = assert!(RING_SIZE.is_power_of_two() && RING_SIZE >= STEP_SIZE);
+
+/// All of it. Of a pair the first one is that from the caller to the server, or the caller's.
+#[repr(C)]
+#[cfg_attr(loom, derive(Default))]
+pub struct SegmentArea {
+    rings: [RingArea; 2],
+    sleeps: [SleepArea; 2],
+    _unused: Padding<{ 2048 - 1280 }>,
+    /// What the caller holds.
+    hazards: Hazards,
+    _unused_behind: Padding<{ 4096 - 2048 - 640 }>,
+    bytes: [RingBytes; 2],
+}
+
+/// The numbers of a ring.
+#[repr(C)]
+#[cfg_attr(loom, derive(Default))]
+struct RingArea {
+    sender: CacheLine<SenderLine>,
+    _unused: Padding<64>,
+    /// Receiver: bytes ever taken out of it.
+    taken: CacheLine<AtomicU64>,
+    _unused_behind: Padding<{ 512 - 3 * 64 }>,
+}
+
+#[repr(C)]
+#[cfg_attr(loom, derive(Default))]
+struct SenderLine {
+    /// Bytes ever put into the ring.
+    put: AtomicU64,
+    /// That number when the ring was empty last: the byte that followed lies at the ring's beginning.
+    origin: AtomicU64,
+}
+
+/// A side that may sleep.
+#[repr(C)]
+#[cfg_attr(loom, derive(Default))]
+struct SleepArea {
+    /// What it sleeps for (`WANTS_...`); 0 while it is awake.
+    wishes: CacheLine<AtomicU32>,
+    _unused: Padding<64>,
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<RingArea>() == 512 && size_of::<SleepArea>() == 2 * LINE_SIZE);
+    assert!(offset_of!(RingArea, taken) == 128 && offset_of!(SenderLine, origin) == 8);
+    assert!(offset_of!(SegmentArea, sleeps) == 1024 && offset_of!(SegmentArea, hazards) == 2048);
+    assert!(offset_of!(SegmentArea, bytes) == 4096 && SEGMENT_SIZE == 4096 + 2 * RING_SIZE);
+};
+
+// SAFETY: atomics, bytes that are only copied by their address, and bytes that are nobody's.
+unsafe impl Layout for SegmentArea {}
+
+/// The bytes of a ring.
+#[repr(C)]
+struct RingBytes(Bytes);
+
+#[cfg(not(loom))]
+type Bytes = std::cell::UnsafeCell<[u8; RING_SIZE]>;
+#[cfg(loom)]
+type Bytes = [loom::cell::UnsafeCell<u8>; RING_SIZE];
+
+// SAFETY: of each byte it is known whose turn it is (invariant 4, and the numbers of the ring).
+unsafe impl Sync for RingBytes {}
+
+#[cfg(not(loom))]
+impl RingBytes {
+    /// Copies bytes into the ring. They lie in it from `position` on, and the peer has taken what was there.
+    #[inline]
+    fn put(&self, position: usize, source: &[u8]) {
+        assert!(position <= RING_SIZE && source.len() <= RING_SIZE - position);
+        // SAFETY: just checked; the peer does not read them before they are published. One that does so nonetheless
+        // gets any mixture.
+        unsafe { copy(source.as_ptr(), self.0.get().cast::<u8>().add(position), source.len()) };
+    }
+
+    /// Copies bytes out of the ring; `streaming`: past the cache.
+    #[inline]
+    fn take(&self, position: usize, target: &mut [u8], streaming: bool) {
+        assert!(position <= RING_SIZE && target.len() <= RING_SIZE - position);
+        // SAFETY: just checked. A hostile peer may change the bytes meanwhile: then we get other ones, which are as
+        // untrusted as those that it put there first.
+        unsafe {
+            let source = self.0.get().cast::<u8>().add(position).cast_const();
+            match streaming {
+                true => copy_streaming(source, target.as_mut_ptr(), target.len()),
+                false => copy(source, target.as_mut_ptr(), target.len()),
+            }
+        }
+    }
+}
+
+#[cfg(loom)]
+impl RingBytes {
+    fn put(&self, position: usize, source: &[u8]) {
+        for (index, byte) in source.iter().enumerate() {
+            // SAFETY: loom tells when this is not so.
+            self.0[position + index].with_mut(|place| unsafe { *place = *byte });
+        }
+    }
+
+    fn take(&self, position: usize, target: &mut [u8], _streaming: bool) {
+        for (index, byte) in target.iter_mut().enumerate() {
+            // SAFETY: as above.
+            *byte = self.0[position + index].with(|place| unsafe { *place });
+        }
+    }
+}
+
+#[cfg(loom)]
+impl Default for RingBytes {
+    fn default() -> Self {
+        RingBytes(std::array::from_fn(|_| loom::cell::UnsafeCell::new(0)))
+    }
+}
 
 /// Which end of the connection this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,22 +167,17 @@ pub enum Side {
     Server = 1,
 }
 
-/// A mapped segment, from one side.
+/// A segment, from one side.
 pub struct Segment {
-    base: NonNull<u8>,
+    area: Mapped<SegmentArea>,
+    /// Nothing in models.
+    mapping: Option<Rc<Mapping>>,
     side: Side,
     /// Bytes that we ever put into the outgoing ring, and took out of the incoming one.
     put: Cell<u64>,
     taken: Cell<u64>,
     /// Where the outgoing ring begins, as a number of bytes put.
     origin: Cell<u64>,
-}
-
-impl Drop for Segment {
-    fn drop(&mut self) {
-        // SAFETY: maps nothing but this segment, and nothing refers to it any more.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), SEGMENT_SIZE) };
-    }
 }
 
 fn damaged() -> io::Error {
@@ -118,54 +216,48 @@ impl Segment {
     }
 
     fn map(file: &OwnedFd, side: Side) -> io::Result<Segment> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED;
-        // SAFETY: a new mapping at an address that the kernel picks; a forked child does not inherit it.
-        let base = unsafe {
-            let base = libc::mmap(std::ptr::null_mut(), SEGMENT_SIZE, protection, flags, file.as_raw_fd(), 0);
-            if base == libc::MAP_FAILED {
-                return Err(io::Error::last_os_error());
-            }
-            libc::madvise(base, SEGMENT_SIZE, libc::MADV_DONTFORK);
-            base
-        };
-        let Some(base) = NonNull::new(base.cast()) else { unreachable!("mappings are not at address 0") };
-        Ok(Segment { base, side, put: Cell::new(0), taken: Cell::new(0), origin: Cell::new(0) })
+        let mapping = Rc::new(Mapping::new(file, 0, SEGMENT_SIZE as u64, Protection::ReadAndWrite)?);
+        let memory: Rc<dyn Any> = mapping.clone();
+        // SAFETY: so many bytes are mapped, and the peer is told to touch them as this struct says; what it writes else
+        // is some number or some byte (invariant 1).
+        let area = unsafe { Mapped::at(mapping.base(), memory) };
+        Ok(Segment { mapping: Some(mapping), ..Segment::of(area, side) })
+    }
+
+    /// A side of a segment in memory that is there already.
+    pub fn of(area: Mapped<SegmentArea>, side: Side) -> Segment {
+        Segment { area, mapping: None, side, put: Cell::new(0), taken: Cell::new(0), origin: Cell::new(0) }
     }
 
     /// Has all pages here before they are needed: so many only for a peer that has proved itself.
     pub fn populate(&self) {
-        // A kernel that can't do it takes a fault for each page instead.
-        // SAFETY: the mapping is ours; its bytes stay as they are.
-        unsafe { libc::madvise(self.base.as_ptr().cast(), SEGMENT_SIZE, libc::MADV_POPULATE_WRITE) };
+        if let Some(mapping) = &self.mapping {
+            mapping.populate();
+        }
     }
 
     /// What the caller holds.
-    pub fn hazards(self: &Rc<Self>) -> Rc<HazardPointers> {
-        Rc::new(HazardPointers::at(self.base.as_ptr().wrapping_add(HAZARDS_OFFSET), self.clone()))
+    pub fn hazards(&self) -> Mapped<Hazards> {
+        let memory: Rc<dyn Any> = Rc::new(self.area.clone());
+        // SAFETY: they lie in the segment, which is held with them.
+        unsafe { Mapped::at((&raw const self.area.hazards).cast(), memory) }
     }
 
-    fn number(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: within the mapping, aligned, and only ever accessed as an atomic by either side.
-        unsafe { &*self.base.as_ptr().add(offset).cast::<AtomicU64>() }
+    #[inline]
+    fn outgoing(&self) -> &RingArea {
+        &self.area.rings[self.side as usize]
     }
 
-    fn sleep_word(&self, side: usize) -> &AtomicU32 {
-        // SAFETY: as above.
-        unsafe { &*self.base.as_ptr().add(SLEEP_OFFSETS[side]).cast::<AtomicU32>() }
-    }
-
-    fn outgoing(&self) -> usize {
-        self.side as usize
-    }
-
-    fn incoming(&self) -> usize {
-        1 - self.side as usize
+    #[inline]
+    fn incoming(&self) -> &RingArea {
+        &self.area.rings[1 - self.side as usize]
     }
 
     /// Bytes that may be put into the outgoing ring now.
+    #[inline]
     fn room(&self) -> io::Result<usize> {
-        let waiting = self.put.get().wrapping_sub(self.number(TAKEN_OFFSETS[self.outgoing()]).load(Ordering::Acquire));
+        let taken = self.outgoing().taken.load(order_at(Barrier::RingTakenLook, Ordering::Acquire));
+        let waiting = self.put.get().wrapping_sub(taken);
         if waiting > RING_SIZE as u64 {
             return Err(damaged());
         }
@@ -173,120 +265,127 @@ impl Segment {
     }
 
     /// Bytes that wait in the incoming ring.
+    #[inline]
     fn waiting(&self) -> io::Result<usize> {
-        let waiting = self.number(PUT_OFFSETS[self.incoming()]).load(Ordering::Acquire).wrapping_sub(self.taken.get());
+        let put = self.incoming().sender.put.load(order_at(Barrier::RingPutLook, Ordering::Acquire));
+        let waiting = put.wrapping_sub(self.taken.get());
         if waiting > RING_SIZE as u64 { Err(damaged()) } else { Ok(waiting as usize) }
     }
 
     /// Whether receiving is worth a try: bytes are there, or an error shows.
+    #[inline]
     pub fn has_bytes(&self) -> bool {
         self.waiting().map_or(true, |waiting| waiting > 0)
     }
 
     /// Whether sending is worth a try.
+    #[inline]
     pub fn has_room(&self) -> bool {
         self.room().map_or(true, |room| room > 0)
     }
 
     /// Puts bytes into the outgoing ring, as many as there is room for. Errors: `WouldBlock`, `InvalidData`.
+    #[inline]
     pub fn send(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut room = self.room()?;
         if room == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let ring = HEAD_SIZE + self.outgoing() * RING_SIZE;
+        let (ring, bytes) = (&self.outgoing().sender, &self.area.bytes[self.side as usize]);
         let (mut put, mut told) = (self.put.get(), self.put.get());
         let size: usize = pieces.iter().map(|piece| piece.len()).sum();
         if room == RING_SIZE && size <= ANEW_SIZE_MAX {
             self.origin.set(put);
-            self.number(ORIGIN_OFFSETS[self.outgoing()]).store(put, Ordering::Relaxed);
+            ring.origin.store(put, Ordering::Relaxed);
         }
         let origin = self.origin.get();
-        let published = self.number(PUT_OFFSETS[self.outgoing()]);
+        let publish = |put| ring.put.store(put, order_at(Barrier::RingPut, Ordering::Release));
         for piece in pieces {
             let mut rest: &[u8] = piece;
             while !rest.is_empty() && room > 0 {
                 let position = put.wrapping_sub(origin) as usize % RING_SIZE;
                 let size = rest.len().min(room).min(RING_SIZE - position).min(STEP_SIZE);
-                // SAFETY: the source is a live slice; the target lies within the ring, in bytes that the peer has taken
-                // already and that it does not read before they are published.
-                unsafe { copy(rest.as_ptr(), self.base.as_ptr().add(ring + position), size) };
+                bytes.put(position, &rest[..size]);
                 rest = &rest[size..];
                 room -= size;
                 put += size as u64;
                 if put - told >= STEP_SIZE as u64 {
-                    published.store(put, Ordering::Release);
+                    publish(put);
                     told = put;
                 }
             }
         }
-        published.store(put, Ordering::Release);
+        publish(put);
         let sent = put - self.put.replace(put);
         Ok(sent as usize)
     }
 
     /// Takes bytes out of the incoming ring. Errors: `WouldBlock`, `InvalidData`.
+    #[inline]
     pub fn receive(&self, places: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let mut waiting = self.waiting()?;
         if waiting == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let ring = HEAD_SIZE + self.incoming() * RING_SIZE;
+        let (ring, bytes) = (self.incoming(), &self.area.bytes[1 - self.side as usize]);
         let (mut taken, mut told) = (self.taken.get(), self.taken.get());
         // Whatever the peer wrote there, the position lies within the ring.
-        let origin = self.number(ORIGIN_OFFSETS[self.incoming()]).load(Ordering::Relaxed);
-        let published = self.number(TAKEN_OFFSETS[self.incoming()]);
+        let origin = ring.sender.origin.load(Ordering::Relaxed);
+        let publish = |taken| ring.taken.store(taken, order_at(Barrier::RingTaken, Ordering::Release));
+        // What a caller receives it reads next; a server puts it into its store.
+        let streaming = self.side == Side::Server;
         for place in places {
             let mut rest: &mut [u8] = place;
             while !rest.is_empty() && waiting > 0 {
                 let position = taken.wrapping_sub(origin) as usize % RING_SIZE;
                 let size = rest.len().min(waiting).min(RING_SIZE - position).min(STEP_SIZE);
-                // SAFETY: the target is a live slice; the source lies within the ring. A hostile peer may change it
-                // meanwhile: then we get other bytes, which are as untrusted as those that it put there first.
-                unsafe {
-                    let source = self.base.as_ptr().add(ring + position).cast_const();
-                    match self.side {
-                        // What a caller receives it reads next; a server puts it into its store.
-                        Side::Caller => copy(source, rest.as_mut_ptr(), size),
-                        Side::Server => copy_streaming(source, rest.as_mut_ptr(), size),
-                    }
-                }
+                bytes.take(position, &mut rest[..size], streaming);
                 rest = &mut rest[size..];
                 waiting -= size;
                 taken += size as u64;
                 if taken - told >= STEP_SIZE as u64 {
-                    published.store(taken, Ordering::Release);
+                    publish(taken);
                     told = taken;
                 }
             }
         }
-        published.store(taken, Ordering::Release);
+        publish(taken);
         let received = taken - self.taken.replace(taken);
         Ok(received as usize)
     }
 
     /// Whether the peer sleeps for this and has to be woken; asked after bytes were put or taken (invariant 3). It is
     /// told once.
+    #[inline]
     pub fn must_wake_peer(&self, wish: u32) -> bool {
-        fence(Ordering::SeqCst);
-        let word = self.sleep_word(1 - self.side as usize);
-        word.load(Ordering::Relaxed) & wish != 0 && word.swap(0, Ordering::SeqCst) != 0
+        fence_at(Barrier::WakeLook, Ordering::SeqCst);
+        let wishes = &self.area.sleeps[1 - self.side as usize].wishes;
+        // Of this exchange and the sleeper's own one comes first; what is looked at after either is ordered by fences.
+        wishes.load(Ordering::Relaxed) & wish != 0 && wishes.swap(0, Ordering::Relaxed) != 0
     }
 
-    /// Says what this side is going to sleep for; the caller looks once more after `fence` (invariant 3).
+    /// Says what this side is going to sleep for; the caller looks once more after `before_last_look` (invariant 3).
+    #[inline]
     pub fn announce_sleep(&self, wishes: u32) {
-        self.sleep_word(self.side as usize).store(wishes, Ordering::Relaxed);
+        self.area.sleeps[self.side as usize].wishes.store(wishes, Ordering::Relaxed);
     }
 
     /// Says that this side is awake. True if the peer has rung meanwhile, or is about to.
+    #[inline]
     pub fn end_sleep(&self) -> bool {
-        self.sleep_word(self.side as usize).swap(0, Ordering::SeqCst) == 0
+        self.area.sleeps[self.side as usize].wishes.swap(0, Ordering::Relaxed) == 0
     }
+}
+
+/// Between `announce_sleep`, for any number of segments, and the last look whether something is there.
+#[inline]
+pub fn before_last_look() {
+    fence_at(Barrier::SleepLook, Ordering::SeqCst);
 }
 
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -326,11 +425,11 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         let (caller, server) = pair();
-        caller.number(PUT_OFFSETS[0]).store(u64::MAX / 2, Ordering::SeqCst);
+        caller.outgoing().sender.put.store(u64::MAX / 2, Ordering::Relaxed);
         let mut place = [0; 16];
         let received = server.receive(&mut [IoSliceMut::new(&mut place)]);
         assert_eq!(received.expect_err("nonsense").kind(), io::ErrorKind::InvalidData);
-        caller.number(TAKEN_OFFSETS[1]).store(5, Ordering::SeqCst);
+        caller.incoming().taken.store(5, Ordering::Relaxed);
         assert_eq!(server.send(&[IoSlice::new(b"x")]).expect_err("nonsense").kind(), io::ErrorKind::InvalidData);
     }
 

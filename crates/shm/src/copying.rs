@@ -9,30 +9,21 @@
 //! the stores before them. Stores have pages as sources, and large buffers of the C library's begin 16 bytes into a
 //! page, so that this is the rule rather than the exception ([`copy`]).
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 static BYTES_COPIED: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes of messages and files that this process has copied since it started, or had copied by the kernel for its
 /// sockets: into and out of stores, shared memory, and buffers. Each time that a byte is copied counts.
+#[inline]
 pub fn bytes_copied() -> u64 {
     BYTES_COPIED.load(Ordering::Relaxed)
 }
 
 /// So many bytes were copied by other means than [`copy`] and [`copy_streaming`], which count themselves.
-pub(crate) fn note_copied(size: usize) {
+#[inline]
+pub fn note_copied(size: usize) {
     BYTES_COPIED.fetch_add(size as u64, Ordering::Relaxed);
-}
-
-/// A release fence that orders what was stored before it with non-temporal stores after it too, which on x86 pass
-/// earlier stores otherwise. The C library's copies of much memory may use them as well.
-pub(crate) fn before_streaming() {
-    fence(Ordering::Release);
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: only orders memory accesses.
-    unsafe {
-        std::arch::x86_64::_mm_sfence();
-    }
 }
 
 /// Bytes within which a processor tells loads and stores apart by their lowest bits alone.
@@ -46,7 +37,8 @@ const MOVED_SIZE_MIN: usize = 2 << 10;
 ///
 /// # Safety
 /// As for [`copy_streaming`].
-pub(crate) unsafe fn copy(source: *const u8, target: *mut u8, size: usize) {
+#[inline]
+pub unsafe fn copy(source: *const u8, target: *mut u8, size: usize) {
     note_copied(size);
     #[cfg(target_arch = "x86_64")]
     if size >= MOVED_SIZE_MIN {
@@ -90,14 +82,15 @@ unsafe fn copy_lines(source: *const u8, target: *mut u8, size: usize) {
 #[cfg(target_arch = "x86_64")]
 const STREAMED_SIZE_MIN: usize = 4 << 10;
 
-/// Copies bytes past the cache where that pays. What was stored before may be seen after what is copied, unless
-/// [`before_streaming`] lies between. What is copied is visible to other processors once whoever publishes it does
-/// so by a release store or a lock, as with an ordinary copy.
+/// Copies bytes past the cache where that pays. What was stored before may be seen after what is copied, unless a fence
+/// for such stores lies between ([`crate::stamps::Stamps::stamp`]). What is copied is visible to other processors once
+/// whoever publishes it does so by a release store or a lock, as with an ordinary copy.
 ///
 /// # Safety
 /// As for [`std::ptr::copy_nonoverlapping`]: both ranges are valid for `size` bytes and do not overlap. The source may
 /// change meanwhile; then any mixture of bytes arrives.
-pub(crate) unsafe fn copy_streaming(source: *const u8, target: *mut u8, size: usize) {
+#[inline]
+pub unsafe fn copy_streaming(source: *const u8, target: *mut u8, size: usize) {
     note_copied(size);
     #[cfg(target_arch = "x86_64")]
     if size >= STREAMED_SIZE_MIN {
