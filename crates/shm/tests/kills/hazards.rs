@@ -1,6 +1,6 @@
 //! Hazard pointers whose client is killed.
 
-use crate::{Notes, Random, WORK_MAX, fork, map, memory_file, shared};
+use crate::{MOMENTS_MAX, Notes, Random, WORK_MAX, fork, map, memory_file, shared};
 use shm::cells::{CellPlace, CellRow, SequenceCell};
 use shm::hazard_pointers::{Hazards, before_look};
 use shm::mapping::{Mapped, Mapping};
@@ -84,7 +84,7 @@ pub fn holders_are_killed(rounds: u64) {
         client.runs_until(&parts.notes, HELD, goal, || {
             kept += u64::from(replace(&parts, &mut ids, random.below(FILE_COUNT)));
         });
-        client.kill();
+        client.kill_after(random.below(MOMENTS_MAX));
         // What it had for certain is taken over; other connections have other words.
         let (held, found) = (parts.notes.get(HOLDS), parts.hazards.end());
         assert!(held == 0 || found.contains(&held), "{held} was held, and {found:?} found");

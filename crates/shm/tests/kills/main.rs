@@ -18,9 +18,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 /// Kills of each kind in the quick form.
-const ROUND_COUNT: u64 = 150;
-/// Most of its work that a process gets done before it is killed.
-const WORK_MAX: u64 = 3_000;
+const ROUND_COUNT: u64 = 60;
+/// Most of its work that a process gets done before it is killed, and turns of an empty loop until then.
+const WORK_MAX: u64 = 1_000;
+const MOMENTS_MAX: u64 = 200;
 
 fn main() {
     let rounds = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(ROUND_COUNT);
@@ -93,6 +94,12 @@ fn fork(work: impl FnOnce()) -> Child {
 }
 
 impl Child {
+    /// Kills it, some moments from now, so that it is not always at the same place. Panics if it has failed before.
+    fn kill_after(self, moments: u64) {
+        (0..moments).for_each(|_| std::hint::spin_loop());
+        self.kill();
+    }
+
     /// Kills it. Panics if it has failed before.
     fn kill(self) {
         // SAFETY: no pointers; the child was not waited for, so the number is still its own.

@@ -1,6 +1,6 @@
 //! Submission queues whose client, or whose server, is killed.
 
-use crate::{Child, Notes, Random, WORK_MAX, fork, map, memory_file, shared};
+use crate::{Child, MOMENTS_MAX, Notes, Random, WORK_MAX, fork, map, memory_file, shared};
 use shm::mapping::{Mapped, Mapping};
 use shm::submission::{
     INTENT_LOCK_COUNT, NO_INTENT_LOCK, QUEUE_COUNT, SEQUENCE_WORD, SLOT_COUNT, SUBMISSION_QUEUES_SIZE,
@@ -45,13 +45,16 @@ fn submit(file: &OwnedFd) {
     let (area, notes) = parts(file);
     loop {
         let (owner, number) = (notes.get(LIFE), notes.get(COMMITTED) + 1);
-        let Some(queue) = area.queue_of(owner) else { continue };
+        // 0 stands for nobody: there is no server yet.
+        let Some(queue) = area.queue_of(owner).filter(|_| owner != 0) else { continue };
         let Some(at) = area.next_number(queue) else { continue };
         if !area.is_allowed() || area.waiting_before(queue, at) >= SLOT_COUNT {
             continue;
         }
         let Some(beginning) = area.begin(owner, (queue, at), locks(number), &words(number), |_| true) else { continue };
         let may = area.may_go_on(&beginning) && (number % 2 == 0 || area.number_write(&beginning, number as usize));
+        // Clients look at what a submission rests on; so they are about to submit for a good part of the time.
+        rest(number % 32);
         notes.set(BEGUN, number);
         if may && area.commit(&beginning) {
             notes.set(COMMITTED, number);
@@ -81,12 +84,19 @@ fn take_up(server: &SubmissionConsumer, notes: &Notes) {
     }
 }
 
+/// Does nothing for a moment.
+fn rest(turns: u64) {
+    (0..turns).for_each(|_| std::hint::spin_loop());
+}
+
+/// A step, and time until the next one in which clients may submit.
 fn step(server: &SubmissionConsumer, notes: &Notes) {
     server.look();
     take_up(server, notes);
     server.forbid();
     take_up(server, notes);
     server.allow(true);
+    rest(128);
 }
 
 pub fn clients_are_killed(rounds: u64) {
@@ -94,7 +104,7 @@ pub fn clients_are_killed(rounds: u64) {
     let (area, notes) = parts(&file);
     let server = SubmissionConsumer::new(area);
     server.reset();
-    let (mut random, mut unnoted) = (Random(2), 0);
+    let (mut random, mut unnoted, mut about_to) = (Random(2), 0, 0);
     for round in 1..=rounds {
         let queue = round as usize % QUEUE_COUNT;
         server.open_queue(queue, round);
@@ -103,7 +113,8 @@ pub fn clients_are_killed(rounds: u64) {
         let client = fork(|| submit(&file));
         let goal = notes.get(COMMITTED) + 1 + random.below(WORK_MAX);
         client.runs_until(&notes, COMMITTED, goal, || step(&server, &notes));
-        client.kill();
+        client.kill_after(random.below(MOMENTS_MAX));
+        about_to += u64::from(server.next_number(queue).is_none());
         step(&server, &notes);
         let (applied, committed) = (notes.get(APPLIED), notes.get(COMMITTED));
         assert!(applied >= committed && applied <= notes.get(BEGUN), "{applied} of {committed} are taken up");
@@ -112,7 +123,8 @@ pub fn clients_are_killed(rounds: u64) {
         server.close_queue(queue);
         assert!((0..INTENT_LOCK_COUNT).all(|lock| !server.is_locked(lock)), "locks of the dead are free");
     }
-    println!("submissions: {} by {rounds} killed clients; {unnoted} died before they knew", notes.get(APPLIED));
+    println!("submissions: {} by {rounds} killed clients; {about_to} were about to submit", notes.get(APPLIED));
+    println!("submissions: {unnoted} clients died before they knew of what they had submitted");
 }
 
 /// A server for ever, which begins with what an earlier life has left.
@@ -126,8 +138,8 @@ fn serve(file: &OwnedFd) {
     let life = notes.get(LIFE) + 1;
     server.open_queue(life as usize % QUEUE_COUNT, life);
     notes.set(LIFE, life);
+    server.allow(true);
     loop {
-        server.allow(true);
         step(&server, &notes);
     }
 }
@@ -141,7 +153,7 @@ pub fn servers_are_killed(rounds: u64) {
         let server = fork(|| serve(&file));
         let goal = notes.get(APPLIED) + 1 + random.below(WORK_MAX);
         server.runs_until(&notes, APPLIED, goal, || assert!(client.is_there(), "the client has failed"));
-        server.kill();
+        server.kill_after(random.below(MOMENTS_MAX));
     }
     Child::kill(client);
     // A last life finds all that was committed.
