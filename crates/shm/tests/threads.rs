@@ -1,6 +1,6 @@
 //! Goal: the protocols hold between threads of one process, where Miri and ThreadSanitizer can look on: they find
-//! accesses that are not ordered, and Miri also what Rust's rules for references do not allow. Two are too large for it.
-//! Method: both sides of each, some thousand times; under Miri, which is slow, a few times.
+//! accesses that are not ordered, and Miri also what Rust's rules for references do not allow.
+//! Method: both sides of each, some thousand times; under Miri, which is slow, a few times, and two not at all.
 
 #![cfg(not(loom))]
 
