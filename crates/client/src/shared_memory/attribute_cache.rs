@@ -36,27 +36,33 @@ struct CacheView<'s> {
     shape: AttributeCacheShape,
 }
 
-impl CacheView<'_> {
+impl<'s> CacheView<'s> {
+    /// A step of the snapshot (`Snapshot::step`).
+    async fn step<R>(&mut self, step: impl FnOnce(&mut CacheView<'s>) -> R) -> R {
+        let result = step(self);
+        self.snapshot.step(|_| result).await
+    }
+
     /// Reads the tree of directories: nothing unless it is as it was after change `known`, and none is under way.
-    async fn tree(&mut self, known: u64) -> Option<()> {
+    fn tree(&mut self, known: u64) -> Option<()> {
         let place = CellPlace { offset: self.shape.tree_offset(), words: NAME_WORDS };
         let is_so = |word| known == KNOWN_UNCHECKED || word == tree_word(known);
-        let life = self.snapshot.cell(place, |[word, life]| is_so(*word).then_some(*life)).await?;
+        let life = self.snapshot.cell(place, |[word, life]| is_so(*word).then_some(*life))?;
         self.snapshot.in_life(life);
         Some(())
     }
 
     /// Reads the cell of a name and says which file it leads to.
-    async fn name(&mut self, target: &EntryTarget) -> Option<FileId> {
+    fn name(&mut self, target: &EntryTarget) -> Option<FileId> {
         let (parent, name) = (target.parent.id, &target.name[..]);
         let wanted = NameCell::new(parent, name, FileId::default())?;
         let hash = dentry_hash(parent, name);
-        if !self.snapshot.is_free(name_intent_lock(hash)).await {
+        if !self.snapshot.is_free(name_intent_lock(hash)) {
             return None;
         }
         for offset in self.shape.name_offsets(hash) {
             let place = CellPlace { offset, words: NAME_WORDS };
-            if let Some(file) = self.snapshot.cell(place, |words| wanted.file_in(words)).await {
+            if let Some(file) = self.snapshot.cell(place, |words| wanted.file_in(words)) {
                 return Some(file);
             }
         }
@@ -67,26 +73,26 @@ impl CacheView<'_> {
         CellPlace { offset: self.shape.inode_offset(file), words: INODE_WORDS }
     }
 
-    async fn inode(&mut self, file: FileId) -> Option<(Attributes, FirstBytes)> {
-        if !self.snapshot.is_free(file_intent_lock(file)).await || !self.snapshot.is_unwritten(file).await {
+    fn inode(&mut self, file: FileId) -> Option<(Attributes, FirstBytes)> {
+        if !self.snapshot.is_free(file_intent_lock(file)) || !self.snapshot.is_unwritten(file) {
             return None;
         }
         let decode = |words: &[u64; INODE_WORDS]| Some((attributes_in(words, file)?, first_bytes_in(words)));
-        self.snapshot.cell(self.inode_place(file), decode).await
+        self.snapshot.cell(self.inode_place(file), decode)
     }
 
     /// Notes that there is no name with this hash, as far as the buckets tell.
-    async fn no_name(&mut self, hash: u64) -> Option<()> {
-        if !self.snapshot.is_free(name_intent_lock(hash)).await {
+    fn no_name(&mut self, hash: u64) -> Option<()> {
+        if !self.snapshot.is_free(name_intent_lock(hash)) {
             return None;
         }
-        self.snapshot.absence(&self.shape.buckets_of(hash)).await
+        self.snapshot.absence(&self.shape.buckets_of(hash))
     }
 
     /// Reads that a directory is one in which names may be made, or a file one to which writes may be submitted.
-    async fn permission(&mut self, of: FileId, wanted: [u64; 2]) -> Option<()> {
+    fn permission(&mut self, of: FileId, wanted: [u64; 2]) -> Option<()> {
         let place = CellPlace { offset: self.shape.directory_offset(of), words: INODE_WORDS };
-        self.snapshot.cell(place, |words| (*words == wanted).then_some(())).await
+        self.snapshot.cell(place, |words| (*words == wanted).then_some(()))
     }
 }
 
@@ -120,10 +126,10 @@ impl Servers {
     /// asked.
     pub(crate) async fn cached_entry(&self, server: u32, target: &EntryTarget) -> Option<Attributes> {
         let mut view = self.view(server).await?;
-        view.tree(target.known).await?;
-        let file = view.name(target).await?;
+        view.step(|view| view.tree(target.known)).await?;
+        let file = view.step(|view| view.name(target)).await?;
         let attributes = match self.cluster.home_of(file)? {
-            home if home == server => view.inode(file).await?.0,
+            home if home == server => view.step(|view| view.inode(file)).await?.0,
             home => self.cached_inode(home, file).await?,
         };
         view.snapshot.holds().then_some(attributes)
@@ -132,7 +138,7 @@ impl Servers {
     /// The attributes of a file that has a name, as its home shows them now. Nothing if that has to be asked.
     pub(crate) async fn cached_inode(&self, home: u32, file: FileId) -> Option<Attributes> {
         let mut view = self.view(home).await?;
-        let (attributes, _) = view.inode(file).await?;
+        let (attributes, _) = view.step(|view| view.inode(file)).await?;
         view.snapshot.holds().then_some(attributes)
     }
 
@@ -148,19 +154,19 @@ impl Servers {
             return None;
         }
         let mut view = self.view(server).await?;
-        view.tree(target.known).await?;
-        let file = view.name(target).await?;
+        view.step(|view| view.tree(target.known)).await?;
+        let file = view.step(|view| view.name(target)).await?;
         if self.cluster.home_of(file)? != server {
             return None;
         }
-        let (attributes, first) = view.inode(file).await?;
+        let (attributes, first) = view.step(|view| view.inode(file)).await?;
         if !self.user().may(&attributes, access) {
             return None;
         }
         attributes.layout.check(self.cluster.slot_count).ok()?;
         let inode = view.snapshot.version_of(view.inode_place(file))?;
         let mut snapshot = view.snapshot;
-        snapshot.hold(file).await?;
+        snapshot.step(|snapshot| snapshot.hold(file)).await?;
         let holds = snapshot.holds();
         let hazard = snapshot.take_hazard()?;
         if !holds {
@@ -185,9 +191,9 @@ impl Servers {
             return None;
         }
         let mut view = self.view(server).await?;
-        view.tree(target.known).await?;
-        view.permission(target.parent.id, directory_words(target.parent.id)).await?;
-        view.no_name(dentry_hash(target.parent.id, &target.name)).await?;
+        view.step(|view| view.tree(target.known)).await?;
+        view.step(|view| view.permission(target.parent.id, directory_words(target.parent.id))).await?;
+        view.step(|view| view.no_name(dentry_hash(target.parent.id, &target.name))).await?;
         // From here on nothing else of this client gets the same number, until it is used.
         let slot = self.cluster.dentry_slot(target.parent.id, &target.name);
         let made_number = view.snapshot.mapping().unused_number(self.session())?;
@@ -197,8 +203,8 @@ impl Servers {
         let change = Change::Create(Made { mode, chunk_size, uid, gid });
         let time = self.reactor.wall_clock();
         let submission = Submission { parent: target.parent.id, name: &target.name, file, time, change };
-        let pending = view.snapshot.begin(&submission).await?;
-        view.snapshot.hold(file).await?;
+        let pending = view.snapshot.step(|snapshot| snapshot.begin(&submission)).await?;
+        view.snapshot.step(|snapshot| snapshot.hold(file)).await?;
         let number = view.snapshot.commit_made(pending, made_number).await?;
         let inode = CellVersion::unread(view.snapshot.mapping(), view.inode_place(file));
         let hazard = view.snapshot.take_hazard()?;
@@ -215,22 +221,23 @@ impl Servers {
 
     async fn try_submit_unlink(&self, server: u32, target: &EntryTarget) -> Option<u64> {
         let mut view = self.view(server).await?;
-        view.tree(target.known).await?;
-        let file = view.name(target).await?;
+        view.step(|view| view.tree(target.known)).await?;
+        let file = view.step(|view| view.name(target)).await?;
         if self.cluster.home_of(file)? != server {
             return None;
         }
-        view.inode(file).await?;
-        view.snapshot.unwritten(file).await?;
+        view.step(|view| view.inode(file)).await?;
+        view.snapshot.step(|snapshot| snapshot.unwritten(file)).await?;
         let (parent, name, time) = (target.parent.id, &target.name[..], self.reactor.wall_clock());
-        let pending = view.snapshot.begin(&Submission { parent, name, file, time, change: Change::Unlink }).await?;
+        let submission = Submission { parent, name, file, time, change: Change::Unlink };
+        let pending = view.snapshot.step(|snapshot| snapshot.begin(&submission)).await?;
         view.snapshot.commit(pending).await
     }
 
     /// A snapshot in which writes to a file may be submitted to a server, as it shows now.
     pub(crate) async fn writable(&self, server: u32, file: FileId) -> Option<Snapshot<'_>> {
         let mut view = self.view(server).await?;
-        view.permission(file, writable_words(file)).await?;
+        view.step(|view| view.permission(file, writable_words(file))).await?;
         let mapping = view.snapshot.mapping();
         // In simulations they are written otherwise as well, so that everything is met.
         let is_wanted = !mapping.is_simulated() || self.reactor.random().is_multiple_of(2);

@@ -154,7 +154,7 @@ impl Servers {
         }
         // No step has been since the file was made, and none will be before this is submitted.
         let mut snapshot = Snapshot::new(self, share.server, mapping);
-        snapshot.waiting(made).await?;
+        snapshot.step(|snapshot| snapshot.waiting(made)).await?;
         let targets = self.pages_for(share)?;
         if !self.fill_pages(share, &targets).await {
             return None;
@@ -166,7 +166,7 @@ impl Servers {
         let (at, generation) = (target.at, target.buffer.generation);
         let bytes = SubmittedBytes { at, size: share.size as u32, generation };
         let submission = Submission::of_bytes(file.id, self.reactor.wall_clock(), bytes);
-        let pending = snapshot.begin(&submission).await?;
+        let pending = snapshot.step(|snapshot| snapshot.begin(&submission)).await?;
         snapshot.commit(pending).await.map(|_| true)
     }
 
@@ -185,7 +185,9 @@ impl Servers {
             if size == 0 {
                 break;
             }
-            self.pause(&buffer.mapping).await;
+            if pages.is_simulated() {
+                self.pause().await;
+            }
         }
         Some(())
     }
@@ -200,7 +202,7 @@ impl Servers {
                 let part = size.div_ceil(2);
                 source.copy(pages, at, part);
                 (at, size) = (at + part as u64, size - part);
-                self.pause_in_copy(&target.buffer.mapping).await;
+                self.pause_in_copy().await;
             }
             source.copy(pages, at, size);
         }

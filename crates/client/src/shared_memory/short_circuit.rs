@@ -149,6 +149,14 @@ impl Iterator for Parts<'_> {
 }
 
 impl ChunkPlaces {
+    /// The change up to which stamps may be; none where there is another proof.
+    pub fn number(&self) -> u64 {
+        match self.proof {
+            Proof::Stamps(number) => number,
+            Proof::Cell(_) => 0,
+        }
+    }
+
     /// Where the bytes of a piece are.
     pub fn parts(&self, piece: &ChunkRange) -> Parts<'_> {
         let next = u64::from(piece.chunk_offset);
@@ -238,14 +246,14 @@ impl Servers {
         }
         let server = self.cluster.chunk_server(file.id, &file.layout, piece.chunk_index);
         let mut snapshot = Snapshot::new(self, server, known.mapping.clone());
-        if !snapshot.is_unwritten(file.id).await {
+        if !snapshot.step(|snapshot| snapshot.is_unwritten(file.id)).await {
             // The server takes up what was submitted before it answers.
             return Found::Hole;
         }
-        snapshot.bytes(known, *piece);
+        snapshot.bytes(known, piece);
         let mut parts = known.parts(piece);
         for part in parts.by_ref() {
-            if !target.copy(&snapshot, &part).await {
+            if !snapshot.step(|snapshot| target.copy(snapshot, &part)).await {
                 return Found::Hole;
             }
         }
@@ -357,12 +365,12 @@ struct CallerMemory<'t, 'm> {
 }
 
 impl CallerMemory<'_, '_> {
-    async fn copy(&mut self, snapshot: &Snapshot<'_>, part: &BytesPart) -> bool {
+    fn copy(&mut self, snapshot: &Snapshot<'_>, part: &BytesPart) -> bool {
         let mut done = 0;
         while done < part.size {
             let slice = &mut self.slices[self.index];
             let size = (slice.len() - self.position).min(part.size - done);
-            if !snapshot.copy(part.at + done as u64, &mut slice[self.position..self.position + size]).await {
+            if !snapshot.copy(part.at + done as u64, &mut slice[self.position..self.position + size]) {
                 return false;
             }
             done += size;

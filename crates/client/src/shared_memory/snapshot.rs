@@ -52,24 +52,24 @@ pub(crate) const COPY_PAUSES: usize = 2;
 /// Something that was read, with its version.
 #[derive(Clone, Copy)]
 enum Observation<'p> {
-    /// A cell had this version.
-    Cell(CellPlace, u64),
+    /// The cell that begins at this offset had this version.
+    Cell(u64, u64),
     /// The bucket so far up in the word at this offset was 0.
     Absence(u64, u32),
     /// No write was under way to the files with this intent lock.
     Unwritten(usize),
     /// The server had not taken up this submission of the client's.
     Waiting(u64, u64),
-    /// Bytes of a chunk lay at these places when the server had made this change.
-    Bytes(&'p ChunkPlaces, ChunkRange, u64),
+    /// Bytes of a chunk lay at these places.
+    Bytes(&'p ChunkPlaces, &'p ChunkRange),
 }
 
 impl Observation<'_> {
     /// Whether it is so still.
     fn holds(&self, mapping: &StoreMapping) -> bool {
         match *self {
-            Observation::Cell(place, version) => {
-                mapping.trusts(Validation::Cell) || mapping.is_same_cell(place, version)
+            Observation::Cell(offset, version) => {
+                mapping.trusts(Validation::Cell) || mapping.is_same_cell(CellPlace { offset, words: 0 }, version)
             }
             Observation::Absence(offset, shift) => {
                 mapping.trusts(Validation::Absence) || is_empty_bucket(mapping, offset, shift)
@@ -78,9 +78,9 @@ impl Observation<'_> {
             Observation::Waiting(owner, number) => {
                 mapping.trusts(Validation::Waiting) || mapping.is_waiting(owner, number)
             }
-            Observation::Bytes(places, piece, number) => {
-                let is_unchanged = |part: BytesPart| mapping.is_unchanged(part.at, part.size as u64, number);
-                mapping.trusts(Validation::Bytes) || places.parts(&piece).all(is_unchanged)
+            Observation::Bytes(places, piece) => {
+                let is_unchanged = |part: BytesPart| mapping.is_unchanged(part.at, part.size as u64, places.number());
+                mapping.trusts(Validation::Bytes) || places.parts(piece).all(is_unchanged)
             }
         }
     }
@@ -119,66 +119,62 @@ impl<'s> Snapshot<'s> {
         self.observation_count += 1;
     }
 
-    async fn pause(&self) {
-        self.servers.pause(&self.mapping).await;
+    /// Takes a step: reads something, or makes something known. Others do something after it (invariant 4).
+    pub async fn step<R>(&mut self, step: impl FnOnce(&mut Snapshot<'s>) -> R) -> R {
+        let result = step(self);
+        if self.mapping.is_simulated() {
+            self.servers.pause().await;
+        }
+        result
     }
 
     /// Whether nobody has submitted a change of what comes to this intent lock, or is about to, that the server has not
     /// taken up (invariant 2).
-    pub async fn is_free(&self, intent_lock: usize) -> bool {
-        let is_free = !self.mapping.is_locked(intent_lock);
-        self.pause().await;
-        is_free
+    pub fn is_free(&self, intent_lock: usize) -> bool {
+        !self.mapping.is_locked(intent_lock)
     }
 
     /// The same of writes to a file.
-    pub async fn is_unwritten(&self, file: FileId) -> bool {
-        let is_unwritten = !self.mapping.is_written(file_intent_lock(file));
-        self.pause().await;
-        is_unwritten
+    pub fn is_unwritten(&self, file: FileId) -> bool {
+        !self.mapping.is_written(file_intent_lock(file))
     }
 
     /// Reads the first words of a cell, which is noted if `decode` makes something of them.
-    pub async fn cell<const WORDS: usize, T>(
+    pub fn cell<const WORDS: usize, T>(
         &mut self,
         place: CellPlace,
         decode: impl FnOnce(&[u64; WORDS]) -> Option<T>,
     ) -> Option<T> {
         let mut words = [0; WORDS];
-        let version = self.mapping.read_cell(place, &mut words);
-        self.pause().await;
-        let (version, decoded) = (version?, decode(&words)?);
-        self.note(Observation::Cell(place, version));
+        let version = self.mapping.read_cell(place, &mut words)?;
+        let decoded = decode(&words)?;
+        self.note(Observation::Cell(place.offset, version));
         Some(decoded)
     }
 
     /// Notes that there is nothing that one of these buckets counts; nothing when none of them is empty.
-    pub async fn absence(&mut self, buckets: &[(u64, u32)]) -> Option<()> {
+    pub fn absence(&mut self, buckets: &[(u64, u32)]) -> Option<()> {
         let is_empty = |&&(offset, shift): &&(u64, u32)| is_empty_bucket(&self.mapping, offset, shift);
-        let empty = buckets.iter().find(is_empty);
-        self.pause().await;
-        let (offset, shift) = *empty?;
+        let (offset, shift) = *buckets.iter().find(is_empty)?;
         self.note(Observation::Absence(offset, shift));
         Some(())
     }
 
     /// Notes that no write to a file is under way. Nothing if one is.
-    pub async fn unwritten(&mut self, file: FileId) -> Option<()> {
-        self.is_unwritten(file).await.then(|| self.note(Observation::Unwritten(file_intent_lock(file))))
+    pub fn unwritten(&mut self, file: FileId) -> Option<()> {
+        self.is_unwritten(file).then(|| self.note(Observation::Unwritten(file_intent_lock(file))))
     }
 
     /// Notes that the server has not taken up a submission of this client. Nothing if it has.
-    pub async fn waiting(&mut self, number: u64) -> Option<()> {
+    pub fn waiting(&mut self, number: u64) -> Option<()> {
         let owner = self.servers.session();
-        let is_waiting = self.mapping.is_waiting(owner, number);
-        self.pause().await;
-        is_waiting.then(|| self.note(Observation::Waiting(owner, number)))
+        self.mapping.is_waiting(owner, number).then(|| self.note(Observation::Waiting(owner, number)))
     }
 
     /// Notes that bytes of a chunk lie at known places. They are to be copied after this (`copy`).
-    pub fn bytes(&mut self, places: &'s ChunkPlaces, piece: ChunkRange) {
+    pub fn bytes(&mut self, places: &'s ChunkPlaces, piece: &'s ChunkRange) {
         match &places.proof {
-            Proof::Stamps(number) => self.note(Observation::Bytes(places, piece, *number)),
+            Proof::Stamps(_) => self.note(Observation::Bytes(places, piece)),
             Proof::Cell(cell) => self.kept(cell),
         }
     }
@@ -186,14 +182,12 @@ impl<'s> Snapshot<'s> {
     /// Notes a cell that another snapshot has read over the same mapping.
     pub fn kept(&mut self, cell: &CellVersion) {
         // One that was not read holds no more.
-        self.note(Observation::Cell(cell.place, cell.version.unwrap_or(VERSION_NEVER)));
+        self.note(Observation::Cell(cell.place.offset, cell.version.unwrap_or(VERSION_NEVER)));
     }
 
     /// Copies bytes of the store. False when they do not lie within it.
-    pub async fn copy(&self, at: u64, into: &mut [u8]) -> bool {
-        let is_copied = self.mapping.copy(at, into);
-        self.pause().await;
-        is_copied
+    pub fn copy(&self, at: u64, into: &mut [u8]) -> bool {
+        self.mapping.copy(at, into)
     }
 
     /// The hazard pointer counts only in this life of the server.
@@ -202,9 +196,8 @@ impl<'s> Snapshot<'s> {
     }
 
     /// Asks the server to keep a file. Nothing when there is no room to ask for more.
-    pub async fn hold(&mut self, file: FileId) -> Option<()> {
+    pub fn hold(&mut self, file: FileId) -> Option<()> {
         self.hazard = Some(self.mapping.hold(file.0)?);
-        self.pause().await;
         Some(())
     }
 
@@ -230,7 +223,7 @@ impl<'s> Snapshot<'s> {
     /// The version of a cell that this has read, to be kept; nothing if it has not.
     pub fn version_of(&self, place: CellPlace) -> Option<CellVersion> {
         let version = self.observations.iter().flatten().find_map(|observation| match observation {
-            Observation::Cell(of, version) if *of == place => Some(*version),
+            Observation::Cell(of, version) if *of == place.offset => Some(*version),
             _ => None,
         })?;
         Some(CellVersion { mapping: self.mapping.clone(), place, version: Some(version) })
@@ -238,36 +231,29 @@ impl<'s> Snapshot<'s> {
 
     /// Begins to submit a change. Nothing when that is not possible now. Bytes for a file that waits to be made come on
     /// top of the submission that makes it.
-    pub async fn begin(&self, submission: &Submission<'_>) -> Option<PendingSubmission> {
+    pub fn begin(&self, submission: &Submission<'_>) -> Option<PendingSubmission> {
         let (owner, locks, words) = (self.servers.session(), submission.intent_locks(), submission.words()?);
-        let pending = match submission.change {
+        match submission.change {
             Change::Begin(_) => self.mapping.begin_submission_on_top(owner, locks, &words),
             _ => self.mapping.begin_submission(owner, locks, &words),
-        };
-        self.pause().await;
-        pending
+        }
     }
 
     /// Submits what was begun, if what was read is so still: with that the change is made. Returns the submission's
     /// number.
-    pub async fn commit(&self, pending: PendingSubmission) -> Option<u64> {
-        let holds = self.holds();
-        self.pause().await;
-        if holds { pending.commit() } else { None }
+    pub async fn commit(&mut self, pending: PendingSubmission) -> Option<u64> {
+        self.step(|snapshot| snapshot.holds()).await.then(|| pending.commit())?
     }
 
     /// The same for a write to a file, which takes its number before.
-    pub async fn commit_write(&self, pending: PendingSubmission, file: FileId) -> Option<u64> {
-        let may_write = pending.number_write(file_intent_lock(file));
-        self.pause().await;
+    pub async fn commit_write(&mut self, pending: PendingSubmission, file: FileId) -> Option<u64> {
+        let may_write = self.step(|_| pending.number_write(file_intent_lock(file))).await;
         if may_write { self.commit(pending).await } else { None }
     }
 
     /// The same for a file that is made with a number of this client's.
-    pub async fn commit_made(&self, pending: PendingSubmission, number: u64) -> Option<u64> {
-        let holds = self.holds();
-        self.pause().await;
-        if holds { pending.commit_made(number) } else { None }
+    pub async fn commit_made(&mut self, pending: PendingSubmission, number: u64) -> Option<u64> {
+        self.step(|snapshot| snapshot.holds()).await.then(|| pending.commit_made(number))?
     }
 }
 
@@ -292,7 +278,7 @@ impl CellVersion {
 
     /// Whether the cell has had this version all the time.
     pub fn holds(&self) -> bool {
-        self.version.is_some_and(|version| Observation::Cell(self.place, version).holds(&self.mapping))
+        self.version.is_some_and(|version| Observation::Cell(self.place.offset, version).holds(&self.mapping))
     }
 
     /// What `decode` makes of the cell's first words as they are now. Nothing if it is empty, or just being written to.
@@ -304,25 +290,21 @@ impl CellVersion {
 }
 
 impl Common {
-    /// Others do something meanwhile (invariant 4).
-    pub(crate) async fn pause(&self, mapping: &StoreMapping) {
-        if mapping.is_simulated() {
-            let draw = self.reactor.random();
-            let longest = if draw.is_multiple_of(8) { REST_NS } else { PAUSE_NS };
-            self.reactor.sleep((draw >> 8) % longest).await;
-        }
+    /// Others do something meanwhile (invariant 4). For simulations.
+    pub(crate) async fn pause(&self) {
+        let draw = self.reactor.random();
+        let longest = if draw.is_multiple_of(8) { REST_NS } else { PAUSE_NS };
+        self.reactor.sleep((draw >> 8) % longest).await;
     }
 
     /// The same in a copy to pages that a server has registered.
-    pub(crate) async fn pause_in_copy(&self, mapping: &StoreMapping) {
-        if mapping.is_simulated() {
-            let draw = self.reactor.random();
-            let longest = match draw % 64 {
-                0 => STOP_NS,
-                1..8 => REST_NS,
-                _ => PAUSE_NS,
-            };
-            self.reactor.sleep((draw >> 8) % longest).await;
-        }
+    pub(crate) async fn pause_in_copy(&self) {
+        let draw = self.reactor.random();
+        let longest = match draw % 64 {
+            0 => STOP_NS,
+            1..8 => REST_NS,
+            _ => PAUSE_NS,
+        };
+        self.reactor.sleep((draw >> 8) % longest).await;
     }
 }

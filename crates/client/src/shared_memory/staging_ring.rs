@@ -162,7 +162,7 @@ impl Servers {
     /// Submits a piece, whose bytes the slices begin with.
     async fn submit_piece(&self, file: &File, server: u32, piece: ChunkRange, slices: &[IoSlice<'_>]) -> Option<()> {
         let ChunkRange { chunk_index, chunk_offset, size } = piece;
-        let snapshot = self.writable(server, file.id).await?;
+        let mut snapshot = self.writable(server, file.id).await?;
         let staging_ring = self.staging_ring_for(server, snapshot.mapping())?;
         let mut place = staging_ring.take_soon(size.into(), self.session())?;
         let at = place.at;
@@ -170,7 +170,7 @@ impl Servers {
         let written = Written { chunk_index, chunk_offset, layout: file.layout };
         let bytes = SubmittedBytes { at, size, generation: staging_ring.buffer.generation };
         let submission = Submission::of_write(file.id, self.reactor.wall_clock(), written, bytes);
-        let pending = snapshot.begin(&submission).await?;
+        let pending = snapshot.step(|snapshot| snapshot.begin(&submission)).await?;
         place.submitted = Some(snapshot.commit_write(pending, file.id).await?);
         Some(())
     }
