@@ -4,7 +4,7 @@
 //! The clients that look have contacts; the one that changes things has none. A name is lent from the second request
 //! on, so two opens come first.
 
-use client::{Contact, FileSystem, OpenHow, Options, Status};
+use client::{Contact, File, FileSystem, OpenHow, Options, Status};
 use reactor::{Class, Nanos};
 use sim::harness::{Harness, SimClient};
 use sim::profile::{Overrides, Profile, SECOND};
@@ -359,6 +359,42 @@ fn grants_and_recalls_cross() {
     let hits: u64 = harness.server_indexes().map(|server| number(&harness, server, "contact_hits")).sum();
     let recalled: u64 = harness.server_indexes().map(|server| number(&harness, server, "delegations_recalled")).sum();
     assert!(hits > 20 && recalled > 5, "{hits} hits, {recalled} recalls");
+}
+
+/// Goal: what a contact is given while it tells the home all that it has open there is not taken for open, for the home
+/// closes whatever it was not told of. Method: the way between both is cut while a name is asked for, at one moment after
+/// the other, so that question and list are sent together; then the name goes, and who has opened it reads.
+#[test]
+fn grants_and_reclaims_cross() {
+    for moment in 0..12 {
+        let harness = cluster(4);
+        let (owner, looker) = (harness.add_client(), looker(&harness, Credentials::new(0, 0)));
+        lend(&harness, &owner, &looker);
+        let (home, contact) = places(&harness, "f");
+        run(&harness, &owner, async |fs| fs.unlink(b"/f").await.expect("unlink"));
+        wait_until_closed(&harness);
+        harness.world.set_latency(None, 1_000_000, 1_000_000);
+        // The second time that it is asked for the contact asks; the first one leaves nothing open at the home.
+        run(&harness, &looker, async |fs| {
+            drop(fs.open(b"/f", &OpenHow::reading()).await.expect_err("it is not there"))
+        });
+        run(&harness, &owner, async |fs| {
+            let file = fs.open(b"/f", &creating()).await.expect("create");
+            fs.close(&file).await;
+        });
+        let opened: Rc<RefCell<Option<File>>> = Rc::default();
+        let (fs, found) = (looker.client.file_system.clone(), opened.clone());
+        harness.world.reactor(looker.node).spawn(Class::Metadata, async move {
+            found.replace(Some(fs.open(b"/f", &OpenHow::reading()).await.expect("open")));
+        });
+        harness.world.run_for(moment * 500_000);
+        harness.world.cut(harness.node(home), harness.node(contact));
+        assert!(harness.world.run_until(|| opened.borrow().is_some(), LIMIT), "it is opened in the end");
+        run(&harness, &owner, async |fs| fs.unlink(b"/f").await.expect("unlink"));
+        let file = opened.take().expect("it was opened");
+        let read = async move |fs: FileSystem| fs.read_at(&file, &mut [0; 10], 0).await;
+        assert_eq!(run(&harness, &looker, read), Ok(0), "cut after {moment} half milliseconds");
+    }
 }
 
 /// Goal: what a contact keeps is bounded, and opens of names that find no room there are answered all the same. Method:

@@ -9,8 +9,9 @@
 //! Invariants
 //! 1. A delegation counts from the moment at which it was asked for, and nothing is answered from it after its time:
 //!    the clock is read after the request was.
-//! 2. What a home has called back, or taken as closed (`floors`), is below a number; a grant that arrives later with a
-//!    number below it is none.
+//! 2. What a home has called back, or taken as closed (`floors`), is below a number; a grant with a number below it is
+//!    none. While a home is told what is open there, it may have closed a grant that it was not told of, whose number
+//!    is below one that is still on its way: no grant that arrives meanwhile is one (`reclaiming`).
 //! 3. Each file in `remote_opens` is open at its home under the number there. It leaves when nothing here needs it, and
 //!    the home is told. While there is any, the home is told of all some times within the time of grace, and forgets a
 //!    contact that does not.
@@ -436,7 +437,8 @@ fn take_delegation(core: &Rc<Core>, home: u32, hash: u64, sent: Nanos, delegated
     core.refresh_remote_opens(home);
     let until = sent + Nanos::from(delegation_ms.min(DELEGATION_MS_MAX)) * 1_000_000 / 8 * DELEGATION_EIGHTHS;
     let floor = core.leases.contact.floors.borrow().get(&home).copied().unwrap_or(0);
-    let known = if open_number > floor && until > now { NameState::Delegated { attributes, until } } else { refused };
+    let may_be_closed = open_number <= floor || core.leases.contact.reclaiming.borrow().contains_key(&home);
+    let known = if may_be_closed || until <= now { refused } else { NameState::Delegated { attributes, until } };
     core.leases.contact.settle(hash, asked, known);
     core.release_remote_opens();
 }
