@@ -80,6 +80,13 @@ impl AttributeCache {
         }
     }
 
+    /// Has the line of a word outside of all cells fetched.
+    pub fn prefetch_word(&self, offset: u64) {
+        if let Some(word) = self.row.word(offset) {
+            prefetch(std::slice::from_ref(word));
+        }
+    }
+
     /// The words of a cell into `into`. False when it is empty.
     pub fn get(&self, place: CellPlace, into: &mut [u64]) -> bool {
         self.row.cell(place).is_some_and(|cell| cell.read(into).is_some())

@@ -134,7 +134,7 @@ impl Publisher {
     /// The same of its buckets.
     pub fn prefetch_buckets(&self, hash: u64) {
         if self.is_seen() {
-            self.attribute_cache.prefetch(CellPlace { offset: self.shape.buckets_of(hash)[0].0, words: 0 });
+            self.attribute_cache.prefetch_word(self.shape.buckets_of(hash)[0].0);
         }
     }
 
