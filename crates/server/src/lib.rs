@@ -3,7 +3,7 @@
 //! A request travels `sessions` (exactly once, admission) -> `handlers` (one file a subject) -> what the server knows
 //! (`names`, `tree`, `files`, `leases`, `coordination`), as the `journal` has it, and the `store` of chunks. Handlers
 //! that need nothing from others run at once, without a task. What clients of this machine may see without asking is
-//! in `publish`; what all of them share is `core`; how a server starts, stops and reports is `server`.
+//! in `publish`; what all of them share is `core`; how a server starts, stops and reports is `process`.
 
 pub mod coordination;
 mod core;
@@ -12,12 +12,12 @@ mod handlers;
 pub mod journal;
 mod leases;
 pub mod names;
+pub mod process;
 mod publish;
-pub mod server;
 pub mod sessions;
 pub mod store;
 mod tree;
 
-pub use server::Server;
-pub use server::audit::{Audit, check_links};
-pub use server::options::{Bounds, ReadLeasing, ServerOptions, StartError, Transport};
+pub use process::Server;
+pub use process::audit::{Audit, check_links};
+pub use process::options::{Bounds, ReadLeasing, ServerOptions, StartError, Transport};

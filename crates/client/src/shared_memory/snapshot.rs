@@ -8,7 +8,7 @@
 //!
 //! | what is read | its version | who changes it |
 //! |---|---|---|
-//! | a cell of the attribute cache: name, inode, directory, tree | the cell's | the server, before what the cell is about |
+//! | a cell: name, inode, directory, tree | the cell's | the server, before what the cell is about |
 //! | the absence of a name | a bucket of the attribute cache, which is 0 | the server, before there is the name |
 //! | that no write to a file waits | the number of the last write submitted to the file | clients |
 //! | that a submission of this client waits | how many submissions the server has taken up | the server |

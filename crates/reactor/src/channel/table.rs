@@ -230,8 +230,8 @@ impl State {
         self.sequences.acknowledge(sequence);
     }
 
-    /// Takes in whether more of a body has come since the last look. The server is alive then, and answers nobody before
-    /// all of it is here.
+    /// Takes in whether more of a body has come since the last look. The server is alive then, and answers nobody
+    /// before all of it is here.
     pub(super) fn note_body(&mut self, now: Nanos) {
         let Connection::Open { link, receiving, .. } = &self.connection else { return };
         let has_come = std::mem::replace(&mut self.bytes_heard, link.bytes_received) != link.bytes_received;

@@ -41,8 +41,8 @@ pub enum Intent {
     },
     /// A directory is being removed.
     RemoveDirectory { directory: FileId, attempt: u64, phase: RemovalPhase },
-    /// An append is decided: its bytes are the only chunk of `stage`, a file without inode (`handlers::bytes::append`). The
-    /// origin is told the offset.
+    /// An append is decided: its bytes are the only chunk of `stage`, a file without inode (`handlers::bytes::append`).
+    /// The origin is told the offset.
     Append { file: FileId, stage: FileId, layout: Layout, offset: u64, size: u32, origin: Option<Origin> },
     /// A change of names is decided; what was prepared on other servers, by number, is to be done there.
     Names { parts: Vec<(u32, u64)> },

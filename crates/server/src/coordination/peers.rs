@@ -3,7 +3,7 @@
 use crate::core::Failure;
 use crate::handlers::operations::row;
 use crate::journal::durability::Syncs;
-use crate::server::options::ServerOptions;
+use crate::process::options::ServerOptions;
 use reactor::channel::Turnabout;
 use reactor::{Call, Channel, ChannelOptions, ChannelStatistics, Nanos, Reactor};
 use std::cell::RefCell;

@@ -5,7 +5,7 @@ use crate::handlers;
 use crate::journal::checkpoint;
 use crate::journal::records::Record;
 use crate::names::NO_TIME;
-use crate::server::prefault;
+use crate::process::prefault;
 use crate::store::Transaction;
 use crate::tree::tombstones;
 use std::rc::Rc;

@@ -93,7 +93,7 @@ fn refused(words: &str) -> Failure {
 
 fn check_owner(caller: &Caller) -> Result<(), Failure> {
     let uid = caller.peer.user.uid;
-    if uid != 0 && uid != crate::server::process_owner().0 {
+    if uid != 0 && uid != crate::process::process_owner().0 {
         return Err(Failure::with_text(Status::NotPermitted, "only who started the servers may check them"));
     }
     Ok(())

@@ -10,7 +10,7 @@ use super::names::{find, listing, lookup, make, open, prepare, rename, temporary
 use super::{Progress, check, participant};
 use crate::core::{Caller, Core, Failure};
 use crate::leases::contact::requests as contact;
-use crate::server::statistics::report;
+use crate::process::statistics::report;
 use crate::sessions::service::{Front, Request};
 use crate::tree::shares::WaitPolicy;
 use reactor::ReplyBody;

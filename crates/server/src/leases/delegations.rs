@@ -16,7 +16,7 @@
 use crate::core::{Core, Failure, Notice, all, until};
 use crate::handlers::EncodedParams;
 use crate::journal::records::Record;
-use crate::server::options::Bounds;
+use crate::process::options::Bounds;
 use crate::store::FastMap;
 use reactor::{Class, LocalFuture, Nanos};
 use std::cell::{Cell, RefCell};

@@ -9,7 +9,7 @@ use crate::files::inodes::Inode;
 use crate::journal::records::Record;
 use crate::journal::tables::Tables;
 use crate::names::cursor_of;
-use crate::server::options::Bounds;
+use crate::process::options::Bounds;
 use contact::Contact;
 use delegations::Delegations;
 use reactor::Nanos;

@@ -18,7 +18,7 @@
 
 use crate::core::{Core, Notice};
 use crate::files::inodes::Inode;
-use crate::server::options::{Bounds, ReadLeasing};
+use crate::process::options::{Bounds, ReadLeasing};
 use crate::store::FastMap;
 use reactor::{Class, Nanos};
 use std::cell::{Cell, RefCell};

@@ -237,7 +237,7 @@ impl Core {
         self.statistics.started(operation, 0);
         self.statistics.finished(operation, 0, result.is_err(), 0, 0);
         if !self.statistics.sampling.get() {
-            crate::server::statistics::report::start_sampling(self);
+            crate::process::statistics::report::start_sampling(self);
         }
         if let Err(failure) = result {
             self.submissions.failed.set(self.submissions.failed.get() + 1);

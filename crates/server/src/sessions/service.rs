@@ -11,7 +11,7 @@ use crate::coordination::intents::Origin;
 use crate::core::{Caller, Core, Failure, Notice, until};
 use crate::handlers::operations::{Handler, Promise, QuestionHandler, StepHandler, row};
 use crate::handlers::{self, Progress, WriteEnd};
-use crate::server::statistics::report;
+use crate::process::statistics::report;
 use crate::sessions::expiry::start_expiry;
 use crate::sessions::{Admission, low_priority};
 use reactor::{BodyPiece, Class, Incoming, Nanos, Peer, ReplyBody, Service};

@@ -51,7 +51,7 @@ fn opens(bytes: &[u8], write: fn(&dyn Storage, &[u8])) -> bool {
     drop(Store::create(storage.clone(), &OPTIONS, IDENTITY).expect("the simulated disk has room"));
     region(storage.as_ref(), "data").allocate(0, OPTIONS.size).expect("the simulated disk has room");
     write(storage.as_ref(), bytes);
-    let mut tables = Tables::new(64, &crate::server::options::Bounds::default());
+    let mut tables = Tables::new(64, &crate::process::options::Bounds::default());
     let opened = Store::open(storage, IDENTITY, &mut |kind, bytes| {
         let (record, time) = Record::decode(kind, bytes)?;
         tables.apply(record, time, Some(0));

@@ -20,7 +20,7 @@ pub fn ping(params: &[u8]) -> Result<Progress, Failure> {
 pub fn shutdown(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     Empty::from_bytes(params)?;
     let uid = caller.peer.user.uid;
-    if uid != 0 && uid != crate::server::process_owner().0 {
+    if uid != 0 && uid != crate::process::process_owner().0 {
         return Err(Failure::with_text(Status::NotPermitted, "only who started the server may stop it"));
     }
     core.life.request_shutdown();

@@ -21,7 +21,7 @@ pub mod requests;
 use crate::coordination::ask;
 use crate::coordination::retry::Backoff;
 use crate::core::{Core, Failure, Notice};
-use crate::server::options::Bounds;
+use crate::process::options::Bounds;
 use crate::store::FastMap;
 use reactor::channel::Turnabout;
 use reactor::{Class, Nanos};

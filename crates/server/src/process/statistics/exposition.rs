@@ -5,7 +5,7 @@
 //! is left out, which a checked build notices.
 
 use crate::core::Core;
-use crate::server::statistics::report::{CLASSES, counter_numbers, relay_numbers, store_numbers, table_numbers};
+use crate::process::statistics::report::{CLASSES, counter_numbers, relay_numbers, store_numbers, table_numbers};
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, PartialEq, Eq)]

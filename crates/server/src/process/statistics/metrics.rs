@@ -65,7 +65,7 @@ async fn answer(core: &Core, stream: &Stream, asked: impl Fn()) -> std::io::Resu
     asked();
     let request = &request[..size];
     let (status, body) = if request.starts_with(b"GET /metrics ") || request.starts_with(b"GET /metrics?") {
-        ("200 OK", crate::server::statistics::report::prometheus(core))
+        ("200 OK", crate::process::statistics::report::prometheus(core))
     } else {
         ("404 Not Found", "ask for /metrics\n".to_string())
     };

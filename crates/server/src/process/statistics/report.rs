@@ -2,8 +2,8 @@
 //! something happens.
 
 use crate::core::{Core, Failure};
-pub use crate::server::statistics::exposition::prometheus;
-use crate::server::statistics::{Counters, Sample, SampleClass};
+pub use crate::process::statistics::exposition::prometheus;
+use crate::process::statistics::{Counters, Sample, SampleClass};
 use reactor::{BodyPiece, Class, Nanos, ReplyBody, ServeStatistics};
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -130,7 +130,7 @@ pub fn json(core: &Core, sample_count: usize) -> String {
     object.number("uptime_ns", core.reactor.now().saturating_sub(core.life.started()));
     // Since 1970, which clocks may disagree about.
     object.number("wall_clock_ns", core.reactor.wall_clock().max(0) as u64);
-    object.number("memory_max", crate::server::memory_terms(core).iter().map(|(_, bytes)| bytes).sum());
+    object.number("memory_max", crate::process::memory_terms(core).iter().map(|(_, bytes)| bytes).sum());
     let turns = core.reactor.statistics();
     object.object("loop", |object| {
         object.numbers(&[
