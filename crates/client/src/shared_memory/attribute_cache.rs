@@ -39,6 +39,9 @@ struct CacheView<'s> {
 impl<'s> CacheView<'s> {
     /// A step of the snapshot (`Snapshot::step`).
     async fn step<R>(&mut self, step: impl FnOnce(&mut CacheView<'s>) -> R) -> R {
+        if !self.snapshot.mapping().is_simulated() {
+            return step(self);
+        }
         let result = step(self);
         self.snapshot.step(|_| result).await
     }
@@ -109,23 +112,31 @@ pub(crate) struct NewFile {
 const MODE_SUBMITTED: u32 = 0o1777;
 
 impl Servers {
-    /// A look at a server's attribute cache, unless it is time to ask.
-    async fn view(&self, server: u32) -> Option<CacheView<'_>> {
+    /// A look at a server's attribute cache begins: now and then the loop turns first (invariant 2).
+    async fn begin_look(&self) {
         let looks = self.looks.get() + 1;
-        self.looks.set(looks % LOOKS_UNTIL_ASKED);
+        self.looks.set(looks);
         if looks.is_multiple_of(LOOKS_MAX) {
             self.reactor.yield_now().await;
         }
+    }
+
+    /// A view of a server's attribute cache, unless it is time to ask.
+    fn view(&self, server: u32) -> Option<CacheView<'_>> {
+        if self.looks.get() >= LOOKS_UNTIL_ASKED {
+            self.looks.set(0);
+            return None;
+        }
         let mapping = self.channel(server).mapping()?;
         let shape = AttributeCacheShape::of_size(mapping.attribute_cache_size())?;
-        let view = || CacheView { snapshot: Snapshot::new(self, server, mapping), shape };
-        (looks < LOOKS_UNTIL_ASKED).then(view)
+        Some(CacheView { snapshot: Snapshot::new(self, mapping), shape })
     }
 
     /// The attributes of a file, as its name's server and its home show them now. Nothing if one of them has to be
     /// asked.
     pub(crate) async fn cached_entry(&self, server: u32, target: &EntryTarget) -> Option<Attributes> {
-        let mut view = self.view(server).await?;
+        self.begin_look().await;
+        let mut view = self.view(server)?;
         view.step(|view| view.tree(target.known)).await?;
         let file = view.step(|view| view.name(target)).await?;
         let attributes = match self.cluster.home_of(file)? {
@@ -137,7 +148,8 @@ impl Servers {
 
     /// The attributes of a file that has a name, as its home shows them now. Nothing if that has to be asked.
     pub(crate) async fn cached_inode(&self, home: u32, file: FileId) -> Option<Attributes> {
-        let mut view = self.view(home).await?;
+        self.begin_look().await;
+        let mut view = self.view(home)?;
         let (attributes, _) = view.step(|view| view.inode(file)).await?;
         view.snapshot.holds().then_some(attributes)
     }
@@ -153,7 +165,8 @@ impl Servers {
         if how.create || how.truncate || target.must_be_directory {
             return None;
         }
-        let mut view = self.view(server).await?;
+        self.begin_look().await;
+        let mut view = self.view(server)?;
         view.step(|view| view.tree(target.known)).await?;
         let file = view.step(|view| view.name(target)).await?;
         if self.cluster.home_of(file)? != server {
@@ -190,7 +203,8 @@ impl Servers {
         if self.foreign_user().is_some() || wanted.mode & !MODE_SUBMITTED != 0 || target.must_be_directory {
             return None;
         }
-        let mut view = self.view(server).await?;
+        self.begin_look().await;
+        let mut view = self.view(server)?;
         view.step(|view| view.tree(target.known)).await?;
         view.step(|view| view.permission(target.parent.id, directory_words(target.parent.id))).await?;
         view.step(|view| view.no_name(dentry_hash(target.parent.id, &target.name))).await?;
@@ -220,7 +234,8 @@ impl Servers {
     }
 
     async fn try_submit_unlink(&self, server: u32, target: &EntryTarget) -> Option<u64> {
-        let mut view = self.view(server).await?;
+        self.begin_look().await;
+        let mut view = self.view(server)?;
         view.step(|view| view.tree(target.known)).await?;
         let file = view.step(|view| view.name(target)).await?;
         if self.cluster.home_of(file)? != server {
@@ -236,7 +251,8 @@ impl Servers {
 
     /// A snapshot in which writes to a file may be submitted to a server, as it shows now.
     pub(crate) async fn writable(&self, server: u32, file: FileId) -> Option<Snapshot<'_>> {
-        let mut view = self.view(server).await?;
+        self.begin_look().await;
+        let mut view = self.view(server)?;
         view.step(|view| view.permission(file, writable_words(file))).await?;
         let mapping = view.snapshot.mapping();
         // In simulations they are written otherwise as well, so that everything is met.

@@ -153,7 +153,7 @@ impl Servers {
             return None;
         }
         // No step has been since the file was made, and none will be before this is submitted.
-        let mut snapshot = Snapshot::new(self, share.server, mapping);
+        let mut snapshot = Snapshot::new(self, mapping);
         snapshot.step(|snapshot| snapshot.waiting(made)).await?;
         let targets = self.pages_for(share)?;
         if !self.fill_pages(share, &targets).await {

@@ -244,8 +244,7 @@ impl Servers {
             self.places.forget(file.id, piece.chunk_index);
             return Found::Unknown;
         }
-        let server = self.cluster.chunk_server(file.id, &file.layout, piece.chunk_index);
-        let mut snapshot = Snapshot::new(self, server, known.mapping.clone());
+        let mut snapshot = Snapshot::new(self, known.mapping.clone());
         if !snapshot.step(|snapshot| snapshot.is_unwritten(file.id)).await {
             // The server takes up what was submitted before it answers.
             return Found::Hole;

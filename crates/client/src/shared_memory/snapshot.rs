@@ -35,7 +35,7 @@ use wire::layout::ChunkRange;
 use wire::submission::{Change, Submission, file_intent_lock};
 
 /// Observations that a snapshot has at most, beside a hazard pointer.
-const OBSERVATIONS_MAX: usize = 6;
+const OBSERVATIONS_MAX: usize = 4;
 
 /// No cell that is whole has an odd version.
 const VERSION_NEVER: u64 = 1;
@@ -93,7 +93,6 @@ fn is_empty_bucket(mapping: &StoreMapping, offset: u64, shift: u32) -> bool {
 /// See the module. Nothing of it outlives the operation, but for a cell that is kept ([`CellVersion`]).
 pub(crate) struct Snapshot<'s> {
     servers: &'s Servers,
-    server: u32,
     mapping: Rc<StoreMapping>,
     observations: [Option<Observation<'s>>; OBSERVATIONS_MAX],
     observation_count: usize,
@@ -104,9 +103,9 @@ pub(crate) struct Snapshot<'s> {
 
 impl<'s> Snapshot<'s> {
     /// A snapshot without observations, of what a server lends over the connection of a mapping.
-    pub fn new(servers: &'s Servers, server: u32, mapping: Rc<StoreMapping>) -> Snapshot<'s> {
+    pub fn new(servers: &'s Servers, mapping: Rc<StoreMapping>) -> Snapshot<'s> {
         let observations = [None; OBSERVATIONS_MAX];
-        Snapshot { servers, server, mapping, observations, observation_count: 0, hazard: None, life: 0 }
+        Snapshot { servers, mapping, observations, observation_count: 0, hazard: None, life: 0 }
     }
 
     pub fn mapping(&self) -> &Rc<StoreMapping> {
@@ -121,10 +120,12 @@ impl<'s> Snapshot<'s> {
 
     /// Takes a step: reads something, or makes something known. Others do something after it (invariant 4).
     pub async fn step<R>(&mut self, step: impl FnOnce(&mut Snapshot<'s>) -> R) -> R {
-        let result = step(self);
-        if self.mapping.is_simulated() {
-            self.servers.pause().await;
+        if !self.mapping.is_simulated() {
+            // Nothing of the result has to be kept over a wait.
+            return step(self);
         }
+        let result = step(self);
+        self.servers.pause().await;
         result
     }
 
@@ -209,7 +210,6 @@ impl<'s> Snapshot<'s> {
     /// Whether all that was read is so still.
     pub fn holds(&self) -> bool {
         let mapping = &self.mapping;
-        debug_assert_eq!(mapping.has_ended(), !self.servers.is_current(self.server, mapping));
         let is_kept = |hazard: &HazardPointer| mapping.trusts(Validation::Hazard) || hazard.stands(self.life);
         // Nobody would take over what is held over a connection that has ended after that was taken over.
         !mapping.has_ended()
