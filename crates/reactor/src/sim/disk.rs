@@ -31,12 +31,72 @@ const SYNC_NS: (Nanos, Nanos) = (20_000, 800_000);
 
 type Page = Box<[u8; PAGE as usize]>;
 
-/// A region's contents.
-struct SimFile {
+/// Memory of regions that are gone, which those that come use again.
+const SPARE_SIZE_MAX: usize = 128 << 20;
+
+/// Pages of zeros, one behind the other.
+struct Pages {
     /// The first page boundary in what was allocated at `block`.
     memory: *mut u8,
     block: *mut u8,
     layout: Layout,
+}
+
+thread_local! {
+    static SPARE_PAGES: RefCell<Vec<Pages>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Pages {
+    /// So many pages, which is at least one.
+    fn new(count: u64) -> Pages {
+        // Aligned by hand: for large alignments the allocator would write the zeros, and so touch all of a region of
+        // which little is ever used.
+        let layout = Layout::from_size_align(((count + 1) * PAGE) as usize, 16).expect("a region fits into memory");
+        let spare = SPARE_PAGES.with_borrow_mut(|spare| {
+            spare.iter().rposition(|pages| pages.layout == layout).map(|index| spare.swap_remove(index))
+        });
+        spare.unwrap_or_else(|| {
+            // SAFETY: the layout is not empty.
+            let block = unsafe { alloc_zeroed(layout) };
+            if block.is_null() {
+                handle_alloc_error(layout);
+            }
+            // SAFETY: less than a page is skipped, and a page more than needed was allocated.
+            let memory = unsafe { block.add(block.align_offset(PAGE as usize)) };
+            Pages { memory, block, layout }
+        })
+    }
+
+    /// Nobody needs the pages any more, of which no others than these were written to. The allocator would write zeros
+    /// into all of them for whoever is next, which took most of the time of short simulations.
+    fn recycle(&mut self, written: impl Iterator<Item = u64>) {
+        SPARE_PAGES.with_borrow_mut(|spare| {
+            let size: usize = spare.iter().map(|pages| pages.layout.size()).sum();
+            if size + self.layout.size() > SPARE_SIZE_MAX {
+                return;
+            }
+            for page in written {
+                // SAFETY: the page lies within the memory, and nobody else has it.
+                unsafe { std::ptr::write_bytes(self.memory.add((page * PAGE) as usize), 0, PAGE as usize) };
+            }
+            let block = std::mem::replace(&mut self.block, std::ptr::null_mut());
+            spare.push(Pages { memory: self.memory, block, layout: self.layout });
+        });
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        if !self.block.is_null() {
+            // SAFETY: allocated with this layout.
+            unsafe { dealloc(self.block, self.layout) };
+        }
+    }
+}
+
+/// A region's contents.
+struct SimFile {
+    pages: Pages,
     size: u64,
     durable: RefCell<BTreeMap<u64, (u64, Page)>>,
     /// Pages that changed since they were last synced, with a number that grows by every change.
@@ -54,21 +114,9 @@ impl SimFile {
     fn new(size: u64) -> Rc<SimFile> {
         let rounded = size.next_multiple_of(PAGE);
         assert!(rounded > 0, "a region is not empty");
-        // Aligned by hand: for large alignments the allocator would write the zeros, and so touch all of a region of
-        // which little is ever used.
-        let layout = Layout::from_size_align((rounded + PAGE) as usize, 16).expect("a region fits into memory");
-        // SAFETY: the layout is not empty.
-        let block = unsafe { alloc_zeroed(layout) };
-        if block.is_null() {
-            handle_alloc_error(layout);
-        }
-        // SAFETY: less than a page is skipped, and a page more than needed was allocated.
-        let memory = unsafe { block.add(block.align_offset(PAGE as usize)) };
         let words = (rounded / PAGE).div_ceil(64) as usize;
         Rc::new(SimFile {
-            memory,
-            block,
-            layout,
+            pages: Pages::new(rounded / PAGE),
             size,
             durable: RefCell::default(),
             dirty: RefCell::default(),
@@ -86,7 +134,7 @@ impl SimFile {
             self.size
         );
         // SAFETY: just checked.
-        unsafe { self.memory.add(offset as usize) }
+        unsafe { self.pages.memory.add(offset as usize) }
     }
 
     fn copy_out(&self, offset: u64, size: u64) -> Vec<u8> {
@@ -105,7 +153,11 @@ impl SimFile {
         let mut bytes = Box::new([0; PAGE as usize]);
         // SAFETY: the memory is a whole number of pages.
         unsafe {
-            std::ptr::copy_nonoverlapping(self.memory.add((page * PAGE) as usize), bytes.as_mut_ptr(), PAGE as usize)
+            std::ptr::copy_nonoverlapping(
+                self.pages.memory.add((page * PAGE) as usize),
+                bytes.as_mut_ptr(),
+                PAGE as usize,
+            )
         };
         bytes
     }
@@ -113,7 +165,7 @@ impl SimFile {
     fn set_page(&self, page: u64, bytes: &[u8; PAGE as usize]) {
         // SAFETY: as above.
         unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.add((page * PAGE) as usize), PAGE as usize)
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.pages.memory.add((page * PAGE) as usize), PAGE as usize)
         };
     }
 
@@ -175,8 +227,9 @@ impl SimFile {
 
 impl Drop for SimFile {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.block, self.layout) };
+        let allocated = self.allocated.borrow();
+        let is_allocated = |page: &u64| allocated[(page / 64) as usize] >> (page % 64) & 1 == 1;
+        self.pages.recycle((0..self.size.div_ceil(PAGE)).filter(is_allocated));
     }
 }
 
@@ -584,7 +637,7 @@ impl Region for SimRegion {
     }
 
     fn base(&self) -> *mut u8 {
-        self.file.memory
+        self.file.pages.memory
     }
 
     fn note_received(&self, offset: u64, size: u64) {
