@@ -12,7 +12,7 @@ use wire::handshake::Role;
 use wire::layout::ChunkRange;
 use wire::messages::*;
 use wire::operation::LEVEL_CLIENT;
-use wire::submission::{Change, Made, Submission, SubmissionBytes, SubmittedBytes, Written};
+use wire::submission::{ByteTransfer, Change, Made, Submission, SubmissionBytes, SubmittedBytes, WriteOrder, Written};
 use wire::{Decode, Encode, FileId, Layout, Operation};
 
 const CHUNK: u32 = 1 << 20;
@@ -265,14 +265,16 @@ fn hostile_submissions() {
         let (wrong, beyond) = (mine.generation ^ (1 + random.below(9)), mine.at + mine.size);
         let (generation, at) = if random.below(2) == 0 { (wrong, mine.at) } else { (mine.generation, beyond) };
         let pieces = SubmittedBytes { at, size: 1 + random.below(1 << 16) as u32, generation };
-        let written = Written { chunk_index: random.below(4), chunk_offset: 0, layout: file.layout };
+        let order = if random.below(2) == 0 { WriteOrder::Number } else { WriteOrder::IntentLock };
+        let transfer = if random.below(2) == 0 { ByteTransfer::Copy } else { ByteTransfer::Swap };
+        let chunk_index = random.below(4);
+        let written = Written { chunk_index, chunk_offset: 0, layout: file.layout, order, transfer };
         let name = |change, file| Submission { parent: directory, name: b"f", file, time: 0, change };
         let words = match random.below(7) {
             0 => name(Change::Create(made), file.id).words(),
             1 => name(Change::Create(made), stranger).words(),
             2 => name(Change::Unlink, stranger).words(),
-            3 => Submission::of_bytes(file.id, 0, pieces).words(),
-            4 | 5 => Submission::of_write(file.id, 0, written, pieces).words(),
+            3..=5 => Submission::of_write(file.id, 0, written, pieces).words(),
             _ => None,
         };
         let is_sound = words.is_some();

@@ -17,11 +17,14 @@ const NAME_WORDS: usize = (NAME_SIZE_MAX + 1) / WORD_SIZE;
 const NAME_START: usize = 3;
 const KIND_UNLINK: u64 = 1;
 const KIND_CREATE: u64 = 2;
-const KIND_BEGIN: u64 = 3;
-const KIND_WRITE: u64 = 4;
+const KIND_WRITE: u32 = 4;
+/// Bits of a write's first word, in whose upper half they are behind the layout's policy.
+const POLICY_MASK: u32 = 0xFF;
+const IS_LOCKED: u32 = 1 << 8;
+const IS_SWAP: u32 = 1 << 9;
 /// Those of bytes, where there is no name.
 const BYTES_START: usize = NAME_START;
-/// Those of the chunk and the layout, where there are bytes; whose policy is in the upper half of the first word.
+/// Those of the chunk and the layout, where there are bytes.
 const CHUNK_WORD: usize = 1;
 const LAYOUT_START: usize = BYTES_START + 3;
 /// The word of the time.
@@ -53,19 +56,38 @@ pub enum Change {
     Unlink,
     /// The name comes, with a new file of this id.
     Create(Made),
-    /// The file, which the same client has just made, begins with these bytes.
-    Begin(SubmittedBytes),
-    /// Bytes of the file are these from now on. The pages that they lie in do not become the file's.
+    /// Bytes of the file are these from now on.
     Write(Written, SubmittedBytes),
 }
 
-/// Which bytes of a file are written.
+/// What gives a write its place among the other changes of its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteOrder {
+    /// Its number among all writes that are submitted ([`SEQUENCE_WORD`]).
+    Number,
+    /// The file's intent lock, which its client has had since it submitted the making of the file: nobody else has done
+    /// anything with it.
+    IntentLock,
+}
+
+/// How bytes come from registered pages to their chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ByteTransfer {
+    /// They are copied, and the pages are the client's again.
+    Copy,
+    /// The pages become the chunk's. The bytes lie within them as they do within the chunk's pages.
+    Swap,
+}
+
+/// Which bytes of a file are written, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     pub chunk_index: u64,
     /// First byte within the chunk.
     pub chunk_offset: u32,
     pub layout: Layout,
+    pub order: WriteOrder,
+    pub transfer: ByteTransfer,
 }
 
 impl Written {
@@ -79,15 +101,16 @@ impl Change {
     /// Where the bytes are that it is about.
     pub fn bytes(&self) -> Option<SubmittedBytes> {
         match self {
-            Change::Begin(bytes) | Change::Write(_, bytes) => Some(*bytes),
+            Change::Write(_, bytes) => Some(*bytes),
             Change::Unlink | Change::Create(_) => None,
         }
     }
 }
 
-/// Most bytes of a file that are submitted at a time.
+/// Most bytes of a write that is submitted, where they are copied.
 pub const SUBMITTED_SIZE_MAX: u32 = 64 << 10;
-/// Writes to files of larger chunks are not submitted.
+/// Writes to files of larger chunks are not submitted, but for those to files without anything in them; nor are more
+/// bytes than this.
 pub const SUBMITTED_CHUNK_SIZE_MAX: u32 = 1 << 20;
 /// Most bytes of registered pages in which a client has bytes of writes that its server has not taken up.
 pub const STAGING_RING_SIZE: u64 = 512 << 10;
@@ -97,7 +120,7 @@ pub const STAGING_RING_SIZE: u64 = 512 << 10;
 pub struct SubmittedBytes {
     /// The first one, in the store's data: that of a page.
     pub at: u64,
-    /// 1 to [`SUBMITTED_SIZE_MAX`].
+    /// 1 to [`SUBMITTED_SIZE_MAX`], or to [`SUBMITTED_CHUNK_SIZE_MAX`] where the pages become the chunk's.
     pub size: u32,
     /// The registered buffer's.
     pub generation: u64,
@@ -115,29 +138,25 @@ pub struct Made {
 }
 
 impl Submission<'_> {
-    /// A submission that begins a file with bytes.
-    pub fn of_bytes(file: FileId, time: i64, bytes: SubmittedBytes) -> Submission<'static> {
-        Submission { parent: FileId::default(), name: &[], file, time, change: Change::Begin(bytes) }
-    }
-
     /// A submission that writes bytes to a file.
     pub fn of_write(file: FileId, time: i64, written: Written, bytes: SubmittedBytes) -> Submission<'static> {
-        Submission { change: Change::Write(written, bytes), ..Submission::of_bytes(file, time, bytes) }
+        Submission { parent: FileId::default(), name: &[], file, time, change: Change::Write(written, bytes) }
     }
 
     /// The words; nothing for a name that is too long.
     pub fn words(&self) -> Option<[u64; SUBMISSION_WORDS]> {
-        if let Some(SubmittedBytes { at, size, generation }) = self.change.bytes() {
+        if let Change::Write(written, SubmittedBytes { at, size, generation }) = self.change {
+            let Written { chunk_index, chunk_offset, layout, order, transfer } = written;
+            let is_locked = if order == WriteOrder::IntentLock { IS_LOCKED } else { 0 };
+            let is_swap = if transfer == ByteTransfer::Swap { IS_SWAP } else { 0 };
             let mut words = [0; SUBMISSION_WORDS];
-            words[..LAYOUT_START].copy_from_slice(&[KIND_BEGIN, 0, self.file.0, at, size.into(), generation]);
+            words[0] = pair(KIND_WRITE, layout.policy as u32 | is_locked | is_swap);
+            words[CHUNK_WORD] = chunk_index;
+            words[2] = self.file.0;
+            words[BYTES_START..LAYOUT_START].copy_from_slice(&[at, pair(size, chunk_offset), generation]);
+            words[LAYOUT_START] = pair(layout.chunk_size, layout.first);
+            words[LAYOUT_START + 1] = pair(layout.width, layout.run);
             words[TIME_WORD] = self.time as u64;
-            if let Change::Write(Written { chunk_index, chunk_offset, layout }, _) = self.change {
-                words[0] = pair(KIND_WRITE as u32, layout.policy as u32);
-                words[CHUNK_WORD] = chunk_index;
-                words[BYTES_START + 1] = pair(size, chunk_offset);
-                words[LAYOUT_START] = pair(layout.chunk_size, layout.first);
-                words[LAYOUT_START + 1] = pair(layout.width, layout.run);
-            }
             return Some(words);
         }
         if self.name.is_empty() || self.name.len() > NAME_SIZE_MAX {
@@ -158,7 +177,7 @@ impl Submission<'_> {
                 words[MADE_START] = pair(made.mode, made.chunk_size);
                 words[MADE_START + 1] = pair(made.uid, made.gid);
             }
-            Change::Begin(_) | Change::Write(..) => unreachable!("it has no name"),
+            Change::Write(..) => unreachable!("it has no name"),
         }
         Some(words)
     }
@@ -166,7 +185,7 @@ impl Submission<'_> {
     /// What it locks.
     pub fn intent_locks(&self) -> [usize; 2] {
         match self.change {
-            Change::Begin(_) => [file_intent_lock(self.file); 2],
+            Change::Write(Written { order: WriteOrder::IntentLock, .. }, _) => [file_intent_lock(self.file); 2],
             Change::Write(..) => [NO_INTENT_LOCK; 2],
             _ => [name_intent_lock(dentry_hash(self.parent, self.name)), file_intent_lock(self.file)],
         }
@@ -196,22 +215,24 @@ impl SubmissionBytes {
 
     /// What the words stand for.
     pub fn submission(&self, words: &[u64; SUBMISSION_WORDS]) -> Option<Submission<'_>> {
-        let (kind, policy) = parts(words[0]);
-        if [KIND_BEGIN, KIND_WRITE].contains(&kind.into()) {
+        let (kind, flags) = parts(words[0]);
+        if kind == KIND_WRITE {
             let (size, chunk_offset) = parts(words[BYTES_START + 1]);
-            let (file, time) = (FileId(words[2]), words[TIME_WORD] as i64);
-            let bytes = SubmittedBytes { at: words[BYTES_START], size, generation: words[BYTES_START + 2] };
-            if !(1..=SUBMITTED_SIZE_MAX).contains(&size) {
+            let transfer = if flags & IS_SWAP != 0 { ByteTransfer::Swap } else { ByteTransfer::Copy };
+            let size_max = match transfer {
+                ByteTransfer::Copy => SUBMITTED_SIZE_MAX,
+                ByteTransfer::Swap => SUBMITTED_CHUNK_SIZE_MAX,
+            };
+            if !(1..=size_max).contains(&size) || flags & !(POLICY_MASK | IS_LOCKED | IS_SWAP) != 0 {
                 return None;
             }
-            if u64::from(kind) == KIND_BEGIN {
-                return (policy == 0 && chunk_offset == 0).then(|| Submission::of_bytes(file, time, bytes));
-            }
-            let policy = LayoutPolicy::of(u8::try_from(policy).ok()?)?;
+            let order = if flags & IS_LOCKED != 0 { WriteOrder::IntentLock } else { WriteOrder::Number };
+            let policy = LayoutPolicy::of((flags & POLICY_MASK) as u8)?;
             let ((chunk_size, first), (width, run)) = (parts(words[LAYOUT_START]), parts(words[LAYOUT_START + 1]));
             let layout = Layout { policy, chunk_size, first, width, run };
-            let written = Written { chunk_index: words[CHUNK_WORD], chunk_offset, layout };
-            return Some(Submission::of_write(file, time, written, bytes));
+            let written = Written { chunk_index: words[CHUNK_WORD], chunk_offset, layout, order, transfer };
+            let bytes = SubmittedBytes { at: words[BYTES_START], size, generation: words[BYTES_START + 2] };
+            return Some(Submission::of_write(FileId(words[2]), words[TIME_WORD] as i64, written, bytes));
         }
         let size = usize::from(self.0[0]);
         let name = Name::new(self.0.get(1..=size)?).ok()?.as_bytes();
@@ -260,26 +281,26 @@ mod tests {
             other[0] = u64::MAX;
             assert_eq!(SubmissionBytes::of(&other).submission(&other), None);
         }
-        for size in [0, 1, SUBMITTED_SIZE_MAX, SUBMITTED_SIZE_MAX + 1, u32::MAX] {
-            let submission = Submission::of_bytes(file, time, SubmittedBytes { at: 77 << 12, size, generation: 9 });
-            let words = submission.words().expect("it fits");
-            let is_one = (1..=SUBMITTED_SIZE_MAX).contains(&size);
-            assert_eq!(SubmissionBytes::of(&words).submission(&words), is_one.then_some(submission));
-        }
         for name in [&b""[..], &[7; NAME_SIZE_MAX + 1]] {
             assert_eq!(Submission { parent, name, file, time, change: Change::Unlink }.words(), None);
         }
         let layout = Layout { width: 7, run: 9, ..Layout::default_for(LayoutPolicy::Ring, 3, 8, 1 << 20) };
-        let written = Written { chunk_index: u64::MAX, chunk_offset: 77, layout };
-        for size in [0, 1, SUBMITTED_SIZE_MAX, SUBMITTED_SIZE_MAX + 1] {
-            let submission =
-                Submission::of_write(file, time, written, SubmittedBytes { at: 77 << 12, size, generation: 9 });
-            let mut words = submission.words().expect("it fits");
-            assert_eq!(words[SEQUENCE_WORD], 0);
-            let is_one = (1..=SUBMITTED_SIZE_MAX).contains(&size);
-            assert_eq!(SubmissionBytes::of(&words).submission(&words), is_one.then_some(submission));
-            words[0] |= 2 << 32;
-            assert_eq!(SubmissionBytes::of(&words).submission(&words), None, "no such policy");
+        let orders = [WriteOrder::Number, WriteOrder::IntentLock];
+        let transfers = [(ByteTransfer::Copy, SUBMITTED_SIZE_MAX), (ByteTransfer::Swap, SUBMITTED_CHUNK_SIZE_MAX)];
+        for (order, (transfer, size_max)) in orders.into_iter().flat_map(|order| transfers.map(|with| (order, with))) {
+            for size in [0, 1, size_max, size_max + 1, u32::MAX] {
+                let written = Written { chunk_index: u64::MAX, chunk_offset: 77, layout, order, transfer };
+                let bytes = SubmittedBytes { at: 77 << 12, size, generation: 9 };
+                let submission = Submission::of_write(file, time, written, bytes);
+                let mut words = submission.words().expect("it fits");
+                assert_eq!(words[SEQUENCE_WORD], 0);
+                let is_one = (1..=size_max).contains(&size);
+                assert_eq!(SubmissionBytes::of(&words).submission(&words), is_one.then_some(submission));
+                words[0] |= 2 << 32;
+                assert_eq!(SubmissionBytes::of(&words).submission(&words), None, "no such policy");
+                words[0] = submission.words().expect("it fits")[0] | 1 << 63;
+                assert_eq!(SubmissionBytes::of(&words).submission(&words), None, "no such flag");
+            }
         }
         for nonsense in [0, 1, u64::MAX] {
             assert_eq!(

@@ -208,11 +208,8 @@ impl Servers {
     }
 
     async fn write_share(&self, file: &File, mut share: Share<IoSlice<'_>>) -> Attempt<()> {
-        if self.submit_write(file, &share).await {
-            return Ok(());
-        }
-        self.submit_bytes(file, &mut share).await;
-        if share.pieces.is_empty() || self.write_registered(file, &share).await? {
+        self.write_local(file, &mut share).await?;
+        if share.pieces.is_empty() {
             return Ok(());
         }
         let mut request =

@@ -28,6 +28,11 @@ impl Share<IoSlice<'_>> {
         IoSlice::advance_slices(&mut rest, size);
         self.slices = rest.to_vec();
     }
+
+    /// Takes all pieces out.
+    pub(crate) fn clear(&mut self) {
+        (self.size, self.pieces, self.slices) = (0, Vec::new(), Vec::new());
+    }
 }
 
 /// The caller's memory, taken from the front.

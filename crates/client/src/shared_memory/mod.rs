@@ -2,6 +2,7 @@
 //! that brings no bytes (docs/ways.md).
 
 pub(crate) mod attribute_cache;
+pub(crate) mod local_write;
 pub(crate) mod registered_buffers;
 pub(crate) mod short_circuit;
 pub(crate) mod snapshot;

@@ -1,5 +1,6 @@
-//! Writing without a copy by the server: bytes go straight into pages that a server of this machine has registered for
-//! us, and a message without a body makes them live (docs/registered-buffers.md).
+//! Pages of servers of this machine that are registered for us to write to (docs/registered-buffers.md): which there
+//! are, when more are asked for, and when they are given back. What is written into them, and how that comes to the
+//! file, is in [`crate::shared_memory::local_write`].
 //!
 //! A registered buffer is a run of pages of the server's memory that nobody else is given while we have it mapped. It
 //! is used from its front to its end, each page once, and then unmapped and given back; the next one was asked for
@@ -14,10 +15,8 @@
 //! 3. A registered buffer is given back when the last write that uses it has let go of it, for then it is unmapped.
 
 use crate::bytes::stripe::Share;
-use crate::error::RequestError;
 use crate::open_files::file::File;
-use crate::servers::{Common, Servers};
-use crate::shared_memory::snapshot::{COPY_PAUSES, Snapshot};
+use crate::servers::Common;
 use crate::shared_memory::staging_ring::{RING_SIZE_MIN, StagingRing};
 use reactor::channel::Call;
 use reactor::{Class, Nanos, RegisteredPages, StoreMapping};
@@ -26,14 +25,10 @@ use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::rc::Rc;
 use wire::layout::ChunkRange;
-use wire::messages::{
-    BUFFER_COUNT_MAX, CommitRegisteredReply, CommitRegisteredRequest, Pieces, REGISTERED_PIECE_COUNT_MAX,
-    RegisterBuffersReply, RegisterBuffersRequest, RegisteredPlace,
-};
-use wire::submission::{SUBMITTED_SIZE_MAX, Submission, SubmittedBytes};
+use wire::messages::{BUFFER_COUNT_MAX, REGISTERED_PIECE_COUNT_MAX, RegisterBuffersReply, RegisterBuffersRequest};
 use wire::{Decode, Operation};
 
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 /// Pieces of fewer bytes travel with their message; those that are less than their chunk do below the second size, so
 /// that a chunk does not come to lie in very many places.
 const PIECE_SIZE_MIN: u32 = 16 << 10;
@@ -59,7 +54,7 @@ pub(crate) struct Registered {
     end: u64,
     pub mapping: Rc<StoreMapping>,
     /// Unmapped before it is noted as given back.
-    pages: Option<RegisteredPages>,
+    pub pages: Option<RegisteredPages>,
     returned: Rc<RefCell<Vec<u64>>>,
 }
 
@@ -107,112 +102,15 @@ pub(crate) struct RegisteredBuffers {
 }
 
 /// Where one piece goes.
-struct PiecePages {
-    buffer: Rc<Registered>,
-    at: u64,
-}
-
-impl Servers {
-    /// Writes a share into registered pages. False if it has to be sent to the server as everything else is; then
-    /// nothing has happened.
-    pub(crate) async fn write_registered(&self, file: &File, share: &Share<IoSlice<'_>>) -> Result<bool, RequestError> {
-        let Some(targets) = self.take_pages(file, share) else { return Ok(false) };
-        if !self.fill_pages(share, &targets).await {
-            return Ok(false);
-        }
-        let place = |target: &PiecePages| RegisteredPlace { generation: target.buffer.generation, at: target.at };
-        let request = CommitRegisteredRequest {
-            file: file.id,
-            layout: file.layout,
-            pieces: Pieces(share.pieces.clone()),
-            places: targets.iter().map(place).collect(),
-        };
-        let operation = Operation::CommitRegistered;
-        let reply = self.send(share.server, Call::new(operation, &request)).await;
-        // Not before, or the server would be told that it has pages back that it is about to commit.
-        drop(targets);
-        let reply = reply?;
-        let reply = CommitRegisteredReply::from_bytes(&reply.params)
-            .map_err(|malformed| RequestError::malformed(operation, share.server, malformed))?;
-        Ok(reply.end.is_some())
-    }
-
-    /// Begins a file with a share without waiting for its server: it is written when this returns true. Only one that
-    /// this client has just made by a submission which the server has not taken up, so that nobody else can have done
-    /// anything with it. False if it has to be written otherwise; then nothing has happened.
-    pub(crate) async fn submit_write(&self, file: &File, share: &Share<IoSlice<'_>>) -> bool {
-        self.try_submit_write(file, share).await.unwrap_or(false)
-    }
-
-    async fn try_submit_write(&self, file: &File, share: &Share<IoSlice<'_>>) -> Option<bool> {
-        let [ChunkRange { chunk_index: 0, chunk_offset: 0, size: 1..=SUBMITTED_SIZE_MAX }] = share.pieces[..] else {
-            return None;
-        };
-        let (mapping, made) = self.made_by_submission(file.id)?;
-        if self.cluster.home_of(file.id)? != share.server {
-            return None;
-        }
-        // No step has been since the file was made, and none will be before this is submitted.
-        let mut snapshot = Snapshot::new(self, mapping);
-        snapshot.step(|snapshot| snapshot.waiting(made)).await?;
-        let targets = self.pages_for(share)?;
-        if !self.fill_pages(share, &targets).await {
-            return None;
-        }
-        let [target] = &targets[..] else { return None };
-        if !Rc::ptr_eq(&target.buffer.mapping, snapshot.mapping()) {
-            return None;
-        }
-        let (at, generation) = (target.at, target.buffer.generation);
-        let bytes = SubmittedBytes { at, size: share.size as u32, generation };
-        let submission = Submission::of_bytes(file.id, self.reactor.wall_clock(), bytes);
-        let pending = snapshot.step(|snapshot| snapshot.begin(&submission)).await?;
-        snapshot.commit(pending).await.map(|_| true)
-    }
-
-    /// Copies so many bytes to a part of registered pages that the server reads soon. Nothing if they are not mapped.
-    pub(crate) async fn fill_part(
-        &self,
-        buffer: &Registered,
-        (mut at, mut size): (u64, usize),
-        slices: &[IoSlice<'_>],
-    ) -> Option<()> {
-        let pages = buffer.pages.as_ref()?;
-        for slice in slices {
-            let part = &slice[..slice.len().min(size)];
-            pages.write_near(at, part);
-            (at, size) = (at + part.len() as u64, size - part.len());
-            if size == 0 {
-                break;
-            }
-            if pages.is_simulated() {
-                self.pause().await;
-            }
-        }
-        Some(())
-    }
-
-    /// Copies a share to its pages.
-    async fn fill_pages(&self, share: &Share<IoSlice<'_>>, targets: &[PiecePages]) -> bool {
-        let mut source = CallerBytes { slices: &share.slices, position: 0 };
-        for (piece, target) in share.pieces.iter().zip(targets) {
-            let Some(pages) = &target.buffer.pages else { return false };
-            let (mut at, mut size) = (target.at + u64::from(piece.chunk_offset) % PAGE, piece.size as usize);
-            for _ in 0..if pages.is_simulated() { COPY_PAUSES } else { 0 } {
-                let part = size.div_ceil(2);
-                source.copy(pages, at, part);
-                (at, size) = (at + part as u64, size - part);
-                self.pause_in_copy().await;
-            }
-            source.copy(pages, at, size);
-        }
-        true
-    }
+pub(crate) struct PiecePages {
+    pub buffer: Rc<Registered>,
+    /// The first byte of its pages in the region.
+    pub at: u64,
 }
 
 impl Common {
     /// Pages for all pieces of a share, if it is one that registered pages are for, and has them.
-    fn take_pages(&self, file: &File, share: &Share<IoSlice<'_>>) -> Option<Vec<PiecePages>> {
+    pub(crate) fn take_pages(&self, file: &File, share: &Share<IoSlice<'_>>) -> Option<Vec<PiecePages>> {
         let chunk_size = file.layout.chunk_size;
         // In simulations every piece is one, so that edges of all kinds are met.
         let is_simulated = self.reactor.is_simulated();
@@ -229,7 +127,7 @@ impl Common {
     }
 
     /// Pages for all pieces of a share, which is one that they are for, if there are some.
-    fn pages_for(&self, share: &Share<IoSlice<'_>>) -> Option<Vec<PiecePages>> {
+    pub(crate) fn pages_for(&self, share: &Share<IoSlice<'_>>) -> Option<Vec<PiecePages>> {
         let mapping = self.channel(share.server).mapping().filter(|mapping| mapping.may_be_registered())?;
         let mut servers = self.buffers.servers.borrow_mut();
         let of_server = servers.entry(share.server).or_default();
@@ -417,28 +315,5 @@ impl OfServer {
             targets.push(PiecePages { buffer: buffer.clone(), at });
         }
         Some(targets)
-    }
-}
-
-/// The caller's memory, taken from the front.
-struct CallerBytes<'s, 'm> {
-    slices: &'s [IoSlice<'m>],
-    position: usize,
-}
-
-impl CallerBytes<'_, '_> {
-    fn copy(&mut self, pages: &RegisteredPages, mut at: u64, mut size: usize) {
-        while size > 0 {
-            let slice = &self.slices[0];
-            let part = size.min(slice.len() - self.position);
-            pages.write(at, &slice[self.position..self.position + part]);
-            at += part as u64;
-            size -= part;
-            self.position += part;
-            if self.position == slice.len() {
-                self.slices = &self.slices[1..];
-                self.position = 0;
-            }
-        }
     }
 }

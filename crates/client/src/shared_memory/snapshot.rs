@@ -32,7 +32,7 @@ use reactor::{CellPlace, HazardPointer, Nanos, PendingSubmission, StoreMapping, 
 use std::rc::Rc;
 use wire::FileId;
 use wire::layout::ChunkRange;
-use wire::submission::{Change, Submission, file_intent_lock};
+use wire::submission::{Change, Submission, WriteOrder, Written, file_intent_lock};
 
 /// Observations that a snapshot has at most, beside a hazard pointer.
 const OBSERVATIONS_MAX: usize = 4;
@@ -234,7 +234,9 @@ impl<'s> Snapshot<'s> {
     pub fn begin(&self, submission: &Submission<'_>) -> Option<PendingSubmission> {
         let (owner, locks, words) = (self.servers.session(), submission.intent_locks(), submission.words()?);
         match submission.change {
-            Change::Begin(_) => self.mapping.begin_submission_on_top(owner, locks, &words),
+            Change::Write(Written { order: WriteOrder::IntentLock, .. }, _) => {
+                self.mapping.begin_submission_on_top(owner, locks, &words)
+            }
             _ => self.mapping.begin_submission(owner, locks, &words),
         }
     }

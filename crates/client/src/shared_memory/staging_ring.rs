@@ -1,29 +1,18 @@
-//! Writing without waiting for the server: bytes are copied into pages that it has registered for us, and a submission
-//! tells where they are to go (docs/submission-queue.md).
-//!
-//! The pages are used again and again, as a ring, so that they stay in the processors' caches: the server copies the
-//! bytes on when it takes the submission up. Larger writes go into pages that become the file's
-//! ([`crate::shared_memory::registered_buffers`]), for which a message is little beside the copy that it saves.
+//! The registered pages that a server copies from: they are used again and again, as a ring, so that they stay in the
+//! processors' caches.
 //!
 //! Invariants
 //! 1. Pages are used again only after the server has taken up what was submitted of them.
 //! 2. They are given back only when nothing of them waits.
 
-use crate::bytes::stripe::Share;
-use crate::open_files::file::File;
-use crate::servers::{Common, Servers};
-use crate::shared_memory::registered_buffers::Registered;
+use crate::servers::Common;
+use crate::shared_memory::registered_buffers::{PAGE, Registered};
 use reactor::StoreMapping;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::io::IoSlice;
 use std::rc::Rc;
-use wire::layout::ChunkRange;
-use wire::submission::{
-    STAGING_RING_SIZE, SUBMITTED_CHUNK_SIZE_MAX, SUBMITTED_SIZE_MAX, Submission, SubmittedBytes, Written,
-};
+use wire::submission::{STAGING_RING_SIZE, SUBMITTED_SIZE_MAX};
 
-const PAGE: u64 = 4096;
 /// A ring of fewer bytes is not worth the while, nor is a registered buffer.
 pub(crate) const RING_SIZE_MIN: u64 = 2 * SUBMITTED_SIZE_MAX as u64;
 
@@ -32,13 +21,9 @@ pub(crate) const RING_SIZE_MIN: u64 = 2 * SUBMITTED_SIZE_MAX as u64;
 const RINGS_SIZE: u64 = 2 << 20;
 const RING_SIZE_OF_MANY: u64 = 256 << 10;
 
-/// Pieces that are submitted of one call to one server at most: more of them, or more bytes than half of a ring, are
-/// better off with one message.
-const PIECES_MAX: usize = 16;
-
 /// Pages that bytes wait in until the server has taken them up.
 pub(crate) struct StagingRing {
-    buffer: Rc<Registered>,
+    pub buffer: Rc<Registered>,
     start: u64,
     end: u64,
     next: Cell<u64>,
@@ -111,7 +96,7 @@ impl StagingRing {
     }
 
     /// The same, if need be after the server was let run.
-    fn take_soon(self: &Rc<Self>, size: u64, owner: u64) -> Option<RingSlice> {
+    pub fn take_soon(self: &Rc<Self>, size: u64, owner: u64) -> Option<RingSlice> {
         self.free_taken(owner);
         let at = self.take(size).or_else(|| {
             let oldest = self.parts.borrow().front().map(|part| part.state);
@@ -127,10 +112,12 @@ impl StagingRing {
 }
 
 /// Bytes of a ring for one write; free again when this is dropped, unless they were submitted.
-struct RingSlice {
+pub(crate) struct RingSlice {
     staging_ring: Rc<StagingRing>,
-    at: u64,
-    submitted: Option<u64>,
+    /// The first byte of its pages in the region.
+    pub at: u64,
+    /// By this submission.
+    pub submitted: Option<u64>,
 }
 
 impl Drop for RingSlice {
@@ -140,39 +127,6 @@ impl Drop for RingSlice {
         if let Some(part) = parts.iter_mut().rev().find(|part| part.at == self.at && part.state == PartState::Filling) {
             part.state = state;
         }
-    }
-}
-
-impl Servers {
-    /// Writes the first pieces of a share without waiting for its server, and takes them out of it: they are written
-    /// when this returns. What is left has to be written otherwise.
-    pub(crate) async fn submit_bytes(&self, file: &File, share: &mut Share<IoSlice<'_>>) {
-        let is_fit = file.layout.chunk_size <= SUBMITTED_CHUNK_SIZE_MAX
-            && share.pieces.len() <= PIECES_MAX
-            && share.size as u64 <= self.ring_size() / 2
-            && share.pieces.iter().all(|piece| (1..=SUBMITTED_SIZE_MAX).contains(&piece.size));
-        while is_fit
-            && let Some(piece) = share.pieces.first().copied()
-            && self.submit_piece(file, share.server, piece, &share.slices).await.is_some()
-        {
-            share.drop_first();
-        }
-    }
-
-    /// Submits a piece, whose bytes the slices begin with.
-    async fn submit_piece(&self, file: &File, server: u32, piece: ChunkRange, slices: &[IoSlice<'_>]) -> Option<()> {
-        let ChunkRange { chunk_index, chunk_offset, size } = piece;
-        let mut snapshot = self.writable(server, file.id).await?;
-        let staging_ring = self.staging_ring_for(server, snapshot.mapping())?;
-        let mut place = staging_ring.take_soon(size.into(), self.session())?;
-        let at = place.at;
-        self.fill_part(&staging_ring.buffer, (at, size as usize), slices).await?;
-        let written = Written { chunk_index, chunk_offset, layout: file.layout };
-        let bytes = SubmittedBytes { at, size, generation: staging_ring.buffer.generation };
-        let submission = Submission::of_write(file.id, self.reactor.wall_clock(), written, bytes);
-        let pending = snapshot.step(|snapshot| snapshot.begin(&submission)).await?;
-        place.submitted = Some(snapshot.commit_write(pending, file.id).await?);
-        Some(())
     }
 }
 

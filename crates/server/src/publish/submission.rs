@@ -8,18 +8,17 @@
 //! 3. Submissions are not left lying: as long as anybody may submit, this server looks now and then.
 
 use crate::core::{Core, Failure};
-use crate::handlers::{self, SubmittedSource};
+use crate::handlers::{self, LeftBytes, SubmittedSource};
 use crate::names::cursor_of_hash;
 use crate::store::PAGE_SIZE;
 use reactor::log::{self, Level};
-use reactor::{Class, Gate, Nanos, Region, SLOT_COUNT, SubmissionQueues, SubmissionWords};
+use reactor::{Class, Gate, Nanos, SLOT_COUNT, SubmissionQueues, SubmissionWords};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use wire::identity::dentry_hash;
 use wire::submission::{
     Change, Made, STAGING_RING_SIZE, SUBMITTED_CHUNK_SIZE_MAX, SUBMITTED_SIZE_MAX, Submission, SubmissionBytes,
-    SubmittedBytes,
 };
 use wire::{FileId, Operation, Status};
 
@@ -57,13 +56,12 @@ impl SubmissionWork {
 }
 
 /// Where a submission comes from.
-#[derive(Clone, Copy)]
 enum Submitter<'a> {
     /// A client that has this queue now.
     SubmissionQueue(&'a SubmissionQueues, usize),
     /// It was submitted to an earlier life, which may have done it, and ended before it had said so; with the bytes of
     /// a write.
-    Earlier(Option<&'a [u8]>),
+    Earlier(Option<LeftBytes>),
 }
 
 /// Around each step of this server.
@@ -137,18 +135,15 @@ impl Core {
         // Also where nobody may read by short circuit any more.
         let Some(shared) = self.store.shared() else { return };
         let submissions = shared.submissions();
-        // Bytes lie in pages that are free as far as this life knows, until they are written anew: nothing is written
-        // before all are here.
-        let bytes_of = |words: SubmissionWords| {
-            let change = SubmissionBytes::of(&words).submission(&words)?.change;
-            let SubmittedBytes { at, size, .. } = change.bytes()?;
-            let is_inside = at.checked_add(size.into()).is_some_and(|end| end <= shared.size());
-            let mut bytes = vec![0; size as usize];
-            is_inside.then(|| shared.read(at, &mut bytes)).map(|()| bytes)
+        let bytes_of = |words: &SubmissionWords| match SubmissionBytes::of(words).submission(words)? {
+            Submission { file, change: Change::Write(written, bytes), .. } => {
+                Some(handlers::left_bytes(self, file, &written, &bytes))
+            }
+            _ => None,
         };
-        let leftovers: Vec<_> = submissions.leftovers().into_iter().map(|words| (words, bytes_of(words))).collect();
-        for (words, bytes) in &leftovers {
-            self.do_submitted(words, Submitter::Earlier(bytes.as_deref()));
+        let leftovers: Vec<_> = submissions.leftovers().into_iter().map(|words| (words, bytes_of(&words))).collect();
+        for (words, bytes) in leftovers {
+            self.do_submitted(&words, Submitter::Earlier(bytes));
         }
         submissions.reset();
         self.reactor.add_gate(Rc::new(SubmissionGate {
@@ -191,7 +186,7 @@ impl Core {
     }
 
     /// Does what was submitted. Returns the locks for it.
-    fn do_submitted(self: &Rc<Self>, words: &SubmissionWords, submitter: Submitter<'_>) -> [usize; 2] {
+    fn do_submitted(self: &Rc<Self>, words: &SubmissionWords, mut submitter: Submitter<'_>) -> [usize; 2] {
         self.submissions.taken.set(self.submissions.taken.get() + 1);
         let bytes = SubmissionBytes::of(words);
         let Some(submission) = bytes.submission(words) else {
@@ -219,17 +214,14 @@ impl Core {
                 };
                 (Operation::Open, result)
             }
-            Change::Begin(bytes) => (
-                Operation::CommitRegistered,
-                handlers::begin_submitted(self, submission.file, &bytes, self.source_of(submitter)),
-            ),
-            Change::Write(range, bytes) => (
-                Operation::Write,
-                handlers::write_submitted(self, submission.file, &range, &bytes, self.source_of(submitter)),
-            ),
+            Change::Write(written, bytes) => {
+                let source = self.source_of(&mut submitter);
+                let result = handlers::write_submitted(self, submission.file, &written, &bytes, source);
+                (handlers::submitted_operation(&written), result)
+            }
         });
         let is_done_before = |status| matches!(status, Status::NotFound | Status::Exists | Status::StaleFile);
-        let result = match (result, submitter) {
+        let result = match (result, &submitter) {
             (Err(failure), Submitter::Earlier(_)) if is_done_before(failure.status) => Ok(()),
             (result, _) => result,
         };
@@ -249,13 +241,13 @@ impl Core {
     }
 
     /// Where the bytes of a submission are.
-    fn source_of<'a>(&self, submitter: Submitter<'a>) -> SubmittedSource<'a> {
+    fn source_of(&self, submitter: &mut Submitter<'_>) -> SubmittedSource {
         match submitter {
             Submitter::SubmissionQueue(_, queue) => {
-                let connection = self.submissions.clients.borrow().get(&queue).map_or(0, |(_, connection)| *connection);
+                let connection = self.submissions.clients.borrow().get(queue).map_or(0, |(_, connection)| *connection);
                 SubmittedSource::Registered(connection)
             }
-            Submitter::Earlier(bytes) => SubmittedSource::Bytes(bytes.unwrap_or_default()),
+            Submitter::Earlier(left) => SubmittedSource::Left(left.take().unwrap_or(LeftBytes::Copied(Vec::new()))),
         }
     }
 

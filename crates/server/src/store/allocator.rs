@@ -192,6 +192,43 @@ impl Allocator {
         Some(Run { start, pages })
     }
 
+    /// Just these pages, which lie in the data space, with what that needs from the medium. False, and nothing is taken,
+    /// if one of them is not free.
+    pub fn take_exactly(&mut self, run: Run, grow: SpaceGrowth) -> bool {
+        let end = run.start + run.pages;
+        assert!(run.pages > 0 && end <= self.total, "a request is for pages that there are");
+        self.join();
+        if end > self.frontier {
+            // The page before the frontier is used.
+            if run.start < self.frontier {
+                return false;
+            }
+            while self.backed < end {
+                if !matches!(self.grow_step(GROWTH_PAGES, grow), Ok(true)) {
+                    return false;
+                }
+            }
+            let before = std::mem::replace(&mut self.frontier, end);
+            if before < run.start {
+                self.insert_run(Run { start: before, pages: run.start - before });
+            }
+            self.free -= u64::from(run.pages);
+            return true;
+        }
+        let Some((&start, &pages)) = self.runs.range(..=run.start).next_back() else { return false };
+        if start + pages < end {
+            return false;
+        }
+        self.remove_run(start, pages);
+        for rest in [Run { start, pages: run.start - start }, Run { start: end, pages: start + pages - end }] {
+            if rest.pages > 0 {
+                self.insert_run(rest);
+            }
+        }
+        self.free -= u64::from(run.pages);
+        true
+    }
+
     fn find_aligned(&mut self, pages: u32, align: u32) -> Option<u32> {
         let fits = |&&(found, start): &&(u32, u32)| {
             let first = u64::from(start).next_multiple_of(u64::from(align));

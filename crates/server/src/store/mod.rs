@@ -495,9 +495,30 @@ impl Store {
         }
         let pending_write =
             self.state.borrow_mut().reserve_registered((file, index), chunk_size, bytes, (connection, run))?;
-        let reservation = |pending_write| Reservation { store: self.clone(), pending_write: Some(pending_write) };
-        Ok(pending_write
-            .map(|pending_write| ChunkWrite { places: Vec::new(), reservation: reservation(pending_write) }))
+        Ok(pending_write.map(|pending_write| self.staged_write(pending_write)))
+    }
+
+    /// The same for pages from `first_page` on that a client has filled in an earlier life, before anything else is
+    /// written in this one. Nothing, if one of them is not free: that life has committed them. Errors: as
+    /// `reserve_write`.
+    pub fn reserve_left(
+        &self,
+        (file, index): (u64, u64),
+        chunk_size: u32,
+        bytes: (u32, u32),
+        first_page: u32,
+    ) -> Result<Option<ChunkWrite>, StoreError> {
+        if chunk_size > CHUNK_SIZE_MAX || index == u64::MAX {
+            return Err(StoreError::TooLarge);
+        }
+        let pending_write = self.state.borrow_mut().reserve_left((file, index), chunk_size, bytes, first_page)?;
+        Ok(pending_write.map(|pending_write| self.staged_write(pending_write)))
+    }
+
+    /// A write whose bytes are in their pages already.
+    fn staged_write(&self, pending_write: PendingWrite) -> ChunkWrite {
+        let reservation = Reservation { store: self.clone(), pending_write: Some(pending_write) };
+        ChunkWrite { places: Vec::new(), reservation }
     }
 
     /// Adds a write, whose bytes are all in its places, to a transaction; it happens when that is committed.

@@ -148,6 +148,25 @@ impl RegisteredBuffers {
         self.table.iter().flat_map(runs_of).collect()
     }
 
+    /// Takes just these pages of a registered buffer without a holder. False, and nothing is taken, if there they are
+    /// not free.
+    pub fn take_exactly(&mut self, run: Run) -> bool {
+        let Some((_, buffer)) = self.table.range_mut(..=run.start).next_back() else { return false };
+        let end = run.start + run.pages;
+        let has = |free: &Run| free.start <= run.start && end <= free.start + free.pages;
+        let Some(index) = buffer.withheld.iter().position(has).filter(|_| buffer.holder.is_none()) else {
+            return false;
+        };
+        let free = buffer.withheld.swap_remove(index);
+        let rests = [
+            Run { start: free.start, pages: run.start - free.start },
+            Run { start: end, pages: free.start + free.pages - end },
+        ];
+        buffer.withheld.extend(rests.into_iter().filter(|rest| rest.pages > 0));
+        self.free -= u64::from(run.pages);
+        true
+    }
+
     /// Pages are free: those in registered buffers stay there, the others are given to `other`.
     pub fn keep(&mut self, run: Run, mut other: impl FnMut(Run)) {
         let end = run.start + run.pages;
@@ -342,10 +361,40 @@ impl StoreState {
             return Ok(None);
         }
         self.registered.free -= u64::from(run.pages);
-        self.staged_pages += u64::from(run.pages);
-        let extent = Extent { logical: first, start: run.start, pages: run.pages, birth: self.clock };
+        Ok(Some(self.staged_write(key, chunk_size, (offset, end), run.start)))
+    }
+
+    /// A write of bytes `start..end` of a chunk, whose pages from this one on have them and were just taken.
+    fn staged_write(
+        &mut self,
+        key: ChunkKey,
+        chunk_size: u32,
+        (start, end): (u32, u32),
+        first_page: u32,
+    ) -> PendingWrite {
+        let logical = start / PAGE;
+        let pages = chunk::page_end(end) - logical;
+        self.staged_pages += u64::from(pages);
+        let landing = InlineVec::One(Extent { logical, start: first_page, pages, birth: self.clock });
         let at = self.pin(key, false, None);
-        let landing = InlineVec::One(extent);
-        Ok(Some(PendingWrite { key, chunk_size, start: offset, end, at, landing, staged: true, sum: None }))
+        PendingWrite { key, chunk_size, start, end, at, landing, staged: true, sum: None }
+    }
+
+    /// See [`super::Store::reserve_left`].
+    pub fn reserve_left(
+        &mut self,
+        key: ChunkKey,
+        chunk_size: u32,
+        (offset, size): (u32, u32),
+        first_page: u32,
+    ) -> Result<Option<PendingWrite>, StoreError> {
+        let end = self.check_fits(key, chunk_size, offset, size)?;
+        let run = Run { start: first_page, pages: chunk::page_end(end) - offset / PAGE };
+        if size == 0 || !self.take_exactly(run) {
+            return Ok(None);
+        }
+        // Who read by short circuit from an earlier life of these pages sees that they have another one now.
+        self.data.announce(u64::from(run.start) * PAGE_SIZE, u64::from(run.pages) * PAGE_SIZE);
+        Ok(Some(self.staged_write(key, chunk_size, (offset, end), first_page)))
     }
 }

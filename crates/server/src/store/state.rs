@@ -145,6 +145,15 @@ impl StoreState {
         self.allocator.grow_aligned(pages, align, &mut |from, to| back(data.as_ref(), from, to).is_ok())
     }
 
+    /// Just these pages, if they are free: in a registered buffer whose holder has gone, or for everybody.
+    pub fn take_exactly(&mut self, run: Run) -> bool {
+        let is_inside = u64::from(run.start) + u64::from(run.pages) <= u64::from(self.allocator.total());
+        let data = &self.data;
+        is_inside
+            && (self.registered.take_exactly(run)
+                || self.allocator.take_exactly(run, &mut |from, to| back(data.as_ref(), from, to).is_ok()))
+    }
+
     fn try_allocate(&mut self, pages: u32, into: &mut Vec<Run>) -> Result<(), StoreError> {
         let data = &self.data;
         let mut failure = None;

@@ -69,7 +69,7 @@ const FIRST_SEQUENCE: u64 = 1;
 const ABOUT_TO: u64 = 1;
 
 /// Version of what lies where, and of what submissions say: whoever changes either raises it.
-pub const SUBMISSION_LAYOUT: u64 = 1;
+pub const SUBMISSION_LAYOUT: u64 = 2;
 /// Beside the version: an earlier life has taken up everything and ended.
 pub const NOTHING_LEFT: u64 = 1 << 63;
 

@@ -2,20 +2,19 @@
 //! (docs/registered-buffers.md): giving the pages out, and making what is in them live.
 
 use crate::core::{Caller, Core, Failure};
-use crate::files::rights::has_dropped_bits;
 use crate::handlers::Progress;
 use crate::handlers::bytes::append::grown;
 use crate::handlers::bytes::read_write::{WriteEnd, check, check_inode, piece_end, write_pieces};
 use crate::journal::records::Record;
 use crate::store::{ChunkWrite, Holder, PAGE_SIZE, RegisteredRun};
-use reactor::{Class, Incoming, Nanos};
+use reactor::{Class, Incoming, Nanos, Region, StampedRegion};
 use std::rc::Rc;
 use wire::layout::ChunkRange;
 use wire::messages::{
     BUFFER_COUNT_MAX, CommitRegisteredReply, CommitRegisteredRequest, DataRequest, Pieces, REGISTERED_PIECE_COUNT_MAX,
     RegisterBuffersReply, RegisterBuffersRequest, RegisteredPlace,
 };
-use wire::submission::{SUBMITTED_CHUNK_SIZE_MAX, SubmittedBytes, Written};
+use wire::submission::{ByteTransfer, SUBMITTED_CHUNK_SIZE_MAX, SubmittedBytes, WriteOrder, Written};
 use wire::{Decode, Encode, FileId, Operation, Status};
 
 /// Times after which it is looked whether what somebody had who has gone is still mapped; later whenever space is asked
@@ -75,63 +74,44 @@ pub async fn commit_registered(core: &Rc<Core>, caller: &Caller, incoming: &mut 
 }
 
 /// Where the bytes of a submitted write are.
-pub enum SubmittedSource<'a> {
+pub enum SubmittedSource {
     /// In pages that were registered for this connection.
     Registered(u64),
-    /// Here.
-    Bytes(&'a [u8]),
+    /// They were submitted to an earlier life.
+    Left(LeftBytes),
 }
 
-/// A file that was just made by a submission, whose home this is, begins with these bytes (docs/submission-queue.md).
-/// Errors: `StaleFile` when the file is not there any more; and it can't be done, which must not happen.
-pub fn begin_submitted(
-    core: &Rc<Core>,
-    file: FileId,
-    bytes: &SubmittedBytes,
-    source: SubmittedSource<'_>,
-) -> Result<(), Failure> {
-    let (layout, mode) = {
-        let tables = core.tables.borrow();
-        let inode = tables.inodes.get(file).ok_or_else(|| Failure::new(Status::StaleFile, file))?;
-        (inode.attributes.layout, inode.attributes.mode)
-    };
-    let piece = ChunkRange { chunk_index: 0, chunk_offset: 0, size: bytes.size };
-    let request = DataRequest { file, layout, pieces: Pieces(vec![piece]), sums: Vec::new() };
-    check(core, &request)?;
-    check_inode(core.tables.borrow().inodes.get(file), &request)?;
-    if core.leases.read_leases.may_stand(file, core.reactor.now()) || has_dropped_bits(mode) {
-        return Err(Failure::with_text(Status::Busy, "something has to be done before the file can be written to"));
-    }
-    let (key, range, chunk_size) = ((file.0, 0), (0, bytes.size), request.layout.chunk_size);
-    let write = match source {
-        SubmittedSource::Registered(connection) => {
-            let start = u32::try_from(bytes.at / PAGE_SIZE).ok().filter(|_| bytes.at.is_multiple_of(PAGE_SIZE));
-            let pages = u64::from(bytes.size).div_ceil(PAGE_SIZE) as u32;
-            let run = start.map(|start| RegisteredRun { generation: bytes.generation, start, pages });
-            let reserve = |run| core.store.reserve_registered(key, chunk_size, range, connection, run).transpose();
-            let words = "the pages are not its client's";
-            run.and_then(reserve).ok_or_else(|| Failure::with_text(Status::NotPermitted, words))??
+/// The bytes of a write that was submitted to an earlier life, which may have done it.
+pub enum LeftBytes {
+    /// To be copied to the chunk.
+    Copied(Vec<u8>),
+    /// In these pages, which are to become the chunk's; nothing if they have.
+    Swapped(Option<ChunkWrite>),
+}
+
+/// The bytes of a write that was submitted to an earlier life. To be called for all of them before anything is written:
+/// they lie in pages that are free as far as this life knows.
+pub fn left_bytes(core: &Core, file: FileId, written: &Written, bytes: &SubmittedBytes) -> LeftBytes {
+    let SubmittedBytes { at, size, .. } = *bytes;
+    match written.transfer {
+        ByteTransfer::Copy => {
+            let shared = core.store.shared();
+            let is_inside =
+                |shared: &&Rc<StampedRegion>| at.checked_add(size.into()).is_some_and(|end| end <= shared.size());
+            let mut copied = vec![0; size as usize];
+            match shared.as_ref().filter(is_inside) {
+                Some(shared) => shared.read(at, &mut copied),
+                None => copied.clear(),
+            }
+            LeftBytes::Copied(copied)
         }
-        SubmittedSource::Bytes(bytes) => written(core, key, chunk_size, range.0, bytes)?,
-    };
-    let inode = grown(core, core.inode(file)?.clone(), bytes.size.into());
-    let mut transaction = core.store.begin();
-    core.store.commit_write(write, &mut transaction, inode.attributes.mtime)?;
-    core.commit(transaction, [Record::InodePut(inode)])?;
-    core.statistics.arrived_by_themselves(Operation::CommitRegistered, bytes.size.into());
-    Ok(())
-}
-
-/// A write of these bytes to a chunk, from `offset` on.
-fn written(core: &Core, key: (u64, u64), chunk_size: u32, offset: u32, bytes: &[u8]) -> Result<ChunkWrite, Failure> {
-    let write = core.store.reserve_write(key.0, key.1, chunk_size, offset, bytes.len() as u32)?;
-    let mut rest = bytes;
-    for place in &write.places {
-        let (part, behind) = rest.split_at(place.size as usize);
-        place.region.write(place.offset, part);
-        rest = behind;
+        ByteTransfer::Swap => {
+            let (key, range) = ((file.0, written.chunk_index), (written.chunk_offset, size));
+            let first_page = u32::try_from(at / PAGE_SIZE).ok().filter(|_| at.is_multiple_of(PAGE_SIZE));
+            let reserve = |page| core.store.reserve_left(key, written.layout.chunk_size, range, page).ok().flatten();
+            LeftBytes::Swapped(first_page.and_then(reserve))
+        }
     }
-    Ok(write)
 }
 
 /// A write that was submitted (docs/submission-queue.md) to a chunk that is here. Errors: `StaleFile` when the file is
@@ -139,28 +119,49 @@ fn written(core: &Core, key: (u64, u64), chunk_size: u32, offset: u32, bytes: &[
 pub fn write_submitted(
     core: &Rc<Core>,
     file: FileId,
-    range: &Written,
+    written: &Written,
     bytes: &SubmittedBytes,
-    source: SubmittedSource<'_>,
+    source: SubmittedSource,
 ) -> Result<(), Failure> {
-    let piece = range.range(bytes.size);
-    let request = DataRequest { file, layout: range.layout, pieces: Pieces(vec![piece]), sums: Vec::new() };
+    let piece = written.range(bytes.size);
+    let request = DataRequest { file, layout: written.layout, pieces: Pieces(vec![piece]), sums: Vec::new() };
     check(core, &request)?;
     let is_home = core.cluster.home_of(file) == Some(core.index);
     if is_home {
         check_inode(core.tables.borrow().inodes.get(file), &request)?;
     }
-    if range.layout.chunk_size > SUBMITTED_CHUNK_SIZE_MAX || !core.takes_writes(&core.tables.borrow(), file) {
+    let chunk_size = request.layout.chunk_size;
+    // What a file begins with is one record, however large its chunks are.
+    let is_bounded = chunk_size <= SUBMITTED_CHUNK_SIZE_MAX || written.order == WriteOrder::IntentLock;
+    if !is_bounded || !core.takes_writes(&core.tables.borrow(), file) {
         return Err(Failure::with_text(Status::Busy, "something has to be done before the file can be written to"));
     }
-    let (key, chunk_size) = ((file.0, piece.chunk_index), range.layout.chunk_size);
-    let write = match source {
-        SubmittedSource::Bytes(bytes) => written(core, key, chunk_size, piece.chunk_offset, bytes)?,
-        SubmittedSource::Registered(connection) => {
-            if !core.store.is_registered(connection, bytes.generation, bytes.at, bytes.size.into()) {
-                return Err(Failure::with_text(Status::NotPermitted, "the bytes are not in its client's pages"));
+    let (key, range) = ((file.0, piece.chunk_index), (piece.chunk_offset, piece.size));
+    let not_its_own = || Failure::with_text(Status::NotPermitted, "the bytes are not in its client's pages");
+    let write = match (source, written.transfer) {
+        (SubmittedSource::Left(LeftBytes::Swapped(write)), _) => match write {
+            Some(write) => write,
+            None => return Ok(()),
+        },
+        (SubmittedSource::Left(LeftBytes::Copied(copied)), _) => {
+            let write = core.store.reserve_write(key.0, key.1, chunk_size, range.0, copied.len() as u32)?;
+            let mut rest = &copied[..];
+            for place in &write.places {
+                let (part, behind) = rest.split_at(place.size as usize);
+                place.region.write(place.offset, part);
+                rest = behind;
             }
-            let write = core.store.reserve_write(key.0, key.1, chunk_size, piece.chunk_offset, bytes.size)?;
+            write
+        }
+        (SubmittedSource::Registered(connection), ByteTransfer::Swap) => {
+            let place = RegisteredPlace { generation: bytes.generation, at: bytes.at };
+            reserve_piece(core, connection, (file, chunk_size), &piece, &place)?.ok_or_else(not_its_own)?
+        }
+        (SubmittedSource::Registered(connection), ByteTransfer::Copy) => {
+            if !core.store.is_registered(connection, bytes.generation, bytes.at, bytes.size.into()) {
+                return Err(not_its_own());
+            }
+            let write = core.store.reserve_write(key.0, key.1, chunk_size, range.0, range.1)?;
             let mut at = bytes.at;
             for place in &write.places {
                 place.region.copy_within(at, place.offset, place.size);
@@ -189,8 +190,16 @@ pub fn write_submitted(
             core.commit(transaction, [])?;
         }
     }
-    core.statistics.arrived_by_themselves(Operation::Write, bytes.size.into());
+    core.statistics.arrived_by_themselves(submitted_operation(written), bytes.size.into());
     Ok(())
+}
+
+/// What a submitted write counts as.
+pub fn submitted_operation(written: &Written) -> Operation {
+    match written.transfer {
+        ByteTransfer::Copy => Operation::Write,
+        ByteTransfer::Swap => Operation::CommitRegistered,
+    }
 }
 
 /// Takes the pages of all pieces out of the caller's registered buffers. Nothing if some are not his to commit.
@@ -203,19 +212,29 @@ fn reserve(
     let DataRequest { file, layout, pieces: Pieces(pieces), .. } = request;
     let mut writes = Vec::with_capacity(pieces.len());
     for (piece, place) in pieces.iter().zip(places) {
-        let Ok(start) = u32::try_from(place.at / PAGE_SIZE) else { return Ok(None) };
-        let bytes = (piece.chunk_offset, piece.size);
-        let first = u64::from(piece.chunk_offset) / PAGE_SIZE;
-        let end = (u64::from(piece.chunk_offset) + u64::from(piece.size)).div_ceil(PAGE_SIZE);
-        // The piece lies within its chunk, which was checked.
-        let run = RegisteredRun { generation: place.generation, start, pages: (end - first) as u32 };
-        let key = (file.0, piece.chunk_index);
-        match core.store.reserve_registered(key, layout.chunk_size, bytes, caller.peer.connection, run)? {
-            Some(write) if place.at.is_multiple_of(PAGE_SIZE) => writes.push(write),
-            _ => return Ok(None),
+        match reserve_piece(core, caller.peer.connection, (*file, layout.chunk_size), piece, place)? {
+            Some(write) => writes.push(write),
+            None => return Ok(None),
         }
     }
     Ok(Some(writes))
+}
+
+/// The same for one piece, which lies within its chunk.
+fn reserve_piece(
+    core: &Core,
+    connection: u64,
+    (file, chunk_size): (FileId, u32),
+    piece: &ChunkRange,
+    place: &RegisteredPlace,
+) -> Result<Option<ChunkWrite>, Failure> {
+    let start = u32::try_from(place.at / PAGE_SIZE).ok().filter(|_| place.at.is_multiple_of(PAGE_SIZE));
+    let Some(start) = start else { return Ok(None) };
+    let first = u64::from(piece.chunk_offset) / PAGE_SIZE;
+    let end = (u64::from(piece.chunk_offset) + u64::from(piece.size)).div_ceil(PAGE_SIZE);
+    let run = RegisteredRun { generation: place.generation, start, pages: (end - first) as u32 };
+    let bytes = (piece.chunk_offset, piece.size);
+    Ok(core.store.reserve_registered((file.0, piece.chunk_index), chunk_size, bytes, connection, run)?)
 }
 
 /// A connection has ended, or a server begins after another life: what was registered then is free once nobody has it

@@ -117,6 +117,49 @@ fn generations() {
     store.check().unwrap();
 }
 
+/// Goal: what a client had filled and submitted when its server was killed becomes the file's in the next life, also in
+/// a store without any other page that is free, and whether the client still has the pages mapped or not; what that life
+/// had committed is not taken twice. Method: a store is filled up to registered pages, of which some are filled, some
+/// committed, and opened anew.
+#[test]
+fn filled_pages_are_left_to_the_next_life() {
+    const CHUNK: u32 = 1 << 20;
+    const SIZE: u32 = 3 * PAGE_SIZE as u32 - 77;
+    let mut random = Random(9);
+    for is_mapped in [true, false] {
+        let (disk, store) = new_store(512 * PAGE_SIZE, false);
+        let writer = holder(&store, 1);
+        let buffer = store.register_buffer(&writer, 7, 12).expect("there is room");
+        let (first, second) = (body(&mut random, SIZE), body(&mut random, SIZE));
+        write_registered(&store, &writer, (1, 0, CHUNK), 0, &first, part(buffer, 0, 3)).expect("taken");
+        writer.mapping_lock.poke(u64::from(buffer.start + 3) * PAGE_SIZE + 77, &second);
+        let mut chunk = 0;
+        while let Ok(write) = store.reserve_write(2, chunk, CHUNK, 0, PAGE_SIZE as u32) {
+            finish(&store, write, 1).unwrap();
+            chunk += 1;
+        }
+        let writer = is_mapped.then_some(writer);
+        drop(store);
+        let store = reopen(&disk).unwrap();
+        let reserve =
+            |file, start, first_page| store.reserve_left((file, 0), CHUNK, (start, SIZE), first_page).unwrap();
+        assert!(reserve(1, 0, buffer.start).is_none(), "the earlier life has committed it");
+        assert!(reserve(1, 0, buffer.start + 1).is_none(), "half of it");
+        assert!(reserve(1, 0, u32::MAX - 1).is_none() && reserve(1, 0, 511).is_none(), "beyond the end");
+        let dropped = reserve(3, 77, buffer.start + 3).expect("filled");
+        assert!(reserve(3, 77, buffer.start + 3).is_none(), "it is taken");
+        drop(dropped);
+        let write = reserve(3, 77, buffer.start + 3).expect("it is free again");
+        finish(&store, write, 1).unwrap();
+        store.check().unwrap();
+        drop(writer);
+        store.end_unmapped_buffers();
+        store.check().unwrap();
+        let store = reopen(&disk).unwrap();
+        assert!(read(&store, 1, 0, 0, SIZE) == first && read(&store, 3, 0, 77, SIZE) == second);
+    }
+}
+
 /// Goal: nobody has so much registered that others lack space, and nothing where nothing is lent.
 #[test]
 fn bounds() {
