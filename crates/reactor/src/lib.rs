@@ -66,7 +66,9 @@ pub use shm::cells::{CELL_SIZE_MIN, CellPlace};
 pub use shm::copying::bytes_copied;
 pub use shm::hazard_pointers::HAZARD_COUNT;
 pub use shm::stamps::STAMPS_SIZE;
-pub use shm::submission::{INTENT_LOCK_COUNT, SLOT_COUNT, SUBMISSION_LAYOUT, SUBMISSION_QUEUES_SIZE, SubmissionWords};
+pub use shm::submission::{
+    INTENT_LOCK_COUNT, LeftoverFault, SLOT_COUNT, SUBMISSION_LAYOUT, SUBMISSION_QUEUES_SIZE, SubmissionWords, Submitted,
+};
 pub use short_circuit::{StampedRegion, StoreMapping, Validation};
 pub use stream::{Listener, Parties, Stream, Way};
 pub use submission::{PendingSubmission, SubmissionQueues, SubmissionsLeft, submissions_left};

@@ -105,8 +105,8 @@ impl Harness {
         if profile.sabotage == Sabotage::LateSubmissions {
             world.take_submissions_late();
         }
-        if profile.sabotage == Sabotage::LoseSubmissions {
-            world.lose_submissions();
+        if let Sabotage::Leftovers(fault) = profile.sabotage {
+            world.set_leftover_fault(fault);
         }
         if profile.sabotage == Sabotage::WriteOn {
             world.write_on();

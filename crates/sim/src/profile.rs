@@ -1,7 +1,7 @@
 //! What one seed is about: how large the cluster is, what its clients do, and what goes wrong.
 
 use crate::random::Random;
-use reactor::{Nanos, Validation};
+use reactor::{LeftoverFault, Nanos, Validation};
 use server::{Bounds, ReadLeasing};
 use wire::{Placement, Protection};
 
@@ -65,8 +65,8 @@ pub enum Sabotage {
     LateSubmissions,
     /// Servers take up what clients have written client by client, not in the order of the writes.
     MixWrites,
-    /// Servers that start again know nothing of what was submitted to the life before.
-    LoseSubmissions,
+    /// Servers that start again find too little or too much of what was submitted to the life before.
+    Leftovers(LeftoverFault),
     /// Clients copy into registered pages once more after they have sent the commit.
     WriteOn,
 }

@@ -671,6 +671,97 @@ fn one_client_submissions_the_same_change_twice() {
     }
 }
 
+/// Goal: what was submitted to a server that is killed is made once, wherever in a change or behind it the kill falls,
+/// and the next one while the server takes up what was left. Method: a client makes files, writes to them and removes
+/// some of them by submissions, while this or that write of the server to its store is its last one, whole or torn.
+#[test]
+fn submissions_are_made_once() {
+    const WRITES: u64 = 40;
+    const FILES: u64 = 12;
+    const SIZE: u64 = 5_000;
+    let mut found_made = 0;
+    for (write, torn) in (1..=WRITES).flat_map(|write| [(write, false), (write, true)]) {
+        let harness = cluster_as(write, 1, |profile| {
+            (profile.short_circuit, profile.registered_buffers, profile.checksums) = (true, true, false);
+            profile.chunk_sizes = vec![64 << 10];
+        });
+        let client = harness.add_client();
+        run(&harness, &client, async |files| {
+            // The first ones are asked for; whoever asks is invited to submit the next ones.
+            for _ in 0..3 {
+                let file = make_file(&files, "/shared", 1, SIZE).await;
+                files.close(&file).await;
+            }
+            let file = make_file(&files, "/gone", 1, SIZE).await;
+            files.close(&file).await;
+            files.unlink(b"/gone").await.expect("removed");
+        });
+        harness.world.crash_after_writes(harness.node(0), write, torn);
+        let work = start(&harness, &client, async |files| {
+            let shared = files.open(b"/shared", &OpenHow::reading_and_writing()).await.expect("is there");
+            for index in 0..FILES {
+                let path = format!("/f{index}");
+                let how = OpenHow { exclusive: true, ..creating() };
+                let file = files.open(path.as_bytes(), &how).await.expect("it is not there yet");
+                files.write_at(&file, &[index as u8; SIZE as usize], 0).await.expect("written");
+                files.close(&file).await;
+                files.write_at(&shared, &[index as u8; SIZE as usize], index % 3 * SIZE).await.expect("written");
+                if index % 3 == 2 {
+                    files.unlink(format!("/f{}", index - 1).as_bytes()).await.expect("it is there once");
+                }
+            }
+            files.close(&shared).await;
+        });
+        let mut next_write = Some(1 + write % 5);
+        while work.borrow().is_none() {
+            let goes_on = harness.world.run_until(|| work.borrow().is_some() || !harness.is_running(0), LIMIT);
+            assert!(goes_on, "it never ends, write {write}");
+            if !harness.is_running(0) {
+                harness.restart(0);
+                if let Some(write) = next_write.take() {
+                    harness.world.crash_after_writes(harness.node(0), write, torn);
+                }
+            }
+        }
+        if !harness.is_up(0) {
+            harness.restart(0);
+            harness.wait_for_servers(LIMIT).expect("it starts again");
+        }
+        let left: Vec<String> = (0..FILES).filter(|index| index % 3 != 1).map(|index| format!("f{index}")).collect();
+        let expected = left.into_iter().chain(["shared".to_owned()]).collect::<BTreeSet<_>>();
+        assert_eq!(names(&harness, "/"), expected, "write {write}, torn {torn}");
+        let contents = run(&harness, &harness.add_client(), async move |files| {
+            let mut contents = Vec::new();
+            for (path, size) in (0..FILES).filter(|index| index % 3 != 1).map(|index| (format!("/f{index}"), SIZE)) {
+                let file = files.open(path.as_bytes(), &OpenHow::reading()).await.expect("is there");
+                let mut bytes = vec![0; size as usize];
+                let count = files.read_at(&file, &mut bytes, 0).await.expect("read");
+                contents.push((path, count as u64 == size, bytes[0], bytes.windows(2).all(|pair| pair[0] == pair[1])));
+                files.close(&file).await;
+            }
+            let file = files.open(b"/shared", &OpenHow::reading()).await.expect("is there");
+            let mut bytes = vec![0; 3 * SIZE as usize];
+            files.read_at(&file, &mut bytes, 0).await.expect("read");
+            files.close(&file).await;
+            (contents, bytes)
+        });
+        for (path, is_whole, byte, is_even) in contents.0 {
+            assert!(
+                is_whole && is_even && path == format!("/f{byte}"),
+                "{path} has {byte}, write {write}, torn {torn}"
+            );
+        }
+        for (index, byte) in contents.1.iter().enumerate() {
+            let expected = FILES - 3 + index as u64 / SIZE;
+            assert_eq!(u64::from(*byte), expected, "byte {index}, write {write}, torn {torn}");
+        }
+        found_made += harness.audits().iter().map(|(_, audit)| audit.submissions_found_made).sum::<u64>();
+        check_servers(&harness);
+        check(&harness);
+    }
+    assert!(found_made > 0, "no kill fell between a change and the note of it");
+}
+
 /// Goal: a file that was made by a submission is there though the server was killed before it took the submission up,
 /// also when its directory, whose home is another server, had no other names at that one. Method: the directory's only
 /// name at the server goes, another one is made, and the server is killed as soon as that is told.

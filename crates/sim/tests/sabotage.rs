@@ -1,8 +1,8 @@
 //! Whether the checkers would notice: rules are broken on purpose, and the run has to say so.
 
 use client::{FileSystem, OpenHow};
-use reactor::Validation;
 use reactor::sim::NodeId;
+use reactor::{LeftoverFault, Validation};
 use server::ReadLeasing;
 use sim::harness::Harness;
 use sim::profile::{Faults, Flavour, Overrides, Profile, SECOND, Sabotage};
@@ -160,7 +160,7 @@ fn trusted_cells() {
 }
 
 /// Goal: clients that do not see what others have submitted are noticed, as are servers that do something else first,
-/// and those that forget with a restart what was submitted.
+/// and those that forget with a restart what was submitted, or do it once more.
 #[test]
 fn submissions_out_of_order() {
     let names = ["no order explains", "submitted could not be done", "there is still", "the file is gone"];
@@ -171,7 +171,9 @@ fn submissions_out_of_order() {
     let kills = Faults { kills: true, torn_kills: true, ..Faults::default() };
     assert_eq!(problems_by_attribute_caches(Sabotage::None, kills), Vec::<String>::new());
     assert_eq!(problems_by_attribute_caches(Sabotage::None, Faults::default()), Vec::<String>::new());
-    assert_noticed(&problems_by_attribute_caches(Sabotage::LoseSubmissions, kills), &words);
+    for fault in [LeftoverFault::Lost, LeftoverFault::Repeated] {
+        assert_noticed(&problems_by_attribute_caches(Sabotage::Leftovers(fault), kills), &words);
+    }
 }
 
 /// Runs seeds in which clients look at attribute caches, until something is said.
@@ -283,7 +285,7 @@ fn lost_submitted_writes() {
     let kills = Faults { kills: true, torn_kills: true, ..Faults::default() };
     assert_eq!(problems_of_submitted_writes(Sabotage::None, kills), Vec::<String>::new());
     assert_noticed(
-        &problems_of_submitted_writes(Sabotage::LoseSubmissions, kills),
+        &problems_of_submitted_writes(Sabotage::Leftovers(LeftoverFault::Lost), kills),
         &["no order of the writes explains"],
     );
 }

@@ -7,6 +7,7 @@ use super::world::{NodeId, Universe};
 use crate::hazard_pointers::HazardPointers;
 use crate::short_circuit::{SharedStore, StampedRegion, StoreMapping};
 use crate::stream::{ListenSocket, Socket, Stream};
+use shm::submission::LeftoverFault;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -170,8 +171,8 @@ impl Socket for SimSocket {
         if self.universe.takes_submissions_late.get() {
             region.submissions().come_late();
         }
-        if self.universe.loses_submissions.get() {
-            region.submissions().hide_leftovers();
+        if self.universe.leftover_fault.get() != LeftoverFault::None {
+            region.submissions().set_leftover_fault(self.universe.leftover_fault.get());
         }
         let hazards = HazardPointers::of_simulation();
         if self.universe.ignores_hazards.get() {

@@ -13,6 +13,7 @@ use super::network::Network;
 use crate::short_circuit::Validation;
 use crate::system::{FastRandom, mix};
 use crate::{Class, Nanos, Reactor};
+use shm::submission::LeftoverFault;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::IpAddr;
@@ -110,8 +111,8 @@ pub(crate) struct Universe {
     pub takes_submissions_late: Cell<bool>,
     /// See `World::mix_writes`.
     pub mixes_writes: Cell<bool>,
-    /// See `World::lose_submissions`.
-    pub loses_submissions: Cell<bool>,
+    /// See `World::set_leftover_fault`.
+    pub leftover_fault: Cell<LeftoverFault>,
     /// See `World::keep_attribute_caches`.
     pub keeps_attribute_caches: Cell<bool>,
     pub writes_on: Cell<bool>,
@@ -169,7 +170,7 @@ impl World {
                 ignores_intent_locks: Cell::new(false),
                 takes_submissions_late: Cell::new(false),
                 mixes_writes: Cell::new(false),
-                loses_submissions: Cell::new(false),
+                leftover_fault: Cell::new(LeftoverFault::None),
                 keeps_attribute_caches: Cell::new(false),
                 writes_on: Cell::new(false),
             }),
@@ -212,9 +213,10 @@ impl World {
         self.universe.mixes_writes.set(true);
     }
 
-    /// From now on servers that end have lost what was submitted to them: a fault that tests must notice.
-    pub fn lose_submissions(&self) {
-        self.universe.loses_submissions.set(true);
+    /// From now on servers that start again find what the fault says of what was submitted to the life before: tests
+    /// must notice it.
+    pub fn set_leftover_fault(&self, fault: LeftoverFault) {
+        self.universe.leftover_fault.set(fault);
     }
 
     /// From now on what somebody has put in an attribute cache that others see stays there when it is not so any more:

@@ -15,8 +15,8 @@ pub use queue::PendingSubmission;
 pub(crate) use queue::{Bell, SubmissionQueue};
 use shm::mapping::Mapped;
 use shm::submission::{
-    LAYOUT_OFFSET, NOTHING_LEFT, QUEUE_COUNT, SUBMISSION_LAYOUT, SUBMISSION_QUEUES_SIZE, SubmissionConsumer,
-    SubmissionWords, queue_range,
+    LAYOUT_OFFSET, LeftoverFault, NOTHING_LEFT, QUEUE_COUNT, SUBMISSION_LAYOUT, SUBMISSION_QUEUES_SIZE,
+    SubmissionConsumer, SubmissionWords, Submitted, queue_range,
 };
 use std::any::Any;
 use std::cell::Cell;
@@ -86,10 +86,22 @@ impl SubmissionQueues {
         }
     }
 
-    /// Server, when it begins: what was submitted to an earlier life and not taken up, each queue's in order, and
-    /// writes in theirs.
-    pub fn leftovers(&self) -> Vec<SubmissionWords> {
-        if self.region.file().is_none() && self.consumer.is_hidden() { Vec::new() } else { self.consumer.leftovers() }
+    /// Server, when it begins: what was submitted to an earlier life and not noted as taken up, each queue's in order,
+    /// and writes in theirs. That life may have taken up one of them.
+    pub fn leftovers(&self) -> Vec<Submitted> {
+        let fault = self.consumer.leftover_fault();
+        match fault {
+            // Real clients have it mapped, and are not to be trusted with this.
+            _ if self.region.file().is_some() => self.consumer.leftovers(),
+            LeftoverFault::None => self.consumer.leftovers(),
+            LeftoverFault::Lost => Vec::new(),
+            LeftoverFault::Repeated => [self.consumer.last_taken(), self.consumer.leftovers()].concat(),
+        }
+    }
+
+    /// Server, when it begins: a leftover is taken up, the first of its queue that was not.
+    pub fn leftover_taken(&self, leftover: &Submitted) {
+        self.consumer.leftover_taken(leftover);
     }
 
     /// Server, when it begins, after it has taken up the leftovers: all queues are free, and nothing is locked.
@@ -180,9 +192,9 @@ impl SubmissionQueues {
 
     /// Something that was submitted before the last look. Of one client what it submitted first, of several writes that
     /// with the lowest number.
-    pub fn next(&self) -> Option<(usize, SubmissionWords)> {
+    pub fn next(&self) -> Option<Submitted> {
         let (queue, number) = self.head()?;
-        Some((queue, self.consumer.submission(queue, number)))
+        Some(Submitted { queue, number, words: self.consumer.submission(queue, number) })
     }
 
     fn head(&self) -> Option<(usize, u64)> {
@@ -199,9 +211,9 @@ impl SubmissionQueues {
         self.consumer.taken(queue, intent_locks);
     }
 
-    /// Has the next life find nothing that was submitted to this one: a fault that tests must notice.
-    pub(crate) fn hide_leftovers(&self) {
-        self.consumer.hide();
+    /// Has the next life find what the fault says, which tests must notice.
+    pub(crate) fn set_leftover_fault(&self, fault: LeftoverFault) {
+        self.consumer.set_leftover_fault(fault);
     }
 
     /// From now on nobody sees what is locked: a fault that tests must notice.

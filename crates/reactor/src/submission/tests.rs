@@ -47,7 +47,7 @@ fn submitting() {
     assert!(!other.is_locked(2), "and the first is free again");
     assert_eq!(first.commit(), Some(0));
     assert!(begin(&other, 8, 2).is_none() && submissions.forbid());
-    assert_eq!(submissions.next().map(|(at, submission)| (at, submission[0])), Some((queue, 1)));
+    assert_eq!(submissions.next().map(|next| (next.queue, next.words[0])), Some((queue, 1)));
     submissions.taken(queue, [1, 100]);
     assert!(submissions.next().is_none() && !one.is_locked(1) && !one.is_locked(100));
     submissions.allow(true);
@@ -57,7 +57,7 @@ fn submitting() {
     assert!(one.begin(7, [200, 201], &words(0)).is_none(), "no room");
     assert!(submissions.forbid());
     for number in 0..SLOT_COUNT {
-        assert_eq!(submissions.next(), Some((queue, words(number))));
+        assert_eq!(submissions.next().map(|next| (next.queue, next.words)), Some((queue, words(number))));
         submissions.taken(queue, [number as usize; 2]);
     }
     assert!(!submissions.forbid());
@@ -198,7 +198,10 @@ fn lives() {
     let begun = client.begin(7, [3, 4], &words(6)).expect("it begins");
     let next = Rc::new(SubmissionQueues::new(region));
     assert!(begun.commit().is_none());
-    assert_eq!(next.leftovers(), [words(5)]);
+    let leftovers = next.leftovers();
+    assert_eq!(leftovers.iter().map(|left| (left.queue, left.words)).collect::<Vec<_>>(), [(queue, words(5))]);
+    next.leftover_taken(&leftovers[0]);
+    assert!(next.leftovers().is_empty(), "it is noted");
     next.reset();
     assert!(next.leftovers().is_empty() && !client.is_locked(1));
     next.allow(true);
@@ -208,6 +211,7 @@ fn lives() {
     drop((client, submissions));
     let another = next.mapping_lock().expect("shared");
     assert_eq!(next.open_queue(9, &another), Some(queue));
+    assert_eq!(next.consumer.next_number(queue), Some(leftovers[0].number + 1), "no number comes twice");
 }
 
 /// Goal: nonsense in the shared words does no harm.
@@ -246,8 +250,8 @@ fn writes() {
     assert!(one.is_written(100) && one.is_written(200) && !other.is_written(300));
     assert!(submissions.look());
     let mut all = Vec::new();
-    while let Some((from, submission)) = submissions.next() {
-        all.push((from, submission[0]));
+    while let Some(Submitted { queue: from, words, .. }) = submissions.next() {
+        all.push((from, words[0]));
         submissions.taken(from, [NO_INTENT_LOCK; 2]);
     }
     assert_eq!(all, [(queue, 1), (other_queue, 2), (queue, 3), (other_queue, 4)]);
@@ -270,7 +274,7 @@ fn writes() {
     assert!(write(&other, 8, 9, 200) && write(&one, 7, 10, 100));
     let next = SubmissionQueues::new(submissions.region.clone());
     assert!(one.is_written(100) && one.is_written(200));
-    assert_eq!(next.leftovers().iter().map(|submission| submission[0]).collect::<Vec<_>>(), [9, 10]);
+    assert_eq!(next.leftovers().iter().map(|left| left.words[0]).collect::<Vec<_>>(), [9, 10]);
     next.reset();
     assert!(!one.is_written(100) && !one.is_written(200));
 }

@@ -14,9 +14,7 @@ mod participant;
 pub use bytes::append::resume_append;
 pub use bytes::copy::{COPY_COUNT_MAX, Copies};
 pub use bytes::read_write::WriteEnd;
-pub use bytes::registered_buffers::{
-    LeftBytes, SubmittedSource, left_bytes, submitted_operation, watch_buffers, write_submitted,
-};
+pub use bytes::registered_buffers::{SubmittedSource, hold_left, submitted_operation, watch_buffers, write_submitted};
 pub use directories::rights::{change_rights, resume_rights};
 pub use directories::rmdir::resume_removal;
 pub use directories::sequencer::{Sequencer, have_all_know, resume_tree};

@@ -40,6 +40,7 @@ pub mod kind {
     pub const CHANGE_PUT: u8 = 116;
     pub const CHANGE_DELETE: u8 = 117;
     pub const DELEGATIONS_GIVEN: u8 = 118;
+    pub const SUBMISSION_TAKEN: u8 = 119;
     pub const LINKABLE_PUT: u8 = 100;
     pub const TREE_MARK: u8 = 104;
     pub const TREE_SETTLED: u8 = 105;
@@ -90,6 +91,11 @@ pub enum Record<'a> {
     MarkDelete(FileId),
     /// Whether other servers may hold delegations of names here.
     DelegationsGiven(bool),
+    /// The change is this submission of a queue, which is thereby taken up.
+    SubmissionTaken {
+        queue: u32,
+        number: u64,
+    },
     /// A change that waits for its coordinator's decision.
     PreparedPut {
         coordinator: u32,
@@ -196,6 +202,7 @@ impl Record<'_> {
             Record::PreparedPut { .. } => kind::PREPARED_PUT,
             Record::PreparedDelete { .. } => kind::PREPARED_DELETE,
             Record::DelegationsGiven(_) => kind::DELEGATIONS_GIVEN,
+            Record::SubmissionTaken { .. } => kind::SUBMISSION_TAKEN,
             Record::LinkablePut(_) => kind::LINKABLE_PUT,
             Record::ExtendedPut { .. } => kind::EXTENDED_PUT,
             Record::ExtendedDelete { .. } => kind::EXTENDED_DELETE,
@@ -252,6 +259,10 @@ impl Record<'_> {
                 id.encode(out)
             }
             Record::DelegationsGiven(given) => given.encode(out),
+            Record::SubmissionTaken { queue, number } => {
+                queue.encode(out);
+                number.encode(out);
+            }
             Record::LinkablePut(id) | Record::ChangeDelete(id) => id.encode(out),
             Record::ChangePut { file, number } => {
                 file.encode(out);
@@ -384,6 +395,9 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Malformed>
             Record::PreparedDelete { coordinator: Decode::decode(&mut input)?, number: Decode::decode(&mut input)? }
         }
         kind::DELEGATIONS_GIVEN => Record::DelegationsGiven(Decode::decode(&mut input)?),
+        kind::SUBMISSION_TAKEN => {
+            Record::SubmissionTaken { queue: Decode::decode(&mut input)?, number: Decode::decode(&mut input)? }
+        }
         kind::LINKABLE_PUT => Record::LinkablePut(Decode::decode(&mut input)?),
         kind::LOCK_SET => Record::LockSet {
             file: Decode::decode(&mut input)?,
@@ -508,6 +522,7 @@ pub mod tests {
             Record::PreparedDelete { coordinator: 1, number: 2 },
             Record::LinkablePut(FileId(5)),
             Record::DelegationsGiven(true),
+            Record::SubmissionTaken { queue: 3, number: u64::MAX },
             Record::ExtendedPut { file, name: b"user.name", value: b"value" },
             Record::ExtendedDelete { file, name: b"user.name" },
             Record::LockSet {

@@ -64,6 +64,8 @@ pub struct Tables {
     /// Whether other servers may hold delegations of names here: since some life of this server, until none can stand
     /// any more.
     pub delegations_given: bool,
+    /// The last submission that was taken up: its queue and number.
+    pub last_submission: Option<(u32, u64)>,
     /// What a checker wants to know of changes.
     pub watches: Watches,
     /// Files with chunks here that their homes have changed in several steps: the number of the last that is done, for
@@ -95,6 +97,7 @@ impl Tables {
             tree: Tree::new(bounds.tree_log),
             publisher: None,
             delegations_given: false,
+            last_submission: None,
             watches: Watches::default(),
             changes: FastMap::default(),
             next_number: first,
@@ -153,6 +156,7 @@ impl Tables {
                 self.file_locks.remove_session(session);
             }
             Record::DelegationsGiven(given) => self.delegations_given = given,
+            Record::SubmissionTaken { queue, number } => self.last_submission = Some((queue, number)),
             Record::LinkablePut(file) => self.open.note_linkable(file),
             Record::Outcome { session, sequence, reply } => {
                 if replaying.is_some() {

@@ -54,6 +54,8 @@ pub struct Audit {
     pub parents: BTreeMap<u64, u64>,
     /// Changes that clients of this machine submitted, as far as this life has taken them up.
     pub submissions: u64,
+    /// Those that the life before had made and not noted.
+    pub submissions_found_made: u64,
     /// Contradictions found, in words.
     pub errors: Vec<String>,
 }
@@ -83,6 +85,7 @@ pub fn audit(core: &Core) -> Audit {
         tree_marks: u64::from(tables.tree.mark().is_some()),
         active: core.statistics.active(),
         submissions: core.submissions.numbers().0,
+        submissions_found_made: core.submissions.found_made(),
         ..Audit::default()
     };
     // Removals that were begun before there were too many may still end (tombstones, invariant 3).

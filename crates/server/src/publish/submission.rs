@@ -8,11 +8,12 @@
 //! 3. Submissions are not left lying: as long as anybody may submit, this server looks now and then.
 
 use crate::core::{Core, Failure};
-use crate::handlers::{self, LeftBytes, SubmittedSource};
+use crate::handlers::{self, SubmittedSource};
+use crate::journal::records::Record;
 use crate::names::cursor_of_hash;
-use crate::store::PAGE_SIZE;
+use crate::store::{HeldPages, PAGE_SIZE};
 use reactor::log::{self, Level};
-use reactor::{Class, Gate, Nanos, SLOT_COUNT, SubmissionQueues, SubmissionWords};
+use reactor::{Class, Gate, Nanos, SLOT_COUNT, SubmissionQueues, SubmissionWords, Submitted};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
@@ -44,8 +45,12 @@ pub struct SubmissionWork {
     is_watched: Cell<bool>,
     taken: Cell<u64>,
     failed: Cell<u64>,
+    /// Leftovers that the life before had made.
+    found_made: Cell<u64>,
     /// Whose queues there are: user and connection.
     clients: RefCell<BTreeMap<usize, (u32, u64)>>,
+    /// The submission that the next change is.
+    current: RefCell<Option<Record<'static>>>,
 }
 
 impl SubmissionWork {
@@ -53,15 +58,24 @@ impl SubmissionWork {
     pub fn numbers(&self) -> (u64, u64) {
         (self.taken.get(), self.failed.get())
     }
+
+    /// Submissions that the life before had made and not noted as taken up.
+    pub fn found_made(&self) -> u64 {
+        self.found_made.get()
+    }
+
+    /// The submission that a change is, which is taken up with it.
+    pub fn take_current(&self) -> Option<Record<'static>> {
+        self.current.take()
+    }
 }
 
 /// Where a submission comes from.
 enum Submitter<'a> {
     /// A client that has this queue now.
     SubmissionQueue(&'a SubmissionQueues, usize),
-    /// It was submitted to an earlier life, which may have done it, and ended before it had said so; with the bytes of
-    /// a write.
-    Earlier(Option<LeftBytes>),
+    /// It was submitted to an earlier life; with the pages of a write.
+    Earlier(Option<HeldPages>),
 }
 
 /// Around each step of this server.
@@ -135,15 +149,21 @@ impl Core {
         // Also where nobody may read by short circuit any more.
         let Some(shared) = self.store.shared() else { return };
         let submissions = shared.submissions();
-        let bytes_of = |words: &SubmissionWords| match SubmissionBytes::of(words).submission(words)? {
-            Submission { file, change: Change::Write(written, bytes), .. } => {
-                Some(handlers::left_bytes(self, file, &written, &bytes))
-            }
+        let hold = |words: &SubmissionWords| match SubmissionBytes::of(words).submission(words)?.change {
+            Change::Write(written, bytes) => handlers::hold_left(self, &written, &bytes),
             _ => None,
         };
-        let leftovers: Vec<_> = submissions.leftovers().into_iter().map(|words| (words, bytes_of(&words))).collect();
-        for (words, bytes) in leftovers {
-            self.do_submitted(&words, Submitter::Earlier(bytes));
+        // That life may have ended between the change and the note of it.
+        let last = self.tables.borrow().last_submission;
+        let mut leftovers = submissions.leftovers();
+        if let Some(done) = leftovers.iter().position(|left| last == Some((left.queue as u32, left.number))) {
+            submissions.leftover_taken(&leftovers.remove(done));
+            self.submissions.found_made.set(1);
+        }
+        let leftovers: Vec<_> = leftovers.into_iter().map(|leftover| (leftover, hold(&leftover.words))).collect();
+        for (leftover, held) in leftovers {
+            self.do_submitted(&leftover, Submitter::Earlier(held));
+            submissions.leftover_taken(&leftover);
         }
         submissions.reset();
         self.reactor.add_gate(Rc::new(SubmissionGate {
@@ -154,12 +174,13 @@ impl Core {
     }
 
     fn take_up(self: &Rc<Self>, submissions: &SubmissionQueues) {
-        while let Some((queue, submission)) = submissions.next() {
-            if let Some(next) = submissions.next_but_one(queue) {
+        while let Some(submitted) = submissions.next() {
+            if let Some(next) = submissions.next_but_one(submitted.queue) {
                 self.prefetch_submission(&next);
             }
-            let intent_locks = self.do_submitted(&submission, Submitter::SubmissionQueue(submissions, queue));
-            submissions.taken(queue, intent_locks);
+            let submitter = Submitter::SubmissionQueue(submissions, submitted.queue);
+            let intent_locks = self.do_submitted(&submitted, submitter);
+            submissions.taken(submitted.queue, intent_locks);
         }
     }
 
@@ -186,13 +207,16 @@ impl Core {
     }
 
     /// Does what was submitted. Returns the locks for it.
-    fn do_submitted(self: &Rc<Self>, words: &SubmissionWords, mut submitter: Submitter<'_>) -> [usize; 2] {
+    fn do_submitted(self: &Rc<Self>, submitted: &Submitted, mut submitter: Submitter<'_>) -> [usize; 2] {
         self.submissions.taken.set(self.submissions.taken.get() + 1);
+        let words = &submitted.words;
         let bytes = SubmissionBytes::of(words);
         let Some(submission) = bytes.submission(words) else {
             self.submissions.failed.set(self.submissions.failed.get() + 1);
             return [0; 2];
         };
+        let taken = Record::SubmissionTaken { queue: submitted.queue as u32, number: submitted.number };
+        self.submissions.current.replace(Some(taken));
         let (operation, result) = self.clock.at_submitted_time(submission.time, || match submission.change {
             Change::Unlink => (
                 Operation::Unlink,
@@ -220,11 +244,8 @@ impl Core {
                 (handlers::submitted_operation(&written), result)
             }
         });
-        let is_done_before = |status| matches!(status, Status::NotFound | Status::Exists | Status::StaleFile);
-        let result = match (result, &submitter) {
-            (Err(failure), Submitter::Earlier(_)) if is_done_before(failure.status) => Ok(()),
-            (result, _) => result,
-        };
+        let is_journalled = self.submissions.take_current().is_none();
+        assert!(is_journalled || result.is_err(), "a submission is one change, which says that it is taken up");
         self.statistics.arrived(operation);
         self.statistics.started(operation, 0);
         self.statistics.finished(operation, 0, result.is_err(), 0, 0);
@@ -247,7 +268,7 @@ impl Core {
                 let connection = self.submissions.clients.borrow().get(queue).map_or(0, |(_, connection)| *connection);
                 SubmittedSource::Registered(connection)
             }
-            Submitter::Earlier(left) => SubmittedSource::Left(left.take().unwrap_or(LeftBytes::Copied(Vec::new()))),
+            Submitter::Earlier(held) => SubmittedSource::Left(held.take()),
         }
     }
 

@@ -32,7 +32,7 @@ mod tests;
 pub use allocator::PAGE_SIZE;
 pub use durability::SyncError;
 pub use error::{EntryError, StoreError};
-pub use registered_buffers::{Holder, RegisteredRun, RegisteredUsage};
+pub use registered_buffers::{HeldPages, Holder, RegisteredRun, RegisteredUsage};
 pub use short_circuit::BytesPlace;
 
 pub use holes::{Hole, LOOK_COUNT_MAX};
@@ -495,23 +495,6 @@ impl Store {
         }
         let pending_write =
             self.state.borrow_mut().reserve_registered((file, index), chunk_size, bytes, (connection, run))?;
-        Ok(pending_write.map(|pending_write| self.staged_write(pending_write)))
-    }
-
-    /// The same for pages from `first_page` on that a client has filled in an earlier life, before anything else is
-    /// written in this one. Nothing, if one of them is not free: that life has committed them. Errors: as
-    /// `reserve_write`.
-    pub fn reserve_left(
-        &self,
-        (file, index): (u64, u64),
-        chunk_size: u32,
-        bytes: (u32, u32),
-        first_page: u32,
-    ) -> Result<Option<ChunkWrite>, StoreError> {
-        if chunk_size > CHUNK_SIZE_MAX || index == u64::MAX {
-            return Err(StoreError::TooLarge);
-        }
-        let pending_write = self.state.borrow_mut().reserve_left((file, index), chunk_size, bytes, first_page)?;
         Ok(pending_write.map(|pending_write| self.staged_write(pending_write)))
     }
 

@@ -12,12 +12,12 @@
 //! 4. Live pages in a registered buffer are their chunks', like all others; only where they go to when they are freed
 //!    differs.
 
-use super::StoreError;
 use super::allocator::{PAGE_SIZE, Run};
 use super::chunk::{self, Extent};
 use super::inline_vec::InlineVec;
 use super::state::{ChunkKey, StoreState};
 use super::write::PendingWrite;
+use super::{CHUNK_SIZE_MAX, ChunkWrite, Store, StoreError};
 use reactor::{MappingLock, Region};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -55,6 +55,48 @@ pub struct RegisteredRun {
     pub start: u32,
     /// Number of pages.
     pub pages: u32,
+}
+
+/// Pages with the bytes of a write that was submitted to an earlier life. They are given to nobody until this is
+/// dropped.
+pub struct HeldPages {
+    store: Store,
+    /// Nothing once they are a write's.
+    run: Option<Run>,
+}
+
+impl Drop for HeldPages {
+    fn drop(&mut self) {
+        if let Some(run) = self.run {
+            self.store.state.borrow_mut().let_go_of_pages(run);
+        }
+    }
+}
+
+impl Store {
+    /// Keeps pages from `first_page` on from everybody, which a client has filled in an earlier life: before anything is
+    /// written in this one. Nothing if one of them is not free.
+    pub fn hold_pages(&self, first_page: u32, pages: u32) -> Option<HeldPages> {
+        let run = Run { start: first_page, pages };
+        let is_held = self.state.borrow_mut().hold_pages(run);
+        is_held.then(|| HeldPages { store: self.clone(), run: Some(run) })
+    }
+
+    /// A write whose `bytes` (offset and size in the chunk) are in pages that are held, as in `reserve_registered`.
+    /// Errors: `TooLarge` when these are more or fewer than the bytes need, and those of `reserve_write`.
+    pub fn write_held(
+        &self,
+        (file, index): (u64, u64),
+        chunk_size: u32,
+        bytes: (u32, u32),
+        mut held: HeldPages,
+    ) -> Result<ChunkWrite, StoreError> {
+        let run = held.run.filter(|_| chunk_size <= CHUNK_SIZE_MAX && index != u64::MAX).ok_or(StoreError::TooLarge)?;
+        let write = self.state.borrow_mut().write_held((file, index), chunk_size, bytes, run)?;
+        let pending_write = write.ok_or(StoreError::TooLarge)?;
+        held.run = None;
+        Ok(self.staged_write(pending_write))
+    }
 }
 
 struct RegisteredBuffer {
@@ -380,21 +422,37 @@ impl StoreState {
         PendingWrite { key, chunk_size, start, end, at, landing, staged: true, sum: None }
     }
 
-    /// See [`super::Store::reserve_left`].
-    pub fn reserve_left(
+    /// See [`super::Store::hold_pages`].
+    pub fn hold_pages(&mut self, run: Run) -> bool {
+        if run.pages == 0 || !self.take_exactly(run) {
+            return false;
+        }
+        self.staged_pages += u64::from(run.pages);
+        // Who read by short circuit from an earlier life of these pages sees that they have another one now.
+        self.data.announce(u64::from(run.start) * PAGE_SIZE, u64::from(run.pages) * PAGE_SIZE);
+        true
+    }
+
+    /// Pages that were held are free again.
+    pub fn let_go_of_pages(&mut self, run: Run) {
+        self.staged_pages -= u64::from(run.pages);
+        self.release_unused([run]);
+    }
+
+    /// See [`super::Store::write_held`]. Nothing when the pages are more or fewer than the bytes need; then they stay
+    /// held.
+    pub fn write_held(
         &mut self,
         key: ChunkKey,
         chunk_size: u32,
         (offset, size): (u32, u32),
-        first_page: u32,
+        run: Run,
     ) -> Result<Option<PendingWrite>, StoreError> {
         let end = self.check_fits(key, chunk_size, offset, size)?;
-        let run = Run { start: first_page, pages: chunk::page_end(end) - offset / PAGE };
-        if size == 0 || !self.take_exactly(run) {
+        if size == 0 || run.pages != chunk::page_end(end) - offset / PAGE {
             return Ok(None);
         }
-        // Who read by short circuit from an earlier life of these pages sees that they have another one now.
-        self.data.announce(u64::from(run.start) * PAGE_SIZE, u64::from(run.pages) * PAGE_SIZE);
-        Ok(Some(self.staged_write(key, chunk_size, (offset, end), first_page)))
+        self.staged_pages -= u64::from(run.pages);
+        Ok(Some(self.staged_write(key, chunk_size, (offset, end), run.start)))
     }
 }

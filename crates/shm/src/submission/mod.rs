@@ -44,7 +44,7 @@ use crate::mapping::Layout;
 use crate::sync::LINE_SIZE;
 use crate::sync::{AtomicU16, AtomicU64, Barrier, CacheLine, Ordering, Padding, Watch, order_at};
 pub use client::Beginning;
-pub use server::SubmissionConsumer;
+pub use server::{LeftoverFault, SubmissionConsumer, Submitted};
 use std::ops::Range;
 
 /// Words of a submission.
@@ -89,8 +89,8 @@ pub enum Permission {
 pub struct SubmissionArea {
     /// Server: a `Permission`.
     permission: CacheLine<AtomicU64>,
-    /// Simulations: not 0 where the next life is to find nothing that was submitted to this one.
-    hidden: CacheLine<AtomicU64>,
+    /// Simulations: a `LeftoverFault`.
+    leftover_fault: CacheLine<AtomicU64>,
     /// Clients: the next number of a submitted write.
     next_sequence: CacheLine<AtomicU64>,
     /// Server: the first number of a submitted write that may still be under way.
@@ -150,7 +150,7 @@ pub const SUBMISSION_QUEUES_SIZE: u64 = size_of::<SubmissionArea>() as u64;
 #[cfg(not(loom))]
 const _: () = {
     use std::mem::offset_of;
-    assert!(offset_of!(SubmissionArea, permission) == 0 && offset_of!(SubmissionArea, hidden) == LINE_SIZE);
+    assert!(offset_of!(SubmissionArea, permission) == 0 && offset_of!(SubmissionArea, leftover_fault) == LINE_SIZE);
     assert!(offset_of!(SubmissionArea, next_sequence) == 128 && offset_of!(SubmissionArea, open_sequence) == 192);
     assert!(offset_of!(SubmissionArea, writes) == 256 && offset_of!(SubmissionArea, layout) == 320);
     assert!(offset_of!(SubmissionArea, intent_locks) == 4096 && offset_of!(SubmissionArea, queues) == 69_632);

@@ -10,6 +10,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ops::{Deref, Range};
 
+/// Something that was submitted. No other submission of the area ever has the same queue and number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Submitted {
+    pub queue: usize,
+    pub number: u64,
+    pub words: SubmissionWords,
+}
+
+/// Where a queue's numbers begin anew: only a client that has written nonsense comes to this.
+const NUMBER_LIMIT: u64 = 1 << 48;
+
 /// A client's queue, as the server knows it, which relies on nothing that the client may write.
 struct OpenQueue {
     queue: usize,
@@ -22,8 +33,9 @@ struct OpenQueue {
 }
 
 impl OpenQueue {
-    fn new(queue: usize) -> OpenQueue {
-        OpenQueue { queue, taken: 0, submitted: 0, numbers: 0..0 }
+    /// A queue in which everything before a number was taken up.
+    fn new(queue: usize, taken: u64) -> OpenQueue {
+        OpenQueue { queue, taken, submitted: taken, numbers: 0..0 }
     }
 
     /// There were so many submissions. Whether some are to be taken up.
@@ -62,7 +74,7 @@ impl SubmissionConsumer {
     pub fn new(area: Mapped<SubmissionArea>) -> SubmissionConsumer {
         let consumer = SubmissionConsumer {
             area,
-            open: RefCell::new((0..QUEUE_COUNT).map(OpenQueue::new).collect()),
+            open: RefCell::new((0..QUEUE_COUNT).map(|queue| OpenQueue::new(queue, 0)).collect()),
             due_sequence: Cell::new(FIRST_SEQUENCE),
             closed_sequence: Cell::new(FIRST_SEQUENCE),
             has_ended: Cell::new(false),
@@ -74,20 +86,24 @@ impl SubmissionConsumer {
         consumer
     }
 
-    /// When it begins: what was submitted to an earlier life and not taken up, each queue's in order, and writes in
-    /// theirs.
-    pub fn leftovers(&self) -> Vec<SubmissionWords> {
-        let mut waiting: Vec<VecDeque<SubmissionWords>> =
+    /// When it begins: what was submitted to an earlier life, and not noted as taken up (`leftover_taken`), each queue's
+    /// in order, and writes in theirs. That life may have taken up one of them.
+    pub fn leftovers(&self) -> Vec<Submitted> {
+        let mut waiting: Vec<VecDeque<Submitted>> =
             (0..QUEUE_COUNT).map(|queue| self.waiting_in(queue).collect()).collect();
         let mut all = Vec::new();
         loop {
-            let heads = waiting
-                .iter()
-                .enumerate()
-                .filter_map(|(queue, submissions)| Some((submissions.front()?[SEQUENCE_WORD], queue)));
-            let Some((_, queue)) = heads.min() else { return all };
+            let fronts = waiting.iter().filter_map(VecDeque::front);
+            let Some((_, queue)) = fronts.map(|front| (front.words[SEQUENCE_WORD], front.queue)).min() else {
+                return all;
+            };
             all.extend(waiting[queue].pop_front());
         }
+    }
+
+    /// When it begins: a leftover is taken up, the first of its queue that was not.
+    pub fn leftover_taken(&self, leftover: &Submitted) {
+        self.area.queues[leftover.queue].set_taken(leftover.number.wrapping_add(1));
     }
 
     /// When it begins, after it has taken up the leftovers: all queues are free, and nothing is locked.
@@ -122,14 +138,15 @@ impl SubmissionConsumer {
 
     /// Gives a queue that nobody else has, nor has mapped, to the client `owner`, which is not 0.
     pub fn open_queue(&self, queue: usize, owner: u64) {
-        // Whatever it says now is left by somebody who has gone.
+        // Whatever it says now is left by somebody who has gone; numbers go on.
         self.end_queue(queue);
         let area = &self.area.queues[queue];
-        area.state.store(0, Ordering::Relaxed);
-        area.server.taken.store(0, Ordering::Relaxed);
+        let taken = area.server.taken.load(Ordering::Relaxed) % NUMBER_LIMIT;
+        area.state.store(taken << 1, Ordering::Relaxed);
+        area.server.taken.store(taken, Ordering::Relaxed);
         self.area.free_all(queue);
         area.server.owner.store(owner, order_at(Barrier::OwnerLeave, Ordering::Release));
-        self.open.borrow_mut().push(OpenQueue::new(queue));
+        self.open.borrow_mut().push(OpenQueue::new(queue, taken));
     }
 
     /// A client has gone; what it has submitted was taken up in this step.
@@ -306,24 +323,48 @@ impl SubmissionConsumer {
         self.area.free(queue, different(intent_locks));
     }
 
-    fn waiting_in(&self, queue: usize) -> impl Iterator<Item = SubmissionWords> + '_ {
+    fn waiting_in(&self, queue: usize) -> impl Iterator<Item = Submitted> + '_ {
         let submitted = self.state(queue) >> 1;
         let taken = self.area.queues[queue].server.taken.load(Ordering::Relaxed);
         // More than there is room for was never submitted: the client has written nonsense.
         let taken = if submitted.wrapping_sub(taken) > SLOT_COUNT { submitted } else { taken };
-        (taken..submitted).map(move |number| self.submission(queue, number))
+        (taken..submitted).map(move |number| Submitted { queue, number, words: self.submission(queue, number) })
     }
 }
 
-/// Faults of simulations.
+/// What the next life is made to find, in simulations: faults that tests must notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum LeftoverFault {
+    None = 0,
+    /// Nothing of what was submitted.
+    Lost = 1,
+    /// Of each queue also the last submission that was taken up.
+    Repeated = 2,
+}
+
 impl SubmissionArea {
-    /// Has the next life find that nothing is to be seen of this one (`is_hidden`): for faults that tests must notice.
-    pub fn hide(&self) {
-        self.hidden.store(1, Ordering::Relaxed);
+    /// Has the next life find what the fault says.
+    pub fn set_leftover_fault(&self, fault: LeftoverFault) {
+        self.leftover_fault.store(fault as u64, Ordering::Relaxed);
     }
 
-    /// Whether `hide` was called in this life or an earlier one.
-    pub fn is_hidden(&self) -> bool {
-        self.hidden.load(Ordering::Relaxed) != 0
+    /// The fault that was set in this life or an earlier one.
+    pub fn leftover_fault(&self) -> LeftoverFault {
+        match self.leftover_fault.load(Ordering::Relaxed) {
+            0 => LeftoverFault::None,
+            1 => LeftoverFault::Lost,
+            _ => LeftoverFault::Repeated,
+        }
+    }
+
+    /// The last submission of each queue that was taken up.
+    pub fn last_taken(&self) -> Vec<Submitted> {
+        let last_of = |queue: usize| {
+            let area = &self.queues[queue];
+            let number = area.server.taken.load(Ordering::Relaxed).checked_sub(1)?;
+            Some(Submitted { queue, number, words: area.slot(number).read() })
+        };
+        (0..QUEUE_COUNT).filter_map(last_of).collect()
     }
 }

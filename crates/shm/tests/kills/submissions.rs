@@ -131,8 +131,15 @@ pub fn clients_are_killed(rounds: u64) {
 fn serve(file: &OwnedFd) {
     let (area, notes) = parts(file);
     let server = SubmissionConsumer::new(area);
-    for submission in server.leftovers() {
-        apply(&submission, &notes, true);
+    let leftovers = server.leftovers();
+    let applied = notes.get(APPLIED);
+    assert!(
+        leftovers.iter().filter(|left| left.words[0] <= applied).count() <= 1,
+        "only the last one may be there again"
+    );
+    for leftover in leftovers {
+        apply(&leftover.words, &notes, true);
+        server.leftover_taken(&leftover);
     }
     server.reset();
     let life = notes.get(LIFE) + 1;

@@ -6,8 +6,8 @@ use crate::handlers::Progress;
 use crate::handlers::bytes::append::grown;
 use crate::handlers::bytes::read_write::{WriteEnd, check, check_inode, piece_end, write_pieces};
 use crate::journal::records::Record;
-use crate::store::{ChunkWrite, Holder, PAGE_SIZE, RegisteredRun};
-use reactor::{Class, Incoming, Nanos, Region, StampedRegion};
+use crate::store::{ChunkWrite, HeldPages, Holder, PAGE_SIZE, RegisteredRun};
+use reactor::{Class, Incoming, Nanos};
 use std::rc::Rc;
 use wire::layout::ChunkRange;
 use wire::messages::{
@@ -73,45 +73,23 @@ pub async fn commit_registered(core: &Rc<Core>, caller: &Caller, incoming: &mut 
     Ok(reply)
 }
 
-/// Where the bytes of a submitted write are.
+/// Whose the pages are in which the bytes of a submitted write lie.
 pub enum SubmittedSource {
-    /// In pages that were registered for this connection.
+    /// They were registered for this connection.
     Registered(u64),
-    /// They were submitted to an earlier life.
-    Left(LeftBytes),
+    /// The write was submitted to an earlier life. Nothing if they do not lie in pages that were registered.
+    Left(Option<HeldPages>),
 }
 
-/// The bytes of a write that was submitted to an earlier life, which may have done it.
-pub enum LeftBytes {
-    /// To be copied to the chunk.
-    Copied(Vec<u8>),
-    /// In these pages, which are to become the chunk's; nothing if they have.
-    Swapped(Option<ChunkWrite>),
-}
-
-/// The bytes of a write that was submitted to an earlier life. To be called for all of them before anything is written:
-/// they lie in pages that are free as far as this life knows.
-pub fn left_bytes(core: &Core, file: FileId, written: &Written, bytes: &SubmittedBytes) -> LeftBytes {
-    let SubmittedBytes { at, size, .. } = *bytes;
-    match written.transfer {
-        ByteTransfer::Copy => {
-            let shared = core.store.shared();
-            let is_inside =
-                |shared: &&Rc<StampedRegion>| at.checked_add(size.into()).is_some_and(|end| end <= shared.size());
-            let mut copied = vec![0; size as usize];
-            match shared.as_ref().filter(is_inside) {
-                Some(shared) => shared.read(at, &mut copied),
-                None => copied.clear(),
-            }
-            LeftBytes::Copied(copied)
-        }
-        ByteTransfer::Swap => {
-            let (key, range) = ((file.0, written.chunk_index), (written.chunk_offset, size));
-            let first_page = u32::try_from(at / PAGE_SIZE).ok().filter(|_| at.is_multiple_of(PAGE_SIZE));
-            let reserve = |page| core.store.reserve_left(key, written.layout.chunk_size, range, page).ok().flatten();
-            LeftBytes::Swapped(first_page.and_then(reserve))
-        }
-    }
+/// Keeps the pages of a write that was submitted to an earlier life. To be called for all such writes before anything
+/// is written: as far as this life knows the pages are free.
+pub fn hold_left(core: &Core, written: &Written, bytes: &SubmittedBytes) -> Option<HeldPages> {
+    let within = match written.transfer {
+        ByteTransfer::Copy => 0,
+        ByteTransfer::Swap => u64::from(written.chunk_offset) % PAGE_SIZE,
+    };
+    let first_page = u32::try_from(bytes.at / PAGE_SIZE).ok().filter(|_| bytes.at.is_multiple_of(PAGE_SIZE))?;
+    core.store.hold_pages(first_page, (within + u64::from(bytes.size)).div_ceil(PAGE_SIZE) as u32)
 }
 
 /// A write that was submitted (docs/submission-queue.md) to a chunk that is here. Errors: `StaleFile` when the file is
@@ -138,27 +116,22 @@ pub fn write_submitted(
     }
     let (key, range) = ((file.0, piece.chunk_index), (piece.chunk_offset, piece.size));
     let not_its_own = || Failure::with_text(Status::NotPermitted, "the bytes are not in its client's pages");
-    let write = match (source, written.transfer) {
-        (SubmittedSource::Left(LeftBytes::Swapped(write)), _) => match write {
-            Some(write) => write,
-            None => return Ok(()),
-        },
-        (SubmittedSource::Left(LeftBytes::Copied(copied)), _) => {
-            let write = core.store.reserve_write(key.0, key.1, chunk_size, range.0, copied.len() as u32)?;
-            let mut rest = &copied[..];
-            for place in &write.places {
-                let (part, behind) = rest.split_at(place.size as usize);
-                place.region.write(place.offset, part);
-                rest = behind;
-            }
-            write
-        }
-        (SubmittedSource::Registered(connection), ByteTransfer::Swap) => {
+    let write = match (written.transfer, source) {
+        (ByteTransfer::Swap, SubmittedSource::Registered(connection)) => {
             let place = RegisteredPlace { generation: bytes.generation, at: bytes.at };
             reserve_piece(core, connection, (file, chunk_size), &piece, &place)?.ok_or_else(not_its_own)?
         }
-        (SubmittedSource::Registered(connection), ByteTransfer::Copy) => {
-            if !core.store.is_registered(connection, bytes.generation, bytes.at, bytes.size.into()) {
+        (ByteTransfer::Swap, SubmittedSource::Left(held)) => {
+            core.store.write_held(key, chunk_size, range, held.ok_or_else(not_its_own)?)?
+        }
+        (ByteTransfer::Copy, source) => {
+            let is_its_own = match &source {
+                SubmittedSource::Registered(connection) => {
+                    core.store.is_registered(*connection, bytes.generation, bytes.at, bytes.size.into())
+                }
+                SubmittedSource::Left(held) => held.is_some(),
+            };
+            if !is_its_own {
                 return Err(not_its_own());
             }
             let write = core.store.reserve_write(key.0, key.1, chunk_size, range.0, range.1)?;

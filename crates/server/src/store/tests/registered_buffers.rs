@@ -141,15 +141,15 @@ fn filled_pages_are_left_to_the_next_life() {
         let writer = is_mapped.then_some(writer);
         drop(store);
         let store = reopen(&disk).unwrap();
-        let reserve =
-            |file, start, first_page| store.reserve_left((file, 0), CHUNK, (start, SIZE), first_page).unwrap();
-        assert!(reserve(1, 0, buffer.start).is_none(), "the earlier life has committed it");
-        assert!(reserve(1, 0, buffer.start + 1).is_none(), "half of it");
-        assert!(reserve(1, 0, u32::MAX - 1).is_none() && reserve(1, 0, 511).is_none(), "beyond the end");
-        let dropped = reserve(3, 77, buffer.start + 3).expect("filled");
-        assert!(reserve(3, 77, buffer.start + 3).is_none(), "it is taken");
-        drop(dropped);
-        let write = reserve(3, 77, buffer.start + 3).expect("it is free again");
+        assert!(store.hold_pages(buffer.start, 3).is_none(), "the earlier life has committed it");
+        assert!(store.hold_pages(buffer.start + 1, 3).is_none(), "half of it");
+        assert!(store.hold_pages(u32::MAX - 1, 3).is_none() && store.hold_pages(511, 3).is_none(), "beyond the end");
+        let held = store.hold_pages(buffer.start + 3, 3).expect("filled");
+        assert!(store.hold_pages(buffer.start + 3, 1).is_none(), "it is taken");
+        store.check().unwrap();
+        assert!(store.write_held((3, 0), CHUNK, (77, 4 * PAGE_SIZE as u32), held).is_err(), "fewer pages than bytes");
+        let held = store.hold_pages(buffer.start + 3, 3).expect("it is free again");
+        let write = store.write_held((3, 0), CHUNK, (77, SIZE), held).unwrap();
         finish(&store, write, 1).unwrap();
         store.check().unwrap();
         drop(writer);
