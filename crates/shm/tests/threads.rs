@@ -15,6 +15,7 @@ use shm::submission::{
 use shm::sync::{AtomicU64, Ordering};
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
 use std::thread::scope;
 
 const ROUND_COUNT: u64 = if cfg!(miri) { 20 } else { 50_000 };
@@ -76,15 +77,16 @@ fn stamps() {
 #[test]
 fn hazard_pointers() {
     let hazards = Mapped::<Hazards>::alone();
-    let (hazards, cell, given_up): (&Hazards, _, _) = (&hazards, AtomicU64::new(1), AtomicU64::new(0));
+    let given_up: Vec<AtomicBool> = (0..ROUND_COUNT).map(|_| AtomicBool::new(false)).collect();
+    let (hazards, cell): (&Hazards, _) = (&hazards, AtomicU64::new(1));
     hazards.begin(1);
     scope(|scope| {
         scope.spawn(|| {
             while cell.load(Ordering::Relaxed) < ROUND_COUNT {
-                let id = cell.load(Ordering::Relaxed);
+                let id = cell.load(Ordering::Relaxed).min(ROUND_COUNT - 1);
                 hazards.hold(0, id, 1);
                 if hazards.stands(1) && cell.load(Ordering::Relaxed) == id {
-                    assert!(given_up.load(Ordering::Relaxed) < id, "{id} is held and was given up");
+                    assert!(!given_up[id as usize].load(Ordering::Relaxed), "{id} is held and was given up");
                 }
                 hazards.let_go(0, 0);
                 assert!(hazards.is_looked_at());
@@ -94,7 +96,7 @@ fn hazard_pointers() {
             cell.store(id + 1, Ordering::Relaxed);
             before_look();
             if !hazards.has(id) {
-                given_up.store(id, Ordering::Relaxed);
+                given_up[id as usize].store(true, Ordering::Relaxed);
             }
         }
     });
