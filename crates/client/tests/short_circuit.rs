@@ -234,6 +234,48 @@ fn looking_takes_no_message() {
     }
 }
 
+/// Goal: who reads to the end with a buffer that is larger than the file, as most programs do, is told where that is
+/// without a message, also after somebody has made the file longer or shorter. Method: a client reads files twice, of
+/// which the second time counts; another one changes them in between.
+#[test]
+fn reading_to_the_end_takes_no_message() {
+    let cluster = Real::in_memory("to-the-end", 2, CHUNK);
+    let (reader, writer) = (cluster.client(), cluster.client());
+    let sizes = [1, 3_901, 4_096, 10_000];
+    let name = |index: usize| format!("/f{index}").into_bytes();
+    let write = |index: usize, size: usize| {
+        let file = writer.open(&name(index), &OpenHow::creating(0o644)).expect("made");
+        writer.truncate(&name(index), 0).expect("emptied");
+        assert_eq!(writer.write_at(&file, &version(index as u64, size), 0), Ok(size));
+        writer.close(&file);
+        writer.stat(&name(index)).expect("who asks has it taken up");
+    };
+    let read = |index: usize, size: usize| {
+        let file = reader.open(&name(index), &OpenHow::reading()).expect("is there");
+        let mut bytes = vec![0; 16_384];
+        assert_eq!(reader.read_at(&file, &mut bytes, 0), Ok(size));
+        assert!(bytes[..size] == version(index as u64, size));
+        assert_eq!(reader.read_at(&file, &mut bytes, size as u64), Ok(0));
+        assert_eq!(reader.read_at(&file, &mut bytes, size as u64 / 2), Ok(size - size / 2));
+        reader.close(&file);
+    };
+    for (index, size) in sizes.into_iter().enumerate() {
+        write(index, size);
+        read(index, size);
+        let before = reader.round_trips();
+        read(index, size);
+        assert_eq!(reader.round_trips(), before, "nobody was asked, of {size} bytes");
+        let open = reader.open(&name(index), &OpenHow::reading()).expect("is there");
+        for other in [size + 5_000, size / 2 + 1] {
+            write(index, other);
+            let mut bytes = vec![0; 20_000];
+            assert_eq!(reader.read_at(&open, &mut bytes, 0), Ok(other));
+            assert!(bytes[..other] == version(index as u64, other));
+        }
+        reader.close(&open);
+    }
+}
+
 /// Goal: a file that was opened without a message stays whole when its name goes, for as long as it is open, and its
 /// space is free afterwards. Method: a client opens files by a look; another one removes them and makes others in what
 /// would be their pages.

@@ -17,6 +17,7 @@ use crate::open_files::file::{File, KnownSize};
 use crate::servers::Servers;
 use crate::servers::join::join_all;
 use crate::shared_memory::short_circuit::Found;
+use crate::shared_memory::snapshot::Snapshot;
 use reactor::channel::Call;
 use std::io::{IoSlice, IoSliceMut};
 use wire::layout::ChunkRange;
@@ -285,6 +286,12 @@ impl Servers {
         if is_inside && self.read_range_short_circuit(file, places, offset, (end - offset) as usize).await? {
             return Ok((end - offset) as usize);
         }
+        if !is_inside
+            && offset < end
+            && let Some(count) = self.read_to_end(file, places, offset, end).await?
+        {
+            return Ok(count);
+        }
         for _ in 0..REREAD_COUNT_MAX {
             if end <= offset {
                 return Ok(0);
@@ -313,6 +320,30 @@ impl Servers {
             end = valid_end;
         }
         Ok(end.saturating_sub(offset) as usize)
+    }
+
+    /// Reads a range in which the file ends, without a message: what its home shows of its size, and then the bytes, as
+    /// long as the size is the same afterwards. Returns the bytes read; nothing if servers have to be asked.
+    async fn read_to_end(
+        &self,
+        file: &File,
+        places: &mut [IoSliceMut<'_>],
+        offset: u64,
+        end: u64,
+    ) -> Attempt<Option<usize>> {
+        let home = self.home_of(file.id)?;
+        let Some((attributes, cell)) = self.cached_inode_cell(home, file.id).await else { return Ok(None) };
+        file.note_attributes(&attributes);
+        let size = end.min(attributes.size).saturating_sub(offset) as usize;
+        if size == 0 {
+            return Ok(Some(0));
+        }
+        if !self.read_range_short_circuit(file, places, offset, size).await? {
+            return Ok(None);
+        }
+        let mut snapshot = Snapshot::new(self, cell.mapping().clone());
+        snapshot.kept(&cell);
+        Ok(snapshot.holds().then_some(size))
     }
 
     async fn ask_size(&self, file: &File) -> Attempt<KnownSize> {

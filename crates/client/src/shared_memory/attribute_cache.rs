@@ -148,10 +148,16 @@ impl Servers {
 
     /// The attributes of a file that has a name, as its home shows them now. Nothing if that has to be asked.
     pub(crate) async fn cached_inode(&self, home: u32, file: FileId) -> Option<Attributes> {
+        self.cached_inode_cell(home, file).await.map(|(attributes, _)| attributes)
+    }
+
+    /// The same with the cell that shows them.
+    pub(crate) async fn cached_inode_cell(&self, home: u32, file: FileId) -> Option<(Attributes, CellVersion)> {
         self.begin_look().await;
         let mut view = self.view(home)?;
         let (attributes, _) = view.step(|view| view.inode(file)).await?;
-        view.snapshot.holds().then_some(attributes)
+        let cell = view.snapshot.version_of(view.inode_place(file))?;
+        view.snapshot.holds().then_some((attributes, cell))
     }
 
     /// Opens a file that is there, as its server shows it now, and holds it. Nothing if the server has to be asked.
