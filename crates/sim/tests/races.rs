@@ -762,6 +762,72 @@ fn submissions_are_made_once() {
     assert!(found_made > 0, "no kill fell between a change and the note of it");
 }
 
+/// Goal: a removal that was submitted is made though its server had to journal something else first, and was killed
+/// behind that: to free chunks on other servers takes a number, and numbers are set aside in blocks. Method: a file lies
+/// on two servers; its home is asked for changes that take numbers until none is left, and then this or that write of
+/// its is the last one.
+#[test]
+fn a_removal_outlives_the_record_before_it() {
+    let mut submitted = 0;
+    for write in 1..=3 {
+        let harness = cluster_with_submissions(1, 2);
+        let client = harness.add_client();
+        let home_of = |name: &str| harness.cluster.dentry_server(FileId::ROOT, name.as_bytes());
+        let mut names_here = (0..).map(|index| format!("/n{index}")).filter(|name| home_of(&name[1..]) == 0);
+        let [path, other] = std::array::from_fn(|_| names_here.next().expect("a name"));
+        run(&harness, &client, {
+            let (path, other) = (path.clone(), other.clone());
+            async move |files| {
+                let file = make_file(&files, &path, 7, 4 * CHUNK).await;
+                files.synchronise(&file).await.expect("its size is settled");
+                files.close(&file).await;
+                files.close(&make_file(&files, &other, 7, 1).await).await;
+            }
+        });
+        let numbers_left = || harness.audits()[0].1.numbers_left;
+        while numbers_left() > 0 {
+            let (path, count) = (path.clone(), numbers_left());
+            run(&harness, &client, async move |files| {
+                for _ in 0..count {
+                    files.truncate(path.as_bytes(), 3 * CHUNK).await.expect("cut");
+                }
+            });
+        }
+        run(&harness, &client, {
+            let path = path.clone();
+            async move |files| {
+                // Whoever removes something by request may submit the next ones for a second; this one takes no number.
+                files.unlink(other.as_bytes()).await.expect("removed");
+                files.stat(path.as_bytes()).await.expect("it is there");
+            }
+        });
+        let submitted_before = harness.audits()[0].1.submissions;
+        harness.world.crash_after_writes(harness.node(0), write, false);
+        let work = start(&harness, &client, {
+            let path = path.clone();
+            async move |files| {
+                files.stat(path.as_bytes()).await.expect("it is there");
+                files.unlink(path.as_bytes()).await.expect("removed");
+            }
+        });
+        while !harness.world.run_until(|| work.borrow().is_some(), SECOND) {
+            harness.restart(0);
+        }
+        harness.world.run_for(SECOND);
+        submitted += u64::from(harness.audits()[0].1.submissions > submitted_before);
+        // If it has not come to its last write, it is not to come to it any more.
+        if harness.is_running(0) {
+            harness.kill(0);
+        }
+        harness.restart(0);
+        harness.wait_for_servers(LIMIT).expect("it starts again");
+        assert_eq!(names(&harness, "/"), BTreeSet::new(), "write {write}");
+        check_servers(&harness);
+        check(&harness);
+    }
+    assert!(submitted > 0, "nothing was submitted");
+}
+
 /// Goal: a file that was made by a submission is there though the server was killed before it took the submission up,
 /// also when its directory, whose home is another server, had no other names at that one. Method: the directory's only
 /// name at the server goes, another one is made, and the server is killed as soon as that is told.

@@ -8,8 +8,8 @@
 //! | whole pages, and much or all of a chunk | fresh ones | they are swapped in |
 //! | other pieces of up to 64 KiB | the staging ring's, used again and again | the server copies |
 //!
-//! Where nothing may be submitted, pages that are to be swapped in are named by a request (`CommitRegistered`), and what
-//! is left goes with its message, as it does everywhere else.
+//! Where nothing may be submitted, pages that are to be swapped in are named by a request (`CommitRegistered`), and
+//! what is left goes with its message, as it does everywhere else.
 //!
 //! Invariants
 //! 1. A submitted write is made at once when it is taken up: nothing has to be done before it, as the server shows.

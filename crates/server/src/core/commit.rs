@@ -3,7 +3,7 @@
 use crate::core::{Core, Failure};
 use crate::handlers;
 use crate::journal::checkpoint;
-use crate::journal::records::{Record, kind};
+use crate::journal::records::Record;
 use crate::names::NO_TIME;
 use crate::process::prefault;
 use crate::store::Transaction;
@@ -43,15 +43,11 @@ impl Core {
                 transaction.put(kind, |out| record.encode(time, out));
             }
         }
-        let submission = self.submissions.take_current();
-        if let Some(record) = &submission {
-            transaction.put(kind::SUBMISSION_TAKEN, |out| record.encode(time, out));
-        }
         let changes = self.invalidate_changes(&transaction, records.as_ref());
         self.store.commit(transaction)?;
         let released = {
             let mut tables = self.tables.borrow_mut();
-            for record in records.into_iter().chain(submission) {
+            for record in records {
                 tables.apply(record, time, None);
             }
             self.publish_changes(&tables, &changes);

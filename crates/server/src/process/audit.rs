@@ -56,6 +56,8 @@ pub struct Audit {
     pub submissions: u64,
     /// Those that the life before had made and not noted.
     pub submissions_found_made: u64,
+    /// Numbers that are set aside and were not given out.
+    pub numbers_left: u64,
     /// Contradictions found, in words.
     pub errors: Vec<String>,
 }
@@ -86,6 +88,7 @@ pub fn audit(core: &Core) -> Audit {
         active: core.statistics.active(),
         submissions: core.submissions.numbers().0,
         submissions_found_made: core.submissions.found_made(),
+        numbers_left: tables.number_limit - tables.next_number,
         ..Audit::default()
     };
     // Removals that were begun before there were too many may still end (tombstones, invariant 3).

@@ -49,8 +49,6 @@ pub struct SubmissionWork {
     found_made: Cell<u64>,
     /// Whose queues there are: user and connection.
     clients: RefCell<BTreeMap<usize, (u32, u64)>>,
-    /// The submission that the next change is.
-    current: RefCell<Option<Record<'static>>>,
 }
 
 impl SubmissionWork {
@@ -62,11 +60,6 @@ impl SubmissionWork {
     /// Submissions that the life before had made and not noted as taken up.
     pub fn found_made(&self) -> u64 {
         self.found_made.get()
-    }
-
-    /// The submission that a change is, which is taken up with it.
-    pub fn take_current(&self) -> Option<Record<'static>> {
-        self.current.take()
     }
 }
 
@@ -215,13 +208,10 @@ impl Core {
             self.submissions.failed.set(self.submissions.failed.get() + 1);
             return [0; 2];
         };
+        // Goes with the change that is submitted, which may journal something else first.
         let taken = Record::SubmissionTaken { queue: submitted.queue as u32, number: submitted.number };
-        self.submissions.current.replace(Some(taken));
         let (operation, result) = self.clock.at_submitted_time(submission.time, || match submission.change {
-            Change::Unlink => (
-                Operation::Unlink,
-                handlers::unlink_submitted(self, submission.parent, submission.name, submission.file),
-            ),
+            Change::Unlink => (Operation::Unlink, handlers::unlink_submitted(self, &submission, taken)),
             Change::Create(made) => {
                 let is_its_own = match submitter {
                     Submitter::SubmissionQueue(submissions, queue) => {
@@ -230,7 +220,7 @@ impl Core {
                     Submitter::Earlier(_) => true,
                 };
                 let result = match is_its_own {
-                    true => handlers::create_submitted(self, &submission, &made),
+                    true => handlers::create_submitted(self, &submission, &made, taken),
                     false => {
                         let words = "the file's number or owner is not its client's";
                         Err(Failure::with_text(Status::NotPermitted, words))
@@ -240,12 +230,10 @@ impl Core {
             }
             Change::Write(written, bytes) => {
                 let source = self.source_of(&mut submitter);
-                let result = handlers::write_submitted(self, submission.file, &written, &bytes, source);
+                let result = handlers::write_submitted(self, submission.file, (&written, &bytes), source, taken);
                 (handlers::submitted_operation(&written), result)
             }
         });
-        let is_journalled = self.submissions.take_current().is_none();
-        assert!(is_journalled || result.is_err(), "a submission is one change, which says that it is taken up");
         self.statistics.arrived(operation);
         self.statistics.started(operation, 0);
         self.statistics.finished(operation, 0, result.is_err(), 0, 0);

@@ -192,8 +192,8 @@ impl Allocator {
         Some(Run { start, pages })
     }
 
-    /// Just these pages, which lie in the data space, with what that needs from the medium. False, and nothing is taken,
-    /// if one of them is not free.
+    /// Just these pages, which lie in the data space, with what that needs from the medium. False, and nothing is
+    /// taken, if one of them is not free.
     pub fn take_exactly(&mut self, run: Run, grow: SpaceGrowth) -> bool {
         let end = run.start + run.pages;
         assert!(run.pages > 0 && end <= self.total, "a request is for pages that there are");

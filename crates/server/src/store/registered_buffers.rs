@@ -74,8 +74,8 @@ impl Drop for HeldPages {
 }
 
 impl Store {
-    /// Keeps pages from `first_page` on from everybody, which a client has filled in an earlier life: before anything is
-    /// written in this one. Nothing if one of them is not free.
+    /// Keeps pages from `first_page` on from everybody, which a client has filled in an earlier life: before anything
+    /// is written in this one. Nothing if one of them is not free.
     pub fn hold_pages(&self, first_page: u32, pages: u32) -> Option<HeldPages> {
         let run = Run { start: first_page, pages };
         let is_held = self.state.borrow_mut().hold_pages(run);

@@ -86,8 +86,8 @@ impl SubmissionConsumer {
         consumer
     }
 
-    /// When it begins: what was submitted to an earlier life, and not noted as taken up (`leftover_taken`), each queue's
-    /// in order, and writes in theirs. That life may have taken up one of them.
+    /// When it begins: what was submitted to an earlier life, and not noted as taken up (`leftover_taken`), each
+    /// queue's in order, and writes in theirs. That life may have taken up one of them.
     pub fn leftovers(&self) -> Vec<Submitted> {
         let mut waiting: Vec<VecDeque<Submitted>> =
             (0..QUEUE_COUNT).map(|queue| self.waiting_in(queue).collect()).collect();

@@ -93,13 +93,13 @@ pub fn hold_left(core: &Core, written: &Written, bytes: &SubmittedBytes) -> Opti
 }
 
 /// A write that was submitted (docs/submission-queue.md) to a chunk that is here. Errors: `StaleFile` when the file is
-/// not there any more; and it can't be done, which must not happen.
+/// not there any more; and it can't be done, which must not happen. `taken` says which submission it is.
 pub fn write_submitted(
     core: &Rc<Core>,
     file: FileId,
-    written: &Written,
-    bytes: &SubmittedBytes,
+    (written, bytes): (&Written, &SubmittedBytes),
     source: SubmittedSource,
+    taken: Record<'_>,
 ) -> Result<(), Failure> {
     let piece = written.range(bytes.size);
     let request = DataRequest { file, layout: written.layout, pieces: Pieces(vec![piece]), sums: Vec::new() };
@@ -155,12 +155,12 @@ pub fn write_submitted(
             attributes.ctime = attributes.ctime.max(latest);
             attributes.mtime = attributes.ctime;
             core.store.commit_write(write, &mut transaction, attributes.mtime)?;
-            core.commit(transaction, [Record::InodePut(inode)])?;
+            core.commit(transaction, [Record::InodePut(inode), taken])?;
         }
         false => {
             let latest = core.store.share(file.0).map_or(i64::MIN, |share| share.mtime);
             core.store.commit_write(write, &mut transaction, core.clock.time().max(latest))?;
-            core.commit(transaction, [])?;
+            core.commit(transaction, [taken])?;
         }
     }
     core.statistics.arrived_by_themselves(submitted_operation(written), bytes.size.into());

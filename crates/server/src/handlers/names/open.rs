@@ -214,9 +214,14 @@ fn create(
     Ok(Progress::Done)
 }
 
-/// A file that was made by a submission, for whoever submitted it, who holds it open (docs/submission-queue.md).
-/// Errors: `Exists` when it was made before; and it can't be made, which must not happen.
-pub fn create_submitted(core: &Rc<Core>, submission: &Submission<'_>, made: &Made) -> Result<(), Failure> {
+/// A file that was made by a submission, for whoever submitted it, who holds it open (docs/submission-queue.md);
+/// `taken` says which submission it is. Errors: it can't be made, which must not happen.
+pub fn create_submitted(
+    core: &Rc<Core>,
+    submission: &Submission<'_>,
+    made: &Made,
+    taken: Record<'_>,
+) -> Result<(), Failure> {
     let (parent, name, id) = (submission.parent, submission.name, submission.file);
     {
         let tables = core.tables.borrow();
@@ -245,5 +250,6 @@ pub fn create_submitted(core: &Rc<Core>, submission: &Submission<'_>, made: &Mad
     if made.chunk_size != 0 && !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&made.chunk_size) {
         attributes.layout = core.cluster.layout_for(id.home(), 0);
     }
-    core.change([Record::DentryPut { parent, name, id, kind: Kind::File }, Record::InodePut(Inode::new(attributes))])
+    let put = Record::DentryPut { parent, name, id, kind: Kind::File };
+    core.change([put, Record::InodePut(Inode::new(attributes)), taken])
 }

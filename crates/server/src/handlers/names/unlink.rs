@@ -13,6 +13,7 @@ use crate::store::Transaction;
 use reactor::Class;
 use std::rc::Rc;
 use wire::messages::{ReapChunksRequest, RemoveRequest};
+use wire::submission::Submission;
 use wire::{Decode, FileId, Kind, Operation, Status};
 
 pub fn unlink(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
@@ -67,9 +68,10 @@ fn remove(core: &Rc<Core>, (parent, name): (FileId, &[u8]), id: FileId, outcome:
     Ok(())
 }
 
-/// An unlink that was submitted: done already, for whoever submitted it. Errors: `NotFound` when it was done before;
-/// and it can't be done, which must not happen.
-pub fn unlink_submitted(core: &Rc<Core>, parent: FileId, name: &[u8], file: FileId) -> Result<(), Failure> {
+/// An unlink that was submitted: done already, for whoever submitted it; `taken` says which submission it is. Errors:
+/// it can't be done, which must not happen.
+pub fn unlink_submitted(core: &Rc<Core>, submission: &Submission<'_>, taken: Record<'_>) -> Result<(), Failure> {
+    let (parent, name, file) = (submission.parent, submission.name, submission.file);
     {
         let tables = core.tables.borrow();
         let is_there = tables.names.get(parent, name, cursor_of(parent, name)) == Some((file, Kind::File));
@@ -82,7 +84,7 @@ pub fn unlink_submitted(core: &Rc<Core>, parent: FileId, name: &[u8], file: File
         }
         core.store.prefetch(file.0);
     }
-    remove(core, (parent, name), file, Record::Nothing)
+    remove(core, (parent, name), file, taken)
 }
 
 /// Chunks on other servers that are to be freed, once the change that says so is journalled.

@@ -118,9 +118,9 @@ fn generations() {
 }
 
 /// Goal: what a client had filled and submitted when its server was killed becomes the file's in the next life, also in
-/// a store without any other page that is free, and whether the client still has the pages mapped or not; what that life
-/// had committed is not taken twice. Method: a store is filled up to registered pages, of which some are filled, some
-/// committed, and opened anew.
+/// a store without any other page that is free, and whether the client still has the pages mapped or not; what that
+/// life had committed is not taken twice. Method: a store is filled up to registered pages, of which some are filled,
+/// some committed, and opened anew.
 #[test]
 fn filled_pages_are_left_to_the_next_life() {
     const CHUNK: u32 = 1 << 20;
