@@ -45,7 +45,7 @@ mod uring;
 mod waiting;
 pub mod workers;
 
-pub use attribute_cache::AttributeCache;
+pub use attribute_cache::{AttributeCache, CacheFault, CellPage};
 pub use channel::{Call, Channel, ChannelOptions, ChannelStatistics, Failure, Reply};
 pub use driver::{Driver, DriverKind};
 pub use executor::{Class, Gate, JoinHandle, LoopStatistics, Reactor, Sleep, YieldNow};

@@ -28,6 +28,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::sync::atomic::Ordering;
+use wire::attribute_cache::AttributeCacheShape;
 
 /// Bytes that are fetched ahead: no more than a core has lines under way for in the time that an open takes.
 const NEAR_SIZE_MAX: u64 = 4 << 10;
@@ -46,14 +47,14 @@ pub struct StampedRegion {
 }
 
 impl StampedRegion {
-    /// Stamps a region. `table` has [`STAMPS_SIZE`] bytes and those of the attribute cache, all of them allocated; it
-    /// begins with zeros and is kept with the region, as `submissions` is, of [`SUBMISSION_QUEUES_SIZE`] bytes. Panics
-    /// when one is smaller.
+    /// Stamps a region. `table` has [`STAMPS_SIZE`] bytes and those of the attribute cache, of which the first page is
+    /// allocated; it begins with zeros and is kept with the region, as `submissions` is, of [`SUBMISSION_QUEUES_SIZE`]
+    /// bytes. Panics when one is smaller.
     pub fn new(region: Rc<dyn Region>, table: Rc<dyn Region>, submissions: Rc<dyn Region>) -> Rc<StampedRegion> {
         assert!(table.size() >= STAMPS_SIZE, "a table of stamps is whole");
         // What others write by itself, and we: a simulated medium is to know of it.
         submissions.note_received(0, SUBMISSION_QUEUES_SIZE);
-        table.note_received(0, table.size());
+        table.note_received(0, STAMPS_SIZE);
         let shared = submissions.clone();
         // In this order: nobody submits from here on, and so nobody rests in an attribute cache that is being emptied.
         let submissions = Rc::new(SubmissionQueues::new(submissions));
@@ -118,6 +119,7 @@ impl StampedRegion {
             size,
             stamps,
             attribute_cache,
+            shape: AttributeCacheShape::of_size(attribute_cache.size()),
             trust,
             hazards,
             queue,
@@ -235,6 +237,7 @@ pub struct StoreMapping {
     size: u64,
     stamps: Mapped<Stamps>,
     attribute_cache: CellRow,
+    shape: Option<AttributeCacheShape>,
     trust: Option<Validation>,
     /// Where we submit changes, and see what others have submitted, until the connection ends.
     queue: RefCell<Option<Rc<SubmissionQueue>>>,
@@ -278,6 +281,7 @@ impl StoreMapping {
             size: region.size(),
             stamps,
             attribute_cache,
+            shape: AttributeCacheShape::of_size(attribute_cache.size()),
             trust: None,
             queue: RefCell::new(Some(queue)),
             has_ended: Cell::new(false),
@@ -313,9 +317,9 @@ impl StoreMapping {
         self.stamps.is_unchanged(offset, size, number)
     }
 
-    /// Bytes of the owner's attribute cache.
-    pub fn attribute_cache_size(&self) -> u64 {
-        self.attribute_cache.size()
+    /// How the owner's attribute cache is laid out, if there is one.
+    pub fn attribute_cache_shape(&self) -> Option<AttributeCacheShape> {
+        self.shape
     }
 
     /// Copies a cell of the owner's attribute cache and returns the version that it has; nothing if there is none, it
@@ -324,9 +328,14 @@ impl StoreMapping {
         self.attribute_cache.cell(place)?.read(into)
     }
 
+    /// The first word of a cell, as it happens to be.
+    pub fn first_word(&self, place: CellPlace) -> Option<u64> {
+        self.word(place.offset + 8)
+    }
+
     /// A word of the owner's attribute cache outside of all cells.
     pub fn word(&self, offset: u64) -> Option<u64> {
-        Some(self.attribute_cache.word(offset)?.load(Ordering::Relaxed))
+        Some(self.attribute_cache.word(offset)?.load(Ordering::Acquire))
     }
 
     /// Whether a cell has been all the time as it was when it had this version.

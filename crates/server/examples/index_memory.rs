@@ -47,7 +47,7 @@ fn main() {
     let after_names = resident_bytes();
     let mut inodes = Inodes::default();
     for number in 0..count {
-        inodes.put(inode(FileId::new(number + 2, 7)));
+        inodes.put(&inode(FileId::new(number + 2, 7)));
     }
     let after = resident_bytes();
     let put = started.elapsed();

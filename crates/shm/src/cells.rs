@@ -97,6 +97,24 @@ impl SequenceCell {
         });
     }
 
+    /// Owner: writes single words; the others stay.
+    #[inline]
+    pub fn put_words(&self, content: &[(usize, u64)]) {
+        self.change(self.version.load(Ordering::Relaxed) + 1, || {
+            for (index, value) in content {
+                self.words[*index].store(*value, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// Owner: copies the words, whatever they are.
+    #[inline]
+    pub fn get(&self, into: &mut [u64]) {
+        for (target, word) in into.iter_mut().zip(&self.words) {
+            *target = word.load(Ordering::Relaxed);
+        }
+    }
+
     /// Owner: empties it. Whoever looks from now on finds it so, or sees that it has changed.
     #[inline]
     pub fn clear(&self) {
@@ -120,7 +138,8 @@ impl SequenceCell {
         self.version.store(odd, Ordering::Relaxed);
         fence_at(Barrier::CellOdd, Ordering::Release);
         write();
-        self.version.store(odd + 1, order_at(Barrier::CellEven, Ordering::Release));
+        // What is no version, in a line within a cell that is emptied, may be any number.
+        self.version.store(odd.wrapping_add(1), order_at(Barrier::CellEven, Ordering::Release));
     }
 
     /// The words, to have them fetched from memory.
@@ -182,10 +201,10 @@ impl CellRow {
         offset.is_multiple_of(WORD_SIZE) && offset <= self.size && size <= self.size - offset
     }
 
-    /// Owner, when its life begins: empties all cells. They are taken for one line each: of a larger one the first line
-    /// is its beginning, and in the others nothing counts once that is empty.
-    pub fn empty(&self) {
-        for index in 0..self.size / CELL_SIZE_MIN {
+    /// Owner, when its life begins: empties all cells in the first `size` bytes. They are taken for one line each: of a
+    /// larger one the first line is its beginning, and in the others nothing counts once that is empty.
+    pub fn empty(&self, size: u64) {
+        for index in 0..size.min(self.size) / CELL_SIZE_MIN {
             let Some(cell) = self.cell(CellPlace::in_row(0, CELL_SIZE_MIN, index)) else {
                 unreachable!("the line lies in the row")
             };

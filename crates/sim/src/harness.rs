@@ -90,8 +90,8 @@ impl Harness {
         if profile.sabotage == Sabotage::ForgetMappingLocks {
             world.forget_mapping_locks();
         }
-        if profile.sabotage == Sabotage::KeepPublished {
-            world.keep_attribute_caches();
+        if let Sabotage::Cache(fault) = profile.sabotage {
+            world.set_cache_fault(fault);
         }
         if profile.sabotage == Sabotage::IgnoreHazards {
             world.ignore_hazards();

@@ -1,7 +1,7 @@
 //! What one seed is about: how large the cluster is, what its clients do, and what goes wrong.
 
 use crate::random::Random;
-use reactor::{LeftoverFault, Nanos, Validation};
+use reactor::{CacheFault, LeftoverFault, Nanos, Validation};
 use server::{Bounds, ReadLeasing};
 use wire::{Placement, Protection};
 
@@ -55,8 +55,9 @@ pub enum Sabotage {
     IgnoreReadLeases,
     /// Servers do not know that somebody may still write to pages that they had registered.
     ForgetMappingLocks,
-    /// Servers leave names and files in the attribute caches that clients see when they are not so any more.
-    KeepPublished,
+    /// Servers leave names and files in the attribute caches that clients see when they are not so any more, or leave
+    /// some out in silence.
+    Cache(CacheFault),
     /// Servers do not see which files clients hold that they have opened by a look.
     IgnoreHazards,
     /// Clients do not see what others have submitted, or are about to.
@@ -262,14 +263,18 @@ fn draw_bounds(random: &mut Random) -> Bounds {
     if random.percent(20) {
         return Bounds::default();
     }
-    Bounds {
+    let bounds = Bounds {
         tree_log: random.between(2, 12) as usize,
         tombstones: random.between(1, 12) as usize,
         delegated_files: random.between(1, 6) as usize,
         contact_names: random.between(1, 6) as usize,
         contact_files: random.between(1, 6) as usize,
         read_leased_files: random.between(1, 6) as usize,
-    }
+        index_blocks: 0,
+    };
+    // Not drawn, so that older seeds go on as before. Two tables take two; files and what is split take the rest.
+    let index_blocks = 2 + (bounds.contact_names as u64 - 1) * 3 + bounds.tombstones as u64 % 3;
+    Bounds { index_blocks, ..bounds }
 }
 
 /// Often longer than in reality, and of files that are still warm: most are, in a run as short as this.

@@ -2,11 +2,11 @@
 //! say.
 
 use client::{DirectoryEntry, FileSystem, OpenHow, Status};
-use reactor::Class;
+use reactor::{CacheFault, Class};
 use server::Bounds;
 use server::journal::Record;
 use sim::harness::{Harness, SimClient};
-use sim::profile::{Overrides, Profile, SECOND};
+use sim::profile::{Overrides, Profile, SECOND, Sabotage};
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
@@ -134,6 +134,75 @@ fn more_removed_directories_than_are_remembered() {
             assert!(audit.errors.is_empty(), "{:?}", audit.errors);
         }
     }
+}
+
+/// Names that are more than one segment of an attribute cache has room for, so that it is split again and again.
+const NAMES: u64 = 700;
+
+/// Goes through many names as the attribute cache grows: makes them, removes a third, makes those that are there once
+/// more (which fails) and those that are gone (which does not), and looks at all of them. Returns what was wrong.
+async fn use_names(fs: FileSystem) -> u64 {
+    let path = |number: u64| format!("/n{number}").into_bytes();
+    let how = OpenHow { create: true, exclusive: true, ..OpenHow::reading_and_writing() };
+    let (is_removed, mut wrong) = (|number: u64| number.is_multiple_of(3), 0);
+    for number in 0..NAMES {
+        let file = fs.open(&path(number), &how).await.expect("made");
+        fs.close(&file).await;
+        if number >= 30 && is_removed(number - 30) {
+            fs.unlink(&path(number - 30)).await.expect("removed");
+        }
+    }
+    for number in 0..NAMES - 30 {
+        let known = fs.stat(&path(number)).await.map(drop).map_err(|error| error.status);
+        let wanted = if is_removed(number) { Err(Status::NotFound) } else { Ok(()) };
+        let made = fs.open(&path(number), &how).await;
+        let is_as_wanted = match &made {
+            Ok(file) => {
+                fs.close(file).await;
+                is_removed(number)
+            }
+            Err(error) => error.status == Status::Exists && !is_removed(number),
+        };
+        wrong += u64::from(known != wanted) + u64::from(!is_as_wanted);
+    }
+    wrong
+}
+
+/// What is wrong after many names in an attribute cache of so many blocks, and names that clients made without asking.
+fn wrong_names(fault: CacheFault, index_blocks: u64) -> (u64, u64) {
+    let overrides = Overrides { no_faults: true, servers: Some(1), ..Overrides::default() };
+    let (mut wrong, mut submissions) = (0, 0);
+    for seed in 0..4 {
+        let mut profile = Profile::new(seed, &overrides);
+        (profile.short_circuit, profile.checksums, profile.stable_media) = (true, false, false);
+        profile.client_timeout = 20 * SECOND;
+        profile.bounds = Bounds { index_blocks, ..Bounds::default() };
+        profile.sabotage = Sabotage::Cache(fault);
+        let harness = Harness::new(&profile, false);
+        harness.wait_for_servers(60 * SECOND).expect("servers start");
+        let client = harness.add_client();
+        wrong += run(&harness, &client, use_names);
+        harness.world.run_for(SECOND);
+        for (_, audit) in harness.audits() {
+            wrong += audit.errors.len() as u64;
+            submissions += audit.submissions;
+        }
+    }
+    (wrong, submissions)
+}
+
+/// Goal: an attribute cache grows by one segment after the other, and where it can't, whoever looks for what has found
+/// no room asks; nobody takes a name for missing that is there. One that leaves names out in silence is noticed.
+/// Method: one client makes, removes and looks at more names than a segment has room for, in attribute caches of two
+/// blocks, a few, and as many as there is memory for.
+#[test]
+fn more_names_than_an_attribute_cache_holds() {
+    for index_blocks in [2, 3, 9, u64::MAX] {
+        let (wrong, submissions) = wrong_names(CacheFault::None, index_blocks);
+        assert_eq!(wrong, 0, "with {index_blocks} blocks");
+        assert!(submissions > 0, "with {index_blocks} blocks nobody looks");
+    }
+    assert!(wrong_names(CacheFault::OmitsInSilence, 2).0 > 0, "names that are left out in silence are not noticed");
 }
 
 /// Goal: a server that has given out all numbers of files says so, and what is there goes on. Method: its journal says

@@ -250,7 +250,7 @@ fn chunks() {
         }
         let large = id_at(harness, client, "/g/large");
         let mut inode = harness.server(home(harness, large)).inode(large).expect("there");
-        inode.spread.as_mut().expect("it is on all servers").holders.truncate(1);
+        inode.spread_mut().holders.truncate(1);
         damage(harness, home(harness, large), Record::InodePut(inode));
         let small = id_at(harness, client, "/d/e/file39");
         let mut inode = harness.server(home(harness, small)).inode(small).expect("there");

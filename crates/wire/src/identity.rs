@@ -2,6 +2,7 @@
 
 use crate::codec::{Decode, Decoder, Encode, Malformed};
 use siphasher::sip::SipHasher13;
+use std::cell::RefCell;
 use std::hash::Hasher;
 
 /// A fixed share of the key space, below the cluster's slot count.
@@ -65,9 +66,35 @@ fn hash_with(key: (u64, u64), number: u64, bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// Longest name whose hash is remembered.
+const LAST_NAME_SIZE: usize = 40;
+
+/// The last name whose hash was asked for. What is done with a name asks for it some five times.
+struct LastName {
+    parent: u64,
+    size: usize,
+    name: [u8; LAST_NAME_SIZE],
+    hash: u64,
+}
+
+thread_local! {
+    static LAST_NAME: RefCell<LastName> =
+        const { RefCell::new(LastName { parent: 0, size: usize::MAX, name: [0; LAST_NAME_SIZE], hash: 0 }) };
+}
+
 /// Hash of a directory entry. Its remainder is the entry's slot, its upper 63 bits are the entry's listing cursor.
 pub fn dentry_hash(parent: FileId, name: &[u8]) -> u64 {
-    hash_with(HASH_KEY_DENTRY, parent.0, name)
+    if name.len() > LAST_NAME_SIZE {
+        return hash_with(HASH_KEY_DENTRY, parent.0, name);
+    }
+    LAST_NAME.with_borrow_mut(|last| {
+        if last.parent != parent.0 || last.size != name.len() || last.name[..name.len()] != *name {
+            (last.parent, last.size) = (parent.0, name.len());
+            last.name[..name.len()].copy_from_slice(name);
+            last.hash = hash_with(HASH_KEY_DENTRY, parent.0, name);
+        }
+        last.hash
+    })
 }
 
 /// The slot of a directory entry among `slot_count` slots.

@@ -4,7 +4,6 @@
 //! Invariants
 //! 1. Whatever the words are, decoding them ends in a submission or in nothing.
 
-use crate::attribute_cache::NAME_SIZE_MAX;
 use crate::identity::{FileId, dentry_hash};
 use crate::layout::{ChunkRange, Layout, LayoutPolicy};
 use crate::names::Name;
@@ -13,7 +12,9 @@ const WORD_SIZE: usize = 8;
 /// Words of a submission.
 pub const SUBMISSION_WORDS: usize = 16;
 /// The words of a name: its length, and its bytes.
-const NAME_WORDS: usize = (NAME_SIZE_MAX + 1) / WORD_SIZE;
+const NAME_WORDS: usize = 5;
+/// Changes of longer names are not submitted.
+pub const NAME_SIZE_MAX: usize = NAME_WORDS * WORD_SIZE - 1;
 const NAME_START: usize = 3;
 const KIND_UNLINK: u64 = 1;
 const KIND_CREATE: u64 = 2;
@@ -211,6 +212,11 @@ impl SubmissionBytes {
             *part = word.to_le_bytes();
         }
         SubmissionBytes(bytes)
+    }
+
+    /// The file that the words remove, or write to.
+    pub fn file_of(words: &[u64; SUBMISSION_WORDS]) -> Option<FileId> {
+        [KIND_UNLINK, u64::from(KIND_WRITE)].contains(&u64::from(parts(words[0]).0)).then_some(FileId(words[2]))
     }
 
     /// What the words stand for.

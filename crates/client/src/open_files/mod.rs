@@ -27,6 +27,7 @@ pub(crate) mod read_leases;
 use crate::error::RequestError;
 use crate::open_files::file::File;
 use crate::servers::Common;
+use crate::shared_memory::attribute_cache::is_shown;
 use crate::shared_memory::snapshot::CellVersion;
 use reactor::channel::{Call, Channel};
 use reactor::{Class, HazardPointer, LocalFuture, Nanos, StoreMapping};
@@ -35,7 +36,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
-use wire::attribute_cache::attributes_in;
 use wire::limits::CLOSE_COUNT_MAX;
 use wire::messages::{Batch, CloseManyRequest, CloseRequest, Closed, Empty, ReclaimReply, ReclaimRequest};
 use wire::{Decode, Encode, FileId, Kind, Operation};
@@ -102,7 +102,7 @@ impl Opened {
             return false;
         }
         // What is shown has a name; who takes that away from now on does not find it held.
-        inode.read(|words| attributes_in(words, file)).is_none()
+        !is_shown(inode.mapping(), file)
     }
 }
 

@@ -2,7 +2,7 @@
 //! (docs/attribute-cache.md).
 //!
 //! The tree of directories is looked at first, whether it is the one that the path was resolved in; a name is looked
-//! for in the cells that its hash leads to, then its inode in the cell of that one's sequence. If all of them hold at
+//! for in the cells that its hash leads to, then its inode's cell in those that the hash of its id leads to. If all of them hold at
 //! the end ([`crate::shared_memory::snapshot`]), all of it was so at the moment at which the inode was read: just what
 //! the server would have told at that moment. Whatever is not found is asked for.
 //!
@@ -16,12 +16,11 @@ use crate::open_files::HeldFile;
 use crate::open_files::file::OpenHow;
 use crate::servers::Servers;
 use crate::shared_memory::snapshot::{CellVersion, Snapshot};
-use reactor::CellPlace;
+use reactor::{CellPlace, StoreMapping};
 use wire::attribute_cache::{
-    AttributeCacheShape, FirstBytes, INODE_WORDS, NAME_WORDS, NameCell, attributes_in, directory_words, first_bytes_in,
-    tree_word, writable_words,
+    AttributeCacheShape, Bucket, CELL_WORDS, FirstBytes, LINE_WORDS, NameState, Table, TableKey, attributes_in,
+    directory_words, first_bytes_in, tree_word, writable_words,
 };
-use wire::identity::dentry_hash;
 use wire::messages::KNOWN_UNCHECKED;
 use wire::submission::{Change, Made, Submission, file_intent_lock, name_intent_lock};
 use wire::{Attributes, FileId, Kind};
@@ -48,55 +47,144 @@ impl<'s> CacheView<'s> {
 
     /// Reads the tree of directories: nothing unless it is as it was after change `known`, and none is under way.
     fn tree(&mut self, known: u64) -> Option<()> {
-        let place = CellPlace { offset: self.shape.tree_offset(), words: NAME_WORDS };
+        let place = CellPlace { offset: self.shape.tree_offset(), words: LINE_WORDS };
         let is_so = |word| known == KNOWN_UNCHECKED || word == tree_word(known);
         let life = self.snapshot.cell(place, |[word, life]| is_so(*word).then_some(*life))?;
         self.snapshot.in_life(life);
         Some(())
     }
 
-    /// Reads the cell of a name and says which file it leads to.
-    fn name(&mut self, target: &EntryTarget) -> Option<FileId> {
-        let (parent, name) = (target.parent.id, &target.name[..]);
-        let wanted = NameCell::new(parent, name, FileId::default())?;
-        let hash = dentry_hash(parent, name);
-        if !self.snapshot.is_free(name_intent_lock(hash)) {
+    /// Reads which file a name leads to, bucket by bucket.
+    async fn name(&mut self, target: &EntryTarget) -> Option<Named> {
+        let key = TableKey::of_name(target.parent.id, &target.name);
+        if !self.snapshot.is_free(name_intent_lock(key.hash)) {
             return None;
         }
-        for offset in self.shape.name_offsets(hash) {
-            let place = CellPlace { offset, words: NAME_WORDS };
-            if let Some(file) = self.snapshot.cell(place, |words| wanted.file_in(words)) {
-                return Some(file);
-            }
+        let mut reach = 0;
+        for (step, place) in buckets(self.snapshot.mapping(), self.shape, Table::Names, key)?.enumerate() {
+            let decode = |words: &[u64; LINE_WORDS]| {
+                let bucket = Bucket(*words);
+                if step == 0 {
+                    reach = bucket.reach() as usize;
+                }
+                bucket.find(key).filter(|_| bucket.is_of(key)).map(|(_, value)| value)
+            };
+            let value = self.step(|view| view.snapshot.cell(place, decode)).await;
+            let cell = match value.map(NameState::of_value) {
+                Some(NameState::Here(here)) => here.cell(),
+                Some(NameState::Elsewhere(cell)) => cell,
+                None if step < reach => continue,
+                _ => return None,
+            };
+            let place = CellPlace { offset: self.shape.cell_offset(cell), words: CELL_WORDS };
+            // Which file that is counts as long as the name leads there, and with the rest of its cell.
+            let file = FileId(self.snapshot.mapping().first_word(place)?);
+            return match value.map(NameState::of_value) {
+                Some(NameState::Here(here)) => here.is_of(file).then_some(Named { file, place: Some(place) }),
+                _ => Some(Named { file, place: None }),
+            };
         }
         None
     }
 
-    fn inode_place(&self, file: FileId) -> CellPlace {
-        CellPlace { offset: self.shape.inode_offset(file), words: INODE_WORDS }
-    }
-
-    fn inode(&mut self, file: FileId) -> Option<(Attributes, FirstBytes)> {
+    fn inode(&mut self, Named { file, place }: Named) -> Option<ShownInode> {
         if !self.snapshot.is_free(file_intent_lock(file)) || !self.snapshot.is_unwritten(file) {
             return None;
         }
-        let decode = |words: &[u64; INODE_WORDS]| Some((attributes_in(words, file)?, first_bytes_in(words)));
-        self.snapshot.cell(self.inode_place(file), decode)
+        let place = place.or_else(|| inode_place(self.snapshot.mapping(), self.shape, file))?;
+        let decode = |words: &[u64; CELL_WORDS]| Some((attributes_in(words, file)?, first_bytes_in(words)));
+        let (attributes, first) = self.snapshot.cell(place, decode)?;
+        Some(ShownInode { attributes, first, place })
     }
 
-    /// Notes that there is no name with this hash, as far as the buckets tell.
-    fn no_name(&mut self, hash: u64) -> Option<()> {
-        if !self.snapshot.is_free(name_intent_lock(hash)) {
+    /// Notes that a name is not there, bucket by bucket.
+    async fn no_name(&mut self, target: &EntryTarget) -> Option<()> {
+        let key = TableKey::of_name(target.parent.id, &target.name);
+        if !self.snapshot.is_free(name_intent_lock(key.hash)) {
             return None;
         }
-        self.snapshot.absence(&self.shape.buckets_of(hash))
+        let mut reach = 0;
+        for (step, place) in buckets(self.snapshot.mapping(), self.shape, Table::Names, key)?.enumerate() {
+            let bucket = Bucket(self.step(|view| view.snapshot.absence(place)).await?);
+            if !bucket.is_of(key) || bucket.find(key).is_some() || (step == 0 && !bucket.is_complete()) {
+                return None;
+            }
+            if step == 0 {
+                reach = bucket.reach() as usize;
+            }
+            if step == reach {
+                break;
+            }
+        }
+        Some(())
     }
 
     /// Reads that a directory is one in which names may be made, or a file one to which writes may be submitted.
     fn permission(&mut self, of: FileId, wanted: [u64; 2]) -> Option<()> {
-        let place = CellPlace { offset: self.shape.directory_offset(of), words: INODE_WORDS };
+        let place = CellPlace { offset: self.shape.permission_offset(of), words: LINE_WORDS };
         self.snapshot.cell(place, |words| (*words == wanted).then_some(()))
     }
+}
+
+/// The file that a name leads to, and its cell, where that is known.
+#[derive(Clone, Copy)]
+struct Named {
+    file: FileId,
+    place: Option<CellPlace>,
+}
+
+/// What an inode's cell says, and where it is.
+struct ShownInode {
+    attributes: Attributes,
+    first: FirstBytes,
+    place: CellPlace,
+}
+
+/// The cells that a key may be in, in a table; nothing where that is not known.
+fn buckets(
+    mapping: &StoreMapping,
+    shape: AttributeCacheShape,
+    table: Table,
+    key: TableKey,
+) -> Option<impl Iterator<Item = CellPlace> + use<>> {
+    let depth = mapping.word(shape.depth_offset(table))?;
+    let segment = mapping.word(shape.directory_offset(table, key, depth))?.checked_sub(1)?;
+    if segment >= shape.block_count() {
+        return None;
+    }
+    Some(shape.bucket_offsets(segment, key).map(|offset| CellPlace { offset, words: LINE_WORDS }))
+}
+
+/// The cell of an inode, as far as is known: what is in it tells whose it is.
+fn inode_place(mapping: &StoreMapping, shape: AttributeCacheShape, file: FileId) -> Option<CellPlace> {
+    let key = TableKey::of_inode(file);
+    let mut reach = 0;
+    for (step, place) in buckets(mapping, shape, Table::Inodes, key)?.enumerate() {
+        let mut words = [0; LINE_WORDS];
+        mapping.read_cell(place, &mut words)?;
+        let bucket = Bucket(words);
+        if let Some((_, value)) = bucket.find(key) {
+            return Some(CellPlace { offset: shape.cell_offset(value - 1), words: CELL_WORDS });
+        }
+        if step == 0 {
+            reach = bucket.reach() as usize;
+        }
+        if step == reach {
+            break;
+        }
+    }
+    None
+}
+
+/// Whether a file's home shows it now.
+pub(crate) fn is_shown(mapping: &StoreMapping, file: FileId) -> bool {
+    let look = || {
+        let shape = mapping.attribute_cache_shape()?;
+        let mut words = [0; CELL_WORDS];
+        mapping.read_cell(inode_place(mapping, shape, file)?, &mut words)?;
+        attributes_in(&words, file)
+    };
+    look().is_some()
 }
 
 /// A file that is to be made.
@@ -128,7 +216,7 @@ impl Servers {
             return None;
         }
         let mapping = self.channel(server).mapping()?;
-        let shape = AttributeCacheShape::of_size(mapping.attribute_cache_size())?;
+        let shape = mapping.attribute_cache_shape()?;
         Some(CacheView { snapshot: Snapshot::new(self, mapping), shape })
     }
 
@@ -138,10 +226,10 @@ impl Servers {
         self.begin_look().await;
         let mut view = self.view(server)?;
         view.step(|view| view.tree(target.known)).await?;
-        let file = view.step(|view| view.name(target)).await?;
-        let attributes = match self.cluster.home_of(file)? {
-            home if home == server => view.step(|view| view.inode(file)).await?.0,
-            home => self.cached_inode(home, file).await?,
+        let named = view.name(target).await?;
+        let attributes = match self.cluster.home_of(named.file)? {
+            home if home == server => view.step(|view| view.inode(named)).await?.attributes,
+            home => self.cached_inode(home, named.file).await?,
         };
         view.snapshot.holds().then_some(attributes)
     }
@@ -155,9 +243,9 @@ impl Servers {
     pub(crate) async fn cached_inode_cell(&self, home: u32, file: FileId) -> Option<(Attributes, CellVersion)> {
         self.begin_look().await;
         let mut view = self.view(home)?;
-        let (attributes, _) = view.step(|view| view.inode(file)).await?;
-        let cell = view.snapshot.version_of(view.inode_place(file))?;
-        view.snapshot.holds().then_some((attributes, cell))
+        let inode = view.step(|view| view.inode(Named { file, place: None })).await?;
+        let cell = view.snapshot.version_of(inode.place)?;
+        view.snapshot.holds().then_some((inode.attributes, cell))
     }
 
     /// Opens a file that is there, as its server shows it now, and holds it. Nothing if the server has to be asked.
@@ -174,16 +262,17 @@ impl Servers {
         self.begin_look().await;
         let mut view = self.view(server)?;
         view.step(|view| view.tree(target.known)).await?;
-        let file = view.step(|view| view.name(target)).await?;
+        let named = view.name(target).await?;
+        let file = named.file;
         if self.cluster.home_of(file)? != server {
             return None;
         }
-        let (attributes, first) = view.step(|view| view.inode(file)).await?;
+        let ShownInode { attributes, first, place } = view.step(|view| view.inode(named)).await?;
         if !self.user().may(&attributes, access) {
             return None;
         }
         attributes.layout.check(self.cluster.slot_count).ok()?;
-        let inode = view.snapshot.version_of(view.inode_place(file))?;
+        let inode = view.snapshot.version_of(place)?;
         let mut snapshot = view.snapshot;
         snapshot.step(|snapshot| snapshot.hold(file)).await?;
         let holds = snapshot.holds();
@@ -213,7 +302,7 @@ impl Servers {
         let mut view = self.view(server)?;
         view.step(|view| view.tree(target.known)).await?;
         view.step(|view| view.permission(target.parent.id, directory_words(target.parent.id))).await?;
-        view.step(|view| view.no_name(dentry_hash(target.parent.id, &target.name))).await?;
+        view.no_name(target).await?;
         // From here on nothing else of this client gets the same number, until it is used.
         let slot = self.cluster.dentry_slot(target.parent.id, &target.name);
         let made_number = view.snapshot.mapping().unused_number(self.session())?;
@@ -226,7 +315,7 @@ impl Servers {
         let pending = view.snapshot.step(|snapshot| snapshot.begin(&submission)).await?;
         view.snapshot.step(|snapshot| snapshot.hold(file)).await?;
         let number = view.snapshot.commit_made(pending, made_number).await?;
-        let inode = CellVersion::unread(view.snapshot.mapping(), view.inode_place(file));
+        let inode = CellVersion::unread(view.snapshot.mapping());
         let hazard = view.snapshot.take_hazard()?;
         self.note_open_held(file, HeldFile { hazard, inode, made: Some((self.session(), number)) });
         let layout = self.cluster.layout_for(slot, chunk_size);
@@ -243,11 +332,12 @@ impl Servers {
         self.begin_look().await;
         let mut view = self.view(server)?;
         view.step(|view| view.tree(target.known)).await?;
-        let file = view.step(|view| view.name(target)).await?;
+        let named = view.name(target).await?;
+        let file = named.file;
         if self.cluster.home_of(file)? != server {
             return None;
         }
-        view.step(|view| view.inode(file)).await?;
+        view.step(|view| view.inode(named)).await?;
         view.snapshot.step(|snapshot| snapshot.unwritten(file)).await?;
         let (parent, name, time) = (target.parent.id, &target.name[..], self.reactor.wall_clock());
         let submission = Submission { parent, name, file, time, change: Change::Unlink };

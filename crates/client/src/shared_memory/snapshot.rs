@@ -8,8 +8,8 @@
 //!
 //! | what is read | its version | who changes it |
 //! |---|---|---|
-//! | a cell: name, inode, directory, tree | the cell's | the server, before what the cell is about |
-//! | the absence of a name | a bucket of the attribute cache, which is 0 | the server, before there is the name |
+//! | a cell: name, inode, permission, tree | the cell's | the server, before what the cell is about |
+//! | the absence of a name | those of the cells that it could be in | the server, before anybody knows of the name |
 //! | that no write to a file waits | the number of the last write submitted to the file | clients |
 //! | that a submission of this client waits | how many submissions the server has taken up | the server |
 //! | bytes of the store | the stamps of their pages | the server, before the bytes |
@@ -35,7 +35,7 @@ use wire::layout::ChunkRange;
 use wire::submission::{Change, Submission, WriteOrder, Written, file_intent_lock};
 
 /// Observations that a snapshot has at most, beside a hazard pointer.
-const OBSERVATIONS_MAX: usize = 4;
+const OBSERVATIONS_MAX: usize = 9;
 
 /// No cell that is whole has an odd version.
 const VERSION_NEVER: u64 = 1;
@@ -54,8 +54,8 @@ pub(crate) const COPY_PAUSES: usize = 2;
 enum Observation<'p> {
     /// The cell that begins at this offset had this version.
     Cell(u64, u64),
-    /// The bucket so far up in the word at this offset was 0.
-    Absence(u64, u32),
+    /// The same of a cell in which something is missing.
+    Absence(u64, u64),
     /// No write was under way to the files with this intent lock.
     Unwritten(usize),
     /// The server had not taken up this submission of the client's.
@@ -71,8 +71,8 @@ impl Observation<'_> {
             Observation::Cell(offset, version) => {
                 mapping.trusts(Validation::Cell) || mapping.is_same_cell(CellPlace { offset, words: 0 }, version)
             }
-            Observation::Absence(offset, shift) => {
-                mapping.trusts(Validation::Absence) || is_empty_bucket(mapping, offset, shift)
+            Observation::Absence(offset, version) => {
+                mapping.trusts(Validation::Absence) || mapping.is_same_cell(CellPlace { offset, words: 0 }, version)
             }
             Observation::Unwritten(file) => mapping.trusts(Validation::Unwritten) || !mapping.is_written(file),
             Observation::Waiting(owner, number) => {
@@ -84,10 +84,6 @@ impl Observation<'_> {
             }
         }
     }
-}
-
-fn is_empty_bucket(mapping: &StoreMapping, offset: u64, shift: u32) -> bool {
-    mapping.word(offset).is_some_and(|word| (word >> shift) as u8 == 0)
 }
 
 /// See the module. Nothing of it outlives the operation, but for a cell that is kept ([`CellVersion`]).
@@ -153,12 +149,12 @@ impl<'s> Snapshot<'s> {
         Some(decoded)
     }
 
-    /// Notes that there is nothing that one of these buckets counts; nothing when none of them is empty.
-    pub fn absence(&mut self, buckets: &[(u64, u32)]) -> Option<()> {
-        let is_empty = |&&(offset, shift): &&(u64, u32)| is_empty_bucket(&self.mapping, offset, shift);
-        let (offset, shift) = *buckets.iter().find(is_empty)?;
-        self.note(Observation::Absence(offset, shift));
-        Some(())
+    /// Reads the first words of a cell, which is noted as one in which something is missing.
+    pub fn absence<const WORDS: usize>(&mut self, place: CellPlace) -> Option<[u64; WORDS]> {
+        let mut words = [0; WORDS];
+        let version = self.mapping.read_cell(place, &mut words)?;
+        self.note(Observation::Absence(place.offset, version));
+        Some(words)
     }
 
     /// Notes that no write to a file is under way. Nothing if one is.
@@ -269,9 +265,9 @@ pub(crate) struct CellVersion {
 }
 
 impl CellVersion {
-    /// A cell that was not read.
-    pub fn unread(mapping: &Rc<StoreMapping>, place: CellPlace) -> CellVersion {
-        CellVersion { mapping: mapping.clone(), place, version: None }
+    /// None that was read.
+    pub fn unread(mapping: &Rc<StoreMapping>) -> CellVersion {
+        CellVersion { mapping: mapping.clone(), place: CellPlace { offset: 0, words: 0 }, version: None }
     }
 
     pub fn mapping(&self) -> &Rc<StoreMapping> {
@@ -281,13 +277,6 @@ impl CellVersion {
     /// Whether the cell has had this version all the time.
     pub fn holds(&self) -> bool {
         self.version.is_some_and(|version| Observation::Cell(self.place.offset, version).holds(&self.mapping))
-    }
-
-    /// What `decode` makes of the cell's first words as they are now. Nothing if it is empty, or just being written to.
-    pub fn read<const WORDS: usize, T>(&self, decode: impl FnOnce(&[u64; WORDS]) -> Option<T>) -> Option<T> {
-        let mut words = [0; WORDS];
-        self.mapping.read_cell(self.place, &mut words)?;
-        decode(&words)
     }
 }
 

@@ -579,7 +579,6 @@ impl Serving {
         if !stream.share(region, &shared) {
             return;
         }
-        region.attribute_cache().publish();
         peer.mapping_lock = shared.pages.map(Borrowing);
         peer.hazards = stream.hazards().map(Hazards);
         peer.queue =

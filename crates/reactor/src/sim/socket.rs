@@ -159,9 +159,7 @@ impl Socket for SimSocket {
         }
         let mut network = self.universe.network.borrow_mut();
         let Some(connection) = network.connections.get_mut(&self.connection) else { return false };
-        if self.universe.keeps_attribute_caches.get() {
-            region.attribute_cache().keep_everything();
-        }
+        region.attribute_cache().set_fault(self.universe.cache_fault.get());
         if self.universe.ignores_intent_locks.get() {
             region.submissions().ignore_intent_locks();
         }

@@ -10,6 +10,7 @@ use super::disk::Disk;
 use super::driver::SimDriver;
 use super::model::{Agenda, ProcessorCosts};
 use super::network::Network;
+use crate::attribute_cache::CacheFault;
 use crate::short_circuit::Validation;
 use crate::system::{FastRandom, mix};
 use crate::{Class, Nanos, Reactor};
@@ -113,8 +114,8 @@ pub(crate) struct Universe {
     pub mixes_writes: Cell<bool>,
     /// See `World::set_leftover_fault`.
     pub leftover_fault: Cell<LeftoverFault>,
-    /// See `World::keep_attribute_caches`.
-    pub keeps_attribute_caches: Cell<bool>,
+    /// What owners of attribute caches do wrong.
+    pub cache_fault: Cell<CacheFault>,
     pub writes_on: Cell<bool>,
 }
 
@@ -171,7 +172,7 @@ impl World {
                 takes_submissions_late: Cell::new(false),
                 mixes_writes: Cell::new(false),
                 leftover_fault: Cell::new(LeftoverFault::None),
-                keeps_attribute_caches: Cell::new(false),
+                cache_fault: Cell::default(),
                 writes_on: Cell::new(false),
             }),
             reactors: RefCell::default(),
@@ -219,10 +220,9 @@ impl World {
         self.universe.leftover_fault.set(fault);
     }
 
-    /// From now on what somebody has put in an attribute cache that others see stays there when it is not so any more:
-    /// a fault that tests must notice.
-    pub fn keep_attribute_caches(&self) {
-        self.universe.keeps_attribute_caches.set(true);
+    /// From now on owners of attribute caches do something wrong, which tests must notice.
+    pub fn set_cache_fault(&self, fault: CacheFault) {
+        self.universe.cache_fault.set(fault);
     }
 
     /// From now on whoever has borrowed pages copies into them once more after he has said that their bytes are there:

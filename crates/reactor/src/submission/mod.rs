@@ -201,9 +201,9 @@ impl SubmissionQueues {
         self.consumer.head(!self.ignores_order.get())
     }
 
-    /// What `next` will tell of a queue after that.
-    pub fn next_but_one(&self, queue: usize) -> Option<SubmissionWords> {
-        self.consumer.next_but_one(queue)
+    /// What `next` will tell of a queue so many submissions after that.
+    pub fn ahead(&self, queue: usize, count: u64) -> Option<SubmissionWords> {
+        self.consumer.ahead(queue, count)
     }
 
     /// What `next` has told is taken up; the locks for it are free.

@@ -172,7 +172,7 @@ impl Core {
 
     /// The inode of a file whose home is here, or `StaleFile`.
     pub fn inode(&self, file: FileId) -> Result<Inode, Failure> {
-        self.tables.borrow().inodes.get(file).cloned().ok_or_else(|| Failure::new(Status::StaleFile, file))
+        self.tables.borrow().inodes.get(file).ok_or_else(|| Failure::new(Status::StaleFile, file))
     }
 
     /// Checks a layout from outside.

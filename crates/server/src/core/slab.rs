@@ -7,19 +7,17 @@ const PAGE_COUNT: usize = 512;
 pub struct Slab<T> {
     pages: Vec<Vec<Option<T>>>,
     free: Vec<u32>,
-    count: usize,
 }
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Slab { pages: Vec::new(), free: Vec::new(), count: 0 }
+        Slab { pages: Vec::new(), free: Vec::new() }
     }
 }
 
 impl<T> Slab<T> {
     /// Adds a thing and returns its number.
     pub fn insert(&mut self, value: T) -> u32 {
-        self.count += 1;
         if let Some(index) = self.free.pop() {
             self.pages[index as usize / PAGE_COUNT][index as usize % PAGE_COUNT] = Some(value);
             return index;
@@ -43,14 +41,9 @@ impl<T> Slab<T> {
     pub fn remove(&mut self, index: u32) -> Option<T> {
         let value = self.pages.get_mut(index as usize / PAGE_COUNT)?.get_mut(index as usize % PAGE_COUNT)?.take();
         if value.is_some() {
-            self.count -= 1;
             self.free.push(index);
         }
         value
-    }
-
-    pub fn count(&self) -> usize {
-        self.count
     }
 
     /// One more than the largest number ever used.

@@ -259,8 +259,7 @@ impl Core {
     pub fn holder_disconnected(self: &Rc<Self>, connection: u64, session: u64) {
         let held = self.tables.borrow_mut().open.remove_holder(connection);
         for file in held.into_iter().map(FileId) {
-            let is_file =
-                self.tables.borrow().inodes.get(file).is_some_and(|inode| inode.attributes.kind == Kind::File);
+            let is_file = self.tables.borrow().inodes.kind(file) == Some(Kind::File);
             if is_file {
                 // Where the journal has no room for more numbers, the first that is not given out yet: later ones are
                 // above it.

@@ -122,7 +122,7 @@ impl CheckPage<'_> {
     /// Whether nothing about the inode can be wrong that is not seen here, but for the number of its names.
     fn is_plain(&self, inode: &Inode) -> bool {
         let attributes = &inode.attributes;
-        let is_alone = attributes.kind != Kind::Directory && attributes.link_count == 1 && inode.spread.is_none();
+        let is_alone = attributes.kind != Kind::Directory && attributes.link_count == 1 && inode.spread().is_none();
         is_alone && self.core.owns_slot(attributes.id.home()) && {
             let share = self.core.store.share(attributes.id.0);
             share.is_none_or(|share| share.end <= attributes.size && share.announced.is_none())
@@ -142,7 +142,7 @@ impl CheckPage<'_> {
             let inode = if self.leaves_plain_out() { tables.inodes.get(entry.id) } else { None };
             let belongs = self.core.owns_slot(dentry_slot(parent, entry.name, self.core.cluster.slot_count));
             match inode {
-                Some(inode) if belongs && inode.attributes.kind == entry.kind && self.is_plain(inode) => {
+                Some(inode) if belongs && inode.attributes.kind == entry.kind && self.is_plain(&inode) => {
                     self.leave_out(entry.id, entry.kind);
                 }
                 _ => self.add_name(parent, entry),
@@ -185,7 +185,7 @@ impl CheckPage<'_> {
     fn inodes(&mut self, from: u64) -> NextPosition {
         let tables = self.tables;
         if let CheckWanted::Ids(ids) = self.wanted {
-            ids.iter().filter_map(|id| tables.inodes.get(*id)).for_each(|inode| self.add_inode(inode));
+            ids.iter().filter_map(|id| tables.inodes.get(*id)).for_each(|inode| self.add_inode(&inode));
             return None;
         }
         let next = tables.inodes.walk_step(from as u32, STEP_COUNT as u32, &mut |inode| {
@@ -361,7 +361,7 @@ pub fn repair(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progres
                 return Err(refused("this server can't be a holder"));
             }
             repair_inode(core, caller, file, |inode| {
-                let spread = inode.spread.get_or_insert_default();
+                let spread = inode.spread_mut();
                 if !spread.holders.contains(&server) {
                     spread.holders.push(server);
                 }
@@ -384,7 +384,7 @@ pub fn repair(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progres
             Ok(Progress::Done)
         }
         RepairStep::FreeChunks { file } => {
-            if core.tables.borrow().inodes.get(file).is_some() {
+            if core.tables.borrow().inodes.contains(file) {
                 return Err(changed_meanwhile(file));
             }
             core.cancel_announcement(file);

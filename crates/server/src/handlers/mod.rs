@@ -60,7 +60,7 @@ pub fn locate(core: &Core, tables: &Tables, entry: &Entry<'_>) -> Result<DentryP
     if !core.owns_slot(slot) {
         return Err(Status::WrongServer.into());
     }
-    core.prefetch_name(tables, hash);
+    core.prefetch_name(tables, (entry.parent, entry.name.as_bytes()), hash);
     tables.check_not_removed(path_of(entry))?;
     tables.tree.check(entry.known, path_of(entry))?;
     check_directory(core, tables, entry.parent)?;
@@ -77,10 +77,10 @@ pub fn check_directory(core: &Core, tables: &Tables, directory: FileId) -> Resul
     match core.cluster.home_of(directory) {
         None => Err(Failure::with_text(Status::BadMessage, "id of a directory is out of range")),
         Some(home) if home != core.index => Ok(()),
-        Some(_) => match tables.inodes.get(directory) {
+        Some(_) => match tables.inodes.kind(directory) {
             None => Err(Failure::new(Status::StaleDirectory, directory)),
-            Some(inode) if inode.attributes.kind != Kind::Directory => Err(Status::NotDirectory.into()),
-            Some(_) => Ok(()),
+            Some(Kind::Directory) => Ok(()),
+            Some(_) => Err(Status::NotDirectory.into()),
         },
     }
 }

@@ -18,7 +18,7 @@ use crate::journal::watches::{self, Watches};
 use crate::names::Names;
 use crate::names::locks::Locks;
 use crate::process::options::Bounds;
-use crate::publish::attribute_cache::Publisher;
+use crate::publish::attribute_cache::{PublishedName, Publisher};
 use crate::sessions::Sessions;
 use crate::store::FastMap;
 use crate::tree::Tree;
@@ -26,6 +26,7 @@ use crate::tree::shares::AnnouncedDirectories;
 use reactor::{Incoming, Nanos};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use wire::attribute_cache::TableKey;
 use wire::messages::tree_kinds;
 use wire::{FileId, Kind, Status};
 
@@ -117,33 +118,33 @@ impl Tables {
             Record::Nothing => {}
             Record::DentryPut { parent, name, id, kind } => {
                 let added = self.names.put(parent, name, id, kind, time);
-                if let (Some(cursor), Some(publisher)) = (added, &self.publisher) {
-                    publisher.count_name(cursor << 1);
+                if let (Some(hash), Some(publisher)) = (added, &self.publisher) {
+                    publisher.add_name(TableKey::of_hashed_name(hash, parent, name));
                 }
             }
             Record::DentryDelete { parent, name } => {
                 let removed = self.names.remove(parent, name, time);
-                if let (Some(cursor), Some(publisher)) = (removed, &self.publisher) {
-                    publisher.uncount_name(cursor << 1);
+                if let (Some(hash), Some(publisher)) = (removed, &self.publisher) {
+                    publisher.remove_name(TableKey::of_hashed_name(hash, parent, name));
                 }
             }
             Record::AnnouncedPut { directory, shares } => self.announced.put(directory, shares),
             Record::ShareAnnounced { directory, server } => self.announced.add(directory, server),
             // One that is gone was removed after a checkpoint began that came too late to see it.
             Record::FileAnnounced { file, server, generation } => {
-                if let Some(mut inode) = self.inodes.get(file).cloned() {
+                if let Some(mut inode) = self.inodes.get(file) {
                     inode.announce(server, generation);
-                    self.inodes.put(inode);
+                    self.inodes.put(&inode);
                 }
             }
             Record::Share { directory, time } => self.names.note_time(directory, time),
             Record::InodePut(inode) => {
                 self.open.note_inode(inode.attributes.id, inode.attributes.link_count);
-                self.inodes.put(inode);
+                self.inodes.put(&inode);
             }
             Record::InodeDelete(id) => {
                 self.open.note_no_orphan(id);
-                if self.inodes.remove(id).is_some_and(|inode| inode.attributes.kind == Kind::Directory) {
+                if self.inodes.remove(id) == Some(Kind::Directory) {
                     self.announced.forget(id);
                 }
                 self.extended.remove_inode(id);
@@ -219,8 +220,8 @@ impl Tables {
         }
     }
 
-    /// Whether a file may be open, also for a client that has only looked at the attribute cache: after this it finds
-    /// it there no more, until the file is put there again.
+    /// Whether a file may be open, also for a client that has only looked at the attribute cache: after this it believes
+    /// that no more, until the file is published again.
     pub fn may_be_open(&self, file: FileId) -> bool {
         if let Some(publisher) = &self.publisher {
             publisher.invalidate_inode(file);
@@ -230,10 +231,16 @@ impl Tables {
 
     /// Begins to show what clients of this machine need not ask for.
     pub fn publish(&mut self, publisher: Rc<Publisher>) {
+        self.inodes.share(publisher.inodes());
+        self.names.for_each(&mut |parent, entry| {
+            let key = TableKey::of_name(parent, entry.name);
+            publisher.add_name(key);
+            if entry.kind == Kind::File {
+                let (name, file) = (entry.name, entry.id);
+                publisher.publish_name(&PublishedName { parent, name, file, hash: key.hash });
+            }
+        });
         self.locks.set_publisher(publisher.clone());
-        publisher.reset_counts();
-        self.names.for_each(&mut |_, entry| publisher.count_name(entry.cursor << 1));
-        self.locks.count_names(&publisher);
         publisher.publish_tree(&self.tree);
         self.publisher = Some(publisher);
     }

@@ -85,7 +85,7 @@ impl Leases {
                     let is_cut = old.truncate_generation != new.truncate_generation;
                     is_written || is_cut || old.size != new.size || is_announced.0 != is_announced.1
                 };
-                tables.inodes.get(id).is_some_and(changes).then_some(id)
+                tables.inodes.get(id).as_ref().is_some_and(changes).then_some(id)
             }
             _ => None,
         };

@@ -9,7 +9,7 @@ use crate::publish::attribute_cache::Publisher;
 use crate::store::FastMap;
 use std::rc::Rc;
 use wire::FileId;
-use wire::identity::dentry_hash;
+use wire::attribute_cache::TableKey;
 
 /// The locked names of a directory, each with who is told of its end.
 type LockedNames = Vec<(Box<[u8]>, Notice<()>)>;
@@ -19,13 +19,14 @@ type LockedNames = Vec<(Box<[u8]>, Notice<()>)>;
 pub struct Locks {
     dentries: FastMap<u64, LockedNames>,
     inodes: FastMap<u64, Notice<()>>,
-    /// What is locked is not on it.
+    /// Shows nothing of what is locked.
     publisher: Option<Rc<Publisher>>,
 }
 
 impl Locks {
-    /// From now on things are shown, none of which is locked.
+    /// From now on things are shown, but for what is locked.
     pub fn set_publisher(&mut self, publisher: Rc<Publisher>) {
+        self.for_each_dentry(&mut |parent, name| publisher.lock_name(TableKey::of_name(parent, name)));
         self.publisher = Some(publisher);
     }
 
@@ -62,22 +63,19 @@ impl Locks {
 
     /// Locks a name; one that is locked stays so. Whether or not it is there, nobody makes it without asking.
     pub fn lock_dentry(&mut self, parent: FileId, name: &[u8]) {
-        if let Some(publisher) = &self.publisher {
-            let _ = publisher.invalidate_name(parent, name);
-        }
         let held = self.dentries.entry(parent.0).or_default();
         if !held.iter().any(|(locked, _)| **locked == *name) {
             held.push((name.into(), Notice::new()));
             if let Some(publisher) = &self.publisher {
-                publisher.count_name(dentry_hash(parent, name));
+                publisher.lock_name(TableKey::of_name(parent, name));
             }
         }
     }
 
-    /// Counts all names that are locked among those that there are.
-    pub fn count_names(&self, publisher: &Publisher) {
+    /// Visits all names that are locked.
+    pub fn for_each_dentry(&self, visit: &mut dyn FnMut(FileId, &[u8])) {
         for (parent, held) in &self.dentries {
-            held.iter().for_each(|(name, _)| publisher.count_name(dentry_hash(FileId(*parent), name)));
+            held.iter().for_each(|(name, _)| visit(FileId(*parent), name));
         }
     }
 
@@ -86,7 +84,7 @@ impl Locks {
         if let Some(index) = held.iter().position(|(locked, _)| **locked == *name) {
             let (_, notice) = held.swap_remove(index);
             if let Some(publisher) = &self.publisher {
-                publisher.uncount_name(dentry_hash(parent, name));
+                publisher.unlock_name(TableKey::of_name(parent, name));
             }
             notice.tell(());
         }

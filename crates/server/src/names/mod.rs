@@ -214,9 +214,10 @@ impl Names {
         directory
     }
 
-    /// Adds an entry or replaces what the name stood for. Returns the cursor of a name that was not there.
+    /// Adds an entry or replaces what the name stood for. Returns the `dentry_hash` of a name that was not there.
     pub fn put(&mut self, parent: FileId, name: &[u8], id: FileId, kind: Kind, time: i64) -> Option<u64> {
-        let cursor = cursor_of(parent, name);
+        let hash = dentry_hash(parent, name);
+        let cursor = cursor_of_hash(hash);
         self.latest_time = self.latest_time.max(Some(time));
         let directory = self.directory_mut(parent);
         directory.share.time = directory.share.time.max(time);
@@ -234,14 +235,15 @@ impl Names {
                     leaf.split(depth);
                 }
                 self.count += 1;
-                Some(cursor)
+                Some(hash)
             }
         }
     }
 
-    /// Removes an entry, and returns its cursor; nothing when there is none.
+    /// Removes an entry, and returns the `dentry_hash` of its name; nothing when there is none.
     pub fn remove(&mut self, parent: FileId, name: &[u8], time: i64) -> Option<u64> {
-        let cursor = cursor_of(parent, name);
+        let hash = dentry_hash(parent, name);
+        let cursor = cursor_of_hash(hash);
         self.latest_time = self.latest_time.max(Some(time));
         let index = *self.directories.get(&parent.0)?;
         let Some(directory) = self.slab.get_mut(index) else {
@@ -260,7 +262,7 @@ impl Names {
         if directory.count == 0 {
             directory.root = Node::Leaf(Leaf::default());
         }
-        Some(cursor)
+        Some(hash)
     }
 
     /// Whether this server holds no entry of the directory.

@@ -204,11 +204,11 @@ fn check_names(core: &Core, audit: &mut Audit) {
 
 fn check_inodes(core: &Core, audit: &mut Audit) {
     let tables = core.tables.borrow();
-    for file in tables.extended.files_from(0).filter(|file| tables.inodes.get(*file).is_none()) {
+    for file in tables.extended.files_from(0).filter(|file| !tables.inodes.contains(*file)) {
         audit.errors.push(format!("extended attributes of file {file} are here, but its inode is gone"));
     }
     for ((file, _), owner, _) in tables.file_locks.iter() {
-        if tables.inodes.get(file).is_none() {
+        if !tables.inodes.contains(file) {
             audit.errors.push(format!("file {file} is locked, but its inode is gone"));
         }
         if !tables.sessions.is_known(owner.session) {
@@ -222,7 +222,7 @@ fn check_inodes(core: &Core, audit: &mut Audit) {
         if !core.owns_slot(id.home()) {
             audit.errors.push(format!("inode {id} belongs to another server"));
         }
-        if inode.attributes.kind != Kind::File && inode.spread.is_some() {
+        if inode.attributes.kind != Kind::File && inode.spread().is_some() {
             audit.errors.push(format!("inode {id} is no file, but servers hold chunks of it"));
         }
         if inode.announced().iter().any(|(server, _)| !inode.holders().contains(server)) {

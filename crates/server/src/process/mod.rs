@@ -138,8 +138,9 @@ impl Server {
         core.store.measure_pages();
         prefault::start(&core);
         let shared = core.shared();
-        if let Some(publisher) =
-            shared.as_ref().and_then(|shared| Publisher::on(shared.attribute_cache(), shared.life()))
+        if let Some(publisher) = shared
+            .as_ref()
+            .and_then(|shared| Publisher::on(shared.attribute_cache(), shared.life(), core.options.bounds.index_blocks))
         {
             core.tables.borrow_mut().publish(publisher);
         }
@@ -292,7 +293,7 @@ impl Server {
 
     /// An inode as this server has it, for tests of the checker.
     pub fn inode(&self, id: wire::FileId) -> Option<Inode> {
-        self.core.tables.borrow().inodes.get(id).cloned()
+        self.core.tables.borrow().inodes.get(id)
     }
 
     /// Counts and contradictions.
@@ -403,7 +404,7 @@ async fn make_durable(store: &Store, options: &ServerOptions) -> Result<(), Star
 /// The root directory's inode, at the server of its slot.
 fn make_root(core: &Rc<Core>) -> Result<(), StartError> {
     let id = FileId::ROOT;
-    if !core.owns_slot(id.home()) || core.tables.borrow().inodes.get(id).is_some() {
+    if !core.owns_slot(id.home()) || core.tables.borrow().inodes.contains(id) {
         return Ok(());
     }
     let attributes = core.attributes_of(id, Kind::Directory, 0o755, process_owner(), 0);

@@ -75,6 +75,8 @@ pub struct Bounds {
     pub contact_files: usize,
     /// Files whose contents clients have a lease of.
     pub read_leased_files: usize,
+    /// Blocks of 4 KiB in which local clients see names and files.
+    pub index_blocks: u64,
 }
 
 impl Default for Bounds {
@@ -86,6 +88,7 @@ impl Default for Bounds {
             contact_names: 1024,
             contact_files: 16_384,
             read_leased_files: 4096,
+            index_blocks: u64::MAX,
         }
     }
 }

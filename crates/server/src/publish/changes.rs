@@ -6,7 +6,7 @@ use crate::files::inodes::Inode;
 use crate::files::rights::has_dropped_bits;
 use crate::journal::records::Record;
 use crate::journal::tables::Tables;
-use crate::publish::attribute_cache::Changes;
+use crate::publish::attribute_cache::{Changes, PublishedFile};
 use crate::store::Transaction;
 use wire::attribute_cache::FirstBytes;
 use wire::{Attributes, FileId, Kind};
@@ -30,15 +30,20 @@ impl Core {
     /// Shows what a change has put.
     pub fn publish_changes(&self, tables: &Tables, changes: &Changes<'_>) {
         if let Some(publisher) = &tables.publisher {
-            changes.names().for_each(|name| publisher.publish_name(name, &tables.locks));
-            changes.files().for_each(|file| self.publish(tables, file));
+            changes.names().for_each(|name| publisher.publish_name(name));
+            for PublishedFile { file, is_plain } in changes.files() {
+                match is_plain {
+                    true => publisher.publish_empty_inode(*file, &tables.locks),
+                    false => self.publish(tables, *file),
+                }
+            }
         }
     }
 
     /// Shows a file as it is now.
     fn publish(&self, tables: &Tables, file: FileId) {
         if let (Some(publisher), Some(inode)) = (&tables.publisher, tables.inodes.get(file)) {
-            publisher.publish_inode(inode, self.first_bytes(&inode.attributes), &tables.locks);
+            publisher.publish_inode(&inode, self.first_bytes(&inode.attributes), &tables.locks);
         }
     }
 
@@ -49,7 +54,8 @@ impl Core {
             return self.is_announced(file);
         }
         let is_fit = |inode: &Inode| inode.attributes.kind == Kind::File && !has_dropped_bits(inode.attributes.mode);
-        tables.inodes.get(file).is_some_and(is_fit) && !self.leases.read_leases.may_stand(file, self.reactor.now())
+        tables.inodes.get(file).as_ref().is_some_and(is_fit)
+            && !self.leases.read_leases.may_stand(file, self.reactor.now())
     }
 
     /// Somebody who may submit has written to a file: the next writes need not be asked for.
@@ -69,7 +75,7 @@ impl Core {
     pub fn publish_answer(&self, tables: &Tables, name: Option<(FileId, &[u8])>, inode: &Inode) {
         let Some(publisher) = &tables.publisher else { return };
         if let Some(name) = name {
-            publisher.note_told(name, inode, &tables.locks);
+            publisher.note_told(name, inode);
         }
         if publisher.lacks_inode(inode) {
             self.publish(tables, inode.attributes.id);
@@ -103,9 +109,9 @@ impl Core {
     }
 
     /// Has the memory fetched in which a name is shown, or will be.
-    pub fn prefetch_name(&self, tables: &Tables, hash: u64) {
+    pub fn prefetch_name(&self, tables: &Tables, (parent, name): (FileId, &[u8]), hash: u64) {
         if let Some(publisher) = &tables.publisher {
-            publisher.prefetch_name(hash);
+            publisher.prefetch_name(parent, name, hash);
         }
     }
 

@@ -168,8 +168,12 @@ impl Core {
 
     fn take_up(self: &Rc<Self>, submissions: &SubmissionQueues) {
         while let Some(submitted) = submissions.next() {
-            if let Some(next) = submissions.next_but_one(submitted.queue) {
-                self.prefetch_submission(&next);
+            // In two steps, since where an inode is has to be fetched before it can be.
+            if let Some(later) = submissions.ahead(submitted.queue, 2) {
+                self.prefetch_tables(&later);
+            }
+            if let Some(next) = submissions.ahead(submitted.queue, 1) {
+                self.prefetch_submitted_file(&next);
             }
             let submitter = Submitter::SubmissionQueue(submissions, submitted.queue);
             let intent_locks = self.do_submitted(&submitted, submitter);
@@ -177,25 +181,28 @@ impl Core {
         }
     }
 
-    /// Has the memory fetched that a submission will change.
-    fn prefetch_submission(&self, words: &SubmissionWords) {
+    /// Has the memory fetched that a submission will change, and that tells where its file is.
+    fn prefetch_tables(&self, words: &SubmissionWords) {
         let bytes = SubmissionBytes::of(words);
         let Some(submission) = bytes.submission(words) else { return };
         let tables = self.tables.borrow();
-        if submission.change.bytes().is_some() {
-            tables.inodes.prefetch(submission.file);
-            return;
+        if submission.change.bytes().is_none() {
+            let hash = dentry_hash(submission.parent, submission.name);
+            if let Some(publisher) = &tables.publisher {
+                publisher.prefetch_name(submission.parent, submission.name, hash);
+            }
+            tables.names.prefetch(submission.parent, cursor_of_hash(hash));
         }
-        let hash = dentry_hash(submission.parent, submission.name);
-        tables.names.prefetch(submission.parent, cursor_of_hash(hash));
         if let Some(publisher) = &tables.publisher {
-            publisher.prefetch_name(hash);
-            publisher.prefetch_buckets(hash);
             publisher.prefetch_inode(submission.file);
         }
-        if submission.change == Change::Unlink {
-            tables.inodes.prefetch(submission.file);
-            self.store.prefetch(submission.file.0);
+        self.store.prefetch(submission.file.0);
+    }
+
+    /// The same of its file's inode.
+    fn prefetch_submitted_file(&self, words: &SubmissionWords) {
+        if let Some(file) = SubmissionBytes::file_of(words) {
+            self.tables.borrow().inodes.prefetch(file);
         }
     }
 

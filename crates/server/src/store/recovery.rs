@@ -105,8 +105,8 @@ fn make(storage: &dyn Storage, name: &str, size: u64, allocate: bool) -> Result<
     Ok(region)
 }
 
-/// Part of a store's size that an attribute cache may have beside it.
-const ATTRIBUTE_CACHE_SHARE: u64 = 64;
+/// Part of a store's size that an attribute cache may have beside it, once there are so many files.
+const ATTRIBUTE_CACHE_SHARE: u64 = 4;
 
 /// The data space with its stamps and an attribute cache, where others can read by short circuit: in memory only, for a
 /// table of stamps is written to all the time.
@@ -114,13 +114,24 @@ fn stamped(storage: &dyn Storage, data: &Rc<dyn Region>) -> Result<Option<Rc<Sta
     if !storage.is_volatile() {
         return Ok(None);
     }
-    let table = kept(
-        storage,
-        NAME_STAMPS,
-        STAMPS_SIZE + AttributeCacheShape::size_within(data.size() / ATTRIBUTE_CACHE_SHARE),
-    )?;
+    let size = AttributeCacheShape::size_within(data.size() / ATTRIBUTE_CACHE_SHARE);
+    // Clients read all that leads to its blocks as they please, so that there must be no holes.
+    let start = AttributeCacheShape::of_size(size).map_or(0, AttributeCacheShape::blocks_start);
+    forget_other_stamps(storage, STAMPS_SIZE + size);
+    let table = kept(storage, NAME_STAMPS, STAMPS_SIZE + size, STAMPS_SIZE + start)?;
     let submissions = submissions(storage)?;
     Ok(Some(StampedRegion::new(data.clone(), table, submissions)))
+}
+
+/// Where an earlier program had a table of another size, whoever still reads it is to find that nothing there is so any
+/// more.
+fn forget_other_stamps(storage: &dyn Storage, size: u64) {
+    if let Ok(region) = storage.open(NAME_STAMPS, 0, OpenMode::Existing)
+        && region.size() != size
+        && region.allocate(0, region.size()).is_ok()
+    {
+        region.fill_zero(0, region.size());
+    }
 }
 
 /// What clients have submitted to an earlier life, if this program can take it up. Errors: `Incompatible`.
@@ -142,11 +153,11 @@ fn submissions(storage: &dyn Storage) -> Result<Rc<dyn Region>, StoreError> {
             }
         }
     }
-    kept(storage, NAME_SUBMISSIONS, SUBMISSION_QUEUES_SIZE)
+    kept(storage, NAME_SUBMISSIONS, SUBMISSION_QUEUES_SIZE, SUBMISSION_QUEUES_SIZE)
 }
 
-/// What is shared with clients of this machine, as an earlier life has left it.
-fn kept(storage: &dyn Storage, name: &str, size: u64) -> Result<Rc<dyn Region>, StoreError> {
+/// What is shared with clients of this machine, as an earlier life has left it. So many of its bytes are allocated.
+fn kept(storage: &dyn Storage, name: &str, size: u64, allocated: u64) -> Result<Rc<dyn Region>, StoreError> {
     let present = storage.exists(name).then(|| storage.open(name, 0, OpenMode::Existing));
     let region = match present {
         Some(Ok(region)) if region.size() == size => region,
@@ -159,7 +170,7 @@ fn kept(storage: &dyn Storage, name: &str, size: u64) -> Result<Rc<dyn Region>, 
         }
         None => make(storage, name, size, false)?,
     };
-    region.allocate(0, size).map_err(|error| StoreError::Medium("allocate a file of the store", error))?;
+    region.allocate(0, allocated).map_err(|error| StoreError::Medium("allocate a file of the store", error))?;
     Ok(region)
 }
 

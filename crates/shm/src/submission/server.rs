@@ -304,13 +304,13 @@ impl SubmissionConsumer {
         self.area.queues[queue].slot(number).read()
     }
 
-    /// What `head` will tell of a queue after what it tells now.
+    /// What `head` will tell of a queue so many submissions after what it tells now.
     #[inline]
-    pub fn next_but_one(&self, queue: usize) -> Option<SubmissionWords> {
+    pub fn ahead(&self, queue: usize, count: u64) -> Option<SubmissionWords> {
         let open = self.open.borrow();
         let open = open.iter().find(|open| open.queue == queue)?;
-        let number = open.taken.wrapping_add(1);
-        (number != open.submitted).then(|| self.submission(queue, number))
+        let is_there = open.submitted.wrapping_sub(open.taken) > count;
+        is_there.then(|| self.submission(queue, open.taken.wrapping_add(count)))
     }
 
     /// What `head` has told is taken up; the locks for it are free.

@@ -28,7 +28,7 @@ fn place(index: u64) -> CellPlace {
 /// Changes cells for ever: what stands in one is the number of its change, in all words.
 fn write(mapping: &Rc<Mapping>, notes: &Notes) {
     let row = row(mapping);
-    row.empty();
+    row.empty(row.size());
     loop {
         let number = notes.add(CHANGES);
         let cell = row.cell(place(number % CELL_COUNT)).expect("it lies there");

@@ -69,7 +69,7 @@ fn check(core: &Core, request: &AllocateRequest) -> Result<bool, Failure> {
     match core.cluster.home_of(request.file) {
         None => Err(Failure::with_text(Status::BadMessage, "file id is out of range")),
         Some(home) if home == core.index => {
-            check_layout_of(core.tables.borrow().inodes.get(request.file), request.file, &request.layout)?;
+            check_layout_of(core.tables.borrow().inodes.get(request.file).as_ref(), request.file, &request.layout)?;
             Ok(true)
         }
         Some(_) if request.grow || request.mode == allocate_mode::GROW => Err(Status::WrongServer.into()),

@@ -50,7 +50,7 @@ pub fn copy_range(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Pro
         let is_home = core.cluster.home_of(request.target) == Some(core.index);
         if is_home {
             let tables = core.tables.borrow();
-            check_layout_of(tables.inodes.get(request.target), request.target, &request.target_layout)?;
+            check_layout_of(tables.inodes.get(request.target).as_ref(), request.target, &request.target_layout)?;
         }
         let mut writes = own_writes_soon(&core, request.target, &request.target_layout, &[request.to]).await?;
         fill(&writes[0], &bytes);
@@ -96,7 +96,7 @@ async fn fetch(
     let server = core.cluster.chunk_server(file, &layout, from.chunk_index);
     if server == core.index {
         if core.cluster.home_of(file) == Some(core.index) {
-            check_layout_of(core.tables.borrow().inodes.get(file), file, &layout)?;
+            check_layout_of(core.tables.borrow().inodes.get(file).as_ref(), file, &layout)?;
         }
         let bytes = read_bytes(core, file, from.chunk_index, from.chunk_offset, from.size)?;
         let sum = core.store.read(file.0, from.chunk_index, from.chunk_offset, from.size)?.sum;

@@ -90,7 +90,7 @@ pub fn read(core: &Core, params: &[u8]) -> Result<(ReadReply, ReplyBody), Failur
     if core.cluster.home_of(request.file) == Some(core.index) {
         let tables = core.tables.borrow();
         let inode = tables.inodes.get(request.file);
-        check_inode(inode, &request)?;
+        check_inode(inode.as_ref(), &request)?;
         if let Some(inode) = inode {
             known_size = inode.attributes.size;
             reply.size = (!inode.is_announced()).then_some(known_size);
@@ -119,7 +119,7 @@ pub fn locate_bytes(core: &Core, params: &[u8]) -> Result<(LocateReply, ReplyBod
     let request = DataRequest::from_bytes(params)?;
     check(core, &request)?;
     if core.cluster.home_of(request.file) == Some(core.index) {
-        check_inode(core.tables.borrow().inodes.get(request.file), &request)?;
+        check_inode(core.tables.borrow().inodes.get(request.file).as_ref(), &request)?;
     }
     let mut reply = LocateReply { number: 0, places: Vec::new() };
     let Some(shared) = core.shared() else { return Ok((reply, ReplyBody::default())) };
@@ -165,7 +165,7 @@ pub async fn write(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) ->
     }
     let is_home = core.cluster.home_of(request.file) == Some(core.index);
     if is_home {
-        check_inode(core.tables.borrow().inodes.get(request.file), &request)?;
+        check_inode(core.tables.borrow().inodes.get(request.file).as_ref(), &request)?;
     } else {
         // The announcement travels while the body arrives.
         core.start_announcement(request.file)?;
@@ -235,8 +235,8 @@ pub fn write_pieces(
     let mut inode = None;
     if is_home {
         let tables = core.tables.borrow();
-        check_inode(tables.inodes.get(request.file), request)?;
-        inode = tables.inodes.get(request.file).cloned();
+        inode = tables.inodes.get(request.file);
+        check_inode(inode.as_ref(), request)?;
     }
     let written_end = request.pieces.0.iter().filter_map(|piece| piece_end(piece, request.layout.chunk_size)).max();
     let written_end = written_end.unwrap_or(0);

@@ -53,7 +53,7 @@ pub async fn commit_registered(core: &Rc<Core>, caller: &Caller, incoming: &mut 
     let size = check(core, &request)?;
     let is_home = core.cluster.home_of(file) == Some(core.index);
     if is_home {
-        check_inode(core.tables.borrow().inodes.get(file), &request)?;
+        check_inode(core.tables.borrow().inodes.get(file).as_ref(), &request)?;
     } else {
         core.start_announcement(file)?;
     }
@@ -106,7 +106,7 @@ pub fn write_submitted(
     check(core, &request)?;
     let is_home = core.cluster.home_of(file) == Some(core.index);
     if is_home {
-        check_inode(core.tables.borrow().inodes.get(file), &request)?;
+        check_inode(core.tables.borrow().inodes.get(file).as_ref(), &request)?;
     }
     let chunk_size = request.layout.chunk_size;
     // What a file begins with is one record, however large its chunks are.

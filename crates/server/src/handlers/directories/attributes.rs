@@ -123,7 +123,7 @@ pub fn announce_directory(
     }
     let is_known = {
         let tables = core.tables.borrow();
-        match tables.inodes.get(directory).map(|inode| inode.attributes.kind) {
+        match tables.inodes.kind(directory) {
             None => return Err(Failure::new(Status::StaleDirectory, directory)),
             Some(Kind::Directory) => tables.announced.get(directory).iter().any(|(known, _)| *known == server),
             Some(_) => return Err(Status::NotDirectory.into()),

@@ -171,7 +171,7 @@ pub fn parents(core: &Core, directory: FileId) -> Result<Vec<FileId>, Failure> {
     let mut here = directory;
     while here != FileId::ROOT && parents.len() < ANCESTOR_COUNT_MAX {
         let inode = tables.inodes.get(here).filter(|inode| inode.attributes.kind == Kind::Directory);
-        match inode.and_then(crate::files::inodes::Inode::parent) {
+        match inode.and_then(|inode| inode.parent()) {
             Some(parent) => here = parent,
             None if parents.is_empty() => return Err(Failure::new(Status::StaleDirectory, directory)),
             None => break,

@@ -1,7 +1,6 @@
 //! Close and CloseMany, and Reclaim, by which a session tells anew what it has open. All may be repeated.
 
 use crate::core::{Caller, Core, Failure};
-use crate::files::inodes::Inode;
 use crate::handlers::Progress;
 use std::rc::Rc;
 use wire::messages::{CloseManyRequest, CloseRequest, OpenReply, ReclaimReply, ReclaimRequest};
@@ -15,7 +14,7 @@ pub fn close(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress
         core.check_home(closed.file)?;
     }
     core.closed(caller.peer.session, closed.file, closed.number);
-    let announced = settle && core.tables.borrow().inodes.get(closed.file).is_some_and(Inode::is_announced);
+    let announced = settle && core.tables.borrow().inodes.get(closed.file).is_some_and(|inode| inode.is_announced());
     if announced {
         core.start_settling(closed.file);
     }
@@ -37,7 +36,7 @@ pub fn reclaim(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<
     }
     let number = core.open_number(caller)?;
     for file in request.files.0 {
-        let is_file = core.tables.borrow().inodes.get(file).is_some_and(|inode| inode.attributes.kind == Kind::File);
+        let is_file = core.tables.borrow().inodes.kind(file) == Some(Kind::File);
         if is_file {
             core.register_open(caller.peer.session, file, number);
         }
@@ -54,7 +53,7 @@ pub fn reclaim(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut Vec<
 pub fn reopened(core: &Core, session: u64, reply: &[u8]) {
     let Ok(opened) = OpenReply::from_bytes(reply) else { return };
     let file = opened.attributes.id;
-    let is_there = core.tables.borrow().inodes.get(file).is_some();
+    let is_there = core.tables.borrow().inodes.contains(file);
     if is_there && opened.open_number != 0 {
         core.register_open(session, file, opened.open_number);
     }

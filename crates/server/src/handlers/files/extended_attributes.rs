@@ -87,7 +87,7 @@ pub fn list_extended(core: &Core, caller: &Caller, params: &[u8]) -> Result<(Ext
     let request = ListExtendedRequest::from_bytes(params)?;
     core.check_home(request.file)?;
     let tables = core.tables.borrow();
-    if tables.inodes.get(request.file).is_none() {
+    if !tables.inodes.contains(request.file) {
         return Err(Failure::new(Status::StaleFile, request.file));
     }
     let is_seen = |name: &[u8]| caller.peer.user.is_root() || !name.starts_with(b"trusted.");

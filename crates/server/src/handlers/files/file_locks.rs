@@ -49,7 +49,7 @@ fn claim_of(core: &Core, caller: &Caller, lock: &LockDescription) -> Result<Lock
 
 fn check_file(core: &Core, claim: &LockClaim) -> Result<(), Failure> {
     let tables = core.tables.borrow();
-    match tables.inodes.get(claim.key.0).map(|inode| inode.attributes.kind) {
+    match tables.inodes.kind(claim.key.0) {
         None => Err(Failure::new(Status::StaleFile, claim.key.0)),
         Some(Kind::Symlink) => Err(Status::Invalid.into()),
         Some(_) => Ok(()),
@@ -249,7 +249,7 @@ fn end_stale_waiters(core: &Core) {
     let gone = {
         let tables = core.tables.borrow();
         core.lock_queues.borrow_mut().remove_where(|(file, _), waiter| {
-            tables.inodes.get(file).is_none() || !tables.sessions.is_known(waiter.owner.session)
+            !tables.inodes.contains(file) || !tables.sessions.is_known(waiter.owner.session)
         })
     };
     let failure = Failure::with_text(Status::StaleFile, "the file is gone");

@@ -72,7 +72,7 @@ fn judge(core: &Core, tables: &Tables, entry: &Dentry<'_>, filter: &FindFilter<'
         // Replaced, but still open: the change of the name is on its way.
         Some(inode) if inode.attributes.link_count == 0 => Verdict::Undecided,
         Some(inode) if entry.kind == Kind::Directory => {
-            tests.judge(&tables.visible(inode, core.index), tables.is_settled(entry.id, core.index))
+            tests.judge(&tables.visible(&inode, core.index), tables.is_settled(entry.id, core.index))
         }
         Some(inode) => {
             tests.judge(&inode.attributes, !inode.is_announced() && tables.locks.of_inode(entry.id).is_none())

@@ -120,14 +120,14 @@ fn encode(core: &Core, tables: &Tables, entry: &Dentry, with_attributes: bool, p
     let inode = if with_attributes { tables.inodes.get(entry.id) } else { None };
     let is_final = match entry.kind {
         Kind::Directory => tables.is_settled(entry.id, core.index),
-        _ => inode.is_none_or(|inode| !inode.is_announced()),
+        _ => inode.as_ref().is_none_or(|inode| !inode.is_announced()),
     };
     ListingEntry {
         next_cursor: entry.cursor + 1,
         id: entry.id,
         kind: entry.kind,
         name,
-        attributes: inode.map(|inode| tables.visible(inode, core.index)),
+        attributes: inode.map(|inode| tables.visible(&inode, core.index)),
         size_final: is_final,
     }
     .encode(page);

@@ -28,12 +28,12 @@ pub fn shutdown(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progr
 }
 
 /// An entry's inode on this server; or why it is not told: it does not exist, or something has to end before.
-enum Lookup<'a> {
-    Inode(&'a Inode),
+enum Lookup {
+    Inode(Inode),
     Other(Result<Progress, Failure>),
 }
 
-fn find<'a>(core: &Core, tables: &'a Tables, request: &EntryRequest<'_>) -> Result<Lookup<'a>, Failure> {
+fn find(core: &Core, tables: &Tables, request: &EntryRequest<'_>) -> Result<Lookup, Failure> {
     let place = locate(core, tables, &request.entry)?;
     if let Some(blocked) = check_lock(tables, &request.entry) {
         return Ok(Lookup::Other(Ok(blocked)));
@@ -63,8 +63,8 @@ pub fn lookup(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Pro
         Lookup::Inode(inode) => inode,
         Lookup::Other(step) => return step,
     };
-    EntryReply { attributes: tables.visible(inode, core.index), target: &inode.target }.encode(reply);
-    core.publish_answer(&tables, Some((request.entry.parent, request.entry.name.as_bytes())), inode);
+    EntryReply { attributes: tables.visible(&inode, core.index), target: inode.target() }.encode(reply);
+    core.publish_answer(&tables, Some((request.entry.parent, request.entry.name.as_bytes())), &inode);
     Ok(Progress::Done)
 }
 
@@ -81,8 +81,8 @@ pub fn stat(
         Lookup::Inode(inode) => inode,
         Lookup::Other(step) => return step,
     };
-    core.publish_answer(&tables, Some((request.entry.parent, request.entry.name.as_bytes())), inode);
-    stat_inode(core, &tables, caller, inode, wait_policy, reply)
+    core.publish_answer(&tables, Some((request.entry.parent, request.entry.name.as_bytes())), &inode);
+    stat_inode(core, &tables, caller, &inode, wait_policy, reply)
 }
 
 pub fn stat_id(
@@ -96,8 +96,8 @@ pub fn stat_id(
     core.check_home(file)?;
     let tables = core.tables.borrow();
     let inode = tables.inodes.get(file).ok_or_else(|| Failure::new(Status::StaleFile, file))?;
-    core.publish_answer(&tables, None, inode);
-    stat_inode(core, &tables, caller, inode, wait_policy, reply)
+    core.publish_answer(&tables, None, &inode);
+    stat_inode(core, &tables, caller, &inode, wait_policy, reply)
 }
 
 /// While the number of an inode's names is being changed, it is not told.
@@ -137,7 +137,7 @@ fn stat_by_glimpse(core: &Rc<Core>, caller: &Caller, file: FileId) -> Result<Pro
 
 fn encode_entry(inode: &Inode, reply: &mut Vec<u8>) {
     inode.attributes.encode(reply);
-    (&*inode.target).encode(reply);
+    inode.target().encode(reply);
 }
 
 pub fn stat_file_system(core: &Rc<Core>, params: &[u8], reply: &mut Vec<u8>) -> Result<Progress, Failure> {

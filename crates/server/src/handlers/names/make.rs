@@ -83,7 +83,7 @@ fn make(
     }
     let inode = match node.kind {
         Kind::Directory => Inode::directory(attributes, entry.parent),
-        _ => Inode { target: node.target.into(), ..Inode::new(attributes) },
+        _ => Inode::with_target(attributes, node.target),
     };
     let visible = core.tables.borrow().visible(&inode, core.index);
     EntryReply { attributes: visible, target: b"" }.encode(reply);

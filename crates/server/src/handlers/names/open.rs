@@ -47,7 +47,7 @@ pub fn open(
                 return Err(Status::Exists.into());
             }
             let inode = tables.inodes.get(id).ok_or_else(|| missing_inode(core, id))?;
-            check_existing(caller, request.flags, request.access, inode)?;
+            check_existing(caller, request.flags, request.access, &inode)?;
             finish(core, caller, tables, id, request.flags, reply)
         }
         None if request.flags & open_flags::CREATE == 0 => absent(&tables, request.entry.parent),
@@ -77,7 +77,7 @@ pub fn open_id(
         // The name was removed since it led here: whoever came by it looks for it again.
         return Err(Failure::new(Status::StaleFile, file));
     }
-    check_existing(caller, flags, access, inode)?;
+    check_existing(caller, flags, access, &inode)?;
     finish(core, caller, tables, file, flags, reply)
 }
 
@@ -95,7 +95,7 @@ fn finish(
         let kind = inode.attributes.kind;
         let wants_places = flags & open_flags::PLACES != 0 && kind == Kind::File;
         let places = if wants_places { locate_start(core, &inode.attributes) } else { None };
-        tables.visible(inode, core.index).encode(reply);
+        tables.visible(&inode, core.index).encode(reply);
         false.encode(reply);
         drop(tables);
         core.opened(caller, file, kind)?.encode(reply);
@@ -160,7 +160,7 @@ fn check_existing(caller: &Caller, flags: u32, access: u8, inode: &Inode) -> Res
     match inode.attributes.kind {
         Kind::Symlink if flags & open_flags::NO_FOLLOW != 0 => return Err(Status::SymlinkLoop.into()),
         Kind::Symlink => {
-            let text = Cow::Owned(inode.target.to_vec());
+            let text = Cow::Owned(inode.target().to_vec());
             return Err(Failure { status: Status::IsSymlink, id: inode.attributes.id, text });
         }
         Kind::Directory => {
@@ -239,7 +239,7 @@ pub fn create_submitted(
         let is_new = id == FileId::new(id.sequence(), slot)
             && id.sequence() < tables.next_number
             && core.owns_slot(slot)
-            && tables.inodes.get(id).is_none();
+            && !tables.inodes.contains(id);
         if is_kept || !is_new {
             return Err(Failure::with_text(Status::Busy, "something has to be done before the file can be made"));
         }

@@ -4,6 +4,7 @@
 use crate::coordination::ask_all;
 use crate::coordination::intents::Intent;
 use crate::core::{Caller, Core, Failure};
+use crate::files::inodes::Inode;
 use crate::handlers::names::lookup::missing_inode;
 use crate::handlers::names::rename;
 use crate::handlers::{Progress, absent, check_lock, locate};
@@ -31,7 +32,7 @@ pub fn unlink(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progres
         }
         core.prefetch_file(&tables, id);
         let inode = tables.inodes.get(id);
-        if inode.is_some_and(|inode| request.owned && !caller.owns(&inode.attributes)) {
+        if inode.as_ref().is_some_and(|inode| request.owned && !caller.owns(&inode.attributes)) {
             return Err(Status::NotPermitted.into());
         }
         if inode.is_none() {
@@ -79,10 +80,9 @@ pub fn unlink_submitted(core: &Rc<Core>, submission: &Submission<'_>, taken: Rec
         if !is_there {
             return Err(Status::NotFound.into());
         }
-        if is_locked || tables.inodes.get(file).is_none() || core.lacks_share(&tables, parent) {
+        if is_locked || !tables.inodes.contains(file) || core.lacks_share(&tables, parent) {
             return Err(Failure::with_text(Status::Busy, "something has to be done before the name can be removed"));
         }
-        core.store.prefetch(file.0);
     }
     remove(core, (parent, name), file, taken)
 }
@@ -109,7 +109,7 @@ pub fn drop_link(
     let tables = core.tables.borrow();
     let inode = tables.inodes.get(file).ok_or_else(|| Failure::new(Status::StaleFile, file))?;
     if inode.attributes.link_count > 1 {
-        let mut inode = inode.clone();
+        let mut inode = inode;
         drop(tables);
         inode.attributes.link_count -= 1;
         inode.attributes.ctime = core.clock.time();
@@ -119,7 +119,7 @@ pub fn drop_link(
     }
     if inode.attributes.kind == Kind::File && tables.may_be_open(file) {
         // Without a name, but somebody may still read and write it: the last close reaps it.
-        let mut inode = inode.clone();
+        let mut inode = inode;
         drop(tables);
         inode.attributes.link_count = 0;
         inode.attributes.ctime = core.clock.time();
@@ -128,25 +128,22 @@ pub fn drop_link(
         return Ok(Reap(None));
     }
     drop(tables);
-    reap_inode(core, file, transaction, records)
+    reap_inode(core, &inode, transaction, records)
 }
 
 /// Adds to a change that an inode here goes, with all of its chunks.
 fn reap_inode(
     core: &Rc<Core>,
-    file: FileId,
+    inode: &Inode,
     transaction: &mut Transaction,
     records: &mut Vec<Record<'_>>,
 ) -> Result<Reap, Failure> {
-    let (is_file, holders) = {
-        let inode = core.inode(file)?;
-        (inode.attributes.kind == Kind::File, inode.holders().to_vec())
-    };
+    let (file, holders) = (inode.attributes.id, inode.holders().to_vec());
     let reap = match holders.is_empty() {
         true => None,
         false => Some((core.next_number()?, file, holders)),
     };
-    if is_file {
+    if inode.attributes.kind == Kind::File {
         core.store.reap_file(file.0, transaction);
     }
     records.push(Record::InodeDelete(file));
@@ -166,7 +163,9 @@ pub fn reap_orphan(core: &Rc<Core>, file: FileId) -> bool {
     }
     let mut transaction = core.store.begin();
     let mut records = Vec::with_capacity(2);
-    let reaped = reap_inode(core, file, &mut transaction, &mut records)
+    let reaped = core
+        .inode(file)
+        .and_then(|inode| reap_inode(core, &inode, &mut transaction, &mut records))
         .and_then(|reap| core.commit(transaction, records).map(|()| reap.start(core)));
     reaped.is_ok()
 }

@@ -113,7 +113,7 @@ pub fn reclaim_held(core: &Rc<Core>, caller: &Caller, params: &[u8], reply: &mut
     core.add_contact(caller)?;
     let number = core.open_number(caller)?;
     for file in files.0 {
-        let is_file = core.tables.borrow().inodes.get(file).is_some_and(|inode| inode.attributes.kind == Kind::File);
+        let is_file = core.tables.borrow().inodes.kind(file) == Some(Kind::File);
         if is_file {
             core.register_open(caller.peer.session, file, number);
         }
