@@ -24,7 +24,8 @@ struct stat;
 /* Gets one entry of a listing; other than 0 ends the listing. The last argument is 0. */
 #define TABANE_CHFS_FILLER(name) int (*name)(void *, const char *, const struct stat *, off_t)
 
-/* Connecting. A null server takes the environment's. chfs_size is the number of servers. */
+/* Connecting. A null server takes the environment's. Of several calls of chfs_init each wants a chfs_term of its own,
+ * and the last one disconnects. chfs_size is the number of servers. */
 int chfs_init(const char *server);
 int chfs_initialized(void);
 int chfs_term(void);

@@ -23,9 +23,11 @@ use convert::*;
 use ending::end_with_process;
 use libc::{c_char, c_int};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 static PROCESS: Process = Process::new();
+/// Calls of `chfs_init` that no `chfs_term` has ended: a library and the program that uses it may both connect.
+static CALLS: Mutex<u64> = Mutex::new(0);
 static VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
 
 fn mounted() -> Result<Arc<Mounted>> {
@@ -43,7 +45,8 @@ unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a [u8]> {
 }
 
 /// Connects to the cluster whose run directory or cluster file `server` names; NULL or an empty string takes
-/// `TABANE_CLUSTER`, else `CHFS_SERVER`, from the environment. 0 when connected already.
+/// `TABANE_CLUSTER`, else `CHFS_SERVER`, from the environment. 0 when connected already; each call wants a `chfs_term`
+/// of its own.
 ///
 /// # Safety
 /// `server` is NULL or a NUL-terminated string.
@@ -57,10 +60,12 @@ pub unsafe extern "C" fn chfs_init(server: *const c_char) -> c_int {
         Some(String::from_utf8_lossy(text).into_owned()).filter(|text| !text.is_empty())
     };
     end_with_process();
+    let mut calls = calls();
     let result = PROCESS.start(|| connect(named));
-    if let Err(error) = &result {
+    match &result {
+        Ok(()) => *calls += 1,
         // Programs written for CHFS do not look at the result, for there this call ends the process.
-        eprintln!("chfs_init: {error}");
+        Err(error) => eprintln!("chfs_init: {error}"),
     }
     status_of(result)
 }
@@ -83,10 +88,18 @@ pub extern "C" fn chfs_initialized() -> c_int {
     c_int::from(PROCESS.is_started())
 }
 
-/// Closes all descriptors and connections.
+fn calls() -> MutexGuard<'static, u64> {
+    CALLS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Closes all descriptors and connections, with the last of as many calls as there were of `chfs_init`.
 #[unsafe(no_mangle)]
 pub extern "C" fn chfs_term() -> c_int {
-    PROCESS.stop();
+    let mut calls = calls();
+    *calls = calls.saturating_sub(1);
+    if *calls == 0 {
+        PROCESS.stop();
+    }
     0
 }
 

@@ -138,7 +138,8 @@ int main(void) {
     listings();
     chfs_sync();
     FAILS(chfs_stagein("/d/f"), ENOTSUP);
-    CHECK(chfs_term() == 0 && chfs_initialized() == 0);
+    CHECK(chfs_term() == 0 && chfs_initialized() == 1 && chfs_stat("/d/f", &st) == 0);
+    CHECK(chfs_term() == 0 && chfs_initialized() == 0 && chfs_term() == 0);
     FAILS(chfs_stat("/d/f", &st), ESHUTDOWN);
     CHECK(chfs_init(getenv("CHFS_SERVER")) == 0 && chfs_stat("/d/f", &st) == 0 && st.st_size == SIZE);
     CHECK(chfs_term() == 0);
