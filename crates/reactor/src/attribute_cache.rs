@@ -61,11 +61,6 @@ impl AttributeCache {
         self.row.size()
     }
 
-    /// Bytes that it takes, of this life or an earlier one.
-    pub fn used_size(&self) -> u64 {
-        self.row.word(self.used).map_or(0, |word| word.load(Ordering::Relaxed))
-    }
-
     /// Has memory for a range, which is one behind the others: so far there were `range.start` bytes at least. Errors:
     /// those of `Region::allocate`.
     pub fn allocate(&self, range: Range<u64>) -> io::Result<()> {
@@ -280,7 +275,7 @@ mod tests {
             assert!(read(&next, place(index), &mut words).is_some_and(|version| version.is_multiple_of(2)));
         }
         assert!(!next.cell(place(0)).is_same(seen));
-        assert_eq!((next.used_size(), next.size()), (SIZE, SIZE), "what is in use is known in the next life");
+        assert_eq!((next.word(USED_OFFSET), next.size()), (SIZE, SIZE), "what is in use is known in the next life");
     }
 
     /// Goal: places beyond the attribute cache are refused, wherever they come from.

@@ -11,14 +11,14 @@
 //!
 //! The tables are extendible hashing (Fagin et al., ACM TODS 4(3), 1979) with segments of a page, as CCEH (Nam et al.,
 //! FAST 2019) and Dash (Lu et al., VLDB 2020) have them: a segment that is full is split in two, so a table grows by a
-//! page at a time and nothing else moves. A segment is a row of buckets of a line, each a cell with a version of its own;
-//! a key is in one of the `PROBE_COUNT` buckets from its home bucket on.
+//! page at a time and nothing else moves. A segment is a row of buckets of a line, each a cell with a version of its
+//! own; a key is in one of the `PROBE_COUNT` buckets from its home bucket on.
 //!
 //! Invariants
 //! 1. A bucket says which keys its segment is for (`Bucket::is_of`), so whoever comes by a word of a directory that is
 //!    no longer so notices.
-//! 2. A key is no further behind its home than that says (`Bucket::reach`), and it is in one of these buckets unless the
-//!    home says that some found no room (`Bucket::is_complete`).
+//! 2. A key is no further behind its home than that says (`Bucket::reach`), and it is in one of these buckets unless
+//!    the home says that some found no room (`Bucket::is_complete`).
 
 use crate::attributes::{Attributes, Kind};
 use crate::codec::{Decode, Decoder, Encode};
@@ -432,8 +432,8 @@ pub fn inode_words(attributes: &Attributes, has_more: bool, buffer: &mut Vec<u8>
     words
 }
 
-/// What has an inode's cell believed from now on, where the first bytes lie so, or no more: single words, of a cell with
-/// this second word.
+/// What has an inode's cell believed from now on, where the first bytes lie so, or no more: single words, of a cell
+/// with this second word.
 pub fn publication(second_word: u64, first: Option<FirstBytes>) -> [(usize, u64); 3] {
     let FirstBytes { at, size } = first.unwrap_or_default();
     let published = if first.is_some() { STATE_PUBLISHED } else { 0 };

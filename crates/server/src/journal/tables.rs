@@ -220,8 +220,8 @@ impl Tables {
         }
     }
 
-    /// Whether a file may be open, also for a client that has only looked at the attribute cache: after this it believes
-    /// that no more, until the file is published again.
+    /// Whether a file may be open, also for a client that has only looked at the attribute cache: after this it
+    /// believes that no more, until the file is published again.
     pub fn may_be_open(&self, file: FileId) -> bool {
         if let Some(publisher) = &self.publisher {
             publisher.invalidate_inode(file);

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use wire::FileId;
 use wire::attribute_cache::{AttributeCacheShape, BLOCK_SIZE, CELLS_PER_BLOCK, Table, TableKey};
 
-/// Bytes for which memory is taken at a time, so that they lie on huge pages, and of how many blocks where there are but
-/// a few.
+/// Bytes for which memory is taken at a time, so that they lie on huge pages, and of how many blocks where there are
+/// but a few.
 const BATCH_SIZE: u64 = 2 << 20;
 const SMALL_BATCH: u64 = 32;
 const SMALL_COUNT: u64 = 8 * BATCH_SIZE / BLOCK_SIZE;
@@ -28,7 +28,8 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Those of an attribute cache, `limit` at most; nothing if it has no room, or there is no memory for its beginning.
+    /// Those of an attribute cache, `limit` at most; nothing if it has no room, or there is no memory for its
+    /// beginning.
     pub fn of(cache: &Rc<AttributeCache>, limit: u64) -> Option<Rc<Blocks>> {
         let shape = AttributeCacheShape::of_size(cache.size())?;
         cache.allocate(0..shape.blocks_start()).ok()?;
