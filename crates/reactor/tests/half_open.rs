@@ -6,6 +6,7 @@ use reactor::{
     BodyPiece, Call, Channel, ChannelOptions, Class, Incoming, Peer, Reactor, ReplyBody, ServeOptions, Service, serve,
 };
 use std::cell::{Cell, RefCell};
+use std::io::IoSlice;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use wire::credentials::Credentials;
@@ -25,6 +26,8 @@ struct Keeper {
     held: RefCell<Vec<Incoming>>,
     connected: Cell<u32>,
     reads: Cell<u32>,
+    /// Requests with a body, which are refused as soon as they are seen.
+    refused: Cell<u32>,
 }
 
 impl Service for Keeper {
@@ -38,6 +41,10 @@ impl Service for Keeper {
     }
 
     fn request(self: Rc<Self>, incoming: Incoming) {
+        if incoming.body_size() > 0 {
+            self.refused.set(self.refused.get() + 1);
+            return incoming.fail(Status::NoSpace, FileId::ROOT, b"the store is full");
+        }
         if self.answers && incoming.operation == Operation::Read {
             self.reads.set(self.reads.get() + 1);
             let pieces = vec![BodyPiece::Zero(BODY_SIZE)];
@@ -132,6 +139,35 @@ fn a_machine_that_is_back_is_noticed() {
         start(&world.restart(server), &cluster, 2);
         assert!(world.run_until(|| answered.get() == count, TIMEOUT / 2), "{} of {count} answered", answered.get());
     }
+}
+
+/// Goal: a refusal that comes while the request's body is still leaving is told within the time-out, although the
+/// machine that was to take the rest has lost power and stays away; the kernel would give up a minute later.
+/// Method: a body that is larger than what is under way at once, refused at its head; power loss as soon as the
+/// refusal has left.
+#[test]
+fn a_refusal_does_not_wait_for_a_machine_that_is_gone() {
+    let (world, server, client, cluster) = machines(6);
+    let service = start(&world.reactor(server), &cluster, 2);
+    world.set_latency(Some((server, client)), SECOND / 2, SECOND / 2);
+    let reactor = world.reactor(client);
+    let channel = channel(&reactor, &cluster);
+    let outcome = Rc::new(RefCell::new(None));
+    let told = outcome.clone();
+    reactor.spawn(Class::Data, async move {
+        let body = vec![7; BODY_SIZE];
+        let slices = [IoSlice::new(&body)];
+        let mut call = Call::new(Operation::Write, &FileRequest { file: FileId::ROOT });
+        call.body = &slices;
+        *told.borrow_mut() = Some(channel.call(call).await.map(drop).map_err(|failure| failure.status));
+    });
+    assert!(world.run_until(|| service.refused.get() == 1, 10 * SECOND));
+    world.run_until(|| false, 3 * SECOND);
+    assert!(outcome.borrow().is_none(), "the body has left already");
+    world.crash(server, CrashKind::PowerLoss);
+    // Silence is looked for eight times in a time-out.
+    assert!(world.run_until(|| outcome.borrow().is_some(), TIMEOUT + TIMEOUT / 4), "no answer in time");
+    assert_eq!(*outcome.borrow(), Some(Err(Status::NoSpace)));
 }
 
 /// Goal: who waits behind large bodies on a slow network waits for them, and takes nothing for silence: were the

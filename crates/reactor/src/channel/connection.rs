@@ -24,6 +24,9 @@ const PAUSE_NS_MAX: Nanos = 500_000_000;
 const FULL_PAUSE_NS_MAX: Nanos = 2_000_000_000;
 /// Whoever listens on this machine in a server's name answers at once, or is not that server.
 const LOCAL_HANDSHAKE_NS_MAX: Nanos = 2_000_000_000;
+/// Refusals in a row that are not believed where frames are protected: a refusal is no proof, for it may have been made
+/// of anything on the way, and one more than these in a row is no accident.
+const DISBELIEVED_REFUSAL_COUNT: u32 = 3;
 /// Shortest pause after which a caller comes again where too many others wait to be heard.
 const CROWD_PAUSE_NS: Nanos = 10_000_000;
 /// Longest wait for an answer through another server, before the server's own address is tried.
@@ -430,8 +433,8 @@ impl Inner {
 /// Connects until it succeeds, the server refuses us, or nobody waits any more.
 pub(super) async fn connect(inner: Rc<Inner>) {
     let mut pause = PAUSE_NS_FIRST;
-    // A refusal is no proof: on the way it may have been made of anything.
-    let mut is_believed = inner.options.cluster.protection == Protection::Off;
+    let mut refusals_left =
+        if inner.options.cluster.protection == Protection::Off { 0 } else { DISBELIEVED_REFUSAL_COUNT };
     loop {
         let mut pause_max = PAUSE_NS_MAX;
         let limit = inner.reactor.now() + inner.options.timeout;
@@ -442,8 +445,8 @@ pub(super) async fn connect(inner: Rc<Inner>) {
                 }
                 return inner.open(stream, &welcome);
             }
-            Some(Err(HandshakeError::Refused(status, _))) if !is_passing(status) && !is_believed => {
-                is_believed = true;
+            Some(Err(HandshakeError::Refused(status, _))) if !is_passing(status) && refusals_left > 0 => {
+                refusals_left -= 1;
                 continue;
             }
             Some(Err(HandshakeError::Refused(status, words))) if !is_passing(status) => {

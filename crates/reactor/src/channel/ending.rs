@@ -46,6 +46,7 @@ impl Inner {
     pub(super) fn end_silent_calls(self: &Rc<Self>) {
         let now = self.reactor.now();
         let mut state = self.state.borrow_mut();
+        let state = &mut *state;
         state.note_body(now);
         let mut silent = false;
         let mut longest_silence = 0;
@@ -56,6 +57,13 @@ impl Inner {
             let silence = now.saturating_sub(outstanding.last_life);
             longest_silence = longest_silence.max(silence);
             let is_silent = silence > self.options.timeout;
+            // Answered early: the caller waits for the rest of his body to leave, and this machine may be gone.
+            if outstanding.answered
+                && let Connection::Open { link, .. } = &state.connection
+            {
+                silent |= is_silent && link.is_sending(outstanding.call_id);
+                continue;
+            }
             let is_over = is_silent || outstanding.deadline.is_some_and(|limit| now > limit);
             if outstanding.outcome.is_some() || !is_over {
                 continue;
@@ -80,12 +88,12 @@ impl Inner {
         }
         if silent {
             // A connection that leaves a call unanswered is not trusted with the next one.
-            self.disconnect(&mut state, "the server was silent");
+            self.disconnect(state, "the server was silent");
             if state.outstanding > 0 {
-                self.start_connecting(&mut state);
+                self.start_connecting(state);
             }
         } else if longest_silence > self.options.timeout / 4 {
-            self.say_that_we_wait(&mut state);
+            self.say_that_we_wait(state);
         }
     }
 

@@ -87,6 +87,8 @@ pub(super) struct State {
     pub(super) draining: bool,
     /// Bytes that had come over this connection when it was last looked whether somebody waits in vain.
     pub(super) bytes_heard: u64,
+    /// And those that had left it.
+    pub(super) bytes_said: u64,
     pub(super) last_error: String,
     pub(super) closed: bool,
     pub(super) statistics: ChannelStatistics,
@@ -171,6 +173,7 @@ impl State {
             room: VecDeque::new(),
             draining: false,
             bytes_heard: 0,
+            bytes_said: 0,
             last_error: String::new(),
             closed: false,
             statistics: ChannelStatistics::default(),
@@ -230,13 +233,17 @@ impl State {
         self.sequences.acknowledge(sequence);
     }
 
-    /// Takes in whether more of a body has come since the last look. The server is alive then, and answers nobody
-    /// before all of it is here.
+    /// Takes in whether more of a body has come or left since the last look. The server is alive then: it answers
+    /// nobody before all of what it sends is here, and takes the rest of what it has answered early.
     pub(super) fn note_body(&mut self, now: Nanos) {
         let Connection::Open { link, receiving, .. } = &self.connection else { return };
         let has_come = std::mem::replace(&mut self.bytes_heard, link.bytes_received) != link.bytes_received;
-        if has_come && matches!(receiving, Receiving::Body { .. }) {
-            self.calls.iter_mut().flatten().for_each(|outstanding| outstanding.last_life = now);
+        let has_left = std::mem::replace(&mut self.bytes_said, link.bytes_sent) != link.bytes_sent;
+        let has_come = has_come && matches!(receiving, Receiving::Body { .. });
+        for outstanding in self.calls.iter_mut().flatten() {
+            if has_come || has_left && outstanding.answered {
+                outstanding.last_life = now;
+            }
         }
     }
 
