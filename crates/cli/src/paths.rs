@@ -70,6 +70,15 @@ pub fn visible(name: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(quoted)
 }
 
+/// A path in quotes, so that a shell reads it as it is.
+pub fn quoted(path: &[u8]) -> Vec<u8> {
+    if path.iter().any(u8::is_ascii_control) {
+        return visible(path).into_owned();
+    }
+    let inner = path.split(|byte| *byte == b'\'').collect::<Vec<_>>().join(&b"'\\''"[..]);
+    [b"'", &inner[..], b"'"].concat()
+}
+
 /// The last component of a path; `None` for the root, `.` and `..`, which name no entry.
 pub fn base_name(path: &[u8]) -> Option<&[u8]> {
     let name = path.split(|byte| *byte == b'/').rfind(|component| !component.is_empty())?;
@@ -88,6 +97,9 @@ mod tests {
         assert_eq!(visible(b"a\nb"), b"'a'$'\\n''b'".as_slice());
         assert_eq!(visible(b"\x1b[2J'"), b"''$'\\033''[2J'\\'''".as_slice());
         assert_eq!(visible(b"a\x7f"), b"'a'$'\\177'''".as_slice());
+        assert_eq!(quoted(b":/a b"), b"':/a b'".as_slice());
+        assert_eq!(quoted(b"it's"), b"'it'\\''s'".as_slice());
+        assert_eq!(quoted(b"a\nb"), visible(b"a\nb").into_owned());
     }
 
     /// Goal: the colon tells the sides apart, and last components are found behind slashes.

@@ -1,7 +1,8 @@
 //! `tabane checksum`: the SHA-256 of files on either side, to compare trees.
 
 use crate::arguments::Arguments;
-use crate::copy::place::{EntryKind, Facts, Side, Source};
+use crate::copy::facts::{EntryKind, Facts};
+use crate::copy::place::{Side, Source};
 use crate::copy::progress::{Progress, add};
 use crate::failure::{Failure, Outcome, show};
 use crate::json::{Fields, put_name};

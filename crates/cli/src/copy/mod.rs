@@ -1,5 +1,8 @@
 //! `tabane cp`: trees in and out, many files at once, large files in several pieces.
 
+pub mod facts;
+mod manner;
+mod names;
 pub mod place;
 pub mod progress;
 
@@ -12,12 +15,16 @@ use crate::session::Session;
 use crate::together::{Either, race};
 use crate::up::catch_signals;
 use crate::work::{STOP_NS_MAX, Urgency, Work, run_all};
-use place::{CopyResult, EntryKind, Facts, Moved, Side, Source, Target};
+use facts::{EntryKind, Facts};
+use manner::{Existing, Manner};
+use names::Names;
+use place::{CopyResult, Moved, Side, Source, Target};
 use progress::{Progress, add};
 use reactor::{Nanos, Reactor};
 use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::rc::Rc;
 use wire::FileId;
 
@@ -32,6 +39,8 @@ const NAMED_MAX: usize = 20;
 enum Item {
     Entry(Entry),
     Piece(Rc<Transfer>),
+    /// One more name of a file that another name was found of before.
+    Name(Entry),
     /// Everything is there: owner, mode and times of the directory that was found last among those left.
     Finish,
 }
@@ -73,13 +82,15 @@ struct Copy {
     progress: Progress,
     chunk_size: u32,
     jobs: u64,
-    recursive: bool,
-    /// Extended attributes are kept as well.
-    preserve: bool,
+    manner: Manner,
+    /// Files of several names, where these are to be kept.
+    names: Names,
     /// Those that are not finished, in the order in which they were found: what is in a directory comes behind it.
     folders: RefCell<Vec<Rc<Folder>>>,
     incomplete: RefCell<BTreeSet<Vec<u8>>>,
     failures: Cell<u64>,
+    /// Why nothing can be printed any more.
+    broken: RefCell<Option<Failure>>,
 }
 
 impl Copy {
@@ -103,6 +114,7 @@ impl Copy {
                 }
             },
             Item::Piece(transfer) => self.copy_pieces(transfer).await,
+            Item::Name(entry) => self.copy_name(entry).await,
             Item::Finish => self.finish_last_directory().await,
         };
         if let Err(reason) = outcome {
@@ -110,15 +122,18 @@ impl Copy {
         }
     }
 
-    fn add_entry(&self, entry: Entry) {
+    fn add_entry(&self, mut entry: Entry) {
+        entry.facts.keeps_group = self.manner.keeps_group(entry.facts.gid);
         let urgency = match entry.facts.kind {
             EntryKind::Directory => {
                 add(&self.progress.directories_left, 1);
                 Urgency::First
             }
-            kind => {
+            _ => {
                 add(&self.progress.files_found, 1);
-                add(&self.progress.bytes_found, if kind == EntryKind::File { entry.facts.size } else { 0 });
+                add(&self.progress.bytes_found, entry.facts.bytes());
+                let Some(first) = self.names.first_of(entry) else { return };
+                entry = first;
                 Urgency::Later
             }
         };
@@ -126,7 +141,7 @@ impl Copy {
     }
 
     async fn copy_directory(&self, entry: Entry) -> CopyResult {
-        if !self.recursive {
+        if !self.manner.recursive {
             return Err(format!(
                 "{}: is a directory; -r copies it with all that is in it",
                 entry.place.show(&entry.source)
@@ -139,6 +154,9 @@ impl Copy {
             self.check_not_within(&entry.place, &entry.source, &entry.target, whole).await?;
         }
         let is_new = self.target.make_directory(&entry.target).await?;
+        if is_new {
+            self.tell_copied(&entry);
+        }
         let folder = Rc::new(Folder { entry, is_new });
         let entry = &folder.entry;
         self.folders.borrow_mut().push(folder.clone());
@@ -181,10 +199,89 @@ impl Copy {
             let leads_to = entry.place.identity(&entry.source, true).await?;
             self.check_not_same(&entry, itself == Some(id) || leads_to == Some(id))?;
         }
+        if self.stays(&entry).await? {
+            self.keep(&entry);
+            return Ok(());
+        }
         let link = entry.place.read_symlink(&entry.source).await?;
-        self.target.make_symlink(&link, &entry.target, &entry.facts).await?;
-        add(&self.progress.files_done, 1);
+        if !self.target.make_symlink(&link, &entry.target, &entry.facts, self.manner.replaces()).await? {
+            self.keep(&entry);
+            return Ok(());
+        }
+        self.note_copied(&entry);
         Ok(())
+    }
+
+    /// Makes a name of a copy that is there; where none came to be, the file is copied for this name.
+    async fn copy_name(&self, entry: Entry) -> CopyResult {
+        let Some(copy) = self.names.copy_of(&entry.facts) else {
+            return match entry.facts.kind {
+                EntryKind::Symlink => self.copy_symlink(entry).await,
+                _ => self.copy_file(entry).await,
+            };
+        };
+        if let Some(found) = self.target.facts_if_there(&entry.target, false).await? {
+            self.check_not_same(&entry, found.inode == entry.facts.inode)?;
+            if self.target.facts(&copy, false).await?.inode == found.inode {
+                self.progress.take_bytes(entry.facts.bytes());
+                self.note_copied(&entry);
+                return Ok(());
+            }
+        }
+        if self.stays(&entry).await? || !self.target.make_name(&copy, &entry.target, self.manner.replaces()).await? {
+            self.keep(&entry);
+            return Ok(());
+        }
+        self.progress.take_bytes(entry.facts.bytes());
+        self.note_copied(&entry);
+        Ok(())
+    }
+
+    /// Whether what is at the target is to stay as it is. Errors: it is a directory.
+    async fn stays(&self, entry: &Entry) -> CopyResult<bool> {
+        let existing = self.manner.existing;
+        if existing == Existing::Replace {
+            return Ok(false);
+        }
+        let follow = entry.facts.kind == EntryKind::File && existing == Existing::ReplaceOlder;
+        let found = self.target.facts_if_there(&entry.target, follow).await?;
+        match &found {
+            Some(found) if found.kind == EntryKind::Directory => {
+                Err(format!("{}: is a directory", self.target.show(&entry.target)))
+            }
+            found => Ok(existing.stays(&entry.facts, found.as_ref())),
+        }
+    }
+
+    /// Counts an entry whose target stays as it is.
+    fn keep(&self, entry: &Entry) {
+        add(&self.progress.files_kept, 1);
+        self.progress.files_found.set(self.progress.files_found.get() - 1);
+        self.progress.take_bytes(entry.facts.bytes());
+        if self.manner.existing == Existing::ReplaceOlder {
+            // It is up to date, so other names may lead to it.
+            self.names.note_copied(&entry.facts, &entry.target);
+        }
+    }
+
+    /// Counts an entry that is no directory and is copied.
+    fn note_copied(&self, entry: &Entry) {
+        self.names.note_copied(&entry.facts, &entry.target);
+        add(&self.progress.files_done, 1);
+        self.tell_copied(entry);
+    }
+
+    /// Prints what is copied, where that is asked for.
+    fn tell_copied(&self, entry: &Entry) {
+        if !self.manner.verbose || self.broken.borrow().is_some() {
+            return;
+        }
+        let (source, target) = (entry.place.quoted(&entry.source), self.target.quoted(&entry.target));
+        let line = [&source[..], b" -> ", &target, b"\n"].concat();
+        if let Err(error) = std::io::stdout().write_all(&line) {
+            self.broken.replace(Some(Failure::of_output(error)));
+            self.work.stop();
+        }
     }
 
     async fn copy_file(&self, entry: Entry) -> CopyResult {
@@ -195,9 +292,21 @@ impl Copy {
             let source = entry.place.identity(&entry.source, true).await?;
             self.check_not_same(&entry, source == Some(id))?;
         }
+        if self.stays(&entry).await? {
+            self.keep(&entry);
+            return Ok(());
+        }
         let from = Source::open(&entry.place, &entry.source).await?;
         self.incomplete.borrow_mut().insert(entry.target.clone());
-        let to = Target::create(&self.target, &entry.target, self.chunk_size).await?;
+        let created = Target::create(&self.target, &entry.target, self.chunk_size, self.manner.replaces()).await;
+        if !matches!(created, Ok(Some(_))) {
+            // What may be there is not ours to remove.
+            self.incomplete.borrow_mut().remove(&entry.target);
+        }
+        let Some(to) = created? else {
+            self.keep(&entry);
+            return Ok(());
+        };
         if entry.facts.size <= PIECE_SIZE {
             if let Err(words) = self.copy_bytes(&from, &to, entry.facts.size).await {
                 to.close().await;
@@ -309,12 +418,12 @@ impl Copy {
 
     /// Gives the extended attributes of the source to the target, which is there and still ours to write.
     async fn copy_extended(&self, entry: &Entry) -> CopyResult {
-        if !self.preserve {
+        if !self.manner.preserve {
             return Ok(());
         }
         for name in entry.place.extended_names(&entry.source).await? {
             if let Some(value) = entry.place.extended(&entry.source, &name).await? {
-                self.target.set_extended(&entry.target, &name, &value).await?;
+                self.target.set_extended(&entry.target, &name, &value, !self.manner.archive).await?;
             }
         }
         Ok(())
@@ -322,7 +431,10 @@ impl Copy {
 
     async fn finish_last_directory(&self) -> CopyResult {
         let last = self.folders.borrow_mut().pop();
-        let Some(Folder { entry, .. }) = last.as_deref() else { return Ok(()) };
+        let Some(Folder { entry, is_new }) = last.as_deref() else { return Ok(()) };
+        if !is_new && !self.manner.replaces() {
+            return Ok(());
+        }
         let extended = self.copy_extended(entry).await;
         self.target.set_facts(&entry.target, &entry.facts).await.and(extended)
     }
@@ -331,7 +443,7 @@ impl Copy {
         let extended = self.copy_extended(entry).await;
         to.finish(&entry.facts).await.and(extended)?;
         self.incomplete.borrow_mut().remove(&entry.target);
-        add(&self.progress.files_done, 1);
+        self.note_copied(entry);
         Ok(())
     }
 
@@ -350,6 +462,7 @@ impl Copy {
         json::print(&json!({
             "files": self.progress.files_done.get(),
             "bytes": self.progress.bytes_done.get(),
+            "kept": self.progress.files_kept.get(),
             "failures": self.failures.get(),
             "seconds": json::seconds(elapsed),
             "interrupted": interrupted,
@@ -395,6 +508,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
             "both sides are on this machine; a path inside the cluster is written with a colon, as :/path",
         ));
     }
+    let manner = Manner::of(arguments)?;
     let session = Session::open(arguments)?;
     let mut operands: Vec<Sided> = arguments.operand_bytes().iter().map(|path| sided(path)).collect();
     let target = operands.pop().expect("the table of commands asks for two operands");
@@ -412,11 +526,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
         progress: Progress::default(),
         chunk_size: arguments.number_given("chunk-size").unwrap_or(0) as u32,
         jobs,
-        recursive: arguments.flag("recursive"),
-        preserve: arguments.flag("preserve"),
+        names: Names::new(manner.archive),
+        manner,
         folders: RefCell::default(),
         incomplete: RefCell::default(),
         failures: Cell::new(0),
+        broken: RefCell::default(),
     });
     let sources = operands.into_iter().map(place).collect();
     let started = session.reactor.now();
@@ -424,9 +539,13 @@ pub fn run(arguments: &Arguments) -> Outcome {
         let copying = async {
             begin(&copy, sources, target_path).await?;
             copy_all(&session, &copy).await;
+            if copy.manner.existing != Existing::Replace || copy.broken.borrow().is_some() {
+                // The next copy would take them for whole.
+                copy.remove_incomplete().await;
+            }
             Ok(())
         };
-        let quiet = arguments.flag("quiet");
+        let quiet = arguments.flag("quiet") || copy.manner.verbose;
         let mut whole = Box::pin(async {
             match quiet {
                 true => copying.await,
@@ -456,6 +575,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
             }
         }
     })?;
+    if let Some(failure) = copy.broken.take() {
+        return Err(failure);
+    }
     let elapsed = session.reactor.now() - started;
     if arguments.flag("json") {
         copy.print_summary(elapsed, interrupted.is_some())?;
@@ -498,9 +620,9 @@ async fn begin(copy: &Copy, sources: Vec<(Side, Vec<u8>)>, target: Vec<u8>) -> O
 /// The entry that a source of the command line is. Errors: there is none, or it would be copied into itself.
 async fn operand(copy: &Copy, place: Side, source: Vec<u8>, target: Vec<u8>) -> CopyResult<Entry> {
     // Without -r a symbolic link stands for what it leads to.
-    let facts = place.source_facts(&source, !copy.recursive).await?;
+    let facts = place.source_facts(&source, !copy.manner.recursive).await?;
     let mut whole = None;
-    if copy.recursive && facts.kind == EntryKind::Directory && copy.is_within_cluster(&place) {
+    if copy.manner.recursive && facts.kind == EntryKind::Directory && copy.is_within_cluster(&place) {
         whole = place.identity(&source, true).await?;
     }
     if let Some(whole) = whole {
@@ -509,13 +631,17 @@ async fn operand(copy: &Copy, place: Side, source: Vec<u8>, target: Vec<u8>) -> 
     Ok(Entry { place, source, target, facts, whole })
 }
 
-/// Copies everything, then completes the directories.
+/// Copies everything, then gives files their other names, then completes the directories.
 async fn copy_all(session: &Session, copy: &Rc<Copy>) {
-    let handler = copy.clone();
-    let jobs = copy.jobs as usize;
-    run_all(&session.reactor, jobs, &copy.work, async move |item| handler.handle(item).await).await;
+    work_off(session, copy).await;
+    copy.names.take_others().into_iter().for_each(|entry| copy.work.push(Urgency::Later, Item::Name(entry)));
+    work_off(session, copy).await;
     let count = copy.folders.borrow().len();
     (0..count).for_each(|_| copy.work.push(Urgency::Later, Item::Finish));
+    work_off(session, copy).await;
+}
+
+async fn work_off(session: &Session, copy: &Rc<Copy>) {
     let handler = copy.clone();
-    run_all(&session.reactor, jobs, &copy.work, async move |item| handler.handle(item).await).await;
+    run_all(&session.reactor, copy.jobs as usize, &copy.work, async move |item| handler.handle(item).await).await;
 }

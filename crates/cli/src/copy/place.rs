@@ -4,14 +4,15 @@
 //! Calls to this machine's file system are done at once: between them the loop serves what is under way with the
 //! cluster.
 
+use super::facts::{EntryKind, Facts};
 use crate::failure::{about_path, io_words, show};
-use crate::paths::join;
-use client::{AttributeChanges, Attributes, DirectoryStream, FileSystem, Kind, OpenHow, Status, Timestamp};
+use crate::paths::{join, quoted};
+use client::{AttributeChanges, DirectoryStream, FileSystem, Kind, OpenHow, Status, Timestamp};
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, FileTimes, Metadata, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wire::FileId;
@@ -21,7 +22,6 @@ const PAGE_COUNT: usize = 256;
 /// Mode of files and directories until they are complete.
 const FILE_MODE_MEANWHILE: u32 = 0o600;
 const DIRECTORY_MODE_MEANWHILE: u32 = 0o700;
-const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
 /// The outcome of a step; the reason is for people.
 pub type CopyResult<T = ()> = Result<T, String>;
@@ -31,92 +31,6 @@ pub type CopyResult<T = ()> = Result<T, String>;
 pub enum Side {
     Local,
     Cluster(FileSystem),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EntryKind {
-    File,
-    Directory,
-    Symlink,
-    /// What can't be copied: its name.
-    Other(&'static str),
-}
-
-/// What is kept of an entry. Times are nanoseconds since the epoch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
-    pub kind: EntryKind,
-    pub size: u64,
-    pub mode: u32,
-    pub uid: u32,
-    pub gid: u32,
-    pub atime: i64,
-    pub mtime: i64,
-}
-
-impl Facts {
-    fn of_metadata(metadata: &Metadata) -> Facts {
-        let file_type = metadata.file_type();
-        let kind = if file_type.is_file() {
-            EntryKind::File
-        } else if file_type.is_dir() {
-            EntryKind::Directory
-        } else if file_type.is_symlink() {
-            EntryKind::Symlink
-        } else if file_type.is_socket() {
-            EntryKind::Other("socket")
-        } else if file_type.is_fifo() {
-            EntryKind::Other("named pipe")
-        } else {
-            EntryKind::Other("device")
-        };
-        let nanoseconds = |seconds: i64, rest: i64| seconds.saturating_mul(NANOS_PER_SECOND).saturating_add(rest);
-        Facts {
-            kind,
-            size: metadata.size(),
-            mode: metadata.mode() & 0o7777,
-            uid: metadata.uid(),
-            gid: metadata.gid(),
-            atime: nanoseconds(metadata.atime(), metadata.atime_nsec()),
-            mtime: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
-        }
-    }
-
-    fn of_attributes(attributes: &Attributes) -> Facts {
-        let kind = match attributes.kind {
-            Kind::File => EntryKind::File,
-            Kind::Directory => EntryKind::Directory,
-            Kind::Symlink => EntryKind::Symlink,
-            Kind::Socket => EntryKind::Other("socket"),
-            Kind::Fifo => EntryKind::Other("named pipe"),
-            Kind::CharacterDevice | Kind::BlockDevice => EntryKind::Other("device"),
-        };
-        let Attributes { size, mode, uid, gid, atime, mtime, .. } = *attributes;
-        Facts { kind, size, mode, uid, gid, atime, mtime }
-    }
-
-    /// The mode to give to a copy: without the rights of another user's setuid program, unless its owner is kept too.
-    fn kept_mode(&self) -> u32 {
-        let user = reactor::process::user();
-        if user == 0 || user == self.uid { self.mode } else { self.mode & !0o6000 }
-    }
-
-    /// Owner and group to give to a copy: only the superuser may.
-    fn kept_owner(&self) -> Option<(u32, u32)> {
-        (reactor::process::user() == 0).then_some((self.uid, self.gid))
-    }
-
-    fn changes(&self) -> AttributeChanges {
-        let owner = self.kept_owner();
-        AttributeChanges {
-            mode: (self.kind != EntryKind::Symlink).then(|| self.kept_mode()),
-            uid: owner.map(|(uid, _)| uid),
-            gid: owner.map(|(_, gid)| gid),
-            atime: Timestamp::At(self.atime),
-            mtime: Timestamp::At(self.mtime),
-            size: None,
-        }
-    }
 }
 
 fn local(path: &[u8]) -> &Path {
@@ -154,6 +68,26 @@ impl Side {
                 files.stat(path).await.explain(path).map(|found| Facts::of_attributes(&found))
             }
             Side::Cluster(files) => files.lstat(path).await.explain(path).map(|found| Facts::of_attributes(&found)),
+        }
+    }
+
+    /// The same; `None` where there is nothing.
+    pub async fn facts_if_there(&self, path: &[u8], follow: bool) -> CopyResult<Option<Facts>> {
+        match self {
+            Side::Local => {
+                let found = if follow { fs::metadata(local(path)) } else { fs::symlink_metadata(local(path)) };
+                match found {
+                    Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+                    found => found.explain(path).map(|found| Some(Facts::of_metadata(&found))),
+                }
+            }
+            Side::Cluster(files) => {
+                let found = if follow { files.stat(path).await } else { files.lstat(path).await };
+                match found {
+                    Err(error) if matches!(error.status, Status::NotFound | Status::NotDirectory) => Ok(None),
+                    found => found.explain(path).map(|found| Some(Facts::of_attributes(&found))),
+                }
+            }
         }
     }
 
@@ -244,31 +178,33 @@ impl Side {
         }
     }
 
-    /// Copies a symbolic link; a file or link that is in the way is replaced.
-    pub async fn make_symlink(&self, target: &[u8], path: &[u8], facts: &Facts) -> CopyResult {
-        match self {
+    /// Copies a symbolic link; a file or link that is in the way is replaced, or left with `replace` not set. Whether
+    /// the link was made.
+    pub async fn make_symlink(&self, target: &[u8], path: &[u8], facts: &Facts, replace: bool) -> CopyResult<bool> {
+        let made = match self {
             Side::Local => {
                 let make = || std::os::unix::fs::symlink(OsStr::from_bytes(target), local(path));
-                let made = match make() {
-                    Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                        fs::remove_file(local(path)).and_then(|()| make())
-                    }
-                    made => made,
-                };
-                made.explain(path)?;
+                make_local(make, path, replace).explain(path)?
             }
             Side::Cluster(files) => {
-                let made = match files.symlink(target, path).await {
-                    Err(error) if error.status == Status::Exists => {
-                        files.unlink(path).await.explain(path)?;
-                        files.symlink(target, path).await
-                    }
-                    made => made,
-                };
-                made.explain(path)?;
+                let make = async || files.symlink(target, path).await.map(drop);
+                make_inside(files, make, path, replace).await.explain(path)?
+            }
+        };
+        if made {
+            self.set_facts(path, facts).await?;
+        }
+        Ok(made)
+    }
+
+    /// Gives a file of this side one more name; what is in the way as with `make_symlink`. Whether the name is there.
+    pub async fn make_name(&self, file: &[u8], path: &[u8], replace: bool) -> CopyResult<bool> {
+        match self {
+            Side::Local => make_local(|| fs::hard_link(local(file), local(path)), path, replace).explain(path),
+            Side::Cluster(files) => {
+                make_inside(files, async || files.link(file, path).await, path, replace).await.explain(path)
             }
         }
-        self.set_facts(path, facts).await
     }
 
     /// Removes a file that was begun here. What is no plain file, such as a device, stays.
@@ -325,10 +261,14 @@ impl Side {
         }
     }
 
-    /// Gives an extended attribute to an entry.
-    pub async fn set_extended(&self, path: &[u8], name: &[u8], value: &[u8]) -> CopyResult {
+    /// Gives an extended attribute to an entry. A file system of this machine that has none is a failure if they are
+    /// `required`.
+    pub async fn set_extended(&self, path: &[u8], name: &[u8], value: &[u8], required: bool) -> CopyResult {
         let set = match self {
-            Side::Local => reactor::extended::set(local(path), name, value).explain(path),
+            Side::Local => match reactor::extended::set(local(path), name, value) {
+                Err(error) if error.kind() == ErrorKind::Unsupported && !required => Ok(()),
+                set => set.explain(path),
+            },
             Side::Cluster(files) => files.set_extended(path, true, name, value, 0).await.explain(path),
         };
         set.map_err(|reason| format!("{reason} (attribute {})", String::from_utf8_lossy(name)))
@@ -353,6 +293,14 @@ impl Side {
         }
     }
 
+    /// A path as it is written on the command line, in quotes for a shell.
+    pub fn quoted(&self, path: &[u8]) -> Vec<u8> {
+        match self {
+            Side::Local => quoted(path),
+            Side::Cluster(_) => quoted(&[b":", path].concat()),
+        }
+    }
+
     /// A path as it is written on the command line.
     pub fn show(&self, path: &[u8]) -> String {
         match self {
@@ -362,14 +310,43 @@ impl Side {
     }
 }
 
+/// Makes a name on this machine; one that is in the way is removed first, or left.
+fn make_local(make: impl Fn() -> io::Result<()>, path: &[u8], replace: bool) -> io::Result<bool> {
+    match make() {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && !replace => return Ok(false),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => fs::remove_file(local(path)).and_then(|()| make())?,
+        made => made?,
+    }
+    Ok(true)
+}
+
+/// The same in the cluster.
+async fn make_inside(
+    files: &FileSystem,
+    make: impl AsyncFn() -> client::Result<()>,
+    path: &[u8],
+    replace: bool,
+) -> client::Result<bool> {
+    match make().await {
+        Err(error) if error.status == Status::Exists && !replace => return Ok(false),
+        Err(error) if error.status == Status::Exists => {
+            files.unlink(path).await?;
+            make().await?;
+        }
+        made => made?,
+    }
+    Ok(true)
+}
+
 fn set_local_facts(path: &[u8], facts: &Facts) -> io::Result<()> {
     reactor::process::set_times(local(path), facts.atime, facts.mtime)?;
     set_local_rights(path, facts)
 }
 
 fn set_local_rights(path: &[u8], facts: &Facts) -> io::Result<()> {
-    if let Some((uid, gid)) = facts.kept_owner() {
-        std::os::unix::fs::lchown(local(path), Some(uid), Some(gid))?;
+    let (uid, gid) = facts.kept_owner();
+    if gid.is_some() {
+        std::os::unix::fs::lchown(local(path), uid, gid)?;
     }
     match facts.kind {
         EntryKind::Symlink => Ok(()),
@@ -495,20 +472,27 @@ enum TargetHandle {
 }
 
 impl Target {
-    /// Makes a file, or empties one that exists. `chunk_size` 0 leaves it to the cluster.
-    pub async fn create(place: &Side, path: &[u8], chunk_size: u32) -> CopyResult<Target> {
+    /// Makes a file. One that exists is emptied, or, with `replace` not set, left: `None`. `chunk_size` 0 leaves it to
+    /// the cluster.
+    pub async fn create(place: &Side, path: &[u8], chunk_size: u32, replace: bool) -> CopyResult<Option<Target>> {
         let handle = match place {
             Side::Local => {
                 let mut options = OpenOptions::new();
-                options.write(true).create(true).truncate(true).mode(FILE_MODE_MEANWHILE);
-                TargetHandle::Local(options.open(local(path)).explain(path)?)
+                options.write(true).create(true).truncate(replace).create_new(!replace).mode(FILE_MODE_MEANWHILE);
+                match options.open(local(path)) {
+                    Err(error) if error.kind() == ErrorKind::AlreadyExists && !replace => return Ok(None),
+                    opened => TargetHandle::Local(opened.explain(path)?),
+                }
             }
             Side::Cluster(files) => {
-                let how = OpenHow { chunk_size, ..OpenHow::creating(FILE_MODE_MEANWHILE) };
-                TargetHandle::Cluster(files.clone(), files.open(path, &how).await.explain(path)?)
+                let how = OpenHow { chunk_size, exclusive: !replace, ..OpenHow::creating(FILE_MODE_MEANWHILE) };
+                match files.open(path, &how).await {
+                    Err(error) if error.status == Status::Exists && !replace => return Ok(None),
+                    opened => TargetHandle::Cluster(files.clone(), opened.explain(path)?),
+                }
             }
         };
-        Ok(Target { path: path.to_vec(), handle })
+        Ok(Some(Target { path: path.to_vec(), handle }))
     }
 
     pub async fn write_at(&self, bytes: &[u8], offset: u64) -> CopyResult {
@@ -574,8 +558,9 @@ impl Target {
 }
 
 fn finish_local(file: &File, facts: &Facts) -> io::Result<()> {
-    if let Some((uid, gid)) = facts.kept_owner() {
-        std::os::unix::fs::fchown(file, Some(uid), Some(gid))?;
+    let (uid, gid) = facts.kept_owner();
+    if gid.is_some() {
+        std::os::unix::fs::fchown(file, uid, gid)?;
     }
     file.set_permissions(Permissions::from_mode(facts.kept_mode()))?;
     file.set_times(FileTimes::new().set_accessed(system_time(facts.atime)).set_modified(system_time(facts.mtime)))

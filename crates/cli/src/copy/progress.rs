@@ -15,6 +15,8 @@ const LINE_INTERVAL: Nanos = 5_000 * NANOS_PER_MS;
 pub struct Progress {
     pub files_found: Cell<u64>,
     pub files_done: Cell<u64>,
+    /// Those whose target stayed as it was; they count as found no longer.
+    pub files_kept: Cell<u64>,
     pub bytes_found: Cell<u64>,
     pub bytes_done: Cell<u64>,
     /// Directories that are not listed yet: while there are any, the totals still grow.
@@ -27,6 +29,11 @@ pub fn add(counter: &Cell<u64>, count: u64) {
 }
 
 impl Progress {
+    /// Takes bytes from those that were found: they need not be copied.
+    pub fn take_bytes(&self, count: u64) {
+        self.bytes_found.set(self.bytes_found.get().saturating_sub(count));
+    }
+
     /// Shows how it goes until it is dropped.
     pub async fn show(&self, reactor: &Reactor) {
         let started = reactor.now();
@@ -89,8 +96,12 @@ impl Progress {
 
     /// The closing line.
     pub fn summary(&self, elapsed: Nanos) -> String {
+        let kept = match self.files_kept.get() {
+            0 => String::new(),
+            count => format!("; {} left as they were", plural(count, "file")),
+        };
         format!(
-            "copied {}, {} in {} ({}/s)",
+            "copied {}, {} in {} ({}/s){kept}",
             plural(self.files_done.get(), "file"),
             size_words(self.bytes_done.get()),
             duration_words(elapsed),
@@ -128,5 +139,7 @@ mod tests {
         assert_eq!(progress.remaining(second), None);
         assert_eq!(Progress::default().remaining(second), None);
         assert_eq!(progress.summary(second), "copied 5 files, 250 B in 1.0 s (250 B/s)");
+        add(&progress.files_kept, 2);
+        assert_eq!(progress.summary(second), "copied 5 files, 250 B in 1.0 s (250 B/s); 2 files left as they were");
     }
 }

@@ -37,13 +37,19 @@ pub static ROWS: &[Command] = &[
             "Times and modes are kept, for the superuser also owners. As with cp(1), a target that is a directory gets the \
              sources into it. Many files are under way at once, large ones in several pieces. With -r, symbolic links are \
              copied as such; without, what they lead to.",
+            "-u and -n decide about files and links: directories are entered in any case, and those that exist stay as they \
+             are with -n. A file that fails is removed then, so that the next copy does not take it for whole.",
             "On Ctrl-C small files under way are completed, large ones that are not whole are removed, and it says how far it \
              came; a second Ctrl-C ends it at once.",
         ],
-        example: "tabane cp -r /usr/share :/\ntabane cp :/share/doc/README README",
+        example: "tabane cp -r /usr/share :/\ntabane cp :/share/doc/README README\ntabane cp -auv project :/",
         options: &[
             "recursive",
+            "archive",
             "preserve",
+            "update",
+            "no-clobber",
+            "verbose",
             "quiet",
             "json",
             "jobs",
