@@ -11,7 +11,7 @@ use clap::parser::ValueSource;
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Where a value came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +49,22 @@ pub type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 #[allow(clippy::disallowed_methods)] // The one place where this program reads its environment.
 pub fn environment(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// The option that may stand before a command too, as it is written there.
+pub const CLUSTER: &str = "--cluster";
+
+/// How many words stand before the name of the command: those of `--cluster`.
+pub fn count_before_command(words: &[OsString]) -> usize {
+    let mut count = 0;
+    while let Some(word) = words.get(count) {
+        match word.as_bytes().strip_prefix(CLUSTER.as_bytes()) {
+            Some(b"") => count += 2,
+            Some([b'=', ..]) => count += 1,
+            _ => break,
+        }
+    }
+    count.min(words.len())
 }
 
 impl Arguments {
@@ -114,7 +130,12 @@ impl Arguments {
         };
         let on_command_line = |key: &str| matches.value_source(key) == Some(ValueSource::CommandLine);
         for row in command.rows().filter(|row| on_command_line(row.key)) {
-            let value = matches.get_raw(row.key).and_then(Iterator::last).unwrap_or_default().to_owned();
+            let values: Vec<&OsStr> = matches.get_raw(row.key).into_iter().flatten().collect();
+            let value = values.last().copied().unwrap_or_default().to_owned();
+            if let Some(other) = values.iter().find(|other| Path::new(other) != Path::new(&value)) {
+                let words = format!("--{} names {} and {}; name one", row.name, other.display(), value.display());
+                return Err(Failure::usage(words));
+            }
             check(row, &value)
                 .map_err(|reason| Failure::usage(format!("--{} {}: {reason}", row.name, value.display())))?;
             self.given.push(Given { key: row.key, value, source: Source::CommandLine });
@@ -314,6 +335,26 @@ mod tests {
         let arguments = parse("run --servers 2 -- ls -l --help", &[]).unwrap();
         assert_eq!(arguments.operands, ["ls", "-l", "--help"]);
         assert!(parse("ls -h", &[]).unwrap().flag("human") && parse("cp -h", &[]).unwrap().help);
+    }
+
+    /// Goal: --cluster may be said more than once, but not of different clusters; of other options the last one counts.
+    #[test]
+    fn one_cluster() {
+        let arguments = parse("ls --cluster run/ -l --cluster=run", &[("TABANE_CLUSTER", "other")]).unwrap();
+        assert_eq!(arguments.path("cluster"), Some(PathBuf::from("run")));
+        assert!(usage("ls --cluster a --cluster b", &[]).contains("--cluster names a and b; name one"));
+        assert_eq!(parse("ls --jobs 3 --jobs 4", &[]).unwrap().number("jobs"), 4);
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        for (line, count) in [
+            ("ls --cluster a", 0),
+            ("--cluster a ls", 2),
+            ("--cluster=a ls", 1),
+            ("--cluster a --cluster=b ls", 3),
+            ("--cluster", 1),
+            ("--clusters ls", 0),
+        ] {
+            assert_eq!(count_before_command(&words(line)), count, "{line}");
+        }
     }
 
     /// Goal: what is wrong is refused with words that say what would be right.

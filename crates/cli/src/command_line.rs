@@ -62,7 +62,11 @@ fn option(row: &'static OptionRow) -> Arg {
         Value::Flag if !row.variable => option.action(ArgAction::SetTrue),
         // A setting may be on in the environment or the config file, and off here.
         Value::Flag => valued(option).num_args(0..=1).require_equals(true).default_missing_value("1").value_name("1|0"),
-        _ => valued(option).value_name(row.unit).allow_hyphen_values(true),
+        _ => {
+            // Clusters that are named more than once are compared.
+            let option = valued(option).value_name(row.unit).allow_hyphen_values(true);
+            if row.key == "cluster" { option.action(ArgAction::Append) } else { option }
+        }
     }
 }
 

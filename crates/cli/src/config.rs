@@ -270,7 +270,7 @@ mod tests {
             assert!(words.iter().all(|word| said.contains(word)), "{text}: {said}");
         };
         has("\nserver = 3", &["/home/me/config.toml:2: there is no setting server", "did you mean servers?"]);
-        has("verbose = 3", &["config.toml:1: there is no setting verbose ("]);
+        has("talkative = 3", &["config.toml:1: there is no setting talkative ("]);
         has("[upp]\nservers = 1", &["config.toml:1: [upp] is not the name of a command", "did you mean [up]?"]);
         has("[ls]\nservers = 1", &["config.toml:2: 'tabane ls' has no setting servers"]);
         has("recursive = true", &["config.toml:1: recursive can only be given on the command line, as --recursive"]);

@@ -10,7 +10,7 @@ use strsim::levenshtein;
 /// What `tabane --help` prints.
 pub fn overview() -> String {
     let mut text = "tabane bundles the storage of several servers into one file system.\n\n\
-         Usage: tabane COMMAND [OPTIONS] ...\n"
+         Usage: tabane [--cluster PATH] COMMAND [OPTIONS] ...\n"
         .to_owned();
     let mut group = "";
     for command in commands::all() {
@@ -21,8 +21,8 @@ pub fn overview() -> String {
         let _ = writeln!(text, "  {:<11} {}", command.name, command.summary);
     }
     text.push_str(
-        "\nThe cluster is found by --cluster, else by TABANE_CLUSTER, else by the config file, else in the default run directory.\n\
-         'tabane COMMAND --help' explains a command. A first session:\n\n  \
+        "\nThe cluster is found by --cluster, before or behind the command, else by TABANE_CLUSTER, else by the config\n\
+         file, else in the default run directory. 'tabane COMMAND --help' explains a command. A first session:\n\n  \
          tabane up --servers 4\n  tabane cp -r /usr/share :/\n  tabane find /share -name '*.html' --count\n  tabane down\n",
     );
     text

@@ -60,6 +60,7 @@ const EXIT_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let (before, words) = words.split_at(arguments::count_before_command(&words));
     let first = words.first().map(|word| word.to_string_lossy().into_owned());
     let outcome = match first.as_deref() {
         None => Err(Failure::usage("a command is missing")),
@@ -67,7 +68,7 @@ fn main() -> ExitCode {
         Some("--version" | "-V" | "version") => print(&version::line("tabane")),
         Some("help") => help_about(&words[1..]),
         Some(completion::WORDS) => completion::print_candidates(&words[1..]),
-        Some(name) => dispatch(name, &words[1..]),
+        Some(name) => dispatch(name, &[before, &words[1..]].concat()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -75,6 +76,7 @@ fn main() -> ExitCode {
     }
 }
 
+/// Runs a command with the words that stand before and behind its name.
 fn dispatch(name: &str, words: &[OsString]) -> Outcome {
     let command = commands::find(name).ok_or_else(|| help::unknown_command(name))?;
     let arguments =

@@ -54,9 +54,9 @@ fn assembled(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
 
 fn overview() -> String {
     let about = "bundle the storage of several servers into one file system";
-    let command = clap::Command::new("tabane").about(about).override_usage("tabane COMMAND [OPTIONS] ...").long_about(
-        "The cluster is found by --cluster, else by TABANE_CLUSTER, else by the config file, else in the default run \
-         directory.",
+    let command = clap::Command::new("tabane").about(about).override_usage("tabane [--cluster PATH] COMMAND [OPTIONS] ...").long_about(
+        "The cluster is found by --cluster, before or behind the command, else by TABANE_CLUSTER, else by the config \
+         file, else in the default run directory.",
     );
     assembled(|text| {
         let page = head(command, "1", text)?;

@@ -30,6 +30,39 @@ fn all_commands_explain_themselves() {
     }
 }
 
+/// Goal: --cluster counts before the command as behind it; two that differ are refused, wherever they stand, and so it
+/// is by commands that have no cluster.
+#[test]
+fn cluster_before_the_command() {
+    let ground = Ground::new("before");
+    ground.run(&["up", "--servers", "1"]);
+    ground.run(&["mkdir", "/d"]);
+    let run = ground.run_directory();
+    let (run, other) = (run.to_str().unwrap(), "/nowhere");
+    let elsewhere = |words: &[&str]| ground.command(words).env("TABANE_CLUSTER", "/nowhere").output().unwrap();
+    let joined = format!("--cluster={run}");
+    for words in [
+        &["--cluster", run, "ls", ":/"][..],
+        &[&joined, "ls", "/"],
+        &["--cluster", run, "find", "-name", "d"],
+        &["--cluster", run, "ls", "--cluster", run],
+    ] {
+        let output = elsewhere(words);
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(String::from_utf8(output.stdout).unwrap().contains("d\n"), "{words:?}");
+    }
+    let flock = elsewhere(&["--cluster", run, "flock", "/d/lock", "echo", "--cluster", "x"]);
+    assert_eq!(flock.stdout, b"--cluster x\n");
+    let complaint = ground.fail(2, &["--cluster", run, "ls", "--cluster", other]);
+    assert!(complaint.contains(&format!("--cluster names {run} and /nowhere; name one")), "{complaint}");
+    ground.fail(2, &["ls", "--cluster", run, "--cluster", other]);
+    assert!(ground.fail(1, &["--cluster", other, "ls"]).contains("no cluster is up here"));
+    assert!(ground.fail(2, &["--cluster", run]).contains("a command is missing"));
+    assert!(ground.fail(2, &["--cluster", run, "completions", "bash"]).contains("there is no option --cluster"));
+    assert!(ground.run(&["--cluster", run, "--help"]).starts_with("tabane bundles"));
+    assert!(ground.run(&["--cluster", run, "help", "ls"]).starts_with("tabane ls"));
+}
+
 /// Goal: a bash that reads the script offers words, values, files of this machine and paths inside the cluster, and
 /// keeps what stands before the last colon or equals sign.
 /// Method: a real bash, asked as the tabulator asks, and a real server.
@@ -53,6 +86,9 @@ fn bash_offers() {
         String::from_utf8(output.stdout).unwrap().lines().collect::<Vec<_>>().join(" ")
     };
     assert_eq!(offered("tabane um"), "umount");
+    assert_eq!(offered("tabane --cluster x um"), "umount");
+    assert_eq!(offered("tabane --cluster /etc/hostnam"), "/etc/hostname");
+    assert_eq!(offered("tabane --cluster=/etc/hostnam"), "/etc/hostname");
     assert_eq!(offered("tabane up --plac"), "--placement");
     assert_eq!(offered("tabane up --placement r"), "ring");
     assert_eq!(offered("tabane up --placement=m"), "modular");
@@ -69,6 +105,12 @@ fn bash_offers() {
     assert_eq!(offered("tabane cp /etc/passwd tabane:/x/o"), "/x/one/");
     assert_eq!(offered("tabane cp /etc/host"), offered("tabane mount /etc/host"));
     assert!(offered("tabane cp /etc/passw").contains("/etc/passwd"));
+    // Of the cluster that the line names.
+    let run = ground.run_directory();
+    assert_eq!(offered(&format!("tabane --cluster {} ls /x/o", run.display())), "/x/one/");
+    assert_eq!(offered(&format!("tabane cp --cluster={} :/x/o", run.display())), "/x/one/");
+    assert_eq!(offered("tabane --cluster /nowhere ls /x/"), "");
+    assert!(offered("tabane --cluster x run -- tru").split(' ').any(|word| word == "true"));
     assert!(offered("tabane run -- tru").split(' ').any(|word| word == "true"));
     ground.run(&["down"]);
 }

@@ -93,7 +93,7 @@ fn all_chapters() {
 fn command_line() {
     let ground = Ground::new("errors-line");
     let mut said = Said::default();
-    let usage: [&[&str]; 12] = [
+    let usage: [&[&str]; 15] = [
         &["lss"],
         &["up", "--serverz", "2"],
         &["up", "there"],
@@ -102,6 +102,9 @@ fn command_line() {
         &["up", "--chunk-size", "1"],
         &["up", "--placement", "spiral"],
         &["cp", "a", "b"],
+        &["cp", "-un", "a", ":/b"],
+        &["cp", "-v", "--json", "a", ":/b"],
+        &["--cluster", "/a", "ls", "--cluster", "/b"],
         &["up", "--dir", "/a", "--store", "memory:/b"],
         &["up", "--store", "nvme:/dev/x"],
         &["top"],

@@ -3,7 +3,7 @@
 //!
 //! Paths inside the cluster are asked from its servers.
 
-use crate::arguments::{Arguments, environment};
+use crate::arguments::{Arguments, CLUSTER, count_before_command, environment};
 use crate::command_line::{self, OPERANDS, help_option};
 use crate::commands::{self, Command, OperandKind};
 use crate::config::Config;
@@ -60,14 +60,16 @@ pub fn print_candidates(words: &[OsString]) -> Outcome {
 /// What the last word may become, and what each means.
 fn candidates(words: &[OsString]) -> Vec<(Vec<u8>, String)> {
     let Some((last, before)) = words.split_last() else { return Vec::new() };
-    let command = before.first().and_then(|name| commands::find(name.to_str()?));
-    if command.is_none() && before.first().is_some_and(|word| word != "help") {
+    let first = before.get(count_before_command(before));
+    let command = first.and_then(|name| commands::find(name.to_str()?));
+    if command.is_none() && first.is_some_and(|word| word != "help") {
         return Vec::new();
     }
+    let cluster = cluster_words(command, before);
     let spelled = words.iter().map(|word| command.map_or_else(|| word.clone(), |command| command.spelled_out(word)));
     // Where there is nothing to complete, clap answers with an error.
-    let found =
-        complete(&mut program(command), spelled.collect(), before.len(), Some(Path::new("."))).unwrap_or_default();
+    let found = complete(&mut program(command, &cluster), spelled.collect(), before.len(), Some(Path::new(".")))
+        .unwrap_or_default();
     let mut found: Vec<(Vec<u8>, String)> =
         found.iter().map(|candidate| (candidate.get_value().as_bytes().to_vec(), meaning(candidate))).collect();
     let is_option = |(value, _): &(Vec<u8>, String)| value.starts_with(b"-");
@@ -87,13 +89,26 @@ fn meaning(candidate: &CompletionCandidate) -> String {
     candidate.get_help().map(|help| help.to_string().replace('\n', " ")).unwrap_or_default()
 }
 
-/// The program with all its commands, one of them with its options and operands.
-fn program(wanted: Option<&Command>) -> clap::Command {
+/// What a line says of the cluster, in the words of any command: paths inside are asked from there.
+fn cluster_words(command: Option<&Command>, before: &[OsString]) -> Vec<OsString> {
+    let spelled = before.iter().map(|word| command.map_or_else(|| word.clone(), |command| command.spelled_out(word)));
+    // Behind these stand the words of another program, or nothing but operands.
+    let ours: Vec<OsString> = spelled.take_while(|word| word != "--").collect();
+    let named = ours.iter().position(|word| word.as_bytes().starts_with(CLUSTER.as_bytes()));
+    let Some(named) = named else { return Vec::new() };
+    let count = count_before_command(&ours[named..]).min(if ours[named] == CLUSTER { 2 } else { 1 });
+    ours[named..named + count].to_vec()
+}
+
+/// The program with all its commands, one of them with its options and operands. `cluster`: see `cluster_words`.
+fn program(wanted: Option<&Command>, cluster: &[OsString]) -> clap::Command {
     let version = Arg::new("version").short('V').long("version").help("print the version").action(ArgAction::SetTrue);
+    let named = Arg::new("cluster").long("cluster").help(OptionRow::of("cluster").help).action(ArgAction::Append);
+    let named = named.value_hint(ValueHint::AnyPath);
     let names = Arg::new(OPERANDS).add(ArgValueCandidates::new(command_names));
     let help = clap::Command::new("help").about("explain a command").arg(names);
     let all = commands::all().map(|command| match wanted {
-        Some(wanted) if wanted.name == command.name => with_completers(command),
+        Some(wanted) if wanted.name == command.name => with_completers(command, cluster),
         _ => clap::Command::new(command.name).about(command.summary),
     });
     clap::Command::new("tabane")
@@ -101,20 +116,20 @@ fn program(wanted: Option<&Command>) -> clap::Command {
         .disable_help_flag(true)
         .disable_version_flag(true)
         .disable_help_subcommand(true)
-        .args([help_option(true).help("explain"), version])
+        .args([help_option(true).help("explain"), version, named])
         .subcommands(all.chain([help]))
 }
 
 /// A command of which clap knows what its values and operands stand for.
-fn with_completers(command: &Command) -> clap::Command {
+fn with_completers(command: &Command, cluster: &[OsString]) -> clap::Command {
     let operands = command.operand_kind();
     command_line::of(command).mut_args(|argument| match argument.get_id().as_str() {
         "help" => argument,
         OPERANDS => match operands {
             OperandKind::None | OperandKind::Program => argument,
             OperandKind::Local => argument.value_hint(ValueHint::AnyPath),
-            OperandKind::Inside => argument.add(ArgValueCompleter::new(inside)),
-            OperandKind::BothSides => argument.add(ArgValueCompleter::new(both_sides)),
+            OperandKind::Inside => argument.add(completer(cluster, inside)),
+            OperandKind::BothSides => argument.add(completer(cluster, both_sides)),
             OperandKind::Command => argument.add(ArgValueCandidates::new(command_names)),
             OperandKind::Words(words) => argument.add(of_words(words.split('|').collect())),
         },
@@ -126,6 +141,11 @@ fn with_completers(command: &Command) -> clap::Command {
     })
 }
 
+fn completer(cluster: &[OsString], offer: fn(&OsStr, &[OsString]) -> Vec<CompletionCandidate>) -> ArgValueCompleter {
+    let cluster = cluster.to_vec();
+    ArgValueCompleter::new(move |word: &OsStr| offer(word, &cluster))
+}
+
 fn of_words(words: Vec<&'static str>) -> ArgValueCandidates {
     ArgValueCandidates::new(move || words.iter().map(CompletionCandidate::new).collect::<Vec<_>>())
 }
@@ -134,24 +154,24 @@ fn command_names() -> Vec<CompletionCandidate> {
     commands::all().map(|command| CompletionCandidate::new(command.name).help(Some(command.summary.into()))).collect()
 }
 
-fn both_sides(word: &OsStr) -> Vec<CompletionCandidate> {
+fn both_sides(word: &OsStr, cluster: &[OsString]) -> Vec<CompletionCandidate> {
     match sided(word.as_bytes()) {
-        Sided::Inside(_) => inside(word),
+        Sided::Inside(_) => inside(word, cluster),
         Sided::Local(_) => PathCompleter::any().complete(word),
     }
 }
 
 /// Paths inside the cluster; none when there is no cluster.
-fn inside(word: &OsStr) -> Vec<CompletionCandidate> {
-    let paths = paths_inside(word.as_bytes()).unwrap_or_default();
+fn inside(word: &OsStr, cluster: &[OsString]) -> Vec<CompletionCandidate> {
+    let paths = paths_inside(word.as_bytes(), cluster).unwrap_or_default();
     paths.into_iter().map(|path| CompletionCandidate::new(OsString::from_vec(path))).collect()
 }
 
 /// The paths inside the cluster that a word may become, directories with a slash.
-fn paths_inside(word: &[u8]) -> Outcome<Vec<Vec<u8>>> {
+fn paths_inside(word: &[u8], cluster: &[OsString]) -> Outcome<Vec<Vec<u8>>> {
     // The command whose settings say where the cluster is.
     let command = commands::find("ls").expect("ls is in the table");
-    let arguments = Arguments::parse(command, &[], &environment, || Config::read(&environment))?;
+    let arguments = Arguments::parse(command, cluster, &environment, || Config::read(&environment))?;
     let cluster = find_cluster(&arguments)?;
     let mut options = Options::of_this_process().map_err(|error| Failure::failed(error.message))?;
     options.timeout_ms = PATIENCE_MS;
@@ -224,6 +244,13 @@ mod tests {
     fn offers() {
         assert_eq!(offered("tabane um"), ["umount"]);
         assert_eq!(offered("tabane --v"), ["--version"]);
+        assert_eq!(offered("tabane --cl"), ["--cluster"]);
+        assert_eq!(offered("tabane --cluster /etc/hostnam"), ["/etc/hostname"]);
+        assert_eq!(offered("tabane --cluster=/etc/hostnam"), ["--cluster=/etc/hostname"]);
+        assert_eq!(offered("tabane --cluster x um"), ["umount"]);
+        assert_eq!(offered("tabane --cluster=x ls -"), offered("tabane ls -"));
+        assert_eq!(offered("tabane --cluster x find -mind"), ["-mindepth"]);
+        assert_eq!(offered("tabane --cluster x help umo"), ["umount"]);
         assert_eq!(offered("tabane up --plac"), ["--placement"]);
         assert_eq!(offered("tabane up --placement r"), ["ring"]);
         assert_eq!(offered("tabane up --placement=m"), ["--placement=modular"]);

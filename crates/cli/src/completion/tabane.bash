@@ -2,12 +2,18 @@
 _tabane() {
   local line=${COMP_LINE:0:COMP_POINT} current breaks
   local -a words
+  local -i at=1
   # Words are cut at blanks here, for bash itself also cuts them at colons and equals signs.
   current=${line##*[[:space:]]}
   read -ra words <<<"${line%"$current"}"
   mapfile -t COMPREPLY < <(tabane complete-words "${words[@]:1}" "$current" 2>/dev/null)
   COMPREPLY=("${COMPREPLY[@]%%$'\t'*}")
-  if [[ ${words[1]-} == run && ${#COMPREPLY[@]} == 0 ]]; then
+  # The command stands behind --cluster.
+  while [[ ${words[at]-} == --cluster?(=*) ]]; do
+    [[ ${words[at]} == --cluster ]] && at+=1
+    at+=1
+  done
+  if [[ ${words[at]-} == run && ${#COMPREPLY[@]} == 0 ]]; then
     mapfile -t COMPREPLY < <(compgen -c -f -- "$current")
   fi
   [[ $current == -* ]] || compopt -o filenames 2>/dev/null

@@ -4,9 +4,15 @@
 _tabane() {
   local -a found directories others
   local line value
+  local -i at=2
   found=("${(@f)$(tabane complete-words "${(@)words[2,CURRENT-1]}" "$PREFIX" 2>/dev/null)}")
   found=(${found:#})
-  if [[ $words[2] == run && $#found == 0 ]]; then
+  # The command stands behind --cluster.
+  while [[ $words[at] == --cluster(|=*) ]]; do
+    [[ $words[at] == --cluster ]] && (( at += 1 ))
+    (( at += 1 ))
+  done
+  if [[ $words[at] == run && $#found == 0 ]]; then
     _alternative 'commands:command:_command_names' 'files:file:_files'
     return
   fi
