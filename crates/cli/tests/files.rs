@@ -214,6 +214,31 @@ fn find_agrees_with_find() {
     assert!(ground.fail(1, &["find", "/nowhere"]).contains("find: /nowhere: no such file or directory"));
 }
 
+/// Goal: df with paths shows the cluster when one of them is there, names those that are not, and fails then.
+#[test]
+fn space_of_paths() {
+    let ground = Ground::new("space");
+    ground.run(&["up", "--servers", "2"]);
+    ground.run(&["mkdir", "/d"]);
+    ground.run(&["ln", "-s", "nothing", "/dangling"]);
+    let all = ground.run(&["df"]);
+    assert_eq!(all.lines().count(), 4, "{all}");
+    assert_eq!(ground.run(&["df", "/d"]), all);
+    assert_eq!(ground.run(&["df", ":/", "/[d]"]), all);
+    for path in ["/nothing", "/dangling"] {
+        let output = ground.try_run(&["df", path]);
+        assert_eq!((output.status.code(), output.stdout), (Some(1), Vec::new()));
+        assert_eq!(
+            String::from_utf8(output.stderr).unwrap(),
+            format!("tabane: df: {path}: no such file or directory\n")
+        );
+    }
+    let output = ground.try_run(&["df", "/nothing", "/d"]);
+    assert_eq!((output.status.code(), output.stdout), (Some(1), all.into_bytes()));
+    let space: serde_json::Value = serde_json::from_str(&ground.run(&["df", "--json", "/d"])).unwrap();
+    assert_eq!(space["servers"].as_array().unwrap().len(), 2);
+}
+
 /// Goal: small commands do what their namesakes do, and complain in the same style.
 #[test]
 fn small_commands() {

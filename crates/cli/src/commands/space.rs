@@ -1,8 +1,9 @@
 //! `tabane df`.
 
 use crate::arguments::Arguments;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, about_path};
 use crate::json;
+use crate::paths::inside;
 use crate::session::Session;
 use crate::text::size_short;
 use crate::together::join_all;
@@ -15,6 +16,26 @@ use wire::messages::FileSystemReply;
 /// `tabane df`.
 pub fn run(arguments: &Arguments) -> Outcome {
     let session = Session::open(arguments)?;
+    let are_missing = say_missing(&session, &arguments.operand_bytes());
+    if are_missing.contains(&true) && !are_missing.contains(&false) {
+        return Err(Failure::Said(1));
+    }
+    let shown = show(arguments, &session);
+    if are_missing.contains(&true) { shown.and(Err(Failure::Said(1))) } else { shown }
+}
+
+/// Says which paths are not there. Whether each is missing.
+fn say_missing(session: &Session, paths: &[Vec<u8>]) -> Vec<bool> {
+    let look = |path: &Vec<u8>| {
+        let path = inside(path);
+        let found = session.block_on(session.files.stat(&path));
+        found.map_err(|error| eprintln!("tabane: df: {}", about_path(&path, &error))).is_err()
+    };
+    paths.iter().map(look).collect()
+}
+
+/// Prints the figures of all servers.
+fn show(arguments: &Arguments, session: &Session) -> Outcome {
     let count = session.files.server_count();
     let replies = session.block_on(join_all((0..count).map(|server| session.files.stat_server(server))));
     if arguments.flag("json") {

@@ -405,10 +405,13 @@ pub static ROWS: &[Command] = &[
         name: "df",
         group: FILES,
         summary: "print space used and free on each server",
-        operands: "",
-        operand_count: (0, 0),
-        details: &[],
-        example: "tabane df -h",
+        operands: "[PATH...]",
+        operand_count: (0, MANY),
+        details: &[
+            "A PATH has to exist, as for df(1), and shows the cluster that it is in: all servers, for each may hold parts of \
+             any file. What the files of a tree take there is told by du.",
+        ],
+        example: "tabane df -h\ntabane df -h /results && tabane cp -r results :/",
         options: &["human", "json", "cluster", "timeout-ms", "contact"],
         single_dash: false,
         takes_command_line: false,
