@@ -509,7 +509,14 @@ pub static TABLE: &[OptionRow] = &[
         "[+-]N[bcwkMG]",
         "takes N units of space, more with +, less with -; c bytes, w words of 2, k, M, G, b or nothing 512 bytes; rounded up",
     ),
-    choice_of_command("newer", "newer", "", Value::Text, "FILE", "was changed after this file of the cluster"),
+    choice_of_command(
+        "newer",
+        "newer",
+        "",
+        Value::Text,
+        "FILE",
+        "was changed after this file: one of the cluster as :/path, else one of this machine",
+    ),
     choice_of_command(
         "iname",
         "iname",

@@ -212,6 +212,19 @@ fn find_agrees_with_find() {
     let total: u64 = sizes.lines().map(|size| size.parse::<u64>().unwrap()).sum();
     assert_eq!(ground.run(&["du", "-sb", "/tree"]), format!("{total}\t/tree\n"));
     assert!(ground.fail(1, &["find", "/nowhere"]).contains("find: /nowhere: no such file or directory"));
+    // The same file on both sides, told apart by the colon.
+    let newer = |file: &str| ground.run(&["find", "/tree", "-newer", file, "-type", "f", "-count"]);
+    assert_eq!(newer("tree/one"), newer(":/tree/one"));
+    ground.run(&["put", "/tree/one"]);
+    assert_ne!(newer("tree/one"), newer("tabane:/tree/one"));
+    let complaint = ground.fail(1, &["find", "-newer", "/tree/one"]);
+    let expected = "-newer /tree/one: no such file or directory: asked for on this machine; a file of the cluster is \
+                    written with a colon, as :/tree/one";
+    assert!(complaint.contains(expected), "{complaint}");
+    let complaint = ground.fail(1, &["find", "-newer", ":/nothing"]);
+    let expected = "-newer :/nothing: no such file or directory: asked for in the cluster; a file of this machine is \
+                    written without a colon";
+    assert!(complaint.contains(expected), "{complaint}");
 }
 
 /// Goal: df with paths shows the cluster when one of them is there, names those that are not, and fails then.

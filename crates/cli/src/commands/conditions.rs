@@ -1,8 +1,9 @@
 //! What `tabane find` is told to look for, in the words of find(1), as tests that servers understand.
 
 use crate::arguments::Arguments;
-use crate::failure::{Failure, Outcome, path_failure};
-use crate::paths::inside;
+use crate::copy::place::Side;
+use crate::failure::{Failure, Outcome, show};
+use crate::paths::{Sided, shown, sided};
 use crate::session::Session;
 use client::Kind;
 use client::tests::{Bits, Clock, Order, PATTERN_SIZE_MAX, Test, Tests};
@@ -118,6 +119,24 @@ const READINGS: &[Reading] = &[
     ),
 ];
 
+/// When a file was changed, in nanoseconds since the epoch: one of the cluster behind a colon, else one of this machine.
+/// Errors name the side that was asked.
+fn time_of_change(session: &Session, path: &[u8]) -> Outcome<i64> {
+    let (place, path, side) = match sided(path) {
+        Sided::Inside(path) => {
+            let side = "in the cluster; a file of this machine is written without a colon".to_owned();
+            (Side::Cluster(session.files.clone()), path, side)
+        }
+        Sided::Local(path) => {
+            let words = "on this machine; a file of the cluster is written with a colon, as";
+            let side = format!("{words} :{}", show(&shown(&path)));
+            (Side::Local, path, side)
+        }
+    };
+    let facts = session.block_on(place.source_facts(&path, true));
+    facts.map(|facts| facts.mtime).map_err(|reason| Failure::failed(format!("-newer {reason}: asked for {side}")))
+}
+
 impl Conditions {
     pub fn of(arguments: &Arguments, session: &Session) -> Outcome<Conditions> {
         let now = session.reactor.wall_clock();
@@ -140,10 +159,11 @@ impl Conditions {
             tests.push(read(&text, now).ok_or_else(|| Failure::usage(format!("-{name} {text}: {wanted}")))?);
         }
         if let Some(path) = arguments.bytes("newer") {
-            let path = inside(&path);
-            let attributes =
-                session.block_on(session.files.stat_whole(&path, true)).map_err(|error| path_failure(&path, &error))?;
-            tests.push(Test::Time { clock: Clock::Modification, after: attributes.mtime, until: i64::MAX });
+            tests.push(Test::Time {
+                clock: Clock::Modification,
+                after: time_of_change(session, &path)?,
+                until: i64::MAX,
+            });
         }
         if arguments.flag("empty") {
             tests.push(Test::Empty);

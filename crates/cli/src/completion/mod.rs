@@ -133,6 +133,7 @@ fn with_completers(command: &Command, cluster: &[OsString]) -> clap::Command {
             OperandKind::Command => argument.add(ArgValueCandidates::new(command_names)),
             OperandKind::Words(words) => argument.add(of_words(words.split('|').collect())),
         },
+        "newer" => argument.add(completer(cluster, both_sides)),
         key => match OptionRow::of(key).value {
             Value::Path => argument.value_hint(ValueHint::AnyPath),
             Value::Choice(words) => argument.add(of_words(words.to_vec())),
@@ -260,6 +261,7 @@ mod tests {
         assert_eq!(offered("tabane find -mind"), ["-mindepth"]);
         assert_eq!(offered("tabane find --mind"), ["--mindepth"]);
         assert_eq!(offered("tabane find /x -type "), ["f", "d", "l"]);
+        assert_eq!(offered("tabane find /x -newer /etc/hostnam"), ["/etc/hostname"]);
         assert_eq!(offered("tabane completions z"), ["zsh"]);
         assert_eq!(offered("tabane help umo"), ["umount"]);
         assert_eq!(offered("tabane config umo"), ["umount"]);
