@@ -21,8 +21,8 @@ pub fn overview() -> String {
         let _ = writeln!(text, "  {:<11} {}", command.name, command.summary);
     }
     text.push_str(
-        "\nThe cluster is found by --cluster, before or behind the command, else by TABANE_CLUSTER, else by the config\n\
-         file, else in the default run directory. 'tabane COMMAND --help' explains a command. A first session:\n\n  \
+        "\nThe cluster is found by --cluster, before or behind the command, else by TABANE_CLUSTER, else by the\n\
+         config file, else in the default run directory. 'tabane COMMAND --help' explains a command. A first session:\n\n  \
          tabane up --servers 4\n  tabane cp -r /usr/share :/\n  tabane find /share -name '*.html' --count\n  tabane down\n",
     );
     text

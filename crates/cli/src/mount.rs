@@ -9,7 +9,7 @@ use crate::mounts::{self, MountPoint, MountSite, Record, log_path, mount_on, rec
 use crate::run_directory::of_cluster_path;
 use crate::session::{cluster_path, find_cluster, open_reactor};
 use client::{Client, Cluster, Contact, FileId, Options};
-use reactor::process::{ProcessId, SIGKILL, SIGTERM, spawn_detached};
+use reactor::process::{ProcessId, SIGKILL, SIGTERM, inherited_descriptor, spawn_detached};
 use reactor::workers::{Event, HeldSignals};
 use reactor::{Nanos, Reactor};
 use serde_json::{Value, json};
@@ -26,6 +26,8 @@ const LOOK_INTERVAL: Nanos = 5 * NANOS_PER_MS;
 const END_TIME: Nanos = 5_000 * NANOS_PER_MS;
 /// What the one who serves says when it is ready.
 const READY: &str = "mounted on ";
+/// Where descriptors that were inherited have paths.
+const DESCRIPTORS: &str = "/dev/fd/";
 /// Bytes of the log that are shown when it fails.
 const LOG_SHOWN_MAX: usize = 2000;
 
@@ -84,14 +86,42 @@ impl Wanted {
 /// `tabane mount`.
 pub fn run(arguments: &Arguments) -> Outcome {
     check_options(arguments)?;
-    let directory = mount_directory(Path::new(&arguments.operands[0]))?;
+    let path = Path::new(&arguments.operands[0]);
+    let descriptor = descriptor_of(path);
+    let directory = match descriptor {
+        Some(_) => path.to_owned(),
+        None => mount_directory(path)?,
+    };
+    if let Some(key) = ["allow-other", "suid", "dev"].iter().find(|key| descriptor.is_some() && arguments.flag(key)) {
+        return Err(Failure::usage(format!(
+            "--{key}: {} is mounted already, with the options of who mounted it; leave it away",
+            path.display()
+        )));
+    }
     if arguments.flag("foreground") {
-        return serve(arguments, directory);
+        return serve(arguments, directory, descriptor);
     }
     let wanted = Wanted::of(arguments, directory);
     start(&wanted, &cluster_path(arguments))?;
-    println!("{READY}{}", wanted.directory.display());
+    if descriptor.is_none() {
+        println!("{READY}{}", wanted.directory.display());
+    }
     Ok(())
+}
+
+/// The number of a descriptor of `/dev/fuse` that stands in place of a directory, as libfuse 3.3 and later have it.
+fn descriptor_of(path: &Path) -> Option<i32> {
+    let digits = path.to_str()?.strip_prefix(DESCRIPTORS)?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
+}
+
+/// What stands for a mount in the run directory and in `status`: of a descriptor, whose directory is not known here, the
+/// path by which others see it, which no other process has.
+fn recorded_directory(directory: &Path, descriptor: Option<i32>) -> PathBuf {
+    match descriptor {
+        Some(number) => PathBuf::from(format!("/proc/{}/fd/{number}", std::process::id())),
+        None => directory.to_owned(),
+    }
 }
 
 /// Modes of caching have a name from the day on which they are there; set-user bits and devices are root's to allow,
@@ -138,8 +168,8 @@ fn mount_directory(path: &Path) -> Outcome<PathBuf> {
     Ok(directory)
 }
 
-/// Serves a mount until it is taken out of the tree, or a signal asks to.
-fn serve(arguments: &Arguments, directory: PathBuf) -> Outcome {
+/// Serves a mount until it is taken out of the tree, or a signal asks to. With a descriptor, one that is mounted.
+fn serve(arguments: &Arguments, directory: PathBuf, descriptor: Option<i32>) -> Outcome {
     let of_system = |what: &str, error: io::Error| Failure::failed(format!("{what}: {}", io_words(&error)));
     // Before any thread is there, so that all of them leave signals to this one.
     let signals = HeldSignals::hold().map_err(|error| of_system("signals", error))?;
@@ -162,11 +192,18 @@ fn serve(arguments: &Arguments, directory: PathBuf) -> Outcome {
         suid: arguments.flag("suid"),
         dev: arguments.flag("dev"),
     };
-    let mount = Mount::new(client, user, mount_options).map_err(|error| cannot_mount(&directory, &error))?;
+    let mount = match descriptor {
+        Some(number) => {
+            inherited_descriptor(number).and_then(|device| Mount::over(device, client, user, mount_options))
+        }
+        None => Mount::new(client, user, mount_options),
+    };
+    let mount = mount.map_err(|error| cannot_mount(&directory, descriptor, &error))?;
     let unmounter = mount.unmounter();
     let us = ProcessId::of(std::process::id())
         .ok_or_else(|| Failure::failed("this process is not to be found in /proc".to_owned()))?;
-    let record = Record { directory: directory.clone(), process: us, thread_count, place: MountSite::here() };
+    let recorded = recorded_directory(&directory, descriptor);
+    let record = Record { directory: recorded, process: us, thread_count, place: MountSite::here() };
     let run_directory = of_cluster_path(&cluster_path(arguments));
     if let Some(run_directory) = &run_directory {
         record.keep(run_directory)?;
@@ -174,7 +211,9 @@ fn serve(arguments: &Arguments, directory: PathBuf) -> Outcome {
     // Nobody else could be told: the last thread that serves wakes this one.
     let ended = move || drop(us.signal(SIGTERM));
     mount.serve(ended).map_err(|error| of_system("threads", error))?;
-    announce(&directory);
+    if descriptor.is_none() || arguments.flag("announce") {
+        announce(&directory);
+    }
     while signals.next().map_err(|error| of_system("signals", error))? == Event::ChildEnded {}
     let unmounted = unmounter.unmount();
     mount.finish();
@@ -190,8 +229,11 @@ fn announce(directory: &Path) {
     let _ = writeln!(output, "{READY}{}", directory.display()).and_then(|()| output.flush());
 }
 
-fn cannot_mount(directory: &Path, error: &io::Error) -> Failure {
+fn cannot_mount(directory: &Path, descriptor: Option<i32>, error: &io::Error) -> Failure {
     let advice = match error.kind() {
+        _ if descriptor.is_some() => {
+            "; it has to be a descriptor of /dev/fuse that is mounted, and to be left to this program (no close-on-exec)"
+        }
         io::ErrorKind::NotFound => "; is fusermount3 installed (package fuse3), and is there a /dev/fuse?",
         io::ErrorKind::PermissionDenied => {
             "; /dev/fuse must be open to you, and fusermount3 (package fuse3) installed; --allow-other takes \
@@ -209,7 +251,7 @@ pub fn start(wanted: &Wanted, cluster: &Path) -> Outcome<ProcessId> {
     let cluster = crate::settings::absolute(cluster)?;
     let program = std::env::current_exe().map_err(|error| of_system("this program's own file", error))?;
     let mut command = Command::new(program);
-    command.arg("mount").arg("--foreground").arg("--cluster").arg(&cluster);
+    command.arg("mount").args(["--foreground", "--announce"]).arg("--cluster").arg(&cluster);
     command.arg(format!("--threads={}", wanted.thread_count));
     if let Some(timeout_ms) = wanted.timeout_ms {
         command.arg(format!("--timeout-ms={timeout_ms}"));
@@ -220,7 +262,8 @@ pub fn start(wanted: &Wanted, cluster: &Path) -> Outcome<ProcessId> {
     let flags = [("--allow-other", wanted.allow_other), ("--suid", wanted.suid), ("--dev", wanted.dev)];
     command.args(flags.iter().filter(|(_, wanted)| *wanted).map(|(flag, _)| flag));
     command.arg("--").arg(directory).current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped());
-    let log = of_cluster_path(&cluster).and_then(|run_directory| open_log(&log_path(&run_directory, directory)));
+    let logged = recorded_directory(directory, descriptor_of(directory));
+    let log = of_cluster_path(&cluster).and_then(|run_directory| open_log(&log_path(&run_directory, &logged)));
     let log_path = log.map(|(path, log)| {
         command.stderr(log);
         path

@@ -334,6 +334,7 @@ pub static TABLE: &[OptionRow] = &[
     choice_of_command("mount", "mount", "", Value::Path, "DIR", "mount the cluster on this directory too"),
     choice_of_command("cache", "cache", "", Value::Text, "MODE", "how much a mount may keep; there are no modes yet"),
     flag("foreground", "f", "stay in the foreground"),
+    flag("announce", "", "with -f and /dev/fd/N: say on standard output when it serves, as other mounts do"),
     flag(
         "allow-other",
         "",

@@ -268,6 +268,8 @@ fn mounts() {
     said.note(&ground, 1, &["mount", "nowhere"]);
     said.note(&ground, 1, &["mount", "plain"]);
     said.note(&ground, 1, &["umount", "mnt"]);
+    said.note(&ground, 1, &["mount", "/dev/fd/77"]);
+    said.note(&ground, 2, &["mount", "--allow-other", "/dev/fd/77"]);
     // A machine, or a container, without /dev/fuse.
     fs::create_dir(ground.path.join("dev")).unwrap();
     let bare = "mount --bind /dev dev; mount -t tmpfs none /dev; touch /dev/null; mount --bind dev/null /dev/null; exec \"$TABANE\" mount mnt";

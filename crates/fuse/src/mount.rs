@@ -18,16 +18,18 @@ use client::{Client, Credentials};
 use fuser::{Config, Filesystem, InitFlags, KernelConfig, MountOption, Request, Session, SessionACL};
 use reactor::process::{MountId, detach_mount};
 use reactor::threads::LastOne;
+use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What a mount is like.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
-    /// Where.
+    /// Where; with a descriptor of another one's mount, what stands for it in messages.
     pub directory: PathBuf,
     /// What `mount` and /proc/mounts show in front of it.
     pub source: String,
@@ -43,6 +45,9 @@ pub struct MountOptions {
 
 /// Requests that the kernel has under way by itself at most: reads ahead of mapped files, pages written back.
 const BACKGROUND_COUNT_MAX: u16 = 64;
+
+/// Major and minor number of `/dev/fuse` (Documentation/admin-guide/devices.txt of Linux).
+const FUSE_DEVICE: (u32, u32) = (10, 229);
 
 /// What is asked of the kernel, where it offers it.
 const WANTED: [InitFlags; 10] = [
@@ -100,8 +105,34 @@ impl Mount {
             if options.dev { MountOption::Dev } else { MountOption::NoDev },
         ];
         config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-        let session = ManuallyDrop::new(Session::new(Greeter, &options.directory, &config)?);
+        let session = Session::new(Greeter, &options.directory, &config)?;
         let unmounter = Unmounter { directory: options.directory.clone(), mount: MountId::at(&options.directory).ok() };
+        Mount::of(session, unmounter, client, user, options)
+    }
+
+    /// Serves what somebody else has mounted, given its descriptor of `/dev/fuse`. Who mounts decides on the options of
+    /// the mount, and takes it out of the tree.
+    ///
+    /// Errors: it is another device, or not mounted.
+    pub fn over(device: OwnedFd, client: Client, user: Credentials, options: MountOptions) -> io::Result<Mount> {
+        let device = File::from(device);
+        let facts = device.metadata()?;
+        if !facts.file_type().is_char_device() || facts.rdev() != libc::makedev(FUSE_DEVICE.0, FUSE_DEVICE.1) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the descriptor is not one of /dev/fuse"));
+        }
+        let session = Session::from_fd(Greeter, device.into(), SessionACL::All, Config::default())?;
+        let unmounter = Unmounter { directory: options.directory.clone(), mount: None };
+        Mount::of(session, unmounter, client, user, options)
+    }
+
+    fn of(
+        session: Session<Greeter>,
+        unmounter: Unmounter,
+        client: Client,
+        user: Credentials,
+        options: MountOptions,
+    ) -> io::Result<Mount> {
+        let session = ManuallyDrop::new(session);
         let mounted = Mounted {
             client,
             user,
@@ -193,7 +224,7 @@ impl Drop for Mount {
 #[derive(Debug, Clone)]
 pub struct Unmounter {
     directory: PathBuf,
-    /// What was mounted; `None` where that was not to be seen.
+    /// What was mounted; `None` where that was not to be seen, or was mounted by somebody else.
     mount: Option<MountId>,
 }
 

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
@@ -456,6 +456,12 @@ impl MountId {
         let mount = if facts.stx_mask & libc::STATX_MNT_ID == 0 { 0 } else { facts.stx_mnt_id };
         Ok(MountId { mount, device: (facts.stx_dev_major, facts.stx_dev_minor) })
     }
+}
+
+/// A copy of a descriptor that this process was started with, by its number. Errors: there is none.
+pub fn inherited_descriptor(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: what the call gives is a new descriptor that nobody else has.
+    unsafe { system::check(libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0)).map(|raw| OwnedFd::from_raw_fd(raw)) }
 }
 
 /// A place in the tree, without opening what is there.

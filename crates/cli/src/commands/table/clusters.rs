@@ -226,9 +226,23 @@ pub static ROWS: &[Command] = &[
              all others see at once. Returns when the mount is there; a process in the background serves it, and writes what \
              goes wrong to a log in the run directory.",
             "Set-user bits and device nodes mean nothing on a mount, unless root asks for them by --suid and --dev.",
+            "A DIR of /dev/fd/N is a descriptor of /dev/fuse that was inherited and is mounted already, as container runtimes \
+             hand it over (apptainer --fusemount): it is served, with the mount's options left to who mounted it, until \
+             that one takes it out of the tree.",
         ],
         example: "tabane mount /mnt/job\nls -l /mnt/job\ntabane umount /mnt/job",
-        options: &["cluster", "foreground", "threads", "allow-other", "suid", "dev", "cache", "timeout-ms", "contact"],
+        options: &[
+            "cluster",
+            "foreground",
+            "announce",
+            "threads",
+            "allow-other",
+            "suid",
+            "dev",
+            "cache",
+            "timeout-ms",
+            "contact",
+        ],
         single_dash: false,
         takes_command_line: false,
         run: mount::run,
