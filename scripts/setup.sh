@@ -1,6 +1,6 @@
 #!/bin/sh
 # Sees to what the build and the tests need: a C compiler, pkg-config, Rust, fusermount3 for mounts, ip and mpiexec for
-# tests of several hosts. Quick when everything is there.
+# tests of several hosts, and the programs of the book's recipes (docs/programs.md). Quick when everything is there.
 set -eu
 
 rust_wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
@@ -10,7 +10,11 @@ command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
 command -v pkg-config >/dev/null 2>&1 || missing="$missing pkg-config"
 command -v fusermount3 >/dev/null 2>&1 || missing="$missing fuse3"
 command -v ip >/dev/null 2>&1 || missing="$missing iproute2"
-command -v mpiexec >/dev/null 2>&1 || missing="$missing mpich"
+command -v mpiexec >/dev/null 2>&1 && command -v mpicc >/dev/null 2>&1 || missing="$missing mpich"
+command -v h5pcc >/dev/null 2>&1 || missing="$missing libhdf5-mpich-dev"
+command -v sqlite3 >/dev/null 2>&1 || missing="$missing sqlite3"
+[ -e /usr/lib/python3/dist-packages/h5py ] || missing="$missing python3-h5py"
+[ -e /usr/lib/python3/dist-packages/numpy ] || missing="$missing python3-numpy"
 
 if [ -n "$missing" ]; then
     if ! command -v apt-get >/dev/null 2>&1; then
