@@ -450,7 +450,11 @@ pub static TABLE: &[OptionRow] = &[
         "p",
         "also keep extended attributes (user., for the superuser also trusted.), and groups that the caller is in",
     ),
-    flag("archive", "a", "trees with all that can be kept: -r, -p, and several names of one file as such"),
+    flag(
+        "archive",
+        "a",
+        "trees with all that can be kept: -r, -p, and pipes, sockets, devices and several names of one file as such",
+    ),
     flag("verbose", "v", "a line for each entry when it is copied, instead of progress"),
     flag("update", "u", "only what is missing at the target, or older there"),
     flag("no-clobber", "n", "what exists at the target stays as it is, and is no error"),

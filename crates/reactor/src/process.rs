@@ -405,6 +405,14 @@ pub fn set_times(path: &Path, atime: i64, mtime: i64) -> io::Result<()> {
     crate::system::check(result).map(drop)
 }
 
+/// Makes a pipe, socket or device: `mode` is its type and permission bits, before the umask. Errors: those of mknod(2).
+pub fn make_node(path: &Path, mode: u32, device: u32) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
+    // SAFETY: the path ends with NUL.
+    let result = unsafe { libc::mknod(path.as_ptr(), mode, libc::dev_t::from(device)) };
+    crate::system::check(result).map(drop)
+}
+
 /// Bytes free for this user, and all bytes, of the file system that holds a path.
 pub fn file_system_space(path: &Path) -> io::Result<(u64, u64)> {
     let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;

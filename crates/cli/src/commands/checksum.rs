@@ -50,7 +50,7 @@ impl Summing {
                 outcome
             }
             EntryKind::File => self.sum(&item).await,
-            EntryKind::Symlink | EntryKind::Other(_) => Ok(()),
+            EntryKind::Symlink | EntryKind::Special(_) => Ok(()),
         };
         if let Err(reason) = outcome {
             self.say_failed(&reason);
@@ -68,7 +68,7 @@ impl Summing {
                 add(&self.progress.bytes_found, item.facts.size);
                 Urgency::Later
             }
-            EntryKind::Symlink | EntryKind::Other(_) => return,
+            EntryKind::Symlink | EntryKind::Special(_) => return,
         };
         self.work.push(urgency, item);
     }

@@ -11,8 +11,8 @@ pub enum EntryKind {
     File,
     Directory,
     Symlink,
-    /// What can't be copied: its name.
-    Other(&'static str),
+    /// A pipe, socket or device.
+    Special(Kind),
 }
 
 /// An inode: on this machine or not, its device, its number.
@@ -28,6 +28,8 @@ pub struct Facts {
     /// The group is given to a copy also by others than the superuser, who have to be in it.
     pub keeps_group: bool,
     pub size: u64,
+    /// The number of a device, in the 32 bits that the kernel uses; of others 0.
+    pub device: u32,
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
@@ -46,11 +48,13 @@ impl Facts {
         } else if file_type.is_symlink() {
             EntryKind::Symlink
         } else if file_type.is_socket() {
-            EntryKind::Other("socket")
+            EntryKind::Special(Kind::Socket)
         } else if file_type.is_fifo() {
-            EntryKind::Other("named pipe")
+            EntryKind::Special(Kind::Fifo)
+        } else if file_type.is_block_device() {
+            EntryKind::Special(Kind::BlockDevice)
         } else {
-            EntryKind::Other("device")
+            EntryKind::Special(Kind::CharacterDevice)
         };
         let nanoseconds = |seconds: i64, rest: i64| seconds.saturating_mul(NANOS_PER_SECOND).saturating_add(rest);
         Facts {
@@ -59,6 +63,8 @@ impl Facts {
             link_count: metadata.nlink(),
             keeps_group: false,
             size: metadata.size(),
+            // The two halves of larger numbers lie apart; no device has one.
+            device: metadata.rdev() as u32,
             mode: metadata.mode() & 0o7777,
             uid: metadata.uid(),
             gid: metadata.gid(),
@@ -73,13 +79,12 @@ impl Facts {
             Kind::File => EntryKind::File,
             Kind::Directory => EntryKind::Directory,
             Kind::Symlink => EntryKind::Symlink,
-            Kind::Socket => EntryKind::Other("socket"),
-            Kind::Fifo => EntryKind::Other("named pipe"),
-            Kind::CharacterDevice | Kind::BlockDevice => EntryKind::Other("device"),
+            special => EntryKind::Special(special),
         };
         let Attributes { id, size, mode, uid, gid, atime, mtime, .. } = *attributes;
+        let device = attributes.device();
         let (inode, link_count) = ((false, 0, id.0), u64::from(attributes.link_count));
-        Facts { kind, inode, link_count, keeps_group: false, size, mode, uid, gid, atime, mtime }
+        Facts { kind, inode, link_count, keeps_group: false, size, device, mode, uid, gid, atime, mtime }
     }
 
     /// The bytes that a copy moves.

@@ -15,6 +15,7 @@ use crate::session::Session;
 use crate::together::{Either, race};
 use crate::up::catch_signals;
 use crate::work::{STOP_NS_MAX, Urgency, Work, run_all};
+use client::Kind;
 use facts::{EntryKind, Facts};
 use manner::{Existing, Manner};
 use names::Names;
@@ -108,10 +109,11 @@ impl Copy {
                     outcome
                 }
                 EntryKind::File => self.copy_file(entry).await,
-                EntryKind::Symlink => self.copy_symlink(entry).await,
-                EntryKind::Other(kind) => {
-                    Err(format!("{}: not copied: it is a {kind}", entry.place.show(&entry.source)))
+                EntryKind::Special(kind) if !self.manner.archive => {
+                    let path = entry.place.show(&entry.source);
+                    Err(format!("{path}: not copied: it is a {}; -a copies it as such", special_words(kind)))
                 }
+                EntryKind::Symlink | EntryKind::Special(_) => self.copy_unopened(entry).await,
             },
             Item::Piece(transfer) => self.copy_pieces(transfer).await,
             Item::Name(entry) => self.copy_name(entry).await,
@@ -190,7 +192,8 @@ impl Copy {
         Ok(())
     }
 
-    async fn copy_symlink(&self, entry: Entry) -> CopyResult {
+    /// Copies what is made at once: a symbolic link, pipe, socket or device.
+    async fn copy_unopened(&self, entry: Entry) -> CopyResult {
         // What is in the way is removed, which must not happen to the link itself, nor to what it leads to.
         if self.is_within_cluster(&entry.place)
             && let Some(id) = self.target.identity(&entry.target, false).await?
@@ -203,8 +206,15 @@ impl Copy {
             self.keep(&entry);
             return Ok(());
         }
-        let link = entry.place.read_symlink(&entry.source).await?;
-        if !self.target.make_symlink(&link, &entry.target, &entry.facts, self.manner.replaces()).await? {
+        let replaces = self.manner.replaces();
+        let made = match entry.facts.kind {
+            EntryKind::Special(kind) => self.target.make_special(kind, &entry.target, &entry.facts, replaces).await?,
+            _ => {
+                let link = entry.place.read_symlink(&entry.source).await?;
+                self.target.make_symlink(&link, &entry.target, &entry.facts, replaces).await?
+            }
+        };
+        if !made {
             self.keep(&entry);
             return Ok(());
         }
@@ -216,8 +226,8 @@ impl Copy {
     async fn copy_name(&self, entry: Entry) -> CopyResult {
         let Some(copy) = self.names.copy_of(&entry.facts) else {
             return match entry.facts.kind {
-                EntryKind::Symlink => self.copy_symlink(entry).await,
-                _ => self.copy_file(entry).await,
+                EntryKind::File => self.copy_file(entry).await,
+                _ => self.copy_unopened(entry).await,
             };
         };
         if let Some(found) = self.target.facts_if_there(&entry.target, false).await? {
@@ -629,6 +639,14 @@ async fn operand(copy: &Copy, place: Side, source: Vec<u8>, target: Vec<u8>) -> 
         copy.check_not_within(&place, &source, &target, whole).await?;
     }
     Ok(Entry { place, source, target, facts, whole })
+}
+
+fn special_words(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Socket => "socket",
+        Kind::Fifo => "named pipe",
+        _ => "device",
+    }
 }
 
 /// Copies everything, then gives files their other names, then completes the directories.

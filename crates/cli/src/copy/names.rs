@@ -22,7 +22,7 @@ impl Names {
     }
 
     fn counts(&self, facts: &Facts) -> bool {
-        self.are_kept && facts.link_count > 1 && matches!(facts.kind, EntryKind::File | EntryKind::Symlink)
+        self.are_kept && facts.link_count > 1 && facts.kind != EntryKind::Directory
     }
 
     /// Gives the entry back if it is to be copied now: it is the first name of its inode. Others are put aside.

@@ -197,6 +197,25 @@ impl Side {
         Ok(made)
     }
 
+    /// Makes a pipe, socket or device; what is in the way as with `make_symlink`. Whether it was made.
+    pub async fn make_special(&self, kind: Kind, path: &[u8], facts: &Facts, replace: bool) -> CopyResult<bool> {
+        let made = match self {
+            Side::Local => {
+                let mode = type_bits(kind) | FILE_MODE_MEANWHILE;
+                let make = || reactor::process::make_node(local(path), mode, facts.device);
+                make_local(make, path, replace).explain(path)?
+            }
+            Side::Cluster(files) => {
+                let make = async || files.make_node(path, kind, FILE_MODE_MEANWHILE, facts.device).await.map(drop);
+                make_inside(files, make, path, replace).await.explain(path)?
+            }
+        };
+        if made {
+            self.set_facts(path, facts).await?;
+        }
+        Ok(made)
+    }
+
     /// Gives a file of this side one more name; what is in the way as with `make_symlink`. Whether the name is there.
     pub async fn make_name(&self, file: &[u8], path: &[u8], replace: bool) -> CopyResult<bool> {
         match self {
@@ -307,6 +326,16 @@ impl Side {
             Side::Local => show(path),
             Side::Cluster(_) => format!(":{}", show(path)),
         }
+    }
+}
+
+/// What mknod(2) calls a kind.
+fn type_bits(kind: Kind) -> u32 {
+    match kind {
+        Kind::Fifo => libc::S_IFIFO,
+        Kind::Socket => libc::S_IFSOCK,
+        Kind::BlockDevice => libc::S_IFBLK,
+        _ => libc::S_IFCHR,
     }
 }
 
