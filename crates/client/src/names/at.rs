@@ -61,6 +61,9 @@ impl FileSystem {
 
     async fn ask_to_open_id(&self, file: FileId, how: &OpenHow, access: u8) -> Attempt<Attributes> {
         let home = self.servers.home_of(file)?;
+        if let Some(attributes) = self.servers.open_cached_id(home, file, how, access).await {
+            return Ok(attributes);
+        }
         let flags = if how.truncate { open_flags::TRUNCATE } else { 0 };
         let operation = if how.truncate { Operation::OpenId } else { Operation::OpenIdExisting };
         let wish = self.servers.wish_of_open(home, how);

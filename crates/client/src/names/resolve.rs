@@ -272,7 +272,7 @@ impl Servers {
     }
 
     /// `Lookup`, `Look` or `Stat` of an entry: its attributes, and its target when it is a symbolic link. No round trip
-    /// for a file that its server shows, a second one when its inode lives on another server than the name.
+    /// for a file that its server shows or shows to be absent, a second one when its inode lives on another server than the name.
     pub(crate) async fn look_up(
         &self,
         target: &EntryTarget,
@@ -282,6 +282,9 @@ impl Servers {
         let server = self.cluster.dentry_server(target.parent.id, &target.name);
         if let Some(attributes) = self.cached_entry(server, target).await {
             return Ok((attributes, Vec::new()));
+        }
+        if self.cached_absence(server, target).await {
+            return Err(RequestError::local(Status::NotFound));
         }
         let (server, reply) = match self.ask(server, operation, &request).await {
             Err(request_error) if request_error.status() == Status::Elsewhere => {

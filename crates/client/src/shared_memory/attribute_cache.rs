@@ -234,6 +234,20 @@ impl Servers {
         view.snapshot.holds().then_some(attributes)
     }
 
+    /// Whether the name's server shows that a name is not there, in a directory that is. False if it has to be asked.
+    pub(crate) async fn cached_absence(&self, server: u32, target: &EntryTarget) -> bool {
+        self.try_cached_absence(server, target).await.is_some()
+    }
+
+    async fn try_cached_absence(&self, server: u32, target: &EntryTarget) -> Option<()> {
+        self.begin_look().await;
+        let mut view = self.view(server)?;
+        view.step(|view| view.tree(target.known)).await?;
+        view.step(|view| view.permission(target.parent.id, directory_words(target.parent.id))).await?;
+        view.no_name(target).await?;
+        view.snapshot.holds().then_some(())
+    }
+
     /// The attributes of a file that has a name, as its home shows them now. Nothing if that has to be asked.
     pub(crate) async fn cached_inode(&self, home: u32, file: FileId) -> Option<Attributes> {
         self.cached_inode_cell(home, file).await.map(|(attributes, _)| attributes)
@@ -263,6 +277,26 @@ impl Servers {
         let mut view = self.view(server)?;
         view.step(|view| view.tree(target.known)).await?;
         let named = view.name(target).await?;
+        self.open_named(server, view, named, access).await
+    }
+
+    /// The same of a file that has a name, by its identity.
+    pub(crate) async fn open_cached_id(
+        &self,
+        home: u32,
+        file: FileId,
+        how: &OpenHow,
+        access: u8,
+    ) -> Option<Attributes> {
+        if how.truncate {
+            return None;
+        }
+        self.begin_look().await;
+        let view = self.view(home)?;
+        self.open_named(home, view, Named { file, place: None }, access).await
+    }
+
+    async fn open_named(&self, server: u32, mut view: CacheView<'_>, named: Named, access: u8) -> Option<Attributes> {
         let file = named.file;
         if self.cluster.home_of(file)? != server {
             return None;
