@@ -18,7 +18,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use tabane_fuse::{Mount, MountOptions};
+use tabane_fuse::{IoUring, Mount, MountOptions};
 
 const NANOS_PER_MS: Nanos = 1_000_000;
 /// How often a process is looked at while its end is waited for, and how long it has to end.
@@ -36,6 +36,7 @@ const LOG_SHOWN_MAX: usize = 2000;
 pub struct Wanted {
     pub directory: PathBuf,
     thread_count: u64,
+    io_uring: String,
     timeout_ms: Option<u64>,
     allow_other: bool,
     suid: bool,
@@ -48,6 +49,7 @@ impl Wanted {
         Wanted {
             directory,
             thread_count: arguments.number("threads"),
+            io_uring: arguments.text_or_default("io-uring"),
             timeout_ms: arguments.number_given("timeout-ms"),
             allow_other: arguments.flag("allow-other"),
             suid: arguments.flag("suid"),
@@ -61,6 +63,7 @@ impl Wanted {
         json!({
             "directory": self.directory.display().to_string(),
             "threads": self.thread_count,
+            "io_uring": self.io_uring,
             "timeout_ms": self.timeout_ms,
             "allow_other": self.allow_other,
             "suid": self.suid,
@@ -74,6 +77,7 @@ impl Wanted {
         Some(Wanted {
             directory: PathBuf::from(told["directory"].as_str()?),
             thread_count: told["threads"].as_u64()?,
+            io_uring: told["io_uring"].as_str()?.to_owned(),
             timeout_ms: told["timeout_ms"].as_u64(),
             allow_other: told["allow_other"].as_bool()?,
             suid: told["suid"].as_bool()?,
@@ -182,12 +186,12 @@ fn serve(arguments: &Arguments, directory: PathBuf, descriptor: Option<i32>) -> 
     let source = source_of(&cluster);
     let client = Client::connect(cluster, options).map_err(|error| Failure::failed(error.message))?;
     client.run(async |_, files| files.look_id(FileId::ROOT).await).map_err(|error| Failure::failed(error.message))?;
-    let thread_count = arguments.number("threads");
     let allow_other = user.is_root() || arguments.flag("allow-other");
     let mount_options = MountOptions {
         directory: directory.clone(),
         source,
-        thread_count: thread_count as usize,
+        thread_count: arguments.number("threads") as usize,
+        io_uring: IoUring::from_word(&arguments.text_or_default("io-uring")).unwrap_or_default(),
         allow_other,
         suid: arguments.flag("suid"),
         dev: arguments.flag("dev"),
@@ -202,6 +206,7 @@ fn serve(arguments: &Arguments, directory: PathBuf, descriptor: Option<i32>) -> 
     let unmounter = mount.unmounter();
     let us = ProcessId::of(std::process::id())
         .ok_or_else(|| Failure::failed("this process is not to be found in /proc".to_owned()))?;
+    let thread_count = mount.thread_count() as u64;
     let recorded = recorded_directory(&directory, descriptor);
     let record = Record { directory: recorded, process: us, thread_count, place: MountSite::here() };
     let run_directory = of_cluster_path(&cluster_path(arguments));
@@ -239,6 +244,10 @@ fn cannot_mount(directory: &Path, descriptor: Option<i32>, error: &io::Error) ->
             "; /dev/fuse must be open to you, and fusermount3 (package fuse3) installed; --allow-other takes \
              user_allow_other in /etc/fuse.conf"
         }
+        io::ErrorKind::Unsupported => {
+            "; FUSE over io_uring takes Linux 6.14 and, as root: echo Y >/sys/module/fuse/parameters/enable_uring; \
+             --io-uring auto does without where it is not there"
+        }
         _ => "",
     };
     Failure::failed(format!("{}: mounting: {}{advice}", directory.display(), io_words(error)))
@@ -252,7 +261,7 @@ pub fn start(wanted: &Wanted, cluster: &Path) -> Outcome<ProcessId> {
     let program = std::env::current_exe().map_err(|error| of_system("this program's own file", error))?;
     let mut command = Command::new(program);
     command.arg("mount").args(["--foreground", "--announce"]).arg("--cluster").arg(&cluster);
-    command.arg(format!("--threads={}", wanted.thread_count));
+    command.arg(format!("--threads={}", wanted.thread_count)).arg(format!("--io-uring={}", wanted.io_uring));
     if let Some(timeout_ms) = wanted.timeout_ms {
         command.arg(format!("--timeout-ms={timeout_ms}"));
     }

@@ -315,7 +315,14 @@ pub static TABLE: &[OptionRow] = &[
         Value::Number { least: 1, most: THREAD_COUNT_MAX },
         "8",
         "COUNT",
-        "threads that serve a mount: as many operations of programs are under way at once",
+        "threads that read a mount's device, where requests do not come by io_uring",
+    ),
+    setting(
+        "io-uring",
+        Value::Choice(&["auto", "on", "off"]),
+        "auto",
+        "auto|on|off",
+        "whether requests of a mount come by io_uring, one thread for each core (Linux 6.14 on, and enable_uring of the module fuse): where the kernel has it, or else there is no mount, or never",
     ),
     setting(
         "interval-ms",

@@ -44,7 +44,7 @@ fn life_of_a_mount() {
     assert_eq!(fs::read(directory.join("directory/moved")).unwrap(), b"of a program");
     assert_eq!(fs::read(directory.join("file")).unwrap_err().kind(), ErrorKind::NotFound);
     let line = ground.run(&["status"]);
-    assert!(line.contains(text(&directory)) && line.contains("8 threads, no caching"), "{line}");
+    assert!(line.contains(text(&directory)) && line.contains("threads, no caching"), "{line}");
     let complaint = ground.fail(1, &["mount", text(&directory)]);
     assert!(complaint.contains("is a mount of Tabane already"), "{complaint}");
 
@@ -182,9 +182,9 @@ fn killed_mounts_are_cleared() {
     assert!(process.signal(SIGKILL).unwrap());
     while process.is_alive() {}
     let read = || fs::read(directory.join("file")).unwrap_err().raw_os_error();
-    // The kernel ends what was asked before the last thread of the process had gone with another error.
+    // The kernel ends what was asked before the last thread of the process had gone with other errors.
     let mut error = read();
-    while error == Some(libc::ECONNABORTED) {
+    while matches!(error, Some(libc::ECONNABORTED | libc::ECANCELED)) {
         error = read();
     }
     assert_eq!(error, Some(libc::ENOTCONN));

@@ -2,7 +2,7 @@
 
 use crate::errno::Errno;
 use crate::protocol::{Access, Attr, GETATTR_HANDLE, Getattr, Header, Input, Setattr, setattr};
-use crate::serve::{Answer, Handled, Worker, file_of, node_of};
+use crate::serve::{Answer, Handled, Work, file_of, node_of};
 use client::{AttributeChanges, Attributes, Status, Timestamp};
 
 /// What stat(2) tells programs about the size of reads and writes that serve them best.
@@ -73,15 +73,15 @@ fn changes_of(request: &Setattr) -> AttributeChanges {
     }
 }
 
-impl Worker<'_> {
-    pub fn get_attributes(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+impl Work<'_> {
+    pub async fn get_attributes(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let request = Getattr::parse(&mut input)?;
         let attributes = if request.flags & GETATTR_HANDLE != 0 {
             let open = self.mounted.files.get(request.handle)?;
-            self.mounted.run(async |files| files.stat_file(&open.file).await)?
+            self.run(async |files| files.stat_file(&open.file).await).await?
         } else {
             let file = file_of(header.node);
-            match self.mounted.run(async |files| files.look_id(file).await) {
+            match self.run(async |files| files.look_id(file).await).await {
                 Err(error) if error.status == Status::StaleFile && self.mounted.directories.contains(header.node) => {
                     self.output.attributes(&removed_directory(header.node));
                     return Ok(Answer::Output);
@@ -97,34 +97,34 @@ impl Worker<'_> {
         Ok(Answer::Output)
     }
 
-    pub fn set_attributes(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn set_attributes(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let request = Setattr::parse(&mut input)?;
         let node = file_of(header.node);
         let changes = changes_of(&request);
         let attributes = if changes.size.is_some() && request.valid & setattr::HANDLE != 0 {
             // Whoever has the file open for writing may cut it, whatever its rights are by now.
             let open = self.mounted.files.get(request.handle)?;
-            self.mounted.for_caller(header, async |files| files.set_file_attributes(&open.file, &changes).await)?
+            self.for_caller(header, async |files| files.set_file_attributes(&open.file, &changes).await).await?
         } else {
-            self.mounted.for_caller(header, async |files| files.set_attributes_id(node, &changes).await)?
+            self.for_caller(header, async |files| files.set_attributes_id(node, &changes).await).await?
         };
         self.output.attributes(&attr_of(&attributes));
         Ok(Answer::Output)
     }
 
     /// access(2), which the kernel asks about only where it does not check rights itself.
-    pub fn access(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn access(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let Access { mask, .. } = Access::parse(&mut input)?;
         let node = file_of(header.node);
-        let attributes = self.mounted.run(async |files| files.look_id(node).await)?;
+        let attributes = self.run(async |files| files.look_id(node).await).await?;
         match self.mounted.callers.of(header).may(&attributes, (mask & 7) as u8) {
             true => Ok(Answer::Output),
             false => Err(Errno(libc::EACCES)),
         }
     }
 
-    pub fn stat_file_system(&mut self) -> Handled {
-        let servers = self.mounted.run(async |files| files.stat_file_system().await)?;
+    pub async fn stat_file_system(&mut self) -> Handled {
+        let servers = self.run(async |files| files.stat_file_system().await).await?;
         let sum = client::total(&servers);
         let free = sum.bytes_free / FILE_SYSTEM_BLOCK_SIZE;
         let more = sum.bytes_free / INODE_SIZE;

@@ -2,9 +2,9 @@
 
 use crate::errno::Errno;
 use crate::protocol::{Getxattr, Header, Input, Setxattr};
-use crate::serve::{Answer, Handled, Worker, file_of};
+use crate::serve::{Answer, Handled, Work, file_of};
 
-impl Worker<'_> {
+impl Work<'_> {
     /// What a caller gets who has room for so many bytes, or for none and asks how many there are.
     fn sized(&mut self, value: &[u8], room: u32) -> Handled {
         if room == 0 {
@@ -17,21 +17,21 @@ impl Worker<'_> {
         Ok(Answer::Output)
     }
 
-    pub fn get_extended(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn get_extended(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let Getxattr { size, .. } = Getxattr::parse(&mut input)?;
         let (node, name) = (file_of(header.node), input.name()?);
-        let value = self.mounted.for_caller(header, async |files| files.get_extended_id(node, name).await)?;
+        let value = self.for_caller(header, async |files| files.get_extended_id(node, name).await).await?;
         self.sized(&value, size)
     }
 
-    pub fn list_extended(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn list_extended(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let Getxattr { size, .. } = Getxattr::parse(&mut input)?;
         let node = file_of(header.node);
-        let names = self.mounted.for_caller(header, async |files| files.list_extended_id(node).await)?;
+        let names = self.for_caller(header, async |files| files.list_extended_id(node).await).await?;
         self.sized(&names, size)
     }
 
-    pub fn set_extended(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn set_extended(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let request = Setxattr::parse(&mut input)?;
         let (node, name) = (file_of(header.node), input.name()?);
         let value = input.take(request.size as usize)?;
@@ -41,13 +41,13 @@ impl Worker<'_> {
         ];
         let flags =
             known.iter().filter(|(theirs, _)| request.flags & theirs != 0).fold(0, |flags, (_, ours)| flags | ours);
-        self.mounted.for_caller(header, async |files| files.set_extended_id(node, name, value, flags).await)?;
+        self.for_caller(header, async |files| files.set_extended_id(node, name, value, flags).await).await?;
         Ok(Answer::Output)
     }
 
-    pub fn remove_extended(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn remove_extended(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let (node, name) = (file_of(header.node), input.name()?);
-        self.mounted.for_caller(header, async |files| files.remove_extended_id(node, name).await)?;
+        self.for_caller(header, async |files| files.remove_extended_id(node, name).await).await?;
         Ok(Answer::Output)
     }
 }

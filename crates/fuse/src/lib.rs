@@ -10,22 +10,24 @@
 
 mod attributes;
 mod caller;
-mod crew;
 mod device;
 mod errno;
 mod extended;
 mod failed;
 mod handles;
 mod held;
+mod interrupts;
 mod listing;
 mod locks;
 mod mount;
 mod names;
 mod open_file;
+mod port;
 mod protocol;
+mod ring;
 mod seen;
 mod serve;
-mod waiting;
+mod upkeep;
 
 pub use device::TRANSFER_SIZE_MAX;
-pub use mount::{Mount, MountOptions, Unmounter, detach, unmount};
+pub use mount::{IoUring, Mount, MountOptions, Unmounter, detach, unmount};

@@ -5,14 +5,21 @@ use crate::attributes::attr_of;
 use crate::device::TRANSFER_SIZE_MAX;
 use crate::errno::Errno;
 use crate::protocol::{Header, Input, Read, Release, directory_entry_size};
-use crate::serve::{Answer, Handled, Worker, file_of, node_of};
+use crate::serve::{Answer, Handled, Work, file_of, node_of};
 use client::{Credentials, DirectoryEntry, DirectoryListing, Kind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A directory that is open in some process.
 pub struct Listing {
-    state: Mutex<DirectoryListing>,
+    /// Taken out while it is read from, which the kernel lets one caller do at a time.
+    state: Mutex<Option<DirectoryListing>>,
     user: Credentials,
+}
+
+impl Listing {
+    fn state(&self) -> MutexGuard<'_, Option<DirectoryListing>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Positions after `.` and after `..`.
@@ -38,12 +45,12 @@ fn type_of(kind: Kind) -> u32 {
     u32::from(kind)
 }
 
-impl Worker<'_> {
-    pub fn open_directory(&mut self, header: &Header, _input: Input<'_>) -> Handled {
+impl Work<'_> {
+    pub async fn open_directory(&mut self, header: &Header, _input: Input<'_>) -> Handled {
         let directory = file_of(header.node);
         let open = async |files: &client::FileSystem| files.open_directory_id(directory, true).await;
-        let listing = self.mounted.for_caller(header, open)?;
-        let listing = Listing { state: Mutex::new(listing), user: self.mounted.callers.of(header) };
+        let listing = self.for_caller(header, open).await?;
+        let listing = Listing { state: Mutex::new(Some(listing)), user: self.mounted.callers.of(header) };
         let handle = self.mounted.listings.insert(listing);
         self.output.opened(handle, 0);
         Ok(Answer::Output)
@@ -56,7 +63,7 @@ impl Worker<'_> {
     }
 
     /// readdir, and readdirplus `with_attributes`: as many entries as there is room for, from a position on.
-    pub fn read_directory(&mut self, header: &Header, mut input: Input<'_>, with_attributes: bool) -> Handled {
+    pub async fn read_directory(&mut self, header: &Header, mut input: Input<'_>, with_attributes: bool) -> Handled {
         let request = Read::parse(&mut input)?;
         let listing = self.mounted.listings.get(request.handle)?;
         let room = (request.size as usize).min(TRANSFER_SIZE_MAX);
@@ -72,15 +79,17 @@ impl Worker<'_> {
         }
         let count_max = room / directory_entry_size(COMMON_NAME, with_attributes);
         let count_max = count_max.clamp(1, ENTRY_COUNT_MAX);
-        let mut guard = listing.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = &mut *guard;
-        let entries = self.mounted.run_as(&listing.user, async |files| {
-            let mut entries = files.entries_from(state, request.offset, count_max).await?;
-            if with_attributes {
-                files.complete_entries(&mut entries).await?;
-            }
-            Ok::<_, client::Error>(entries)
-        });
+        let mut state = listing.state().take().ok_or(Errno(libc::EBUSY))?;
+        let entries = self
+            .run_as(&listing.user, async |files| {
+                let mut entries = files.entries_from(&mut state, request.offset, count_max).await?;
+                if with_attributes {
+                    files.complete_entries(&mut entries).await?;
+                }
+                Ok::<_, client::Error>(entries)
+            })
+            .await;
+        *listing.state() = Some(state);
         self.fill(&entries.map_err(Errno::from)?, room, with_attributes)
     }
 

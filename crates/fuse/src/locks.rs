@@ -8,8 +8,7 @@
 use crate::errno::Errno;
 use crate::open_file::OpenFile;
 use crate::protocol::{Header, Input, Interrupt, LOCK_FLOCK, Lock};
-use crate::serve::{Answer, Handled, Worker};
-use crate::waiting::LockRequest;
+use crate::serve::{Answer, Handled, Work};
 use client::{LockRange, Locker, Status};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -95,14 +94,14 @@ fn exclusive(kind: u32) -> Result<Option<bool>, Errno> {
     }
 }
 
-impl Worker<'_> {
+impl Work<'_> {
     /// F_GETLK: a lock that is in the way, or that none is.
-    pub fn test_lock(&mut self, _header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn test_lock(&mut self, _header: &Header, mut input: Input<'_>) -> Handled {
         let request = Lock::parse(&mut input)?;
         let open = self.mounted.files.get(request.handle)?;
         let (locker, range) = wish_of(&request)?;
         let exclusive = exclusive(request.kind)?.ok_or(Errno(libc::EINVAL))?;
-        let held = self.mounted.run(async |files| files.test_lock(&open.file, locker, range, exclusive).await)?;
+        let held = self.run(async |files| files.test_lock(&open.file, locker, range, exclusive).await).await?;
         match held {
             None => self.output.u64(request.start).u64(request.end).u32(libc::F_UNLCK as u32).u32(0),
             Some(held) => {
@@ -115,23 +114,23 @@ impl Worker<'_> {
     }
 
     /// flock(2), F_SETLK and F_OFD_SETLK, and with `wait` their forms that wait.
-    pub fn set_lock(&mut self, header: &Header, mut input: Input<'_>, wait: bool) -> Handled {
+    pub async fn set_lock(&mut self, header: &Header, mut input: Input<'_>, wait: bool) -> Handled {
         let request = Lock::parse(&mut input)?;
         let open = self.mounted.files.get(request.handle)?;
         let (locker, range) = wish_of(&request)?;
         let Some(exclusive) = exclusive(request.kind)? else {
-            self.mounted.run(async |files| files.unlock(&open.file, locker, range).await)?;
+            self.run(async |files| files.unlock(&open.file, locker, range).await).await?;
             return Ok(Answer::Output);
         };
         if let Locker::Process(owner) = locker {
             self.mounted.owners.note(open.file.id, owner, request.handle, request.pid);
         }
-        let tried = self.mounted.run(async |files| files.try_lock(&open.file, locker, range, exclusive).await);
+        let tried = self.run(async |files| files.try_lock(&open.file, locker, range, exclusive).await).await;
         match tried {
             Err(error) if error.status == Status::WouldBlock && wait => {
-                let wish = LockRequest { unique: header.unique, open, locker, range, exclusive };
-                self.mounted.waiting.enter(wish)?;
-                Ok(Answer::None)
+                let lock = self.files.lock(&open.file, locker, range, exclusive);
+                self.mounted.interrupts.unless_interrupted(header.unique, lock).await??;
+                Ok(Answer::Output)
             }
             other => {
                 other?;
@@ -143,21 +142,21 @@ impl Worker<'_> {
     /// Whoever made a request has got a signal. Only waiting for a lock can be given up.
     pub fn interrupt(&mut self, mut input: Input<'_>) -> Handled {
         let Interrupt { unique } = Interrupt::parse(&mut input)?;
-        self.mounted.waiting.interrupt(unique);
+        self.mounted.interrupts.interrupt(unique);
         Ok(Answer::None)
     }
 
     /// Releases the ranges of an owner who closes a descriptor.
-    pub fn release_owner(&self, file: FileId, open: &Arc<OpenFile>, owner: u64) {
+    pub async fn release_owner(&self, file: FileId, open: &Arc<OpenFile>, owner: u64) {
         if self.mounted.owners.forget(file, owner) {
-            self.mounted.run(async |files| files.release_process(&open.file, owner).await);
+            self.run(async |files| files.release_process(&open.file, owner).await).await;
         }
     }
 
     /// Releases what was locked through a handle that is closed.
-    pub fn release_owners_of(&self, handle: u64, open: &Arc<OpenFile>) {
+    pub async fn release_owners_of(&self, handle: u64, open: &Arc<OpenFile>) {
         for owner in self.mounted.owners.of_handle(handle) {
-            self.release_owner(open.file.id, open, owner);
+            self.release_owner(open.file.id, open, owner).await;
         }
     }
 }

@@ -5,15 +5,16 @@
 //! locks are those of flock(2).
 
 use crate::caller::Callers;
-use crate::crew::Crew;
 use crate::device::{Device, TRANSFER_SIZE_MAX};
 use crate::failed::FailedLookUps;
 use crate::handles::Handles;
 use crate::held::HeldNodes;
+use crate::interrupts::Interrupts;
 use crate::locks::LockOwners;
+use crate::ring::{Ring, cores_of_threads};
 use crate::seen::SeenDirectories;
-use crate::serve::{Mounted, Worker};
-use crate::waiting::WaitingRoom;
+use crate::serve::Mounted;
+use crate::upkeep::Upkeep;
 use client::{Client, Credentials};
 use fuser::{Config, Filesystem, InitFlags, KernelConfig, MountOption, Request, Session, SessionACL};
 use reactor::process::{MountId, detach_mount};
@@ -24,7 +25,31 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Whether requests come by io_uring (`ring.rs`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum IoUring {
+    /// Where the kernel has it.
+    #[default]
+    Auto,
+    /// Or there is no mount.
+    On,
+    Off,
+}
+
+impl IoUring {
+    /// What a word of the command line means.
+    pub fn from_word(word: &str) -> Option<IoUring> {
+        match word {
+            "auto" => Some(IoUring::Auto),
+            "on" => Some(IoUring::On),
+            "off" => Some(IoUring::Off),
+            _ => None,
+        }
+    }
+}
 
 /// What a mount is like.
 #[derive(Debug, Clone)]
@@ -33,8 +58,9 @@ pub struct MountOptions {
     pub directory: PathBuf,
     /// What `mount` and /proc/mounts show in front of it.
     pub source: String,
-    /// Threads that serve, without those that are held up: as many requests are under way at once.
+    /// Threads that read the device, where requests do not come by io_uring.
     pub thread_count: usize,
+    pub io_uring: IoUring,
     /// Whether other users than who mounts may use it.
     pub allow_other: bool,
     /// Whether programs on it that are another user's or group's by their set-user and set-group bits run as such.
@@ -63,15 +89,25 @@ const WANTED: [InitFlags; 10] = [
     InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
 ];
 
+/// Threads where each has one request under way only, because the device can't be opened again.
+const LONE_THREAD_COUNT: usize = 64;
+
 /// Comes to an agreement with the kernel, and does nothing else.
 #[derive(Debug)]
-struct Greeter;
+struct Greeter {
+    /// Whether we could serve rings, and then whether the kernel has them.
+    rings: Arc<AtomicBool>,
+}
 
 impl Filesystem for Greeter {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         for flag in WANTED {
             // What an older kernel does not offer it does in its own way.
             let _ = config.add_capabilities(flag);
+        }
+        if self.rings.load(Ordering::Relaxed) {
+            let has = config.add_capabilities(InitFlags::FUSE_OVER_IO_URING).is_ok();
+            self.rings.store(has, Ordering::Relaxed);
         }
         let out_of_range = |nearest| io::Error::other(format!("the nearest that is possible is {nearest}"));
         config.set_max_write(TRANSFER_SIZE_MAX as u32).map_err(out_of_range)?;
@@ -87,7 +123,46 @@ pub struct Mount {
     _session: ManuallyDrop<Session<Greeter>>,
     unmounter: Unmounter,
     mounted: Arc<Mounted>,
+    upkeep: Arc<Upkeep>,
+    /// One for each thread, with the core that it stays on; until they are started.
+    rings: Mutex<Vec<(u16, Ring)>>,
     options: MountOptions,
+}
+
+/// What is found out with the kernel about rings.
+struct Agreement {
+    rings: Vec<(u16, Ring)>,
+    has_rings: Arc<AtomicBool>,
+}
+
+impl Agreement {
+    /// Rings for all cores; none where they can't be had. Errors: `Unsupported` where there has to be one.
+    fn new(options: &MountOptions) -> io::Result<Agreement> {
+        let threads = match options.io_uring {
+            IoUring::Off => Vec::new(),
+            IoUring::Auto | IoUring::On => cores_of_threads().unwrap_or_default(),
+        };
+        let rings: io::Result<Vec<(u16, Ring)>> =
+            threads.iter().map(|cores| Ring::new(cores).map(|ring| (cores[0], ring))).collect();
+        let rings = rings.unwrap_or_default();
+        if rings.is_empty() && options.io_uring == IoUring::On {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Ok(Agreement { has_rings: Arc::new(AtomicBool::new(!rings.is_empty())), rings })
+    }
+
+    fn greeter(&self) -> Greeter {
+        Greeter { rings: self.has_rings.clone() }
+    }
+
+    /// The rings, if the kernel has agreed to them. Errors: `Unsupported` where it had to.
+    fn rings(self, wanted: IoUring) -> io::Result<Vec<(u16, Ring)>> {
+        match (self.has_rings.load(Ordering::Relaxed), wanted) {
+            (true, _) => Ok(self.rings),
+            (false, IoUring::On) => Err(io::ErrorKind::Unsupported.into()),
+            (false, IoUring::Auto | IoUring::Off) => Ok(Vec::new()),
+        }
+    }
 }
 
 impl Mount {
@@ -99,15 +174,15 @@ impl Mount {
         config.mount_options = vec![
             MountOption::FSName(options.source.clone()),
             MountOption::Subtype("tabane".to_owned()),
-            MountOption::DefaultPermissions,
             MountOption::NoAtime,
             if options.suid { MountOption::Suid } else { MountOption::NoSuid },
             if options.dev { MountOption::Dev } else { MountOption::NoDev },
         ];
         config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-        let session = Session::new(Greeter, &options.directory, &config)?;
+        let agreement = Agreement::new(&options)?;
+        let session = Session::new(agreement.greeter(), &options.directory, &config)?;
         let unmounter = Unmounter { directory: options.directory.clone(), mount: MountId::at(&options.directory).ok() };
-        Mount::of(session, unmounter, client, user, options)
+        Mount::of(session, agreement, unmounter, client, user, options)
     }
 
     /// Serves what somebody else has mounted, given its descriptor of `/dev/fuse`. Who mounts decides on the options of
@@ -120,23 +195,26 @@ impl Mount {
         if !facts.file_type().is_char_device() || facts.rdev() != libc::makedev(FUSE_DEVICE.0, FUSE_DEVICE.1) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the descriptor is not one of /dev/fuse"));
         }
-        let session = Session::from_fd(Greeter, device.into(), SessionACL::All, Config::default())?;
+        let agreement = Agreement::new(&options)?;
+        let session = Session::from_fd(agreement.greeter(), device.into(), SessionACL::All, Config::default())?;
         let unmounter = Unmounter { directory: options.directory.clone(), mount: None };
-        Mount::of(session, unmounter, client, user, options)
+        Mount::of(session, agreement, unmounter, client, user, options)
     }
 
     fn of(
         session: Session<Greeter>,
+        agreement: Agreement,
         unmounter: Unmounter,
         client: Client,
         user: Credentials,
         options: MountOptions,
     ) -> io::Result<Mount> {
         let session = ManuallyDrop::new(session);
+        let rings = agreement.rings(options.io_uring).inspect_err(|_| drop(unmounter.unmount()))?;
         let mounted = Mounted {
             client,
             user,
-            device: Device::share(session.as_fd())?,
+            device: Arc::new(Device::share(session.as_fd())?),
             callers: Callers::default(),
             files: Handles::default(),
             listings: Handles::default(),
@@ -144,36 +222,59 @@ impl Mount {
             held: HeldNodes::default(),
             failed: FailedLookUps::default(),
             owners: LockOwners::default(),
-            waiting: WaitingRoom::default(),
-            crew: Crew::new(options.thread_count),
+            interrupts: Interrupts::default(),
         };
-        Ok(Mount { _session: session, unmounter, mounted: Arc::new(mounted), options })
+        let (mounted, upkeep) = (Arc::new(mounted), Arc::default());
+        Ok(Mount { _session: session, unmounter, mounted, upkeep, rings: Mutex::new(rings), options })
     }
 
     pub fn options(&self) -> &MountOptions {
         &self.options
     }
 
+    /// Threads that take requests, before they are started.
+    pub fn thread_count(&self) -> usize {
+        match self.rings().len() {
+            0 => self.options.thread_count,
+            rings => rings,
+        }
+    }
+
+    fn rings(&self) -> MutexGuard<'_, Vec<(u16, Ring)>> {
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Starts the threads that serve. The last one calls `ended`, when the file system is not mounted any more.
     pub fn serve(&self, ended: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let mounted = self.mounted.clone();
-        reactor::threads::start("tabane-locks", move || mounted.waiting.attend(&mounted))?;
+        let (mounted, upkeep) = (self.mounted.clone(), self.upkeep.clone());
+        reactor::threads::start("tabane-upkeep", move || upkeep.attend(&mounted))?;
         let last = Arc::new(LastOne::new(ended));
-        for _ in 0..self.options.thread_count {
-            start_worker(&self.mounted, &last)?;
+        let rings = std::mem::take(&mut *self.rings());
+        // Signals and forgotten nodes still come by the device.
+        let readers = match (rings.is_empty(), self.mounted.device_port().is_concurrent()) {
+            (false, _) => 1,
+            (true, true) => self.options.thread_count,
+            (true, false) => self.options.thread_count.max(LONE_THREAD_COUNT),
+        };
+        let has_rings = !rings.is_empty();
+        for _ in 0..readers {
+            start_thread("tabane-device", &self.mounted, &last, move |mounted| {
+                let port = mounted.device_port();
+                mounted.serve(&mut if has_rings { port.lazy() } else { port })
+            })?;
         }
-        let (mounted, last) = (self.mounted.clone(), Arc::downgrade(&last));
-        reactor::threads::start("tabane-crew", move || {
-            while let Some(missing) = mounted.crew.look() {
-                let Some(last) = last.upgrade() else { return };
-                for _ in 0..missing {
-                    if let Err(error) = start_worker(&mounted, &last) {
-                        eprintln!("tabane: mount: one thread more, for others wait for servers: {error}");
-                        break;
-                    }
-                }
-            }
-        })
+        for (core, mut ring) in rings {
+            start_thread("tabane-ring", &self.mounted, &last, move |mounted| {
+                // Where that is refused it only takes longer.
+                let _: io::Result<()> = reactor::process::stay_on(&[usize::from(core)]);
+                ring.begin(mounted.clone()).and_then(|()| mounted.serve(&mut ring)).or_else(|error| {
+                    eprintln!("tabane: mount: FUSE over io_uring: {error}; the device is read instead");
+                    drop(ring);
+                    mounted.serve(&mut mounted.device_port())
+                })
+            })?;
+        }
+        Ok(())
     }
 
     /// What takes the file system out of the tree from any thread.
@@ -183,11 +284,12 @@ impl Mount {
 
     /// Closes what programs have left open, and tells the servers.
     pub fn finish(self) {
-        self.mounted.waiting.close();
+        self.mounted.interrupts.close();
+        self.upkeep.end();
         let left = self.mounted.files.drain();
         self.mounted.listings.drain();
         self.mounted.close_all(&self.mounted.held.drain());
-        self.mounted.run(async |files| {
+        self.mounted.client.run(async |_, files| {
             for open in &left {
                 files.close(&open.file).await;
             }
@@ -196,20 +298,19 @@ impl Mount {
 }
 
 /// A thread that serves; `last` is dropped when it ends.
-fn start_worker<F: FnOnce() + Send + 'static>(mounted: &Arc<Mounted>, last: &Arc<LastOne<F>>) -> io::Result<()> {
-    let seat = mounted.crew.join();
-    let (crew, worker, last, own_seat) = (mounted.clone(), mounted.clone(), last.clone(), seat.clone());
-    let started = reactor::threads::start("tabane-worker", move || {
-        if let Err(error) = Worker::new(&worker).serve(&own_seat) {
+fn start_thread<F: FnOnce() + Send + 'static>(
+    name: &str,
+    mounted: &Arc<Mounted>,
+    last: &Arc<LastOne<F>>,
+    serve: impl FnOnce(&Arc<Mounted>) -> io::Result<()> + Send + 'static,
+) -> io::Result<()> {
+    let (mounted, last) = (mounted.clone(), last.clone());
+    reactor::threads::start(name, move || {
+        if let Err(error) = serve(&mounted) {
             eprintln!("tabane: mount: {error}");
         }
-        worker.crew.leave(&own_seat);
         drop(last);
-    });
-    if started.is_err() {
-        crew.crew.leave(&seat);
-    }
-    started
+    })
 }
 
 impl Drop for Mount {

@@ -6,7 +6,7 @@ use crate::errno::Errno;
 use crate::held::OpenInode;
 use crate::open_file::{OPEN_FLAGS, OpenFile, how_to_open};
 use crate::protocol::{Create, Header, Input, Link, Mkdir, Mknod, Rename, Rename2};
-use crate::serve::{Answer, Handled, Worker, file_of};
+use crate::serve::{Answer, Handled, Work, close_all, file_of};
 use client::{Attributes, Error, Kind, OpenHow, Status};
 use wire::FileId;
 
@@ -32,7 +32,7 @@ fn node_kind_of(mode: u32) -> Result<Kind, Errno> {
     }
 }
 
-impl Worker<'_> {
+impl Work<'_> {
     fn entry(&mut self, attributes: &Attributes) -> Handled {
         let attr = attr_of(attributes);
         if attributes.kind == client::Kind::Directory {
@@ -46,12 +46,12 @@ impl Worker<'_> {
         Ok(Answer::Output)
     }
 
-    pub fn look_up(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn look_up(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let (parent, name) = (file_of(header.node), input.name()?);
         if let Some(errno) = self.mounted.failed.take(header.pid, parent, name) {
             return Err(errno);
         }
-        let found = self.mounted.for_caller(header, async |files| files.lookup_at(parent, name).await);
+        let found = self.for_caller(header, async |files| files.lookup_at(parent, name).await).await;
         let found = found.map_err(|error| {
             let was_silent = matches!(error.status, Status::TimedOut | Status::Unreachable);
             let errno = in_directory(error);
@@ -61,7 +61,7 @@ impl Worker<'_> {
             errno
         })?;
         if found.kind != Kind::Directory && self.mounted.held.take_misled(header.pid) {
-            let held = self.hold(header, (parent, name), found).map_err(in_directory)?;
+            let held = self.hold(header, (parent, name), found).await.map_err(in_directory)?;
             return self.entry(&held);
         }
         self.entry(&found)
@@ -69,67 +69,67 @@ impl Worker<'_> {
 
     /// Holds what was found at a name for whoever was told ESTALE before (`held.rs`). What is gone already is looked up
     /// again.
-    fn hold(&self, header: &Header, place: (FileId, &[u8]), found: Attributes) -> client::Result<Attributes> {
+    async fn hold(&self, header: &Header, place: (FileId, &[u8]), found: Attributes) -> client::Result<Attributes> {
         let (mut found, (parent, name)) = (found, place);
         for _ in 0..HOLD_COUNT_MAX {
             if found.kind == Kind::Directory {
                 break;
             }
-            match self.take_hold(&found) {
+            match self.take_hold(&found).await {
                 Ok((held, attributes)) => {
-                    self.mounted.close_all(self.mounted.held.hold(held).as_slice());
+                    close_all(self.files, self.mounted.held.hold(held).as_slice()).await;
                     return Ok(attributes);
                 }
                 Err(error) if error.status == Status::StaleFile => {}
                 Err(error) => return Err(error),
             }
-            found = self.mounted.for_caller(header, async |files| files.lookup_at(parent, name).await)?;
+            found = self.for_caller(header, async |files| files.lookup_at(parent, name).await).await?;
         }
         Ok(found)
     }
 
     /// Opens a file, and learns what there is to know of anything else but directories.
-    fn take_hold(&self, found: &Attributes) -> client::Result<(OpenInode, Attributes)> {
+    async fn take_hold(&self, found: &Attributes) -> client::Result<(OpenInode, Attributes)> {
         let id = found.id;
         match found.kind {
             // Whoever asks shows his rights when he opens it himself.
             Kind::File => {
-                let opened = self.mounted.run(async |files| files.open_id(id, &OpenHow::reading(), 0).await);
+                let opened = self.run(async |files| files.open_id(id, &OpenHow::reading(), 0).await).await;
                 opened.map(|(file, attributes)| (OpenInode::File(file), attributes))
             }
             Kind::Symlink => {
-                let target = self.mounted.run(async |files| files.readlink_id(id).await)?;
+                let target = self.run(async |files| files.readlink_id(id).await).await?;
                 Ok((OpenInode::Node(Box::new((found.clone(), target))), found.clone()))
             }
             _ => Ok((OpenInode::Node(Box::new((found.clone(), Vec::new()))), found.clone())),
         }
     }
 
-    pub fn make_directory(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn make_directory(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let Mkdir { mode, .. } = Mkdir::parse(&mut input)?;
         let (parent, name) = (file_of(header.node), input.name()?);
-        let made = self.mounted.for_caller(header, async |files| files.mkdir_at(parent, name, mode & 0o7777).await);
+        let made = self.for_caller(header, async |files| files.mkdir_at(parent, name, mode & 0o7777).await).await;
         let made = made.map_err(in_directory)?;
         self.entry(&made)
     }
 
-    pub fn make_symlink(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn make_symlink(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let (parent, name) = (file_of(header.node), input.name()?);
         let target = input.name()?;
-        let made = self.mounted.for_caller(header, async |files| files.symlink_at(target, parent, name).await);
+        let made = self.for_caller(header, async |files| files.symlink_at(target, parent, name).await).await;
         let made = made.map_err(in_directory)?;
         self.entry(&made)
     }
 
     /// mknod(2): of a file it is a create without an open.
-    pub fn make_node(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn make_node(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let Mknod { mode, device, .. } = Mknod::parse(&mut input)?;
         let (parent, name) = (file_of(header.node), input.name()?);
         if mode & libc::S_IFMT != libc::S_IFREG {
             let kind = node_kind_of(mode)?;
             let make =
                 async |files: &client::FileSystem| files.make_node_at(parent, name, kind, mode & 0o7777, device).await;
-            let made = self.mounted.for_caller(header, make).map_err(in_directory)?;
+            let made = self.for_caller(header, make).await.map_err(in_directory)?;
             return self.entry(&made);
         }
         let how = client::OpenHow { exclusive: true, create: true, mode: mode & 0o7777, ..Default::default() };
@@ -138,18 +138,18 @@ impl Worker<'_> {
             files.close(&file).await;
             Ok(attributes)
         };
-        let made = self.mounted.for_caller(header, make).map_err(in_directory)?;
+        let made = self.for_caller(header, make).await.map_err(in_directory)?;
         self.entry(&made)
     }
 
-    pub fn create(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn create(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let request = Create::parse(&mut input)?;
         let (parent, name) = (file_of(header.node), input.name()?);
         let (mut how, _) = how_to_open(request.flags)?;
         how.create = true;
         how.exclusive = request.flags & libc::O_EXCL as u32 != 0;
         how.mode = request.mode & 0o7777;
-        let made = self.mounted.for_caller(header, async |files| files.open_at(parent, name, &how).await);
+        let made = self.for_caller(header, async |files| files.open_at(parent, name, &how).await).await;
         let (file, attributes) = made.map_err(in_directory)?;
         let handle = self.mounted.files.insert(OpenFile::new(file, self.mounted.callers.of(header)));
         self.output.entry(&attr_of(&attributes)).opened(handle, OPEN_FLAGS);
@@ -157,40 +157,40 @@ impl Worker<'_> {
     }
 
     /// A file without a name.
-    pub fn make_temporary(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn make_temporary(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let request = Create::parse(&mut input)?;
         let directory = file_of(header.node);
         let (mut how, _) = how_to_open(request.flags)?;
         how.temporary = true;
         how.exclusive = request.flags & libc::O_EXCL as u32 != 0;
         how.mode = request.mode & 0o7777;
-        let made = self.mounted.for_caller(header, async |files| files.open_temporary_at(directory, &how).await);
+        let made = self.for_caller(header, async |files| files.open_temporary_at(directory, &how).await).await;
         let (file, attributes) = made.map_err(in_directory)?;
         let handle = self.mounted.files.insert(OpenFile::new(file, self.mounted.callers.of(header)));
         self.output.entry(&attr_of(&attributes)).opened(handle, OPEN_FLAGS);
         Ok(Answer::Output)
     }
 
-    pub fn unlink(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn unlink(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let (parent, name) = (file_of(header.node), input.name()?);
-        let removed = self.mounted.for_caller(header, async |files| files.unlink_at(parent, name).await);
+        let removed = self.for_caller(header, async |files| files.unlink_at(parent, name).await).await;
         removed.map_err(in_directory)?;
         self.done()
     }
 
-    pub fn remove_directory(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn remove_directory(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let (parent, name) = (file_of(header.node), input.name()?);
-        let removed = self.mounted.for_caller(header, async |files| files.rmdir_at(parent, name).await);
+        let removed = self.for_caller(header, async |files| files.rmdir_at(parent, name).await).await;
         removed.map_err(in_directory)?;
         self.done()
     }
 
-    pub fn rename(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn rename(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let Rename { new_parent } = Rename::parse(&mut input)?;
-        self.rename_to(header, input, new_parent, 0)
+        self.rename_to(header, input, new_parent, 0).await
     }
 
-    pub fn rename_with_flags(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn rename_with_flags(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let request = Rename2::parse(&mut input)?;
         let known =
             [(libc::RENAME_NOREPLACE, client::RENAME_NO_REPLACE), (libc::RENAME_EXCHANGE, client::RENAME_EXCHANGE)];
@@ -202,33 +202,35 @@ impl Worker<'_> {
         if rest != 0 {
             return Err(Errno(libc::EINVAL));
         }
-        self.rename_to(header, input, request.new_parent, flags)
+        self.rename_to(header, input, request.new_parent, flags).await
     }
 
-    fn rename_to(&mut self, header: &Header, mut input: Input<'_>, new_parent: u64, flags: u32) -> Handled {
+    async fn rename_to(&mut self, header: &Header, mut input: Input<'_>, new_parent: u64, flags: u32) -> Handled {
         let (parent, new_parent) = (file_of(header.node), file_of(new_parent));
         let (name, new_name) = (input.name()?, input.name()?);
         let renamed = self
-            .mounted
-            .for_caller(header, async |files| files.rename_at(parent, name, new_parent, new_name, flags).await);
+            .for_caller(header, async |files| files.rename_at(parent, name, new_parent, new_name, flags).await)
+            .await;
         renamed.map_err(in_directory)?;
         self.done()
     }
 
-    pub fn link(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn link(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let Link { node } = Link::parse(&mut input)?;
         let (parent, name, file) = (file_of(header.node), input.name()?, file_of(node));
-        let linked = self.mounted.for_caller(header, async |files| {
-            files.link_id(file, parent, name).await?;
-            files.stat_id(file).await
-        });
+        let linked = self
+            .for_caller(header, async |files| {
+                files.link_id(file, parent, name).await?;
+                files.stat_id(file).await
+            })
+            .await;
         let linked = linked.map_err(in_directory)?;
         self.entry(&linked)
     }
 
-    pub fn read_link(&mut self, header: &Header) -> Handled {
+    pub async fn read_link(&mut self, header: &Header) -> Handled {
         let file = file_of(header.node);
-        let target = match self.mounted.run(async |files| files.readlink_id(file).await) {
+        let target = match self.run(async |files| files.readlink_id(file).await).await {
             Err(error) if error.status == Status::StaleFile => match self.mounted.held.of_gone(file) {
                 Some((_, target)) => target,
                 None => return Err(error.into()),

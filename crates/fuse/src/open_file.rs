@@ -5,11 +5,12 @@
 
 use crate::device::TRANSFER_SIZE_MAX;
 use crate::errno::Errno;
+use crate::port::Message;
 use crate::protocol::{
     CopyRange, FSYNC_DATA, Fallocate, Flush, Fsync, Header, Input, Lseek, Open, Read, Release, WRITE_CACHE, Write,
     opcode,
 };
-use crate::serve::{Answer, Handled, Worker, file_of};
+use crate::serve::{Answer, Handled, Work, file_of};
 use client::{Allocation, Credentials, File, OpenHow};
 use fuser::FopenFlags;
 use std::sync::Arc;
@@ -50,36 +51,33 @@ pub fn how_to_open(flags: u32) -> Result<(OpenHow, u8), Errno> {
     Ok((OpenHow { read, write, truncate, append: has(libc::O_APPEND), ..OpenHow::default() }, rights))
 }
 
-impl Worker<'_> {
+impl Work<'_> {
     fn file(&self, handle: u64) -> Result<Arc<OpenFile>, Errno> {
         self.mounted.files.get(handle)
     }
 
-    pub fn open(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn open(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let Open { flags, .. } = Open::parse(&mut input)?;
         let node = file_of(header.node);
         let (how, rights) = how_to_open(flags)?;
-        let opened = self.mounted.for_caller(header, async |files| files.open_id(node, &how, rights).await);
+        let opened = self.for_caller(header, async |files| files.open_id(node, &how, rights).await).await;
         let (opened, _) = opened?;
         let handle = self.mounted.files.insert(OpenFile::new(opened, self.mounted.callers.of(header)));
         self.output.opened(handle, OPEN_FLAGS);
         Ok(Answer::Output)
     }
 
-    pub fn read(&mut self, mut input: Input<'_>) -> Handled {
-        let request = Read::parse(&mut input)?;
+    pub async fn read(&mut self, message: &mut Message) -> Handled {
+        let request = Read::parse(&mut message.input())?;
         let open = self.file(request.handle)?;
         let size = (request.size as usize).min(TRANSFER_SIZE_MAX);
-        if self.data.len() < size {
-            self.data.resize(size, 0);
-        }
-        let place = &mut self.data[..size];
-        let mounted = self.mounted;
-        let read = mounted.run_as(&open.user, async |files| files.read_at(&open.file, place, request.offset).await)?;
+        let place = message.place(size);
+        let read =
+            self.run_as(&open.user, async |files| files.read_at(&open.file, place, request.offset).await).await?;
         Ok(Answer::Data(read))
     }
 
-    pub fn write(&mut self, mut input: Input<'_>) -> Handled {
+    pub async fn write(&mut self, mut input: Input<'_>) -> Handled {
         let request = Write::parse(&mut input)?;
         let bytes = input.take(request.size as usize)?;
         let open = self.file(request.handle)?;
@@ -88,16 +86,16 @@ impl Worker<'_> {
             true => files.append(&open.file, bytes).await.map(|_| bytes.len()),
             false => files.write_at(&open.file, bytes, request.offset).await,
         };
-        let written = self.mounted.run_as(&open.user, write)?;
+        let written = self.run_as(&open.user, write).await?;
         self.output.u32(written as u32).u32(0);
         Ok(Answer::Output)
     }
 
     /// Some process closes a descriptor: its locks of ranges go, and it is told what went wrong unnoticed.
-    pub fn flush(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn flush(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let request = Flush::parse(&mut input)?;
         let open = self.file(request.handle)?;
-        self.release_owner(file_of(header.node), &open, request.lock_owner);
+        self.release_owner(file_of(header.node), &open, request.lock_owner).await;
         match open.file.take_pending_error() {
             Some(error) => Err(error.into()),
             None => Ok(Answer::Output),
@@ -105,29 +103,29 @@ impl Worker<'_> {
     }
 
     /// The last descriptor of an open file is gone, and with it its locks.
-    pub fn release(&mut self, mut input: Input<'_>) -> Handled {
+    pub async fn release(&mut self, mut input: Input<'_>) -> Handled {
         let request = Release::parse(&mut input)?;
         let open = self.mounted.files.remove(request.handle)?;
-        self.release_owners_of(request.handle, &open);
-        self.mounted.run(async |files| files.close(&open.file).await);
+        self.release_owners_of(request.handle, &open).await;
+        self.run(async |files| files.close(&open.file).await).await;
         Ok(Answer::Output)
     }
 
-    pub fn synchronise(&mut self, mut input: Input<'_>) -> Handled {
+    pub async fn synchronise(&mut self, mut input: Input<'_>) -> Handled {
         let request = Fsync::parse(&mut input)?;
         // Contents and attributes of a file reach the medium together.
         let _data_alone = request.flags & FSYNC_DATA != 0;
         let open = self.file(request.handle)?;
-        self.mounted.run(async |files| files.synchronise(&open.file).await)?;
+        self.run(async |files| files.synchronise(&open.file).await).await?;
         Ok(Answer::Output)
     }
 
-    pub fn synchronise_all(&mut self) -> Handled {
-        self.mounted.run(async |files| files.synchronise_all().await)?;
+    pub async fn synchronise_all(&mut self) -> Handled {
+        self.run(async |files| files.synchronise_all().await).await?;
         Ok(Answer::Output)
     }
 
-    pub fn allocate(&mut self, mut input: Input<'_>) -> Handled {
+    pub async fn allocate(&mut self, mut input: Input<'_>) -> Handled {
         let request = Fallocate::parse(&mut input)?;
         let open = self.file(request.handle)?;
         let mode = request.mode as i32;
@@ -141,25 +139,25 @@ impl Worker<'_> {
         let allocate = async |files: &client::FileSystem| {
             files.allocate(&open.file, kind, keep_size, request.offset, request.size).await
         };
-        self.mounted.run_as(&open.user, allocate)?;
+        self.run_as(&open.user, allocate).await?;
         Ok(Answer::Output)
     }
 
     /// lseek(2) to data or to a hole; the kernel does the others itself.
-    pub fn seek(&mut self, mut input: Input<'_>) -> Handled {
+    pub async fn seek(&mut self, mut input: Input<'_>) -> Handled {
         let request = Lseek::parse(&mut input)?;
         let open = self.file(request.handle)?;
         let offset = request.offset;
         let found = match request.whence as i32 {
-            libc::SEEK_DATA => self.mounted.run(async |files| files.seek_data(&open.file, offset).await)?,
-            libc::SEEK_HOLE => self.mounted.run(async |files| files.seek_hole(&open.file, offset).await)?,
+            libc::SEEK_DATA => self.run(async |files| files.seek_data(&open.file, offset).await).await?,
+            libc::SEEK_HOLE => self.run(async |files| files.seek_hole(&open.file, offset).await).await?,
             _ => return Err(Errno(libc::EINVAL)),
         };
         self.output.u64(found);
         Ok(Answer::Output)
     }
 
-    pub fn copy_range(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
+    pub async fn copy_range(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let request = CopyRange::parse(&mut input)?;
         if request.flags != 0 {
             return Err(Errno(libc::EINVAL));
@@ -171,7 +169,7 @@ impl Worker<'_> {
         let (from, to) = (request.offset, request.target_offset);
         let copy =
             async |files: &client::FileSystem| files.copy_range(&source.file, from, &target.file, to, size).await;
-        let copied = self.mounted.run_as(&target.user, copy)?;
+        let copied = self.run_as(&target.user, copy).await?;
         self.output.u64(copied);
         Ok(Answer::Output)
     }

@@ -84,14 +84,22 @@ pub struct Malformed;
 
 type Parsed<T> = Result<T, Malformed>;
 
-/// What is left to read of a request.
+/// What is left to read of a request: its structure, where that lies apart, and all that follows.
 #[derive(Debug, Clone, Copy)]
-pub struct Input<'a>(&'a [u8]);
+pub struct Input<'a> {
+    structure: &'a [u8],
+    rest: &'a [u8],
+}
 
 impl<'a> Input<'a> {
+    pub fn new(structure: &'a [u8], rest: &'a [u8]) -> Input<'a> {
+        Input { structure, rest }
+    }
+
     pub fn take(&mut self, size: usize) -> Parsed<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(size).ok_or(Malformed)?;
-        self.0 = rest;
+        let part = if self.structure.is_empty() { &mut self.rest } else { &mut self.structure };
+        let (taken, left) = part.split_at_checked(size).ok_or(Malformed)?;
+        *part = left;
         Ok(taken)
     }
 
@@ -107,9 +115,10 @@ impl<'a> Input<'a> {
         Ok(u64::from_ne_bytes(self.take(8)?.try_into().map_err(|_| Malformed)?))
     }
 
-    /// Bytes up to a NUL, which is passed.
+    /// Bytes up to a NUL, which is passed. Never of a structure that lies apart.
     pub fn name(&mut self) -> Parsed<&'a [u8]> {
-        let size = self.0.iter().position(|byte| *byte == 0).ok_or(Malformed)?;
+        self.structure = &[];
+        let size = self.rest.iter().position(|byte| *byte == 0).ok_or(Malformed)?;
         let name = self.take(size)?;
         self.take(1)?;
         Ok(name)
@@ -128,11 +137,18 @@ pub struct Header {
     pub pid: u32,
 }
 
-/// Cuts a request into its header and what follows.
-pub fn split(bytes: &[u8]) -> Parsed<(Header, Input<'_>)> {
-    let mut input = Input(bytes);
-    let size = input.u32()?;
-    if size as usize != bytes.len() {
+/// Bytes of what every request begins with.
+pub const HEADER_SIZE: usize = 40;
+
+/// Bytes of a whole request, as its header says.
+pub fn size_of(bytes: &[u8]) -> Parsed<usize> {
+    Input::new(&[], bytes).u32().map(|size| size as usize)
+}
+
+/// The header of a request that has so many bytes in all.
+pub fn header_of(bytes: &[u8], size: usize) -> Parsed<Header> {
+    let mut input = Input::new(&[], bytes);
+    if size < HEADER_SIZE || input.u32()? as usize != size {
         return Err(Malformed);
     }
     let header = Header {
@@ -145,7 +161,7 @@ pub fn split(bytes: &[u8]) -> Parsed<(Header, Input<'_>)> {
     };
     let _extensions = input.u16()?;
     input.u16()?;
-    Ok((header, input))
+    Ok(header)
 }
 
 macro_rules! structures {
@@ -243,10 +259,6 @@ impl Output {
         self.0.len()
     }
 
-    pub fn clear(&mut self) {
-        self.0.clear();
-    }
-
     fn attr(&mut self, attr: &Attr) -> &mut Output {
         const SECOND: i64 = 1_000_000_000;
         self.u64(attr.node).u64(attr.size).u64(attr.blocks);
@@ -332,7 +344,8 @@ mod tests {
         body.extend_from_slice(&0o22u32.to_ne_bytes());
         body.extend_from_slice(b"name\0");
         let bytes = request(opcode::MKDIR, &body);
-        let (header, mut input) = split(&bytes).unwrap();
+        let header = header_of(&bytes, bytes.len()).unwrap();
+        let mut input = Input::new(&[], &bytes[HEADER_SIZE..]);
         assert_eq!(header, Header { opcode: 9, unique: 7, node: 9, uid: 1000, gid: 1001, pid: 4242 });
         assert_eq!(Mkdir::parse(&mut input), Ok(Mkdir { mode: 0o755, umask: 0o22 }));
         assert_eq!(input.name(), Ok(&b"name"[..]));
@@ -345,10 +358,10 @@ mod tests {
     fn cut_requests_are_refused() {
         let bytes = request(opcode::LOOKUP, b"name\0");
         for size in 0..bytes.len() {
-            assert!(split(&bytes[..size]).is_err(), "{size}");
+            assert!(header_of(&bytes[..size], size).is_err(), "{size}");
         }
         let bytes = request(opcode::LOOKUP, b"name without end");
-        let (_, mut input) = split(&bytes).unwrap();
+        let mut input = Input::new(&[], &bytes[HEADER_SIZE..]);
         assert_eq!(input.name(), Err(Malformed));
         assert_eq!(Setattr::parse(&mut input), Err(Malformed));
     }
@@ -374,11 +387,10 @@ mod tests {
         assert_eq!(output.attributes(&attr).len(), 104);
         assert_eq!(output.as_slice()[40..48], (-1i64).to_ne_bytes());
         assert_eq!(output.as_slice()[64..68], 999_999_999u32.to_ne_bytes());
-        output.clear();
+        output = Output::default();
         assert_eq!(output.entry(&attr).len(), ENTRY_SIZE);
-        output.clear();
         for name in [&b"a"[..], b"12345678", b"123456789"] {
-            output.clear();
+            output = Output::default();
             assert_eq!(output.directory_entry(1, 2, 8, name).len(), directory_entry_size(name, false));
         }
         assert_eq!(reply_header(5, 2, 0)[4..8], (-2i32).to_ne_bytes());

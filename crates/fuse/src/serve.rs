@@ -1,33 +1,48 @@
 //! From a request to its reply: what all threads of a mount share, and the loop that each of them runs.
 //!
-//! A thread reads a request, does what it asks for with the blocking face of the client, and writes the reply. Whatever
-//! may take longer than the client's deadline, which is waiting for a lock, is left to the thread of `waiting.rs`; so
-//! no number of programs that wait for locks keeps others from being served. Who waits for a server that does not
-//! answer is stood in for by another thread (`crew.rs`).
+//! A thread takes a request from its port (`port.rs`), does what it asks for as a piece of work on the client, and
+//! hands the reply back. Work that has to wait, for a server or for a lock, stays with its thread, which takes others
+//! meanwhile: so who waits for a server that does not answer keeps nobody from being served.
+//!
+//! Invariants
+//! 1. While nothing is under way a thread sleeps in its port, without the client's lock; else in the client, whose loop
+//!    watches the port too.
+//! 2. Each request is answered once, through the port that it came by.
 
 use crate::caller::Callers;
-use crate::crew::{Crew, Seat};
-use crate::device::{Device, REQUEST_SIZE_MAX};
+use crate::device::{Device, DevicePort};
 use crate::errno::Errno;
 use crate::failed::FailedLookUps;
 use crate::handles::Handles;
 use crate::held::HeldNodes;
+use crate::interrupts::Interrupts;
 use crate::listing::Listing;
 use crate::locks::LockOwners;
 use crate::open_file::OpenFile;
-use crate::protocol::{self, Header, Input, Output, opcode};
+use crate::port::{Message, Port, Taken};
+use crate::protocol::{Header, Input, Output, opcode};
 use crate::seen::SeenDirectories;
-use crate::waiting::WaitingRoom;
 use client::{Client, Credentials, File, FileSystem, Status};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use reactor::{Doorbell, Reactor};
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
 use wire::FileId;
+
+/// Requests that one thread has under way at most, beside those that wait for locks: these are bounded by themselves,
+/// and must not keep out who unlocks.
+pub const UNDER_WAY_MAX: usize = 256;
 
 /// What all threads of one mount share.
 pub struct Mounted {
     pub client: Client,
     /// Who runs the mount.
     pub user: Credentials,
-    pub device: Device,
+    pub device: Arc<Device>,
     pub callers: Callers,
     pub files: Handles<OpenFile>,
     pub listings: Handles<Listing>,
@@ -35,29 +50,37 @@ pub struct Mounted {
     pub held: HeldNodes,
     pub failed: FailedLookUps,
     pub owners: LockOwners,
-    pub waiting: WaitingRoom,
-    pub crew: Crew,
+    pub interrupts: Interrupts,
 }
 
 /// What a request came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// The kernel expects none, or somebody else gives it.
+    /// The kernel expects none.
     None,
-    /// What the thread's output holds.
+    /// What the output holds.
     Output,
-    /// So many bytes at the front of the thread's data.
+    /// So many bytes at the front of the message's place.
     Data(usize),
 }
 
 pub type Handled = Result<Answer, Errno>;
 
-/// A thread that serves a mount.
-pub struct Worker<'m> {
-    pub mounted: &'m Mounted,
+/// A request that has been done.
+pub struct Reply {
+    pub message: Message,
     pub output: Output,
-    /// What is read for the kernel.
-    pub data: Vec<u8>,
+    pub handled: Handled,
 }
+
+/// A request under way.
+pub struct Work<'w> {
+    pub mounted: &'w Mounted,
+    pub files: &'w FileSystem,
+    pub output: Output,
+}
+
+type UnderWay<'w> = Pin<Box<dyn Future<Output = Reply> + 'w>>;
 
 /// The kernel's number of the root directory.
 pub const ROOT_NODE: u64 = 1;
@@ -74,133 +97,200 @@ pub fn node_of(file: FileId) -> u64 {
 }
 
 impl Mounted {
-    /// Runs a piece of work on the client on behalf of a user.
-    pub fn run_as<R: Send>(&self, user: &Credentials, work: impl AsyncFnOnce(&FileSystem) -> R + Send) -> R {
-        // Of the superuser's groups none counts.
-        let same_groups = user.is_root() || user.groups == self.user.groups;
-        let own = (user.uid, user.gid) == (self.user.uid, self.user.gid) && same_groups;
-        self.client.run(async |_, files| match own {
-            true => work(files).await,
-            false => work(&files.acting_as(user.clone(), 0)).await,
-        })
-    }
-
-    /// Runs a piece of work on the client for which it does not matter who asks.
-    pub fn run<R: Send>(&self, work: impl AsyncFnOnce(&FileSystem) -> R + Send) -> R {
-        self.client.run(async |_, files| work(files).await)
-    }
-
     /// Closes files that no program has open.
     pub fn close_all(&self, left: &[File]) {
         if !left.is_empty() {
-            self.run(async |files| {
-                for file in left {
-                    files.close(file).await;
-                }
-            });
+            self.client.run(async |_, files| close_all(files, left).await);
         }
     }
 
-    /// Runs a piece of work on behalf of the caller. Where that is refused and the caller has got other groups since
+    /// Serves requests that come by a port until the file system is not mounted any more.
+    pub fn serve(&self, port: &mut impl Port) -> io::Result<()> {
+        loop {
+            match port.wait()? {
+                Taken::Nothing => {}
+                Taken::Ended => {
+                    self.interrupts.close();
+                    return Ok(());
+                }
+                Taken::Message(first) => {
+                    self.client.run(async |reactor, files| self.serve_from(reactor, files, port, first).await)?;
+                }
+            }
+        }
+    }
+
+    /// Serves a request, and others as long as any is under way.
+    async fn serve_from(
+        &self,
+        reactor: &Reactor,
+        files: &FileSystem,
+        port: &mut impl Port,
+        first: Message,
+    ) -> io::Result<()> {
+        let mut under_way: FuturesUnordered<UnderWay<'_>> = FuturesUnordered::new();
+        let mut doorbell: Option<Doorbell> = None;
+        let mut next = Some(first);
+        let mut has_ended = false;
+        loop {
+            if let Some(message) = next.take() {
+                let mut work = self.begin(files, message);
+                // Most requests end at the first step.
+                match poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
+                    Poll::Ready(reply) => port.reply(reply)?,
+                    Poll::Pending => under_way.push(work),
+                }
+            }
+            let room = UNDER_WAY_MAX + self.interrupts.waiting_count();
+            let may_take = !has_ended && under_way.len() < room;
+            if may_take && (port.looks_are_free() || !under_way.is_empty()) {
+                if let Some(doorbell) = &doorbell {
+                    doorbell.clear();
+                }
+                match port.take()? {
+                    Taken::Message(message) => next = Some(message),
+                    Taken::Ended => {
+                        has_ended = true;
+                        self.interrupts.close();
+                    }
+                    Taken::Nothing => {}
+                }
+            }
+            if under_way.is_empty() && next.is_none() {
+                return Ok(());
+            }
+            port.flush()?;
+            if next.is_some() {
+                continue;
+            }
+            if doorbell.is_none()
+                && let Some(descriptor) = port.descriptor()?
+            {
+                doorbell = Some(reactor.doorbell(descriptor)?);
+            }
+            let rings = doorbell.as_ref().filter(|_| may_take && !has_ended);
+            let ended = poll_fn(|context| {
+                if let Poll::Ready(Some(reply)) = under_way.poll_next_unpin(context) {
+                    return Poll::Ready(Some(reply));
+                }
+                rings.map_or(Poll::Pending, |doorbell| doorbell.poll_rung(context).map(|()| None))
+            });
+            if let Some(reply) = ended.await {
+                port.reply(reply)?;
+            }
+        }
+    }
+
+    fn begin<'w>(&'w self, files: &'w FileSystem, mut message: Message) -> UnderWay<'w> {
+        let mut work = Work { mounted: self, files, output: Output::default() };
+        Box::pin(async move {
+            let handled = work.handle(&mut message).await;
+            if let Err(Errno(libc::ESTALE)) = handled {
+                self.held.note_misled(message.header.pid);
+            }
+            Reply { message, output: work.output, handled }
+        })
+    }
+
+    /// A port of the device, for one thread.
+    pub fn device_port(&self) -> DevicePort {
+        DevicePort::new(&self.device)
+    }
+}
+
+/// Closes files that no program has open.
+pub async fn close_all(files: &FileSystem, left: &[File]) {
+    for file in left {
+        files.close(file).await;
+    }
+}
+
+impl Work<'_> {
+    /// Does a piece of work on behalf of a user.
+    pub async fn run_as<R>(&self, user: &Credentials, work: impl AsyncFnOnce(&FileSystem) -> R) -> R {
+        let mounted = self.mounted;
+        // Of the superuser's groups none counts.
+        let same_groups = user.is_root() || user.groups == mounted.user.groups;
+        let own = (user.uid, user.gid) == (mounted.user.uid, mounted.user.gid) && same_groups;
+        match own {
+            true => work(self.files).await,
+            false => work(&self.files.acting_as(user.clone(), 0)).await,
+        }
+    }
+
+    /// Does a piece of work for which it does not matter who asks.
+    pub async fn run<R>(&self, work: impl AsyncFnOnce(&FileSystem) -> R) -> R {
+        work(self.files).await
+    }
+
+    /// Does a piece of work on behalf of the caller. Where that is refused and the caller has got other groups since
     /// they were looked up, it is tried with these.
-    pub fn for_caller<R: Send>(
+    pub async fn for_caller<R>(
         &self,
         header: &Header,
-        work: impl AsyncFn(&FileSystem) -> client::Result<R> + Send + Sync,
+        work: impl AsyncFn(&FileSystem) -> client::Result<R>,
     ) -> client::Result<R> {
-        let user = self.callers.of(header);
-        match self.run_as(&user, &work) {
+        let callers = &self.mounted.callers;
+        let user = callers.of(header);
+        match self.run_as(&user, &work).await {
             Err(error)
                 if matches!(error.status, Status::AccessDenied | Status::NotPermitted)
-                    && self.callers.changed(header, &user) =>
+                    && callers.changed(header, &user) =>
             {
-                self.run_as(&self.callers.of(header), &work)
+                self.run_as(&callers.of(header), &work).await
             }
             other => other,
         }
     }
-}
 
-impl<'m> Worker<'m> {
-    pub fn new(mounted: &'m Mounted) -> Worker<'m> {
-        Worker { mounted, output: Output::default(), data: Vec::new() }
-    }
-
-    /// Serves requests until the file system is not mounted any more, or there are more threads than it takes.
-    pub fn serve(&mut self, seat: &Seat) -> io::Result<()> {
-        let mut buffer = vec![0; REQUEST_SIZE_MAX];
-        while let Some(size) = self.mounted.device.receive(&mut buffer)? {
-            let Ok((header, input)) = protocol::split(&buffer[..size]) else {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "the kernel sent a request without a header"));
-            };
-            if header.opcode == opcode::DESTROY {
-                self.mounted.device.reply_errno(header.unique, 0);
-                return Ok(());
-            }
-            self.output.clear();
-            self.mounted.crew.begin(seat);
-            let handled = self.handle(&header, input);
-            let device = &self.mounted.device;
-            match handled {
-                Ok(Answer::None) => {}
-                Ok(Answer::Output) => device.reply(header.unique, self.output.as_slice()),
-                Ok(Answer::Data(size)) => device.reply(header.unique, &self.data[..size]),
-                Err(Errno(errno)) => {
-                    if errno == libc::ESTALE {
-                        self.mounted.held.note_misled(header.pid);
-                    }
-                    device.reply_errno(header.unique, errno);
-                }
-            }
-            if self.mounted.crew.end(seat) {
-                return Ok(());
-            }
+    async fn handle(&mut self, message: &mut Message) -> Handled {
+        let header = &message.header.clone();
+        if header.opcode == opcode::READ {
+            return self.read(message).await;
         }
-        Ok(())
-    }
-
-    fn handle(&mut self, header: &Header, input: Input<'_>) -> Handled {
+        let input: Input<'_> = message.input();
         match header.opcode {
-            opcode::LOOKUP => self.look_up(header, input),
+            opcode::LOOKUP => self.look_up(header, input).await,
             // Nothing is kept of nodes, so there is nothing to forget.
             opcode::FORGET | opcode::BATCH_FORGET => Ok(Answer::None),
-            opcode::GETATTR => self.get_attributes(header, input),
-            opcode::SETATTR => self.set_attributes(header, input),
-            opcode::READLINK => self.read_link(header),
-            opcode::SYMLINK => self.make_symlink(header, input),
-            opcode::MKNOD => self.make_node(header, input),
-            opcode::MKDIR => self.make_directory(header, input),
-            opcode::UNLINK => self.unlink(header, input),
-            opcode::RMDIR => self.remove_directory(header, input),
-            opcode::RENAME => self.rename(header, input),
-            opcode::RENAME2 => self.rename_with_flags(header, input),
-            opcode::LINK => self.link(header, input),
-            opcode::OPEN => self.open(header, input),
-            opcode::CREATE => self.create(header, input),
-            opcode::TMPFILE => self.make_temporary(header, input),
-            opcode::READ => self.read(input),
-            opcode::WRITE => self.write(input),
-            opcode::FLUSH => self.flush(header, input),
-            opcode::RELEASE => self.release(input),
-            opcode::FSYNC => self.synchronise(input),
-            opcode::FALLOCATE => self.allocate(input),
-            opcode::LSEEK => self.seek(input),
-            opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => self.copy_range(header, input),
-            opcode::OPENDIR => self.open_directory(header, input),
-            opcode::READDIR => self.read_directory(header, input, false),
-            opcode::READDIRPLUS => self.read_directory(header, input, true),
+            opcode::GETATTR => self.get_attributes(header, input).await,
+            opcode::SETATTR => self.set_attributes(header, input).await,
+            opcode::READLINK => self.read_link(header).await,
+            opcode::SYMLINK => self.make_symlink(header, input).await,
+            opcode::MKNOD => self.make_node(header, input).await,
+            opcode::MKDIR => self.make_directory(header, input).await,
+            opcode::UNLINK => self.unlink(header, input).await,
+            opcode::RMDIR => self.remove_directory(header, input).await,
+            opcode::RENAME => self.rename(header, input).await,
+            opcode::RENAME2 => self.rename_with_flags(header, input).await,
+            opcode::LINK => self.link(header, input).await,
+            opcode::OPEN => self.open(header, input).await,
+            opcode::CREATE => self.create(header, input).await,
+            opcode::TMPFILE => self.make_temporary(header, input).await,
+            opcode::WRITE => self.write(input).await,
+            opcode::FLUSH => self.flush(header, input).await,
+            opcode::RELEASE => self.release(input).await,
+            opcode::FSYNC => self.synchronise(input).await,
+            opcode::FALLOCATE => self.allocate(input).await,
+            opcode::LSEEK => self.seek(input).await,
+            opcode::COPY_FILE_RANGE | opcode::COPY_FILE_RANGE_64 => self.copy_range(header, input).await,
+            opcode::OPENDIR => self.open_directory(header, input).await,
+            opcode::READDIR => self.read_directory(header, input, false).await,
+            opcode::READDIRPLUS => self.read_directory(header, input, true).await,
             opcode::RELEASEDIR => self.close_directory(input),
-            opcode::FSYNCDIR | opcode::SYNCFS => self.synchronise_all(),
-            opcode::STATFS => self.stat_file_system(),
-            opcode::ACCESS => self.access(header, input),
-            opcode::GETXATTR => self.get_extended(header, input),
-            opcode::SETXATTR => self.set_extended(header, input),
-            opcode::LISTXATTR => self.list_extended(header, input),
-            opcode::REMOVEXATTR => self.remove_extended(header, input),
-            opcode::GETLK => self.test_lock(header, input),
-            opcode::SETLK => self.set_lock(header, input, false),
-            opcode::SETLKW => self.set_lock(header, input, true),
+            opcode::FSYNCDIR | opcode::SYNCFS => self.synchronise_all().await,
+            opcode::STATFS => self.stat_file_system().await,
+            opcode::ACCESS => self.access(header, input).await,
+            opcode::GETXATTR => self.get_extended(header, input).await,
+            opcode::SETXATTR => self.set_extended(header, input).await,
+            opcode::LISTXATTR => self.list_extended(header, input).await,
+            opcode::REMOVEXATTR => self.remove_extended(header, input).await,
+            opcode::GETLK => self.test_lock(header, input).await,
+            opcode::SETLK => self.set_lock(header, input, false).await,
+            opcode::SETLKW => self.set_lock(header, input, true).await,
             opcode::INTERRUPT => self.interrupt(input),
+            // Nothing of the mount is told to anybody any more.
+            opcode::DESTROY => Ok(Answer::Output),
             _ => Err(Errno(libc::ENOSYS)),
         }
     }

@@ -70,7 +70,7 @@ pub use shm::submission::{
     INTENT_LOCK_COUNT, LeftoverFault, SLOT_COUNT, SUBMISSION_LAYOUT, SUBMISSION_QUEUES_SIZE, SubmissionWords, Submitted,
 };
 pub use short_circuit::{StampedRegion, StoreMapping, Validation};
-pub use stream::{Listener, Parties, Stream, Way};
+pub use stream::{Doorbell, Listener, Parties, Stream, Way};
 pub use submission::{PendingSubmission, SubmissionQueues, SubmissionsLeft, submissions_left};
 pub use system::tune as tune_connection;
 

@@ -11,6 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -414,7 +415,28 @@ impl Listener {
     }
 }
 
+/// A descriptor that somebody else reads, watched by the loop.
+pub struct Doorbell(Stream);
+
+impl Doorbell {
+    /// Ready when it may have become readable since `clear`; otherwise the task is woken then. One task waits.
+    pub fn poll_rung(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.0.poll_readable(context)
+    }
+
+    /// To be called before what is there is read.
+    pub fn clear(&self) {
+        self.0.0.readiness.readable.set(false);
+    }
+}
+
 impl Reactor {
+    /// Watches a descriptor, beginning with what is true already, and makes it non-blocking. Errors: those of
+    /// epoll_ctl(2); `Unsupported` where there are no descriptors, as in simulations.
+    pub fn doorbell(&self, descriptor: OwnedFd) -> io::Result<Doorbell> {
+        self.driver().adopt(descriptor).map(Doorbell)
+    }
+
     /// Connects to an address. Dropping the future gives up. There is no time limit of its own.
     pub async fn connect(&self, address: SocketAddr) -> io::Result<Stream> {
         let stream = self.driver().connect(address)?;

@@ -40,6 +40,10 @@ impl Ground {
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(TABANE);
         command.args(words).env_clear().env("PATH", "/usr/bin:/bin");
+        // How mounts get their requests is asked of all of a run of tests.
+        if let Ok(io_uring) = std::env::var("TABANE_IO_URING") {
+            command.env("TABANE_IO_URING", io_uring);
+        }
         command.env("TABANE_CLUSTER", self.run_directory()).env("TABANE_RUN_DIRECTORY", self.run_directory());
         command.env("TABANE_STORE", format!("memory:{},size=64M", self.stores().display()));
         command.env("TABANE_JOURNAL_SIZE", "8M").current_dir(&self.path);

@@ -33,10 +33,10 @@ pub const NEW_CLUSTER: [&str; 25] = [
     "start-timeout-ms",
 ];
 /// What a mount beside it is to be like.
-const MOUNT: [&str; 7] = ["mount", "threads", "allow-other", "suid", "dev", "cache", "contact"];
+const MOUNT: [&str; 8] = ["mount", "threads", "io-uring", "allow-other", "suid", "dev", "cache", "contact"];
 
-static UP_OPTIONS: [&str; 32] = joined(&[&NEW_CLUSTER, &MOUNT]);
-static RUN_OPTIONS: [&str; 33] = joined(&[&NEW_CLUSTER, &["stop-timeout-ms"], &MOUNT]);
+static UP_OPTIONS: [&str; 33] = joined(&[&NEW_CLUSTER, &MOUNT]);
+static RUN_OPTIONS: [&str; 34] = joined(&[&NEW_CLUSTER, &["stop-timeout-ms"], &MOUNT]);
 
 /// In the order of the overview.
 pub static ROWS: &[Command] = &[
@@ -236,6 +236,7 @@ pub static ROWS: &[Command] = &[
             "foreground",
             "announce",
             "threads",
+            "io-uring",
             "allow-other",
             "suid",
             "dev",

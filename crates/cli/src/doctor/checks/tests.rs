@@ -143,6 +143,12 @@ fn troubles() {
         ),
         (MadeUp { fuse: false, ..good() }, "/dev/fuse", Health::Warning, "modprobe fuse"),
         (MadeUp { fusermount: false, ..good() }, "fusermount3", Health::Warning, "package fuse3"),
+        (
+            with("/sys/module/fuse/parameters/enable_uring", "N\n"),
+            "FUSE over io_uring",
+            Health::Warning,
+            "echo Y >/sys/module/fuse/parameters/enable_uring",
+        ),
         (MadeUp { loopback: false, ..good() }, "loopback", Health::Missing, "ip link set lo up"),
         (with("/sys/class/net/eth0/operstate", "down\n"), "interfaces", Health::Warning, "ip link set"),
         (
