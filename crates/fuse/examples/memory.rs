@@ -455,7 +455,7 @@ fn main() -> io::Result<()> {
         return Err(io::Error::other("usage: memory DIRECTORY [THREADS]"));
     };
     let mut config = Config::default();
-    config.mount_options = vec![MountOption::FSName("memory".to_owned()), MountOption::DefaultPermissions];
+    config.mount_options = vec![MountOption::FSName("memory".to_owned())];
     config.n_threads = Some(threads);
     fuser::mount(Memory::new(), directory, &config)
 }
