@@ -268,6 +268,11 @@ impl Mount {
                 // Where that is refused it only takes longer.
                 let _: io::Result<()> = reactor::process::stay_on(&[usize::from(core)]);
                 ring.begin(mounted.clone()).and_then(|()| mounted.serve(&mut ring)).or_else(|error| {
+                    if ring.has_served() {
+                        // Who waits for an answer would wait for ever; when this process ends he is told.
+                        eprintln!("tabane: mount: FUSE over io_uring: {error}; the mount ends");
+                        std::process::exit(1);
+                    }
                     eprintln!("tabane: mount: FUSE over io_uring: {error}; the device is read instead");
                     drop(ring);
                     mounted.serve(&mut mounted.device_port())

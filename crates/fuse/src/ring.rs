@@ -117,6 +117,7 @@ pub struct Ring {
     /// Each queue with its entries that are with the kernel, and all.
     queues: Vec<(u16, usize, usize)>,
     mounted: Option<Arc<Mounted>>,
+    has_served: bool,
 }
 
 impl Ring {
@@ -135,7 +136,7 @@ impl Ring {
             }
         }
         let queues = cores.iter().map(|core| (*core, 0, 0)).collect();
-        Ok(Ring { ring, entries, queues, mounted: None })
+        Ok(Ring { ring, entries, queues, mounted: None, has_served: false })
     }
 
     /// Registers the entries with a file system.
@@ -145,6 +146,11 @@ impl Ring {
             self.register(entry)?;
         }
         Ok(())
+    }
+
+    /// Whether there ever was a request.
+    pub fn has_served(&self) -> bool {
+        self.has_served
     }
 
     fn register(&mut self, entry: usize) -> io::Result<()> {
@@ -219,6 +225,7 @@ impl Ring {
         if operation_size > OPERATION_SIZE_MAX || payload_size > REQUEST_SIZE_MAX {
             return Err(malformed());
         }
+        self.has_served = true;
         self.take_away(queue)?;
         let memory = EntryMemory { entry: entry as u32, commit_id, operation_size, payload_size, headers, payload };
         Ok(Taken::Message(Message { header, memory: Memory::Ring(memory) }))

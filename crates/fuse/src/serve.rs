@@ -109,25 +109,28 @@ impl Mounted {
         loop {
             match port.wait()? {
                 Taken::Nothing => {}
-                Taken::Ended => {
-                    self.interrupts.close();
-                    return Ok(());
-                }
+                Taken::Ended => break,
                 Taken::Message(first) => {
-                    self.client.run(async |reactor, files| self.serve_from(reactor, files, port, first).await)?;
+                    let served =
+                        self.client.run(async |reactor, files| self.serve_from(reactor, files, port, first).await);
+                    if served? {
+                        break;
+                    }
                 }
             }
         }
+        self.interrupts.close();
+        Ok(())
     }
 
-    /// Serves a request, and others as long as any is under way.
+    /// Serves a request, and others as long as any is under way. True if the file system is not mounted any more.
     async fn serve_from(
         &self,
         reactor: &Reactor,
         files: &FileSystem,
         port: &mut impl Port,
         first: Message,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         let mut under_way: FuturesUnordered<UnderWay<'_>> = FuturesUnordered::new();
         let mut doorbell: Option<Doorbell> = None;
         let mut next = Some(first);
@@ -157,7 +160,7 @@ impl Mounted {
                 }
             }
             if under_way.is_empty() && next.is_none() {
-                return Ok(());
+                return Ok(has_ended);
             }
             port.flush()?;
             if next.is_some() {
