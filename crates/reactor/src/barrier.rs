@@ -102,6 +102,16 @@ impl GroupMemory {
         self.word(index).store(value, Ordering::Release);
     }
 
+    /// Adds to word `index`, whoever else does at the same time. Panics beyond the word count.
+    pub fn add(&self, index: usize, value: u64) {
+        self.word(index).fetch_add(value, Ordering::AcqRel);
+    }
+
+    /// Raises word `index` to `value` where it is less. Panics beyond the word count.
+    pub fn raise(&self, index: usize, value: u64) {
+        self.word(index).fetch_max(value, Ordering::AcqRel);
+    }
+
     /// Waits until all parties have called this as often as this one. What a party stored before, all others see after.
     pub fn wait(&self) -> Result<(), Aborted> {
         let head = self.head();

@@ -7,6 +7,7 @@
 mod attribute_cache;
 pub mod barrier;
 mod busy_poll;
+pub mod call_clock;
 pub mod channel;
 mod cores;
 pub mod driver;
