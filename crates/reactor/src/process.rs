@@ -415,14 +415,24 @@ pub fn make_node(path: &Path, mode: u32, device: u32) -> io::Result<()> {
 
 /// Bytes free for this user, and all bytes, of the file system that holds a path.
 pub fn file_system_space(path: &Path) -> io::Result<(u64, u64)> {
+    let space = file_system_figures(path)?;
+    Ok((space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize))
+}
+
+/// Files that this user can still make in the file system that holds a path; `None` where it has no such bound.
+pub fn file_system_files_free(path: &Path) -> io::Result<Option<u64>> {
+    let space = file_system_figures(path)?;
+    Ok((space.f_files > 0).then_some(space.f_favail))
+}
+
+fn file_system_figures(path: &Path) -> io::Result<libc::statvfs> {
     let path = CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
     let mut space = MaybeUninit::<libc::statvfs>::zeroed();
     // SAFETY: the path ends with NUL and the place is ours; zeroed space is a valid value.
-    let space = unsafe {
+    unsafe {
         crate::system::check(libc::statvfs(path.as_ptr(), space.as_mut_ptr()))?;
-        space.assume_init()
-    };
-    Ok((space.f_bavail * space.f_frsize, space.f_blocks * space.f_frsize))
+        Ok(space.assume_init())
+    }
 }
 
 /// Whether a path lies on a file system that is memory alone, and forgets at power loss.

@@ -1,6 +1,7 @@
 //! A process that leads others: waits for whichever ends first or for a signal, and takes its workers along when it
 //! dies.
 
+use crate::Nanos;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::unix::process::CommandExt;
@@ -39,17 +40,32 @@ impl HeldSignals {
     /// Sleeps until the next signal.
     pub fn next(&self) -> io::Result<Event> {
         loop {
-            // SAFETY: the set is initialised; no information about the signal is asked for.
-            match unsafe { libc::sigwaitinfo(&self.held, std::ptr::null_mut()) } {
-                libc::SIGCHLD => return Ok(Event::ChildEnded),
-                signal if signal > 0 => return Ok(Event::Interrupted(signal)),
-                _ => {
-                    let error = io::Error::last_os_error();
-                    if error.kind() != io::ErrorKind::Interrupted {
-                        return Err(error);
-                    }
-                }
+            if let Some(event) = self.next_within(None)? {
+                return Ok(event);
             }
+        }
+    }
+
+    /// Sleeps until the next signal, or for so long; `None` means without limit. May return `None` early.
+    pub fn next_within(&self, limit: Option<Nanos>) -> io::Result<Option<Event>> {
+        // SAFETY: set and time are initialised; no information about the signal is asked for.
+        let signal = unsafe {
+            match limit.map(|limit| libc::timespec {
+                tv_sec: (limit / 1_000_000_000) as libc::time_t,
+                tv_nsec: (limit % 1_000_000_000) as libc::c_long,
+            }) {
+                Some(limit) => libc::sigtimedwait(&self.held, std::ptr::null_mut(), &limit),
+                None => libc::sigwaitinfo(&self.held, std::ptr::null_mut()),
+            }
+        };
+        match signal {
+            libc::SIGCHLD => Ok(Some(Event::ChildEnded)),
+            signal if signal > 0 => Ok(Some(Event::Interrupted(signal))),
+            _ => match io::Error::last_os_error() {
+                // The time is over, or somebody looked at this process from outside (a debugger).
+                error if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+                error => Err(error),
+            },
         }
     }
 
@@ -158,5 +174,7 @@ mod tests {
             }
         };
         assert_eq!(event, Event::Interrupted(libc::SIGTERM));
+        // Whatever ends of other tests come, the time is over at some point.
+        while held.next_within(Some(1_000_000)).unwrap().is_some() {}
     }
 }
