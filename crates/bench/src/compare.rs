@@ -1,9 +1,10 @@
 //! The leader: brings up what is to be measured, runs the benches in turns on one or two targets, reports, cleans up.
 
+use crate::call_times::CallTimes;
 use crate::cluster::Cluster;
 use crate::options::{Bench, Options, TargetName};
 use crate::processes::{RunSite, Stop, run_group};
-use crate::report::{Record, table};
+use crate::report::{Record, call_table, table};
 use crate::target_posix::Posix;
 use reactor::workers::HeldSignals;
 use std::io::{ErrorKind, Write};
@@ -76,21 +77,25 @@ impl Leader<'_> {
                     if let Some(signal) = self.signals.take_interruption() {
                         return Err(Stop::Interrupted(signal));
                     }
-                    let run = self.run(self.options, *bench, target)?;
+                    let run = self.run(self.options, *bench, target, self.cluster.as_ref())?;
                     print(&run)?;
-                    records.extend(run);
+                    keep(&mut records, run);
                 }
             }
         }
         let names: Vec<String> = targets.iter().map(TargetName::to_string).collect();
-        eprintln!("\n{}{}", self.heading(), table(&records, &names));
+        eprintln!("\n{}{}", self.heading(&records), table(&records, &names));
+        let calls = call_table(&records, &names);
+        if !calls.is_empty() {
+            eprintln!("{calls}");
+        }
         Ok(())
     }
 
-    fn heading(&self) -> String {
+    fn heading(&self, records: &[Record]) -> String {
         let options = self.options;
-        let cluster = match &self.cluster {
-            Some(cluster) => format!(", {} servers over {}", cluster.server_count, cluster.transport),
+        let cluster = match records.iter().find(|record| record.servers > 0) {
+            Some(record) => format!(", {} servers over {}", record.servers, record.transport),
             None => String::new(),
         };
         let verified = if options.verify { ", contents verified" } else { "" };
@@ -99,8 +104,14 @@ impl Leader<'_> {
         format!("{} processes{cluster}, {runs}{verified}\n", options.procs)
     }
 
-    fn run(&self, options: &Options, bench: Bench, target: &TargetName) -> Result<Vec<Record>, Stop> {
-        let cluster = self.cluster.as_ref().filter(|_| *target == TargetName::Tabane);
+    fn run(
+        &self,
+        options: &Options,
+        bench: Bench,
+        target: &TargetName,
+        cluster: Option<&Cluster>,
+    ) -> Result<Vec<Record>, Stop> {
+        let cluster = cluster.filter(|_| *target == TargetName::Tabane);
         let place = RunSite { target, cluster: cluster.map(|c| c.path.as_path()), directory: &self.directory };
         let mut group = options.clone();
         if bench.is_bare() {
@@ -131,10 +142,10 @@ impl Leader<'_> {
         let mut alone = self.options.clone();
         alone.set_procs(1);
         for target in targets {
-            if *target == TargetName::Tabane && self.cluster.as_ref().is_some_and(Cluster::is_own) {
+            if *target == TargetName::Tabane && self.cluster.as_ref().is_none_or(Cluster::is_own) {
                 continue;
             }
-            match self.run(&alone, Bench::Clean, target) {
+            match self.run(&alone, Bench::Clean, target, self.cluster.as_ref()) {
                 Ok(_) => {}
                 Err(Stop::Failed(message)) => {
                     return Err(format!("{} may be left on {target}: {message}", self.directory));
@@ -144,6 +155,20 @@ impl Leader<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Keeps what the table needs. The times of calls are kept once for all runs of a phase, so that memory does not grow
+/// with them.
+fn keep(records: &mut Vec<Record>, run: Vec<Record>) {
+    for mut record in run {
+        let key = |record: &Record| (record.bench, record.phase, record.target.clone());
+        let this = key(&record);
+        if let Some(first) = records.iter_mut().find(|kept| key(kept) == this) {
+            first.measured.calls.add(&record.measured.calls);
+            record.measured.calls = CallTimes::none();
+        }
+        records.push(record);
     }
 }
 
@@ -158,4 +183,26 @@ fn print(records: &[Record]) -> Result<(), Stop> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::record;
+
+    /// Goal: the times of the calls of all runs of a phase are kept together, and apart from those of others.
+    #[test]
+    fn call_times_are_kept_once() {
+        let mut records = Vec::new();
+        for (bench, target, time) in
+            [(Bench::Find, "a", 1), (Bench::Find, "b", 2), (Bench::Ping, "a", 3), (Bench::Find, "a", 4)]
+        {
+            let mut run = record(bench, target, 10);
+            run.measured.calls.record(time);
+            keep(&mut records, vec![run]);
+        }
+        let calls: Vec<(u64, u64)> =
+            records.iter().map(|record| (record.measured.calls.call_count(), record.measured.calls.most())).collect();
+        assert_eq!(calls, [(2, 4), (1, 2), (1, 3), (0, 0)]);
+    }
 }

@@ -5,6 +5,7 @@
 //! passes of one workload on one [`target`]; [`report`] tells what came out. Experiments ([`experiment`]) go step by
 //! step ([`step`]) over an engine ([`engine`]) that is real or simulated, and end as a picture ([`plot`]).
 
+mod call_times;
 mod cluster;
 mod compare;
 mod engine;
@@ -17,6 +18,7 @@ mod experiment_open_storm;
 mod experiment_placement;
 mod experiment_profile;
 mod group;
+mod meter;
 mod options;
 mod phases;
 mod plot;

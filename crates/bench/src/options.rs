@@ -57,7 +57,13 @@ const TABLE: &[Spec] = &[
     spec("procs", Kind::Count, "2", "processes", "processes that do the work together"),
     spec("block-size", Kind::Size, "1GiB", "bytes", "volume that each process writes in the ior benches"),
     spec("transfer-size", Kind::Size, "", "bytes", "size of one write or read: 1MiB in ior-easy, 47,008 in ior-hard"),
-    spec("files", Kind::Count, "50000", "files", "files of each process in mdtest and find; pings of each in ping"),
+    spec(
+        "files",
+        Kind::Count,
+        "50000",
+        "files",
+        "files of each process in mdtest, find and names, up to ten million and more; pings of each in ping",
+    ),
     spec(
         "seconds",
         Kind::Seconds,
@@ -67,6 +73,8 @@ const TABLE: &[Spec] = &[
     ),
     spec("verify", Kind::Flag, "", "", "after each timed run, run again untimed and check all contents"),
     spec("no-warm", Kind::Flag, "", "", "do not write and delete the same volume before the timed run"),
+    spec("no-call-times", Kind::Flag, "", "", "do not take the time of each call, to see what taking it costs"),
+    spec("progress", Kind::Seconds, "10", "seconds", "say this often how far a long phase is; 0 never"),
     spec(
         "servers",
         Kind::Counts,
@@ -179,6 +187,9 @@ pub enum Unit {
     Operations,
 }
 
+/// Benches that only this program itself asks for.
+const INTERNAL_BENCHES: [Bench; 2] = [Bench::Clean, Bench::Steps];
+
 const EVERY_BENCH: [(Bench, &str); 16] = [
     (Bench::IorEasy, "ior-easy"),
     (Bench::IorHard, "ior-hard"),
@@ -217,7 +228,8 @@ impl Bench {
             Bench::Ping => &["ping"],
             Bench::Exchange | Bench::ExchangeMemory => &["exchange"],
             Bench::Names => &["files", "directories"],
-            Bench::Clean | Bench::Steps | Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => &[],
+            Bench::Clean | Bench::Steps => &[],
+            Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => &[],
         }
     }
 
@@ -281,6 +293,10 @@ pub struct Options {
     pub seconds: f64,
     pub verify: bool,
     pub warm: bool,
+    /// Whether each call is timed.
+    pub call_times: bool,
+    /// Seconds between two lines that say how far a phase is; 0 means none.
+    pub progress: f64,
     /// The first of `server_counts`.
     pub servers: u32,
     pub server_counts: Vec<u32>,
@@ -375,6 +391,9 @@ impl Options {
         if benches.is_empty() {
             return Err("name a bench, for instance ior-easy, or all; see tabane-bench --help".into());
         }
+        if let Some(bench) = benches.iter().find(|bench| INTERNAL_BENCHES.contains(bench) && worker.is_none()) {
+            return Err(unknown_bench(bench.name()));
+        }
         let server_counts = values.counts("servers", wire::limits::SERVER_COUNT_MAX)?;
         let options = Options {
             benches,
@@ -385,9 +404,11 @@ impl Options {
             block_size: values.size("block-size", 1, 1 << 50)?.unwrap_or(1),
             transfer_size: values.size("transfer-size", 1, 1 << 30)?.map(|size| size as usize),
             files: values.count("files", 1, 1 << 40)?,
-            seconds: values.text("seconds").and_then(|text| text.parse().ok()).unwrap_or(0.0),
+            seconds: values.seconds("seconds"),
             verify: values.text("verify").is_some(),
             warm: values.text("no-warm").is_none(),
+            call_times: values.text("no-call-times").is_none(),
+            progress: values.seconds("progress"),
             servers: server_counts[0],
             server_counts,
             client_counts: values.counts("clients", reactor::barrier::PARTY_COUNT_MAX)?,
@@ -487,7 +508,7 @@ impl Options {
     /// The arguments that make another process of this program a worker under the same options.
     pub fn worker_arguments(&self, bench: Bench, target: &TargetName, worker: &Worker) -> Vec<String> {
         let mut texts = self.texts.clone();
-        for name in ["compare", "repeat"] {
+        for name in ["compare", "repeat", "progress"] {
             texts.remove(name);
         }
         texts.insert("target", target.to_string());
@@ -507,6 +528,11 @@ impl Options {
 struct Values<'a>(&'a BTreeMap<&'static str, String>);
 
 impl Values<'_> {
+    /// A time that [`check`] has looked at.
+    fn seconds(&self, name: &str) -> f64 {
+        self.text(name).and_then(|text| text.parse().ok()).unwrap_or(0.0)
+    }
+
     fn contacts(&self) -> Result<Vec<Contact>, String> {
         let wrong = |word: &str| format!("--contact {word} is none of auto, always and off");
         let words = self.text("contact").unwrap_or_default();
@@ -617,13 +643,15 @@ fn add_bench(name: &str, benches: &mut Vec<Bench>) -> Result<(), String> {
         return Ok(());
     }
     let found = EVERY_BENCH.iter().find(|(_, known)| *known == name);
-    let (bench, _) = found.ok_or_else(|| {
-        let known: Vec<&str> =
-            EVERY_BENCH.iter().map(|(_, known)| *known).filter(|known| !["clean", "steps"].contains(known)).collect();
-        format!("bench \"{name}\" is not known; there are {} and all", known.join(", "))
-    })?;
+    let (bench, _) = found.ok_or_else(|| unknown_bench(name))?;
     benches.push(*bench);
     Ok(())
+}
+
+fn unknown_bench(name: &str) -> String {
+    let public = EVERY_BENCH.iter().filter(|(bench, _)| !INTERNAL_BENCHES.contains(bench));
+    let known: Vec<&str> = public.map(|(_, known)| *known).collect();
+    format!("bench \"{name}\" is not known; there are {} and all", known.join(", "))
 }
 
 /// What clap found wrong, in one line.
@@ -754,6 +782,27 @@ mod tests {
         assert!(refused(&["--transport", "pigeon", "all"]).contains("auto or shm or tcp"));
         assert!(refused(&["--compare", "tabane", "all"]).contains("same target"));
         assert!(refused(&["--chunk-size", "100", "all"]).contains("at least 4096"));
+    }
+
+    /// Goal: progress and the times of calls are there unless somebody says otherwise, in words that are understood.
+    #[test]
+    fn progress_and_call_times() {
+        let read = |arguments: &[&str]| run(arguments, &[]).map(|options| (options.progress, options.call_times));
+        assert_eq!(read(&["all"]), Ok((10.0, true)));
+        assert_eq!(read(&["--progress=0.5", "--no-call-times", "all"]), Ok((0.5, false)));
+        assert_eq!(read(&["--progress=0", "all"]), Ok((0.0, true)));
+        assert!(read(&["--progress=often", "all"]).unwrap_err().contains("a time in seconds"));
+    }
+
+    /// Goal: ten million files a process are taken, and benches of this program alone are not offered.
+    #[test]
+    fn many_files_and_public_benches() {
+        assert_eq!(run(&["--files=10000000", "mdtest-easy"], &[]).unwrap().files, 10_000_000);
+        for name in ["bench", "steps", "clean"] {
+            let words = run(&[name], &[]).unwrap_err();
+            let known = words.split("there are").nth(1).unwrap();
+            assert!(known.contains("ior-easy") && !known.contains("steps"), "{words}");
+        }
     }
 
     /// Goal: a worker reads exactly the options that its leader had.

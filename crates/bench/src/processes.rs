@@ -1,7 +1,8 @@
 //! The processes of a run: the leader starts them and waits; each worker goes through the passes of one bench.
 
-use crate::group::{self, Failure, Group, Measured, Pass};
+use crate::group::{self, Failure, Group, Measured, Pass, Stage};
 use crate::options::{self, Bench, Options, TargetName, Worker};
+use crate::report::grouped;
 use crate::target::Target;
 use crate::target_posix::Posix;
 use crate::target_tabane::Tabane;
@@ -9,7 +10,8 @@ use crate::{
     workload_exchange, workload_exchange_memory, workload_find, workload_ior, workload_mdtest, workload_names,
     workload_ping,
 };
-use reactor::barrier::GroupMemory;
+use reactor::Nanos;
+use reactor::barrier::{GroupMemory, monotonic_now};
 use reactor::workers::{Event, HeldSignals};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
@@ -63,8 +65,62 @@ pub fn run_group(
         signals.release_in_worker(&mut command);
         workers.children.push(Some(command.spawn().map_err(failed)?));
     }
-    workers.wait(signals, bench)?;
+    let mut report = ProgressReport::new(&group_memory, options, bench, place.target);
+    workers.wait(signals, bench, &mut report)?;
     Ok((0..bench.phases().len()).map(|phase| group::measured(&group_memory, options.procs, phase)).collect())
+}
+
+/// Says on standard error how far a phase is, while it lasts long.
+struct ProgressReport<'a> {
+    group_memory: &'a GroupMemory,
+    procs: u32,
+    bench: Bench,
+    target: &'a TargetName,
+    /// Time between two lines; `None` means that there are none.
+    interval: Option<Nanos>,
+    /// What the group was at when it was looked at last, and since when.
+    stage: Option<(Pass, Stage)>,
+    since: Nanos,
+}
+
+impl<'a> ProgressReport<'a> {
+    fn new(group_memory: &'a GroupMemory, options: &Options, bench: Bench, target: &'a TargetName) -> Self {
+        let interval = (options.progress > 0.0).then(|| ((options.progress * 1e9) as Nanos).max(1));
+        let since = monotonic_now();
+        ProgressReport { group_memory, procs: options.procs, bench, target, interval, stage: None, since }
+    }
+
+    /// A line about what the group is at, if it was at the same when this was called last.
+    fn tell(&mut self) {
+        let Some(progress) = group::progress(self.group_memory, self.procs) else { return };
+        let stage = Some((progress.pass, progress.stage));
+        if std::mem::replace(&mut self.stage, stage) != stage {
+            self.since = monotonic_now();
+            return;
+        }
+        let seconds = (monotonic_now() - self.since) / 1_000_000_000;
+        eprintln!("tabane-bench: {} on {}, after {seconds} s", progress_words(self.bench, &progress), self.target);
+    }
+}
+
+/// For instance "mdtest-easy create: 2,000,000 of 20,000,000 calls".
+fn progress_words(bench: Bench, progress: &group::Progress) -> String {
+    let stage = match progress.stage {
+        Stage::Phase(index) => bench.phases().get(index).copied().unwrap_or_default(),
+        Stage::Preparation => "preparation",
+        Stage::Removal => "removal",
+    };
+    let pass = match progress.pass {
+        Pass::Warm => " (warm-up)",
+        Pass::Timed => "",
+        Pass::Verify => " (verification)",
+    };
+    let done = grouped(progress.done as f64);
+    let calls = match progress.wanted {
+        0 => format!("{done} calls"),
+        wanted => format!("{done} of {} calls", grouped(wanted as f64)),
+    };
+    format!("{} {stage}{pass}: {calls}", bench.name())
 }
 
 /// Child processes; those still running are killed when this is dropped.
@@ -73,7 +129,8 @@ struct Workers {
 }
 
 impl Workers {
-    fn wait(&mut self, signals: &HeldSignals, bench: Bench) -> Result<(), Stop> {
+    fn wait(&mut self, signals: &HeldSignals, bench: Bench, report: &mut ProgressReport) -> Result<(), Stop> {
+        let mut told = monotonic_now();
         loop {
             match self.reap(bench) {
                 Ok(true) => {}
@@ -81,9 +138,15 @@ impl Workers {
                 // A Ctrl-C goes to all processes of the terminal: it is the reason, not the worker that died of it.
                 Err(stop) => return Err(signals.take_interruption().map_or(stop, Stop::Interrupted)),
             }
-            match signals.next().map_err(|error| format!("wait for the processes: {error}"))? {
-                Event::ChildEnded => {}
-                Event::Interrupted(signal) => return Err(Stop::Interrupted(signal)),
+            let limit = report.interval.map(|interval| (told + interval).saturating_sub(monotonic_now()));
+            match signals.next_within(limit).map_err(|error| format!("wait for the processes: {error}"))? {
+                Some(Event::ChildEnded) => {}
+                Some(Event::Interrupted(signal)) => return Err(Stop::Interrupted(signal)),
+                None if report.interval.is_some_and(|interval| monotonic_now() - told >= interval) => {
+                    report.tell();
+                    told = monotonic_now();
+                }
+                None => {}
             }
         }
     }
@@ -175,11 +238,29 @@ fn all_passes<T: Target>(target: &T, group: &mut Group) -> Result<(), Failure> {
             Bench::Find => workload_find::run(target, group)?,
             Bench::Ping => workload_ping::run(target, group)?,
             Bench::Names => workload_names::run(target, group)?,
-            // None comes here: the exchanges need no target, the other has no passes.
+            // None comes here: the exchanges need no target, the others have no passes.
             Bench::Exchange | Bench::ExchangeMemory | Bench::ExchangeData | Bench::Clean => {}
             // Experiments go their own way (experiment.rs).
             Bench::Steps | Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => {}
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::Progress;
+
+    /// Goal: a line says what is done, in which pass, and how much of how much.
+    #[test]
+    fn progress_is_told_in_words() {
+        let progress = |pass, stage, wanted| Progress { pass, stage, done: 2_000_000, wanted };
+        let words = |bench, progress| progress_words(bench, &progress);
+        assert_eq!(
+            words(Bench::MdtestEasy, progress(Pass::Warm, Stage::Phase(0), 20_000_000)),
+            "mdtest-easy create (warm-up): 2,000,000 of 20,000,000 calls"
+        );
+        assert_eq!(words(Bench::Clean, progress(Pass::Timed, Stage::Removal, 0)), "clean removal: 2,000,000 calls");
+    }
 }

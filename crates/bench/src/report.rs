@@ -1,7 +1,9 @@
 //! What is said about a run: one JSON line a phase for programs, tables for people.
 
+use crate::call_times::{CallTimes, Quantiles};
 use crate::group::Measured;
 use crate::options::{Bench, Unit};
+use reactor::Nanos;
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -41,7 +43,7 @@ impl Record {
             Unit::Bytes => "mib_per_s",
             Unit::Operations => "ops_per_s",
         };
-        let fields: [(&str, Value); 9] = [
+        let mut fields: Vec<(&str, Value)> = vec![
             ("bench", self.bench.name().into()),
             ("phase", self.phase.into()),
             ("target", self.target.as_str().into()),
@@ -50,11 +52,20 @@ impl Record {
             ("transport", self.transport.as_str().into()),
             (rate_key, round(self.rate(), 1).into()),
             ("seconds", round(self.seconds(), 6).into()),
-            ("verified", self.verified.into()),
         ];
+        if let Some(Quantiles { p50, p99, p999, most }) = self.measured.calls.quantiles() {
+            fields.push(("calls", self.measured.calls.call_count().into()));
+            let times = [("p50_us", p50), ("p99_us", p99), ("p999_us", p999), ("most_us", most)];
+            fields.extend(times.map(|(key, time)| (key, round(microseconds(time), 3).into())));
+        }
+        fields.push(("verified", self.verified.into()));
         let fields: Vec<String> = fields.iter().map(|(key, value)| format!("\"{key}\":{value}")).collect();
         format!("{{{}}}", fields.join(","))
     }
+}
+
+fn microseconds(time: Nanos) -> f64 {
+    time as f64 / 1e3
 }
 
 fn round(value: f64, digits: i32) -> f64 {
@@ -73,14 +84,71 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Medians of all phases, for one target or for two with the ratio of the first to the second.
-pub fn table(records: &[Record], targets: &[String]) -> String {
-    let mut phases: Vec<(Bench, &str)> = Vec::new();
+/// The phases that there are records of, in their order.
+fn phases_of(records: &[Record]) -> Vec<(Bench, &'static str)> {
+    let mut phases = Vec::new();
     for record in records {
         if !phases.contains(&(record.bench, record.phase)) {
             phases.push((record.bench, record.phase));
         }
     }
+    phases
+}
+
+/// Times of one call in each phase, of all processes and runs together; empty where none were taken.
+pub fn call_table(records: &[Record], targets: &[String]) -> String {
+    let mut rows = String::new();
+    for (bench, phase) in phases_of(records) {
+        let fits = |record: &&Record| record.bench == bench && record.phase == phase;
+        let sums: Vec<CallTimes> = targets
+            .iter()
+            .map(|target| {
+                let mut sum = CallTimes::new();
+                let of_target = records.iter().filter(fits).filter(|record| record.target == *target);
+                of_target.for_each(|record| sum.add(&record.measured.calls));
+                sum
+            })
+            .collect();
+        if sums.iter().all(|sum| sum.call_count() == 0) {
+            continue;
+        }
+        let _ = write!(rows, "{:<12} {phase:<7}", bench.name());
+        for sum in sums {
+            match sum.quantiles() {
+                Some(Quantiles { p50, p99, p999, most }) => {
+                    let [p50, p99, p999, most] = [p50, p99, p999, most].map(microsecond_words);
+                    let _ = write!(rows, " {p50:>10} {p99:>10} {p999:>10} {most:>12}");
+                }
+                None => {
+                    let _ = write!(rows, " {:>10} {:>10} {:>10} {:>12}", "-", "", "", "");
+                }
+            }
+        }
+        rows.push('\n');
+    }
+    if rows.is_empty() {
+        return rows;
+    }
+    let mut text = format!("{:<20}", "time of a call, us");
+    for target in targets {
+        let _ = write!(text, " {target:>45}");
+    }
+    let _ = write!(text, "\n{:<12} {:<7}", "bench", "phase");
+    for _ in targets {
+        let _ = write!(text, " {:>10} {:>10} {:>10} {:>12}", "p50", "p99", "p99.9", "most");
+    }
+    text + "\n" + &rows
+}
+
+/// Microseconds with as many digits as a histogram has.
+fn microsecond_words(time: Nanos) -> String {
+    let microseconds = microseconds(time);
+    if microseconds < 100.0 { format!("{microseconds:.2}") } else { grouped(microseconds) }
+}
+
+/// Medians of all phases, for one target or for two with the ratio of the first to the second.
+pub fn table(records: &[Record], targets: &[String]) -> String {
+    let phases = phases_of(records);
     let mut text = format!("{:<12} {:<7} {:<6}", "bench", "phase", "unit");
     for target in targets {
         let _ = write!(text, " {target:>16} {:>23}", "(least - most)");
@@ -128,11 +196,12 @@ pub fn grouped(value: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    fn record(bench: Bench, target: &str, work: u64) -> Record {
-        let measured = Measured { start: 1_000_000_000, end: 1_500_000_000, work };
+    /// A run of the first phase of a bench.
+    pub fn record(bench: Bench, target: &str, work: u64) -> Record {
+        let measured = Measured { start: 1_000_000_000, end: 1_500_000_000, work, calls: CallTimes::new() };
         let (target, transport) = (target.to_string(), "tcp".to_string());
         Record { bench, phase: bench.phases()[0], target, procs: 2, servers: 4, transport, measured, verified: true }
     }
@@ -146,6 +215,24 @@ mod tests {
              \"transport\":\"tcp\",\"mib_per_s\":6.0,\"seconds\":0.5,\"verified\":true}"
         );
         assert!(record(Bench::Find, "tabane", 10).json().contains("\"ops_per_s\":20.0,"));
+        let mut timed = record(Bench::Ping, "tabane", 10);
+        [800, 900, 2_500_000].into_iter().for_each(|time| timed.measured.calls.record(time));
+        let times = "\"calls\":3,\"p50_us\":0.903,\"p99_us\":2500.0,\"p999_us\":2500.0,\"most_us\":2500.0,\"verified\"";
+        assert!(timed.json().contains(times), "{}", timed.json());
+    }
+
+    /// Goal: times of calls are those of all runs of a target together, and there is no table without any.
+    #[test]
+    fn call_tables() {
+        let targets = ["tabane".to_string(), "posix:/x".to_string()];
+        let mut records = ["tabane", "posix:/x", "tabane"].map(|target| record(Bench::Find, target, 10));
+        assert_eq!(call_table(&records, &targets), "");
+        records[0].measured.calls.record(50);
+        records[2].measured.calls.record(1_234_567_000);
+        let text = call_table(&records, &targets);
+        let row: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+        assert_eq!(row, ["find", "find", "0.05", "1,234,567", "1,234,567", "1,234,567", "-"]);
+        assert_eq!(text.lines().count(), 3);
     }
 
     /// Goal: the median of odd and even counts.

@@ -1,5 +1,6 @@
 //! What a workload needs of a file system, so that every target runs the same code.
 
+use crate::meter::Meter;
 use std::ops::Range;
 
 /// Errors carry the operation, the path and the cause in words.
@@ -91,16 +92,25 @@ pub trait Target {
     /// Makes a directory; fine if it exists.
     fn make_directory(&self, path: &str) -> Result<()>;
 
-    /// Makes empty files that are not there yet, or directories, many at a time where the target can. Returns their
-    /// number.
-    fn make_many(&self, kind: Make, paths: &mut (dyn Iterator<Item = String> + Send)) -> Result<u64> {
+    /// Makes empty files that are not there yet, or directories, many at a time where the target can, until the meter
+    /// says that the time is over. Returns their number.
+    fn make_many(
+        &self,
+        kind: Make,
+        paths: &mut (dyn Iterator<Item = String> + Send),
+        meter: &mut Meter,
+    ) -> Result<u64> {
         let mut count = 0;
         for path in paths {
             match kind {
                 Make::Files => self.close(self.open(&path, How::CreateNew)?)?,
                 Make::Directories => self.make_directory(&path)?,
             }
+            meter.note_call();
             count += 1;
+            if meter.is_over() {
+                break;
+            }
         }
         Ok(count)
     }
@@ -108,8 +118,8 @@ pub trait Target {
     /// Removes an empty directory; fine if it does not exist.
     fn remove_directory(&self, path: &str) -> Result<()>;
 
-    /// Tells the name of each entry of a directory, and whether it is a directory.
-    fn list(&self, directory: &str, on_entry: &mut dyn FnMut(&[u8], bool)) -> Result<()>;
+    /// Tells the name of each entry of a directory, and whether it is a directory, as long as more are wanted.
+    fn list(&self, directory: &str, on_entry: &mut dyn FnMut(&[u8], bool) -> bool) -> Result<()>;
 
     /// Whether this side looks at every entry itself, so that it can count them.
     const EXAMINES: bool;

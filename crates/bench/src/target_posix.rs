@@ -101,11 +101,13 @@ impl Target for Posix {
         }
     }
 
-    fn list(&self, directory: &str, on_entry: &mut dyn FnMut(&[u8], bool)) -> Result<()> {
+    fn list(&self, directory: &str, on_entry: &mut dyn FnMut(&[u8], bool) -> bool) -> Result<()> {
         let failed = |error| self.failure("readdir", directory, error);
         for entry in fs::read_dir(self.path(directory)).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            on_entry(entry.file_name().as_bytes(), entry.file_type().map_err(failed)?.is_dir());
+            if !on_entry(entry.file_name().as_bytes(), entry.file_type().map_err(failed)?.is_dir()) {
+                break;
+            }
         }
         Ok(())
     }

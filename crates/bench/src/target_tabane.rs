@@ -1,5 +1,6 @@
 //! A Tabane cluster through the client's blocking face.
 
+use crate::meter::Meter;
 use crate::options::Options;
 use crate::target::{Attributes, Counts, How, Make, Result, Share, Target, Wanted};
 use client::tests::{Clock, Order, Test, Tests};
@@ -27,10 +28,16 @@ impl Tabane {
     }
 }
 
-/// Makes what `next` names, one after the other.
-async fn make_each(files: &FileSystem, kind: Make, next: impl Fn() -> Option<String>) -> client::Result<u64> {
+/// Makes what `next` names, one after the other, until the time is over.
+async fn make_each(
+    files: &FileSystem,
+    kind: Make,
+    next: impl Fn() -> Option<String>,
+    meter: &RefCell<&mut Meter<'_>>,
+) -> client::Result<u64> {
     let how = OpenHow { write: true, create: true, exclusive: true, ..OpenHow::default() };
     let mut count = 0;
+    let mut began = meter.borrow().read();
     while let Some(path) = next() {
         match kind {
             Make::Files => files.close(&files.open(path.as_bytes(), &how).await?).await,
@@ -39,6 +46,10 @@ async fn make_each(files: &FileSystem, kind: Make, next: impl Fn() -> Option<Str
             }
         }
         count += 1;
+        began = meter.borrow_mut().note_one_of_many(began);
+        if meter.borrow().is_over() {
+            break;
+        }
     }
     Ok(count)
 }
@@ -102,11 +113,17 @@ impl Target for Tabane {
         }
     }
 
-    fn make_many(&self, kind: Make, paths: &mut (dyn Iterator<Item = String> + Send)) -> Result<u64> {
+    fn make_many(
+        &self,
+        kind: Make,
+        paths: &mut (dyn Iterator<Item = String> + Send),
+        meter: &mut Meter,
+    ) -> Result<u64> {
         let made = self.client.run(async |_, files: &FileSystem| {
-            let paths = RefCell::new(paths);
-            let mut workers: Vec<_> =
-                (0..AT_ONCE_COUNT).map(|_| Box::pin(make_each(files, kind, || paths.borrow_mut().next()))).collect();
+            let (paths, meter) = (RefCell::new(paths), RefCell::new(meter));
+            let mut workers: Vec<_> = (0..AT_ONCE_COUNT)
+                .map(|_| Box::pin(make_each(files, kind, || paths.borrow_mut().next(), &meter)))
+                .collect();
             let (mut count, mut outcome) = (0, Ok(()));
             poll_fn(|context| {
                 workers.retain_mut(|worker| match worker.as_mut().poll(context) {
@@ -135,11 +152,8 @@ impl Target for Tabane {
         }
     }
 
-    fn list(&self, directory: &str, on_entry: &mut dyn FnMut(&[u8], bool)) -> Result<()> {
-        let mut note = |entry: &DirectoryEntry| {
-            on_entry(&entry.name, entry.kind == Kind::Directory);
-            true
-        };
+    fn list(&self, directory: &str, on_entry: &mut dyn FnMut(&[u8], bool) -> bool) -> Result<()> {
+        let mut note = |entry: &DirectoryEntry| on_entry(&entry.name, entry.kind == Kind::Directory);
         self.client.read_directory(directory.as_bytes(), &mut note).map_err(words)
     }
 

@@ -98,13 +98,14 @@ fn ask(group: &Group, clients: u32) -> Result<(), Failure> {
         };
         let belongings = Belongings::new(group.options.pages);
         let (request, mut reply, mut piece) = ([1; REQUEST_SIZE], [0; REPLY_SIZE], vec![3; piece_size]);
-        group.phase(phase, |limit| {
+        group.phase(phase, count, |meter| {
             let mut done = 0;
-            while done < count && !limit.reached() {
+            while done < count && !meter.is_over() {
                 let server = (mix(done << 8 | u64::from(group.rank)) % server_count) as usize;
                 belongings.touch();
                 send(&servers[server], &request, &piece[..shape.with_request])?;
                 receive_whole(&servers[server], &mut reply, &mut piece[..shape.with_reply])?;
+                meter.note_call();
                 done += 1;
             }
             servers.clear();

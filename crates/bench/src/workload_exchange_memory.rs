@@ -53,9 +53,9 @@ fn ask(group: &Group, clients: u32) -> Result<(), Failure> {
     group.barrier()?;
     let server_count = u64::from(group.procs - clients);
     let servers = clients..group.procs;
-    group.phase(0, |limit| {
+    group.phase(0, group.options.files, |meter| {
         let mut done = 0;
-        while done < group.options.files && !limit.reached() {
+        while done < group.options.files && !meter.is_over() {
             let server = clients + (mix(done << 8 | u64::from(group.rank)) % server_count) as u32;
             done += 1;
             belongings.touch();
@@ -64,6 +64,7 @@ fn ask(group: &Group, clients: u32) -> Result<(), Failure> {
                 std::thread::yield_now();
             }
             std::hint::black_box(take(group, server, REPLY_WORDS));
+            meter.note_call();
         }
         servers.for_each(|server| group.share(place(server), LAST));
         Ok(done)

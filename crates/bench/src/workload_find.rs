@@ -4,7 +4,9 @@
 //! All processes walk the tree together, level by level: each searches its share of every directory (on Tabane the
 //! parts of its servers, which do the searching) and tells the others which directories it met.
 
-use crate::group::{Failure, Group, Pass};
+use crate::group::{Failure, Group, Pass, Stage};
+use crate::meter::Meter;
+use crate::options::Options;
 use crate::target::{Counts, How, Share, Target, Wanted};
 use crate::workload_mdtest::{HARD_FILE_SIZE, Tree};
 use reactor::barrier::monotonic_now;
@@ -33,19 +35,23 @@ pub fn run<T: Target>(target: &T, group: &Group) -> Result<(), Failure> {
     let wanted = Wanted { part: NEEDLE, size: HARD_FILE_SIZE as u64, newer_than: stamp.mtime };
 
     let mut counts = Counts::default();
-    group.phase(FIND, |_| {
-        counts = search(target, group, &root, &wanted)?;
+    group.phase(FIND, 0, |meter| {
+        counts = search(target, group, &root, &wanted, meter)?;
         Ok(if T::EXAMINES { counts.examined } else { searched_by(group) })
     })?;
     check_counts(group, counts, T::EXAMINES)?;
 
-    for tree in [&easy, &hard] {
-        tree.remove(target, group)?;
-        group.barrier()?;
-    }
-    for index in 0..old_count(group) {
-        target.unlink(&old_path(&hard, group.rank, index))?;
-    }
+    group.untimed(Stage::Removal, 2 * group.options.files + old_count(group.options), |meter| {
+        for tree in [&easy, &hard] {
+            tree.remove(target, group, meter)?;
+            group.barrier()?;
+        }
+        for index in 0..old_count(group.options) {
+            target.unlink(&old_path(&hard, group.rank, index))?;
+            meter.note_call();
+        }
+        Ok(())
+    })?;
     for tree in [&easy, &hard] {
         tree.remove_directories(target, group)?;
     }
@@ -61,7 +67,7 @@ fn prepare<T: Target>(target: &T, group: &Group, easy: &Tree, hard: &Tree, stamp
     easy.make_directories(target, group)?;
     hard.make_directories(target, group)?;
     let contents = vec![1; HARD_FILE_SIZE];
-    for index in 0..old_count(group) {
+    for index in 0..old_count(group.options) {
         write_file(target, &old_path(hard, group.rank, index), &contents)?;
     }
     group.barrier()?;
@@ -70,15 +76,18 @@ fn prepare<T: Target>(target: &T, group: &Group, easy: &Tree, hard: &Tree, stamp
         wait_for_tick(target, stamp)?;
     }
     group.barrier()?;
-    let unlimited = group.unlimited();
-    for tree in [easy, hard] {
-        tree.create(target, group, &unlimited)?;
-    }
+    group.untimed(Stage::Preparation, 2 * group.options.files, |meter| {
+        for tree in [easy, hard] {
+            tree.create(target, group, meter)?;
+        }
+        Ok(())
+    })?;
     group.barrier()
 }
 
-fn old_count(group: &Group) -> u64 {
-    (group.options.files / OLD_SHARE).max(1)
+/// Files of each rank that are older than the stamp.
+pub fn old_count(options: &Options) -> u64 {
+    (options.files / OLD_SHARE).max(1)
 }
 
 fn old_path(hard: &Tree, rank: u32, index: u64) -> String {
@@ -112,13 +121,20 @@ fn wait_for_tick<T: Target>(target: &T, stamp: &str) -> Result<(), Failure> {
     }
 }
 
-/// This rank's part of the walk below `root`.
-fn search<T: Target>(target: &T, group: &Group, root: &str, wanted: &Wanted) -> Result<Counts, Failure> {
+/// This rank's part of the walk below `root`. A call is the search of its share of one directory.
+fn search<T: Target>(
+    target: &T,
+    group: &Group,
+    root: &str,
+    wanted: &Wanted,
+    meter: &mut Meter,
+) -> Result<Counts, Failure> {
     let share = Share { index: group.rank, count: group.procs };
     let mut counts = Counts::default();
     let mut level = vec![root.to_string()];
     while !level.is_empty() {
         let mut below = Vec::new();
+        meter.begin_call();
         for directory in &level {
             let found = target.find(directory, share, wanted, &mut |name| {
                 below.extend_from_slice(directory.as_bytes());
@@ -128,6 +144,7 @@ fn search<T: Target>(target: &T, group: &Group, root: &str, wanted: &Wanted) -> 
             })?;
             counts.examined += found.examined;
             counts.found += found.found;
+            meter.note_call();
         }
         level = exchange(group, &below)?;
     }
@@ -153,7 +170,7 @@ fn exchange(group: &Group, mine: &[u8]) -> Result<Vec<String>, Failure> {
 
 /// What counts as this rank's part where the target looks at the entries: the tree in equal parts.
 fn searched_by(group: &Group) -> u64 {
-    let (all, procs) = (expected(group).examined, u64::from(group.procs));
+    let (all, procs) = (entry_count(group), u64::from(group.procs));
     all / procs + u64::from(u64::from(group.rank) < all % procs)
 }
 
@@ -161,9 +178,11 @@ fn searched_by(group: &Group) -> u64 {
 fn check_counts(group: &Group, counts: Counts, examines: bool) -> Result<(), Failure> {
     let mut message = counts.examined.to_ne_bytes().to_vec();
     message.extend(counts.found.to_ne_bytes());
+    message.extend(fit_count(group).to_ne_bytes());
     group.publish(&message)?;
     group.barrier()?;
     let mut sum = Counts::default();
+    let mut wanted = Counts { examined: if examines { entry_count(group) } else { 0 }, found: 0 };
     for rank in 0..group.procs {
         let words: Vec<u64> = group
             .published(rank)
@@ -172,12 +191,9 @@ fn check_counts(group: &Group, counts: Counts, examines: bool) -> Result<(), Fai
             .collect();
         sum.examined += words[0];
         sum.found += words[1];
+        wanted.found += words[2];
     }
     group.barrier()?;
-    let mut wanted = expected(group);
-    if !examines {
-        wanted.examined = 0;
-    }
     if sum != wanted {
         let (met, all) = (sum.examined, wanted.examined);
         let (found, fit) = (sum.found, wanted.found);
@@ -186,11 +202,12 @@ fn check_counts(group: &Group, counts: Counts, examines: bool) -> Result<(), Fai
     Ok(())
 }
 
-fn expected(group: &Group) -> Counts {
-    let procs = u64::from(group.procs);
-    // Two trees, the stamp, a directory for each rank, and the two directories of the trees.
-    let examined = procs * (2 * group.options.files + old_count(group) + 1) + 3;
-    let fits = |rank, index| Tree::name(rank, index).contains(NEEDLE);
-    let count = |rank| (0..group.options.files).filter(|index| fits(rank, *index)).count() as u64;
-    Counts { examined, found: (0..group.procs).map(count).sum() }
+/// Entries of the tree: two trees, the stamp, a directory for each rank, and the two directories of the trees.
+fn entry_count(group: &Group) -> u64 {
+    u64::from(group.procs) * (2 * group.options.files + old_count(group.options) + 1) + 3
+}
+
+/// Files of this rank that a search has to find.
+fn fit_count(group: &Group) -> u64 {
+    (0..group.options.files).filter(|index| Tree::name(group.rank, *index).contains(NEEDLE)).count() as u64
 }

@@ -1,7 +1,8 @@
 //! `ior-easy`: a file for each process, large pieces in order. `ior-hard`: one file for all, small odd pieces,
 //! interleaved by rank.
 
-use crate::group::{Failure, Group, Limit, Pass};
+use crate::group::{Failure, Group, Pass};
+use crate::meter::Meter;
 use crate::options::Bench;
 use crate::target::{How, Target, fill_pattern, find_difference};
 
@@ -60,9 +61,10 @@ pub fn run<T: Target>(target: &T, group: &Group) -> Result<(), Failure> {
     let shape = Shape::of(group);
     let mut buffer = vec![0; shape.transfer_size];
     fill_pattern(shape.seed(group.rank), 0, &mut buffer);
-    group.phase(WRITE, |limit| write(target, group, &shape, &mut buffer, limit))?;
+    group.phase(WRITE, shape.transfer_count, |meter| write(target, group, &shape, &mut buffer, meter))?;
     if group.pass != Pass::Warm {
-        group.phase(READ, |_| read(target, group, &shape, &mut buffer))?;
+        let made = group.made_by(group.neighbour());
+        group.phase(READ, made, |meter| read(target, group, &shape, &mut buffer, meter))?;
         check_size(target, group, &shape)?;
     }
     // Others may still look at the file.
@@ -79,16 +81,18 @@ fn write<T: Target>(
     group: &Group,
     shape: &Shape,
     buffer: &mut [u8],
-    limit: &Limit,
+    meter: &mut Meter,
 ) -> Result<u64, Failure> {
     let file = target.open(&shape.path(group.directory, group.rank), How::Create)?;
     let mut done = 0;
-    while done < shape.transfer_count && !limit.reached() {
+    meter.begin_call();
+    while done < shape.transfer_count && !meter.is_over() {
         let offset = shape.offset(group.rank, done);
         if group.verifying() {
             fill_pattern(shape.seed(group.rank), offset, buffer);
         }
         target.write_at(&file, buffer, offset)?;
+        meter.note_call();
         done += 1;
     }
     target.close(file)?;
@@ -97,14 +101,22 @@ fn write<T: Target>(
 }
 
 /// The bytes read by this rank: all that its neighbour wrote.
-fn read<T: Target>(target: &T, group: &Group, shape: &Shape, buffer: &mut [u8]) -> Result<u64, Failure> {
+fn read<T: Target>(
+    target: &T,
+    group: &Group,
+    shape: &Shape,
+    buffer: &mut [u8],
+    meter: &mut Meter,
+) -> Result<u64, Failure> {
     let owner = group.neighbour();
     let path = shape.path(group.directory, owner);
     let count = group.made_by(owner);
     let file = target.open(&path, How::Read)?;
+    meter.begin_call();
     for index in 0..count {
         let offset = shape.offset(owner, index);
         let size = target.read_at(&file, buffer, offset)?;
+        meter.note_call();
         if size != shape.transfer_size {
             let wanted = shape.transfer_size;
             return Err(format!("{path}: {size} instead of {wanted} bytes read at {offset}").into());

@@ -1,7 +1,8 @@
 //! `mdtest-easy`: empty files in a directory for each process. `mdtest-hard`: files of 3,901 bytes in one directory for
 //! all.
 
-use crate::group::{Failure, Group, Limit, Pass};
+use crate::group::{Failure, Group, Pass};
+use crate::meter::Meter;
 use crate::options::Bench;
 use crate::target::{How, Target, fill_pattern, find_difference};
 use std::fmt::Write as _;
@@ -75,13 +76,13 @@ impl Tree {
         group.barrier()
     }
 
-    /// Creates the files of this rank until `limit`; returns their number.
-    pub fn create<T: Target>(&self, target: &T, group: &Group, limit: &Limit) -> Result<u64, Failure> {
+    /// Creates the files of this rank until the time is over; returns their number.
+    pub fn create<T: Target>(&self, target: &T, group: &Group, meter: &mut Meter) -> Result<u64, Failure> {
         let mut contents = vec![0; self.file_size];
         fill_pattern(0, 0, &mut contents);
         let mut path = String::new();
         let mut done = 0;
-        while done < group.options.files && !limit.reached() {
+        while done < group.options.files && !meter.is_over() {
             self.set_path(&mut path, group.rank, done);
             let file = target.open(&path, How::CreateNew)?;
             if self.file_size > 0 {
@@ -91,13 +92,14 @@ impl Tree {
                 target.write_at(&file, &contents, 0)?;
             }
             target.close(file)?;
+            meter.note_call();
             done += 1;
         }
         group.note_made(done);
         Ok(done)
     }
 
-    fn stat<T: Target>(&self, target: &T, group: &Group) -> Result<u64, Failure> {
+    fn stat<T: Target>(&self, target: &T, group: &Group, meter: &mut Meter) -> Result<u64, Failure> {
         let owner = group.neighbour();
         let mut path = String::new();
         for index in 0..group.made_by(owner) {
@@ -110,11 +112,12 @@ impl Tree {
                 }
                 None => return Err(format!("{path}: stat finds no such file").into()),
             }
+            meter.note_call();
         }
         Ok(group.made_by(owner))
     }
 
-    fn read<T: Target>(&self, target: &T, group: &Group) -> Result<u64, Failure> {
+    fn read<T: Target>(&self, target: &T, group: &Group, meter: &mut Meter) -> Result<u64, Failure> {
         let owner = group.neighbour();
         let mut place = vec![0; self.file_size];
         let mut path = String::new();
@@ -128,6 +131,7 @@ impl Tree {
                 }
             }
             target.close(file)?;
+            meter.note_call();
             if group.verifying()
                 && let Some(range) = find_difference(Tree::seed(owner, index), 0, &place)
             {
@@ -138,12 +142,13 @@ impl Tree {
     }
 
     /// Removes the files of the neighbour; returns their number.
-    pub fn remove<T: Target>(&self, target: &T, group: &Group) -> Result<u64, Failure> {
+    pub fn remove<T: Target>(&self, target: &T, group: &Group, meter: &mut Meter) -> Result<u64, Failure> {
         let owner = group.neighbour();
         let mut path = String::new();
         for index in 0..group.made_by(owner) {
             self.set_path(&mut path, owner, index);
             target.unlink(&path)?;
+            meter.note_call();
         }
         Ok(group.made_by(owner))
     }
@@ -164,12 +169,13 @@ impl Tree {
 pub fn run<T: Target>(target: &T, group: &Group) -> Result<(), Failure> {
     let tree = Tree::new(&format!("{}/{}", group.directory, group.bench.name()), group.bench == Bench::MdtestHard);
     tree.make_directories(target, group)?;
-    group.phase(CREATE, |limit| tree.create(target, group, limit))?;
+    group.phase(CREATE, group.options.files, |meter| tree.create(target, group, meter))?;
+    let made = group.made_by(group.neighbour());
     if group.pass != Pass::Warm {
-        group.phase(STAT, |_| tree.stat(target, group))?;
-        group.phase(READ, |_| tree.read(target, group))?;
+        group.phase(STAT, made, |meter| tree.stat(target, group, meter))?;
+        group.phase(READ, made, |meter| tree.read(target, group, meter))?;
     }
-    group.phase(REMOVE, |_| tree.remove(target, group))?;
+    group.phase(REMOVE, made, |meter| tree.remove(target, group, meter))?;
     if group.verifying() {
         tree.check_removed(target, group)?;
         group.barrier()?;

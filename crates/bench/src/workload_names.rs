@@ -20,13 +20,13 @@ pub fn run<T: Target>(target: &T, group: &Group) -> Result<(), Failure> {
         }
     }
     let (rank, files) = (group.rank, group.options.files);
-    group.phase(FILES, |limit| {
-        let paths = (0..files).map(|number| format!("{base}/files/file.{rank}.{number}"));
-        Ok(target.make_many(Make::Files, &mut paths.take_while(|_| !limit.reached()))?)
+    group.phase(FILES, files, |meter| {
+        let mut paths = (0..files).map(|number| format!("{base}/files/file.{rank}.{number}"));
+        Ok(target.make_many(Make::Files, &mut paths, meter)?)
     })?;
-    group.phase(DIRECTORIES, |limit| {
-        let paths =
-            (0..files / FILES_PER_DIRECTORY).map(|number| format!("{base}/directories/directory.{rank}.{number}"));
-        Ok(target.make_many(Make::Directories, &mut paths.take_while(|_| !limit.reached()))?)
+    let directories = files / FILES_PER_DIRECTORY;
+    group.phase(DIRECTORIES, directories, |meter| {
+        let mut paths = (0..directories).map(|number| format!("{base}/directories/directory.{rank}.{number}"));
+        Ok(target.make_many(Make::Directories, &mut paths, meter)?)
     })
 }

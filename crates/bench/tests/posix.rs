@@ -75,8 +75,10 @@ fn all_benches_verified() {
     expected.push("find find".to_string());
     assert_eq!(phases, expected);
     for line in &lines {
-        let rate = if line["bench"].as_str().unwrap().starts_with("ior") { "mib_per_s" } else { "ops_per_s" };
+        let is_bytes = ["ior-easy", "ior-hard"].contains(&line["bench"].as_str().unwrap());
+        let rate = if is_bytes { "mib_per_s" } else { "ops_per_s" };
         let mut keys = vec!["bench", "phase", "target", "procs", "servers", "transport", rate, "seconds", "verified"];
+        keys.extend(["calls", "p50_us", "p99_us", "p999_us", "most_us"]);
         keys.sort_unstable();
         let mut said: Vec<&str> = line.as_object().unwrap().keys().map(String::as_str).collect();
         said.sort_unstable();
@@ -115,7 +117,8 @@ fn comparison_alternates() {
         lines_of(&output).iter().filter(|l| l["phase"] == "stat").map(|l| l["target"].clone()).collect();
     assert_eq!(targets, [&a, &b, &a, &b].map(|target| Value::from(target.as_str())));
     let table = String::from_utf8(output.stderr).unwrap();
-    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("mdtest-easy")).collect();
+    let (rates, _) = table.split_once("time of a call").unwrap();
+    let rows: Vec<&str> = rates.lines().filter(|line| line.starts_with("mdtest-easy")).collect();
     assert_eq!(rows.len(), 4, "{table}");
     for row in rows {
         assert!(row.split_whitespace().last().unwrap().parse::<f64>().unwrap() > 0.0);
@@ -136,6 +139,54 @@ fn time_limit_cuts_work() {
         assert!((work(line) / created - 1.0).abs() < 0.02, "{lines:?}");
     }
     assert!(scratch.is_empty());
+}
+
+/// Goal: every phase of every bench tells the times of all its calls, and these are in order; the table has them too.
+/// Method: all benches that need no servers, whose calls are counted by hand.
+#[test]
+fn call_times_of_every_phase() {
+    let scratch = Scratch::new("times");
+    let benches = ["all", "exchange", "exchange-memory", "exchange-data", "names"];
+    let sizes = ["--procs=3", "--servers=2", "--files=110", "--block-size=200KiB", "--transfer-size=30001"];
+    let output = run(&[&["--target", &scratch.target()], &sizes[..], &benches[..]].concat());
+    let table = String::from_utf8_lossy(&output.stderr).into_owned();
+    for line in lines_of(&output) {
+        let (bench, phase) = (line["bench"].as_str().unwrap(), line["phase"].as_str().unwrap());
+        let calls = match (bench, phase) {
+            ("ior-easy" | "ior-hard", _) => 6,
+            // The root, two trees, and a directory for each process.
+            ("find", _) => 6,
+            ("exchange-data", _) => 7,
+            ("names", "directories") => 11,
+            _ => 110,
+        };
+        assert_eq!(line["calls"], 3 * calls, "{line}");
+        let times = ["p50_us", "p99_us", "p999_us", "most_us"].map(|key| line[key].as_f64().unwrap());
+        assert!(times.is_sorted() && times[3] > 0.0, "{line}");
+        assert!(times[3] / 1e6 <= line["seconds"].as_f64().unwrap() * 1.01, "{line}");
+    }
+    let rows = table.split("time of a call, us").nth(1).unwrap();
+    assert_eq!(rows.lines().filter(|row| row.starts_with("mdtest-hard")).count(), 4, "{table}");
+}
+
+/// Goal: who wants no times of calls gets none.
+#[test]
+fn call_times_can_be_left_out() {
+    let scratch = Scratch::new("untimed");
+    let output = run(&["--target", &scratch.target(), "--files=50", "--no-call-times", "mdtest-easy"]);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("time of a call"));
+    assert!(lines_of(&output).iter().all(|line| line.get("calls").is_none() && line["ops_per_s"].is_f64()));
+}
+
+/// Goal: a phase that lasts says how far it is. Method: a line is wanted every millisecond.
+#[test]
+fn progress_is_told() {
+    let scratch = Scratch::new("progress");
+    let output = run(&["--target", &scratch.target(), "--files=5000", "--progress=0.0005", "mdtest-easy"]);
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = words.lines().find(|line| line.contains("mdtest-easy create: ")).expect(&words);
+    assert!(told.contains(" of 10,000 calls on posix:"), "{told}");
+    assert!(words.contains("mdtest-easy create (warm-up): "), "{words}");
 }
 
 /// Goal: wrong command lines exit with 2, a target that cannot be used with 1, and both say what to do.

@@ -5,6 +5,7 @@
 mod common;
 
 use common::{STORE, tabane};
+use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -29,6 +30,17 @@ fn own_cluster_all_benches() {
     let output = run(bench, None, &[&sizes[..], &more[..]].concat());
     assert_eq!(output.lines().count(), 14, "{output}");
     for line in output.lines() {
+        let told: Value = serde_json::from_str(line).unwrap();
+        let calls = match told["bench"].as_str().unwrap() {
+            "ior-easy" => 1,
+            "ior-hard" => 22,
+            // The root, two trees, and a directory for each process.
+            "find" => 6,
+            _ => 110,
+        };
+        assert_eq!(told["calls"], 3 * calls, "{line}");
+        let times = ["p50_us", "p99_us", "p999_us", "most_us"].map(|key| told[key].as_f64().unwrap());
+        assert!(times.is_sorted() && times[3] > 0.0, "{line}");
         let ending = format!("\"verified\":{}}}", !line.contains("\"bench\":\"ping\""));
         assert!(line.contains("\"servers\":2,\"transport\":\"shm\"") && line.ends_with(&ending), "{line}");
     }
@@ -48,4 +60,16 @@ fn given_cluster_is_left_as_it_was() {
     assert_eq!(output.lines().count(), 4, "{output}");
     assert!(!left.contains("tabane-bench"), "{left}");
     assert!(!directory.exists());
+}
+
+/// Goal: many names at once are timed one by one.
+#[test]
+fn names_are_timed() {
+    let program = tabane();
+    let bench = Path::new(env!("CARGO_BIN_EXE_tabane-bench"));
+    let more = ["--store", STORE, "--tabane", program.to_str().unwrap(), "--files=1000", "names"];
+    let output = run(bench, None, &more);
+    let calls: Vec<Value> =
+        output.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["calls"].clone()).collect();
+    assert_eq!(calls, [2_000, 200].map(Value::from));
 }
