@@ -34,6 +34,7 @@ mod workload_exchange;
 mod workload_exchange_memory;
 mod workload_find;
 mod workload_ior;
+mod workload_ior_random;
 mod workload_mdtest;
 mod workload_names;
 mod workload_ping;

@@ -56,7 +56,13 @@ const TABLE: &[Spec] = &[
     spec("repeat", Kind::Count, "1", "runs", "runs of each bench on each target"),
     spec("procs", Kind::Count, "2", "processes", "processes that do the work together"),
     spec("block-size", Kind::Size, "1GiB", "bytes", "volume that each process writes in the ior benches"),
-    spec("transfer-size", Kind::Size, "", "bytes", "size of one write or read: 1MiB in ior-easy, 47,008 in ior-hard"),
+    spec(
+        "transfer-size",
+        Kind::Size,
+        "",
+        "bytes",
+        "size of one write or read: 1MiB in ior-easy, 47,008 in ior-hard, 4KiB in ior-rnd4k",
+    ),
     spec(
         "files",
         Kind::Count,
@@ -134,6 +140,7 @@ Measures a file system with several processes. One JSON line a phase goes to sta
 Benches:
   ior-easy     each process writes its own file in large pieces and reads its neighbour's
   ior-hard     all write one file in pieces of 47,008 bytes, interleaved, and read their neighbour's pieces
+  ior-rnd4k    each process reads 4 KiB at random places of its neighbour's file, which was written and read before
   mdtest-easy  empty files, one directory a process: create, stat, read, remove
   mdtest-hard  files of 3,901 bytes in one shared directory: create, stat, read, remove
   find         search what mdtest made by name, size and age
@@ -162,6 +169,7 @@ Options (each also as an environment variable: --block-size is TABANE_BENCH_BLOC
 pub enum Bench {
     IorEasy,
     IorHard,
+    IorRandom,
     MdtestEasy,
     MdtestHard,
     Find,
@@ -190,9 +198,10 @@ pub enum Unit {
 /// Benches that only this program itself asks for.
 const INTERNAL_BENCHES: [Bench; 2] = [Bench::Clean, Bench::Steps];
 
-const EVERY_BENCH: [(Bench, &str); 16] = [
+const EVERY_BENCH: [(Bench, &str); 17] = [
     (Bench::IorEasy, "ior-easy"),
     (Bench::IorHard, "ior-hard"),
+    (Bench::IorRandom, "ior-rnd4k"),
     (Bench::MdtestEasy, "mdtest-easy"),
     (Bench::MdtestHard, "mdtest-hard"),
     (Bench::Find, "find"),
@@ -224,6 +233,7 @@ impl Bench {
         match self {
             Bench::IorEasy | Bench::IorHard | Bench::ExchangeData => &["write", "read"],
             Bench::MdtestEasy | Bench::MdtestHard => &["create", "stat", "read", "remove"],
+            Bench::IorRandom => &["read"],
             Bench::Find => &["find"],
             Bench::Ping => &["ping"],
             Bench::Exchange | Bench::ExchangeMemory => &["exchange"],
@@ -639,7 +649,8 @@ fn parse_size(text: &str) -> Option<u64> {
 
 fn add_bench(name: &str, benches: &mut Vec<Bench>) -> Result<(), String> {
     if name == "all" {
-        benches.extend([Bench::IorEasy, Bench::IorHard, Bench::MdtestEasy, Bench::MdtestHard, Bench::Find]);
+        benches.extend([Bench::IorEasy, Bench::IorHard, Bench::IorRandom]);
+        benches.extend([Bench::MdtestEasy, Bench::MdtestHard, Bench::Find]);
         return Ok(());
     }
     let found = EVERY_BENCH.iter().find(|(_, known)| *known == name);
@@ -797,11 +808,11 @@ mod tests {
     /// Goal: ten million files a process are taken, and benches of this program alone are not offered.
     #[test]
     fn many_files_and_public_benches() {
-        assert_eq!(run(&["--files=10000000", "mdtest-easy"], &[]).unwrap().files, 10_000_000);
+        assert_eq!(run(&["--files=10000000", "ior-rnd4k"], &[]).unwrap().files, 10_000_000);
         for name in ["bench", "steps", "clean"] {
             let words = run(&[name], &[]).unwrap_err();
             let known = words.split("there are").nth(1).unwrap();
-            assert!(known.contains("ior-easy") && !known.contains("steps"), "{words}");
+            assert!(known.contains("ior-rnd4k") && !known.contains("steps"), "{words}");
         }
     }
 

@@ -69,6 +69,7 @@ fn all_benches_verified() {
     for bench in ["ior-easy", "ior-hard"] {
         expected.extend(["write", "read"].map(|phase| format!("{bench} {phase}")));
     }
+    expected.push("ior-rnd4k read".to_string());
     for bench in ["mdtest-easy", "mdtest-hard"] {
         expected.extend(["create", "stat", "read", "remove"].map(|phase| format!("{bench} {phase}")));
     }
@@ -153,7 +154,7 @@ fn call_times_of_every_phase() {
     for line in lines_of(&output) {
         let (bench, phase) = (line["bench"].as_str().unwrap(), line["phase"].as_str().unwrap());
         let calls = match (bench, phase) {
-            ("ior-easy" | "ior-hard", _) => 6,
+            ("ior-easy" | "ior-hard" | "ior-rnd4k", _) => 6,
             // The root, two trees, and a directory for each process.
             ("find", _) => 6,
             ("exchange-data", _) => 7,

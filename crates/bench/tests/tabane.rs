@@ -28,12 +28,13 @@ fn own_cluster_all_benches() {
     let sizes = ["--procs=3", "--servers=2", "--chunk-size=47008", "--files=110", "--block-size=1MiB", "--verify"];
     let more = ["--store", STORE, "--tabane", program.to_str().unwrap(), "all", "ping"];
     let output = run(bench, None, &[&sizes[..], &more[..]].concat());
-    assert_eq!(output.lines().count(), 14, "{output}");
+    assert_eq!(output.lines().count(), 15, "{output}");
     for line in output.lines() {
         let told: Value = serde_json::from_str(line).unwrap();
         let calls = match told["bench"].as_str().unwrap() {
             "ior-easy" => 1,
             "ior-hard" => 22,
+            "ior-rnd4k" => 256,
             // The root, two trees, and a directory for each process.
             "find" => 6,
             _ => 110,

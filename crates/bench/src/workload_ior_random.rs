@@ -1,0 +1,143 @@
+//! `ior-rnd4k`: each process reads pieces of 4 KiB at random places of its neighbour's file, which was written and,
+//! unless `--no-warm` says otherwise, read once before. IO500 has it as `ior-rnd4K-easy-read`.
+
+use crate::group::{Failure, Group, Pass, Stage};
+use crate::meter::Meter;
+use crate::target::{How, Target, fill_pattern, find_difference, mix};
+
+const RANDOM_TRANSFER_SIZE: usize = 4096;
+/// Bytes of a call that prepares the file.
+const PREPARATION_SIZE: u64 = 1 << 20;
+/// Places are multiples of what [`fill_pattern`] fills at once.
+const PLACE_ALIGNMENT: u64 = 8;
+
+const READ: usize = 0;
+
+/// The files of all ranks.
+struct Shape {
+    file_size: u64,
+    transfer_size: usize,
+    /// Reads of each rank, and places that a read may begin at.
+    transfer_count: u64,
+}
+
+impl Shape {
+    fn of(group: &Group) -> Shape {
+        let transfer_size = group.options.transfer_size.unwrap_or(RANDOM_TRANSFER_SIZE);
+        let file_size = group.options.block_size.max(transfer_size as u64);
+        Shape { file_size, transfer_size, transfer_count: file_size / transfer_size as u64 }
+    }
+
+    /// Place of a rank's read of this number; the same in each run.
+    fn offset(&self, rank: u32, number: u64) -> u64 {
+        let place = mix(u64::from(rank) << 40 ^ number) % self.transfer_count;
+        place * self.transfer_size as u64 / PLACE_ALIGNMENT * PLACE_ALIGNMENT
+    }
+
+    /// The pieces in which a file is written and read whole: places and sizes.
+    fn whole(&self) -> impl Iterator<Item = (u64, usize)> + use<> {
+        let file_size = self.file_size;
+        (0..file_size.div_ceil(PREPARATION_SIZE)).map(move |index| {
+            let offset = index * PREPARATION_SIZE;
+            (offset, (file_size - offset).min(PREPARATION_SIZE) as usize)
+        })
+    }
+}
+
+fn path(directory: &str, rank: u32) -> String {
+    format!("{directory}/random.{rank}")
+}
+
+fn seed(rank: u32) -> u64 {
+    (u64::from(rank) + 1) << 48
+}
+
+/// Prepares, reads and deletes. The preparation warms the memory, so there is no other warming.
+pub fn run<T: Target>(target: &T, group: &Group) -> Result<(), Failure> {
+    if group.pass == Pass::Warm {
+        return Ok(());
+    }
+    let shape = Shape::of(group);
+    group.untimed(Stage::Preparation, shape.whole().count() as u64, |meter| write(target, group, &shape, meter))?;
+    group.barrier()?;
+    if group.options.warm {
+        read_whole(target, group, &shape)?;
+    }
+    group.phase(READ, shape.transfer_count, |meter| read(target, group, &shape, meter))?;
+    target.unlink(&path(group.directory, group.rank))?;
+    group.barrier()
+}
+
+fn write<T: Target>(target: &T, group: &Group, shape: &Shape, meter: &mut Meter) -> Result<(), Failure> {
+    let mut buffer = vec![0; PREPARATION_SIZE as usize];
+    let file = target.open(&path(group.directory, group.rank), How::Create)?;
+    for (offset, size) in shape.whole() {
+        fill_pattern(seed(group.rank), offset, &mut buffer[..size]);
+        target.write_at(&file, &buffer[..size], offset)?;
+        meter.note_call();
+    }
+    Ok(target.close(file)?)
+}
+
+/// Reads the neighbour's file front to back.
+fn read_whole<T: Target>(target: &T, group: &Group, shape: &Shape) -> Result<(), Failure> {
+    let mut buffer = vec![0; PREPARATION_SIZE as usize];
+    let file = target.open(&path(group.directory, group.neighbour()), How::Read)?;
+    for (offset, size) in shape.whole() {
+        target.read_at(&file, &mut buffer[..size], offset)?;
+    }
+    Ok(target.close(file)?)
+}
+
+/// The number of reads made.
+fn read<T: Target>(target: &T, group: &Group, shape: &Shape, meter: &mut Meter) -> Result<u64, Failure> {
+    let owner = group.neighbour();
+    let path = path(group.directory, owner);
+    let mut buffer = vec![0; shape.transfer_size];
+    let file = target.open(&path, How::Read)?;
+    let mut done = 0;
+    meter.begin_call();
+    while done < shape.transfer_count && !meter.is_over() {
+        let offset = shape.offset(group.rank, done);
+        let size = target.read_at(&file, &mut buffer, offset)?;
+        meter.note_call();
+        if size != shape.transfer_size {
+            return Err(format!("{path}: {size} instead of {} bytes read at {offset}", shape.transfer_size).into());
+        }
+        if group.verifying()
+            && let Some(range) = find_difference(seed(owner), offset, &buffer)
+        {
+            return Err(format!("{path}: bytes {range:?} differ from what rank {owner} wrote").into());
+        }
+        done += 1;
+    }
+    target.close(file)?;
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: every read lies within the file, and reads are spread over it. Method: as many reads as there are places,
+    /// of even and odd sizes: of 10,000 random places some 63 % are met.
+    #[test]
+    fn reads_lie_within_the_file() {
+        for transfer_size in [4096, 4093] {
+            let shape = Shape { file_size: 10_000 * transfer_size as u64 + 5, transfer_size, transfer_count: 10_000 };
+            let mut offsets: Vec<u64> = (0..10_000).map(|number| shape.offset(3, number)).collect();
+            assert!(offsets.iter().all(|offset| offset + transfer_size as u64 <= shape.file_size && offset % 8 == 0));
+            offsets.sort_unstable();
+            offsets.dedup();
+            assert!((5_500..7_500).contains(&offsets.len()), "{}", offsets.len());
+        }
+    }
+
+    /// Goal: the pieces of the preparation tile the file.
+    #[test]
+    fn preparation_tiles_the_file() {
+        let shape = Shape { file_size: (3 << 20) + 7, transfer_size: 4096, transfer_count: 768 };
+        let pieces: Vec<(u64, usize)> = shape.whole().collect();
+        assert_eq!(pieces, [(0, 1 << 20), (1 << 20, 1 << 20), (2 << 20, 1 << 20), (3 << 20, 7)]);
+    }
+}
