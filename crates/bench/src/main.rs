@@ -24,6 +24,7 @@ mod phases;
 mod plot;
 mod processes;
 mod report;
+mod space_need;
 mod step;
 mod target;
 mod target_posix;

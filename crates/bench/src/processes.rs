@@ -7,8 +7,8 @@ use crate::target::Target;
 use crate::target_posix::Posix;
 use crate::target_tabane::Tabane;
 use crate::{
-    workload_exchange, workload_exchange_memory, workload_find, workload_ior, workload_ior_random, workload_mdtest,
-    workload_names, workload_ping,
+    space_need, workload_exchange, workload_exchange_memory, workload_find, workload_ior, workload_ior_random,
+    workload_mdtest, workload_names, workload_ping,
 };
 use reactor::Nanos;
 use reactor::barrier::{GroupMemory, monotonic_now};
@@ -223,6 +223,7 @@ fn all_passes<T: Target>(target: &T, group: &mut Group) -> Result<(), Failure> {
         return workload_ping::clean(target, group);
     }
     if group.rank == 0 {
+        space_need::check(target, group)?;
         target.make_directory(group.directory)?;
     }
     group.barrier()?;

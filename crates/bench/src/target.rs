@@ -32,6 +32,14 @@ pub struct Attributes {
     pub mtime: i64,
 }
 
+/// What is free on a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    pub bytes: u64,
+    /// Files that can still be made; `None` where there is no such bound.
+    pub files: Option<u64>,
+}
+
 /// Which part of a directory one of several processes reads.
 #[derive(Debug, Clone, Copy)]
 pub struct Share {
@@ -120,6 +128,8 @@ pub trait Target {
 
     /// Tells the name of each entry of a directory, and whether it is a directory, as long as more are wanted.
     fn list(&self, directory: &str, on_entry: &mut dyn FnMut(&[u8], bool) -> bool) -> Result<()>;
+
+    fn space(&self) -> Result<Space>;
 
     /// Whether this side looks at every entry itself, so that it can count them.
     const EXAMINES: bool;

@@ -1,6 +1,7 @@
 //! A local directory through the operating system.
 
-use crate::target::{Attributes, Counts, How, Result, Share, Target, Wanted};
+use crate::target::{Attributes, Counts, How, Result, Share, Space, Target, Wanted};
+use reactor::process::{file_system_files_free, file_system_space};
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
@@ -110,6 +111,12 @@ impl Target for Posix {
             }
         }
         Ok(())
+    }
+
+    fn space(&self) -> Result<Space> {
+        let (root, failed) = (self.path("/"), |error| self.failure("statvfs", "/", error));
+        let (bytes, _) = file_system_space(&root).map_err(failed)?;
+        Ok(Space { bytes, files: file_system_files_free(&root).map_err(failed)? })
     }
 
     const EXAMINES: bool = true;

@@ -2,7 +2,7 @@
 
 use crate::meter::Meter;
 use crate::options::Options;
-use crate::target::{Attributes, Counts, How, Make, Result, Share, Target, Wanted};
+use crate::target::{Attributes, Counts, How, Make, Result, Share, Space, Target, Wanted};
 use client::tests::{Clock, Order, Test, Tests};
 use client::{Client, DirectoryEntry, File, FileSystem, Kind, OpenHow, Search, Status};
 use std::cell::RefCell;
@@ -155,6 +155,11 @@ impl Target for Tabane {
     fn list(&self, directory: &str, on_entry: &mut dyn FnMut(&[u8], bool) -> bool) -> Result<()> {
         let mut note = |entry: &DirectoryEntry| on_entry(&entry.name, entry.kind == Kind::Directory);
         self.client.read_directory(directory.as_bytes(), &mut note).map_err(words)
+    }
+
+    fn space(&self) -> Result<Space> {
+        let servers = self.client.stat_file_system().map_err(words)?;
+        Ok(Space { bytes: servers.iter().map(|server| server.bytes_free).sum(), files: None })
     }
 
     const EXAMINES: bool = false;

@@ -190,6 +190,17 @@ fn progress_is_told() {
     assert!(words.contains("mdtest-easy create (warm-up): "), "{words}");
 }
 
+/// Goal: what cannot fit is refused before anything is written, with the sizes.
+#[test]
+fn too_little_space_is_told_first() {
+    let scratch = Scratch::new("space");
+    let output = run(&["--target", &scratch.target(), "--block-size=512T", "ior-easy"]);
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(words.contains("its data want 1,073,741,824 MiB") && words.contains("--block-size"), "{words}");
+    assert!(scratch.is_empty());
+}
+
 /// Goal: wrong command lines exit with 2, a target that cannot be used with 1, and both say what to do.
 #[test]
 fn errors_say_what_to_do() {
@@ -232,7 +243,9 @@ fn interruption_cleans_up() {
 fn death_of_a_worker_is_reported() {
     let scratch = Scratch::new("death");
     let mut leader =
-        bench(&["--target", &scratch.target(), "--files=1000000000", "--no-warm", "mdtest-easy"]).spawn().unwrap();
+        bench(&["--target", &scratch.target(), "--files=1000000000", "--seconds=1e6", "--no-warm", "mdtest-easy"])
+            .spawn()
+            .unwrap();
     let victim = wait_for_work(&leader, &scratch.0);
     send("-KILL", &victim);
     let mut words = String::new();

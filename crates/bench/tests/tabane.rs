@@ -74,3 +74,16 @@ fn names_are_timed() {
         output.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["calls"].clone()).collect();
     assert_eq!(calls, [2_000, 200].map(Value::from));
 }
+
+/// Goal: a store that is too small is told before anything is written, with a size that is enough.
+#[test]
+fn too_small_a_store_is_told_first() {
+    let program = tabane();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tabane-bench"));
+    command.args(["--files=100000", "--store", STORE, "--tabane", program.to_str().unwrap(), "mdtest-hard"]);
+    let output = command.env_remove("TABANE_CLUSTER").output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{words}");
+    assert!(words.contains("its data want 781 MiB") && words.contains("--store memory:size=433M"), "{words}");
+    assert!(output.stdout.is_empty());
+}
