@@ -2,6 +2,7 @@
 
 use crate::call_times::CallTimes;
 use crate::cluster::Cluster;
+use crate::load::Load;
 use crate::options::{Bench, Options, TargetName};
 use crate::processes::{RunSite, Stop, run_group};
 use crate::report::{Record, call_table, table};
@@ -77,7 +78,7 @@ impl Leader<'_> {
                     if let Some(signal) = self.signals.take_interruption() {
                         return Err(Stop::Interrupted(signal));
                     }
-                    let run = self.run(self.options, *bench, target, self.cluster.as_ref())?;
+                    let run = self.run_beside_load(*bench, target, self.cluster.as_ref())?;
                     print(&run)?;
                     keep(&mut records, run);
                 }
@@ -92,6 +93,19 @@ impl Leader<'_> {
         Ok(())
     }
 
+    /// One run of a bench on a target, beside the load.
+    fn run_beside_load(
+        &self,
+        bench: Bench,
+        target: &TargetName,
+        cluster: Option<&Cluster>,
+    ) -> Result<Vec<Record>, Stop> {
+        let load = Load::start(&self.options.load, &self.signals)?;
+        let run = self.run(self.options, bench, target, cluster)?;
+        load.end()?;
+        Ok(run)
+    }
+
     fn heading(&self, records: &[Record]) -> String {
         let options = self.options;
         let cluster = match records.iter().find(|record| record.servers > 0) {
@@ -99,9 +113,11 @@ impl Leader<'_> {
             None => String::new(),
         };
         let verified = if options.verify { ", contents verified" } else { "" };
+        let load: String =
+            options.load.iter().map(|(kind, count)| format!(", beside {count} that {}", kind.name())).collect();
         let runs =
             if options.repeat == 1 { "one run".to_string() } else { format!("medians of {} runs", options.repeat) };
-        format!("{} processes{cluster}, {runs}{verified}\n", options.procs)
+        format!("{} processes{cluster}, {runs}{load}{verified}\n", options.procs)
     }
 
     fn run(

@@ -18,6 +18,7 @@ mod experiment_open_storm;
 mod experiment_placement;
 mod experiment_profile;
 mod group;
+mod load;
 mod meter;
 mod options;
 mod phases;
@@ -59,6 +60,10 @@ fn main() -> ExitCode {
     };
     ExitCode::from(match &options.worker {
         Some(worker) if options.benches[0] == options::Bench::Steps => engine_real::work(&options, worker),
+        Some(_) if options.benches[0] == options::Bench::Load => match options.load.first() {
+            Some((kind, _)) => load::work(*kind),
+            None => EXIT_USAGE,
+        },
         Some(worker) => processes::work(&options, worker),
         None => match options.experiment() {
             Some(experiment) => experiment::lead(&options, experiment),

@@ -15,6 +15,8 @@ const TRANSPORTS: [&str; 3] = ["auto", "shm", "tcp"];
 
 /// Id of what is not an option.
 const BENCHES: &str = "benches";
+/// Most processes of a kind of `--load`.
+const LOAD_COUNT_MAX: u32 = 1_024;
 /// Columns of the help.
 const HELP_WIDTH: usize = 120;
 
@@ -79,6 +81,14 @@ const TABLE: &[Spec] = &[
     ),
     spec("verify", Kind::Flag, "", "", "after each timed run, run again untimed and check all contents"),
     spec("no-warm", Kind::Flag, "", "", "do not write and delete the same volume before the timed run"),
+    spec(
+        "load",
+        Kind::Text,
+        "",
+        "KIND:COUNT,...",
+        "processes that want the cores beside each run: compute:2, spin:2 (looks at memory without end), yield:2 \
+         (gives the core away between two looks)",
+    ),
     spec("no-call-times", Kind::Flag, "", "", "do not take the time of each call, to see what taking it costs"),
     spec("progress", Kind::Seconds, "10", "seconds", "say this often how far a long phase is; 0 never"),
     spec(
@@ -180,6 +190,8 @@ pub enum Bench {
     Names,
     /// Internal: removes what an interrupted run left.
     Clean,
+    /// Internal: wants a core, and does nothing with it.
+    Load,
     /// Internal: does the steps of an experiment.
     Steps,
     Placement,
@@ -195,10 +207,30 @@ pub enum Unit {
     Operations,
 }
 
-/// Benches that only this program itself asks for.
-const INTERNAL_BENCHES: [Bench; 2] = [Bench::Clean, Bench::Steps];
+/// What a process of `--load` does with a core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoadKind {
+    /// Arithmetic, in registers alone.
+    Compute,
+    /// Looks at a word of memory without end.
+    Spin,
+    /// The same, and gives the core to whoever else wants it between two looks.
+    Yield,
+}
 
-const EVERY_BENCH: [(Bench, &str); 17] = [
+const LOAD_KINDS: [(LoadKind, &str); 3] =
+    [(LoadKind::Compute, "compute"), (LoadKind::Spin, "spin"), (LoadKind::Yield, "yield")];
+
+impl LoadKind {
+    pub fn name(self) -> &'static str {
+        LOAD_KINDS.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
+    }
+}
+
+/// Benches that only this program itself asks for.
+const INTERNAL_BENCHES: [Bench; 3] = [Bench::Clean, Bench::Load, Bench::Steps];
+
+const EVERY_BENCH: [(Bench, &str); 18] = [
     (Bench::IorEasy, "ior-easy"),
     (Bench::IorHard, "ior-hard"),
     (Bench::IorRandom, "ior-rnd4k"),
@@ -215,6 +247,7 @@ const EVERY_BENCH: [(Bench, &str); 17] = [
     (Bench::OpenStorm, "open-storm"),
     (Bench::Profile, "profile"),
     (Bench::Clean, "clean"),
+    (Bench::Load, "load"),
     (Bench::Steps, "steps"),
 ];
 
@@ -238,7 +271,7 @@ impl Bench {
             Bench::Ping => &["ping"],
             Bench::Exchange | Bench::ExchangeMemory => &["exchange"],
             Bench::Names => &["files", "directories"],
-            Bench::Clean | Bench::Steps => &[],
+            Bench::Clean | Bench::Load | Bench::Steps => &[],
             Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => &[],
         }
     }
@@ -303,6 +336,8 @@ pub struct Options {
     pub seconds: f64,
     pub verify: bool,
     pub warm: bool,
+    /// Processes beside each run.
+    pub load: Vec<(LoadKind, u32)>,
     /// Whether each call is timed.
     pub call_times: bool,
     /// Seconds between two lines that say how far a phase is; 0 means none.
@@ -417,6 +452,7 @@ impl Options {
             seconds: values.seconds("seconds"),
             verify: values.text("verify").is_some(),
             warm: values.text("no-warm").is_none(),
+            load: values.load()?,
             call_times: values.text("no-call-times").is_none(),
             progress: values.seconds("progress"),
             servers: server_counts[0],
@@ -487,6 +523,9 @@ impl Options {
                 "{name} starts clusters of its own; unset TABANE_CLUSTER, or give one count of servers"
             ));
         }
+        if !self.load.is_empty() {
+            return Err(format!("--load is for the benches; {name} is an experiment, leave --load out"));
+        }
         Ok(())
     }
 
@@ -518,7 +557,7 @@ impl Options {
     /// The arguments that make another process of this program a worker under the same options.
     pub fn worker_arguments(&self, bench: Bench, target: &TargetName, worker: &Worker) -> Vec<String> {
         let mut texts = self.texts.clone();
-        for name in ["compare", "repeat", "progress"] {
+        for name in ["compare", "repeat", "load", "progress"] {
             texts.remove(name);
         }
         texts.insert("target", target.to_string());
@@ -538,6 +577,23 @@ impl Options {
 struct Values<'a>(&'a BTreeMap<&'static str, String>);
 
 impl Values<'_> {
+    fn load(&self) -> Result<Vec<(LoadKind, u32)>, String> {
+        let Some(text) = self.text("load") else { return Ok(Vec::new()) };
+        let read = |part: &str| {
+            let (name, count) = part.trim().split_once(':')?;
+            let (kind, _) = LOAD_KINDS.iter().find(|(_, known)| *known == name)?;
+            let count = count.parse().ok().filter(|count| (1..=LOAD_COUNT_MAX).contains(count))?;
+            Some((*kind, count))
+        };
+        let wrong = |part: &str| {
+            format!(
+                "--load: \"{part}\" is not a kind and a number of processes up to {LOAD_COUNT_MAX}, such as compute:2, \
+                 spin:2 or yield:2"
+            )
+        };
+        text.split(',').map(|part| read(part).ok_or_else(|| wrong(part))).collect()
+    }
+
     /// A time that [`check`] has looked at.
     fn seconds(&self, name: &str) -> f64 {
         self.text(name).and_then(|text| text.parse().ok()).unwrap_or(0.0)
@@ -795,6 +851,19 @@ mod tests {
         assert!(refused(&["--chunk-size", "100", "all"]).contains("at least 4096"));
     }
 
+    /// Goal: loads are read with all their kinds, and refused with words that say what to write.
+    #[test]
+    fn loads() {
+        let load = |text: &str| run(&["--load", text, "all"], &[]).map(|options| options.load);
+        assert_eq!(run(&["all"], &[]).unwrap().load, []);
+        assert_eq!(load("compute:2").unwrap(), [(LoadKind::Compute, 2)]);
+        assert_eq!(load("spin:1, yield:3").unwrap(), [(LoadKind::Spin, 1), (LoadKind::Yield, 3)]);
+        for wrong in ["2", "compute", "compute:0", "compute:2000", "dance:2", "compute:2,", "spin:-1"] {
+            assert!(load(wrong).unwrap_err().contains("such as compute:2"), "{wrong}");
+        }
+        assert!(run(&["--load=spin:1", "profile"], &[]).unwrap_err().contains("leave --load out"));
+    }
+
     /// Goal: progress and the times of calls are there unless somebody says otherwise, in words that are understood.
     #[test]
     fn progress_and_call_times() {
@@ -809,10 +878,10 @@ mod tests {
     #[test]
     fn many_files_and_public_benches() {
         assert_eq!(run(&["--files=10000000", "ior-rnd4k"], &[]).unwrap().files, 10_000_000);
-        for name in ["bench", "steps", "clean"] {
+        for name in ["bench", "load", "clean"] {
             let words = run(&[name], &[]).unwrap_err();
             let known = words.split("there are").nth(1).unwrap();
-            assert!(known.contains("ior-rnd4k") && !known.contains("steps"), "{words}");
+            assert!(known.contains("ior-rnd4k") && !known.contains("load") && !known.contains("steps"), "{words}");
         }
     }
 

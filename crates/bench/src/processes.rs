@@ -241,7 +241,7 @@ fn all_passes<T: Target>(target: &T, group: &mut Group) -> Result<(), Failure> {
             Bench::Ping => workload_ping::run(target, group)?,
             Bench::Names => workload_names::run(target, group)?,
             // None comes here: the exchanges need no target, the others have no passes.
-            Bench::Exchange | Bench::ExchangeMemory | Bench::ExchangeData | Bench::Clean => {}
+            Bench::Exchange | Bench::ExchangeMemory | Bench::ExchangeData | Bench::Clean | Bench::Load => {}
             // Experiments go their own way (experiment.rs).
             Bench::Steps | Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => {}
         }

@@ -201,6 +201,54 @@ fn too_little_space_is_told_first() {
     assert!(scratch.is_empty());
 }
 
+/// Processes that have this in their environment, and of those the ones of `--load`.
+fn marked(marker: &str) -> (usize, usize) {
+    let holds = |path: PathBuf, part: &str| {
+        let bytes = std::fs::read(path).unwrap_or_default();
+        bytes.windows(part.len()).any(|window| window == part.as_bytes())
+    };
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let ours: Vec<PathBuf> = processes.filter(|path| holds(path.join("environ"), marker)).collect();
+    let load = ours.iter().filter(|path| holds(path.join("cmdline"), "\0--group-memory=none\0")).count();
+    (ours.len(), load)
+}
+
+/// Goal: the load runs beside what is measured and never outlives it, however the leader ends: by itself, interrupted,
+/// killed. Method: processes are known by a variable of their environment.
+#[test]
+fn load_ends_with_the_leader() {
+    for (index, signal) in [None, Some("-INT"), Some("-KILL")].into_iter().enumerate() {
+        let scratch = Scratch::new(&format!("load-{index}"));
+        let marker = format!("MARKED_LOAD=test-{}-{index}", std::process::id());
+        let (name, value) = marker.split_once('=').unwrap();
+        let files = if signal.is_some() { "1000000000" } else { "100" };
+        let load = "--load=compute:1,spin:1,yield:1";
+        let limit = ["--files", files, "--seconds=1e6", "--no-warm"];
+        let mut command = bench(&[&["--target", &scratch.target(), load], &limit[..], &["mdtest-easy"]].concat());
+        let mut leader = command.env(name, value).spawn().unwrap();
+        if let Some(signal) = signal {
+            wait_for_work(&leader, &scratch.0);
+            assert_eq!(marked(&marker).1, 3);
+            send(signal, &leader.id().to_string());
+        }
+        let status = leader.wait().unwrap();
+        assert_eq!(status.success(), signal.is_none(), "{status}");
+        // The kernel needs a moment to end the children of one that was killed.
+        while signal == Some("-KILL") && marked(&marker).0 > 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(marked(&marker), (0, 0), "{signal:?}");
+    }
+}
+
+/// Goal: a load that is not understood is refused with what to write.
+#[test]
+fn unknown_load_is_refused() {
+    let output = run(&["--load=dance:2", "all"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("such as compute:2"));
+}
+
 /// Goal: wrong command lines exit with 2, a target that cannot be used with 1, and both say what to do.
 #[test]
 fn errors_say_what_to_do() {
@@ -262,9 +310,8 @@ fn wait_for_work(leader: &Child, root: &Path) -> String {
         std::thread::yield_now();
     }
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", leader.id())).unwrap();
-    let workers: Vec<&str> = children.split_whitespace().collect();
-    assert_eq!(workers.len(), 2);
-    workers[1].to_string()
+    // The last two: what --load starts comes before them.
+    children.split_whitespace().last().unwrap().to_string()
 }
 
 /// Goal: the exchanges over bare sockets and memory end and count what they moved, whatever the sizes. Method: pieces
