@@ -25,7 +25,9 @@ pub fn lead(options: &Options) -> u8 {
             return report_stop(&Stop::Failed(message));
         }
     }
-    let cluster = match targets.contains(&TargetName::Tabane).then(|| Cluster::find_or_start(options, &signals)) {
+    // Cold runs have clusters of their own.
+    let wanted = targets.contains(&TargetName::Tabane) && !options.cold;
+    let cluster = match wanted.then(|| Cluster::find_or_start(options, &signals)) {
         Some(Ok(cluster)) => Some(cluster),
         Some(Err(message)) => return report_stop(&Stop::Failed(message)),
         None => None,
@@ -60,6 +62,7 @@ fn report_stop(stop: &Stop) -> u8 {
 struct Leader<'a> {
     options: &'a Options,
     signals: HeldSignals,
+    /// Of all runs, unless these are cold.
     cluster: Option<Cluster>,
     /// On each target; nobody else uses it.
     directory: String,
@@ -78,7 +81,7 @@ impl Leader<'_> {
                     if let Some(signal) = self.signals.take_interruption() {
                         return Err(Stop::Interrupted(signal));
                     }
-                    let run = self.run_beside_load(*bench, target, self.cluster.as_ref())?;
+                    let run = self.run_in_turn(*bench, target)?;
                     print(&run)?;
                     keep(&mut records, run);
                 }
@@ -93,7 +96,19 @@ impl Leader<'_> {
         Ok(())
     }
 
-    /// One run of a bench on a target, beside the load.
+    /// One run of a bench on a target, beside the load, and on a cluster of its own if it is cold.
+    fn run_in_turn(&self, bench: Bench, target: &TargetName) -> Result<Vec<Record>, Stop> {
+        if !self.options.cold || *target != TargetName::Tabane || bench.is_bare() {
+            return self.run_beside_load(bench, target, self.cluster.as_ref());
+        }
+        let cluster = Cluster::find_or_start(self.options, &self.signals)?;
+        let run = self.run_beside_load(bench, target, Some(&cluster));
+        let stopped = cluster.stop(&self.signals);
+        let run = run?;
+        stopped?;
+        Ok(run)
+    }
+
     fn run_beside_load(
         &self,
         bench: Bench,
@@ -113,11 +128,12 @@ impl Leader<'_> {
             None => String::new(),
         };
         let verified = if options.verify { ", contents verified" } else { "" };
+        let cold = if options.cold { ", cold" } else { "" };
         let load: String =
             options.load.iter().map(|(kind, count)| format!(", beside {count} that {}", kind.name())).collect();
         let runs =
             if options.repeat == 1 { "one run".to_string() } else { format!("medians of {} runs", options.repeat) };
-        format!("{} processes{cluster}, {runs}{load}{verified}\n", options.procs)
+        format!("{} processes{cluster}, {runs}{cold}{load}{verified}\n", options.procs)
     }
 
     fn run(

@@ -82,6 +82,13 @@ const TABLE: &[Spec] = &[
     spec("verify", Kind::Flag, "", "", "after each timed run, run again untimed and check all contents"),
     spec("no-warm", Kind::Flag, "", "", "do not write and delete the same volume before the timed run"),
     spec(
+        "cold",
+        Kind::Flag,
+        "",
+        "",
+        "measure first runs: a new cluster for each bench and run, and nothing written or read before",
+    ),
+    spec(
         "load",
         Kind::Text,
         "",
@@ -336,6 +343,8 @@ pub struct Options {
     pub seconds: f64,
     pub verify: bool,
     pub warm: bool,
+    /// Each run on a cluster of its own that has done nothing before; never with `warm`.
+    pub cold: bool,
     /// Processes beside each run.
     pub load: Vec<(LoadKind, u32)>,
     /// Whether each call is timed.
@@ -451,7 +460,8 @@ impl Options {
             files: values.count("files", 1, 1 << 40)?,
             seconds: values.seconds("seconds"),
             verify: values.text("verify").is_some(),
-            warm: values.text("no-warm").is_none(),
+            warm: values.text("no-warm").is_none() && values.text("cold").is_none(),
+            cold: values.text("cold").is_some(),
             load: values.load()?,
             call_times: values.text("no-call-times").is_none(),
             progress: values.seconds("progress"),
@@ -523,14 +533,20 @@ impl Options {
                 "{name} starts clusters of its own; unset TABANE_CLUSTER, or give one count of servers"
             ));
         }
-        if !self.load.is_empty() {
-            return Err(format!("--load is for the benches; {name} is an experiment, leave --load out"));
+        for (option, given) in [("--cold", self.cold), ("--load", !self.load.is_empty())] {
+            if given {
+                return Err(format!("{option} is for the benches; {name} is an experiment, leave {option} out"));
+            }
         }
         Ok(())
     }
 
     fn check_together(&self) -> Result<(), String> {
         self.check_experiment()?;
+        let tabane = self.target == TargetName::Tabane || self.compare.as_ref() == Some(&TargetName::Tabane);
+        if self.cold && tabane && self.cluster.is_some() && self.worker.is_none() {
+            return Err("--cold starts a new cluster for each run; unset TABANE_CLUSTER, or leave --cold out".into());
+        }
         if self.compare.as_ref() == Some(&self.target) {
             return Err("--compare names the same target as --target; name another one".into());
         }
@@ -862,6 +878,19 @@ mod tests {
             assert!(load(wrong).unwrap_err().contains("such as compute:2"), "{wrong}");
         }
         assert!(run(&["--load=spin:1", "profile"], &[]).unwrap_err().contains("leave --load out"));
+    }
+
+    /// Goal: a cold run warms nothing, and is refused where there is no new cluster for each run.
+    #[test]
+    fn cold_runs() {
+        let cold = |arguments: &[&str], environment: &[(&str, &str)]| {
+            run(&[&["--cold"], arguments].concat(), environment).map(|options| (options.cold, options.warm))
+        };
+        assert_eq!(cold(&["ior-easy"], &[]), Ok((true, false)));
+        let given = [("TABANE_CLUSTER", "/run/x")];
+        assert!(cold(&["ior-easy"], &given).unwrap_err().contains("unset TABANE_CLUSTER"));
+        assert_eq!(cold(&["--target=posix:/x", "ior-easy"], &given), Ok((true, false)));
+        assert!(cold(&["async"], &[]).unwrap_err().contains("leave --cold out"));
     }
 
     /// Goal: progress and the times of calls are there unless somebody says otherwise, in words that are understood.

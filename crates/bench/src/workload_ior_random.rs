@@ -1,5 +1,5 @@
 //! `ior-rnd4k`: each process reads pieces of 4 KiB at random places of its neighbour's file, which was written and,
-//! unless `--no-warm` says otherwise, read once before. IO500 has it as `ior-rnd4K-easy-read`.
+//! unless the run is cold, read once before. IO500 has it as `ior-rnd4K-easy-read`.
 
 use crate::group::{Failure, Group, Pass, Stage};
 use crate::meter::Meter;

@@ -75,6 +75,29 @@ fn names_are_timed() {
     assert_eq!(calls, [2_000, 200].map(Value::from));
 }
 
+/// Goal: cold runs have a new cluster each, which is gone before the next one. Method: a script that notes what it is
+/// called for stands before the program.
+#[test]
+fn cold_runs_start_anew() {
+    let directory = std::env::temp_dir().join(format!("tabane-bench-cold-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    let (script, calls) = (directory.join("tabane"), directory.join("calls"));
+    let text = format!("#!/bin/sh\necho \"$1\" >>{}\nexec {} \"$@\"\n", calls.display(), tabane().display());
+    // Written by another process, as in own_cluster.rs: a program that is open for writing cannot be started.
+    let mut writer = Command::new("sh");
+    writer.args(["-c", "printf %s \"$1\" >\"$0\" && chmod 755 \"$0\""]).arg(&script).arg(text);
+    assert!(writer.status().unwrap().success());
+    let bench = Path::new(env!("CARGO_BIN_EXE_tabane-bench"));
+    let sizes = ["--cold", "--repeat=2", "--files=20", "--block-size=1MiB", "--store", STORE];
+    let more = ["--tabane", script.to_str().unwrap(), "mdtest-easy", "ior-rnd4k"];
+    let output = run(bench, None, &[&sizes[..], &more[..]].concat());
+    let calls = std::fs::read_to_string(&calls).unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert_eq!(output.lines().count(), 10, "{output}");
+    assert!(output.lines().all(|line| line.contains("\"servers\":2,")), "{output}");
+    assert_eq!(calls.lines().collect::<Vec<_>>(), ["up", "down"].repeat(4));
+}
+
 /// Goal: a store that is too small is told before anything is written, with a size that is enough.
 #[test]
 fn too_small_a_store_is_told_first() {
