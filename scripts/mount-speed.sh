@@ -3,8 +3,8 @@
 # user_allow_other.
 # Usage: mount-speed.sh DIRECTORY-WITH-PROGRAMS [OPTIONS AND BENCHES OF tabane-bench]
 # OTHER=passthrough (the default): libfuse's example passthrough_hp with nothing kept, over tmpfs. PASSTHROUGH_HP names
-#   the program; without that it is built from the directory FUSE_SOURCES, which "apt-get source fuse3" makes, with g++ and
-#   the package libfuse3-dev.
+#   the program; without that it is built from the directory FUSE_SOURCES, which "apt-get source fuse3" makes, with g++
+#   and the package libfuse3-dev.
 # OTHER=memory: crates/fuse/examples/memory.rs, which answers from its own memory: what the kernel's side of FUSE alone
 #   allows, read from the device.
 # IO_URING=auto, on or off: how our mount gets its requests. SERVERS, THREADS, SIZE: of the cluster, 1, 8 and 2G.
