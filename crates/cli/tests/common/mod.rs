@@ -37,10 +37,10 @@ impl Ground {
     }
 
     /// A command of the program for this ground's cluster.
+    #[allow(clippy::disallowed_methods)] // How mounts get their requests is said by the environment.
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(TABANE);
         command.args(words).env_clear().env("PATH", "/usr/bin:/bin");
-        // How mounts get their requests is asked of all of a run of tests.
         if let Ok(io_uring) = std::env::var("TABANE_IO_URING") {
             command.env("TABANE_IO_URING", io_uring);
         }
