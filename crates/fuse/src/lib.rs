@@ -1,11 +1,11 @@
 //! A cluster as part of the tree: `tabane mount` (docs/mount.md).
 //!
 //! The life of a request: a thread takes it from its port (`port.rs`: `ring.rs`, or `device.rs`), in the words of
-//! `protocol.rs`, and hands it to the handler of its operation (`serve.rs`; `names.rs`, `attributes.rs`, `open_file.rs`,
-//! `listing.rs`, `extended.rs`, `locks.rs`), a piece of work on the client on behalf of the caller (`caller.rs`). What
-//! has to wait stays under way while the thread takes others; who waits for a lock can be interrupted
-//! (`interrupts.rs`). What others replace meanwhile is held for a while (`held.rs`), and let go by `upkeep.rs`.
-//! `mount.rs` puts the file system into the tree and takes it out.
+//! `protocol.rs`, and hands it to the handler of its operation (`serve.rs`; `names.rs`, `attributes.rs`,
+//! `open_file.rs`, `listing.rs`, `extended.rs`, `locks.rs`), a piece of work on the client on behalf of the caller
+//! (`caller.rs`). What has to wait stays under way while the thread takes others; who waits for a lock can be
+//! interrupted (`interrupts.rs`). What others replace meanwhile is held for a while (`held.rs`), and let go by
+//! `upkeep.rs`. `mount.rs` puts the file system into the tree and takes it out.
 //!
 //! A door: it keeps what the kernel has open, and nothing of names, attributes or contents.
 
