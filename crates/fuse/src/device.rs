@@ -17,7 +17,7 @@ pub const TRANSFER_SIZE_MAX: usize = 1 << 20;
 /// Bytes that a request may take: a write with what stands in front of it.
 pub const REQUEST_SIZE_MAX: usize = TRANSFER_SIZE_MAX + (64 << 10);
 /// `FUSE_DEV_IOC_CLONE` of linux/fuse.h.
-const CLONE: libc::c_ulong = 0x8004_e500;
+const CLONE: libc::Ioctl = 0x8004_e500_u32 as libc::Ioctl;
 
 /// A descriptor of `/dev/fuse` that is mounted somewhere.
 #[derive(Debug)]
