@@ -70,6 +70,7 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
+trap 'exit 141' PIPE
 if [ -z "$beside" ]; then
     own=$(mktemp -d /dev/shm/tabane-io500-XXXXXX)
     beside=$own

@@ -32,6 +32,7 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
+trap 'exit 141' PIPE
 mkdir "$work/ours" "$work/theirs"
 
 case $kind in
