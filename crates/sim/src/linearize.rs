@@ -7,7 +7,13 @@
 //! 1. A look, which never changes anything, comes as early as it is true.
 //! 2. Of two neighbours that may be swapped without a difference the one that ends first comes first. An operation of
 //!    unknown outcome never ends, so it comes directly before one that needs it.
-//! 3. An operation of unknown outcome without which its successor leads to the same state is left out.
+//! 3. An operation of unknown outcome without which its successors lead to the same state is left out.
+//! 4. In a run of operations of unknown outcome and the one of known outcome that ends it, each has a later one that it
+//!    may not be swapped with. Else it comes after the run, where the rules look at it again: so none is taken along by
+//!    others that are needed.
+//!
+//! Each of them leads to an order with fewer operations of unknown outcome before the first, the second, and so on of
+//! known outcome, or with as many and smaller by ends and numbers, so that no two forbid each other's orders.
 //!
 //! A search that guessed wrong early looks for its mistake late, for orders without end. So what a search in the best
 //! order can't decide is searched again in a few drawn ones, each for a short while (Gomes, Selman, Crato and Kautz,
@@ -231,6 +237,9 @@ impl<O: Object> Search<'_, O> {
             {
                 continue;
             }
+            if !self.is_unknown(operation) && self.run_has_idler(&stack, operation, &state) {
+                continue;
+            }
             self.tried.insert(key, unknown_run);
             if self.is_hopeless(&state, operation) {
                 continue;
@@ -329,6 +338,36 @@ impl<O: Object> Search<'_, O> {
         });
         self.done.add(last);
         same
+    }
+
+    /// Whether one of the operations of unknown outcome directly before this one, which leads to `after`, is not needed
+    /// by those that follow it up to this one (rules 3 and 4). The last of them is rule 2's to judge.
+    fn run_has_idler(&mut self, stack: &[Frame<O::State>], operation: usize, after: &O::State) -> bool {
+        let is_of_run = |frame: &&Frame<O::State>| matches!(frame.placed[..], [only] if self.is_unknown(only));
+        let run_length = stack.iter().rev().take_while(is_of_run).count();
+        let run = &stack[stack.len() - run_length..];
+        let before = stack.len().checked_sub(run_length + 1).map(|index| &stack[index].state);
+        let befores = before.into_iter().chain(run.iter().map(|frame| &frame.state));
+        befores.zip(0..run_length.saturating_sub(1)).any(|(before, idler)| {
+            let later: Vec<usize> = run[idler + 1..].iter().map(|frame| frame.placed[0]).chain([operation]).collect();
+            self.is_idle(before, run[idler].placed[0], &later, after)
+        })
+    }
+
+    /// Whether operations lead to the state `after` without the one placed before them, or with it after them.
+    fn is_idle(&mut self, before: &O::State, idler: usize, later: &[usize], after: &O::State) -> bool {
+        let done = self.done.clone();
+        [idler].iter().chain(later).for_each(|operation| self.done.remove(*operation));
+        let mut without = Some(before.clone());
+        for operation in later {
+            without = without.and_then(|state| self.object.apply(&state, *operation, &self.done));
+            self.done.add(*operation);
+        }
+        let is_idle = without.is_some_and(|without| {
+            without == *after || self.object.apply(&without, idler, &self.done).as_ref() == Some(after)
+        });
+        self.done = done;
+        is_idle
     }
 
     /// Operations that may come next: those that started before the first end of all that are left. Completed ones come
