@@ -100,10 +100,14 @@ message! {
         pub directory: FileId,
         /// One of `tree_kinds`.
         pub kind: u8,
-        /// Of `ALL`: nothing is done if that has happened after this number.
+        /// Of `ALL`: nothing is done if that has happened after this number, or has begun after this request came
+        /// (`SINCE_ASKED`).
         pub since: u64,
     }
 }
+
+/// See `NumberChangeRequest::since`.
+pub const SINCE_ASKED: u64 = u64::MAX;
 
 message! {
     /// `MarkTree`, from the sequencer: requests by paths through directories that move wait from now on, and nothing is

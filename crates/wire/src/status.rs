@@ -68,7 +68,7 @@ statuses! {
     NoAttribute = 33, 61, "no such attribute";
     TooManyLinks = 34, 31, "too many links";
     CrossDirectory = 35, 18, "not within one file system";
-    Draining = 36, 108, "server is shutting down";
+    Draining = 36, 108, "server takes no clients: it stops, or tells others that it lost power";
     Deadlock = 37, 35, "locks would deadlock";
     /// The entry's inode lives on another server; the caller asks that one by the file id in the reply.
     Elsewhere = 38, 66, "inode lives on another server";

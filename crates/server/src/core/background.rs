@@ -22,8 +22,8 @@ impl OneTask {
 pub struct BackgroundTasks {
     /// Ends idle sessions (`sessions::expiry`).
     pub expiry: OneTask,
-    /// Has all clients forget removed directories (`tree::tombstones`).
-    pub tombstones: OneTask,
+    /// Has all clients forget what they have cached of directories (`tree::invalidation`).
+    pub invalidation: OneTask,
     /// Faults space in (`server::prefault`).
     pub prefault: OneTask,
     /// Ends the registered buffers of those that have gone (`handlers::bytes::registered_buffers`).

@@ -7,7 +7,7 @@ use crate::journal::records::Record;
 use crate::names::NO_TIME;
 use crate::process::prefault;
 use crate::store::Transaction;
-use crate::tree::tombstones;
+use crate::tree::invalidation;
 use std::rc::Rc;
 use wire::Status;
 
@@ -59,7 +59,7 @@ impl Core {
         if released {
             handlers::after_release(self);
         }
-        tombstones::start(self);
+        invalidation::start(self);
         if self.store.checkpoint_due() {
             checkpoint::start(self);
         }

@@ -173,6 +173,7 @@ fn small_tables(core: &Rc<Core>, writer: &mut TableWriter) -> Result<(), StoreEr
         writer.put(&Record::PreparedPut { coordinator: *coordinator, number: *number, change: change.clone() });
     }
     writer.put(&Record::DelegationsGiven(tables.delegations_given));
+    writer.put(&Record::LossUntold(tables.is_loss_untold));
     if let Some((queue, number)) = tables.last_submission {
         writer.put(&Record::SubmissionTaken { queue, number });
     }

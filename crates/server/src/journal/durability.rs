@@ -158,7 +158,8 @@ impl Core {
 }
 
 /// Invariant 2, before anybody is served: sessions are forgotten, so that what they did and what is lost is never
-/// mistaken; numbers go on beyond all that the lost part of the journal can have set aside.
+/// mistaken; numbers go on beyond all that the lost part of the journal can have set aside; and clients will have to
+/// forget what they have cached (`tree::invalidation`).
 pub fn forget_after_power_loss(core: &Rc<Core>) -> Result<(), StoreError> {
     let failed = |failure: Failure| StoreError::Damaged(String::from_utf8_lossy(&failure.text).into_owned());
     let blocks = core.store.usage().journal_size / RECORD_SIZE_MIN + 1;
@@ -170,7 +171,7 @@ pub fn forget_after_power_loss(core: &Rc<Core>) -> Result<(), StoreError> {
         (tables.next_number, tables.next_generation) = (number_limit, generation_limit);
         (number_limit, generation_limit)
     };
-    core.change([Record::Numbers { number_limit, generation_limit }]).map_err(failed)?;
+    core.change([Record::Numbers { number_limit, generation_limit }, Record::LossUntold(true)]).map_err(failed)?;
     let sessions = core.tables.borrow().sessions.ids();
     for session in sessions {
         core.change([Record::SessionDelete(session)]).map_err(failed)?;

@@ -41,6 +41,7 @@ pub mod kind {
     pub const CHANGE_DELETE: u8 = 117;
     pub const DELEGATIONS_GIVEN: u8 = 118;
     pub const SUBMISSION_TAKEN: u8 = 119;
+    pub const LOSS_UNTOLD: u8 = 120;
     pub const LINKABLE_PUT: u8 = 100;
     pub const TREE_MARK: u8 = 104;
     pub const TREE_SETTLED: u8 = 105;
@@ -91,6 +92,8 @@ pub enum Record<'a> {
     MarkDelete(FileId),
     /// Whether other servers may hold delegations of names here.
     DelegationsGiven(bool),
+    /// Whether this server lost power, and not all others have had their clients forget directories since.
+    LossUntold(bool),
     /// The change is this submission of a queue, which is thereby taken up.
     SubmissionTaken {
         queue: u32,
@@ -202,6 +205,7 @@ impl Record<'_> {
             Record::PreparedPut { .. } => kind::PREPARED_PUT,
             Record::PreparedDelete { .. } => kind::PREPARED_DELETE,
             Record::DelegationsGiven(_) => kind::DELEGATIONS_GIVEN,
+            Record::LossUntold(_) => kind::LOSS_UNTOLD,
             Record::SubmissionTaken { .. } => kind::SUBMISSION_TAKEN,
             Record::LinkablePut(_) => kind::LINKABLE_PUT,
             Record::ExtendedPut { .. } => kind::EXTENDED_PUT,
@@ -259,6 +263,7 @@ impl Record<'_> {
                 id.encode(out)
             }
             Record::DelegationsGiven(given) => given.encode(out),
+            Record::LossUntold(untold) => untold.encode(out),
             Record::SubmissionTaken { queue, number } => {
                 queue.encode(out);
                 number.encode(out);
@@ -395,6 +400,7 @@ fn decode<'a>(kind: u8, bytes: &'a [u8]) -> Result<(Record<'a>, i64), Malformed>
             Record::PreparedDelete { coordinator: Decode::decode(&mut input)?, number: Decode::decode(&mut input)? }
         }
         kind::DELEGATIONS_GIVEN => Record::DelegationsGiven(Decode::decode(&mut input)?),
+        kind::LOSS_UNTOLD => Record::LossUntold(Decode::decode(&mut input)?),
         kind::SUBMISSION_TAKEN => {
             Record::SubmissionTaken { queue: Decode::decode(&mut input)?, number: Decode::decode(&mut input)? }
         }
@@ -522,6 +528,7 @@ pub mod tests {
             Record::PreparedDelete { coordinator: 1, number: 2 },
             Record::LinkablePut(FileId(5)),
             Record::DelegationsGiven(true),
+            Record::LossUntold(true),
             Record::SubmissionTaken { queue: 3, number: u64::MAX },
             Record::ExtendedPut { file, name: b"user.name", value: b"value" },
             Record::ExtendedDelete { file, name: b"user.name" },

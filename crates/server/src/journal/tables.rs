@@ -65,6 +65,8 @@ pub struct Tables {
     /// Whether other servers may hold delegations of names here: since some life of this server, until none can stand
     /// any more.
     pub delegations_given: bool,
+    /// Whether this server lost power, and clients may still go by directories that it has forgotten.
+    pub is_loss_untold: bool,
     /// The last submission that was taken up: its queue and number.
     pub last_submission: Option<(u32, u64)>,
     /// What a checker wants to know of changes.
@@ -98,6 +100,7 @@ impl Tables {
             tree: Tree::new(bounds.tree_log),
             publisher: None,
             delegations_given: false,
+            is_loss_untold: false,
             last_submission: None,
             watches: Watches::default(),
             changes: FastMap::default(),
@@ -157,6 +160,7 @@ impl Tables {
                 self.file_locks.remove_session(session);
             }
             Record::DelegationsGiven(given) => self.delegations_given = given,
+            Record::LossUntold(untold) => self.is_loss_untold = untold,
             Record::SubmissionTaken { queue, number } => self.last_submission = Some((queue, number)),
             Record::LinkablePut(file) => self.open.note_linkable(file),
             Record::Outcome { session, sequence, reply } => {

@@ -27,7 +27,7 @@ use crate::publish::attribute_cache::Publisher;
 use crate::sessions::expiry::start_expiry;
 use crate::sessions::service::Front;
 use crate::store::{Store, StoreError, StoreIdentity, StoreOptions, SyncError};
-use crate::tree::tombstones;
+use crate::tree::invalidation;
 use reactor::log::{self, Level};
 use reactor::{Class, Listener, Nanos, Reactor, ServeOptions, Storage};
 use std::io::ErrorKind;
@@ -162,7 +162,7 @@ impl Server {
         }
         core.life.serve(handle);
         core.publish_tree(&core.tables.borrow());
-        tombstones::start(&core);
+        invalidation::start(&core);
         if let Some(listener) = page {
             reactor.spawn(Class::Background, metrics::serve(core.clone(), listener));
         }
@@ -323,7 +323,7 @@ pub fn memory_terms(core: &Core) -> Vec<(&'static str, u64)> {
         ("names shared by other servers", core.leases.contact.memory_max()),
         ("contents told to clients", core.leases.read_leases.memory_max()),
         ("log of moved directories", options.bounds.tree_log as u64 * 96),
-        ("removed directories", 2 * options.bounds.tombstones as u64 * tombstones::TOMBSTONE_SIZE),
+        ("removed directories", 2 * options.bounds.tombstones as u64 * invalidation::TOMBSTONE_SIZE),
     ];
     if peers > 0 {
         let channel = window * 1024 + 2 * PARAMS_SIZE_MAX as u64 + (256 << 10);

@@ -82,6 +82,9 @@ impl Service for Front {
         if peer.level != LEVEL_CLIENT {
             return Err(Status::NotPermitted);
         }
+        if core.tables.borrow().is_loss_untold {
+            return Err(Status::Draining);
+        }
         let born = core.tables.borrow().sessions.born(peer.session);
         if born.is_none_or(|born| welcomes == 0 && born > 0) {
             // A session that comes back and is not known here goes on as a new one, once it was told so: a welcome may

@@ -15,8 +15,8 @@
 //! 4. Whoever knows less than `floor` is refused without a directory being named, forgets all that he has cached, and
 //!    begins at the number that the refusal tells.
 
+pub mod invalidation;
 pub mod shares;
-pub mod tombstones;
 
 use crate::core::{Failure, Notice};
 use crate::store::FastMap;

@@ -46,7 +46,7 @@ fn drive(
 ) {
     let core = core.clone();
     core.reactor.clone().spawn(Class::Metadata, async move {
-        let attempt = async || have_all_know(&core, directory, tree_kinds::RIGHTS).await;
+        let attempt = async || have_all_know(&core, directory, tree_kinds::RIGHTS, 0).await;
         if !retry(&core, Backoff::default(), None, attempt).await {
             return;
         }

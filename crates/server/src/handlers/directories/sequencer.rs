@@ -26,7 +26,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use wire::messages::{
     AskParentsReply, AskParentsRequest, Empty, MarkTreeRequest, NumberChangeRequest, PrepareTreeReply,
-    PrepareTreeRequest, ResolveTreeRequest, TreeEntry, tree_kinds,
+    PrepareTreeRequest, ResolveTreeRequest, SINCE_ASKED, TreeEntry, tree_kinds,
 };
 use wire::{Decode, Encode, FileId, Operation, Status};
 
@@ -287,6 +287,7 @@ pub fn resume_tree(core: &Rc<Core>, number: u64, phase: RemovalPhase, entries: V
 
 pub fn number_change(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<Progress, Failure> {
     let NumberChangeRequest { directory, kind, since } = NumberChangeRequest::from_bytes(params)?;
+    let since = since_asked(core, since);
     check_sequencer(core)?;
     if !matches!(kind, tree_kinds::RIGHTS | tree_kinds::ALL) {
         return Err(Failure::with_text(Status::BadMessage, "a tree change is not valid"));
@@ -298,10 +299,17 @@ pub fn number_change(core: &Rc<Core>, caller: &Caller, params: &[u8]) -> Result<
     })
 }
 
-/// Has the sequencer number something that has happened (`RIGHTS`, `ALL`), and all servers know it.
-pub async fn have_all_know(core: &Rc<Core>, directory: FileId, kind: u8) -> Result<(), Failure> {
-    let (server, since) = (sequencer(core), core.tables.borrow().tree.number());
+/// The number that a change of everything has to be above, for whoever asks now.
+fn since_asked(core: &Core, since: u64) -> u64 {
+    if since == SINCE_ASKED { core.tables.borrow().next_number - 1 } else { since }
+}
+
+/// Has the sequencer number something that has happened (`RIGHTS`, `ALL`), and all servers know it. `since`: see
+/// `NumberChangeRequest`.
+pub async fn have_all_know(core: &Rc<Core>, directory: FileId, kind: u8, since: u64) -> Result<(), Failure> {
+    let server = sequencer(core);
     if server == core.index {
+        let since = since_asked(core, since);
         return number_one(core, directory, kind, since, core.reactor.now() + core.options.timeout).await;
     }
     let request = NumberChangeRequest { directory, kind, since };

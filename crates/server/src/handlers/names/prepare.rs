@@ -83,7 +83,9 @@ pub fn prepare_dentry(
                 return Err(failure);
             }
             Err(failure.status)
-        } else if tables.locks.of_dentry(request.parent, name).is_some() || tables.marks.contains_key(&request.parent.0)
+        } else if tables.is_loss_untold
+            || tables.locks.of_dentry(request.parent, name).is_some()
+            || tables.marks.contains_key(&request.parent.0)
         {
             Err(Status::Busy)
         } else {
