@@ -283,6 +283,8 @@ impl StoreState {
         self.durability.is_refused = true;
         self.durability.suspect.extend(plan.suspect);
         self.durability.suspect.extend(plan.changed);
+        // What was committed meanwhile had bytes that arrived before: they went with this sync.
+        self.durability.suspect.extend(self.durability.changed.iter().map(|(file, ())| (*file, ())));
         self.durability.suspect_until = self.clock;
     }
 }

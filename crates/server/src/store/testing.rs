@@ -4,9 +4,11 @@
 use reactor::{LocalFuture, MappingLock, OpenMode, Region, Storage};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
 use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::rc::Rc;
+use std::task::Poll;
 
 /// SplitMix64 (Steele, Lea, Flood, 2014).
 pub struct Random(pub u64);
@@ -43,12 +45,23 @@ struct Power {
     syncs_left: Cell<Option<u64>>,
     /// Syncs that fail from now on.
     failing_syncs: Cell<u64>,
+    /// Whether syncs end later than they begin.
+    has_slow_syncs: Cell<bool>,
 }
 
 const PAGE: usize = 4096;
 const LINE: usize = 64;
 
 impl Power {
+    /// The end of a sync.
+    fn told(&self, result: io::Result<()>) -> LocalFuture<io::Result<()>> {
+        let (mut result, mut is_early) = (Some(result), self.has_slow_syncs.get());
+        Box::pin(poll_fn(move |_| match std::mem::take(&mut is_early) {
+            true => Poll::Pending,
+            false => Poll::Ready(result.take().expect("it ends once")),
+        }))
+    }
+
     /// How many of `size` bytes reach the medium.
     fn spend(&self, size: u64) -> u64 {
         if self.is_off.get() {
@@ -98,6 +111,11 @@ impl TestDisk {
     /// Makes the next syncs of regions fail.
     pub fn fail_syncs(&self, count: u64) {
         self.power.failing_syncs.set(count);
+    }
+
+    /// Has syncs from now on end when they are asked for the second time.
+    pub fn slow_syncs(&self, are_slow: bool) {
+        self.power.has_slow_syncs.set(are_slow);
     }
 
     /// What was not synced is kept, lost or torn, page by page.
@@ -372,7 +390,7 @@ impl Region for TestRegion {
     fn note_received(&self, _offset: u64, _size: u64) {}
 
     fn sync(&self, offset: u64, size: u64) -> LocalFuture<io::Result<()>> {
-        let refused = || Box::pin(std::future::ready(Err(io::Error::from_raw_os_error(5))));
+        let refused = || self.power.told(Err(io::Error::from_raw_os_error(5)));
         match self.power.syncs_left.get() {
             Some(0) => self.power.is_off.set(true),
             left => self.power.syncs_left.set(left.map(|left| left - 1)),
@@ -397,7 +415,7 @@ impl Region for TestRegion {
             self.power.failing_syncs.set(self.power.failing_syncs.get() - 1);
             return refused();
         }
-        Box::pin(std::future::ready(Ok(())))
+        self.power.told(Ok(()))
     }
 
     fn is_volatile(&self) -> bool {

@@ -21,14 +21,18 @@ use crate::coordination::retry::Backoff;
 use crate::core::{Core, Failure};
 use crate::handlers::have_all_know;
 use crate::journal::records::Record;
-use reactor::Class;
 use reactor::log::{self, Level};
+use reactor::{Class, Nanos};
 use std::rc::Rc;
 use wire::messages::{SINCE_ASKED, tree_kinds};
 use wire::{FileId, Status};
 
 /// Bytes that a removed directory takes: its id, in a hash table that may just have grown.
 pub const TOMBSTONE_SIZE: u64 = 40;
+
+/// Pauses between attempts: clients wait for it after a power loss.
+const PAUSE_NS_MIN: Nanos = 20_000_000;
+const PAUSE_NS_MAX: Nanos = 200_000_000;
 
 impl Core {
     /// Refuses to mark one more directory for removal while too many are remembered (invariant 3). The caller asks
@@ -54,10 +58,10 @@ pub fn start(core: &Rc<Core>) {
     }
     let core = core.clone();
     core.reactor.clone().spawn(Class::Background, async move {
-        let mut backoff = Backoff::default();
+        let (mut backoff, mut is_logged) = (Backoff::new(PAUSE_NS_MIN, PAUSE_NS_MAX), false);
         while is_due(&core) && !core.life.is_stopping() {
             if let Err(failure) = invalidate(&core).await {
-                if core.tables.borrow().is_loss_untold {
+                if core.tables.borrow().is_loss_untold && !std::mem::replace(&mut is_logged, true) {
                     let words = "clients wait until all servers know that power was lost here";
                     let reason = String::from_utf8_lossy(&failure.text).into_owned();
                     log::event(Level::Warning, "loss-untold", words, &[("reason", &reason)]);

@@ -21,7 +21,7 @@ fn new_store(size: u64, checksums: bool) -> (TestDisk, Store) {
     (disk, store)
 }
 
-/// Syncs; all futures of a test disk are ready at once.
+/// Syncs; all futures of a test disk whose syncs are not slow are ready at once.
 fn sync(store: &Store) -> Result<(), SyncError> {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match std::pin::pin!(store.sync()).poll(&mut context) {

@@ -74,6 +74,38 @@ fn a_failed_sync_is_made_good_by_the_next() {
     }
 }
 
+/// Goal: what was committed while a sync failed is made good as well.
+/// Method: the bytes of a write arrive, a sync begins, the write is committed, the sync fails; then one succeeds.
+#[test]
+fn a_failed_sync_takes_nothing_of_what_was_committed_meanwhile() {
+    let mut random = Random(3);
+    for _ in 0..20 {
+        let disk = TestDisk::stable();
+        let options = StoreOptions { size: 64 * PAGE_SIZE, journal_size: 64 * 1024, checksums: false };
+        let store = Store::create(Rc::new(disk.clone()), &options, IDENTITY).unwrap();
+        sync(&store).unwrap();
+        write(&store, 1, 0, 65_536, 0, &[1; 100]).unwrap();
+        let reserved = store.reserve_write(2, 0, 65_536, 0, 5000).unwrap();
+        fill(&reserved, &[2; 5000]);
+        disk.slow_syncs(true);
+        disk.fail_syncs(1);
+        {
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            let mut failing = std::pin::pin!(store.sync());
+            assert!(failing.as_mut().poll(&mut context).is_pending());
+            finish(&store, reserved, 1).unwrap();
+            let failed = std::iter::repeat_with(|| failing.as_mut().poll(&mut context)).find(|ended| ended.is_ready());
+            assert!(matches!(failed, Some(std::task::Poll::Ready(Err(SyncError::Data { .. })))));
+        }
+        disk.slow_syncs(false);
+        sync(&store).unwrap();
+        drop(store);
+        disk.lose_power(&mut random);
+        let store = reopen(&disk).unwrap();
+        assert_eq!(bytes_of(&store.read(2, 0, 0, 5000).unwrap()), [2; 5000]);
+    }
+}
+
 /// Goal: a medium that refuses the journal ends all promises of this life, and no earlier one.
 /// Method: the journal's sync fails, the next ones would not; then power is lost.
 #[test]
