@@ -313,18 +313,20 @@ impl StoreState {
         file.chunk_size = applied.chunk_size;
         file.mtime = applied.mtime;
         let key = change.key;
-        self.durability.note_changed(key.0, applied.at);
+        self.durability.note_changed(key.0);
         self.staged_pages -= applied.staged.iter().map(|run| u64::from(run.pages)).sum::<u64>();
         let copies = mem::take(&mut change.copies);
-        if copies.is_empty() {
-            self.install(change);
-            self.unpin(key, applied.at);
-            return;
-        }
         for copy in &copies {
             self.data.copy_within(copy.from, copy.to, u64::from(copy.size));
         }
         self.install(change);
+        if self.durability.is_suspect(applied.at) {
+            self.rewrite_chunk(key);
+        }
+        if copies.is_empty() {
+            self.unpin(key, applied.at);
+            return;
+        }
         if applied.staged.is_empty() {
             self.deferred.pins.push((key, applied.at));
         } else {

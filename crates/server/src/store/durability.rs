@@ -64,7 +64,8 @@ pub struct Durability {
     changed: FastMap<u64, ()>,
     /// Files that the last failed sync may have left on the medium as they were before.
     suspect: FastMap<u64, ()>,
-    /// Writers that began by then had a sync fail under them: what they brought may count as clean though it is not.
+    /// Writers that began by then had a sync fail under them. What they bring is written once more when it is committed:
+    /// the next sync may have been one of a later life, which knows of none that failed.
     suspect_until: u64,
     /// The checkpoint that the next head will name.
     pub finished: Option<FinishedCheckpoint>,
@@ -121,14 +122,16 @@ impl Durability {
         }
     }
 
-    /// The file's data changed, by a writer that began at `at`.
-    pub fn note_changed(&mut self, file: u64, at: u64) {
+    /// The file's data changed.
+    pub fn note_changed(&mut self, file: u64) {
         if !self.is_volatile {
             self.changed.insert(file, ());
-            if at <= self.suspect_until {
-                self.suspect.insert(file, ());
-            }
         }
+    }
+
+    /// Whether a sync failed under a writer that began at `at`: what it brought may count as clean though it is not.
+    pub fn is_suspect(&self, at: u64) -> bool {
+        at <= self.suspect_until
     }
 
     /// A page run left a committed chunk.
@@ -221,22 +224,23 @@ impl StoreState {
 
     /// After a failed sync the kernel takes pages for clean that the medium may not have: they are written once more.
     fn rewrite_suspects(&mut self) {
-        if self.durability.suspect.is_empty() {
-            return;
-        }
-        let mut bytes = vec![0; PAGE_SIZE as usize];
         for (&id, ()) in &self.durability.suspect {
             let Some(file) = self.files.get(id) else { continue };
             let mut from = Some(0);
-            while let Some((index, chunk)) = from.and_then(|from| file.chunks.next(from)) {
-                for extent in chunk.extents.iter() {
-                    for page in extent.start..extent.start + extent.pages {
-                        self.data.read(u64::from(page) * PAGE_SIZE, &mut bytes);
-                        self.data.write(u64::from(page) * PAGE_SIZE, &bytes);
-                    }
-                }
+            while let Some((index, _)) = from.and_then(|from| file.chunks.next(from)) {
+                self.rewrite_chunk((id, index));
                 from = index.checked_add(1);
             }
+        }
+    }
+
+    /// Writes the pages of a chunk once more.
+    pub fn rewrite_chunk(&self, (id, index): ChunkKey) {
+        let Some(chunk) = self.files.get(id).and_then(|file| file.chunks.get(index)) else { return };
+        let mut bytes = vec![0; PAGE_SIZE as usize];
+        for page in chunk.extents.iter().flat_map(|extent| extent.start..extent.start + extent.pages) {
+            self.data.read(u64::from(page) * PAGE_SIZE, &mut bytes);
+            self.data.write(u64::from(page) * PAGE_SIZE, &bytes);
         }
     }
 
