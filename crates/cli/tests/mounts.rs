@@ -12,7 +12,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
 
 /// The process that serves a mount.
 fn process_of(ground: &Ground, directory: &Path) -> ProcessId {
@@ -387,6 +389,100 @@ fn locks_hold_between_mounts() {
     assert!(served.try_wait().unwrap().is_none());
     drop(holder.stdin.take());
     assert!(holder.wait().unwrap().success() && served.wait().unwrap().success());
+}
+
+/// Goal: who waits for a lock when a mount ends is told so, with an error that programs know.
+#[test]
+fn waiters_are_told_that_the_mount_ends() {
+    if !fuse_is_here() {
+        return;
+    }
+    let ground = Ground::new("mount-waiters");
+    let directory = mount_point(&ground, "mnt");
+    ground.run(&["up", "--servers", "1", "--mount", text(&directory)]);
+    let path = directory.join("file");
+    let held = fs::File::create(&path).unwrap();
+    held.lock().unwrap();
+    let other = fs::File::open(&path).unwrap();
+    let asks = Arc::new(AtomicBool::new(false));
+    let waiting = asks.clone();
+    let waiter = std::thread::spawn(move || {
+        waiting.store(true, Ordering::Release);
+        other.lock().unwrap_err().raw_os_error()
+    });
+    while !asks.load(Ordering::Acquire) {}
+    std::thread::sleep(Duration::from_millis(100));
+    ground.run(&["umount", "--force", text(&directory)]);
+    let told = waiter.join().unwrap();
+    assert!(matches!(told, Some(libc::ENOTCONN | libc::ECONNABORTED)), "{told:?}");
+}
+
+/// Goal: a set-user program does not stay one when somebody writes to it who may not keep it so, though the superuser
+/// has opened it.
+#[test]
+fn written_programs_are_nobodys() {
+    if !fuse_is_here() || reactor::process::user() != 0 {
+        return;
+    }
+    let ground = Ground::new("mount-set-user");
+    let directory = mount_point(&ground, "mnt");
+    ground.run(&["up", "--servers", "1", "--mount", text(&directory)]);
+    let path = directory.join("program");
+    fs::write(&path, "x").unwrap();
+    let opened = fs::File::options().append(true).open(&path).unwrap();
+    for (user, left) in [(0, 0o6755), (1000, 0o755)] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6755)).unwrap();
+        let mut program = Command::new("/bin/echo");
+        program.uid(user).gid(user).stdout(opened.try_clone().unwrap());
+        assert!(program.status().unwrap().success());
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, left, "user {user}");
+    }
+    assert_eq!(fs::read(&path).unwrap(), b"x\n\n");
+}
+
+/// Goal: who unlocks is never kept out by those who wait, however many ask at once on one core.
+/// Method: threads on one core ask for a lock that another one gives back at the same moment, each time on a mount that
+/// has just begun, which has had no such crowd; each that has it gives it back.
+#[test]
+fn crowds_of_waiters_keep_nobody_from_unlocking() {
+    if !fuse_is_here() {
+        return;
+    }
+    let ground = Ground::new("mount-crowds");
+    let directory = mount_point(&ground, "mnt");
+    ground.run(&["up", "--servers", "1"]);
+    for waiter_count in [2, 3, 6, 40, 150] {
+        ground.run(&["mount", text(&directory)]);
+        let path = directory.join("file");
+        let held = fs::File::create(&path).unwrap();
+        held.lock().unwrap();
+        let (barrier, left) = (Arc::new(Barrier::new(waiter_count + 1)), Arc::new(AtomicUsize::new(waiter_count)));
+        let start = |file: fs::File, is_holder: bool| {
+            let (barrier, left) = (barrier.clone(), left.clone());
+            std::thread::spawn(move || {
+                reactor::process::stay_on(&[0]).unwrap();
+                barrier.wait();
+                if !is_holder {
+                    file.lock().unwrap();
+                }
+                file.unlock().unwrap();
+                left.fetch_sub(usize::from(!is_holder), Ordering::Relaxed);
+            })
+        };
+        let waiters = (0..waiter_count).map(|_| start(fs::File::open(&path).unwrap(), false));
+        let threads: Vec<_> = waiters.chain([start(held, true)]).collect();
+        let latest = Instant::now() + Duration::from_secs(30);
+        while left.load(Ordering::Relaxed) > 0 {
+            if Instant::now() > latest {
+                let words = format!("{} of {waiter_count} wait for ever", left.load(Ordering::Relaxed));
+                ground.run(&["umount", "--force", text(&directory)]);
+                panic!("{words}");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        ground.run(&["umount", text(&directory)]);
+    }
 }
 
 /// Goal: a program started by `run --mount` finds the tree, and nothing is left when it has ended.

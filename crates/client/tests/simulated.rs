@@ -3,7 +3,7 @@
 #[path = "common/simulated.rs"]
 mod common;
 
-use client::{Kind, OpenHow, Status, Timestamp};
+use client::{Allocation, Kind, OpenHow, Status, Timestamp};
 use common::Stage;
 use std::io::{IoSlice, IoSliceMut};
 use wire::Placement;
@@ -401,6 +401,39 @@ fn listings() {
     assert_eq!(error.expect_err("there is no such server").status, Status::Invalid);
     let error = guest.get(async |fs| fs.rmdir(b"/d").await).expect_err("is full");
     assert_eq!((error.status, error.errno()), (Status::NotEmpty, 39));
+}
+
+/// Goal: whatever changes the contents of a set-user program ends that, unless the superuser does it.
+/// Method: each way to change contents, over one and two servers, by root and by the file's owner.
+#[test]
+fn changes_of_contents_end_set_user_bits() {
+    for (servers, user) in [(1, 0), (1, 1000), (2, 1000)] {
+        let stage = Stage::new(27, servers, 4096, Placement::Modular);
+        let guest = stage.client();
+        for way in 0..6 {
+            let mode = guest.get(async move |fs| {
+                let own = fs.acting_as(client::Credentials::new(user, user), 0);
+                fs.chmod(b"/", 0o1777).await.expect("changed");
+                let file = own.open(b"f", &OpenHow { read: true, ..OpenHow::creating(0o755) }).await.expect("made");
+                own.write_at(&file, &[1; 6000], 0).await.expect("written");
+                own.chmod(b"f", 0o6755).await.expect("changed");
+                match way {
+                    0 => drop(own.write_at(&file, &[2; 6000], 0).await.expect("written")),
+                    5 => drop(own.write_at(&file, &[2; 100], 5000).await.expect("written")),
+                    1 => drop(own.append(&file, &[2; 3000]).await.expect("appended")),
+                    2 => drop(own.truncate_file(&file, 5000).await.expect("cut")),
+                    3 => own.allocate(&file, Allocation::Punch, true, 0, 5000).await.expect("punched"),
+                    _ => drop(own.copy_range(&file, 0, &file, 7000, 100).await.expect("copied")),
+                }
+                let mode = own.stat(b"f").await.expect("is there").mode & 0o7777;
+                own.close(&file).await;
+                own.unlink(b"f").await.expect("removed");
+                mode
+            });
+            let wanted = if user == 0 { 0o6755 } else { 0o755 };
+            assert_eq!(mode, wanted, "way {way}, {servers} servers, user {user}");
+        }
+    }
 }
 
 /// Goal: attributes are set as asked, by path and by handle; what concerns the whole cluster answers.

@@ -1,6 +1,5 @@
 //! Attributes of nodes, rights, and the file system as a whole.
 
-use crate::errno::Errno;
 use crate::protocol::{Access, Attr, GETATTR_HANDLE, Getattr, Header, Input, Setattr, setattr};
 use crate::serve::{Answer, Handled, Work, file_of, node_of};
 use client::{AttributeChanges, Attributes, Status, Timestamp};
@@ -116,11 +115,8 @@ impl Work<'_> {
     pub async fn access(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let Access { mask, .. } = Access::parse(&mut input)?;
         let node = file_of(header.node);
-        let attributes = self.run(async |files| files.look_id(node).await).await?;
-        match self.mounted.callers.of(header).may(&attributes, (mask & 7) as u8) {
-            true => Ok(Answer::Output),
-            false => Err(Errno(libc::EACCES)),
-        }
+        self.for_caller(header, async |files| files.access_id(node, (mask & 7) as u8).await).await?;
+        Ok(Answer::Output)
     }
 
     pub async fn stat_file_system(&mut self) -> Handled {

@@ -10,10 +10,14 @@ use std::sync::{Mutex, PoisonError};
 const KNOWN_COUNT_MAX: usize = 1024;
 /// How often what is remembered of a process is used before it is read again.
 const USE_COUNT_MAX: u32 = 256;
+/// Calls of `age` that it is remembered for: three quarters of a second to one.
+const AGE_MAX: u32 = 3;
 
 struct Known {
     groups: Groups,
     use_count: u32,
+    /// Calls of `age` since it was read.
+    age: u32,
 }
 
 /// Finds out who callers are.
@@ -37,8 +41,17 @@ impl Callers {
         if known.len() >= KNOWN_COUNT_MAX {
             known.clear();
         }
-        known.insert(key, Known { groups: groups.clone(), use_count: 0 });
+        known.insert(key, Known { groups: groups.clone(), use_count: 0, age: 0 });
         Credentials { uid, gid, groups }
+    }
+
+    /// Time has passed.
+    pub fn age(&self) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, process| {
+            process.age += 1;
+            process.age <= AGE_MAX
+        });
     }
 
     /// Forgets what is known of a process that was refused something. True if its groups are others by now.

@@ -10,6 +10,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Largest read and write that the kernel is told to ask for.
@@ -21,12 +22,15 @@ const CLONE: libc::Ioctl = 0x8004_e500_u32 as libc::Ioctl;
 
 /// A descriptor of `/dev/fuse` that is mounted somewhere.
 #[derive(Debug)]
-pub struct Device(File);
+pub struct Device(File, AtomicU64);
+
+/// Requests that we have asked for have numbers from here on; the kernel's own begin at 2 and rise, evenly.
+const OWN_NUMBERS: u64 = 1 << 63;
 
 impl Device {
     /// Shares a descriptor.
     pub fn share(descriptor: BorrowedFd<'_>) -> io::Result<Device> {
-        Ok(Device(File::from(descriptor.try_clone_to_owned()?)))
+        Ok(Device(File::from(descriptor.try_clone_to_owned()?), AtomicU64::new(0)))
     }
 
     pub fn descriptor(&self) -> libc::c_int {
@@ -42,7 +46,27 @@ impl Device {
         if unsafe { libc::ioctl(file.as_raw_fd(), CLONE, &raw const own) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Device(file))
+        Ok(Device(file, AtomicU64::new(0)))
+    }
+
+    /// Has the kernel send a request that wants nothing, from the core of the caller. Errors: it has not that node in
+    /// memory, or tells only of regular files.
+    pub fn ask_for_request(&self, node: u64) -> io::Result<()> {
+        let number = OWN_NUMBERS | self.1.fetch_add(2, Ordering::Relaxed);
+        (&self.0).write_all(&protocol::retrieve(number, node))
+    }
+
+    /// Sleeps until there is something to read.
+    fn sleep(&self) -> io::Result<()> {
+        let mut watched = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: the kernel writes to the one entry.
+        match unsafe { libc::poll(&raw mut watched, 1, -1) } {
+            ready if ready >= 0 => Ok(()),
+            _ => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+                error => Err(error),
+            },
+        }
     }
 
     fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
@@ -133,6 +157,10 @@ impl Port for DevicePort {
     #[allow(clippy::disallowed_methods)] // A thread of its own, which may sleep.
     fn wait(&mut self) -> io::Result<Taken> {
         let taken = self.receive(true)?;
+        if matches!(taken, Taken::Nothing) {
+            // Somebody else has the descriptor too, and set it so that it never sleeps.
+            self.device.sleep()?;
+        }
         if self.naps
             && let Taken::Message(Message { header, .. }) = &taken
             && matches!(header.opcode, protocol::opcode::FORGET | protocol::opcode::BATCH_FORGET)

@@ -10,15 +10,22 @@ use std::task::{Poll, Waker};
 
 /// Locks that are waited for at once; more are refused with `ENOLCK`.
 const WAITING_COUNT_MAX: usize = 4096;
+/// Requests that are not to wait, where there is a bound of all.
+const SPARED_COUNT: usize = 16;
 /// Signals that are remembered of requests that do not wait yet, or do not wait at all.
 const EARLY_COUNT_MAX: usize = 256;
 
 /// A request that waits.
 #[derive(Default)]
 struct Wait {
-    is_over: bool,
+    /// Why it waits no more.
+    over: Option<Errno>,
     waker: Option<Waker>,
 }
+
+/// A signal came. The kernel begins the call anew if there is no handler for it, so this is for signals alone.
+const SIGNALLED: Errno = Errno(libc::EINTR);
+const NOT_MOUNTED: Errno = Errno(libc::ENOTCONN);
 
 #[derive(Default)]
 struct State {
@@ -28,18 +35,20 @@ struct State {
     early: VecDeque<u64>,
     /// The file system is not mounted any more: nobody waits.
     closed: bool,
+    /// Requests that may wait at once.
+    count_max: usize,
 }
 
 impl State {
     fn admit(&mut self, unique: u64) -> Result<(), Errno> {
         if let Some(place) = self.early.iter().position(|early| *early == unique) {
             self.early.remove(place);
-            return Err(Errno(libc::EINTR));
+            return Err(SIGNALLED);
         }
         if self.closed {
-            return Err(Errno(libc::EINTR));
+            return Err(NOT_MOUNTED);
         }
-        if self.waiting.len() >= WAITING_COUNT_MAX {
+        if self.waiting.len() >= self.count_max {
             return Err(Errno(libc::ENOLCK));
         }
         self.waiting.insert(unique, Wait::default());
@@ -49,7 +58,7 @@ impl State {
     /// Ends the wait of a request; its waker, if it waits.
     fn interrupt(&mut self, unique: u64) -> Option<Waker> {
         if let Some(wait) = self.waiting.get_mut(&unique) {
-            wait.is_over = true;
+            wait.over = Some(SIGNALLED);
             return wait.waker.take();
         }
         if self.early.len() >= EARLY_COUNT_MAX {
@@ -61,7 +70,6 @@ impl State {
 }
 
 /// See the module.
-#[derive(Default)]
 pub struct Interrupts {
     state: Mutex<State>,
     /// How many wait, for those who only want to know that.
@@ -79,12 +87,19 @@ impl Drop for Leave<'_> {
 }
 
 impl Interrupts {
+    /// For a mount whose threads have so many requests under way at most, if there is a bound: some are left to those
+    /// who unlock.
+    pub fn new(request_count_max: Option<usize>) -> Interrupts {
+        let count_max = request_count_max.map_or(WAITING_COUNT_MAX, |count| count - count.min(SPARED_COUNT));
+        Interrupts { state: Mutex::new(State { count_max, ..State::default() }), waiting_count: AtomicUsize::new(0) }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits on behalf of a request until it gets a signal: what is waited for is dropped then. Errors: `EINTR`,
-    /// `ENOLCK` when too many wait.
+    /// `ENOLCK` when too many wait, `ENOTCONN` when the file system is not mounted any more.
     pub async fn unless_interrupted<T>(&self, unique: u64, wanted: impl Future<Output = T>) -> Result<T, Errno> {
         self.state().admit(unique)?;
         self.waiting_count.fetch_add(1, Ordering::Relaxed);
@@ -92,8 +107,8 @@ impl Interrupts {
         let mut wanted = pin!(wanted);
         let outcome = poll_fn(|context| {
             if let Some(wait) = self.state().waiting.get_mut(&unique) {
-                if wait.is_over {
-                    return Poll::Ready(Err(Errno(libc::EINTR)));
+                if let Some(errno) = wait.over {
+                    return Poll::Ready(Err(errno));
                 }
                 wait.waker = Some(context.waker().clone());
             }
@@ -122,7 +137,7 @@ impl Interrupts {
         let wakers: Vec<Waker> = {
             let mut state = self.state();
             state.closed = true;
-            state.waiting.values_mut().for_each(|wait| wait.is_over = true);
+            state.waiting.values_mut().for_each(|wait| wait.over = wait.over.or(Some(NOT_MOUNTED)));
             state.waiting.values_mut().filter_map(|wait| wait.waker.take()).collect()
         };
         wakers.into_iter().for_each(Waker::wake);
@@ -137,12 +152,12 @@ mod tests {
     /// bounded.
     #[test]
     fn signals_find_their_requests() {
-        let mut state = State::default();
+        let mut state = State { count_max: WAITING_COUNT_MAX, ..State::default() };
         assert!(state.interrupt(7).is_none());
         assert_eq!(state.admit(7), Err(Errno(libc::EINTR)));
         assert_eq!(state.admit(9), Ok(()));
         state.interrupt(9);
-        assert!(state.waiting[&9].is_over);
+        assert_eq!(state.waiting[&9].over, Some(SIGNALLED));
         for unique in 100..100 + 2 * EARLY_COUNT_MAX as u64 {
             state.interrupt(unique);
         }

@@ -5,7 +5,7 @@
 //! locks are those of flock(2).
 
 use crate::caller::Callers;
-use crate::device::{Device, TRANSFER_SIZE_MAX};
+use crate::device::{Device, DevicePort, TRANSFER_SIZE_MAX};
 use crate::failed::FailedLookUps;
 use crate::handles::Handles;
 use crate::held::HeldNodes;
@@ -211,10 +211,13 @@ impl Mount {
     ) -> io::Result<Mount> {
         let session = ManuallyDrop::new(session);
         let rings = agreement.rings(options.io_uring).inspect_err(|_| drop(unmounter.unmount()))?;
+        let device = Arc::new(Device::share(session.as_fd())?);
+        let is_concurrent = !rings.is_empty() || DevicePort::new(&device).is_concurrent();
+        let request_count_max = (!is_concurrent).then(|| options.thread_count.max(LONE_THREAD_COUNT));
         let mounted = Mounted {
             client,
             user,
-            device: Arc::new(Device::share(session.as_fd())?),
+            device,
             callers: Callers::default(),
             files: Handles::default(),
             listings: Handles::default(),
@@ -222,7 +225,7 @@ impl Mount {
             held: HeldNodes::default(),
             failed: FailedLookUps::default(),
             owners: LockOwners::default(),
-            interrupts: Interrupts::default(),
+            interrupts: Interrupts::new(request_count_max),
         };
         let (mounted, upkeep) = (Arc::new(mounted), Arc::default());
         Ok(Mount { _session: session, unmounter, mounted, upkeep, rings: Mutex::new(rings), options })
@@ -267,15 +270,15 @@ impl Mount {
             start_thread("tabane-ring", &self.mounted, &last, move |mounted| {
                 // Where that is refused it only takes longer.
                 let _: io::Result<()> = reactor::process::stay_on(&[usize::from(core)]);
-                ring.begin(mounted.clone()).and_then(|()| mounted.serve(&mut ring)).or_else(|error| {
-                    if ring.has_served() {
-                        // Who waits for an answer would wait for ever; when this process ends he is told.
-                        eprintln!("tabane: mount: FUSE over io_uring: {error}; the mount ends");
-                        std::process::exit(1);
-                    }
+                if let Err(error) = ring.begin(mounted.clone()) {
                     eprintln!("tabane: mount: FUSE over io_uring: {error}; the device is read instead");
                     drop(ring);
-                    mounted.serve(&mut mounted.device_port())
+                    return mounted.serve(&mut mounted.device_port());
+                }
+                mounted.serve(&mut ring).inspect_err(|error| {
+                    // Who waits for an answer would wait for ever; when this process ends he is told.
+                    eprintln!("tabane: mount: FUSE over io_uring: {error}; the mount ends");
+                    std::process::exit(1);
                 })
             })?;
         }

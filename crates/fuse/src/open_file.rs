@@ -7,8 +7,8 @@ use crate::device::TRANSFER_SIZE_MAX;
 use crate::errno::Errno;
 use crate::port::Message;
 use crate::protocol::{
-    CopyRange, FSYNC_DATA, Fallocate, Flush, Fsync, Header, Input, Lseek, Open, Read, Release, WRITE_CACHE, Write,
-    opcode,
+    CopyRange, FSYNC_DATA, Fallocate, Flush, Fsync, Header, Input, Lseek, Open, Read, Release, WRITE_CACHE,
+    WRITE_KILL_SUIDGID, Write, opcode,
 };
 use crate::serve::{Answer, Handled, Work, file_of};
 use client::{Allocation, Credentials, File, OpenHow};
@@ -77,7 +77,7 @@ impl Work<'_> {
         Ok(Answer::Data(read))
     }
 
-    pub async fn write(&mut self, mut input: Input<'_>) -> Handled {
+    pub async fn write(&mut self, header: &Header, mut input: Input<'_>) -> Handled {
         let request = Write::parse(&mut input)?;
         let bytes = input.take(request.size as usize)?;
         let open = self.file(request.handle)?;
@@ -86,7 +86,12 @@ impl Work<'_> {
             true => files.append(&open.file, bytes).await.map(|_| bytes.len()),
             false => files.write_at(&open.file, bytes, request.offset).await,
         };
-        let written = self.run_as(&open.user, write).await?;
+        // Whoever was handed the descriptor of the superuser may not do all that he may.
+        let loses_bits = request.write_flags & WRITE_KILL_SUIDGID != 0 && open.user.is_root();
+        let written = match loses_bits {
+            true => self.run_as(&self.mounted.callers.of(header), write).await?,
+            false => self.run_as(&open.user, write).await?,
+        };
         self.output.u32(written as u32).u32(0);
         Ok(Answer::Output)
     }

@@ -42,6 +42,7 @@ pub mod opcode {
     pub const CREATE: u32 = 35;
     pub const INTERRUPT: u32 = 36;
     pub const DESTROY: u32 = 38;
+    pub const NOTIFY_REPLY: u32 = 41;
     pub const BATCH_FORGET: u32 = 42;
     pub const FALLOCATE: u32 = 43;
     pub const READDIRPLUS: u32 = 44;
@@ -70,6 +71,8 @@ pub mod setattr {
 pub const GETATTR_HANDLE: u32 = 1;
 /// A write of mapped pages, at an offset that holds whatever the file was opened with.
 pub const WRITE_CACHE: u32 = 1;
+/// A write after which the file is nobody's set-user program any more, for whoever writes may not keep it one.
+pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// A lock of flock(2).
 pub const LOCK_FLOCK: u32 = 1;
 /// An fsync of the contents alone.
@@ -77,6 +80,21 @@ pub const FSYNC_DATA: u32 = 1;
 
 /// Bytes in front of every reply.
 pub const REPLY_HEADER_SIZE: usize = 16;
+
+/// `FUSE_NOTIFY_RETRIEVE`, in place of the error of a reply to nothing.
+const NOTIFY_RETRIEVE: i32 = 5;
+const NOTIFY_RETRIEVE_SIZE: usize = 48;
+
+/// What has the kernel send a request: it is asked for no bytes that it has of a node. That request has the number
+/// given, which is to be none of the kernel's own.
+pub fn retrieve(number: u64, node: u64) -> [u8; NOTIFY_RETRIEVE_SIZE] {
+    let mut bytes = [0; NOTIFY_RETRIEVE_SIZE];
+    bytes[..4].copy_from_slice(&(NOTIFY_RETRIEVE_SIZE as u32).to_ne_bytes());
+    bytes[4..8].copy_from_slice(&NOTIFY_RETRIEVE.to_ne_bytes());
+    bytes[16..24].copy_from_slice(&number.to_ne_bytes());
+    bytes[24..32].copy_from_slice(&node.to_ne_bytes());
+    bytes
+}
 
 /// The request is not what this version of the language says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

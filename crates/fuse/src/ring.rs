@@ -3,8 +3,15 @@
 //! next request take one system call, and neither wakes another core.
 //!
 //! A queue has entries: memory for one request and its reply, which the kernel fills and we hand back with the reply in
-//! it (linux/fuse.h, `fuse_uring_cmd_req`). When all entries of a queue are with us one more is registered, so that
+//! it (linux/fuse.h, `fuse_uring_cmd_req`). When few of a queue are left with the kernel more are registered, so that
 //! requests that wait keep no others out; what the kernel has not filled takes no memory.
+//!
+//! What comes while no entry is left the kernel puts into a list, of which it takes one with each reply, and only then:
+//! an entry that is registered waits for what is new. So where all have been away we may be owed requests that no entry
+//! brings, an unlock among them that all others wait for. Then we ask the kernel for no bytes of a file that it has in
+//! memory (`FUSE_NOTIFY_RETRIEVE`): that comes as a request by a free entry of this core, and with its reply the first
+//! of the list; and so on until the list is empty. The file is one that there were requests about just now, for some
+//! kernels refuse to tell of anything else.
 //!
 //! Signals and forgotten nodes still come by the device.
 //!
@@ -18,7 +25,7 @@ use crate::device::REQUEST_SIZE_MAX;
 use crate::errno::Errno;
 use crate::port::{Memory, Message, Port, Taken};
 use crate::protocol::{self, Input, reply_header};
-use crate::serve::{Answer, Mounted, Reply, UNDER_WAY_MAX};
+use crate::serve::{Answer, Mounted, ROOT_NODE, Reply, UNDER_WAY_MAX};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -38,8 +45,14 @@ const PAYLOAD_SIZE_OFFSET: usize = 272;
 const PAYLOAD_OFFSET: usize = 4096;
 const ENTRY_SIZE: usize = PAYLOAD_OFFSET + REQUEST_SIZE_MAX;
 
-/// Entries of a queue at first. At most there are as many as a thread has requests under way.
-const ENTRY_COUNT_MIN: usize = 2;
+/// Entries of a queue at first. At most there are as many as a thread has requests under way, and these.
+const ENTRY_COUNT_MIN: usize = 16;
+/// When fewer than these are with the kernel, it may have no more, and some are registered.
+const FREE_COUNT_MIN: usize = 4;
+/// Bytes of payload that stay in memory though nobody needs them, of all entries of a ring together.
+const IDLE_BYTES_MAX: usize = 32 << 20;
+/// As much of each stays anyway.
+const SMALL_PAYLOAD_SIZE: usize = 64 << 10;
 /// Entries of the submission and the completion ring. What overflows the kernel keeps.
 const SUBMISSIONS: u32 = 64;
 const COMPLETIONS: u32 = 1024;
@@ -70,6 +83,16 @@ impl Mapping {
         // SAFETY: within the mapping.
         unsafe { self.0.add(PAYLOAD_OFFSET) }
     }
+
+    /// Gives the memory of the payload back, but for its front.
+    fn shrink(&mut self) {
+        // SAFETY: the payload is that large, and nobody looks there: the entry is with us, and its reply is in front.
+        // Where it is refused the memory stays.
+        unsafe {
+            let rest = self.payload().add(SMALL_PAYLOAD_SIZE);
+            libc::madvise(rest.cast(), REQUEST_SIZE_MAX - SMALL_PAYLOAD_SIZE, libc::MADV_DONTNEED);
+        }
+    }
 }
 
 impl Drop for Mapping {
@@ -82,6 +105,28 @@ impl Drop for Mapping {
 struct Entry {
     queue: u16,
     memory: Mapping,
+    /// Bytes of the payload that may take memory.
+    filled: usize,
+}
+
+/// The entries of one core.
+struct Queue {
+    core: u16,
+    /// Those with the kernel, and all.
+    free: usize,
+    count: usize,
+}
+
+/// How far the list of requests that no entry was there for is known to be empty.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Backlog {
+    Empty,
+    /// All entries may have been away.
+    Possible,
+    /// The kernel was asked for a request (`Ring::ask`).
+    Asked,
+    /// That one came, and its reply has left with this entry; if the entry comes back at once, there was more.
+    Answered(usize),
 }
 
 /// The memory of an entry while its request is with us.
@@ -114,10 +159,14 @@ impl EntryMemory {
 pub struct Ring {
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
     entries: Vec<Entry>,
-    /// Each queue with its entries that are with the kernel, and all.
-    queues: Vec<(u16, usize, usize)>,
+    /// The first is that of the core that the thread stays on.
+    queues: Vec<Queue>,
+    backlog: Backlog,
+    /// Nodes of the last requests for bytes and for a lock, and the root, which older kernels take.
+    known_nodes: [u64; 3],
+    /// Of all entries.
+    filled: usize,
     mounted: Option<Arc<Mounted>>,
-    has_served: bool,
 }
 
 impl Ring {
@@ -132,29 +181,41 @@ impl Ring {
         let mut entries = Vec::new();
         for core in cores {
             for _ in 0..ENTRY_COUNT_MIN {
-                entries.push(Entry { queue: *core, memory: Mapping::new()? });
+                entries.push(Entry { queue: *core, memory: Mapping::new()?, filled: 0 });
             }
         }
-        let queues = cores.iter().map(|core| (*core, 0, 0)).collect();
-        Ok(Ring { ring, entries, queues, mounted: None, has_served: false })
+        let queues = cores.iter().map(|core| Queue { core: *core, free: 0, count: 0 }).collect();
+        Ok(Ring {
+            ring,
+            entries,
+            queues,
+            backlog: Backlog::Empty,
+            known_nodes: [ROOT_NODE; 3],
+            filled: 0,
+            mounted: None,
+        })
     }
 
-    /// Registers the entries with a file system.
+    /// Registers the entries with a file system. Errors: some queue has none, so that the kernel sends nothing this
+    /// way.
     pub fn begin(&mut self, mounted: Arc<Mounted>) -> io::Result<()> {
         self.mounted = Some(mounted);
         for entry in 0..self.entries.len() {
-            self.register(entry)?;
+            let registered = self.register(entry);
+            if self.queue_of(entry).is_none_or(|queue| queue.count == 0) {
+                return registered;
+            }
         }
         Ok(())
     }
 
-    /// Whether there ever was a request.
-    pub fn has_served(&self) -> bool {
-        self.has_served
+    fn queue_of(&mut self, entry: usize) -> Option<&mut Queue> {
+        let core = self.entries[entry].queue;
+        self.queues.iter_mut().find(|queue| queue.core == core)
     }
 
     fn register(&mut self, entry: usize) -> io::Result<()> {
-        let Entry { queue, memory } = &self.entries[entry];
+        let Entry { queue, memory, .. } = &self.entries[entry];
         let queue = *queue;
         let parts = [
             libc::iovec { iov_base: memory.headers().cast(), iov_len: HEADERS_SIZE },
@@ -170,9 +231,9 @@ impl Ring {
         }
         self.push(&submission)?;
         self.submit()?;
-        if let Some((_, free, count)) = self.queues.iter_mut().find(|(known, ..)| *known == queue) {
-            *free += 1;
-            *count += 1;
+        if let Some(queue) = self.queue_of(entry) {
+            queue.free += 1;
+            queue.count += 1;
         }
         Ok(())
     }
@@ -204,12 +265,12 @@ impl Ring {
         }
     }
 
-    /// The request that an entry has come back with.
-    fn message(&mut self, entry: usize) -> io::Result<Taken> {
-        let Some(Entry { queue, memory }) = self.entries.get(entry) else {
+    /// The request that an entry has come back with; `None` if it is ours.
+    fn message(&mut self, entry: usize) -> io::Result<Option<Message>> {
+        let Some(Entry { memory, .. }) = self.entries.get(entry) else {
             return Err(io::Error::other("the kernel completed an entry that there is not"));
         };
-        let (queue, headers, payload) = (*queue, memory.headers(), memory.payload());
+        let (headers, payload) = (memory.headers(), memory.payload());
         // SAFETY: the entry is ours now, and the mapping is larger than the headers.
         let (bytes, commit_id, payload_size) = unsafe {
             (
@@ -225,37 +286,120 @@ impl Ring {
         if operation_size > OPERATION_SIZE_MAX || payload_size > REQUEST_SIZE_MAX {
             return Err(malformed());
         }
-        self.has_served = true;
-        self.take_away(queue)?;
+        self.note_filled(entry, payload_size);
+        if self.backlog == Backlog::Answered(entry) {
+            self.backlog = Backlog::Possible;
+        }
+        self.take_away(entry);
+        match header.opcode {
+            protocol::opcode::READ | protocol::opcode::WRITE => self.known_nodes[0] = header.node,
+            protocol::opcode::SETLK | protocol::opcode::SETLKW => self.known_nodes[1] = header.node,
+            _ => {}
+        }
         let memory = EntryMemory { entry: entry as u32, commit_id, operation_size, payload_size, headers, payload };
-        Ok(Taken::Message(Message { header, memory: Memory::Ring(memory) }))
+        if header.opcode == protocol::opcode::NOTIFY_REPLY {
+            self.commit(&memory, header.unique, 0, 0)?;
+            self.submit()?;
+            self.backlog = Backlog::Answered(entry);
+            return Ok(None);
+        }
+        Ok(Some(Message { header, memory: Memory::Ring(memory) }))
     }
 
-    /// Takes in that an entry of a queue is with us, and has another one registered if that was the last.
-    fn take_away(&mut self, queue: u16) -> io::Result<()> {
-        let Some((_, free, count)) = self.queues.iter_mut().find(|(known, ..)| *known == queue) else { return Ok(()) };
-        *free = free.saturating_sub(1);
+    fn note_filled(&mut self, entry: usize, size: usize) {
+        let filled = &mut self.entries[entry].filled;
+        self.filled += size.saturating_sub(*filled);
+        *filled = size.max(*filled);
+    }
+
+    /// Takes in that an entry is with us, and has others registered when few are left.
+    fn take_away(&mut self, entry: usize) {
+        let core = self.entries[entry].queue;
         let waiting_count = self.mounted.as_ref().map_or(0, |mounted| mounted.interrupts.waiting_count());
-        if *free > 0 || *count >= UNDER_WAY_MAX + waiting_count {
-            return Ok(());
+        let Some(queue) = self.queue_of(entry) else { return };
+        queue.free = queue.free.saturating_sub(1);
+        if queue.free >= FREE_COUNT_MIN {
+            return;
+        }
+        let more = queue.count < UNDER_WAY_MAX + ENTRY_COUNT_MIN + waiting_count;
+        if core == self.queues[0].core {
+            // Also where the kernel was asked: that request may be in the list itself.
+            self.backlog = Backlog::Possible;
         }
         // Without memory for one more the requests to come wait for those that are under way.
-        let Ok(memory) = Mapping::new() else { return Ok(()) };
-        self.entries.push(Entry { queue, memory });
-        self.register(self.entries.len() - 1)
+        if more && let Ok(memory) = Mapping::new() {
+            self.entries.push(Entry { queue: core, memory, filled: 0 });
+            let _: io::Result<()> = self.register(self.entries.len() - 1);
+        }
     }
 
+    /// What is there, without looking for what the kernel may still have in its list.
     fn next_completion(&mut self) -> io::Result<Taken> {
         loop {
             let Some(completion) = self.ring.completion().next() else { return Ok(Taken::Nothing) };
             match -completion.result() {
-                0 => return self.message(completion.user_data() as usize),
+                0 => {
+                    if let Some(message) = self.message(completion.user_data() as usize)? {
+                        return Ok(Taken::Message(message));
+                    }
+                }
                 libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED | libc::ENODEV => return Ok(Taken::Ended),
                 // The reply of a request that nobody waits for; the entry is lost with it.
                 libc::ENOENT => {}
                 errno => return Err(io::Error::from_raw_os_error(errno)),
             }
         }
+    }
+
+    /// What is there, or was left in the kernel's list.
+    fn next(&mut self) -> io::Result<Taken> {
+        loop {
+            match self.next_completion()? {
+                Taken::Nothing => {}
+                other => return Ok(other),
+            }
+            self.backlog = match self.backlog {
+                Backlog::Empty | Backlog::Asked => return Ok(Taken::Nothing),
+                Backlog::Possible => {
+                    // With a reply that leaves one of the list comes.
+                    self.flush()?;
+                    if self.ring.completion().is_empty() { self.ask() } else { Backlog::Possible }
+                }
+                Backlog::Answered(_) => Backlog::Empty,
+            };
+        }
+    }
+
+    /// Asks the kernel for a request, on the core that this thread stays on.
+    fn ask(&self) -> Backlog {
+        let Some(mounted) = self.mounted.as_ref().filter(|_| self.queues[0].free > 0) else { return Backlog::Empty };
+        match self.known_nodes.iter().any(|node| mounted.device.ask_for_request(*node).is_ok()) {
+            true => Backlog::Asked,
+            // Who waits in the list is taken along by the next reply.
+            false => Backlog::Empty,
+        }
+    }
+
+    /// Hands an entry back with a reply, whose payload lies in it.
+    fn commit(&mut self, memory: &EntryMemory, unique: u64, errno: i32, size: usize) -> io::Result<()> {
+        let header = reply_header(unique, errno, size);
+        // SAFETY: the entry is ours, and the fields lie within the headers.
+        unsafe {
+            memory.headers.copy_from_nonoverlapping(header.as_ptr(), header.len());
+            memory.headers.add(PAYLOAD_SIZE_OFFSET).cast::<u32>().write(size as u32);
+        }
+        let entry = memory.entry as usize;
+        let idle = self.entries[entry].filled.saturating_sub(SMALL_PAYLOAD_SIZE);
+        if self.filled > IDLE_BYTES_MAX && idle > 0 && size <= SMALL_PAYLOAD_SIZE {
+            self.entries[entry].memory.shrink();
+            self.entries[entry].filled -= idle;
+            self.filled -= idle;
+        }
+        if let Some(queue) = self.queue_of(entry) {
+            queue.free += 1;
+        }
+        let submission = self.command(entry, COMMIT_AND_FETCH, memory.commit_id, self.entries[entry].queue);
+        self.push(&submission)
     }
 }
 
@@ -265,7 +409,7 @@ unsafe impl Send for EntryMemory {}
 
 impl Port for Ring {
     fn wait(&mut self) -> io::Result<Taken> {
-        match self.next_completion()? {
+        match self.next()? {
             Taken::Nothing => {}
             other => {
                 self.submit()?;
@@ -274,12 +418,12 @@ impl Port for Ring {
         }
         match self.ring.submit_and_wait(1) {
             Err(error) if !matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => Err(error),
-            _ => self.next_completion(),
+            _ => self.next(),
         }
     }
 
     fn take(&mut self) -> io::Result<Taken> {
-        self.next_completion()
+        self.next()
     }
 
     fn looks_are_free(&self) -> bool {
@@ -301,19 +445,8 @@ impl Port for Ring {
             }
             Err(Errno(errno)) => (errno, 0),
         };
-        let header = reply_header(reply.message.header.unique, errno, size);
-        // SAFETY: as above; the fields lie within the headers.
-        unsafe {
-            memory.headers.copy_from_nonoverlapping(header.as_ptr(), header.len());
-            memory.headers.add(PAYLOAD_SIZE_OFFSET).cast::<u32>().write(size as u32);
-        }
-        let entry = memory.entry as usize;
-        let queue = self.entries[entry].queue;
-        if let Some((_, free, _)) = self.queues.iter_mut().find(|(known, ..)| *known == queue) {
-            *free += 1;
-        }
-        let submission = self.command(entry, COMMIT_AND_FETCH, memory.commit_id, queue);
-        self.push(&submission)
+        self.note_filled(memory.entry as usize, size);
+        self.commit(&memory, reply.message.header.unique, errno, size)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -37,6 +37,9 @@ use wire::FileId;
 /// and must not keep out who unlocks.
 pub const UNDER_WAY_MAX: usize = 256;
 
+/// Requests that a thread takes before it looks after those that are under way.
+const TAKEN_IN_ROW_MAX: usize = 16;
+
 /// What all threads of one mount share.
 pub struct Mounted {
     pub client: Client,
@@ -134,9 +137,10 @@ impl Mounted {
         let mut under_way: FuturesUnordered<UnderWay<'_>> = FuturesUnordered::new();
         let mut doorbell: Option<Doorbell> = None;
         let mut next = Some(first);
-        let mut has_ended = false;
+        let (mut has_ended, mut taken_in_row) = (false, 0);
         loop {
             if let Some(message) = next.take() {
+                taken_in_row += 1;
                 let mut work = self.begin(files, message);
                 // Most requests end at the first step.
                 match poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
@@ -163,7 +167,17 @@ impl Mounted {
                 return Ok(has_ended);
             }
             port.flush()?;
+            if next.is_some() && taken_in_row < TAKEN_IN_ROW_MAX {
+                continue;
+            }
+            taken_in_row = 0;
             if next.is_some() {
+                // Others get their turn, and those under way.
+                reactor.yield_now().await;
+                let ended = poll_fn(|context| Poll::Ready(under_way.poll_next_unpin(context))).await;
+                if let Poll::Ready(Some(reply)) = ended {
+                    port.reply(reply)?;
+                }
                 continue;
             }
             if doorbell.is_none()
@@ -255,7 +269,7 @@ impl Work<'_> {
         match header.opcode {
             opcode::LOOKUP => self.look_up(header, input).await,
             // Nothing is kept of nodes, so there is nothing to forget.
-            opcode::FORGET | opcode::BATCH_FORGET => Ok(Answer::None),
+            opcode::FORGET | opcode::BATCH_FORGET | opcode::NOTIFY_REPLY => Ok(Answer::None),
             opcode::GETATTR => self.get_attributes(header, input).await,
             opcode::SETATTR => self.set_attributes(header, input).await,
             opcode::READLINK => self.read_link(header).await,
@@ -270,7 +284,7 @@ impl Work<'_> {
             opcode::OPEN => self.open(header, input).await,
             opcode::CREATE => self.create(header, input).await,
             opcode::TMPFILE => self.make_temporary(header, input).await,
-            opcode::WRITE => self.write(input).await,
+            opcode::WRITE => self.write(header, input).await,
             opcode::FLUSH => self.flush(header, input).await,
             opcode::RELEASE => self.release(input).await,
             opcode::FSYNC => self.synchronise(input).await,

@@ -32,6 +32,7 @@ impl Upkeep {
             mounted.client.run(async |reactor, _| reactor.sleep(TURN_NS).await);
             mounted.close_all(&mounted.held.age());
             mounted.failed.age();
+            mounted.callers.age();
         }
     }
 

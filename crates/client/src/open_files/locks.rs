@@ -24,6 +24,10 @@ const RELEASE_PAUSE: Nanos = 200_000_000;
 /// How often one who wants to lock again looks whether that is done.
 const LOOK_PAUSE: Nanos = 5_000_000;
 
+/// Pauses before one asks again who is one too many of those who wait, each twice the one before.
+const CROWD_PAUSE_MIN: Nanos = 5_000_000;
+const CROWD_PAUSE_MAX: Nanos = 160_000_000;
+
 /// Who locks, and in which of the two spaces, which know nothing of each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Locker {
@@ -78,6 +82,9 @@ impl LockBook {
 impl FileSystem {
     /// Locks a range of a file (`LockRange::WHOLE` for `Locker::Whole`), waiting for it as long as it takes; what this
     /// owner had of the range before changes to the new mode. Dropping the future gives up.
+    ///
+    /// A server lets a limited number wait in a queue; who comes beyond asks again and again, has no turn among the
+    /// others, and is not seen where processes wait for each other.
     ///
     /// Errors: `Deadlock` when processes would wait for each other, `NoLocks` when there are too many, `BadHandle` when
     /// a process or description has not opened the file for reading (a shared lock) or writing (an exclusive one), and
@@ -261,15 +268,37 @@ impl Servers {
 
     async fn obtain(&self, wish: &LockDescription, wait: bool) -> Attempt<()> {
         let home = self.home_of(wish.file)?;
+        let mut pause = CROWD_PAUSE_MIN;
         loop {
             let request = LockRequest { wish: wish.clone(), wait };
-            if self.ask_for_state(home, Operation::Lock, &request).await? == LockState::Granted {
-                return Ok(());
+            match self.ask_for_state(home, Operation::Lock, &request).await {
+                Ok(LockState::Granted) => return Ok(()),
+                Ok(_) => {}
+                Err(refused) if wait && refused.status() == Status::NoLocks => {
+                    if !self.is_crowded(home, wish).await? {
+                        return Ok(());
+                    }
+                    self.reactor.sleep(pause).await;
+                    pause = (pause * 2).min(CROWD_PAUSE_MAX);
+                    continue;
+                }
+                Err(error) => return Err(error),
             }
             let request = AwaitLockRequest { wish: wish.clone() };
             if self.ask_for_state(home, Operation::AwaitLock, &request).await? == LockState::Granted {
                 return Ok(());
             }
+        }
+    }
+
+    /// After a lock was refused that was to be waited for: whether there are too many who wait, for it is not to be had
+    /// now. False when it has been got. Errors: `NoLocks` when it is locks that there are too many of.
+    async fn is_crowded(&self, home: u32, wish: &LockDescription) -> Attempt<bool> {
+        let request = LockRequest { wish: wish.clone(), wait: false };
+        match self.ask_for_state(home, Operation::Lock, &request).await {
+            Ok(_) => Ok(false),
+            Err(held) if held.status() == Status::WouldBlock => Ok(true),
+            Err(error) => Err(error),
         }
     }
 

@@ -6,6 +6,7 @@
 //! harms nobody: a hole or room in some of the chunks.
 
 use crate::core::{Caller, Core, Failure};
+use crate::files::rights::drop_for_contents;
 use crate::handlers::bytes::holders::Rounds;
 use crate::handlers::bytes::read_write::check_layout_of;
 use crate::handlers::{Progress, later};
@@ -136,6 +137,7 @@ fn perform(
         }
         reply.extend(crate::handlers::bytes::read_write::reply_of(core, attributes.size));
         if grows || cuts {
+            drop_for_contents(attributes, caller.credentials());
             attributes.mtime = now;
             attributes.ctime = now;
             attributes.version += 1;

@@ -17,6 +17,7 @@ use crate::coordination::intents::{Intent, Origin};
 use crate::coordination::retry::{Backoff, LastFailure, retry};
 use crate::core::{Caller, Core, Failure, Notice, Turn, all, until};
 use crate::files::inodes::Inode;
+use crate::files::rights::{drop_for_announced, drop_for_contents};
 use crate::handlers::bytes::holders::{Rounds, by_server, fill, own_writes, own_writes_soon};
 use crate::handlers::bytes::read_write::{WriteEnd, verify_sums};
 use crate::journal::records::Record;
@@ -24,6 +25,7 @@ use crate::store::{ChunkWrite, Transaction};
 use reactor::{Class, Disconnected, Incoming, LocalFuture, Nanos};
 use std::io::IoSlice;
 use std::rc::Rc;
+use wire::credentials::Credentials;
 use wire::layout::ChunkRange;
 use wire::limits::{APPEND_SIZE_MAX, FILE_SIZE_MAX};
 use wire::messages::{AppendRequest, Empty, Pieces, ReserveAppendReply, ReserveChunksRequest, WriteChunksRequest};
@@ -110,9 +112,13 @@ async fn end_of(core: &Rc<Core>, file: FileId, turn: &Turn) -> Result<u64, Failu
     Ok(core.inode(file)?.attributes.size.max(glimpse.size))
 }
 
-/// The inode after a write that ends at `end`.
-pub fn grown(core: &Core, mut inode: Inode, end: u64) -> Inode {
+/// The inode after a write that ends at `end`, by a user who may not be known any more.
+pub fn grown(core: &Core, mut inode: Inode, end: u64, who: Option<&Credentials>) -> Inode {
     let attributes = &mut inode.attributes;
+    match who {
+        Some(who) => drop_for_contents(attributes, who),
+        None => drop_for_announced(attributes),
+    }
     attributes.size = attributes.size.max(end);
     attributes.mtime = core.clock.time();
     attributes.ctime = attributes.mtime;
@@ -129,7 +135,7 @@ fn append_here(
 ) -> AppendResult {
     let mut transaction = core.store.begin();
     append.fill_own(core, &append.bytes_of(body)?, own, &mut transaction)?;
-    let inode = grown(core, core.inode(append.file)?, append.end());
+    let inode = grown(core, core.inode(append.file)?, append.end(), Some(caller.credentials()));
     let reply = append.reply();
     core.commit(transaction, [Record::InodePut(inode), caller.outcome(&reply)])?;
     Ok(reply)
@@ -270,7 +276,7 @@ impl Append {
     /// The file may have been removed meanwhile; the bytes were in it before, and that is what the caller is told.
     fn complete(&self, core: &Rc<Core>) -> Result<(), Failure> {
         let reply = self.reply();
-        let inode = core.inode(self.file).map(|inode| Record::InodePut(grown(core, inode, self.end())));
+        let inode = core.inode(self.file).map(|inode| Record::InodePut(grown(core, inode, self.end(), None)));
         let outcome = Record::outcome(self.origin, &reply);
         let mut transaction = core.store.begin();
         core.store.reap_file(self.stage.0, &mut transaction);

@@ -150,7 +150,7 @@ pub fn write_submitted(
             let end = piece_end(&piece, chunk_size).ok_or(Status::TooLarge)?;
             let before = core.inode(file)?;
             let latest = before.attributes.ctime;
-            let mut inode = grown(core, before, end);
+            let mut inode = grown(core, before, end, None);
             let attributes = &mut inode.attributes;
             attributes.ctime = attributes.ctime.max(latest);
             attributes.mtime = attributes.ctime;

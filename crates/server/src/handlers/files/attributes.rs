@@ -41,13 +41,20 @@ pub fn set_attributes(
         let turn = core.turns.take(request.file.0);
         let turn =
             core.wait_until(caller.deadline, "another change of the file's size or times takes long", turn).await?;
-        // Announced times end before explicit ones begin, so that no late one can undo these.
-        let retract = request.mask & TIMES != 0;
-        let glimpse = core.glimpse_in_turn(request.file, retract, &turn).await?;
-        while changes_rights && let Some(delegated) = core.recall_delegations(request.file) {
-            core.wait_until(caller.deadline, "delegations of the file take long to end", delegated.wait()).await?;
-        }
-        let mut inode = core.inode(request.file)?;
+        // Announced times end before explicit ones begin, so that no late one can undo these. And who writes to what is
+        // to be a set-user program has to say so anew, which ends that.
+        let is_set_user = request.mask & set_mask::MODE != 0 && rights::has_dropped_bits(request.mode);
+        let retract = request.mask & TIMES != 0 || is_set_user;
+        let (glimpse, mut inode) = loop {
+            let glimpse = core.glimpse_in_turn(request.file, retract, &turn).await?;
+            while changes_rights && let Some(delegated) = core.recall_delegations(request.file) {
+                core.wait_until(caller.deadline, "delegations of the file take long to end", delegated.wait()).await?;
+            }
+            let inode = core.inode(request.file)?;
+            if !is_set_user || !inode.is_announced() {
+                break (glimpse, inode);
+            }
+        };
         check(&caller, &request, &inode.attributes)?;
         // What was glimpse is true and the turn is ours, so that the inode may know it.
         inode.attributes.size = inode.attributes.size.max(glimpse.size);
