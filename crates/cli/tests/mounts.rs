@@ -393,6 +393,7 @@ fn locks_hold_between_mounts() {
 
 /// Goal: who waits for a lock when a mount ends is told so, with an error that programs know.
 #[test]
+#[allow(clippy::disallowed_methods)] // Threads and clocks of a program that uses the mount.
 fn waiters_are_told_that_the_mount_ends() {
     if !fuse_is_here() {
         return;
@@ -444,6 +445,7 @@ fn written_programs_are_nobodys() {
 /// Method: threads on one core ask for a lock that another one gives back at the same moment, each time on a mount that
 /// has just begun, which has had no such crowd; each that has it gives it back.
 #[test]
+#[allow(clippy::disallowed_methods)] // Threads and clocks of a program that uses the mount.
 fn crowds_of_waiters_keep_nobody_from_unlocking() {
     if !fuse_is_here() {
         return;
