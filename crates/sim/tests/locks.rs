@@ -302,7 +302,8 @@ fn at_every_step() {
     }
 }
 
-/// Goal: unlocking gets through however many of the same client wait, and one more than may wait is told so.
+/// Goal: unlocking gets through however many of the same client wait, and who is one too many for the server's queue has
+/// the lock too, some time after it is free.
 #[test]
 fn many_waiters_of_one_client() {
     let harness = cluster(7);
@@ -312,13 +313,9 @@ fn many_waiters_of_one_client() {
         fs.lock(&file, Locker::Process(0), LockRange::WHOLE, true).await.expect("nobody has it");
         file
     });
-    let waiting: Vec<_> = (1..=32).map(|process| locking(&harness, &client, Locker::Process(process))).collect();
+    let waiting: Vec<_> = (1..=48).map(|process| locking(&harness, &client, Locker::Process(process))).collect();
     harness.world.run_for(SECOND);
-    let refused = run(&harness, &client, async |fs| {
-        let file = open(&fs).await;
-        fs.lock(&file, Locker::Process(99), LockRange::WHOLE, true).await.expect_err("too many").status
-    });
-    assert_eq!(refused, Status::NoLocks);
+    assert!(waiting.iter().all(|story| story.borrow().is_none()), "somebody has it beside another");
     run(&harness, &client, async move |fs| fs.unlock(&file, Locker::Process(0), LockRange::WHOLE).await)
         .expect("unlocked");
     for (index, story) in waiting.iter().enumerate() {
