@@ -45,15 +45,14 @@ pub trait Object {
         None
     }
 
-    /// A look that can't come true any more, whatever is placed from here on: of those that end before a moment, and
-    /// that look at what the operation that was `placed` last has changed (`None`: at anything). Others may be left
-    /// out.
+    /// A look that can't come true any more, whatever is placed from here on: of those that `horizon` is about, and that
+    /// look at what the operation that was `placed` last has changed (`None`: at anything). Others may be left out.
     fn hopeless_look(
         &self,
         _state: &Self::State,
         _placed: Option<usize>,
         _done: &Done,
-        _until: Moment,
+        _horizon: Horizon,
     ) -> Option<usize> {
         None
     }
@@ -62,6 +61,21 @@ pub trait Object {
     fn is_same(&self, before: &Self::State, after: &Self::State, _look: usize) -> bool {
         before == after
     }
+}
+
+/// What of the future is asked about.
+#[derive(Clone, Copy, Debug)]
+pub struct Horizon {
+    /// Looks that end before this.
+    pub until: Moment,
+    /// What ends before this surely comes before such a look, if it ended before that began. Other changes may be taken
+    /// back between.
+    pub firm: Moment,
+}
+
+impl Horizon {
+    /// All looks, and nothing is taken back.
+    pub const ALL: Horizon = Horizon { until: NEVER, firm: NEVER };
 }
 
 /// When an operation happened. With `end == NEVER` it may have happened at any time after its start, or not at all.
@@ -201,7 +215,7 @@ impl<O: Object> Search<'_, O> {
     fn run(&mut self) -> Verdict {
         self.note_missing();
         let initial = self.object.initial();
-        if let Some(look) = self.object.hopeless_look(&initial, None, &self.done, NEVER) {
+        if let Some(look) = self.object.hopeless_look(&initial, None, &self.done, Horizon::ALL) {
             return Verdict::Impossible(vec![look]);
         }
         let mut stack = vec![self.enter(initial, Vec::new(), 0)];
@@ -258,7 +272,7 @@ impl<O: Object> Search<'_, O> {
     /// Whether an operation that leads to this state leaves some look without hope.
     fn is_hopeless(&mut self, state: &O::State, operation: usize) -> bool {
         self.done.add(operation);
-        let look = self.object.hopeless_look(state, Some(operation), &self.done, NEVER);
+        let look = self.object.hopeless_look(state, Some(operation), &self.done, Horizon::ALL);
         self.done.remove(operation);
         if look.is_some() && self.placed_count >= self.best {
             self.hopeless = look;

@@ -11,7 +11,7 @@
 //! loss, what may be lost is as something of unknown outcome.
 
 use crate::history::{Action, History, Loss, Moment, NEVER, Operation};
-use crate::linearize::{self, Done, Object, Span, Verdict};
+use crate::linearize::{self, Done, Horizon, Object, Span, Verdict};
 use reactor::Nanos;
 use std::borrow::Cow;
 use wire::{Cluster, FileId};
@@ -179,6 +179,8 @@ struct Unlasting<'a, O> {
     object: &'a O,
     own_count: usize,
     setbacks: &'a [Setback],
+    /// When the state of each may be kept at the earliest.
+    keep_starts: Vec<Moment>,
 }
 
 /// The state, and the one that comes back with the next loss.
@@ -205,13 +207,14 @@ impl<O: Object> Object for Unlasting<'_, O> {
         }
     }
 
-    /// What is looked at before the next setback is not changed by any.
+    /// What is looked at before the next setback is not changed by any. Later looks see what is kept at that one, which
+    /// nothing that ended before could miss, or something later.
     fn hopeless_look(
         &self,
-        (state, _): &Self::State,
+        (state, kept): &Self::State,
         placed: Option<usize>,
         done: &Done,
-        until: Moment,
+        horizon: Horizon,
     ) -> Option<usize> {
         let placed = match placed {
             Some(operation) if operation >= self.own_count => {
@@ -223,8 +226,16 @@ impl<O: Object> Object for Unlasting<'_, O> {
             own => own,
         };
         let is_to_come = |number: &usize| !done.contains(self.own_count + 2 * number + 1);
-        let next = (0..self.setbacks.len()).find(is_to_come).map_or(NEVER, |number| self.setbacks[number].moment);
-        self.object.hopeless_look(state, placed, done, until.min(next))
+        let Some(next) = (0..self.setbacks.len()).find(is_to_come) else {
+            return self.object.hopeless_look(state, placed, done, horizon);
+        };
+        let until = horizon.until.min(self.setbacks[next].moment);
+        let before = self.object.hopeless_look(state, placed, done, Horizon { until, ..horizon });
+        if before.is_some() || kept.is_some() {
+            return before;
+        }
+        let firm = horizon.firm.min(self.keep_starts[next]);
+        self.object.hopeless_look(state, placed, done, Horizon { firm, ..horizon })
     }
 }
 
@@ -236,7 +247,8 @@ pub fn check<O: Object>(object: &O, spans: &[Span], setbacks: &[Setback]) -> Ver
     let verdict = |likely: bool| {
         let mut all = spans.to_vec();
         all.extend(setbacks.iter().flat_map(|setback| [setback.keep_span(likely), setback.late_return_span()]));
-        linearize::check(&Unlasting { object, own_count: spans.len(), setbacks }, &all)
+        let keep_starts = setbacks.iter().map(|setback| setback.keep_span(likely).start).collect();
+        linearize::check(&Unlasting { object, own_count: spans.len(), setbacks, keep_starts }, &all)
     };
     match first_that_fits(verdict) {
         Verdict::Impossible(missing) => {

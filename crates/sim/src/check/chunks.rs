@@ -2,7 +2,7 @@
 
 use super::files::{Event, FileHistory, Origin, What};
 use crate::history::{Finding, Moment, NEVER};
-use crate::linearize::{Done, Object, Span, Verdict};
+use crate::linearize::{Done, Horizon, Object, Span, Verdict};
 use crate::losses::{self, Losses};
 use crate::pattern::{self, Tag};
 use std::collections::{BTreeMap, BTreeSet};
@@ -333,12 +333,12 @@ impl Placed<'_> {
 
 impl Chunk<'_> {
     /// Whether something that a look accepts can come to be in a segment as the last before that look.
-    fn has_hope(&self, segment: usize, look: usize, held: Tag, done: &Done) -> bool {
+    fn has_hope(&self, segment: usize, look: usize, held: Tag, done: &Done, firm: Moment) -> bool {
         let look = &self.operations[look];
         let left = || self.changes[segment].iter().filter(|change| !done.contains(**change));
         let left = || left().map(|change| &self.operations[*change]);
         // What ended before the look began is placed before it, the latest beginner not before all others.
-        let before = left().filter(|change| change.event.end < look.event.start);
+        let before = left().filter(|change| change.event.end < look.event.start.min(firm));
         let latest = before.map(|change| change.event.start).max();
         let can_be_last = |change: &Placed| {
             change.event.start < look.event.end && latest.is_none_or(|latest| change.event.end >= latest)
@@ -359,12 +359,14 @@ impl Object for Chunk<'_> {
         self.operations[operation].written().is_none()
     }
 
-    fn hopeless_look(&self, state: &Segments, placed: Option<usize>, done: &Done, until: Moment) -> Option<usize> {
+    fn hopeless_look(&self, state: &Segments, placed: Option<usize>, done: &Done, horizon: Horizon) -> Option<usize> {
         let segments = placed.map_or(0..state.len(), |placed| self.operations[placed].touched.clone());
         let looks = |segment: usize| self.looks[segment].iter().map(move |look| (segment, *look));
         let to_come = segments.flat_map(looks).filter(|(_, look)| !done.contains(*look));
-        let mut to_come = to_come.filter(|(_, look)| self.operations[*look].event.end < until);
-        to_come.find(|(segment, look)| !self.has_hope(*segment, *look, state[*segment], done)).map(|(_, look)| look)
+        let mut to_come = to_come.filter(|(_, look)| self.operations[*look].event.end < horizon.until);
+        to_come
+            .find(|(segment, look)| !self.has_hope(*segment, *look, state[*segment], done, horizon.firm))
+            .map(|(_, look)| look)
     }
 
     fn apply(&self, state: &Segments, number: usize, done: &Done) -> Option<Segments> {

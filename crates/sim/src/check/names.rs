@@ -8,8 +8,8 @@
 mod ahead;
 mod tree;
 
-use crate::history::{Action, Finding, Moment, Operation, Outcome};
-use crate::linearize::{self, Done, Object, Span, Verdict};
+use crate::history::{Action, Finding, Operation, Outcome};
+use crate::linearize::{self, Done, Horizon, Object, Span, Verdict};
 use crate::losses::{self, Losses};
 use ahead::Ahead;
 use std::collections::{BTreeMap, BTreeSet};
@@ -147,7 +147,7 @@ impl Object for Names<'_> {
         (self.operations.get(operation)?.2 == Part::Find).then_some(operation + 1)
     }
 
-    fn hopeless_look(&self, state: &Tree, _placed: Option<usize>, done: &Done, _until: Moment) -> Option<usize> {
+    fn hopeless_look(&self, state: &Tree, _placed: Option<usize>, done: &Done, _horizon: Horizon) -> Option<usize> {
         if let Some(end) = self.ahead.never_empty(state, done) {
             return Some(end);
         }
