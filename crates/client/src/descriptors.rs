@@ -380,7 +380,7 @@ mod tests {
             times_set: 0,
             layout: mounted.client.cluster().layout_for(0, 0),
         };
-        File::new(&attributes, &OpenHow::reading_and_writing(), 0)
+        File::new(&attributes, &OpenHow::reading_and_writing(), 0, 0)
     }
 
     /// Goal: invariant 1, and closed or invented numbers are `BadHandle`.

@@ -7,8 +7,9 @@
 //! 2. Else the home may have told the size with its own piece, when nobody else holds bytes. That counts only where all
 //!    others were complete: what another one does not hold may have been freed after the home answered, with the file.
 //! 3. Else the home is asked. What was read before is only valid up to a size that was known before the read and in the
-//!    same truncate generation, for within a generation sizes only grow; where the size turns out to be larger, the
-//!    range is read again. So a byte that was written in between is never returned as a zero.
+//!    same truncate generation, for within a generation sizes only grow, but for a power loss, with which the home
+//!    forgets our session; where the size turns out to be larger, the range is read again. So a byte that was written in
+//!    between is never returned as a zero.
 
 use crate::bytes::stripe::{Destination, Share, Source, deal, fill_zero};
 use crate::error::{Attempt, RequestError, Result};
@@ -274,6 +275,8 @@ impl Servers {
         if let Some(count) = self.read_leases.read(file.id, places, offset, size, || self.reactor.now()) {
             return Ok(count);
         }
+        let mut sessions_lost = self.sessions_lost();
+        file.forget_lost_size(sessions_lost);
         let mut known = file.known_size();
         let mut end = offset + size as u64;
         if offset >= known.size && offset >= file.written_end() {
@@ -312,10 +315,12 @@ impl Servers {
             }
             let now = self.ask_size(file).await?;
             let valid_end = end.min(now.size);
-            if now.truncate_generation == known.truncate_generation && valid_end <= known.size {
+            let is_kept = now.truncate_generation == known.truncate_generation && self.sessions_lost() == sessions_lost;
+            if is_kept && valid_end <= known.size {
                 end = valid_end;
                 break;
             }
+            sessions_lost = self.sessions_lost();
             known = now;
             end = valid_end;
         }

@@ -84,7 +84,7 @@ impl FileSystem {
     }
 
     fn opened(&self, attributes: &Attributes, how: &OpenHow, name_server: Option<u32>) -> File {
-        let file = File::new(attributes, how, self.servers.session());
+        let file = File::new(attributes, how, self.servers.session(), self.servers.sessions_lost());
         file.note_opened(self.servers.reactor.wall_clock(), name_server);
         file
     }

@@ -35,7 +35,7 @@ impl FileSystem {
         let route = Route { name_server: Cell::new(None), may_ask_contact: true };
         let attributes =
             self.servers.on_path(path, async |target| open_target(&self.servers, target, how, access, &route).await);
-        let file = File::new(&attributes.await?, how, self.servers.session());
+        let file = File::new(&attributes.await?, how, self.servers.session(), self.servers.sessions_lost());
         file.note_opened(self.servers.reactor.wall_clock(), route.name_server.get());
         Ok(file)
     }

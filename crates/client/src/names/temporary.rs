@@ -26,7 +26,7 @@ impl FileSystem {
             Resolution::Follow(link) => Ok(Resolution::Follow(link)),
         };
         let attributes = self.servers.on_path(path, make).await?;
-        Ok(File::new(&attributes, how, self.servers.session()))
+        Ok(File::new(&attributes, how, self.servers.session(), self.servers.sessions_lost()))
     }
 
     /// Gives an open file a name: its first one if it was made without, else one more.

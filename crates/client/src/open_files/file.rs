@@ -82,6 +82,8 @@ struct FileState {
     /// End of the furthest write through this handle: reads before it need not ask for the size first.
     written_end: AtomicU64,
     known_size: Mutex<KnownSize>,
+    /// `Servers::sessions_lost` when that was told: a server that lost power takes sizes back.
+    sessions_lost: AtomicU64,
     /// Of a directory: what was last seen of it, which is all that is left when it is removed while it is open.
     directory: Mutex<Option<Box<Attributes>>>,
     /// Servers that this handle wrote to since it was last synchronised: bit n stands for those of number n modulo 64.
@@ -118,8 +120,8 @@ pub struct File {
 }
 
 impl File {
-    /// An open file that `session` has registered.
-    pub(crate) fn new(attributes: &Attributes, how: &OpenHow, session: u64) -> File {
+    /// An open file that `session` has registered; `sessions_lost` as by then.
+    pub(crate) fn new(attributes: &Attributes, how: &OpenHow, session: u64, sessions_lost: u64) -> File {
         let known = KnownSize { size: attributes.size, truncate_generation: attributes.truncate_generation };
         let directory = (attributes.kind == Kind::Directory).then(|| Box::new(attributes.clone()));
         File {
@@ -135,6 +137,7 @@ impl File {
                 wrote_beyond_home: AtomicBool::new(false),
                 written_end: AtomicU64::new(0),
                 known_size: Mutex::new(known),
+                sessions_lost: AtomicU64::new(sessions_lost),
                 directory: Mutex::new(directory),
                 written_servers: AtomicU64::new(0),
                 errors: Mutex::default(),
@@ -250,6 +253,16 @@ impl File {
 
     pub(crate) fn known_size(&self) -> KnownSize {
         *self.state.known_size.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Forgets how large the file is known to be, if that was told before a session was lost.
+    pub(crate) fn forget_lost_size(&self, sessions_lost: u64) {
+        if self.state.sessions_lost.load(Ordering::Relaxed) != sessions_lost
+            && self.state.sessions_lost.swap(sessions_lost, Ordering::Relaxed) != sessions_lost
+        {
+            self.state.known_size.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).size = 0;
+            self.state.written_end.store(0, Ordering::Relaxed);
+        }
     }
 
     /// A directory that was removed, as fstat(2) shows it.
