@@ -62,6 +62,12 @@ fn run<T: 'static>(harness: &Harness, client: &SimClient, work: impl AsyncFnOnce
     wait(harness, &start(harness, client, work))
 }
 
+/// The first name of one letter in a directory that belongs to a server, other than `but`.
+fn name_at(cluster: &wire::Cluster, server: u32, parent: FileId, but: &str) -> String {
+    let mut names = ('a'..='z').map(String::from).filter(|name| name != but);
+    names.find(|name| cluster.dentry_server(parent, name.as_bytes()) == server).expect("every server has names")
+}
+
 /// A file whose home is `home`, and its path, which is found by trying.
 async fn file_at(file_system: &FileSystem, home: u32) -> (String, File) {
     for index in 0.. {
@@ -242,11 +248,7 @@ fn names_of_directories_that_were_gone_by_survive_power_loss() {
         let harness = cluster_of_seed(seed, 2, true);
         let client = harness.add_client();
         let is_gone_by = seed % 2 == 0;
-        let at = move |fs: &FileSystem, server: u32, parent: FileId, but: &str| {
-            let mut names = ('a'..='z').map(String::from).filter(|name| name != but);
-            let cluster = fs.cluster().clone();
-            names.find(|name| cluster.dentry_server(parent, name.as_bytes()) == server).expect("every server has names")
-        };
+        let at = |fs: &FileSystem, server, parent, but: &str| name_at(fs.cluster(), server, parent, but);
         let paths = run(&harness, &client, async move |fs| {
             let root = fs.cluster().home_of(FileId::ROOT).expect("it has one");
             let old = at(&fs, root, FileId::ROOT, "");
@@ -280,8 +282,8 @@ fn names_of_directories_that_were_gone_by_survive_power_loss() {
     assert!((1..=20).contains(&lost_count), "the rename was lost in {lost_count} runs");
 }
 
-/// Goal: nobody goes by a directory that went with a power loss once there may be another one of its name, though he asks
-/// only servers that kept their power.
+/// Goal: nobody goes by a directory that went with a power loss once there may be another one of its name, though he
+/// asks only servers that kept their power.
 /// Method: a client makes a directory, and another one looks for a name in it that is at the other server; the first
 /// server loses power before the directory is durable, in half of the runs it is killed while it starts. Somebody makes
 /// the directory again, and the name in it; whoever looked before finds it.
@@ -293,10 +295,7 @@ fn lost_directories_are_forgotten_everywhere() {
         let root = harness.cluster.home_of(FileId::ROOT).expect("it has one");
         let (maker, other) = (harness.add_client(), harness.add_client());
         let cluster = harness.cluster.clone();
-        let name_at = move |server: u32, parent: FileId| {
-            let mut names = ('a'..='z').map(String::from);
-            names.find(|name| cluster.dentry_server(parent, name.as_bytes()) == server).expect("every server has names")
-        };
+        let name_at = move |server, parent| name_at(&cluster, server, parent, "");
         let path = format!("/{}", name_at(root, FileId::ROOT));
         let made = path.clone();
         let directory = run(&harness, &maker, async move |fs| fs.mkdir(made.as_bytes(), 0o755).await.expect("made").id);
@@ -342,10 +341,7 @@ fn lost_names_of_directories_are_forgotten_on_the_way() {
         let root = harness.cluster.home_of(FileId::ROOT).expect("it has one");
         let (mover, other) = (harness.add_client(), harness.add_client());
         let cluster = harness.cluster.clone();
-        let name_at = move |server: u32, parent: FileId, but: &str| {
-            let mut names = ('a'..='z').map(String::from).filter(|name| name != but);
-            names.find(|name| cluster.dentry_server(parent, name.as_bytes()) == server).expect("every server has names")
-        };
+        let name_at = move |server: u32, parent: FileId, but: &str| name_at(&cluster, server, parent, but);
         let old = name_at(root, FileId::ROOT, "");
         let new = format!("/{}", name_at(root, FileId::ROOT, &old));
         let old = format!("/{old}");
