@@ -34,6 +34,7 @@ pub mod service;
 pub mod shared;
 mod short_circuit;
 pub mod sim;
+mod socket_users;
 mod storage;
 pub mod stream;
 mod submission;

@@ -172,6 +172,10 @@ pub trait Socket {
     fn peer_user(&self) -> Option<u32> {
         None
     }
+    /// As [`Stream::origin_user`].
+    fn origin_user(&self) -> Option<u32> {
+        self.peer_user()
+    }
     /// As [`Stream::prepare`].
     fn prepare(&self) {}
     /// As [`Stream::local_address`].
@@ -347,6 +351,12 @@ impl Stream {
     /// knows it.
     pub fn peer_user(&self) -> Option<u32> {
         self.0.socket.peer_user()
+    }
+
+    /// The user of this machine from whom the stream comes, as far as the kernel can tell: for budgets, and proof of
+    /// nothing.
+    pub fn origin_user(&self) -> Option<u32> {
+        self.0.socket.origin_user()
     }
 
     /// Makes ready for much traffic, which is not worth while before it is known who is at the other end.

@@ -2,6 +2,7 @@
 
 use crate::Nanos;
 use crate::busy_poll::{BusyPoll, BusySocket, KernelWatch};
+use crate::socket_users::user_of_other_end;
 use crate::stream::{ListenSocket, Listener, Readiness, Socket, Stream};
 use shm::copying::note_copied;
 use std::cell::{Cell, RefCell};
@@ -474,6 +475,10 @@ impl<W: Watch> Socket for WatchedSocket<W> {
 
     fn peer_address(&self) -> io::Result<SocketAddr> {
         address_of(&self.descriptor, libc::getpeername)
+    }
+
+    fn origin_user(&self) -> Option<u32> {
+        user_of_other_end(Socket::local_address(self).ok()?, self.peer_address().ok()?)
     }
 
     fn local_address(&self) -> io::Result<SocketAddr> {

@@ -7,6 +7,7 @@ use reactor::{
     local_name, serve,
 };
 use std::cell::Cell;
+use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
@@ -103,10 +104,21 @@ impl Fixture {
 }
 
 /// A connection of which nothing is ever heard.
-#[expect(dead_code, reason = "they are open, no more")]
 enum Silent {
     Network(TcpStream),
     Local(UnixStream),
+}
+
+impl Silent {
+    /// Whether the server has not closed it.
+    fn is_open(&mut self) -> bool {
+        let mut byte = [0];
+        let read = match self {
+            Silent::Network(stream) => stream.set_nonblocking(true).and_then(|()| stream.read(&mut byte)),
+            Silent::Local(stream) => stream.set_nonblocking(true).and_then(|()| stream.read(&mut byte)),
+        };
+        read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    }
 }
 
 impl Fixture {
@@ -127,9 +139,11 @@ fn become_user(user: libc::uid_t) {
     assert_eq!(result, 0, "this test changes its user: run it as root, or set TABANE_CI_NO_ROOT=1 to leave it out");
 }
 
-/// Goal: thousands of silent connections of another user take nothing from those who hold the key, over either way.
+/// Goal: thousands of silent connections of another user take nothing from those who hold the key, nor from others who
+/// are silent, over either way.
 /// Method: 4,000 of them, which stay as long as the server lets them; then a hundred clients one after the other, and
-/// twenty more silent ones before each. A client that was there before keeps its connection.
+/// twenty more silent ones before each. A client that was there before keeps its connection, and so does one of our
+/// user that is as silent and came first, while of the crowd the oldest go.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "whether a test is left out is for whoever runs it")]
 fn silent_crowd_of_another_user() {
@@ -141,9 +155,12 @@ fn silent_crowd_of_another_user() {
         let fixture = fixture(16, is_local);
         let good = fixture.channel(Role::Client, 0);
         fixture.ping(&good);
+        let mut own_silent = fixture.silent(is_local);
         become_user(NOBODY);
         let mut crowd: Vec<Silent> = (0..SILENT).map(|_| fixture.silent(is_local)).collect();
         become_user(own);
+        fixture.come_and_go();
+        assert!(own_silent.is_open() && !crowd[0].is_open(), "places are taken from the crowd");
         for _ in 0..100 {
             become_user(NOBODY);
             crowd.extend((0..20).map(|_| fixture.silent(is_local)));

@@ -25,7 +25,7 @@ const VOUCHED_NS: Nanos = 1_000_000_000;
 /// Where a connection comes from, for budgets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Source {
-    /// A user of this machine.
+    /// A user of this machine, by whichever way.
     User(u32),
     /// A host; of IPv6 its network, for within one a single machine may take any number of addresses.
     HostV4(u32),
@@ -38,7 +38,7 @@ pub(super) enum Source {
 impl Source {
     /// Of a connection that was accepted.
     pub fn of(stream: &Stream) -> Source {
-        if let Some(user) = stream.peer_user() {
+        if let Some(user) = stream.origin_user() {
             return Source::User(user);
         }
         match stream.peer_address().map(|address| address.ip().to_canonical()) {
