@@ -30,7 +30,8 @@ impl Prints {
     /// Whether progress is wanted.
     fn leave_room(self, arguments: &Arguments) -> bool {
         let stays_apart = self == Prints::AtTheEnd || !std::io::stdout().is_terminal();
-        arguments.flag("progress") || (std::io::stderr().is_terminal() && stays_apart)
+        let is_asked = arguments.takes("progress") && arguments.flag("progress");
+        is_asked || (std::io::stderr().is_terminal() && stays_apart)
     }
 }
 

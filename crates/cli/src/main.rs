@@ -47,6 +47,7 @@ mod together;
 mod top;
 mod up;
 mod version;
+mod warm;
 mod work;
 
 use arguments::Arguments;

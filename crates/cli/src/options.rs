@@ -276,6 +276,13 @@ pub static TABLE: &[OptionRow] = &[
         "bytes of each server's journal",
     ),
     setting(
+        "warm",
+        Value::Size { least: 0, most: STORE_SIZE_MAX },
+        "0",
+        "SIZE",
+        "memory of each store to touch before the cluster is used, so that nobody waits for its first use",
+    ),
+    setting(
         "metrics-port",
         Value::Number { least: 0, most: 65_535 },
         "0",

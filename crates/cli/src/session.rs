@@ -104,9 +104,13 @@ impl Session {
 
     /// The client of a cluster.
     pub fn with(cluster: Cluster, options: Options) -> Outcome<Session> {
-        let reactor = open_reactor()?;
-        let files = FileSystem::new(&reactor, Rc::new(cluster), options);
-        Ok(Session { reactor, files, traffic_of: None })
+        Ok(Session::on(&open_reactor()?, cluster, options))
+    }
+
+    /// The same, on a loop that is there.
+    pub fn on(reactor: &Reactor, cluster: Cluster, options: Options) -> Session {
+        let files = FileSystem::new(reactor, Rc::new(cluster), options);
+        Session { reactor: reactor.clone(), files, traffic_of: None }
     }
 
     /// Runs a future to its end.

@@ -60,13 +60,16 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let signals = catch_signals(&reactor)?;
     let path = arguments.path("run-directory").unwrap_or_else(default_run_directory);
     if arguments.is_given("hosts") || crate::hosts::Record::of(&path).is_some() {
-        return crate::hosts::up(arguments, &reactor, &signals);
+        crate::hosts::up(arguments, &reactor, &signals)?;
+        let path = arguments.path("run-directory").unwrap_or_else(crate::hosts::default_run_directory);
+        return crate::warm::warm(arguments, &reactor, &signals, &path);
     }
     let mount = crate::mount::wanted(arguments)?;
     check_no_hosts(arguments)?;
     let raised = raise(arguments, &path, &reactor, &signals, false)?;
     report(&raised);
     raised.check()?;
+    crate::warm::warm(arguments, &reactor, &signals, &raised.directory.path)?;
     if let Some(mount) = mount {
         crate::mount::start(&mount, &raised.directory.path)?;
         println!("mounted on {}", mount.directory.display());
@@ -220,6 +223,7 @@ fn prepare(arguments: &Arguments, directory: &RunDirectory, reactor: &Reactor) -
     reactor.fill_random(&mut key);
     let id = u128::from_ne_bytes(id);
     let settings = Settings::for_new_cluster(arguments, id, count)?;
+    crate::warm::check(arguments, settings.store_size)?;
     let ports = choose_ports(reactor, HERE, arguments.number("port") as u16, count)?;
     if settings.metrics_port != 0 {
         check_ports("--metrics-port", HERE, settings.metrics_port, count)?;

@@ -44,6 +44,38 @@ fn life_of_a_cluster() {
     assert!(ground.fail(1, &["down"]).contains("no cluster is up here"));
 }
 
+/// Goal: memory of the stores is touched before the cluster is used, all of it is free then, and what does not fit is
+/// refused with the cluster as it is.
+/// Method: by the servers' own account of their memory, before and after; with `run` too.
+#[test]
+fn warm_stores() {
+    let ground = Ground::new("warm");
+    let memory = || {
+        let status: serde_json::Value = serde_json::from_str(&ground.run(&["status", "--json"])).unwrap();
+        let servers = status["servers"].as_array().unwrap().clone();
+        servers.iter().map(|server| server["memory_bytes"].as_u64().unwrap()).collect::<Vec<u64>>()
+    };
+    let words = ground.run(&["up", "--servers", "2"]);
+    assert!(!words.contains("warmed"), "{words}");
+    let cold = memory();
+    ground.run(&["down"]);
+    let words = ground.run(&["up", "--servers", "2", "--warm", "48M"]);
+    assert!(words.contains("48.0 MiB of 2 stores warmed in "), "{words}");
+    // Each server has faulted some MiB in ahead by itself, sooner or later.
+    for (cold, warm) in cold.iter().zip(memory()) {
+        assert!(warm >= cold + (30 << 20), "{cold} and {warm}");
+    }
+    let space = ground.run(&["df"]);
+    let all = space.lines().find(|line| line.starts_with("all ")).unwrap();
+    assert_eq!(all.split_whitespace().collect::<Vec<_>>()[2], "0", "all of it is free: {space}");
+    ground.run(&["down"]);
+    let complaint = ground.fail(1, &["up", "--servers", "2", "--warm", "65M"]);
+    assert!(complaint.contains("--warm 65.0 MiB: each store has 64.0 MiB; ask for less"), "{complaint}");
+    assert!(!ground.run_directory().exists(), "nothing was made");
+    let words = ground.run(&["run", "--servers", "1", "--warm", "8M", "--", "echo", "hello"]);
+    assert!(words.contains("8.0 MiB of 1 store warmed in ") && words.ends_with("hello\n"), "{words}");
+}
+
 /// Goal: a second `up` on the same run directory changes nothing and says what to do.
 #[test]
 fn second_up() {

@@ -6,7 +6,7 @@
 //!    more than one step, of about 0.3 ms.
 //! 2. Nobody else wants the core: clients of this machine read without asking the server, and jobs compute. Where
 //!    somebody always does, a step is taken now and then all the same.
-//! 3. What is free and faulted in is bounded (32 MiB, of a small store an eighth), and counted as space that was taken.
+//! 3. What is free and faulted in is bounded (`store/prefault.rs`), and counted as space that was taken.
 
 use crate::core::Core;
 use reactor::{Class, Nanos};

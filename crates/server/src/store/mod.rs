@@ -16,6 +16,7 @@ pub mod fuzz;
 mod holes;
 mod inline_vec;
 mod journal;
+mod prefault;
 mod read;
 mod recovery;
 mod registered_buffers;

@@ -14,6 +14,7 @@ use super::chunk::{Chunk, Extent};
 use super::durability::Durability;
 use super::files::{Chunks, Files};
 use super::journal::{Journal, RECORD_HEADER_SIZE};
+use super::prefault::PrefaultGoal;
 use super::registered_buffers::RegisteredBuffers;
 use super::superblock::Superblock;
 use super::{StoreError, Usage};
@@ -27,9 +28,6 @@ use wire::FastMap;
 const BURY_STEP: usize = 256;
 /// Files of up to this many chunks are freed at once.
 const BURY_AT_ONCE: u64 = 64;
-/// Free pages that are kept faulted in: 32 MiB, but no more than a part of the store.
-const PREFAULT_PAGES: u64 = 8192;
-const PREFAULT_SHARE: u64 = 8;
 /// Pages that are faulted in at a time: 256 KiB, which takes some 0.3 ms; a huge page takes no longer.
 const PREFAULT_STEP_PAGES: u32 = 64;
 
@@ -63,8 +61,7 @@ pub struct StoreState {
     pub chunk_count: u64,
     /// Bytes of the pages that the data space was seen to lie on.
     pub page_size: u64,
-    /// The medium refused to give space ahead of its use; it is not asked for that again.
-    prefault_refused: bool,
+    prefault: PrefaultGoal,
     /// See [`super::Store::keep_pages`].
     pub kept_pages: u64,
     pub deferred: DeferredRelease,
@@ -89,6 +86,7 @@ impl StoreState {
         durability: Durability,
     ) -> StoreState {
         let data = stamped.clone().map_or(data, |stamped| stamped as Rc<dyn Region>);
+        let prefault = PrefaultGoal::new(&allocator);
         let chunk_count = files.iter().map(|file| file.chunks.count()).sum();
         StoreState {
             storage,
@@ -103,7 +101,7 @@ impl StoreState {
             clock: 0,
             chunk_count,
             page_size: PAGE_SIZE,
-            prefault_refused: false,
+            prefault,
             kept_pages: 0,
             deferred: DeferredRelease::default(),
             checkpoint: None,
@@ -212,12 +210,7 @@ impl StoreState {
     /// Pages that are to be free and faulted in. Files that are not in memory get none ahead: their pages would be
     /// written out.
     fn prefault_goal(&self) -> u64 {
-        let total = u64::from(self.allocator.total());
-        if self.durability.is_volatile && !self.prefault_refused {
-            PREFAULT_PAGES.min(total / PREFAULT_SHARE)
-        } else {
-            0
-        }
+        if self.durability.is_volatile { self.prefault.ready(&self.allocator) } else { 0 }
     }
 
     /// See [`super::Store::is_prefault_due`]. Not for every page: half of the goal is used up first.
@@ -227,6 +220,7 @@ impl StoreState {
 
     /// See [`super::Store::prefault_step`].
     pub fn prefault_step(&mut self) -> bool {
+        self.prefault.learn(&self.allocator);
         if self.allocator.ready() >= self.prefault_goal() {
             return false;
         }
@@ -236,15 +230,16 @@ impl StoreState {
     /// Faults some more pages in. False where there are none left, or the medium refuses.
     fn grow_ready(&mut self) -> bool {
         let step = PREFAULT_STEP_PAGES.max((self.page_size / PAGE_SIZE) as u32);
-        let data = &self.data;
+        let (data, before) = (&self.data, self.allocator.backed());
         let grown = self.allocator.grow_step(step, &mut |from, to| back(data.as_ref(), from, to).is_ok());
-        self.prefault_refused = grown.is_err();
+        self.prefault.note_ahead(u64::from(self.allocator.backed() - before));
+        self.prefault.is_refused = grown.is_err();
         grown.unwrap_or(false)
     }
 
     /// See [`super::Store::approach_kept_pages`].
     pub fn approach_kept_pages(&mut self) {
-        if self.allocator.ready() < 2 * self.kept_pages && !self.prefault_refused {
+        if self.allocator.ready() < 2 * self.kept_pages && !self.prefault.is_refused {
             self.grow_ready();
         }
     }

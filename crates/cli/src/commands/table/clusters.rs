@@ -35,8 +35,8 @@ pub const NEW_CLUSTER: [&str; 25] = [
 /// What a mount beside it is to be like.
 const MOUNT: [&str; 8] = ["mount", "threads", "io-uring", "allow-other", "suid", "dev", "cache", "contact"];
 
-static UP_OPTIONS: [&str; 33] = joined(&[&NEW_CLUSTER, &MOUNT]);
-static RUN_OPTIONS: [&str; 34] = joined(&[&NEW_CLUSTER, &["stop-timeout-ms"], &MOUNT]);
+static UP_OPTIONS: [&str; 34] = joined(&[&NEW_CLUSTER, &["warm"], &MOUNT]);
+static RUN_OPTIONS: [&str; 35] = joined(&[&NEW_CLUSTER, &["warm", "stop-timeout-ms"], &MOUNT]);
 
 /// In the order of the overview.
 pub static ROWS: &[Command] = &[
@@ -52,6 +52,9 @@ pub static ROWS: &[Command] = &[
              and the reasons are printed.",
             "On a run directory whose servers have died, or were stopped with 'down --keep', the servers that are \
              missing start again over their stores, and the data is there as before.",
+            "--warm has the memory of the stores touched before 'up' returns, which shows how far it is; without it the first \
+             use of each page takes that time, many times longer where a virtual machine has not used the memory before. \
+             Ctrl-C ends it and leaves the cluster up.",
             "With --hosts the servers start on other hosts, all at once, through the launcher; either all of it is up \
              then, or nothing is left and the message says what went wrong where (docs/hosts.md). --mount mounts on each of \
              them and on this machine; the directory has to be there on all.",

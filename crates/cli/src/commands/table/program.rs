@@ -5,10 +5,10 @@ use super::{Command, PROGRAM, joined};
 use crate::commands::settings;
 use crate::{completion, doctor, manual};
 
-static CONFIG_OPTIONS: [&str; 35] = joined(&[
+static CONFIG_OPTIONS: [&str; 36] = joined(&[
     &["explain", "json", "cluster"],
     &NEW_CLUSTER,
-    &["stop-timeout-ms", "jobs", "threads", "io-uring", "interval-ms", "color", "contact"],
+    &["warm", "stop-timeout-ms", "jobs", "threads", "io-uring", "interval-ms", "color", "contact"],
 ]);
 
 /// In the order of the overview.
