@@ -1,0 +1,187 @@
+//! Samples of the place, put on the axis of time.
+//!
+//! A sample with both clocks gives the offset of its server's: the median of all of them in the job's time. A sample
+//! whose own offset is another one by more than a second was taken while the clock stood elsewhere (somebody set it):
+//! it lies where the collector saw it.
+
+use super::FoundJob;
+use crate::clock::{Nanos, SECOND};
+use crate::sources::Counters;
+use rusqlite::{Connection, OptionalExtension, params};
+
+/// Samples that an offset and a spacing are told from.
+const LOOKED_AT_MAX: i64 = 10_000;
+/// The column of samples with the first of the counters.
+const FIRST_COUNTER: usize = 4;
+/// By how much an offset may vary; what is beyond is a clock that was set.
+const OFFSET_SPREAD_MAX: Nanos = SECOND;
+
+/// The clock of a server, as the axis sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clock {
+    /// What is added to it.
+    pub offset: Nanos,
+    pub how: HowKnown,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HowKnown {
+    /// From samples that have both clocks.
+    Measured,
+    Given,
+    /// Nothing is known; it is believed.
+    Believed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Service,
+    Target,
+    Job,
+}
+
+#[derive(Debug, Clone)]
+pub struct Series {
+    series: i64,
+    pub kind: Kind,
+}
+
+/// One sample on the axis.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    pub time: Nanos,
+    /// Until when the counters are known to have stayed as they are.
+    pub held_until: Nanos,
+    /// Since when they have counted.
+    pub since: Option<Nanos>,
+    pub counters: Counters,
+}
+
+/// What is wanted of a server: its queue, its targets, the job at its targets.
+pub fn series_of(
+    connection: &Connection,
+    server: &str,
+    service: &str,
+    lustre_ids: &[String],
+) -> rusqlite::Result<Vec<Series>> {
+    let mut found = Vec::new();
+    let mut of = |condition: &str, kind: Kind, value: &str| -> rusqlite::Result<()> {
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT series FROM series JOIN servers USING (server)
+             WHERE servers.name = ?1 AND {condition} ORDER BY part"
+        ))?;
+        for series in statement.query_map([server, value], |row| row.get(0))? {
+            found.push(Series { series: series?, kind });
+        }
+        Ok(())
+    };
+    of("kind = 'service' AND part = ?2", Kind::Service, service)?;
+    of("kind = ?2", Kind::Target, "target")?;
+    for id in lustre_ids {
+        of("kind = 'job' AND job = ?2", Kind::Job, id)?;
+    }
+    Ok(found)
+}
+
+pub fn clock_of(connection: &Connection, server: &str, job: &FoundJob) -> rusqlite::Result<Clock> {
+    let mut statement = connection.prepare_cached(
+        "SELECT time_ns - snapshot_ns FROM series JOIN servers USING (server) JOIN samples USING (series)
+         WHERE servers.name = ?1 AND kind <> 'job' AND snapshot_ns IS NOT NULL AND time_ns BETWEEN ?2 AND ?3 LIMIT ?4",
+    )?;
+    let read = statement.query_map(params![server, job.start, job.end, LOOKED_AT_MAX], |row| row.get(0))?;
+    let mut offsets = read.collect::<rusqlite::Result<Vec<Nanos>>>()?;
+    if let Some(offset) = median(&mut offsets) {
+        return Ok(Clock { offset, how: HowKnown::Measured });
+    }
+    let mut statement = connection.prepare_cached("SELECT clock_offset_ns FROM servers WHERE name = ?1")?;
+    Ok(match statement.query_row([server], |row| row.get::<_, Option<Nanos>>(0)).optional()?.flatten() {
+        Some(offset) => Clock { offset, how: HowKnown::Given },
+        None => Clock { offset: 0, how: HowKnown::Believed },
+    })
+}
+
+/// The usual distance of two samples.
+pub fn spacing_of(
+    connection: &Connection,
+    job: &FoundJob,
+    servers: &[String],
+    service: &str,
+) -> rusqlite::Result<Option<Nanos>> {
+    for server in servers {
+        for series in series_of(connection, server, service, &[])? {
+            let mut statement = connection.prepare_cached(
+                "SELECT time_ns FROM samples WHERE series = ?1 AND time_ns BETWEEN ?2 AND ?3 ORDER BY time_ns LIMIT ?4",
+            )?;
+            let read =
+                statement.query_map(params![series.series, job.start, job.end, LOOKED_AT_MAX], |row| row.get(0))?;
+            let times = read.collect::<rusqlite::Result<Vec<Nanos>>>()?;
+            let mut distances: Vec<Nanos> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+            if let Some(spacing) = median(&mut distances) {
+                // Collectors are late by milliseconds; what is meant are whole seconds.
+                return Ok(Some((spacing + SECOND / 2) / SECOND * SECOND));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn median(values: &mut [Nanos]) -> Option<Nanos> {
+    let middle = values.len() / 2;
+    if values.is_empty() { None } else { Some(*values.select_nth_unstable(middle).1) }
+}
+
+/// The samples of the job's time in the axis's order, and one before and one after.
+pub fn read(connection: &Connection, series: &Series, job: &FoundJob, clock: &Clock) -> rusqlite::Result<Vec<Sample>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT * FROM samples WHERE series = ?1
+         AND time_ns >= coalesce((SELECT max(time_ns) FROM samples WHERE series = ?1 AND time_ns <= ?2), ?2)
+         AND time_ns <= coalesce((SELECT min(time_ns) FROM samples WHERE series = ?1 AND time_ns >= ?3), ?3)
+         ORDER BY time_ns",
+    )?;
+    // Those with one clock lie elsewhere by the offset.
+    let shift = if clock.how == HowKnown::Given { clock.offset } else { 0 };
+    let (from, to) = (job.start.saturating_sub(shift.max(0)), job.end.saturating_add((-shift).max(0)));
+    let read = statement.query_map(params![series.series, from, to], |row| {
+        let (time, snapshot, since) = (row.get(1)?, row.get(2)?, row.get(3)?);
+        let mut counters = Counters::default();
+        for (index, counter) in counters.iter_mut().enumerate() {
+            *counter = row.get(FIRST_COUNTER + index)?;
+        }
+        Ok(placed(series.kind, time, snapshot, since, counters, clock))
+    })?;
+    let mut samples = read.collect::<rusqlite::Result<Vec<Sample>>>()?;
+    samples.sort_by_key(|sample| sample.time);
+    Ok(samples)
+}
+
+fn placed(
+    kind: Kind,
+    time: Nanos,
+    snapshot: Option<Nanos>,
+    since: Option<Nanos>,
+    counters: Counters,
+    clock: &Clock,
+) -> Sample {
+    let Some(snapshot) = snapshot else {
+        let time = time.saturating_add(clock.offset);
+        let since = since.map(|since| since.saturating_add(clock.offset));
+        return Sample { time, held_until: time, since, counters };
+    };
+    let own = time.saturating_sub(snapshot);
+    let offset = match kind {
+        // Of a job it is when it last did something, which may be long ago, but not in the future.
+        Kind::Job if own >= clock.offset - OFFSET_SPREAD_MAX => clock.offset,
+        Kind::Service | Kind::Target if own.abs_diff(clock.offset) <= OFFSET_SPREAD_MAX as u64 => clock.offset,
+        _ => own,
+    };
+    let seen = snapshot.saturating_add(offset);
+    let held_until = if kind == Kind::Job { time.max(seen) } else { seen };
+    Sample { time: seen, held_until, since: since.map(|since| since.saturating_add(offset)), counters }
+}
+
+#[cfg(test)]
+impl Series {
+    pub fn of_tests(kind: Kind) -> Series {
+        Series { series: 0, kind }
+    }
+}

@@ -1,0 +1,179 @@
+//! `tabane-report import`: reads sources into a place, all of them in one transaction; with `--every`, one for each run
+//! of the command.
+
+use crate::failure::{Failure, Outcome};
+use crate::lines::Lines;
+use crate::options::ImportOptions;
+use crate::progress::Progress;
+use crate::sources::{command, hosts, jobs, nodes};
+use crate::store::{Tally, Writer};
+use crate::{clock, place, times};
+use jiff::tz::TimeZone;
+use rusqlite::Connection;
+use std::path::{Path, PathBuf};
+
+pub fn run(options: &ImportOptions) -> Outcome {
+    let zone = times::zone(options.time_zone.as_deref()).map_err(Failure::Usage)?;
+    let offsets = options.clock_offset.iter().map(|text| offset_of(text)).collect::<Outcome<Vec<_>>>()?;
+    let logs =
+        options.lustre.iter().map(|name| Log::of(name, options.server.as_deref())).collect::<Outcome<Vec<_>>>()?;
+    // Before the place is made: what is not there is no reason to make one.
+    let files: Vec<&Path> = options
+        .jobs
+        .iter()
+        .chain(&options.nodes)
+        .chain(logs.iter().map(|log| &log.file))
+        .map(PathBuf::as_path)
+        .collect();
+    let total = total_size(&files)?;
+    let (mut connection, made) = place::open_or_make(&options.place)?;
+    let outcome = import(options, &zone, &offsets, &logs, total, &mut connection);
+    drop(connection);
+    if outcome.is_err() && made && std::fs::metadata(&options.place).is_ok_and(|metadata| metadata.len() == 0) {
+        // Nothing half made stays. That it can't be removed is worth no words beside what went wrong.
+        let _ = std::fs::remove_file(&options.place);
+    }
+    outcome
+}
+
+fn import(
+    options: &ImportOptions,
+    zone: &TimeZone,
+    offsets: &[(String, i64)],
+    logs: &[Log],
+    total: u64,
+    connection: &mut Connection,
+) -> Outcome {
+    let reads_files = !(options.jobs.is_empty() && options.nodes.is_empty() && logs.is_empty());
+    if reads_files || !offsets.is_empty() {
+        let progress = Progress::new(total);
+        let mut writer = Writer::begin(connection, &options.place)?;
+        for (server, offset) in offsets {
+            writer.set_clock_offset(server, *offset)?;
+        }
+        read_files(options, zone, logs, &progress, &mut writer)?;
+        progress.clear();
+        if reads_files {
+            finish(writer, options)?;
+        } else {
+            writer.commit()?;
+        }
+    }
+    match &options.command {
+        Some(command) => run_command(command, options, connection),
+        None => Ok(()),
+    }
+}
+
+fn read_files(
+    options: &ImportOptions,
+    zone: &TimeZone,
+    logs: &[Log],
+    progress: &Progress,
+    writer: &mut Writer<'_>,
+) -> Outcome {
+    for file in &options.nodes {
+        let name = file.display().to_string();
+        writer.set_source(&name)?;
+        nodes::read(&name, &mut Lines::open(file, progress)?, writer)?;
+    }
+    for file in &options.jobs {
+        writer.set_source(&file.display().to_string())?;
+        jobs::read(file, options.format, zone, progress, writer)?;
+    }
+    for log in logs {
+        writer.set_source(&log.file.display().to_string())?;
+        hosts::read(&mut Lines::open(&log.file, progress)?, log.server.as_deref(), zone, writer)?;
+    }
+    Ok(())
+}
+
+/// Commits, unless nothing was of use: then the file is another one than was meant.
+fn finish(writer: Writer<'_>, options: &ImportOptions) -> Outcome<Tally> {
+    let tally = writer.tally;
+    if tally.is_useless() && tally.skipped > 0 {
+        return Err(Failure::failed(format!(
+            "nothing in what was read is of use, and {}; is it what the options say? Nothing was changed",
+            crate::words::plural(tally.skipped, "line") + " can't be understood"
+        )));
+    }
+    let tally = writer.commit()?;
+    eprintln!("{}", tally.words());
+    if tally.skipped > 0 {
+        eprintln!("'tabane-report events {}' says what was left out, and why", options.place.display());
+    }
+    Ok(tally)
+}
+
+fn run_command(command: &str, options: &ImportOptions, connection: &mut Connection) -> Outcome {
+    let mut next = clock::monotonic();
+    let mut runs = 0;
+    loop {
+        let mut writer = Writer::begin(connection, &options.place)?;
+        writer.set_source(command)?;
+        command::run(command, options.server.as_deref(), &mut writer)?;
+        let useless = writer.tally.is_useless();
+        let tally = writer.commit()?;
+        runs += 1;
+        let Some(every) = options.every.and_then(clock::seconds) else {
+            eprintln!("{}", tally.words());
+            return match useless {
+                true => Err(Failure::failed("--command printed nothing that is of use; see tabane-report events")),
+                false => Ok(()),
+            };
+        };
+        if useless {
+            eprintln!("tabane-report: --command printed nothing that is of use; going on");
+        }
+        if options.runs.is_some_and(|most| runs >= most) {
+            return Ok(());
+        }
+        next = (next + every).max(clock::monotonic());
+        clock::sleep_until(next);
+    }
+}
+
+/// A log of Lustre's statistics.
+struct Log {
+    /// Whose lines it holds, where they don't say so.
+    server: Option<String>,
+    file: PathBuf,
+}
+
+impl Log {
+    /// `SERVER=FILE`, or a file that is called by its server.
+    fn of(name: &str, server: Option<&str>) -> Outcome<Log> {
+        if let Some((server, file)) = name.split_once('=').filter(|(server, _)| !server.contains('/')) {
+            if server.is_empty() || file.is_empty() {
+                return Err(Failure::usage(format!("--lustre {name}: SERVER=FILE is wanted")));
+            }
+            return Ok(Log { server: Some(server.to_owned()), file: file.into() });
+        }
+        let file = PathBuf::from(name);
+        let stem = || Some(file.file_name()?.to_str()?.split('.').next()?.to_owned());
+        let called = stem().filter(|stem| !stem.is_empty() && name != "-");
+        Ok(Log { server: server.map(str::to_owned).or(called), file })
+    }
+}
+
+fn offset_of(text: &str) -> Outcome<(String, i64)> {
+    let parts = text.split_once('=').and_then(|(server, seconds)| Some((server, seconds.parse::<f64>().ok()?)));
+    match parts {
+        Some((server, seconds)) if !server.is_empty() && seconds.abs() < 1e9 => {
+            Ok((server.to_owned(), (seconds * 1e9).round() as i64))
+        }
+        _ => Err(Failure::usage(format!("--clock-offset {text}: SERVER=SECONDS is wanted, such as oss1=-0.5"))),
+    }
+}
+
+/// Bytes of all files; 0 where one is none, such as standard input. Errors: one that can't be read.
+fn total_size(files: &[&Path]) -> Outcome<u64> {
+    let (mut total, mut known) = (0, true);
+    for file in files.iter().filter(|file| file.as_os_str() != "-") {
+        let metadata = std::fs::metadata(file).map_err(|error| Failure::of_file(file, &error))?;
+        known &= metadata.is_file();
+        total += metadata.len();
+    }
+    known &= !files.iter().any(|file| file.as_os_str() == "-");
+    Ok(if known { total } else { 0 })
+}

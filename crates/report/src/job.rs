@@ -1,0 +1,276 @@
+//! `tabane-report job`: what a job did, and how its servers were meanwhile.
+
+use crate::analysis::{self, FoundJob, HowKnown, Profile, Question, Servers};
+use crate::csv_profile::{Target, write_whole};
+use crate::failure::{Failure, Outcome};
+use crate::options::{JobOptions, Map};
+use crate::pictures::{Head, machine, servers};
+use crate::{place, times, words};
+use jiff::tz::TimeZone;
+use rusqlite::Connection;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io::Write;
+
+/// Servers that are told of one by one; of others those that had most to bear.
+const SERVERS_TOLD_MAX: usize = 16;
+
+pub fn run(options: &JobOptions) -> Outcome {
+    let zone = times::zone(options.time_zone.as_deref()).map_err(Failure::Usage)?;
+    let connection = place::open(&options.place)?;
+    // One state of the place from here on, whatever is imported meanwhile.
+    let failed = |error: rusqlite::Error| place::about(&options.place, &error);
+    connection.execute_batch("BEGIN").map_err(failed)?;
+    let job = analysis::find(&connection, &options.place, &options.id)?;
+    let mut lustre_ids = options.lustre_id.clone();
+    lustre_ids.extend(job.lustre_id.clone().into_iter().chain([job.id.clone()]));
+    lustre_ids.sort();
+    lustre_ids.dedup();
+    let found = analysis::servers_of(&connection, &job, &lustre_ids).map_err(failed)?;
+    let names: Vec<String> = found.names.iter().map(|(name, _)| name.clone()).collect();
+    let interval =
+        analysis::interval_of(&connection, &job, &names, &options.service, options.interval)?.map_err(failed)?;
+    let question = Question { connection: &connection, job: &job, service: &options.service, lustre_ids, interval };
+    Answer { options, zone, job: &job, found: &found, question: &question }.give()
+}
+
+struct Answer<'a> {
+    options: &'a JobOptions,
+    zone: TimeZone,
+    job: &'a FoundJob,
+    found: &'a Servers,
+    question: &'a Question<'a>,
+}
+
+impl Answer<'_> {
+    fn failed(&self, error: rusqlite::Error) -> Failure {
+        place::about(&self.options.place, &error)
+    }
+
+    fn give(&self) -> Outcome {
+        let mut csv = self.options.csv.as_deref().map(Target::open).transpose()?;
+        let draws = self.options.heat_map.is_some();
+        let by_time = draws && self.options.map == Map::Servers;
+        let intervals = ((self.job.end - self.job.start) as u64).div_ceil(self.question.interval as u64) as usize;
+        let mut picture = servers::Servers::new(self.options.measure, intervals, self.options.congested_from);
+        let mut values = HashMap::new();
+        let mut told = Vec::new();
+        for (server, nodes) in &self.found.names {
+            let mut profile = self.question.profile(server).map_err(|error| self.failed(error))?;
+            if let Some(csv) = &mut csv {
+                csv.write(&self.job.id, &profile)?;
+            }
+            if by_time || self.options.congested_from.is_some() {
+                picture.add(server, &profile.rows);
+            }
+            values.insert(server.clone(), self.options.measure.of(&profile.whole));
+            let peak = peak_of(&profile);
+            profile.rows = Vec::new();
+            told.push((profile, peak, *nodes));
+        }
+        if let Some(csv) = csv {
+            csv.end()?;
+        }
+        self.tell(&told, picture.congestion())?;
+        match (&self.options.heat_map, self.options.map) {
+            (None, _) => Ok(()),
+            (Some(_), Map::Servers) => {
+                let span = (self.job.start, self.job.end);
+                let text = picture.draw(&self.head(), span, self.options.scale, &self.zone);
+                self.write_picture(&text)
+            }
+            (Some(_), Map::Machine) => self.draw_machine(values),
+        }
+    }
+
+    fn write_picture(&self, text: &str) -> Outcome {
+        match &self.options.heat_map {
+            Some(file) => write_whole(file, |output| output.write_all(text.as_bytes())),
+            None => Ok(()),
+        }
+    }
+
+    /// The whole machine, so also what servers of others had to bear.
+    fn draw_machine(&self, mut values: HashMap<String, Option<f64>>) -> Outcome {
+        let connection = self.question.connection;
+        let layout = machine::layout(connection, self.job).map_err(|error| self.failed(error))?;
+        for server in all_servers(connection).map_err(|error| self.failed(error))? {
+            if let Entry::Vacant(free) = values.entry(server) {
+                let profile = self.question.profile(free.key()).map_err(|error| self.failed(error))?;
+                free.insert(self.options.measure.of(&profile.whole));
+            }
+        }
+        let mut head = self.head();
+        head.about.push("Each place: what its I/O servers had to bear on average; the job's places are framed.".into());
+        if layout.left_out > 0 {
+            eprintln!("{} without coordinates are left out of the map", words::plural(layout.left_out, "node"));
+        }
+        let (measure, scale, congested_from) = (self.options.measure, self.options.scale, self.options.congested_from);
+        let picture = machine::Picture { measure, scale, congested_from, head, values: &values };
+        let text = picture.draw(connection, self.job, &layout).map_err(|error| self.failed(error))?;
+        self.write_picture(&text)
+    }
+
+    fn head(&self) -> Head {
+        let title = format!("{}: {}", self.job_words(), self.options.measure.title());
+        let span = format!("{}, in intervals of {}", self.times_words(), words::duration(self.question.interval));
+        Head { title, about: vec![span] }
+    }
+
+    fn job_words(&self) -> String {
+        let mut text = format!("job {}", words::name(&self.job.id));
+        if let Some(name) = &self.job.name {
+            text.push_str(&format!(" ({})", words::name(name)));
+        }
+        text
+    }
+
+    fn times_words(&self) -> String {
+        let (start, end) = (times::readable(self.job.start, &self.zone), times::readable(self.job.end, &self.zone));
+        let until = if self.job.running { format!("until now ({end}): it still runs") } else { format!("to {end}") };
+        format!("{start} {until}, {}", words::duration(self.job.end - self.job.start))
+    }
+
+    /// In words, on standard output unless that has the table.
+    fn tell(&self, told: &[(Profile, Option<Peak>, u64)], congestion: Option<String>) -> Outcome {
+        let mut text = String::new();
+        let mut line = |words: String| {
+            text.push_str(&words);
+            text.push('\n');
+        };
+        let by = self.job.user.as_ref().map(|user| format!(" by {}", words::name(user))).unwrap_or_default();
+        let state = self.job.state.as_ref().map(|state| format!(", {}", words::name(state))).unwrap_or_default();
+        line(format!("{}{by}{state}", self.job_words()));
+        line(format!("  {}", self.times_words()));
+        line(format!("  {}", self.nodes_words()));
+        line(format!("  servers: {} ({})", words::count(told.len() as u64), self.found.how));
+        line(format!("  intervals: {}", words::duration(self.question.interval)));
+        if let Some(words) = job_bytes_words(told) {
+            line(format!("  {words}"));
+        }
+        if let Some(words) = congestion {
+            line(format!("  {words}"));
+        }
+        let mut order: Vec<&(Profile, Option<Peak>, u64)> = told.iter().collect();
+        if order.len() > SERVERS_TOLD_MAX {
+            order.sort_by(|one, other| burden(&other.0).total_cmp(&burden(&one.0)));
+            line(format!("  of {} those with most waiting:", words::plural(told.len() as u64, "server")));
+        }
+        for (profile, peak, nodes) in order.into_iter().take(SERVERS_TOLD_MAX) {
+            self.server_words(profile, peak.as_ref(), *nodes).into_iter().for_each(&mut line);
+        }
+        let to_output = self.options.csv.as_ref().is_none_or(|name| name.as_os_str() != "-");
+        if to_output {
+            std::io::stdout().write_all(text.as_bytes()).map_err(Failure::of_output)
+        } else {
+            eprint!("{text}");
+            Ok(())
+        }
+    }
+
+    fn nodes_words(&self) -> String {
+        let count = self.job.nodes.len() as u64;
+        if count == 0 {
+            return "nodes: not known".to_owned();
+        }
+        let unknown = match self.found.unknown_count {
+            0 => String::new(),
+            unknown => {
+                let names: Vec<String> = self.found.unknown_nodes.iter().map(|name| words::name(name)).collect();
+                let more = if unknown > names.len() as u64 { ", ..." } else { "" };
+                format!(", {} of them unknown here: {}{more}", words::count(unknown), names.join(", "))
+            }
+        };
+        format!("nodes: {}{unknown}", words::count(count))
+    }
+
+    fn server_words(&self, profile: &Profile, peak: Option<&Peak>, nodes: u64) -> Vec<String> {
+        let whole = &profile.whole;
+        let of_nodes = if nodes > 0 { format!(", for {}", words::plural(nodes, "node")) } else { String::new() };
+        let mut lines = vec![format!("{}{of_nodes}", words::name(&profile.server))];
+        let value = |value: Option<f64>, show: &dyn Fn(f64) -> String| value.map_or("-".to_owned(), show);
+        let number = |value: f64| words::number(value);
+        lines.push(format!(
+            "  req_qdepth {}, req_active {}, req_waittime {}, {} requests/s",
+            value(whole.depth, &number),
+            value(whole.active, &number),
+            value(whole.wait, &words::microseconds),
+            value(whole.requests, &number)
+        ));
+        if let Some(peak) = peak {
+            let at = times::clock_time(peak.at, &self.zone);
+            let wait = peak.wait.map(|wait| format!(", each for {}", words::microseconds(wait))).unwrap_or_default();
+            lines.push(format!("  most waiting: {} at {at}{wait}", words::number(peak.depth)));
+        }
+        if whole.bytes().is_some() {
+            let rate = |value: f64| format!("{}/s", words::size(value));
+            lines.push(format!(
+                "  read {}, written {}",
+                value(whole.read_bytes, &rate),
+                value(whole.write_bytes, &rate)
+            ));
+        }
+        lines.extend(doubts(profile).map(|words| format!("  {words}")));
+        lines
+    }
+}
+
+/// When most was waiting.
+struct Peak {
+    at: i64,
+    depth: f64,
+    wait: Option<f64>,
+}
+
+fn peak_of(profile: &Profile) -> Option<Peak> {
+    let known = profile.rows.iter().filter_map(|row| Some(Peak { at: row.from, depth: row.depth?, wait: row.wait }));
+    known.reduce(|most, peak| if peak.depth > most.depth { peak } else { most })
+}
+
+fn burden(profile: &Profile) -> f64 {
+    profile.whole.depth.unwrap_or(-1.0)
+}
+
+/// What one should know of how well the figures are known.
+fn doubts(profile: &Profile) -> Option<String> {
+    let mut doubts = Vec::new();
+    if profile.resets > 0 {
+        doubts.push(format!("counters were reset {}", times_words(profile.resets)));
+    }
+    if profile.gaps > 0 {
+        doubts.push(format!("samples are missing {}", times_words(profile.gaps)));
+    }
+    let offset = profile.clock.offset as f64 / 1e9;
+    if profile.clock.how != HowKnown::Believed && offset.abs() >= 0.0005 {
+        let how = if profile.clock.how == HowKnown::Measured { "measured" } else { "as given" };
+        doubts.push(format!("{offset:+.3} s added to its clock, {how}"));
+    }
+    if profile.whole.requests.is_none() && profile.whole.bytes().is_none() {
+        doubts.push("no samples of this time".to_owned());
+    }
+    (!doubts.is_empty()).then(|| doubts.join("; "))
+}
+
+fn times_words(count: u64) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{} times", words::count(count)) }
+}
+
+/// What the job itself read and wrote, where Lustre has counted it.
+fn job_bytes_words(told: &[(Profile, Option<Peak>, u64)]) -> Option<String> {
+    let sum = |of: fn(&Profile) -> Option<i64>| {
+        told.iter().filter_map(|(profile, ..)| of(profile)).reduce(i64::saturating_add)
+    };
+    let (read, written) = (sum(|profile| profile.job_read_bytes), sum(|profile| profile.job_write_bytes));
+    let bytes = |bytes: Option<i64>| match bytes {
+        Some(bytes) => format!("{} ({} bytes)", words::size(bytes as f64), words::count(bytes.unsigned_abs())),
+        None => "-".to_owned(),
+    };
+    (read.is_some() || written.is_some())
+        .then(|| format!("the job itself read {}, wrote {}", bytes(read), bytes(written)))
+}
+
+fn all_servers(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut statement = connection.prepare("SELECT name FROM servers")?;
+    let read = statement.query_map([], |row| row.get(0))?;
+    read.collect()
+}

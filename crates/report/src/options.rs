@@ -1,0 +1,274 @@
+//! The command line.
+
+use crate::failure::{Failure, Outcome};
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// More intervals than this no picture and no table is read for.
+pub const INTERVALS_MAX: i64 = 1_000_000;
+
+const ABOUT: &str = "What a job did, and how its I/O servers were meanwhile, from logs that a site keeps anyway.
+
+First read the logs into a place (one file), then ask about a job:
+
+  tabane-report import site.db --jobs sacct.txt --nodes nodes.csv --lustre oss1.log oss2.log
+  tabane-report job 4711 site.db --csv profiles --heat-map 4711.svg";
+
+const IMPORT_EXAMPLES: &str = "Examples:
+  sacct -aPX -o jobid,jobidraw,jobname,user,state,start,end,nodelist | tabane-report import site.db --jobs -
+  scontrol show topology >switches && tabane-report import site.db --nodes switches
+  tabane-report import site.db --lustre oss1=monday.log oss1=tuesday.log
+  tabane-report import site.db --every 60 --command \\
+    'pdsh -w oss[1-4] lctl get_param ost.OSS.ost_io.stats obdfilter.*.stats obdfilter.*.job_stats'
+
+What is there already stays as it is: the same file twice changes nothing, and a file that has grown may be read again.
+An import takes effect as a whole or not at all.";
+
+const JOB_EXAMPLES: &str = "Examples:
+  tabane-report job 4711 site.db
+  tabane-report job 4711 site.db --interval 60 --csv profiles
+  tabane-report job 4711 site.db --heat-map when.svg --congested-from 16
+  tabane-report job 4711 site.db --heat-map where.svg --map machine --measure req_waittime";
+
+#[derive(Parser)]
+#[command(name = "tabane-report", about = ABOUT, disable_version_flag = true, max_term_width = 120)]
+struct CommandLine {
+    /// Print the version
+    #[arg(short = 'V', long)]
+    version: bool,
+    #[command(subcommand)]
+    command: Option<Verb>,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Read jobs, nodes and statistics of servers into a place
+    #[command(after_help = IMPORT_EXAMPLES)]
+    Import(ImportOptions),
+    /// What a job did, and how its servers were meanwhile: words, CSV, heat maps
+    #[command(after_help = JOB_EXAMPLES)]
+    Job(JobOptions),
+    /// What imports left out, with files and lines, and why
+    Events(EventsOptions),
+}
+
+/// What the command line asks for.
+pub enum Command {
+    Print(String),
+    Import(Box<ImportOptions>),
+    Job(Box<JobOptions>),
+    Events(EventsOptions),
+}
+
+#[derive(Debug, Args)]
+pub struct ImportOptions {
+    /// The place: a file, made when it is not there
+    pub place: PathBuf,
+    /// Jobs: what sacct or PBS wrote of them, or a CSV table; - for standard input
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub jobs: Vec<PathBuf>,
+    /// How --jobs is written; told from its first line where this is not given
+    #[arg(long, value_enum)]
+    pub format: Option<JobsFormat>,
+    /// Nodes: what 'scontrol show topology' prints, or a CSV table with the columns node, rack, x, y, io_server
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub nodes: Vec<PathBuf>,
+    /// Lustre's statistics of one server: what 'lctl get_param' prints, again and again, or JSON lines of fluentd. The
+    /// server is SERVER, or what the file is called up to the first dot; hosts that pdsh or fluentd name go before
+    #[arg(long, value_name = "[SERVER=]FILE", num_args = 1..)]
+    pub lustre: Vec<String>,
+    /// A command that prints Lustre's statistics now, run by sh: 'ssh oss1 lctl get_param ost.OSS.ost_io.stats'
+    #[arg(long, value_name = "COMMAND")]
+    pub command: Option<String>,
+    /// Run --command every so many seconds, until Ctrl-C
+    #[arg(long, value_name = "SECONDS", requires = "command", value_parser = positive)]
+    pub every: Option<f64>,
+    /// Stop after so many runs of --command
+    #[arg(long, value_name = "COUNT", requires = "every")]
+    pub runs: Option<u64>,
+    /// Whose statistics --command prints, or standard input holds
+    #[arg(long, value_name = "NAME")]
+    pub server: Option<String>,
+    /// What is to be added to a server's clock, where its logs have no other clock to compare with
+    #[arg(long, value_name = "SERVER=SECONDS", num_args = 1..)]
+    pub clock_offset: Vec<String>,
+    /// The zone of times that name none, such as sacct's [default: this machine's]
+    #[arg(long, value_name = "ZONE")]
+    pub time_zone: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum JobsFormat {
+    /// sacct --parsable2, with the columns JobID, Start, End, NodeList; also JobIDRaw, JobName, User, State
+    Sacct,
+    /// sacct --json
+    SacctJson,
+    /// Accounting files of PBS or Torque
+    Pbs,
+    /// A table with the columns id, start, end, nodes; also raw_id, name, user, state
+    Csv,
+}
+
+#[derive(Debug, Args)]
+pub struct JobOptions {
+    /// The job's id, as the batch system shows it
+    pub id: String,
+    /// The place that imports were made into
+    pub place: PathBuf,
+    /// Seconds that one row or column is about [default: as the samples lie, 1 at least]
+    #[arg(long, value_name = "SECONDS", value_parser = positive)]
+    pub interval: Option<f64>,
+    /// Write a CSV table for each server into this directory; - prints one table of all
+    #[arg(long, value_name = "DIRECTORY")]
+    pub csv: Option<PathBuf>,
+    /// Draw a heat map into this SVG file
+    #[arg(long, value_name = "FILE")]
+    pub heat_map: Option<PathBuf>,
+    /// What the heat map shows: servers by time, or the machine by X and Y
+    #[arg(long, value_enum, default_value = "servers")]
+    pub map: Map,
+    /// What the heat map's colours stand for
+    #[arg(long, value_enum, default_value = "req_qdepth")]
+    pub measure: Measure,
+    /// Show values from this one on as congested: in other colours, and counted. In the unit of the measure
+    #[arg(long, value_name = "VALUE", value_parser = positive)]
+    pub congested_from: Option<f64>,
+    /// How colours grow with the value
+    #[arg(long, value_enum, default_value = "linear")]
+    pub scale: Scale,
+    /// The service of the servers whose queue is looked at
+    #[arg(long, value_name = "NAME", default_value = "ost_io")]
+    pub service: String,
+    /// What Lustre calls the job in job_stats, if not by its id
+    #[arg(long, value_name = "TEXT", num_args = 1..)]
+    pub lustre_id: Vec<String>,
+    /// The zone in which times are shown [default: this machine's]
+    #[arg(long, value_name = "ZONE")]
+    pub time_zone: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Map {
+    Servers,
+    Machine,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum Measure {
+    /// Requests that wait, as a request found them on average
+    ReqQdepth,
+    /// Microseconds that a request waits on average
+    ReqWaittime,
+    /// Requests in work, as a request found them on average
+    ReqActive,
+    /// Requests a second
+    Requests,
+    /// Bytes read and written a second
+    Bytes,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Scale {
+    Linear,
+    Log,
+}
+
+#[derive(Debug, Args)]
+pub struct EventsOptions {
+    /// The place that imports were made into
+    pub place: PathBuf,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
+        _ => Err("a number above 0 is wanted".into()),
+    }
+}
+
+/// Reads the command line. Help and version come back as a text to print.
+pub fn read() -> Outcome<Command> {
+    parse(std::env::args_os())
+}
+
+fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Outcome<Command> {
+    let line = match CommandLine::try_parse_from(arguments) {
+        Ok(line) => line,
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => return Ok(Command::Print(error.to_string())),
+        Err(error) => return Err(Failure::usage(words_of(&error))),
+    };
+    if line.version {
+        return Ok(Command::Print(crate::version::line("tabane-report")));
+    }
+    match line.command {
+        Some(Verb::Import(options)) => {
+            check_import(&options)?;
+            Ok(Command::Import(Box::new(options)))
+        }
+        Some(Verb::Job(options)) => Ok(Command::Job(Box::new(options))),
+        Some(Verb::Events(options)) => Ok(Command::Events(options)),
+        None => Err(Failure::usage("name a command: import, job or events; see tabane-report --help")),
+    }
+}
+
+fn check_import(options: &ImportOptions) -> Outcome {
+    let reads = !options.jobs.is_empty() || !options.nodes.is_empty() || !options.lustre.is_empty();
+    if !reads && options.command.is_none() && options.clock_offset.is_empty() {
+        return Err(Failure::usage("import: name what to read: --jobs, --nodes, --lustre or --command"));
+    }
+    let names = options.jobs.iter().chain(&options.nodes).map(|file| file.as_os_str() == "-");
+    let standard_inputs = names.chain(options.lustre.iter().map(|name| name == "-" || name.ends_with("=-")));
+    if standard_inputs.filter(|is| *is).count() > 1 {
+        return Err(Failure::usage("import: standard input (-) can be read only once"));
+    }
+    Ok(())
+}
+
+/// clap's words without its head and its advice on help, on one line.
+fn words_of(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let first = text.split("\n\n").next().unwrap_or_default();
+    let line = first.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    format!("{}; see tabane-report --help", line.strip_prefix("error: ").unwrap_or(&line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(line: &str) -> Outcome<Command> {
+        parse(line.split(' ').map(Into::into))
+    }
+
+    /// Goal: what can't be meant is refused with words on one line that say what is wanted.
+    #[test]
+    fn refusals() {
+        for (line, words) in [
+            ("tabane-report", "name a command"),
+            ("tabane-report import x.db", "name what to read"),
+            ("tabane-report import x.db --jobs - --lustre oss1=-", "only once"),
+            ("tabane-report import x.db --every 5", "--command"),
+            ("tabane-report job 1 x.db --interval 0", "above 0"),
+            ("tabane-report job 1 x.db --interval nan", "above 0"),
+            ("tabane-report job 1 x.db --map moon", "moon"),
+            ("tabane-report job 1", "PLACE"),
+        ] {
+            match of(line) {
+                Err(Failure::Usage(said)) => assert!(said.contains(words) && !said.contains('\n'), "{line}: {said}"),
+                _ => panic!("{line} was taken"),
+            }
+        }
+    }
+
+    /// Goal: the help of every command is there, with examples, and no line of it is wider than a terminal takes.
+    #[test]
+    fn help() {
+        for line in ["tabane-report --help", "tabane-report import --help", "tabane-report job --help"] {
+            let Ok(Command::Print(text)) = of(line) else { panic!("{line}") };
+            assert!(text.contains("  tabane-report "), "{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+        }
+    }
+}
