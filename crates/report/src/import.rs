@@ -111,19 +111,20 @@ fn run_command(command: &str, options: &ImportOptions, connection: &mut Connecti
     loop {
         let mut writer = Writer::begin(connection, &options.place)?;
         writer.set_source(command)?;
-        command::run(command, options.server.as_deref(), &mut writer)?;
-        let useless = writer.tally.is_useless();
+        let failed = command::run(command, options.server.as_deref(), &mut writer)?;
+        let wrong = match (failed, writer.tally.is_useless()) {
+            (Some(status), _) => Some(format!("--command failed: {status}; what it printed before counts")),
+            (None, true) => Some("--command printed nothing that is of use; see tabane-report events".to_owned()),
+            (None, false) => None,
+        };
         let tally = writer.commit()?;
         runs += 1;
         let Some(every) = options.every.and_then(clock::seconds) else {
             eprintln!("{}", tally.words());
-            return match useless {
-                true => Err(Failure::failed("--command printed nothing that is of use; see tabane-report events")),
-                false => Ok(()),
-            };
+            return wrong.map_or(Ok(()), |words| Err(Failure::failed(words)));
         };
-        if useless {
-            eprintln!("tabane-report: --command printed nothing that is of use; going on");
+        if let Some(words) = wrong {
+            eprintln!("tabane-report: {words}; going on");
         }
         if options.runs.is_some_and(|most| runs >= most) {
             return Ok(());

@@ -15,9 +15,8 @@ pub fn run(options: &EventsOptions) -> Outcome {
     while let Some(row) = rows.next().map_err(failed)? {
         let read = || Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?, row.get::<_, String>(2)?));
         let (source, line, why) = read().map_err(failed)?;
-        let line = if line > 0 { format!("{line}: ") } else { String::new() };
-        writeln!(output, "{}:{line} {}", words::name(&source), words::name(&why).trim_start())
-            .map_err(Failure::of_output)?;
+        let line = if line > 0 { format!("{line}:") } else { String::new() };
+        writeln!(output, "{}:{line} {}", words::name(&source), words::name(&why)).map_err(Failure::of_output)?;
     }
     output.flush().map_err(Failure::of_output)
 }

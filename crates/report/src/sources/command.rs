@@ -8,8 +8,8 @@ use crate::failure::{Failure, Outcome, io_words};
 use crate::lines::{Lines, Next};
 use std::process::{Command, Stdio};
 
-/// Runs it once by `sh`. The time of its start is when its readings were collected.
-pub fn run(command: &str, server: Option<&str>, sink: &mut impl Sink) -> Outcome {
+/// Runs it once by `sh`. The time of its start is when its readings were collected. None, or how it failed.
+pub fn run(command: &str, server: Option<&str>, sink: &mut impl Sink) -> Outcome<Option<String>> {
     let failed = |error: std::io::Error| Failure::failed(format!("--command: {}", io_words(&error)));
     let collected = clock::now();
     let mut shell = Command::new("sh");
@@ -34,8 +34,9 @@ pub fn run(command: &str, server: Option<&str>, sink: &mut impl Sink) -> Outcome
     read?;
     // A command that fails may have been cut off anywhere.
     hosts.end(status.success(), sink)?;
-    if !status.success() {
-        sink.skipped(0, &format!("the command failed: {status}"))?;
+    if status.success() {
+        return Ok(None);
     }
-    Ok(())
+    sink.skipped(0, &format!("the command failed: {status}"))?;
+    Ok(Some(status.to_string()))
 }

@@ -5,11 +5,11 @@
 //! - snapshot_time of stats: up to 2.10 `S.U secs.usecs`, U microseconds that are not padded with zeros; 2.11
 //!   `S.N secs.usecs`, N nanoseconds behind spaces; from 2.12 on `S.N secs.nsecs`; since 2.15 (and DDN's 2.14) followed
 //!   by start_time and elapsed_time.
-//! - Units are `[usec]` and `[sec]` up to 2.14, `[usecs]` and `[secs]` from 2.15 on. Bytes have no sum of squares in
-//!   older versions.
-//! - job_stats: snapshot_time in whole seconds up to 2.14, then as in stats; bytes are called `read` and `write` in the
-//!   first versions, later `read_bytes` and `write_bytes`, with `read` and `write` for times besides; job ids are quoted
-//!   with `\xHH` in them where needed from 2.15 on, and printed as they are before.
+//! - Units are `[usec]` and `[sec]`; from 2.15 on, and in DDN's 2.14, `[usecs]` and `[secs]`. Bytes have no sum of
+//!   squares in older versions.
+//! - job_stats: snapshot_time in whole seconds in older versions, as in stats from 2.15 on. Bytes are called `read` and
+//!   `write` in the first versions (2.3, 2.4), then `read_bytes` and `write_bytes`, in newer ones with `read` and
+//!   `write` for times besides. Job ids are printed as they are; quoted, with `\xHH` where needed, from 2.15 on.
 //!
 //! A counter that has counted nothing is not printed. A parameter without any is on one line with its snapshot_time,
 //! and one that prints nothing at all is followed by the next at once.

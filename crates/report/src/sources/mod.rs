@@ -12,6 +12,8 @@ pub mod pbs;
 pub mod sacct_json;
 pub mod stats;
 pub mod table;
+#[cfg(test)]
+mod texts;
 
 use crate::clock::Nanos;
 use crate::failure::Outcome;

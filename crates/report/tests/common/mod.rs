@@ -1,0 +1,194 @@
+//! What the tests of whole runs share.
+
+#![allow(clippy::unwrap_used, dead_code)] // Tests; each uses a part.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// 2026-11-25, 10:00:00 UTC.
+pub const START: u64 = 1_795_600_800;
+
+/// A directory that goes when the test ends.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("tabane-report-test-{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Scratch(path)
+    }
+
+    pub fn file(&self, name: &str, text: &str) {
+        std::fs::write(self.0.join(name), text).unwrap();
+    }
+
+    pub fn text(&self, name: &str) -> String {
+        std::fs::read_to_string(self.0.join(name)).unwrap()
+    }
+
+    pub fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tabane-report"));
+        command.current_dir(&self.0).args(words_of(line)).stdin(Stdio::null()).env("TZ", "UTC");
+        command
+    }
+
+    pub fn run(&self, line: &str) -> Output {
+        self.command(line).output().unwrap()
+    }
+
+    /// Standard output of a run that succeeds.
+    pub fn done(&self, line: &str) -> String {
+        let output = self.run(line);
+        assert!(output.status.success(), "{line}: {}", said(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What a run says that ends with this status.
+    pub fn refused(&self, line: &str, status: i32) -> String {
+        let output = self.run(line);
+        assert_eq!(output.status.code(), Some(status), "{line}: {}", said(&output));
+        assert!(output.stdout.is_empty(), "{line}: {}", String::from_utf8_lossy(&output.stdout));
+        said(&output)
+    }
+
+    pub fn is_there(&self, name: &str) -> bool {
+        self.0.join(name).exists()
+    }
+
+    /// Names of all files, sorted.
+    pub fn files(&self, directory: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.0.join(directory)).unwrap();
+        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn words_of(line: &str) -> Vec<&str> {
+    line.split(' ').filter(|word| !word.is_empty()).collect()
+}
+
+pub fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The rows of a CSV table by the names of its columns.
+pub fn rows_of(text: &str) -> Vec<HashMap<String, String>> {
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let names = reader.headers().unwrap().clone();
+    let row = |record: csv::StringRecord| {
+        names.iter().map(str::to_owned).zip(record.iter().map(str::to_owned)).collect::<HashMap<_, _>>()
+    };
+    reader.records().map(|record| row(record.unwrap())).collect()
+}
+
+/// Cells of a row, with a bar between.
+pub fn cells(row: &HashMap<String, String>, names: &[&str]) -> String {
+    names.iter().map(|name| row[*name].as_str()).collect::<Vec<_>>().join("|")
+}
+
+pub fn column(rows: &[HashMap<String, String>], name: &str) -> Vec<String> {
+    rows.iter().map(|row| row[name].clone()).collect()
+}
+
+/// The texts of an SVG file, which has to be XML.
+pub fn texts_of(file: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let document = roxmltree::Document::parse(&text).unwrap();
+    let nodes = document.descendants().filter(|node| node.has_tag_name("text") || node.has_tag_name("title"));
+    nodes.map(|node| node.text().unwrap_or_default().to_owned()).collect()
+}
+
+/// How a version of Lustre writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    V2_5,
+    V2_11,
+    V2_12,
+    V2_15,
+}
+
+pub const VERSIONS: [Version; 4] = [Version::V2_5, Version::V2_11, Version::V2_12, Version::V2_15];
+
+/// Counters of a server with a target, and of a job there.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counted {
+    pub requests: u64,
+    pub wait: u64,
+    pub depth: u64,
+    pub active: u64,
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub write_bytes: u64,
+    pub job_read_bytes: u64,
+    pub job_write_bytes: u64,
+}
+
+impl Version {
+    fn time(self, name: &str, seconds: u64, nanos: u64, width: usize) -> String {
+        let number = match self {
+            Version::V2_5 => format!("{seconds}.{} secs.usecs", nanos / 1000),
+            Version::V2_11 => format!("{seconds}.{nanos:9} secs.usecs"),
+            Version::V2_12 | Version::V2_15 => format!("{seconds}.{nanos:09} secs.nsecs"),
+        };
+        format!("{name:width$} {number}\n")
+    }
+
+    fn head(self, seconds: u64, nanos: u64) -> String {
+        let mut text = self.time("snapshot_time", seconds, nanos, 25);
+        if self == Version::V2_15 {
+            text += &self.time("start_time", START - 1_000_000, 0, 25);
+            text += &self.time("elapsed_time", seconds - (START - 1_000_000), nanos, 25);
+        }
+        text
+    }
+
+    /// A line of statistics, if anything was counted.
+    fn counter(self, name: &str, count: u64, unit: &str, sum: u64, squares: bool) -> String {
+        let unit = if self == Version::V2_15 && unit == "usec" { "usecs" } else { unit };
+        let squares = if squares { " 12345" } else { "" };
+        if count == 0 { String::new() } else { format!("{name:25} {count} samples [{unit}] 0 99 {sum}{squares}\n") }
+    }
+
+    /// What a server prints at a moment.
+    pub fn text(self, seconds: u64, nanos: u64, counted: &Counted) -> String {
+        let head = self.head(seconds, nanos);
+        let squares = self == Version::V2_15;
+        let queue = [("req_waittime", "usec", counted.wait), ("req_qdepth", "reqs", counted.depth)];
+        let queue = [queue, [("req_active", "reqs", counted.active), ("ost_read", "usec", 1)]].concat();
+        let queue: String =
+            queue.iter().map(|(name, unit, sum)| self.counter(name, counted.requests, unit, *sum, true)).collect();
+        let (reads, writes) = (
+            self.counter("read_bytes", counted.reads, "bytes", counted.read_bytes, squares),
+            self.counter("write_bytes", counted.writes, "bytes", counted.write_bytes, squares),
+        );
+        format!(
+            "ost.OSS.ost_io.stats={}{head}{queue}obdfilter.scratch-OST0000.stats=\n{head}{reads}{writes}{}version=x\n",
+            if queue.is_empty() { "" } else { "\n" },
+            self.job_text(seconds, nanos, counted)
+        )
+    }
+
+    fn job_text(self, seconds: u64, nanos: u64, counted: &Counted) -> String {
+        let time = match self {
+            Version::V2_15 => self.time("snapshot_time:", seconds, nanos, 16),
+            _ => format!("{:16} {seconds}\n", "snapshot_time:"),
+        };
+        let bytes =
+            |name: &str, sum: u64| format!("  {name:16} {{ samples: 7, unit: bytes, min: 1, max: 9, sum: {sum} }}\n");
+        format!(
+            "obdfilter.scratch-OST0000.job_stats=job_stats:\n- job_id:          4711\n  {time}{}{}\
+             obdfilter.scratch-OST0000.num_exports=5\n",
+            bytes("read_bytes:", counted.job_read_bytes),
+            bytes("write_bytes:", counted.job_write_bytes)
+        )
+    }
+}
