@@ -102,8 +102,7 @@ pub fn parameter_of(line: &str) -> Option<(String, &str)> {
     }
     let (name, rest) = line.split_once('=')?;
     let is_name = name.starts_with(|letter: char| letter.is_ascii_alphabetic())
-        && name.contains('.')
-        && !name.contains(|letter: char| letter.is_whitespace() || matches!(letter, '{' | '}' | '[' | ']'));
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-@:".contains(&byte));
     is_name.then(|| (name.to_owned(), rest))
 }
 
@@ -183,11 +182,13 @@ mod tests {
     fn parameters() {
         let of = |line| parameter_of(line).map(|(name, rest): (String, &str)| (name, rest.to_owned()));
         assert_eq!(of("ost.OSS.ost_io.stats="), Some(("ost.OSS.ost_io.stats".into(), String::new())));
+        assert_eq!(of("version=2.15.5"), Some(("version".into(), "2.15.5".into())));
         assert_eq!(
             of("==> /proc/fs/lustre/obdfilter/fs-OST0000/stats <=="),
             Some(("obdfilter.fs-OST0000.stats".into(), String::new()))
         );
-        for line in ["- job_id: a.b=c", "  read_bytes: { a.b=1 }", "req_waittime 1 samples [usec]", "a=b", "1.2=3"] {
+        for line in ["- job_id: a.b=c", "  read_bytes: { a.b=1 }", "req_waittime 1 samples [usec]", "{\"a\"=1", "1.2=3"]
+        {
             assert_eq!(of(line), None, "{line}");
         }
     }

@@ -1,5 +1,5 @@
-//! Texts of four versions of Lustre, read as they are, cut anywhere and spoilt anywhere. Written for these tests, by what
-//! the versions print (see `lustre`), not taken from a machine.
+//! Texts of four versions of Lustre, read as they are, cut anywhere and spoilt anywhere. Written for these tests, by
+//! what the versions print (see `lustre`), not taken from a machine.
 
 use super::collected::Collected;
 use super::{Counter, Counters, Reading, Sink, Subject, hosts};
@@ -88,7 +88,7 @@ job_stats:
   snapshot_time:   1795600799.000000500 secs.nsecs
   start_time:      1795600700.000000000 secs.nsecs
   elapsed_time:    99.000000500 secs.nsecs
-  read_bytes:      { samples: 40, unit: bytes, min: 4096, max: 1048576, sum: 10485760, sumsq: 99, hist: { 4K: 30, 1M: 10 } }
+  read_bytes:      { samples: 40, unit: bytes, min: 4096, max: 1048576, sum: 10485760, hist: { 4K: 30, 1M: 10 } }
   read:            { samples: 40, unit: usecs, min: 1, max: 9, sum: 99, sumsq: 999 }
   punch:           { samples: 3, unit: usecs, min: 1, max: 9, sum: 19, sumsq: 99 }
 ";
@@ -181,8 +181,8 @@ fn assert_within(whole: &Collected, cut: &Collected, what: &str) {
     }
 }
 
-/// Goal: a log that is cut at any byte gives no number that was not there, and no panic. Method: every text cut at every
-/// byte, against the whole.
+/// Goal: a log that is cut at any byte gives no number that was not there, and no panic. Method: every text, cut at
+/// every byte, against the whole.
 #[test]
 fn cut_at_every_byte() {
     for text in ALL {
@@ -294,7 +294,7 @@ fn lines_of_no_use() {
     let text = "ost.OSS.ost_io.stats=\nsnapshot_time 1795600800.0 secs.nsecs\nreq_waittime 5 samples [years] 1 2 3 4\n\
         req_qdepth 5 samples [reqs] 0 0 99999999999999999999 0\nreq_active 5 samples [reqs] 1 1 5 5\nwhat is this\n\
         obdfilter.a-OST0000.stats=\nread_bytes 1 samples [bytes] 1 1 1\n\
-        snapshot_time 1795600800.0 secs.nsecs\nread_bytes 1 samples [bytes] 1 1\nx.y=1\nwhat belongs to another parameter\n";
+        snapshot_time 1795600800.0 secs.nsecs\nread_bytes 1 samples [bytes] 1 1\nx.y=1\nof another one\n";
     let sink = read(text.as_bytes());
     assert_eq!(sink.readings.len(), 2);
     let bytes = [Counter::Reads, Counter::ReadBytes, Counter::Writes, Counter::WriteBytes];
