@@ -175,6 +175,8 @@ fn placed(
         _ => own,
     };
     let seen = snapshot.saturating_add(offset);
+    // Without a collector's clock both are by the server's.
+    let time = if clock.how == HowKnown::Measured { time } else { time.saturating_add(offset) };
     let held_until = if kind == Kind::Job { time.max(seen) } else { seen };
     Sample { time: seen, held_until, since: since.map(|since| since.saturating_add(offset)), counters }
 }

@@ -6,10 +6,11 @@
 //!       read_bytes:      { samples:  1, unit: bytes, min:  10, max:  10, sum:  10 }
 //!       punch:           { samples:  0, unit:  reqs }
 //!
-//! The snapshot_time is when the job last did something there, not when the text was printed. Jobs that have done
-//! nothing for a while (job_cleanup_interval) are forgotten, and begin at 0 when they come back.
+//! The snapshot_time is when the job last did something there, not when the text was printed: that is told by the
+//! collector, or by the statistics that stand before it. Jobs that have done nothing for a while (job_cleanup_interval)
+//! are forgotten, and begin at 0 when they come back.
 
-use super::lustre::{TextLine, number_of};
+use super::lustre::{Clocks, TextLine, number_of};
 use super::stats::whole_time;
 use super::{Counter, Counters, Reading, Sink, Subject};
 use crate::clock::Nanos;
@@ -28,7 +29,7 @@ pub struct JobSection {
 struct Record {
     id: String,
     line: u64,
-    collected: Option<Nanos>,
+    clocks: Clocks,
     snapshot: Option<Nanos>,
     since: Option<Nanos>,
     counters: Counters,
@@ -40,13 +41,7 @@ impl JobSection {
         JobSection { target: target.to_owned(), record: None }
     }
 
-    pub fn line(
-        &mut self,
-        server: &str,
-        line: TextLine<'_>,
-        collected: Option<Nanos>,
-        sink: &mut impl Sink,
-    ) -> Outcome {
+    pub fn line(&mut self, server: &str, line: TextLine<'_>, clocks: Clocks, sink: &mut impl Sink) -> Outcome {
         let text = line.text.trim();
         if let Some(rest) = text.strip_prefix("- job_id") {
             self.end(server, true, sink)?;
@@ -57,7 +52,7 @@ impl JobSection {
             self.record = Some(Record {
                 id,
                 line: line.number,
-                collected,
+                clocks,
                 snapshot: None,
                 since: None,
                 counters: Counters::default(),
@@ -106,11 +101,13 @@ impl JobSection {
         if record.counters.iter().all(Option::is_none) {
             return sink.skipped(record.line, "nothing follows that is of use; it may be cut");
         }
+        let server_clock = record.clocks.server.filter(|time| *time > snapshot);
+        let seen = record.clocks.collector.or(server_clock);
         sink.reading(Reading {
             server: server.to_owned(),
             subject: Subject::Job { target: self.target.clone(), id: record.id },
-            time: record.collected.unwrap_or(snapshot),
-            snapshot: record.collected.map(|_| snapshot),
+            time: seen.unwrap_or(snapshot),
+            snapshot: seen.map(|_| snapshot),
             since: record.since,
             counters: record.counters,
             line: record.line,

@@ -36,8 +36,18 @@ pub struct TextLine<'a> {
 pub struct Parser {
     server: String,
     section: Section,
+    /// The last snapshot_time of statistics: by the server's clock it was that late at least.
+    clock: Option<Nanos>,
     /// Whether the line before was of no use, so that one event tells of many.
     lost: bool,
+}
+
+/// When a text was printed, by each clock that tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clocks {
+    pub collector: Option<Nanos>,
+    /// Then or a little before.
+    pub server: Option<Nanos>,
 }
 
 enum Section {
@@ -51,7 +61,7 @@ enum Section {
 
 impl Parser {
     pub fn new(server: &str) -> Parser {
-        Parser { server: server.to_owned(), section: Section::Outside, lost: false }
+        Parser { server: server.to_owned(), section: Section::Outside, clock: None, lost: false }
     }
 
     /// Takes a line. `collected` is when it was read, by the collector's clock.
@@ -74,8 +84,15 @@ impl Parser {
         let lost = std::mem::replace(&mut self.lost, false);
         match &mut self.section {
             Section::Other => Ok(()),
-            Section::Stats(section) => section.line(&self.server, line, collected, sink),
-            Section::Jobs(section) => section.line(&self.server, line, collected, sink),
+            Section::Stats(section) => {
+                section.line(&self.server, line, collected, sink)?;
+                self.clock = section.snapshot().or(self.clock);
+                Ok(())
+            }
+            Section::Jobs(section) => {
+                let clocks = Clocks { collector: collected, server: self.clock };
+                section.line(&self.server, line, clocks, sink)
+            }
             Section::Outside => {
                 self.lost = true;
                 let why = "no parameter stands before it, such as ost.OSS.ost_io.stats=";

@@ -84,9 +84,9 @@ pub type Counters = [Option<i64>; COUNTER_COUNT];
 pub struct Reading {
     pub server: String,
     pub subject: Subject,
-    /// By the collector's clock if it is known, else by the server's.
+    /// When it was printed: by the collector's clock if it is known, else by the server's.
     pub time: Nanos,
-    /// By the server's clock, where `time` is by the collector's. Of a job it is when the counters last changed.
+    /// What the server called snapshot_time, if that is not `time`. Of a job it is when the counters last changed.
     pub snapshot: Option<Nanos>,
     /// Since when the counters have counted, by the server's clock.
     pub since: Option<Nanos>,

@@ -55,6 +55,11 @@ impl StatsSection {
         StatsSection { subject, reading: None }
     }
 
+    /// Of the reading whose lines go on.
+    pub fn snapshot(&self) -> Option<Nanos> {
+        self.reading.as_ref().map(|open| open.snapshot)
+    }
+
     pub fn line(
         &mut self,
         server: &str,
