@@ -30,7 +30,7 @@ build() {
     "${CARGO:-cargo}" build --release --locked --target "$target" $packages
 }
 
-build "$machine-unknown-linux-gnu" tabane-cli tabane-bench tabane-capi chfs-capi
+build "$machine-unknown-linux-gnu" tabane-cli tabane-bench tabane-report tabane-capi chfs-capi
 [ "${2:-}" = static ] || exit 0
 
 # musl libc links into the program as a whole, and resolves names without modules to be loaded.
@@ -43,4 +43,6 @@ if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$static" ]; then
 fi
 # It needs no header but the compiler's own, so that any compiler will do.
 export "CC_$(echo "$static" | tr - _)=${CC:-cc}"
-build "$static" tabane-cli tabane-bench
+# SQLite asks glibc's headers for names such as open64, which musl does not have; on 64 bits both are the same.
+export LIBSQLITE3_FLAGS=-DSQLITE_DISABLE_LFS
+build "$static" tabane-cli tabane-bench tabane-report

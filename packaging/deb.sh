@@ -50,7 +50,7 @@ mv "$package/usr/share/zsh/site-functions" "$package/usr/share/zsh/vendor-comple
 mkdir "$work/debian"
 printf 'Source: tabane\n\nPackage: tabane\nArchitecture: any\n' >"$work/debian/control"
 needed=$(cd "$work" && dpkg-shlibdeps -O --ignore-missing-info -l"$package/usr/$libraries" \
-    -e"$package/usr/bin/tabane" -e"$package/usr/bin/tabane-bench" \
+    -e"$package/usr/bin/tabane" -e"$package/usr/bin/tabane-bench" -e"$package/usr/bin/tabane-report" \
     -e"$package/usr/$libraries/libtabane.so.0" -e"$package/usr/$libraries/libchfs.so.0" 2>"$work/complaints" |
     sed -n 's/^shlibs:Depends=//p')
 [ -n "$needed" ] || {
@@ -73,8 +73,9 @@ Description: parallel file system of node-local storage for the time of a job
  survives the death of its servers, and is gone without a trace when the
  job ends.
  .
- This package holds the command tabane, the benchmark tabane-bench, the
- libraries libtabane and libchfs with their headers, and examples.
+ This package holds the command tabane, the benchmark tabane-bench,
+ tabane-report for reports on jobs, the libraries libtabane and libchfs
+ with their headers, and examples.
 END
 echo 'activate-noawait ldconfig' >"$package/DEBIAN/triggers"
 printf 'libtabane 0 tabane (>= %s)\nlibchfs 0 tabane (>= %s)\n' "$version" "$version" >"$package/DEBIAN/shlibs"

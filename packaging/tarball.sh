@@ -13,7 +13,7 @@ version=$(sh scripts/version.sh)
 moment=$(sh scripts/revision.sh --epoch)
 programs=$built/$machine-unknown-linux-musl/release
 libraries=$built/$machine-unknown-linux-gnu/release
-for program in tabane tabane-bench; do
+for program in tabane tabane-bench tabane-report; do
     if readelf -d "$programs/$program" | grep -q NEEDED; then
         echo "tarball: $programs/$program needs libraries: $(readelf -d "$programs/$program" | grep NEEDED)" >&2
         exit 1
@@ -32,7 +32,7 @@ glibc=$(readelf -V "$libraries/libtabane.so" "$libraries/libchfs.so" |
 cat >"$work/$name/VERSION" <<END
 $version
 $(sh scripts/revision.sh)
-bin/tabane and bin/tabane-bench need no library. libtabane.so and libchfs.so need glibc $glibc or later.
+bin/tabane, bin/tabane-bench and bin/tabane-report need no library. libtabane.so and libchfs.so need glibc $glibc or later.
 END
 tar --create --directory "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$moment" --format=gnu "$name" |
     gzip -9n >"$output/$name.tar.gz"

@@ -54,6 +54,7 @@ install_all() {
     libraries=${LIBDIR:-lib}
     place 755 "$PROGRAMS/tabane" bin/tabane
     place 755 "$PROGRAMS/tabane-bench" bin/tabane-bench
+    place 755 "$PROGRAMS/tabane-report" bin/tabane-report
     for name in tabane chfs; do
         place 644 "$LIBRARIES/lib$name.so" "$libraries/lib$name.so.$VERSION"
         point "lib$name.so.$VERSION" "$libraries/lib$name.so.0"
@@ -97,18 +98,34 @@ install_texts() {
     printed share/zsh/site-functions/_tabane "$tabane" completions zsh
     printed share/fish/vendor_completions.d/tabane.fish "$tabane" completions fish
     "$tabane" man "$work/man" >/dev/null
-    bench_page >"$work/man/man1/tabane-bench.1"
+    help_page tabane-bench 'measure a Tabane cluster or a local directory' '[OPTIONS] BENCH...' >"$work/man/man1/tabane-bench.1"
+    help_page tabane-report 'what a job did, and how its I/O servers were' 'import|job|events [OPTIONS]...' import job events \
+        >"$work/man/man1/tabane-report.1"
     (cd "$work/man" && find . -type f) | LC_ALL=C sort | while read -r page; do
         place 644 "$work/man/$page" "share/man/${page#./}"
     done
 }
 
-# The manual page of tabane-bench: what its --help says, as it is.
-bench_page() {
-    printf '.TH TABANE-BENCH 1 "" "Tabane %s"\n.SH NAME\ntabane-bench \\- measure a Tabane cluster or a local directory\n' "$VERSION"
-    printf '.SH SYNOPSIS\n.B tabane-bench\n[OPTIONS] BENCH...\n.SH DESCRIPTION\n.nf\n'
-    "$root/bin/tabane-bench" --help | sed -e 's/\\/\\e/g' -e 's/-/\\-/g' -e "s/^[.']/\\\\\&&/"
+# The manual page of a program beside tabane: what its --help says, as it is, and that of its commands.
+# Usage: help_page PROGRAM WHAT-IT-IS SYNOPSIS [COMMAND...]
+help_page() {
+    program=$1
+    printf '.TH %s 1 "" "Tabane %s"\n.SH NAME\n' "$(echo "$program" | tr '[:lower:]' '[:upper:]')" "$VERSION"
+    printf '%s \\- %s\n.SH SYNOPSIS\n.B %s\n%s\n' "$program" "$2" "$program" "$3"
+    shift 3
+    printf '.SH DESCRIPTION\n.nf\n'
+    help_text "$program"
+    for command in "$@"; do
+        printf '.fi\n.SH %s\n.nf\n' "$(echo "$command" | tr '[:lower:]' '[:upper:]')"
+        help_text "$program" "$command"
+    done
     printf '.fi\n.SH SEE ALSO\n.BR tabane (1)\n'
+}
+
+help_text() {
+    program=$1
+    shift
+    "$root/bin/$program" "$@" --help | sed -e 's/\\/\\e/g' -e 's/-/\\-/g' -e "s/^[.']/\\\\\&&/"
 }
 
 uninstall_all() {

@@ -77,8 +77,8 @@ fn the_machine() {
     let scratch = Scratch::new("machine");
     place(&scratch);
     scratch.done("job 4711 p.db --heat-map a.svg --map machine --congested-from 16 --scale log");
-    assert!(is_red(&colour_of(&scratch, "a.svg", "2, 3: n15: 20.1")));
-    assert!(!is_red(&colour_of(&scratch, "a.svg", "3, 0: n4: 4.00; 1 node of the job")));
+    assert!(is_red(&colour_of(&scratch, "a.svg", "n15: 20.1")));
+    assert!(!is_red(&colour_of(&scratch, "a.svg", "n4: 4.00; 1 node of the job")));
     let framed = scratch.text("a.svg").matches("stroke=\"#000000\"").count();
     assert_eq!(framed, 8);
     // Without coordinates: racks; without racks: names.

@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Places along one axis; what lies beyond shares one.
-const PLACES_MAX: i64 = 400;
+const PLACES_MAX: i64 = 380;
 const SIDE_MAX: f64 = 760.0;
 const CELL_MAX: f64 = 40.0;
 const LEFT: f64 = 70.0;
@@ -26,6 +26,8 @@ pub struct Layout {
     nodes: Vec<(String, i64, i64)>,
     x_title: &'static str,
     y_title: &'static str,
+    /// The coordinates of the axes' ends, left, right, top and bottom, where nodes have coordinates.
+    ends: Option<[i64; 4]>,
     /// Nodes that stand nowhere, where others have coordinates.
     pub left_out: u64,
 }
@@ -64,12 +66,13 @@ fn by_coordinates(nodes: Vec<NodeRow>) -> Layout {
     let (x, y) = (placed.iter().map(|node| node.1), placed.iter().map(|node| node.2));
     let (x, y) = (Axis::of(x), Axis::of(y));
     let nodes = placed.into_iter().map(|(name, at_x, at_y)| (name, x.place(at_x), y.place(at_y))).collect();
-    Layout { nodes, x_title: "x", y_title: "y", left_out }
+    Layout { nodes, x_title: "x", y_title: "y", ends: Some([x.least, x.most, y.least, y.most]), left_out }
 }
 
 /// Coordinates from 0 on, as many as are drawn.
 struct Axis {
     least: i64,
+    most: i64,
     merged: i128,
 }
 
@@ -77,7 +80,7 @@ impl Axis {
     fn of(values: impl Iterator<Item = i64> + Clone) -> Axis {
         let (least, most) = (values.clone().min().unwrap_or(0), values.max().unwrap_or(0));
         let count = i128::from(most) - i128::from(least) + 1;
-        Axis { least, merged: (count + i128::from(PLACES_MAX) - 1) / i128::from(PLACES_MAX) }
+        Axis { least, most, merged: (count + i128::from(PLACES_MAX) - 1) / i128::from(PLACES_MAX) }
     }
 
     fn place(&self, value: i64) -> i64 {
@@ -97,7 +100,7 @@ fn by_racks(nodes: Vec<NodeRow>) -> Layout {
         names.into_iter().enumerate().map(|(y, name)| (name, x, down.place(y as i64))).collect::<Vec<_>>()
     };
     let nodes = racks.into_values().enumerate().flat_map(place).collect();
-    Layout { nodes, x_title: "racks", y_title: "nodes of a rack", left_out: 0 }
+    Layout { nodes, x_title: "racks", y_title: "nodes of a rack", ends: None, left_out: 0 }
 }
 
 fn in_order(nodes: Vec<NodeRow>) -> Layout {
@@ -108,7 +111,7 @@ fn in_order(nodes: Vec<NodeRow>) -> Layout {
         (node.name, axis.place(index % side), axis.place(index / side))
     };
     let nodes = nodes.into_iter().enumerate().map(place).collect();
-    Layout { nodes, x_title: "nodes by name, row by row", y_title: "", left_out: 0 }
+    Layout { nodes, x_title: "nodes by name, row by row", y_title: "", ends: None, left_out: 0 }
 }
 
 /// A place of the picture.
@@ -137,7 +140,8 @@ impl Picture<'_> {
             Colours::new(self.measure, self.scale, cells.values().filter_map(|cell| cell.value), self.congested_from);
         let columns = cells.keys().map(|(x, _)| x + 1).max().unwrap_or(1) as f64;
         let rows = cells.keys().map(|(_, y)| y + 1).max().unwrap_or(1) as f64;
-        let side = (SIDE_MAX / columns.max(rows)).min(CELL_MAX);
+        // Whole pixels, so that there are no seams.
+        let side = (SIDE_MAX / columns.max(rows)).clamp(2.0, CELL_MAX).floor();
         let (width, height) = (side * columns, side * rows);
         let total_width = LEFT + width.max(RIGHT_MIN) + 30.0;
         let mut svg = Svg::begin(total_width, HEAD_HEIGHT + height + AXIS_HEIGHT + LEGEND_HEIGHT + 10.0);
@@ -145,7 +149,7 @@ impl Picture<'_> {
         let area_of =
             |place: &(i64, i64)| (LEFT + place.0 as f64 * side, HEAD_HEIGHT + place.1 as f64 * side, side, side);
         for (place, cell) in &cells {
-            svg.rectangle(area_of(place), &colours.fill(cell.value), Some(&self.title(place, cell)));
+            svg.rectangle(area_of(place), &colours.fill(cell.value), Some(&self.title(cell)));
         }
         for (place, _) in cells.iter().filter(|(_, cell)| cell.job_nodes > 0) {
             let (x, y, w, h) = area_of(place);
@@ -155,6 +159,12 @@ impl Picture<'_> {
         let bottom = HEAD_HEIGHT + height;
         svg.text(LEFT + width / 2.0, bottom + 20.0, 12, "middle", layout.x_title);
         svg.text(LEFT - 8.0, HEAD_HEIGHT + 12.0, 12, "end", layout.y_title.split(' ').next().unwrap_or_default());
+        if let Some([left, right, top, low]) = layout.ends {
+            svg.text(LEFT, bottom + 20.0, 12, "start", &left.to_string());
+            svg.text(LEFT + width, bottom + 20.0, 12, "end", &right.to_string());
+            svg.text(LEFT - 8.0, HEAD_HEIGHT + 28.0, 12, "end", &top.to_string());
+            svg.text(LEFT - 8.0, bottom, 12, "end", &low.to_string());
+        }
         colours.draw_legend(&mut svg, LEFT, bottom + AXIS_HEIGHT + 4.0);
         Ok(svg.end())
     }
@@ -184,7 +194,7 @@ impl Picture<'_> {
         Ok(cells)
     }
 
-    fn title(&self, place: &(i64, i64), cell: &Cell) -> String {
+    fn title(&self, cell: &Cell) -> String {
         let value = cell.value.map_or_else(|| "not known".to_owned(), |value| self.measure.words(value));
         let more = if cell.nodes > cell.names.len() as u64 { ", ..." } else { "" };
         let job = if cell.job_nodes > 0 {
@@ -192,6 +202,6 @@ impl Picture<'_> {
         } else {
             String::new()
         };
-        format!("{}, {}: {}{more}: {value}{job}", place.0, place.1, cell.names.join(", "))
+        format!("{}{more}: {value}{job}", cell.names.join(", "))
     }
 }

@@ -16,7 +16,7 @@ impl Svg {
         let mut svg = Svg { text: String::new() };
         svg.write(format_args!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-             viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\">\n\
+             viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" shape-rendering=\"crispEdges\">\n\
              <defs><pattern id=\"unknown\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" \
              patternTransform=\"rotate(45)\"><rect width=\"6\" height=\"6\" fill=\"#ffffff\"/>\
              <rect width=\"2\" height=\"6\" fill=\"#c8c8c8\"/></pattern></defs>\n\
