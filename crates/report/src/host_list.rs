@@ -3,8 +3,20 @@
 /// What one list may name; more is a mistake or an attack.
 pub const HOSTS_MAX: usize = 1_000_000;
 
-/// Calls `each` with every name. Errors: words on what is wrong with the list.
-pub fn expand(text: &str, mut each: impl FnMut(String)) -> Result<(), String> {
+/// Whether a list can be read, without making its names. Errors: words on what is wrong with it.
+pub fn check(text: &str) -> Result<(), String> {
+    walk(text, |_| ())
+}
+
+/// All names of a list. Errors: likewise.
+pub fn names(text: &str) -> Result<Vec<String>, String> {
+    let mut names = Vec::new();
+    walk(text, |pieces| write_names(pieces, &mut String::new(), &mut |name| names.push(name)))?;
+    Ok(names)
+}
+
+/// Calls `each` with the pieces of every part of the list, as long as all together name no more than is taken.
+fn walk(text: &str, mut each: impl FnMut(&[Piece<'_>])) -> Result<(), String> {
     let mut count = 0;
     for part in parts(text)? {
         let pieces = pieces(part)?;
@@ -13,16 +25,9 @@ pub fn expand(text: &str, mut each: impl FnMut(String)) -> Result<(), String> {
         if count > HOSTS_MAX {
             return Err(format!("it names more than {} hosts", crate::words::count(HOSTS_MAX as u64)));
         }
-        write_names(&pieces, &mut String::new(), &mut each);
+        each(&pieces);
     }
     Ok(())
-}
-
-/// All names of a list.
-pub fn names(text: &str) -> Result<Vec<String>, String> {
-    let mut names = Vec::new();
-    expand(text, |name| names.push(name))?;
-    Ok(names)
 }
 
 /// The list cut at its commas outside of brackets.
@@ -125,7 +130,7 @@ mod tests {
         assert_eq!(names("r[1-2]n[09-10]x").unwrap(), ["r1n09x", "r1n10x", "r2n09x", "r2n10x"]);
         assert_eq!(names("").unwrap(), Vec::<String>::new());
         for text in ["n[1-", "n]1[", "n[[1]]", "n[3-1]", "n[a-b]", "n[]", "n[1-99999999999999999999]"] {
-            assert!(names(text).is_err(), "{text}");
+            assert!(names(text).is_err() && check(text).is_err(), "{text}");
         }
         for text in ["n[0-18446744073709551615]", "n[0-99999][0-99999][0-99999]", "n[0-999999],n[0-5]"] {
             assert!(names(text).unwrap_err().contains("more than"), "{text}");

@@ -141,13 +141,13 @@ fn fill_jobs(connection: &Connection) -> u64 {
     JOBS * 2 * SAMPLES_OF_JOB as u64
 }
 
-/// The rows that an answer about a job is made of.
-const ROWS: &str = "SELECT samples.* FROM series JOIN samples USING (series)
-    WHERE (job = ?1 OR job = '' AND server IN (SELECT servers.server FROM servers WHERE name IN
-        (SELECT node_servers.server FROM node_servers WHERE node IN (SELECT value FROM json_each(?4)))))
-        AND time_ns BETWEEN ?2 AND ?3";
+/// The series that an answer about a job is made of.
+const SERIES: &str = "SELECT series FROM series WHERE job = ?1
+    UNION ALL SELECT series FROM series JOIN servers USING (server) WHERE job = '' AND servers.name IN
+        (SELECT node_servers.server FROM node_servers WHERE node IN (SELECT value FROM json_each(?2)))";
+const ROWS: &str = "SELECT * FROM samples WHERE series = ?1 AND time_ns BETWEEN ?2 AND ?3";
 
-/// Writes a job's rows as CSV. How many there are.
+/// Writes a job's rows as CSV, each found by its key. How many there are.
 fn copy_rows_out(place: &Path, job: &str, output: &Path) -> u64 {
     let connection = Connection::open(place).unwrap();
     let find = "SELECT start_ns, end_ns, nodes FROM jobs WHERE job_id = ?1";
@@ -157,17 +157,20 @@ fn copy_rows_out(place: &Path, job: &str, output: &Path) -> u64 {
         true => (0..NODES).map(|node| format!("n{node}")).collect(),
         false => nodes.split(',').map(str::to_owned).collect(),
     };
-    let mut statement = connection.prepare(ROWS).unwrap();
-    let mut rows = statement.query(params![job, start, end, serde_json::to_string(&nodes).unwrap()]).unwrap();
+    let (mut find, mut copy) = (connection.prepare(SERIES).unwrap(), connection.prepare(ROWS).unwrap());
     let mut writer = csv::Writer::from_path(output).unwrap();
     let mut count = 0;
-    while let Some(row) = rows.next().unwrap() {
-        for column in 0..15 {
-            let value: Option<i64> = row.get(column).unwrap();
-            writer.write_field(value.map(|value| value.to_string()).unwrap_or_default()).unwrap();
+    let nodes = serde_json::to_string(&nodes).unwrap();
+    for series in find.query_map([job, &nodes], |row| row.get::<_, i64>(0)).unwrap() {
+        let mut rows = copy.query(params![series.unwrap(), start, end]).unwrap();
+        while let Some(row) = rows.next().unwrap() {
+            for column in 0..15 {
+                let value: Option<i64> = row.get(column).unwrap();
+                writer.write_field(value.map(|value| value.to_string()).unwrap_or_default()).unwrap();
+            }
+            writer.write_record(None::<&[u8]>).unwrap();
+            count += 1;
         }
-        writer.write_record(None::<&[u8]>).unwrap();
-        count += 1;
     }
     writer.flush().unwrap();
     count

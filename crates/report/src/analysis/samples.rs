@@ -78,7 +78,7 @@ pub fn series_of(
     of("kind = 'service' AND part = ?2", Kind::Service, service)?;
     of("kind = ?2", Kind::Target, "target")?;
     for id in lustre_ids {
-        of("kind = 'job' AND job = ?2", Kind::Job, id)?;
+        of("kind = 'job' AND job = ?2 AND job <> ''", Kind::Job, id)?;
     }
     Ok(found)
 }

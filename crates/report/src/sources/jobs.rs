@@ -155,7 +155,7 @@ pub fn nodes_of(text: &str) -> Result<Option<String>, String> {
     if text.is_empty() || text.eq_ignore_ascii_case("none assigned") || text == "(null)" {
         return Ok(None);
     }
-    match host_list::expand(text, |_| ()) {
+    match host_list::check(text) {
         Ok(()) => Ok(Some(text.to_owned())),
         Err(why) => Err(format!("its nodes can't be read: {why}")),
     }
