@@ -174,3 +174,48 @@ fn outputs() {
     assert!(words.contains("nowhere/a.svg: no such file or directory"), "{words}");
     assert!(scratch.done("--version").starts_with("tabane-report 0."));
 }
+
+/// Goal: times at both ends of what can be said are answered like others. Method: a job of 292 years, and servers whose
+/// clocks are at the other end.
+#[test]
+fn extreme_times() {
+    let scratch = Scratch::new("extreme");
+    let last = 9_223_372_034u64;
+    scratch.file("jobs.csv", &format!("id,start,end,nodes\n1,1,{last},n1\n"));
+    let counted = Counted { requests: 1, job_read_bytes: 5, ..Counted::default() };
+    let text = |at: u64| Version::V2_12.text(at, 0, &counted).replace("4711", "1");
+    let mut log = String::new();
+    for (collected, at) in [(1, last), (last, 1), (last, last), (START, 0), (1, 1)] {
+        log += &format!("{}\n", serde_json::json!({"time": collected, "host": "a", "message": text(at)}));
+        log += &text(at).lines().map(|line| format!("b: {line}\n")).collect::<String>();
+    }
+    scratch.file("x.log", &log);
+    scratch.done("import p.db --jobs jobs.csv --lustre x.log --clock-offset b=-999999999");
+    for options in
+        ["", "--csv out", "--heat-map a.svg", "--heat-map b.svg --map machine --scale log --congested-from 1"]
+    {
+        assert!(scratch.done(&format!("job 1 p.db {options}")).contains("106751 d"), "{options}");
+    }
+}
+
+/// Goal: an id that is used again is the new job, whichever order the records are read in, and twice is once. Method: a
+/// job that ended, and was queued and started again.
+#[test]
+fn used_again() {
+    let scratch = Scratch::new("again");
+    let record = |kind: &str, start: u64, end: &str| {
+        format!("11/25/2026 10:00:00;{kind};7.pbs;user=alice start={start} exec_host=n1/0 {end}\n")
+    };
+    let first = record("S", START, "") + &record("E", START, &format!("end={}", START + 60));
+    scratch.file("log", &(first.clone() + &record("S", START + 600, "")));
+    scratch.done("import p.db --jobs log");
+    assert!(scratch.done("job 7.pbs p.db --interval 3600").contains("it still runs"));
+    let again = said(&scratch.run("import p.db --jobs log"));
+    assert!(again.contains("3 jobs, 0 of them new or changed"), "{again}");
+    scratch.file("end", &record("E", START + 600, &format!("end={}", START + 1200)));
+    scratch.done("import p.db --jobs end");
+    scratch.file("late", &first);
+    scratch.done("import p.db --jobs late");
+    let told = scratch.done("job 7.pbs p.db");
+    assert!(told.contains("10:10:00 to 2026-11-25 10:20:00, 10 min 00 s"), "{told}");
+}

@@ -3,6 +3,8 @@
 //! A sample with both clocks gives the offset of its server's: the median of all of them in the job's time. A sample
 //! whose own offset is another one by more than a second was taken while the clock stood elsewhere (somebody set it):
 //! it lies where the collector saw it.
+//!
+//! Invariant: no time on the axis is negative, so that the difference of two of them is a number.
 
 use super::FoundJob;
 use crate::clock::{Nanos, SECOND};
@@ -163,7 +165,7 @@ fn placed(
     clock: &Clock,
 ) -> Sample {
     let Some(snapshot) = snapshot else {
-        let time = time.saturating_add(clock.offset);
+        let time = time.saturating_add(clock.offset).max(0);
         let since = since.map(|since| since.saturating_add(clock.offset));
         return Sample { time, held_until: time, since, counters };
     };
@@ -174,7 +176,7 @@ fn placed(
         Kind::Service | Kind::Target if own.abs_diff(clock.offset) <= OFFSET_SPREAD_MAX as u64 => clock.offset,
         _ => own,
     };
-    let seen = snapshot.saturating_add(offset);
+    let seen = snapshot.saturating_add(offset).max(0);
     // Without a collector's clock both are by the server's.
     let time = if clock.how == HowKnown::Measured { time } else { time.saturating_add(offset) };
     let held_until = if kind == Kind::Job { time.max(seen) } else { seen };

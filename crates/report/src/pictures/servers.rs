@@ -157,14 +157,14 @@ fn draw_time_axis(svg: &mut Svg, area: super::svg::Area, span: (Nanos, Nanos), z
     let step = STEPS.into_iter().find(fits).unwrap_or((length / SECOND / 8 / 86_400 + 1) * 86_400) * SECOND;
     let bottom = area.1 + area.3;
     let mut at = span.0.div_euclid(step) * step;
-    while at <= span.1 {
+    while at <= span.1 && at < Nanos::MAX {
         if at >= span.0 {
             let x = area.0 + area.2 * ((at - span.0) as f64 / length as f64);
             svg.line((x, bottom), (x, bottom + 5.0));
             let words = if step >= 86_400 * SECOND { times::readable(at, zone) } else { times::clock_time(at, zone) };
             svg.text(x, bottom + 19.0, 12, "middle", &words);
         }
-        at += step;
+        at = at.saturating_add(step);
     }
     svg.text(area.0 + area.2 / 2.0, bottom + 35.0, 12, "middle", "time");
 }
