@@ -150,6 +150,9 @@ pub fn text(text: &str) -> String {
 /// Six digits behind the point at most; empty where it is not known.
 fn number(value: Option<f64>) -> String {
     let Some(value) = value.filter(|value| value.is_finite()) else { return String::new() };
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        return (value as i64).to_string();
+    }
     let text = format!("{value:.6}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
