@@ -1,6 +1,7 @@
 //! What the loop asks of the world below it: clocks, randomness, sockets, storage, and waiting for any of them.
 
 use crate::Nanos;
+use crate::device::{BufferPool, Device, DeviceOptions};
 use crate::region::Storage;
 use crate::stream::{Listener, Stream};
 use crate::task::ReadyQueue;
@@ -60,6 +61,14 @@ pub trait Driver {
     }
     /// The storage in a directory.
     fn storage(&self, directory: &Path) -> io::Result<Rc<dyn Storage>>;
+    /// As [`crate::Reactor::open_device`].
+    fn device(&self, _path: &Path, _options: &DeviceOptions) -> io::Result<Device> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// As [`crate::Reactor::buffer_pool`].
+    fn buffer_pool(&self, size: usize, count: u32) -> io::Result<BufferPool> {
+        BufferPool::new(size, count, |_, _| None)
+    }
     /// As [`crate::Reactor::note_entries`].
     fn note_entries(&self, _count: u64) {}
     /// Delivers events that are there, without waiting. True if there were any.

@@ -5,15 +5,20 @@
 
 use crate::Nanos;
 use crate::busy_poll::{BusyPoll, BusySocket, KernelWatch};
+use crate::device::aio::{Aio, AioFile};
+use crate::device::open::{self, OpenedFile};
+use crate::device::queue::DeviceQueue;
+use crate::device::{Device, DeviceOptions};
 use crate::driver::Driver;
 use crate::forks;
 use crate::local::{self, HasPorts, Ports};
+use crate::operations::OperationTable;
 use crate::region::{LocalFuture, Storage};
 use crate::storage::{FileSync, MappedStorage};
 use crate::stream::{Listener, Readiness, Stream};
 use crate::system::{self, FastRandom, Watch, WatchTable};
 use crate::task::ReadyQueue;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -25,6 +30,8 @@ use std::sync::Arc;
 const EVENTS_MAX: usize = 64;
 /// Token of the event descriptor by which other threads interrupt a sleep.
 const POKE_TOKEN: u64 = u64::MAX;
+/// Token of the event descriptor that tells of completions.
+const AIO_TOKEN: u64 = u64::MAX - 1;
 /// Looks at local ports for each look at the kernel's events, which is a system call: few at first, twice as many after
 /// each that was in vain. After events it is asked at once again.
 const KERNEL_POLL_INTERVALS: (u32, u32) = (8, 512);
@@ -87,6 +94,9 @@ struct Core {
     busy: BusyPoll,
     /// Whether forked children shall close the sockets.
     shared: bool,
+    operations: Rc<OperationTable>,
+    /// From the first device on.
+    aio: OnceCell<Rc<Aio>>,
 }
 
 impl Watch for Core {
@@ -133,11 +143,36 @@ impl HasPorts for Core {
     }
 }
 
+impl Drop for Core {
+    fn drop(&mut self) {
+        if let Some(aio) = self.aio.get() {
+            aio.end();
+        }
+    }
+}
+
 impl Core {
     fn control(&self, action: libc::c_int, descriptor: RawFd, events: u32, token: u64) -> io::Result<()> {
         let mut event = libc::epoll_event { events, u64: token };
         // SAFETY: the event is a local.
         system::check(unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), action, descriptor, &mut event) }).map(drop)
+    }
+
+    /// What does operations on devices.
+    fn aio(&self) -> io::Result<&Rc<Aio>> {
+        if let Some(aio) = self.aio.get() {
+            return Ok(aio);
+        }
+        let aio = Aio::new(&self.operations)?;
+        // Edges: each completion is one, and nobody has to empty the descriptor.
+        let events = (libc::EPOLLIN | libc::EPOLLET) as u32;
+        self.control(libc::EPOLL_CTL_ADD, aio.event().as_raw_fd(), events, AIO_TOKEN)?;
+        Ok(self.aio.get_or_init(|| Rc::new(aio)))
+    }
+
+    /// Handles completions of operations on devices.
+    fn reap(&self) -> bool {
+        self.aio.get().is_some_and(|aio| aio.reap())
     }
 
     fn modify(&self, socket: &BusySocket, events: u32) {
@@ -227,6 +262,8 @@ impl EpollDriver {
             ports: Ports::default(),
             busy: BusyPoll::default(),
             shared,
+            operations: Rc::default(),
+            aio: OnceCell::new(),
         };
         // Level triggered: with `Shared`, a thread that looks for events must not take the poke that is to wake the
         // leader.
@@ -260,6 +297,10 @@ impl EpollDriver {
                 continue;
             }
             any = true;
+            if token == AIO_TOKEN {
+                self.core.reap();
+                continue;
+            }
             if let Some(watched) = self.core.table.find(token) {
                 system::report(&watched.readiness, events);
             }
@@ -336,8 +377,16 @@ impl Driver for EpollDriver {
         Ok(Rc::new(MappedStorage::open(directory, Rc::new(BlockingSync))?))
     }
 
+    fn device(&self, path: &Path, options: &DeviceOptions) -> io::Result<Device> {
+        let aio = Rc::downgrade(self.core.aio()?);
+        let OpenedFile { descriptor, facts, direct } = open::open(path, options)?;
+        let abilities = facts.abilities("aio", direct, false);
+        let file = Box::new(AioFile { aio, descriptor });
+        Ok(Device::new(&self.core.operations, DeviceQueue::new(path.into(), abilities, file, options.depth)))
+    }
+
     fn poll(&self) -> bool {
-        let news = self.core.ports.poll();
+        let news = self.core.ports.poll() | self.core.reap();
         // While local peers or busy sockets answer, the kernel is asked now and then only.
         let elsewhere = !self.core.ports.is_empty() || !self.core.busy.is_empty();
         if elsewhere && !self.kernel.is_due(news, system::monotonic) {
@@ -374,7 +423,11 @@ impl Driver for EpollDriver {
         busy
     }
 
-    fn submit(&self) {}
+    fn submit(&self) {
+        if let Some(aio) = self.core.aio.get() {
+            aio.submit();
+        }
+    }
 
     fn wait(&self, until: Option<Nanos>) {
         if !self.core.ports.begin_sleep() {

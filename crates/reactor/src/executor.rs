@@ -7,6 +7,7 @@
 
 use crate::Nanos;
 use crate::cores::PreferredCores;
+use crate::device::{BufferPool, Device, DeviceOptions};
 use crate::driver::{Driver, DriverKind, SIMULATED_NAME};
 use crate::region::Storage;
 use crate::task::{self, CLASS_COUNT, Outcome, ReadyQueue, RootWaker, Runnable};
@@ -236,6 +237,18 @@ impl Reactor {
     /// The storage in a directory, which is created if it is missing.
     pub fn storage(&self, directory: &Path) -> io::Result<Rc<dyn Storage>> {
         self.0.driver.storage(directory)
+    }
+
+    /// Opens a file or block device, for operations beside other work (docs/device.md). Errors: they name the path;
+    /// `InvalidInput` for what is neither, `ResourceBusy` for a block device that others use.
+    pub fn open_device(&self, path: &Path, options: &DeviceOptions) -> io::Result<Device> {
+        self.0.driver.device(path, options)
+    }
+
+    /// Makes `count` buffers of `size` bytes for devices of this loop. Errors: `OutOfMemory`, `InvalidInput` for more
+    /// than 1 GiB.
+    pub fn buffer_pool(&self, size: usize, count: u32) -> io::Result<BufferPool> {
+        self.0.driver.buffer_pool(size, count)
     }
 
     /// Tells that so many entries of a directory were gone through. A simulated processor takes its time for them; a

@@ -6,13 +6,18 @@
 //!
 //! Invariants
 //! 1. The ring is used by the thread that made it alone (`SINGLE_ISSUER`).
-//! 2. Whatever an operation in flight refers to (a file) is held by its entry in `operations` until its completion,
-//!    also when nobody waits for it any more.
+//! 2. Whatever an operation in flight refers to (a file, a buffer) is held by its entry in `operations` until its
+//!    completion, also when nobody waits for it any more; the driver's end waits for all of them.
 
 use crate::Nanos;
 use crate::busy_poll::{BusyPoll, BusySocket, KernelWatch};
+use crate::device::queue::{DeviceQueue, Handover, Piece};
+use crate::device::ring::{FileName, Slots, entry_of};
+use crate::device::open::{self, OpenedFile};
+use crate::device::{BufferPool, Device, DeviceOptions, Registration};
 use crate::driver::Driver;
 use crate::local::{self, HasPorts, Ports};
+use crate::operations::{Held, OperationTable};
 use crate::region::{LocalFuture, Storage};
 use crate::storage::{FileSync, MappedStorage};
 use crate::stream::{Listener, Readiness, Stream};
@@ -22,11 +27,11 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 
 /// Entries of the submission ring; when it is full it is submitted early.
 const SUBMISSIONS: u32 = 256;
@@ -44,23 +49,17 @@ const KIND_POKE: u64 = 1;
 const KIND_IGNORED: u64 = 2;
 const KIND_OPERATION: u64 = 3;
 
-/// An operation on a file.
-struct FileOperation {
-    _file: Rc<OwnedFd>,
-    result: Option<i32>,
-    waker: Option<Waker>,
-    abandoned: bool,
-}
-
 struct Core {
     ring: RefCell<IoUring>,
     poke: OwnedFd,
     table: WatchTable,
     ports: Ports,
     busy: BusyPoll,
-    operations: RefCell<Vec<Option<FileOperation>>>,
-    operations_free: RefCell<Vec<u32>>,
+    operations: Rc<OperationTable>,
+    slots: RefCell<Slots>,
     prepared: Cell<bool>,
+    /// The driver is gone: nothing is handed over any more.
+    ended: Cell<bool>,
 }
 
 /// The io_uring driver.
@@ -89,9 +88,10 @@ impl UringDriver {
             table: WatchTable::default(),
             ports: Ports::default(),
             busy: BusyPoll::default(),
-            operations: RefCell::default(),
-            operations_free: RefCell::default(),
+            operations: Rc::default(),
+            slots: RefCell::default(),
             prepared: Cell::new(false),
+            ended: Cell::new(false),
         });
         core.arm_poke();
         core.submit();
@@ -181,7 +181,7 @@ impl Core {
                     self.arm_poke();
                 }
             }
-            KIND_OPERATION => self.complete_operation(token as usize, result),
+            KIND_OPERATION => self.operations.complete(token as u32, result),
             kind => assert!(kind == KIND_IGNORED, "completions carry what was submitted"),
         }
     }
@@ -203,24 +203,6 @@ impl Core {
             self.arm_socket(watched.descriptor, token, watched.events);
         }
         system::report(&watched.readiness, result as u32);
-    }
-
-    fn complete_operation(&self, index: usize, result: i32) {
-        let mut operations = self.operations.borrow_mut();
-        let Some(operation) = &mut operations[index] else { unreachable!("an operation completes once") };
-        if operation.abandoned {
-            let operation = operations[index].take();
-            self.operations_free.borrow_mut().push(index as u32);
-            drop(operations);
-            drop(operation);
-            return;
-        }
-        operation.result = Some(result);
-        let waker = operation.waker.take();
-        drop(operations);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
     }
 }
 
@@ -318,6 +300,23 @@ impl Driver for UringDriver {
         Ok(Rc::new(MappedStorage::open(directory, Rc::new(RingSync(Rc::downgrade(&self.core))))?))
     }
 
+    fn device(&self, path: &Path, options: &DeviceOptions) -> io::Result<Device> {
+        let OpenedFile { descriptor, facts, direct } = open::open(path, options)?;
+        let core = &self.core;
+        let slot = core.slots.borrow_mut().add_file(&core.ring.borrow().submitter(), descriptor.as_raw_fd()).ok();
+        let abilities = facts.abilities(self.name(), direct, slot.is_some());
+        let file = RingFile { core: Rc::downgrade(core), descriptor, slot };
+        Ok(Device::new(&core.operations, DeviceQueue::new(path.into(), abilities, Box::new(file), options.depth)))
+    }
+
+    fn buffer_pool(&self, size: usize, count: u32) -> io::Result<BufferPool> {
+        BufferPool::new(size, count, |base, size| {
+            let core = &self.core;
+            let slot = core.slots.borrow_mut().add_pool(&core.ring.borrow().submitter(), base, size).ok()?;
+            Some(Box::new(RingPool { core: Rc::downgrade(core), slot }))
+        })
+    }
+
     fn poll(&self) -> bool {
         let news = self.core.ports.poll();
         self.core.reap() | news
@@ -379,31 +378,41 @@ impl Driver for UringDriver {
     }
 }
 
+impl Drop for UringDriver {
+    fn drop(&mut self) {
+        let core = &*self.core;
+        core.ended.set(true);
+        while core.operations.under_way() > 0 {
+            let result = core.ring.borrow_mut().submit_and_wait(1);
+            if let Err(error) = result {
+                assert!(is_passing(&error), "the kernel waits for completions: {error}");
+            }
+            core.reap();
+        }
+    }
+}
+
 /// Makes files durable beside other work. The ring may be gone before the regions are; then it is done waiting.
 struct RingSync(Weak<Core>);
 
 impl FileSync for RingSync {
     fn sync(&self, file: &Rc<OwnedFd>) -> LocalFuture<io::Result<()>> {
-        let Some(core) = self.0.upgrade() else {
+        let Some(core) = self.0.upgrade().filter(|core| !core.ended.get()) else {
             // SAFETY: no pointers.
             let result = system::check(unsafe { libc::fdatasync(file.as_raw_fd()) }).map(drop);
             return Box::pin(std::future::ready(result));
         };
-        let operation = FileOperation { _file: file.clone(), result: None, waker: None, abandoned: false };
-        let index = core.operations_free.borrow_mut().pop().unwrap_or_else(|| {
-            let mut operations = core.operations.borrow_mut();
-            operations.push(None);
-            (operations.len() - 1) as u32
-        });
-        core.operations.borrow_mut()[index as usize] = Some(operation);
+        let table = core.operations.clone();
+        let index = table.add(Held::File { _file: file.clone() });
+        table.note_handed_over(index);
         let entry = opcode::Fsync::new(types::Fd(file.as_raw_fd())).flags(types::FsyncFlags::DATASYNC).build();
         core.push(&entry.user_data(u64::from(index) | KIND_OPERATION << KIND_SHIFT));
-        Box::pin(SyncFuture { core, index: Some(index) })
+        Box::pin(SyncFuture { table, index: Some(index) })
     }
 }
 
 struct SyncFuture {
-    core: Rc<Core>,
+    table: Rc<OperationTable>,
     index: Option<u32>,
 }
 
@@ -412,32 +421,64 @@ impl Future for SyncFuture {
 
     fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<io::Result<()>> {
         let index = self.index.expect("a future is not polled after it completed");
-        let mut operations = self.core.operations.borrow_mut();
-        let Some(operation) = &mut operations[index as usize] else {
-            unreachable!("the entry lives until its future takes it")
-        };
-        let Some(result) = operation.result else {
-            operation.waker = Some(context.waker().clone());
-            return Poll::Pending;
-        };
-        operations[index as usize] = None;
-        drop(operations);
-        self.core.operations_free.borrow_mut().push(index);
+        let Poll::Ready(ended) = self.table.poll(index, context) else { return Poll::Pending };
         self.index = None;
-        Poll::Ready(if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) })
+        Poll::Ready(if ended.result < 0 { Err(io::Error::from_raw_os_error(-ended.result)) } else { Ok(()) })
     }
 }
 
 impl Drop for SyncFuture {
     fn drop(&mut self) {
-        let Some(index) = self.index else { return };
-        let mut operations = self.core.operations.borrow_mut();
-        let Some(operation) = &mut operations[index as usize] else { return };
-        if operation.result.is_some() {
-            operations[index as usize] = None;
-            self.core.operations_free.borrow_mut().push(index);
-        } else {
-            operation.abandoned = true;
+        if let Some(index) = self.index {
+            self.table.abandon(index);
+        }
+    }
+}
+
+/// A file of a device, known to the ring if there was a slot.
+struct RingFile {
+    core: Weak<Core>,
+    descriptor: OwnedFd,
+    slot: Option<u32>,
+}
+
+impl Handover for RingFile {
+    fn prepare(&self, index: u32, piece: &Piece) -> bool {
+        let Some(core) = self.core.upgrade().filter(|core| !core.ended.get()) else { return false };
+        let name = self.slot.map_or(FileName::Descriptor(self.descriptor.as_raw_fd()), FileName::Slot);
+        core.push(&entry_of(name, piece).user_data(u64::from(index) | KIND_OPERATION << KIND_SHIFT));
+        true
+    }
+
+    fn move_now(&self, piece: &Piece) -> i32 {
+        open::move_now(self.descriptor.as_fd(), piece)
+    }
+}
+
+impl Drop for RingFile {
+    fn drop(&mut self) {
+        if let (Some(slot), Some(core)) = (self.slot, self.core.upgrade()) {
+            core.slots.borrow_mut().remove_file(&core.ring.borrow().submitter(), slot);
+        }
+    }
+}
+
+/// Memory of a pool that the ring knows.
+struct RingPool {
+    core: Weak<Core>,
+    slot: u16,
+}
+
+impl Registration for RingPool {
+    fn slot(&self) -> u16 {
+        self.slot
+    }
+}
+
+impl Drop for RingPool {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.upgrade() {
+            core.slots.borrow_mut().remove_pool(&core.ring.borrow().submitter(), self.slot);
         }
     }
 }

@@ -1,10 +1,13 @@
 //! The driver of one simulated node.
 
+use super::device;
 use super::disk::SimStorage;
 use super::network::Network;
 use super::world::{Node, NodeId, Universe};
 use crate::Nanos;
+use crate::device::{Device, DeviceOptions};
 use crate::driver::{Driver, SIMULATED_NAME};
+use crate::operations::OperationTable;
 use crate::region::Storage;
 use crate::stream::{Listener, Stream};
 use crate::task::ReadyQueue;
@@ -18,12 +21,13 @@ pub(crate) struct SimDriver {
     universe: Rc<Universe>,
     id: NodeId,
     node: Rc<Node>,
+    operations: Rc<OperationTable>,
 }
 
 impl SimDriver {
     pub fn new(universe: Rc<Universe>, id: NodeId) -> SimDriver {
         let node = universe.node(id);
-        SimDriver { universe, id, node }
+        SimDriver { universe, id, node, operations: Rc::default() }
     }
 }
 
@@ -70,9 +74,13 @@ impl Driver for SimDriver {
         self.node.spend(|costs| count * costs.entry_ns);
     }
 
-    /// The world wakes tasks itself, between turns.
+    fn device(&self, path: &Path, options: &DeviceOptions) -> io::Result<Device> {
+        device::open(&self.universe, &self.node, &self.operations, path, options)
+    }
+
+    /// The world wakes tasks itself, between turns; operations on devices complete here.
     fn poll(&self) -> bool {
-        false
+        self.node.devices.complete_due(&self.universe)
     }
 
     fn submit(&self) {}

@@ -5,6 +5,7 @@
 //! Nothing depends on a real clock, an address or the order of a hash table, so the same seed gives the same run, byte
 //! for byte; [`World::trace_hash`] folds everything that happened, for tests to compare.
 
+mod device;
 mod disk;
 mod driver;
 mod model;
@@ -13,5 +14,6 @@ mod network;
 mod socket;
 mod world;
 
+pub use device::DeviceFaults;
 pub use model::{CostModel, ProcessorCosts};
 pub use world::{CrashKind, NodeId, World};

@@ -6,6 +6,7 @@
 //! 2. Virtual time never goes back.
 //! 3. A node that was frozen in the middle of a turn (`crash_after_writes`) is taken down when that turn ends.
 
+use super::device::Devices;
 use super::disk::Disk;
 use super::driver::SimDriver;
 use super::model::{Agenda, ProcessorCosts};
@@ -74,6 +75,7 @@ pub(crate) struct Node {
     /// When its network card has sent, and received, all that it was given.
     pub(super) card_free: [Cell<Nanos>; 2],
     pub disk: RefCell<Disk>,
+    pub devices: Devices,
 }
 
 impl Node {
@@ -273,6 +275,7 @@ impl World {
             spent: Cell::new(0),
             card_free: Default::default(),
             disk: RefCell::default(),
+            devices: Devices::default(),
         }));
         drop(nodes);
         let reactor = self.boot(id);
@@ -330,7 +333,13 @@ impl World {
     /// When the node wants its next turn.
     pub(super) fn runs_at(&self, id: NodeId, reactor: &Reactor) -> Option<Nanos> {
         let node = self.universe.node(id);
-        let at = if reactor.has_ready() { self.now() } else { node.world_time(reactor.next_deadline()?) };
+        let at = match reactor.has_ready() {
+            true => self.now(),
+            false => {
+                let timer = reactor.next_deadline().map(|deadline| node.world_time(deadline));
+                timer.into_iter().chain(node.devices.next_completion()).min()?
+            }
+        };
         Some(at.max(node.not_before.get()))
     }
 
@@ -412,6 +421,7 @@ impl World {
                 let node = universe.node(id);
                 node.host_up.set(false);
                 node.disk.borrow_mut().crash(universe, kind);
+                node.devices.crash(universe, kind);
             }
             return;
         };
@@ -427,6 +437,7 @@ impl World {
         node.incarnation.set(node.incarnation.get() + 1);
         node.writes_left.set(None);
         node.disk.borrow_mut().crash(universe, kind);
+        node.devices.crash(universe, kind);
         node.frozen.set(false);
     }
 
@@ -492,6 +503,7 @@ impl Drop for World {
         self.universe.network.replace(Network::new());
         for node in self.universe.nodes.borrow().iter() {
             node.disk.replace(Disk::default());
+            node.devices.clear();
         }
     }
 }

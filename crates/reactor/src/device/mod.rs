@@ -1,0 +1,345 @@
+//! Devices: files and block devices that are read and written beside other work (docs/device.md).
+//!
+//! An operation takes its buffer, and gives it back when it has ended. Operations are begun when they are called, not
+//! when they are first polled, so several can be under way; those of one turn are handed over together.
+//!
+//! Invariants
+//! 1. A buffer whose operation has been handed over is reachable through the operation's entry alone, until the
+//!    operation has ended (`operations.rs`); a dropped future changes nothing about it.
+//! 2. At most `DeviceOptions::depth` operations are handed over at a time.
+//! 3. Offsets, sizes and memory of reads and writes are multiples of `Abilities::alignment`.
+//! 4. A flush speaks for what had ended before it was asked for; operations under way have no order among them.
+
+mod abilities;
+pub(crate) mod aio;
+mod buffers;
+pub(crate) mod open;
+pub(crate) mod queue;
+pub(crate) mod ring;
+#[cfg(test)]
+mod tests;
+
+pub use abilities::{Abilities, Direct, locked_memory_max};
+pub(crate) use buffers::Registration;
+pub use buffers::{Buffer, BufferPool, BufferWait};
+
+use crate::operations::{Ended, Held, OperationTable};
+use queue::{DeviceQueue, Piece, Transfer};
+use std::cell::Cell;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperationKind {
+    /// Bytes into a buffer.
+    Read,
+    /// Bytes out of a buffer.
+    Write,
+    /// What has ended before is on the medium afterwards.
+    Flush,
+    /// A range is of no use any more.
+    Discard,
+}
+
+impl OperationKind {
+    pub(crate) fn moves_bytes(self) -> bool {
+        matches!(self, OperationKind::Read | OperationKind::Write)
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            OperationKind::Read => "read",
+            OperationKind::Write => "write",
+            OperationKind::Flush => "flush",
+            OperationKind::Discard => "discard",
+        }
+    }
+}
+
+/// Whether the page cache is passed by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DirectMode {
+    /// Where the file system can.
+    #[default]
+    Auto,
+    /// Never.
+    Never,
+    /// Always: opening fails where the file system can't, or takes the flag and ignores it.
+    Required,
+}
+
+/// How a device is opened.
+#[derive(Clone, Debug)]
+pub struct DeviceOptions {
+    /// Makes a new file of so many bytes, with its space; the name must not exist.
+    pub create: Option<u64>,
+    /// Whether it is written to. A block device that is written to must not be mounted or in use by others.
+    pub writable: bool,
+    /// Whether the page cache is passed by.
+    pub direct: DirectMode,
+    /// Operations that are handed over at a time, at most [`DEPTH_MAX`].
+    pub depth: u32,
+}
+
+/// The most operations of a device that are handed over at a time.
+pub const DEPTH_MAX: u32 = 1024;
+/// The most that one operation moves, which the kernel would otherwise cut.
+pub const OPERATION_SIZE_MAX: usize = 1 << 30;
+
+impl Default for DeviceOptions {
+    fn default() -> DeviceOptions {
+        DeviceOptions { create: None, writable: true, direct: DirectMode::Auto, depth: 32 }
+    }
+}
+
+/// Why an operation failed. It names what to look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceError {
+    path: Arc<Path>,
+    kind: OperationKind,
+    offset: u64,
+    size: u64,
+    errno: i32,
+}
+
+impl DeviceError {
+    /// The kernel's number for it.
+    pub fn errno(&self) -> i32 {
+        self.errno
+    }
+
+    /// First byte of the operation.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.kind.word())?;
+        if self.kind != OperationKind::Flush {
+            write!(f, " of {} bytes at offset {}", self.size, self.offset)?;
+        }
+        write!(f, ": {}", io::Error::from_raw_os_error(self.errno))
+    }
+}
+
+impl std::error::Error for DeviceError {}
+
+impl From<DeviceError> for io::Error {
+    fn from(error: DeviceError) -> io::Error {
+        io::Error::new(io::Error::from_raw_os_error(error.errno).kind(), error)
+    }
+}
+
+/// What a device has done since it was opened.
+#[derive(Default)]
+pub(crate) struct DeviceCounters {
+    operations: Cell<u64>,
+    shorts: Cell<u64>,
+    in_flight_most: Cell<u32>,
+}
+
+impl DeviceCounters {
+    fn note_handed_over(&self, in_flight: u32) {
+        self.operations.set(self.operations.get() + 1);
+        self.in_flight_most.set(self.in_flight_most.get().max(in_flight));
+    }
+
+    fn note_short(&self) {
+        self.shorts.set(self.shorts.get() + 1);
+    }
+}
+
+/// What a device is doing and has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceStatistics {
+    /// Operations that were handed over.
+    pub operations: u64,
+    /// Times that the rest of one had to be asked for.
+    pub shorts: u64,
+    /// Operations that are handed over now.
+    pub in_flight: u32,
+    /// The most there ever were.
+    pub in_flight_most: u32,
+    /// Operations that wait for one of these to end.
+    pub waiting: u32,
+}
+
+/// A file or block device of one loop. Clones are the same one; it is closed when the last of them is gone and its last
+/// operation has ended.
+#[derive(Clone)]
+pub struct Device {
+    table: Rc<OperationTable>,
+    queue: Rc<DeviceQueue>,
+}
+
+impl Device {
+    pub(crate) fn new(table: &Rc<OperationTable>, queue: DeviceQueue) -> Device {
+        Device { table: table.clone(), queue: Rc::new(queue) }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.queue.path
+    }
+
+    /// What it can do.
+    pub fn abilities(&self) -> &Abilities {
+        &self.queue.abilities
+    }
+
+    /// What it is doing.
+    pub fn statistics(&self) -> DeviceStatistics {
+        let (in_flight, waiting) = self.queue.counts();
+        let counters = &self.queue.counters;
+        let (operations, shorts) = (counters.operations.get(), counters.shorts.get());
+        let in_flight_most = counters.in_flight_most.get();
+        DeviceStatistics { operations, shorts, in_flight, in_flight_most, waiting }
+    }
+
+    /// Reads `size` bytes into the start of a buffer. What comes is how many there were: fewer than asked for only
+    /// where the file ends.
+    pub fn read(&self, offset: u64, buffer: Buffer, size: usize) -> DeviceTransfer {
+        self.begin_transfer(OperationKind::Read, offset, buffer, size)
+    }
+
+    /// Writes the first `size` bytes of a buffer: all of them, or there is an error.
+    pub fn write(&self, offset: u64, buffer: Buffer, size: usize) -> DeviceTransfer {
+        self.begin_transfer(OperationKind::Write, offset, buffer, size)
+    }
+
+    /// Makes durable what was written before, by operations that have ended.
+    pub fn flush(&self) -> DeviceCommand {
+        self.begin_command(OperationKind::Flush, 0, 0)
+    }
+
+    /// Says that a range is of no use any more: until it is written again its bytes are what they were, or zeros.
+    /// Errors: `EOPNOTSUPP` where the device can't; nothing depends on it.
+    pub fn discard(&self, offset: u64, size: u64) -> DeviceCommand {
+        self.begin_command(OperationKind::Discard, offset, size)
+    }
+
+    /// Reads as [`Device::read`] does, and waits for it with everything else of the loop: for starts.
+    pub fn read_blocking(&self, offset: u64, buffer: &mut Buffer, size: usize) -> Result<usize, DeviceError> {
+        self.move_blocking(OperationKind::Read, offset, buffer, size)
+    }
+
+    /// Writes as [`Device::write`] does, and waits for it with everything else of the loop: for starts.
+    pub fn write_blocking(&self, offset: u64, buffer: &mut Buffer, size: usize) -> Result<usize, DeviceError> {
+        self.move_blocking(OperationKind::Write, offset, buffer, size)
+    }
+
+    fn check_range(&self, offset: u64, buffer: &Buffer, size: usize) {
+        assert!(size > 0 && size <= buffer.len(), "{size} bytes lie within a buffer of {}", buffer.len());
+        let alignment = self.queue.abilities.alignment();
+        assert!(
+            offset.is_multiple_of(alignment) && (size as u64).is_multiple_of(alignment),
+            "{}: {size} bytes at {offset} are aligned to {alignment}",
+            self.queue.path.display()
+        );
+    }
+
+    fn begin_transfer(&self, kind: OperationKind, offset: u64, buffer: Buffer, size: usize) -> DeviceTransfer {
+        self.check_range(offset, &buffer, size);
+        DeviceTransfer(self.begin(kind, offset, size as u64, Some(buffer)))
+    }
+
+    fn begin_command(&self, kind: OperationKind, offset: u64, size: u64) -> DeviceCommand {
+        DeviceCommand(self.begin(kind, offset, size, None))
+    }
+
+    fn begin(&self, kind: OperationKind, offset: u64, size: u64, buffer: Option<Buffer>) -> Begun {
+        let transfer = Transfer { queue: self.queue.clone(), kind, offset, size, done: 0, buffer };
+        let index = self.queue.enqueue(&self.table, transfer);
+        Begun { table: self.table.clone(), index: Some(index) }
+    }
+
+    fn move_blocking(
+        &self,
+        kind: OperationKind,
+        offset: u64,
+        buffer: &mut Buffer,
+        size: usize,
+    ) -> Result<usize, DeviceError> {
+        self.check_range(offset, buffer, size);
+        let mut transfer =
+            Transfer { queue: self.queue.clone(), kind, offset, size: size as u64, done: 0, buffer: None };
+        loop {
+            let address = buffer.address().wrapping_add(transfer.done as usize);
+            let piece = Piece { address, ..transfer.piece() };
+            let result = self.queue.handover.move_now(&piece);
+            if let queue::Next::Ended(result) = transfer.advance(result) {
+                return transfer.outcome(result).map(|count| count as usize);
+            }
+        }
+    }
+}
+
+impl Transfer {
+    fn outcome(&self, result: i32) -> Result<u32, DeviceError> {
+        if result >= 0 {
+            return Ok(result as u32);
+        }
+        let (kind, offset, size) = (self.kind, self.offset + self.done, self.size - self.done);
+        Err(DeviceError { path: self.queue.path.clone(), kind, offset, size, errno: -result })
+    }
+}
+
+/// An operation that has begun.
+struct Begun {
+    table: Rc<OperationTable>,
+    /// Nothing after it was taken.
+    index: Option<u32>,
+}
+
+impl Begun {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<(Result<u32, DeviceError>, Option<Buffer>)> {
+        let index = self.index.expect("a future is not polled after it completed");
+        let Poll::Ready(Ended { result, held }) = self.table.poll(index, context) else { return Poll::Pending };
+        self.index = None;
+        let Held::Device(mut transfer) = held else { unreachable!("it began as an operation on a device") };
+        let buffer = transfer.buffer.take();
+        Poll::Ready((transfer.outcome(result), buffer))
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if let Some(index) = self.index {
+            self.table.abandon(index);
+        }
+    }
+}
+
+/// A read or write that has begun; it gives its buffer back. Dropping it leaves the operation to itself, and the buffer
+/// returns to its pool when that has ended.
+pub struct DeviceTransfer(Begun);
+
+impl Future for DeviceTransfer {
+    type Output = (Result<usize, DeviceError>, Buffer);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(context).map(|(result, buffer)| {
+            (result.map(|count| count as usize), buffer.expect("a transfer holds its buffer until it has ended"))
+        })
+    }
+}
+
+/// A flush or discard that has begun. Dropping it leaves it to itself.
+pub struct DeviceCommand(Begun);
+
+impl Future for DeviceCommand {
+    type Output = Result<(), DeviceError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll(context).map(|(result, _)| result.map(drop))
+    }
+}

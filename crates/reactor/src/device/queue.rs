@@ -1,0 +1,160 @@
+//! The queue of one device: which operations are handed over, which wait, and what a completion means for the rest of
+//! its bytes.
+//!
+//! Invariants
+//! 1. At most `depth` operations are handed over at a time; `waiting` is empty while fewer are.
+//! 2. Operations are handed over in the order in which they were asked for.
+
+use super::{Abilities, Buffer, DeviceCounters, OperationKind};
+use crate::operations::{Held, OperationTable};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What a driver is to do next for an operation: the rest of its bytes.
+pub(crate) struct Piece {
+    pub kind: OperationKind,
+    pub offset: u64,
+    pub address: *mut u8,
+    pub size: u64,
+    /// Where the ring knows the buffer's pool by, if it does.
+    pub buffer_slot: Option<u16>,
+}
+
+/// How a driver hands over operations of one device.
+pub(crate) trait Handover {
+    /// Prepares an operation; it is handed over with all others of the turn. The entry of the table holds what the piece
+    /// refers to until the driver completes it. False if the driver has ended.
+    fn prepare(&self, index: u32, piece: &Piece) -> bool;
+    /// Reads or writes at once and waits for it. A count, or a negated error number.
+    fn move_now(&self, piece: &Piece) -> i32;
+}
+
+/// One operation on a device.
+pub(crate) struct Transfer {
+    pub queue: Rc<DeviceQueue>,
+    pub kind: OperationKind,
+    pub offset: u64,
+    pub size: u64,
+    /// Bytes that were moved.
+    pub done: u64,
+    pub buffer: Option<Buffer>,
+}
+
+/// What a completion means.
+pub(crate) enum Next {
+    /// There is a rest to move.
+    Again,
+    /// It has ended: a count, or a negated error number.
+    Ended(i32),
+}
+
+impl Transfer {
+    /// Takes a result of the driver for the piece that was handed over.
+    pub fn advance(&mut self, result: i32) -> Next {
+        if result == -libc::EINTR {
+            return Next::Again;
+        }
+        if result < 0 || !self.kind.moves_bytes() {
+            return Next::Ended(result.min(0));
+        }
+        let (before, alignment) = (self.done, self.queue.abilities.alignment());
+        self.done += result as u64;
+        assert!(self.done <= self.size, "no more is moved than was asked for");
+        let is_aligned = self.done.is_multiple_of(alignment);
+        match self.kind {
+            _ if self.done == self.size => Next::Ended(self.done as i32),
+            // Within a block only the end of the file stops a direct read, and the rest could not be asked for.
+            OperationKind::Read if result == 0 || !is_aligned => Next::Ended(self.done as i32),
+            OperationKind::Read => Next::Again,
+            _ => {
+                // A direct write goes on at the start of the block that it stopped in.
+                self.done -= self.done % alignment;
+                if self.done > before { Next::Again } else { Next::Ended(-libc::EIO) }
+            }
+        }
+    }
+
+    /// What is still to be done.
+    pub fn piece(&self) -> Piece {
+        let (address, buffer_slot) = match &self.buffer {
+            Some(buffer) => (buffer.address().wrapping_add(self.done as usize), buffer.slot()),
+            None => (std::ptr::null_mut(), None),
+        };
+        let offset = self.offset + self.done;
+        let size = self.size - self.done;
+        Piece { kind: self.kind, offset, address, size, buffer_slot }
+    }
+}
+
+/// A device as its operations see it.
+pub(crate) struct DeviceQueue {
+    pub path: Arc<Path>,
+    pub abilities: Abilities,
+    pub handover: Box<dyn Handover>,
+    pub depth: u32,
+    handed_over: Cell<u32>,
+    waiting: RefCell<VecDeque<u32>>,
+    pub counters: DeviceCounters,
+}
+
+impl DeviceQueue {
+    pub fn new(path: Arc<Path>, abilities: Abilities, handover: Box<dyn Handover>, depth: u32) -> DeviceQueue {
+        assert!(depth > 0, "a device does something");
+        let (handed_over, waiting, counters) = Default::default();
+        DeviceQueue { path, abilities, handover, depth, handed_over, waiting, counters }
+    }
+
+    /// Takes an operation: hands it over now, or when one before it has ended.
+    pub fn enqueue(&self, table: &OperationTable, transfer: Transfer) -> u32 {
+        let index = table.add(Held::Device(transfer));
+        if self.handed_over.get() < self.depth {
+            self.hand_over(table, index);
+        } else {
+            self.waiting.borrow_mut().push_back(index);
+        }
+        index
+    }
+
+    fn hand_over(&self, table: &OperationTable, index: u32) {
+        let Some(piece) = table.with_transfer(index, Transfer::piece) else { unreachable!("it was just added") };
+        table.note_handed_over(index);
+        let in_flight = self.handed_over.get() + 1;
+        self.handed_over.set(in_flight);
+        assert!(in_flight <= self.depth, "no more than the depth is handed over");
+        self.counters.note_handed_over(in_flight);
+        if !self.handover.prepare(index, &piece) {
+            table.complete(index, -libc::ECANCELED);
+        }
+    }
+
+    /// Hands over the rest of an operation, which keeps its place.
+    pub fn hand_over_again(&self, table: &OperationTable, index: u32) {
+        let Some(piece) = table.with_transfer(index, Transfer::piece) else { unreachable!("it is under way") };
+        self.counters.note_short();
+        if !self.handover.prepare(index, &piece) {
+            table.complete(index, -libc::ECANCELED);
+        }
+    }
+
+    /// One that was handed over has ended, so that the next can go.
+    pub fn note_ended(&self, table: &OperationTable) {
+        self.handed_over.set(self.handed_over.get() - 1);
+        let next = self.waiting.borrow_mut().pop_front();
+        if let Some(index) = next {
+            self.hand_over(table, index);
+        }
+    }
+
+    /// An operation that has not been handed over is gone.
+    pub fn forget(&self, index: u32) {
+        self.waiting.borrow_mut().retain(|waiting| *waiting != index);
+    }
+
+    /// Operations that are handed over, and that wait.
+    pub fn counts(&self) -> (u32, u32) {
+        (self.handed_over.get(), self.waiting.borrow().len() as u32)
+    }
+}
