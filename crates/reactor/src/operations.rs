@@ -127,7 +127,9 @@ impl OperationTable {
     /// What the operation came to, with what it held, once.
     pub fn poll(&self, index: u32, context: &mut Context<'_>) -> Poll<Ended> {
         let mut entries = self.entries.borrow_mut();
-        let Some(entry) = &mut entries[index as usize] else { unreachable!("an entry stays until its future takes it") };
+        let Some(entry) = &mut entries[index as usize] else {
+            unreachable!("an entry stays until its future takes it")
+        };
         let Some(result) = entry.result else {
             let old = entry.waker.replace(context.waker().clone());
             drop(entries);
@@ -145,7 +147,9 @@ impl OperationTable {
     /// Nobody waits for the operation any more. It keeps what it holds until it has ended (invariant 1).
     pub fn abandon(&self, index: u32) {
         let mut entries = self.entries.borrow_mut();
-        let Some(entry) = &mut entries[index as usize] else { unreachable!("an entry stays until its future leaves it") };
+        let Some(entry) = &mut entries[index as usize] else {
+            unreachable!("an entry stays until its future leaves it")
+        };
         let waker = entry.waker.take();
         let mut given_up = None;
         if entry.under_way {

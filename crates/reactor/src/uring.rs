@@ -11,9 +11,9 @@
 
 use crate::Nanos;
 use crate::busy_poll::{BusyPoll, BusySocket, KernelWatch};
+use crate::device::open::{self, OpenedFile};
 use crate::device::queue::{DeviceQueue, Handover, Piece};
 use crate::device::ring::{FileName, Slots, entry_of};
-use crate::device::open::{self, OpenedFile};
 use crate::device::{BufferPool, Device, DeviceOptions, Registration};
 use crate::driver::Driver;
 use crate::local::{self, HasPorts, Ports};

@@ -100,8 +100,7 @@ impl Aio {
             let mut batch = std::mem::take(&mut *self.prepared.borrow_mut());
             let mut blocks: Vec<*mut ControlBlock> = batch.iter_mut().map(|block| block as *mut _).collect();
             // SAFETY: the kernel copies the blocks; what they refer to is held by the table until they complete.
-            let taken =
-                unsafe { libc::syscall(libc::SYS_io_submit, self.context, blocks.len(), blocks.as_mut_ptr()) };
+            let taken = unsafe { libc::syscall(libc::SYS_io_submit, self.context, blocks.len(), blocks.as_mut_ptr()) };
             let error = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
             let (taken, refused) = match taken {
                 // There is no room until something completes: then the next turn tries again.

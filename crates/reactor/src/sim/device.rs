@@ -178,10 +178,7 @@ impl Devices {
     /// Completes what is due. True if there was anything.
     pub fn complete_due(&self, universe: &Universe) -> bool {
         let mut any = false;
-        while let Some((due, _)) = self.pending.borrow().keys().next().copied()
-            && due <= universe.time.get()
-        {
-            let Some((_, pending)) = self.pending.borrow_mut().pop_first() else { break };
+        while let Some(pending) = self.take_due(universe.time.get()) {
             let result = self.finish(universe, &pending);
             universe.trace(0x61, pending.offset.rotate_left(32) ^ result as u64);
             if let Some(table) = pending.table.upgrade() {
@@ -190,6 +187,12 @@ impl Devices {
             any = true;
         }
         any
+    }
+
+    fn take_due(&self, time: Nanos) -> Option<Pending> {
+        let mut pending = self.pending.borrow_mut();
+        let first = pending.first_entry()?;
+        (first.key().0 <= time).then(|| first.remove())
     }
 
     /// The world ends.
@@ -223,7 +226,10 @@ impl Devices {
             OperationKind::Write => {
                 // SAFETY: the entry holds the buffer until this completes, and a driver that ends drops what is pending.
                 let now = unsafe { std::slice::from_raw_parts(pending.address, *size as usize) };
-                assert!(pending.is_ownerless() || now == pending.bytes, "a buffer belongs to its write until that ends");
+                assert!(
+                    pending.is_ownerless() || now == pending.bytes,
+                    "a buffer belongs to its write until that ends"
+                );
                 match fails || beyond {
                     true => medium.write(*offset, self.within(pending), SECTOR, || universe.below(2) == 0),
                     false => medium.write(*offset, &pending.bytes[..moved as usize], SECTOR, || true),
@@ -236,7 +242,13 @@ impl Devices {
             }
             _ => {}
         }
-        if fails || beyond { -libc::EIO } else if pending.kind.moves_bytes() { moved as i32 } else { 0 }
+        if fails || beyond {
+            -libc::EIO
+        } else if pending.kind.moves_bytes() {
+            moved as i32
+        } else {
+            0
+        }
     }
 
     /// What of a write lies within a medium that was cut short.
