@@ -8,7 +8,10 @@ use crate::engine_simulated::Simulated;
 use crate::options::{Bench, Options};
 use crate::plot::Picture;
 use crate::report::median;
-use crate::{experiment_async, experiment_find, experiment_open_storm, experiment_placement, experiment_profile};
+use crate::{
+    experiment_async, experiment_find, experiment_open_storm, experiment_placement, experiment_profile,
+    experiment_uring,
+};
 use reactor::workers::HeldSignals;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -42,6 +45,7 @@ fn try_lead(options: &Options, experiment: Bench) -> Result<(), String> {
         Bench::Async => experiment_async::run(&runner),
         Bench::OpenStorm => experiment_open_storm::run(&runner),
         Bench::Profile => experiment_profile::run(&runner),
+        Bench::Uring => experiment_uring::run(&runner),
         _ => experiment_find::run(&runner),
     }?;
     match &options.plot {
@@ -115,7 +119,7 @@ impl Runner<'_> {
 }
 
 /// Cores and kernel of this machine.
-fn machine() -> String {
+pub fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let kernel: String = kernel.trim().chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();

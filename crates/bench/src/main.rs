@@ -8,6 +8,7 @@
 mod call_times;
 mod cluster;
 mod compare;
+mod device_load;
 mod engine;
 mod engine_real;
 mod engine_simulated;
@@ -17,6 +18,8 @@ mod experiment_find;
 mod experiment_open_storm;
 mod experiment_placement;
 mod experiment_profile;
+mod experiment_uring;
+mod fio;
 mod group;
 mod load;
 mod meter;

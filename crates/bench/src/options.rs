@@ -1,10 +1,12 @@
 //! What is asked for: read from the command line and the environment by the one table of options, and checked.
 
 mod bench;
+mod device;
 mod table;
 mod values;
 
 pub use bench::{Bench, LoadKind, TargetName, Unit};
+pub use device::DeviceBench;
 pub use table::variables;
 
 use crate::engine_simulated::Model;
@@ -63,6 +65,7 @@ pub struct Options {
     pub contacts: Vec<Contact>,
     /// Pages that a process of the exchanges touches for each message.
     pub pages: usize,
+    pub device: DeviceBench,
     pub simulate: bool,
     pub model: Model,
     pub plot: Option<PathBuf>,
@@ -174,6 +177,7 @@ impl Options {
             serial: values.text("serial").is_some(),
             contacts: values.contacts()?,
             pages: values.count("pages", 0, 1 << 16)? as usize,
+            device: DeviceBench::read(&values)?,
             simulate: values.text("simulate").is_some(),
             model: Model::parse(&values.text("model").unwrap_or_default())?,
             plot: values.text("plot").map(PathBuf::from),
@@ -195,7 +199,7 @@ impl Options {
     pub fn experiment(&self) -> Option<Bench> {
         let several = self.server_counts.len() > 1 || self.plot.is_some() || self.simulate;
         let is_one = |bench: &Bench| match bench {
-            Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => true,
+            Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile | Bench::Uring => true,
             Bench::Find => several,
             _ => false,
         };
@@ -213,7 +217,7 @@ impl Options {
             let several = ("several --servers", self.server_counts.len() > 1);
             return match only.into_iter().chain([several]).find(|(_, given)| *given && self.worker.is_none()) {
                 Some((name, _)) => {
-                    Err(format!("{name} is for an experiment: placement, find, async, open-storm or profile"))
+                    Err(format!("{name} is for an experiment: placement, find, async, open-storm, uring or profile"))
                 }
                 None => Ok(()),
             };
@@ -227,6 +231,9 @@ impl Options {
         }
         if experiment == Bench::Profile && (self.simulate || self.server_counts.len() > 1) {
             return Err("profile is about real processes and one count of servers; leave --simulate out".into());
+        }
+        if experiment == Bench::Uring && (self.simulate || self.server_counts.len() > 1) {
+            return Err("uring is about a real device and no servers; leave --simulate and --servers out".into());
         }
         if self.cluster.is_some() && !self.simulate && (self.server_counts.len() > 1 || experiment == Bench::Placement)
         {

@@ -27,6 +27,7 @@ pub enum Bench {
     Async,
     OpenStorm,
     Profile,
+    Uring,
 }
 
 /// What a phase counts.
@@ -59,7 +60,7 @@ impl LoadKind {
 /// Benches that only this program itself asks for.
 pub const INTERNAL_BENCHES: [Bench; 3] = [Bench::Clean, Bench::Load, Bench::Steps];
 
-const EVERY_BENCH: [(Bench, &str); 18] = [
+const EVERY_BENCH: [(Bench, &str); 19] = [
     (Bench::IorEasy, "ior-easy"),
     (Bench::IorHard, "ior-hard"),
     (Bench::IorRandom, "ior-rnd4k"),
@@ -75,6 +76,7 @@ const EVERY_BENCH: [(Bench, &str); 18] = [
     (Bench::Async, "async"),
     (Bench::OpenStorm, "open-storm"),
     (Bench::Profile, "profile"),
+    (Bench::Uring, "uring"),
     (Bench::Clean, "clean"),
     (Bench::Load, "load"),
     (Bench::Steps, "steps"),
@@ -101,7 +103,7 @@ impl Bench {
             Bench::Exchange | Bench::ExchangeMemory => &["exchange"],
             Bench::Names => &["files", "directories"],
             Bench::Clean | Bench::Load | Bench::Steps => &[],
-            Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile => &[],
+            Bench::Placement | Bench::Async | Bench::OpenStorm | Bench::Profile | Bench::Uring => &[],
         }
     }
 

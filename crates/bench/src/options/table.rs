@@ -132,6 +132,14 @@ pub const TABLE: &[Spec] = &[
         "pages",
         "exchanges: pages of its own that a process reads a line of for each message, as larger programs do",
     ),
+    spec("device", Kind::Text, "", "PATH", "uring: a file or block device; unset or missing means a file made for it"),
+    spec("device-size", Kind::Size, "1GiB", "bytes", "uring: size of a file that is made"),
+    spec("overwrite", Kind::Flag, "", "", "uring: a device that is there is written to, and its contents are lost"),
+    spec("operation-sizes", Kind::Sizes, "1KiB..1MiB", "bytes", "uring: bytes of one operation"),
+    spec("depths", Kind::Counts, "1..256", "operations", "uring: operations under way at a time"),
+    spec("patterns", Kind::Text, "read,write,randread,randwrite", "WORDS", "uring: what is done, in fio's words"),
+    spec("interfaces", Kind::Text, "sync,io_uring,aio", "WORDS", "uring: how; sync is pread and pwrite"),
+    spec("fio", Kind::Flag, "", "", "uring: run the same with fio beside each run, and print the ratio"),
     spec("simulate", Kind::Flag, "", "", "run the experiment in the simulator, over a model of what things cost"),
     spec("model", Kind::Text, "", "NAME=NUMBER,...", "numbers of that model, see docs/simulation.md"),
     spec("plot", Kind::Text, "", "FILE.svg", "draw what the experiment measured"),
@@ -166,6 +174,7 @@ Experiments, each alone; --plot draws them, --simulate runs them at up to 1,024 
   find         with several --servers, --plot or --simulate: the search by three ways over numbers of servers
   async        one process writes, by chunk size and chunks a call
   open-storm   many clients open one file at once
+  uring        one thread and a device: io_uring, kernel AIO and pread, by size and depth
   profile      where the time of each phase goes: client, server, kernel, system calls, context switches
 
 Example: tabane-bench --procs 2 --servers 2 --compare posix:/dev/shm --repeat 3 ior-easy mdtest-easy
