@@ -36,5 +36,6 @@ if [ "$which" != simulated ]; then
     unset TABANE_SHORT_CIRCUIT
     draw placement placement --servers 2,4,8 --block-size 64MiB --files 2000 --repeat 3
     draw open-storm open-storm --servers 8 --clients 8..512 --repeat 5
+    draw uring uring --interfaces sync,io_uring --seconds 0.2 --repeat 5
     draw profile profile --servers 2 --procs 2 --files 30000 --block-size 512MiB --repeat 7 --store memory,size=2G
 fi

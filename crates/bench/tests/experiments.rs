@@ -165,6 +165,39 @@ fn simulated_contacts_spare_the_home() {
     assert_eq!((value(64), value(512)), (14.0, 14.0), "{lines:?}");
 }
 
+/// Goal: a device is measured in each way, its contents are checked, and what somebody has is not written to.
+/// Method: a small file, and short runs; nothing about speed.
+#[test]
+fn devices_are_measured() {
+    let picture = Picture::new("uring");
+    let file = std::env::temp_dir().join(format!("tabane-bench-device-{}", std::process::id()));
+    let device = format!("--device={}", file.display());
+    let short =
+        ["uring", "--seconds=0.01", "--device-size=4MiB", "--operation-sizes=4KiB,64KiB", "--depths=1,3", &device];
+    let found = lines(&[&short[..], &["--verify", &picture.argument()]].concat());
+    assert!(!file.exists(), "what was made is removed");
+    // Four patterns, two sizes; one depth for calls that wait, two for the others.
+    assert_eq!(found.len(), 4 * 2 * 5);
+    for line in &found {
+        let keys = ["mib_per_s", "ops_per_s", "cpu_share", "cpu_ns_per_byte", "p50_us", "p99_us"];
+        assert!(keys.iter().all(|key| number(line, key) > 0.0) && number(line, "p50_us") <= number(line, "p99_us"));
+    }
+    picture.assert_says(&[
+        "measured",
+        "size of an operation",
+        "MiB per second on a core",
+        "pread",
+        "io_uring, depth 3",
+    ]);
+    std::fs::write(&file, vec![7; 4 << 20]).unwrap();
+    let refused = command(&short).output().unwrap();
+    assert!(!refused.status.success());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--overwrite gives up its contents"));
+    let read = lines(&[&short[..], &["--patterns=read,randread"]].concat());
+    assert_eq!((read.len(), std::fs::read(&file).unwrap()), (20, vec![7; 4 << 20]));
+    std::fs::remove_file(&file).unwrap();
+}
+
 /// Goal: every experiment runs with real processes, counts what it ought to, and draws what it says it draws.
 /// Method: small volumes; nothing about speed.
 #[test]
