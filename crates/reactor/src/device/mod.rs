@@ -90,9 +90,6 @@ pub struct DeviceOptions {
 
 /// The most operations of a device that are handed over at a time.
 pub const DEPTH_MAX: u32 = 1024;
-/// The most that one operation moves, which the kernel would otherwise cut.
-pub const OPERATION_SIZE_MAX: usize = 1 << 30;
-
 impl Default for DeviceOptions {
     fn default() -> DeviceOptions {
         DeviceOptions { create: None, writable: true, direct: DirectMode::Auto, depth: 32 }

@@ -1,9 +1,15 @@
-//! What only a fault in the table shows.
+//! What only a fault in the table shows, and what completions mean, told by a driver that does nothing by itself.
 
-use super::{Buffer, BufferPool, DeviceOptions};
+use super::queue::{DeviceQueue, Handover, Piece};
+use super::{Abilities, Buffer, BufferPool, Device, DeviceOptions, Direct};
+use crate::operations::OperationTable;
 use crate::sim::{DeviceFaults, World};
+use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
 const SECOND: u64 = 1_000_000_000;
 const BLOCK: usize = 4096;
@@ -62,4 +68,126 @@ fn the_simulation_notices_early_use() {
     let noticed = std::panic::catch_unwind(run).unwrap_err();
     let words = noticed.downcast_ref::<&str>().copied().unwrap_or_default();
     assert!(words.contains("a buffer belongs to its write"), "{words}");
+}
+
+/// Pieces that were prepared: the entry, and offset and size.
+type Prepared = Rc<RefCell<Vec<(u32, u64, u64)>>>;
+
+struct Script(Prepared);
+
+impl Handover for Script {
+    fn prepare(&self, index: u32, piece: &Piece) -> bool {
+        self.0.borrow_mut().push((index, piece.offset, piece.size));
+        true
+    }
+
+    fn move_now(&self, _piece: &Piece) -> i32 {
+        -libc::ENOSYS
+    }
+}
+
+/// A device whose completions the test says, aligned to 512 bytes.
+struct Scripted {
+    table: Rc<OperationTable>,
+    device: Device,
+    prepared: Prepared,
+    pool: BufferPool,
+}
+
+impl Scripted {
+    fn new(depth: u32) -> Scripted {
+        let (table, prepared) = (Rc::new(OperationTable::default()), Prepared::default());
+        let abilities = Abilities {
+            interface: "script",
+            is_block_device: false,
+            size: 1 << 20,
+            direct: Direct::Yes { memory: 512, offset: 512 },
+            is_volatile: false,
+            is_file_registered: false,
+            locked_memory_max: None,
+            can_poll: false,
+            requests_max: None,
+            has_write_cache: None,
+        };
+        let queue = DeviceQueue::new(Path::new("/x").into(), abilities, Box::new(Script(prepared.clone())), depth);
+        let device = Device::new(&table, queue);
+        Scripted { table, device, prepared, pool: BufferPool::new(8192, 8, |_, _| None).unwrap() }
+    }
+
+    /// Begins an operation of 4 KiB at 8,192, completes it piece by piece, and tells its end and what was asked for.
+    fn run(&self, is_write: bool, results: &[i32]) -> (Result<usize, i32>, Vec<(u64, u64)>) {
+        self.prepared.borrow_mut().clear();
+        let buffer = self.pool.take().unwrap();
+        let mut transfer = pin!(match is_write {
+            true => self.device.write(8192, buffer, 4096),
+            false => self.device.read(8192, buffer, 4096),
+        });
+        let mut context = Context::from_waker(Waker::noop());
+        for result in results {
+            assert!(transfer.as_mut().poll(&mut context).is_pending());
+            let (index, ..) = *self.prepared.borrow().last().unwrap();
+            self.table.complete(index, *result);
+        }
+        let Poll::Ready((result, _)) = transfer.poll(&mut context) else { panic!("{results:?} do not end it") };
+        let asked = self.prepared.borrow().iter().map(|(_, offset, size)| (*offset, *size)).collect();
+        (result.map_err(|error| error.errno()), asked)
+    }
+}
+
+/// Goal: what moved fewer bytes is asked for again until it is whole, from a block's start on where the device wants
+/// that; the end of the file ends a read and nothing else does; errors are told, interruptions are not.
+#[test]
+fn completions_mean_what_they_say() {
+    let scripted = Scripted::new(4);
+    let whole = [(8192, 4096)];
+    assert_eq!(scripted.run(false, &[4096]), (Ok(4096), whole.to_vec()));
+    let rest = vec![(8192, 4096), (8704, 3584), (9216, 3072)];
+    assert_eq!(scripted.run(false, &[512, 512, 3072]), (Ok(4096), rest.clone()));
+    assert_eq!(scripted.run(true, &[512, 512, 3072]), (Ok(4096), rest));
+    assert_eq!(scripted.run(false, &[0]), (Ok(0), whole.to_vec()));
+    assert_eq!(scripted.run(false, &[700]), (Ok(700), whole.to_vec()), "within a block only a file's end stops a read");
+    assert_eq!(scripted.run(false, &[512, 0]), (Ok(512), vec![(8192, 4096), (8704, 3584)]));
+    assert_eq!(scripted.run(true, &[700, 3584]), (Ok(4096), vec![(8192, 4096), (8704, 3584)]));
+    assert_eq!(scripted.run(true, &[0]), (Err(libc::EIO), whole.to_vec()), "a write that moves nothing would not end");
+    assert_eq!(scripted.run(true, &[512, 100]).0, Err(libc::EIO));
+    assert_eq!(scripted.run(true, &[-libc::EINTR, 4096]), (Ok(4096), vec![(8192, 4096); 2]));
+    assert_eq!(scripted.run(true, &[1024, -libc::ENOSPC]).0, Err(libc::ENOSPC));
+    assert_eq!((scripted.pool.free_count(), scripted.table.under_way()), (8, 0));
+}
+
+/// Goal: no more than the depth is handed over, the rest in order as others end; what is dropped before its turn is
+/// never handed over, and what is dropped later goes no further than it is.
+#[test]
+fn operations_take_turns() {
+    let scripted = Scripted::new(2);
+    let begin = |number: u64| scripted.device.read(number * 4096, scripted.pool.take().unwrap(), 4096);
+    let mut reads: Vec<_> = (0..6).map(|number| Some(begin(number))).collect();
+    let offsets = || scripted.prepared.borrow().iter().map(|(_, offset, _)| offset / 4096).collect::<Vec<u64>>();
+    assert_eq!((offsets(), scripted.device.statistics().waiting), (vec![0, 1], 4));
+    let complete = |at: usize, result: i32| {
+        let (index, ..) = scripted.prepared.borrow()[at];
+        scripted.table.complete(index, result);
+    };
+    reads[2] = None;
+    complete(1, 4096);
+    assert_eq!(offsets(), [0, 1, 3]);
+    // Under way: it keeps its place and its buffer until it ends, and its rest is not asked for.
+    let free = scripted.pool.free_count();
+    reads[0] = None;
+    assert_eq!((offsets(), scripted.pool.free_count()), (vec![0, 1, 3], free));
+    complete(0, 512);
+    assert_eq!((offsets(), scripted.pool.free_count()), (vec![0, 1, 3, 4], free + 1));
+    complete(3, -libc::EIO);
+    complete(2, 4096);
+    complete(4, 4096);
+    assert_eq!(offsets(), [0, 1, 3, 4, 5]);
+    let statistics = scripted.device.statistics();
+    assert_eq!((statistics.in_flight, statistics.waiting, statistics.in_flight_most), (0, 0, 2));
+    let errors = reads.into_iter().flatten().map(|mut read| {
+        let Poll::Ready((result, _)) = pin!(&mut read).poll(&mut Context::from_waker(Waker::noop())) else { panic!() };
+        result.err().map(|error| error.to_string())
+    });
+    let errors: Vec<String> = errors.flatten().collect();
+    assert_eq!(errors, ["/x: read of 4096 bytes at offset 16384: Input/output error (os error 5)"]);
+    assert_eq!(scripted.pool.free_count(), 8);
 }
