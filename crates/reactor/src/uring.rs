@@ -12,7 +12,7 @@
 use crate::Nanos;
 use crate::busy_poll::{BusyPoll, BusySocket, KernelWatch};
 use crate::device::open::{self, OpenedFile};
-use crate::device::queue::{DeviceQueue, Handover, Piece};
+use crate::device::queue::{DeviceQueue, Handover, Piece, is_batch_due};
 use crate::device::ring::{FileName, Slots, entry_of};
 use crate::device::{BufferPool, Device, DeviceOptions, Registration};
 use crate::driver::Driver;
@@ -58,6 +58,8 @@ struct Core {
     operations: Rc<OperationTable>,
     slots: RefCell<Slots>,
     prepared: Cell<bool>,
+    /// Operations on devices among what is prepared.
+    prepared_operations: Cell<usize>,
     /// The driver is gone: nothing is handed over any more.
     ended: Cell<bool>,
 }
@@ -91,6 +93,7 @@ impl UringDriver {
             operations: Rc::default(),
             slots: RefCell::default(),
             prepared: Cell::new(false),
+            prepared_operations: Cell::new(0),
             ended: Cell::new(false),
         });
         core.arm_poke();
@@ -125,7 +128,12 @@ impl Core {
         if let Err(error) = ring.submit() {
             assert!(is_passing(&error), "the kernel takes what is prepared: {error}");
         }
+        self.note_submitted(&mut ring);
+    }
+
+    fn note_submitted(&self, ring: &mut IoUring) {
         self.prepared.set(!ring.submission().is_empty());
+        self.prepared_operations.set(0);
     }
 
     fn arm_poke(&self) {
@@ -368,7 +376,7 @@ impl Driver for UringDriver {
         if let Err(error) = result {
             assert!(is_passing(&error), "the kernel waits for completions: {error}");
         }
-        self.core.prepared.set(!ring.submission().is_empty());
+        self.core.note_submitted(&mut ring);
         drop(ring);
         self.core.ports.end_sleep();
     }
@@ -389,6 +397,7 @@ impl Drop for UringDriver {
             }
             core.reap();
         }
+        core.slots.borrow_mut().end(&core.ring.borrow().submitter());
     }
 }
 
@@ -447,6 +456,11 @@ impl Handover for RingFile {
         let Some(core) = self.core.upgrade().filter(|core| !core.ended.get()) else { return false };
         let name = self.slot.map_or(FileName::Descriptor(self.descriptor.as_raw_fd()), FileName::Slot);
         core.push(&entry_of(name, piece).user_data(u64::from(index) | KIND_OPERATION << KIND_SHIFT));
+        let prepared = core.prepared_operations.get() + 1;
+        core.prepared_operations.set(prepared);
+        if is_batch_due(prepared, core.operations.under_way()) {
+            core.submit();
+        }
         true
     }
 

@@ -361,6 +361,12 @@ fn abilities_are_asked_for() {
         assert_eq!(second.kind(), std::io::ErrorKind::ResourceBusy, "{second}");
         drop(first);
         reactor.open_device(&device.path, &options(None, 1)).unwrap();
+        // Nor is it kept by a loop that has ended.
+        for kind in DRIVERS {
+            let reactor = Reactor::open(kind).unwrap();
+            let last = reactor.open_device(&device.path, &options(None, 1)).unwrap();
+            drop((reactor, last));
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 
 use super::OperationKind;
 use super::open::{discard_now, move_now};
-use super::queue::{Handover, Piece};
+use super::queue::{Handover, Piece, is_batch_due};
 use crate::operations::OperationTable;
 use crate::system::{self, check};
 use std::cell::{Cell, RefCell};
@@ -209,6 +209,10 @@ impl Handover for AioFile {
             ..ControlBlock::default()
         };
         aio.prepared.borrow_mut().push(block);
+        let prepared = aio.prepared.borrow().len();
+        if is_batch_due(prepared, aio.table.under_way()) {
+            aio.submit();
+        }
         true
     }
 

@@ -32,6 +32,17 @@ pub(crate) trait Handover {
     fn move_now(&self, piece: &Piece) -> i32;
 }
 
+/// Operations that are held back for one system call: at least, and at most.
+const BATCH: (usize, usize) = (4, 8);
+
+/// Whether what is prepared is to go to the kernel before the end of the turn: where the device has less to do than we
+/// hold back it would stand still until then, and where much is held back it runs low. `under_way` counts both.
+/// Measured: notes/2026-11-25-device.md.
+pub(crate) fn is_batch_due(prepared: usize, under_way: usize) -> bool {
+    let (least, most) = BATCH;
+    prepared >= under_way.saturating_sub(prepared).clamp(least, most)
+}
+
 /// One operation on a device.
 pub(crate) struct Transfer {
     pub queue: Rc<DeviceQueue>,

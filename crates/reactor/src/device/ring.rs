@@ -86,10 +86,19 @@ impl Slots {
 
     /// Forgets a file with which no operation is under way.
     pub fn remove_file(&mut self, ring: &Submitter<'_>, slot: u32) {
-        // Where that fails the slot stays in use, until the ring is gone.
-        if ring.register_files_update(slot, &[-1]).is_ok() {
+        // Where that fails the slot stays in use, until the ring is gone; at its end all are taken back before.
+        if !self.files.is_empty() && ring.register_files_update(slot, &[-1]).is_ok() {
             self.files[slot as usize] = false;
         }
+    }
+
+    /// Forgets everything at once: the kernel takes a ring apart after it was closed, in its own time, and would keep a
+    /// block device from its next owner until then.
+    pub fn end(&mut self, ring: &Submitter<'_>) {
+        // What fails here was not registered, or goes with the ring.
+        let _ = (ring.unregister_files(), ring.unregister_buffers());
+        self.files.clear();
+        self.pools.clear();
     }
 
     /// Makes memory known. Errors: there are no slots left, or it is more than this process may lock.
@@ -106,7 +115,7 @@ impl Slots {
 
     /// Forgets memory that no operation uses.
     pub fn remove_pool(&mut self, ring: &Submitter<'_>, slot: u16) {
-        if set_pool(ring, u32::from(slot), std::ptr::null_mut(), 0).is_ok() {
+        if !self.pools.is_empty() && set_pool(ring, u32::from(slot), std::ptr::null_mut(), 0).is_ok() {
             self.pools[usize::from(slot)] = false;
         }
     }

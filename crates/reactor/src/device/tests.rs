@@ -1,6 +1,6 @@
 //! What only a fault in the table shows, and what completions mean, told by a driver that does nothing by itself.
 
-use super::queue::{DeviceQueue, Handover, Piece};
+use super::queue::{DeviceQueue, Handover, Piece, is_batch_due};
 use super::{Abilities, Buffer, BufferPool, Device, DeviceOptions, Direct};
 use crate::operations::OperationTable;
 use crate::sim::{DeviceFaults, World};
@@ -153,6 +153,23 @@ fn completions_mean_what_they_say() {
     assert_eq!(scripted.run(true, &[-libc::EINTR, 4096]), (Ok(4096), vec![(8192, 4096); 2]));
     assert_eq!(scripted.run(true, &[1024, -libc::ENOSPC]).0, Err(libc::ENOSPC));
     assert_eq!((scripted.pool.free_count(), scripted.table.under_way()), (8, 0));
+}
+
+/// Goal: many operations make no system call each, and a device with nothing to do is not kept waiting for a turn's end.
+#[test]
+fn batches_are_neither_small_nor_late() {
+    let calls = |idle: usize, burst: usize| {
+        let (mut prepared, mut calls) = (0, 0);
+        for number in 1..=burst {
+            prepared += 1;
+            if is_batch_due(prepared, idle + number) {
+                (prepared, calls) = (0, calls + 1);
+            }
+        }
+        calls + usize::from(prepared > 0)
+    };
+    assert_eq!((calls(0, 1), calls(0, 3), calls(0, 4), calls(0, 32)), (1, 1, 1, 5));
+    assert_eq!((calls(64, 8), calls(64, 32)), (1, 4));
 }
 
 /// Goal: no more than the depth is handed over, the rest in order as others end; what is dropped before its turn is
