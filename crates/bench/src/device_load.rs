@@ -1,5 +1,5 @@
-//! One process keeps a device busy: so many operations of one size under way at a time, at places one after the other or
-//! at random, through the reactor's seam or by calls that wait.
+//! One process keeps a device busy: so many operations of one size under way at a time, at places one after the other
+//! or at random, through the reactor's seam or by calls that wait.
 
 use crate::call_times::Quantiles;
 use crate::meter::Meter;

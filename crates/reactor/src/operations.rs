@@ -2,8 +2,8 @@
 //! the ring, of kernel AIO and of the simulated machine carry an entry's index.
 //!
 //! Invariants
-//! 1. What an operation refers to (its file, its buffer) is held by its entry until it has ended, also when nobody waits
-//!    for it any more.
+//! 1. What an operation refers to (its file, its buffer) is held by its entry until it has ended, also when nobody
+//!    waits for it any more.
 //! 2. An entry is used again only after its operation has ended and its result was taken or abandoned, so each
 //!    completion finds its own operation.
 //! 3. No borrow of the table is held while a waker is woken, something held is dropped, or a device is told anything.

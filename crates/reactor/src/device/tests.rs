@@ -155,7 +155,7 @@ fn completions_mean_what_they_say() {
     assert_eq!((scripted.pool.free_count(), scripted.table.under_way()), (8, 0));
 }
 
-/// Goal: many operations make no system call each, and a device with nothing to do is not kept waiting for a turn's end.
+/// Goal: many operations make no system call each, and a device with nothing to do does not wait for a turn's end.
 #[test]
 fn batches_are_neither_small_nor_late() {
     let calls = |idle: usize, burst: usize| {

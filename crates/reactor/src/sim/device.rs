@@ -2,8 +2,8 @@
 //! power loss empties.
 //!
 //! Invariants
-//! 1. `durable` is what the medium has for good, by sectors that differ from zero; `cache` is what completed writes have
-//!    changed since, and processes see it first. Only a flush moves sectors from one to the other.
+//! 1. `durable` is what the medium has for good, by sectors that differ from zero; `cache` is what completed writes
+//!    have changed since, and processes see it first. Only a flush moves sectors from one to the other.
 //! 2. A flush moves what had completed when it was handed over, and nothing whose flush has failed before.
 //! 3. What is under way lies in `Pending`, with a copy of what is to be written: a buffer that differs from it when the
 //!    write completes was used by somebody else meanwhile, and asserts.
@@ -224,7 +224,7 @@ impl Devices {
                 medium.write(*offset, &zeros, SECTOR, || universe.below(2) == 0);
             }
             OperationKind::Write => {
-                // SAFETY: the entry holds the buffer until this completes, and a driver that ends drops what is pending.
+                // SAFETY: the entry holds the buffer until this completes, and a crash drops what is pending.
                 let now = unsafe { std::slice::from_raw_parts(pending.address, *size as usize) };
                 assert!(
                     pending.is_ownerless() || now == pending.bytes,
