@@ -1,5 +1,5 @@
 //! What a server shows of its names and files in an attribute cache that clients of its machine have mapped: where
-//! what is, and how it is found (docs/attribute-cache.md).
+//! what is, and how it is found (docs/shared-memory.md).
 //!
 //! | where | what |
 //! |---|---|

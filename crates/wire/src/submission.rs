@@ -1,4 +1,4 @@
-//! Changes that clients of a server's machine submit in memory instead of asking for them (docs/submission-queue.md):
+//! Changes that clients of a server's machine submit in memory instead of asking for them (docs/shared-memory.md):
 //! what is in the words of a submission.
 //!
 //! Invariants

@@ -1,10 +1,10 @@
 //! Looking at files without asking: what a server of this machine shows in its attribute cache
-//! (docs/attribute-cache.md).
+//! (docs/shared-memory.md).
 //!
 //! The tree of directories is looked at first, whether it is the one that the path was resolved in; a name is looked
-//! for in the cells that its hash leads to, then its inode's cell in those that the hash of its id leads to. If all of them hold at
-//! the end ([`crate::shared_memory::snapshot`]), all of it was so at the moment at which the inode was read: just what
-//! the server would have told at that moment. Whatever is not found is asked for.
+//! for in the buckets that its hash leads to, and leads to its inode's cell. If all of them hold at the end
+//! ([`crate::shared_memory::snapshot`]), all of it was so at the moment at which the inode was read: just what the
+//! server would have told at that moment. Whatever is not found is asked for.
 //!
 //! Invariants
 //! 1. What was read counts only once its snapshot holds.

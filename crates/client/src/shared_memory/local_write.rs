@@ -1,5 +1,5 @@
 //! Writing on the machine of a server: bytes are copied into pages that it has registered for us, and a submission says
-//! which bytes of which file they are (docs/submission-queue.md). With that they are written; the server takes the
+//! which bytes of which file they are (docs/shared-memory.md). With that they are written; the server takes the
 //! submission up before anything else that it does.
 //!
 //! | bytes | pages | how they come to the chunk |

@@ -1,4 +1,4 @@
-//! Pages of servers of this machine that are registered for us to write to (docs/registered-buffers.md): which there
+//! Pages of servers of this machine that are registered for us to write to (docs/shared-memory.md): which there
 //! are, when more are asked for, and when they are given back. What is written into them, and how that comes to the
 //! file, is in [`crate::shared_memory::local_write`].
 //!

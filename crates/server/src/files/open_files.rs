@@ -1,7 +1,7 @@
 //! Which sessions have which files open, and what becomes of files that lose their last name meanwhile.
 //!
 //! Registrations are kept in memory only: after a restart the sessions that were known tell again what they have open.
-//! Clients of this machine that look at this server's attribute cache (docs/attribute-cache.md) have files open without
+//! Clients of this machine that look at this server's attribute cache (docs/shared-memory.md) have files open without
 //! a word: they hold them in memory that both share. What is held when such a connection ends is registered for its
 //! session.
 //!

@@ -53,7 +53,7 @@ pub struct OperationRow {
     pub is_consequence: bool,
     /// Whether its reply is that of an open.
     pub opens: bool,
-    /// Whether who asks this may go on by submissions (docs/submission-queue.md).
+    /// Whether who asks this may go on by submissions (docs/shared-memory.md).
     pub leads_to_submissions: bool,
 }
 

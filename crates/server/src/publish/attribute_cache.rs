@@ -1,5 +1,5 @@
 //! Names and files that clients of this machine see in this server's attribute cache without asking
-//! (docs/attribute-cache.md).
+//! (docs/shared-memory.md).
 //!
 //! All names are in it, and the inodes of all files are, which lie there and nowhere else. What they say is believed of
 //! files whose attributes this server knows alone: nobody has announced that he may know more, and no change of the

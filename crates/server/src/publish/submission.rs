@@ -1,5 +1,5 @@
 //! Changes that clients of this machine submit in memory that both share, instead of asking for them
-//! (docs/submission-queue.md).
+//! (docs/shared-memory.md).
 //!
 //! Invariants
 //! 1. What was submitted is done before any other step of this server (`Gate`), so between two steps it counts as done.

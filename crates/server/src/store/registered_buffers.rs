@@ -1,4 +1,4 @@
-//! Pages that clients of this machine write into by themselves (docs/registered-buffers.md): which they are, what of
+//! Pages that clients of this machine write into by themselves (docs/shared-memory.md): which they are, what of
 //! them is free, and when they are everybody's again.
 //!
 //! Invariants

@@ -1,5 +1,5 @@
 //! Writes of clients of this machine that copy their bytes into registered pages by themselves
-//! (docs/registered-buffers.md): giving the pages out, and making what is in them live.
+//! (docs/shared-memory.md): giving the pages out, and making what is in them live.
 
 use crate::core::{Caller, Core, Failure};
 use crate::handlers::Progress;
@@ -92,7 +92,7 @@ pub fn hold_left(core: &Core, written: &Written, bytes: &SubmittedBytes) -> Opti
     core.store.hold_pages(first_page, (within + u64::from(bytes.size)).div_ceil(PAGE_SIZE) as u32)
 }
 
-/// A write that was submitted (docs/submission-queue.md) to a chunk that is here. Errors: `StaleFile` when the file is
+/// A write that was submitted (docs/shared-memory.md) to a chunk that is here. Errors: `StaleFile` when the file is
 /// not there any more; and it can't be done, which must not happen. `taken` says which submission it is.
 pub fn write_submitted(
     core: &Rc<Core>,

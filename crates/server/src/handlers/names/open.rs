@@ -214,7 +214,7 @@ fn create(
     Ok(Progress::Done)
 }
 
-/// A file that was made by a submission, for whoever submitted it, who holds it open (docs/submission-queue.md);
+/// A file that was made by a submission, for whoever submitted it, who holds it open (docs/shared-memory.md);
 /// `taken` says which submission it is. Errors: it can't be made, which must not happen.
 pub fn create_submitted(
     core: &Rc<Core>,
