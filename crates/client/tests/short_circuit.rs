@@ -63,6 +63,40 @@ fn changes_are_seen_without_messages() {
     writer.close(&to_write);
 }
 
+/// Goal: a file that has a name is opened by its number without a message, as mounts do it; one that has lost its name
+/// is still there for those who have it open. Method: round trips of one client, while another one removes the file.
+#[test]
+fn opens_by_number_need_no_message() {
+    let cluster = Real::in_memory("numbers", 2, CHUNK);
+    let (reader, writer) = (cluster.client(), cluster.client());
+    let mut files = Vec::new();
+    for number in 0..20 {
+        let path = format!("/f{number}").into_bytes();
+        let file = writer.open(&path, &OpenHow::creating(0o644)).expect("made");
+        assert_eq!(writer.write_at(&file, &version(number, 100), 0), Ok(100));
+        writer.close(&file);
+        let id = reader.stat(&path).expect("is there").id;
+        // The first ones connect.
+        reader.close(&reader.open_id(id, &OpenHow::reading(), 4).expect("is there").0);
+        files.push((path, id));
+    }
+    let before = reader.round_trips();
+    let opened: Vec<_> =
+        files.iter().map(|(_, id)| reader.open_id(*id, &OpenHow::reading(), 4).expect("opens").0).collect();
+    assert_eq!(reader.round_trips(), before, "nobody was asked");
+    for (number, ((path, id), file)) in files.iter().zip(&opened).enumerate() {
+        writer.unlink(path).expect("removed");
+        let mut place = vec![0; 100];
+        assert_eq!(reader.read_at(file, &mut place, 0), Ok(100));
+        assert!(place == version(number as u64, 100), "it is there for who has it open");
+        reader.close(file);
+        assert_eq!(
+            reader.open_id(*id, &OpenHow::reading(), 4).err().map(|error| error.status),
+            Some(Status::StaleFile)
+        );
+    }
+}
+
 /// Goal: small files are opened and read without a message, and what others change after the open, or between opens, is
 /// seen: bytes, length, and another file in the freed pages. Method: one client opens and reads files again and again
 /// and counts its round trips; another one overwrites, cuts, extends and replaces them before the open and between open

@@ -292,7 +292,9 @@ impl Servers {
             return None;
         }
         self.begin_look().await;
-        let view = self.view(home)?;
+        let mut view = self.view(home)?;
+        // For the server's life alone: whatever became of directories, the file is the one that is meant.
+        view.step(|view| view.tree(KNOWN_UNCHECKED)).await?;
         self.open_named(home, view, Named { file, place: None }, access).await
     }
 

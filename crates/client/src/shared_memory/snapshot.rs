@@ -37,6 +37,8 @@ use wire::submission::{Change, Submission, WriteOrder, Written, file_intent_lock
 /// Observations that a snapshot has at most, beside a hazard pointer.
 const OBSERVATIONS_MAX: usize = 9;
 
+/// No server has this one.
+const LIFE_UNKNOWN: u64 = 0;
 /// No cell that is whole has an odd version.
 const VERSION_NEVER: u64 = 1;
 
@@ -101,7 +103,7 @@ impl<'s> Snapshot<'s> {
     /// A snapshot without observations, of what a server lends over the connection of a mapping.
     pub fn new(servers: &'s Servers, mapping: Rc<StoreMapping>) -> Snapshot<'s> {
         let observations = [None; OBSERVATIONS_MAX];
-        Snapshot { servers, mapping, observations, observation_count: 0, hazard: None, life: 0 }
+        Snapshot { servers, mapping, observations, observation_count: 0, hazard: None, life: LIFE_UNKNOWN }
     }
 
     pub fn mapping(&self) -> &Rc<StoreMapping> {
@@ -192,8 +194,9 @@ impl<'s> Snapshot<'s> {
         self.life = life;
     }
 
-    /// Asks the server to keep a file. Nothing when there is no room to ask for more.
+    /// Asks the server to keep a file, in a life that was read. Nothing when there is no room to ask for more.
     pub fn hold(&mut self, file: FileId) -> Option<()> {
+        assert!(self.life != LIFE_UNKNOWN, "a hazard pointer counts in a life of the server");
         self.hazard = Some(self.mapping.hold(file.0)?);
         Some(())
     }

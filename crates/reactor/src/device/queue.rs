@@ -108,14 +108,16 @@ pub(crate) struct DeviceQueue {
     pub depth: u32,
     handed_over: Cell<u32>,
     waiting: RefCell<VecDeque<u32>>,
+    /// Whether those that wait are being handed over.
+    hands_over: Cell<bool>,
     pub counters: DeviceCounters,
 }
 
 impl DeviceQueue {
     pub fn new(path: Arc<Path>, abilities: Abilities, handover: Box<dyn Handover>, depth: u32) -> DeviceQueue {
         assert!(depth > 0, "a device does something");
-        let (handed_over, waiting, counters) = Default::default();
-        DeviceQueue { path, abilities, handover, depth, handed_over, waiting, counters }
+        let (handed_over, waiting, hands_over, counters) = Default::default();
+        DeviceQueue { path, abilities, handover, depth, handed_over, waiting, hands_over, counters }
     }
 
     /// Takes an operation: hands it over now, or when one before it has ended.
@@ -153,10 +155,15 @@ impl DeviceQueue {
     /// One that was handed over has ended, so that the next can go.
     pub fn note_ended(&self, table: &OperationTable) {
         self.handed_over.set(self.handed_over.get() - 1);
-        let next = self.waiting.borrow_mut().pop_front();
-        if let Some(index) = next {
+        // Where handing over ends an operation at once it comes here again, and the loop below goes on.
+        if self.hands_over.replace(true) {
+            return;
+        }
+        while self.handed_over.get() < self.depth {
+            let Some(index) = self.waiting.borrow_mut().pop_front() else { break };
             self.hand_over(table, index);
         }
+        self.hands_over.set(false);
     }
 
     /// An operation that has not been handed over is gone.
