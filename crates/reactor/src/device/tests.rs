@@ -4,7 +4,7 @@ use super::queue::{DeviceQueue, Handover, Piece, is_batch_due};
 use super::{Abilities, Buffer, BufferPool, Device, DeviceOptions, Direct};
 use crate::operations::OperationTable;
 use crate::sim::{DeviceFaults, World};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::pin::pin;
@@ -73,12 +73,16 @@ fn the_simulation_notices_early_use() {
 /// Pieces that were prepared: the entry, and offset and size.
 type Prepared = Rc<RefCell<Vec<(u32, u64, u64)>>>;
 
-struct Script(Prepared);
+struct Script {
+    prepared: Prepared,
+    /// As a driver that has ended.
+    is_ended: Rc<Cell<bool>>,
+}
 
 impl Handover for Script {
     fn prepare(&self, index: u32, piece: &Piece) -> bool {
-        self.0.borrow_mut().push((index, piece.offset, piece.size));
-        true
+        self.prepared.borrow_mut().push((index, piece.offset, piece.size));
+        !self.is_ended.get()
     }
 
     fn move_now(&self, _piece: &Piece) -> i32 {
@@ -91,6 +95,7 @@ struct Scripted {
     table: Rc<OperationTable>,
     device: Device,
     prepared: Prepared,
+    is_ended: Rc<Cell<bool>>,
     pool: BufferPool,
 }
 
@@ -109,9 +114,11 @@ impl Scripted {
             requests_max: None,
             has_write_cache: None,
         };
-        let queue = DeviceQueue::new(Path::new("/x").into(), abilities, Box::new(Script(prepared.clone())), depth);
+        let is_ended = Rc::default();
+        let script = Script { prepared: prepared.clone(), is_ended: Rc::clone(&is_ended) };
+        let queue = DeviceQueue::new(Path::new("/x").into(), abilities, Box::new(script), depth);
         let device = Device::new(&table, queue);
-        Scripted { table, device, prepared, pool: BufferPool::new(8192, 8, |_, _| None).unwrap() }
+        Scripted { table, device, prepared, is_ended, pool: BufferPool::new(8192, 8, |_, _| None).unwrap() }
     }
 
     /// Begins an operation of 4 KiB at 8,192, completes it piece by piece, and tells its end and what was asked for.
@@ -207,4 +214,23 @@ fn operations_take_turns() {
     let errors: Vec<String> = errors.flatten().collect();
     assert_eq!(errors, ["/x: read of 4096 bytes at offset 16384: Input/output error (os error 5)"]);
     assert_eq!(scripted.pool.free_count(), 8);
+}
+
+/// Goal: where handing over ends operations at once, as at a driver's end, any number of them may wait.
+#[test]
+fn very_many_end_at_once() {
+    let scripted = Scripted::new(1);
+    let flushes: Vec<_> = (0..200_000).map(|_| scripted.device.flush()).collect();
+    scripted.is_ended.set(true);
+    let (index, ..) = scripted.prepared.borrow()[0];
+    scripted.table.complete(index, 0);
+    let statistics = scripted.device.statistics();
+    assert_eq!((statistics.in_flight, statistics.waiting, scripted.table.under_way()), (0, 0, 0));
+    let errors = flushes.into_iter().filter_map(|mut flush| {
+        match pin!(&mut flush).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => result.err().map(|error| error.errno()),
+            Poll::Pending => panic!("all have ended"),
+        }
+    });
+    assert_eq!(errors.filter(|errno| *errno == libc::ECANCELED).count(), 199_999);
 }
