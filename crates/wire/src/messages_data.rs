@@ -101,6 +101,9 @@ message! {
         pub pieces: Pieces,
         /// The CRC-32C of each piece's bytes.
         pub sums: Vec<u32>,
+        /// The home's own medium has damaged the bytes since it was decided: what comes does not fit its checksums, and
+        /// is to be kept so, for whoever reads it is to hear of the damage.
+        pub damaged: bool,
     }
 }
 

@@ -266,6 +266,7 @@ fn seeds() -> Vec<Vec<u8>> {
             number: 8,
             pieces: Pieces(vec![range; 2]),
             sums: vec![8, 9],
+            damaged: true,
         }
         .to_bytes(),
         node.to_bytes(),

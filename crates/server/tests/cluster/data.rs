@@ -160,6 +160,76 @@ fn crash_during_append(victim: usize, crash_at: u64) -> bool {
     struck
 }
 
+/// Goal: an append whose body goes bad on its server before all others have it is made nevertheless: nobody waits for
+/// ever, and who reads it hears of the damage where the bytes are not what was appended.
+/// Method: bytes for all three servers. Another one dies with its n-th write of the append; where that is decided by
+/// then, its home is killed, all that this has stored of bytes goes bad, and both are started again.
+#[test]
+fn damaged_appends_end() {
+    let damaged = (1..40).map_while(damage_append).filter(|is_decided| *is_decided).count();
+    assert!(damaged >= 1, "an append was decided and not everywhere");
+}
+
+/// Whether the append was decided when its other server died; nothing when that one did not write so often.
+fn damage_append(crash_at: u64) -> Option<bool> {
+    let test = TestCluster::new(crash_at, 3);
+    let caller = test.caller(0, 1);
+    let asking = caller.clone();
+    let made = test.run(0, async move { asking.create(ROOT, "log").await.expect("created") });
+    let home = caller.home(made.id);
+    let victim = (home + 1) % 3;
+    test.settle();
+    let (home_node, victim_node) = (test.servers[home as usize], test.servers[victim as usize]);
+    test.world.crash_after_writes(victim_node, crash_at, false);
+    let asking = caller.clone();
+    let worker = test.spawn(0, async move { append(&asking, made.id, &[2; 16_384]).await });
+    let ended = || !test.world.is_running(victim_node) || worker.borrow().is_some();
+    assert!(test.world.run_until(ended, LIMIT));
+    if test.world.is_running(victim_node) {
+        return None;
+    }
+    test.world.crash_after_writes(victim_node, u64::MAX, false);
+    test.world.run_for(SECOND / 10);
+    let is_decided = test.server(home).audit().intents == 1;
+    if is_decided {
+        test.kill(home);
+        (0..1 << 20).step_by(512).for_each(|at| test.world.corrupt(home_node, "store", "data", at, 0x10));
+        test.world.restart(home_node);
+        test.start(home);
+    }
+    test.kill(victim);
+    test.world.restart(victim_node);
+    test.start(victim);
+    let outcome = test.wait(&worker);
+    let asking = caller.clone();
+    test.run(0, async move {
+        if is_decided {
+            assert_eq!(outcome.as_ref().ok(), Some(&0), "it was decided: {outcome:?}");
+            assert_eq!(asking.stat(made.id).await.expect("nobody waits").size, 16_384);
+            let mut told = 0;
+            for start in (0..16_384).step_by(CHUNK as usize) {
+                match asking.read(made.id, made.layout, start, CHUNK).await {
+                    Ok((_, bytes)) => assert!(bytes == [2; CHUNK as usize], "bytes that nobody has appended"),
+                    Err(failure) => {
+                        assert_eq!(failure.status, Status::Corrupt);
+                        told += 1;
+                    }
+                }
+            }
+            assert!(told > 0, "the damage is told");
+            assert_eq!(append(&asking, made.id, &[3; 5_000]).await.expect("the turn is free"), 16_384);
+            for start in (0..16_384).step_by(CHUNK as usize) {
+                asking.write(made.id, made.layout, start, &[4; CHUNK as usize]).await.expect("overwritten");
+            }
+            assert!(contents(&asking, made.id, made.layout, 16_384).await == [4; 16_384]);
+        }
+        asking.unlink(ROOT, "log").await.expect("unlinked");
+    });
+    let audits = test.settle();
+    assert_eq!(audits.iter().map(|audit| audit.chunks + audit.files).sum::<u64>(), 0);
+    Some(is_decided)
+}
+
 /// Goal: an append for which a server has no room changes nothing.
 /// Method: another file fills server 1; the append needs all servers.
 #[test]

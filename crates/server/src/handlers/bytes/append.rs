@@ -11,6 +11,9 @@
 //! 6. One record ends it: the file's new size, which nobody was told before, the outcome, and the end of intent and
 //!    body.
 //!
+//! Where the medium damages the body between 4 and 5 the append is made all the same, as one whose bytes are damaged:
+//! the others keep their parts as what does not fit its checksum.
+//!
 //! The holders are announced since step 3, so whoever asks for the size waits for the turn until step 6.
 
 use crate::coordination::intents::{Intent, Origin};
@@ -18,10 +21,11 @@ use crate::coordination::retry::{Backoff, LastFailure, retry};
 use crate::core::{Caller, Core, Failure, Notice, Turn, all, until};
 use crate::files::inodes::Inode;
 use crate::files::rights::{drop_for_announced, drop_for_contents};
-use crate::handlers::bytes::holders::{Rounds, by_server, fill, own_writes, own_writes_soon};
+use crate::handlers::bytes::holders::{Rounds, by_server, fill, own_writes, own_writes_soon, read_bytes};
 use crate::handlers::bytes::read_write::{WriteEnd, verify_sums};
 use crate::journal::records::Record;
 use crate::store::{ChunkWrite, Transaction};
+use reactor::log::{self, Level};
 use reactor::{Class, Disconnected, Incoming, LocalFuture, Nanos};
 use std::io::IoSlice;
 use std::rc::Rc;
@@ -52,6 +56,8 @@ struct Append {
     size: u32,
     /// Checksum of the bytes as the caller has them, where one is needed.
     sum: Option<u32>,
+    /// The body is not what it was any more.
+    damaged: bool,
     origin: Option<Origin>,
 }
 
@@ -84,7 +90,8 @@ pub async fn append(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -
         if offset.checked_add(size as u64).is_none_or(|end| end > FILE_SIZE_MAX) {
             return Err(Failure::from(Status::TooLarge).into());
         }
-        let append = Append { number, file, stage, layout, offset, size: size as u32, sum, origin: caller.origin };
+        let (size, damaged) = (size as u32, false);
+        let append = Append { number, file, stage, layout, offset, size, sum, damaged, origin: caller.origin };
         let is_spread = !append.others(core).is_empty();
         if is_spread {
             append.reserve(core, caller).await?;
@@ -260,8 +267,10 @@ impl Append {
         let parts = self.parts_of(&core, server, &bytes);
         let pieces = Pieces(parts.iter().map(|(piece, _)| *piece).collect());
         let body: Vec<IoSlice<'_>> = parts.iter().map(|(_, part)| IoSlice::new(part)).collect();
-        let sums = parts.iter().map(|(_, part)| crc32c::crc32c(part)).collect();
-        let request = WriteChunksRequest { file: self.file, layout: self.layout, number: self.number, pieces, sums };
+        let sum_of = |part: &[u8]| if self.damaged { !crc32c::crc32c(part) } else { crc32c::crc32c(part) };
+        let sums = parts.iter().map(|(_, part)| sum_of(part)).collect();
+        let Append { file, layout, number, damaged, .. } = self;
+        let request = WriteChunksRequest { file, layout, number, pieces, sums, damaged };
         retry(&core, Backoff::default(), Some(&last_failure), async || {
             let sent = core.peers.call_with_body::<Empty>(server, Operation::WriteChunks, &request, &body).await;
             match sent {
@@ -322,14 +331,17 @@ pub fn resume_append(core: &Rc<Core>, number: u64, intent: Intent) {
     if let Some(origin) = origin {
         core.tables.borrow_mut().sessions.resume(origin);
     }
-    let append = Append { number, file, stage, layout, offset, size, sum: None, origin };
+    let mut append = Append { number, file, stage, layout, offset, size, sum: None, damaged: false, origin };
     let (core, done) = (core.clone(), Notice::new());
     core.reactor.clone().spawn(Class::Metadata, async move {
-        let bytes = match crate::handlers::bytes::holders::read_bytes(&core, stage, 0, 0, size) {
+        let bytes = match read_bytes(&core, stage, 0, 0, size) {
             Ok(bytes) => bytes,
-            // The medium does not give the body back. Nothing is told to anyone, and the file's turn stays taken, for a
-            // person has to look at this.
-            Err(_) => std::future::pending().await,
+            // Its checksum does not fit; without checksums nothing is refused.
+            Err(failure) => {
+                tell_damage(&append, &failure);
+                append.damaged = true;
+                vec![0; size as usize]
+            }
         };
         drive(&core, append, bytes, turn, done.clone(), LastFailure::default());
         if let Some(origin) = origin {
@@ -339,10 +351,22 @@ pub fn resume_append(core: &Rc<Core>, number: u64, intent: Intent) {
     });
 }
 
+fn tell_damage(append: &Append, failure: &Failure) {
+    let words =
+        "bytes of an append went bad before all servers had them: reads of them fail until they are overwritten";
+    let (file, offset, size) = (format!("{:x}", append.file.0), append.offset, append.size);
+    log::event(
+        Level::Error,
+        "append-damaged",
+        words,
+        &[("file", &file), ("offset", &offset), ("size", &size), ("reason", &failure.status)],
+    );
+}
+
 /// `WriteChunks`, at a server with chunks of an append.
 pub async fn write_chunks(core: &Rc<Core>, caller: &Caller, incoming: &mut Incoming) -> Result<Vec<u8>, WriteEnd> {
     let request = WriteChunksRequest::from_bytes(&incoming.params).map_err(Failure::from)?;
-    let WriteChunksRequest { file, layout, number, pieces, sums } = request;
+    let WriteChunksRequest { file, layout, number, pieces, sums, damaged } = request;
     crate::handlers::bytes::holders::check_from_home(core, caller, file, &layout, &pieces.0)?;
     let size: usize = pieces.0.iter().map(|piece| piece.size as usize).sum();
     if size != incoming.body_size() {
@@ -356,7 +380,11 @@ pub async fn write_chunks(core: &Rc<Core>, caller: &Caller, incoming: &mut Incom
     let places: Vec<_> = writes.iter().flat_map(|write| write.places.iter().cloned()).collect();
     incoming.receive_body(&places).await.map_err(|Disconnected| WriteEnd::Disconnected)?;
     drop(places);
-    verify_sums(core, &mut writes, &sums)?;
+    if damaged && core.store.keeps_sums() {
+        writes.iter_mut().zip(&sums).for_each(|(write, sum)| write.keep_sum(*sum));
+    } else {
+        verify_sums(core, &mut writes, &sums)?;
+    }
     core.until_writes_stand(file, &mut writes, caller.deadline).await?;
     // From here to the commit nothing is awaited.
     if core.is_change_done(file, number) {
