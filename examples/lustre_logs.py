@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes what a site's logs might say of half an hour, for a first look at tabane-report: jobs.txt as sacct prints it,
 nodes.csv, and for each of twelve I/O servers what 'lctl get_param' printed every 30 seconds. All of it is made up: from
-10:10 to 10:16 servers 3 and 4 have more to do than they can.
+10:10 to 10:16 job 4712 writes to servers 3 and 4 as well, and they have more to do than they can.
 
     python3 lustre_logs.py DIRECTORY
 """
@@ -37,16 +37,25 @@ def reading(server, time, counted):
     text += f"{target}.stats=\n" + head
     text += counters("write_bytes", "bytes", counted["requests"], counted["requests"] << 20)
     text += f"{target}.job_stats=\njob_stats:\n"
-    if counted["job"]:
-        text += "- job_id:          4711\n" + times("  ", 16, counted["job_time"], counted["job_start"], ":")
+    for job, done in sorted(counted["jobs"].items()):
+        text += f"- job_id:          {job}\n" + times("  ", 16, done["time"], done["start"], ":")
         text += "  read_bytes:      { samples: 0, unit: bytes, min: 0, max: 0, sum: 0, sumsq: 0 }\n"
-        text += f"  write_bytes:     {{ samples: {counted['job']}, unit: bytes, min: 1048576, max: 1048576, "
-        text += f"sum: {counted['job'] << 20}, sumsq: 0 }}\n"
+        text += f"  write_bytes:     {{ samples: {done['requests']}, unit: bytes, min: 1048576, max: 1048576, "
+        text += f"sum: {done['requests'] << 20}, sumsq: 0 }}\n"
     return text + "version=2.15.5\n"
 
 
+def jobs_of(server, step, requests):
+    """Which job sent how many of a server's requests in a step."""
+    if server in (3, 4) and 20 <= step < 32:
+        return {4711: requests // 10, 4712: requests - requests // 10}
+    if 10 <= step < 40:
+        return {4711 if server <= 4 else 4712: requests}
+    return {}
+
+
 def log(server):
-    counted = {"requests": 0, "wait": 0, "depth": 0, "active": 0, "job": 0, "job_start": 0, "job_time": 0}
+    counted = {"requests": 0, "wait": 0, "depth": 0, "active": 0, "jobs": {}}
     text = ""
     for step in range(STEPS + 1):
         text += reading(server, START + STEP * step, counted)
@@ -56,10 +65,10 @@ def log(server):
         counted["depth"] += int(requests * waiting)
         counted["wait"] += int(requests * (50 + 3000 * waiting))
         counted["active"] += requests * min(16, 1 + int(waiting))
-        if server <= 4 and 10 <= step < 40:
-            counted["job"] += requests
-            counted["job_start"] = counted["job_start"] or START + STEP * step
-            counted["job_time"] = START + STEP * (step + 1)
+        for job, done in jobs_of(server, step, requests).items():
+            of_job = counted["jobs"].setdefault(job, {"requests": 0, "start": START + STEP * step})
+            of_job["requests"] += done
+            of_job["time"] = START + STEP * (step + 1)
     return text
 
 

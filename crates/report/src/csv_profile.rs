@@ -83,20 +83,92 @@ fn of_output(error: csv::Error) -> Failure {
 
 /// Writes a file beside its place and moves it there, so that nobody finds half of it.
 pub fn write_whole(file: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Outcome {
-    let mut beside = file.as_os_str().to_owned();
-    beside.push(format!(".{}.part", std::process::id()));
-    let beside = PathBuf::from(beside);
-    let written = (|| {
-        let mut output = BufWriter::new(File::create(&beside)?);
-        write(&mut output)?;
-        output.flush()?;
-        std::fs::rename(&beside, file)
-    })();
-    written.map_err(|error| {
-        // What was begun is of no use; that it can't be removed is worth no words beside what went wrong.
-        let _ = std::fs::remove_file(&beside);
-        Failure::failed(format!("{}: {}", file.display(), io_words(&error)))
-    })
+    let mut whole = WholeFile::begin(file)?;
+    write(&mut whole.output).map_err(|error| whole.failed(&error))?;
+    whole.end()
+}
+
+/// A file that is there when it is whole; what was begun goes if it does not come to its end.
+pub struct WholeFile {
+    file: PathBuf,
+    beside: PathBuf,
+    output: BufWriter<File>,
+}
+
+impl WholeFile {
+    fn begin(file: &Path) -> Outcome<WholeFile> {
+        let mut beside = file.as_os_str().to_owned();
+        beside.push(format!(".{}.part", std::process::id()));
+        let (file, beside) = (file.to_owned(), PathBuf::from(beside));
+        match File::create(&beside) {
+            Ok(output) => Ok(WholeFile { file, beside, output: BufWriter::new(output) }),
+            Err(error) => Err(Failure::failed(format!("{}: {}", file.display(), io_words(&error)))),
+        }
+    }
+
+    fn failed(&self, error: &std::io::Error) -> Failure {
+        Failure::failed(format!("{}: {}", self.file.display(), io_words(error)))
+    }
+
+    fn end(mut self) -> Outcome {
+        let ended = self.output.flush().and_then(|()| std::fs::rename(&self.beside, &self.file));
+        ended.map_err(|error| self.failed(&error))
+    }
+}
+
+impl Drop for WholeFile {
+    fn drop(&mut self) {
+        // After its end it is not there; that it can't be removed is worth no words beside what went wrong.
+        let _ = std::fs::remove_file(&self.beside);
+    }
+}
+
+impl Write for WholeFile {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.output.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.output.flush()
+    }
+}
+
+/// One table, on standard output (`-`) or in a file that is there when it is whole.
+pub enum Table {
+    Output(Box<csv::Writer<std::io::StdoutLock<'static>>>),
+    File(Box<csv::Writer<WholeFile>>, PathBuf),
+}
+
+impl Table {
+    pub fn begin(name: &Path, head: &[&str]) -> Outcome<Table> {
+        let mut table = if name.as_os_str() == "-" {
+            Table::Output(Box::new(csv::Writer::from_writer(std::io::stdout().lock())))
+        } else {
+            Table::File(Box::new(csv::Writer::from_writer(WholeFile::begin(name)?)), name.to_owned())
+        };
+        table.row(head)?;
+        Ok(table)
+    }
+
+    pub fn row<Cell: AsRef<[u8]>>(&mut self, cells: impl IntoIterator<Item = Cell>) -> Outcome {
+        match self {
+            Table::Output(writer) => writer.write_record(cells).map_err(of_output),
+            Table::File(writer, name) => writer.write_record(cells).map_err(|error| match error.into_kind() {
+                csv::ErrorKind::Io(error) => Failure::of_file(name, &error),
+                _ => Failure::failed(format!("{}: a row can't be written", name.display())),
+            }),
+        }
+    }
+
+    pub fn end(self) -> Outcome {
+        match self {
+            Table::Output(mut writer) => writer.flush().map_err(Failure::of_output),
+            Table::File(writer, name) => match writer.into_inner() {
+                Ok(whole) => whole.end(),
+                Err(error) => Err(Failure::of_file(&name, error.error())),
+            },
+        }
+    }
 }
 
 /// `4711-oss1.csv`, with nothing in it that a file's name can't have, and no name twice.
@@ -120,7 +192,7 @@ fn cells(job: &str, profile: &Profile, row: &Row) -> [String; HEAD.len()] {
     [
         text(job),
         text(&profile.server),
-        format!("{}.{:03}", time.div_euclid(1_000_000_000), time.rem_euclid(1_000_000_000) / 1_000_000),
+        times::seconds(time),
         times::exact(time),
         number(Some((row.to - row.from) as f64 / 1e9)),
         number(row.wait),
@@ -148,7 +220,7 @@ pub fn text(text: &str) -> String {
 }
 
 /// Six digits behind the point at most; empty where it is not known.
-fn number(value: Option<f64>) -> String {
+pub fn number(value: Option<f64>) -> String {
     let Some(value) = value.filter(|value| value.is_finite()) else { return String::new() };
     if value.fract() == 0.0 && value.abs() < 1e15 {
         return (value as i64).to_string();

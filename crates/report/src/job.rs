@@ -1,12 +1,12 @@
 //! `tabane-report job`: what a job did, and how its servers were meanwhile.
 
-use crate::analysis::{self, FoundJob, HowKnown, Profile, Question, Servers};
+use crate::analysis::{HowKnown, Profile, Question};
+use crate::asked::{Asked, tell};
 use crate::csv_profile::{Target, write_whole};
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::options::{JobOptions, Map};
 use crate::pictures::{Head, machine, servers};
-use crate::{place, times, words};
-use jiff::tz::TimeZone;
+use crate::{times, words};
 use rusqlite::Connection;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,49 +16,30 @@ use std::io::Write;
 const SERVERS_TOLD_MAX: usize = 16;
 
 pub fn run(options: &JobOptions) -> Outcome {
-    let zone = times::zone(options.time_zone.as_deref()).map_err(Failure::Usage)?;
-    let connection = place::open(&options.place)?;
-    // One state of the place from here on, whatever is imported meanwhile.
-    let failed = |error: rusqlite::Error| place::about(&options.place, &error);
-    connection.execute_batch("BEGIN").map_err(failed)?;
-    let job = analysis::find(&connection, &options.place, &options.id)?;
-    let mut lustre_ids = options.lustre_id.clone();
-    lustre_ids.extend(job.lustre_id.clone().into_iter().chain([job.id.clone()]));
-    lustre_ids.sort();
-    lustre_ids.dedup();
-    let found = analysis::servers_of(&connection, &job, &lustre_ids).map_err(failed)?;
-    let names: Vec<String> = found.names.iter().map(|(name, _)| name.clone()).collect();
-    let interval =
-        analysis::interval_of(&connection, &job, &names, &options.service, options.interval)?.map_err(failed)?;
-    let question = Question { connection: &connection, job: &job, service: &options.service, lustre_ids, interval };
-    Answer { options, zone, job: &job, found: &found, question: &question }.give()
+    let asked = Asked::open(&options.id, &options.place, &options.asking)?;
+    Answer { options, asked: &asked, question: &asked.question() }.give()
 }
 
 struct Answer<'a> {
     options: &'a JobOptions,
-    zone: TimeZone,
-    job: &'a FoundJob,
-    found: &'a Servers,
+    asked: &'a Asked,
     question: &'a Question<'a>,
 }
 
 impl Answer<'_> {
-    fn failed(&self, error: rusqlite::Error) -> Failure {
-        place::about(&self.options.place, &error)
-    }
-
     fn give(&self) -> Outcome {
         let mut csv = self.options.csv.as_deref().map(Target::open).transpose()?;
         let draws = self.options.heat_map.is_some();
         let by_time = draws && self.options.map == Map::Servers;
-        let intervals = ((self.job.end - self.job.start) as u64).div_ceil(self.question.interval as u64) as usize;
+        let intervals =
+            ((self.asked.job.end - self.asked.job.start) as u64).div_ceil(self.question.interval as u64) as usize;
         let mut picture = servers::Servers::new(self.options.measure, intervals, self.options.congested_from);
         let mut values = HashMap::new();
         let mut told = Vec::new();
-        for (server, nodes) in &self.found.names {
-            let mut profile = self.question.profile(server).map_err(|error| self.failed(error))?;
+        for (server, nodes) in &self.asked.found.names {
+            let mut profile = self.question.profile(server).map_err(|error| self.asked.failed(error))?;
             if let Some(csv) = &mut csv {
-                csv.write(&self.job.id, &profile)?;
+                csv.write(&self.asked.job.id, &profile)?;
             }
             if by_time || self.options.congested_from.is_some() {
                 picture.add(server, &profile.rows);
@@ -75,8 +56,8 @@ impl Answer<'_> {
         match (&self.options.heat_map, self.options.map) {
             (None, _) => Ok(()),
             (Some(_), Map::Servers) => {
-                let span = (self.job.start, self.job.end);
-                let text = picture.draw(&self.head(), span, self.options.scale, &self.zone);
+                let span = (self.asked.job.start, self.asked.job.end);
+                let text = picture.draw(&self.head(), span, self.options.scale, &self.asked.zone);
                 self.write_picture(&text)
             }
             (Some(_), Map::Machine) => self.draw_machine(values),
@@ -93,10 +74,10 @@ impl Answer<'_> {
     /// The whole machine, so also what servers of others had to bear.
     fn draw_machine(&self, mut values: HashMap<String, Option<f64>>) -> Outcome {
         let connection = self.question.connection;
-        let layout = machine::layout(connection, self.job).map_err(|error| self.failed(error))?;
-        for server in all_servers(connection).map_err(|error| self.failed(error))? {
+        let layout = machine::layout(connection, &self.asked.job).map_err(|error| self.asked.failed(error))?;
+        for server in all_servers(connection).map_err(|error| self.asked.failed(error))? {
             if let Entry::Vacant(free) = values.entry(server) {
-                let profile = self.question.profile(free.key()).map_err(|error| self.failed(error))?;
+                let profile = self.question.profile(free.key()).map_err(|error| self.asked.failed(error))?;
                 free.insert(self.options.measure.of(&profile.whole));
             }
         }
@@ -107,28 +88,14 @@ impl Answer<'_> {
         }
         let (measure, scale, congested_from) = (self.options.measure, self.options.scale, self.options.congested_from);
         let picture = machine::Picture { measure, scale, congested_from, head, values: &values };
-        let text = picture.draw(connection, self.job, &layout).map_err(|error| self.failed(error))?;
+        let text = picture.draw(connection, &self.asked.job, &layout).map_err(|error| self.asked.failed(error))?;
         self.write_picture(&text)
     }
 
     fn head(&self) -> Head {
-        let title = format!("{}: {}", self.job_words(), self.options.measure.title());
-        let span = format!("{}, in intervals of {}", self.times_words(), words::duration(self.question.interval));
+        let title = format!("{}: {}", self.asked.job_words(), self.options.measure.title());
+        let span = format!("{}, in intervals of {}", self.asked.times_words(), words::duration(self.question.interval));
         Head { title, about: vec![span] }
-    }
-
-    fn job_words(&self) -> String {
-        let mut text = format!("job {}", words::name(&self.job.id));
-        if let Some(name) = &self.job.name {
-            text.push_str(&format!(" ({})", words::name(name)));
-        }
-        text
-    }
-
-    fn times_words(&self) -> String {
-        let (start, end) = (times::readable(self.job.start, &self.zone), times::readable(self.job.end, &self.zone));
-        let until = if self.job.running { format!("until now ({end}): it still runs") } else { format!("to {end}") };
-        format!("{start} {until}, {}", words::duration(self.job.end - self.job.start))
     }
 
     /// In words, on standard output unless that has the table.
@@ -138,13 +105,9 @@ impl Answer<'_> {
             text.push_str(&words);
             text.push('\n');
         };
-        let by = self.job.user.as_ref().map(|user| format!(" by {}", words::name(user))).unwrap_or_default();
-        let state = self.job.state.as_ref().map(|state| format!(", {}", words::name(state))).unwrap_or_default();
-        line(format!("{}{by}{state}", self.job_words()));
-        line(format!("  {}", self.times_words()));
+        self.asked.head().into_iter().for_each(&mut line);
         line(format!("  {}", self.nodes_words()));
-        line(format!("  servers: {} ({})", words::count(told.len() as u64), self.found.how));
-        line(format!("  intervals: {}", words::duration(self.question.interval)));
+        self.asked.servers_words().into_iter().for_each(&mut line);
         if let Some(words) = job_bytes_words(told) {
             line(format!("  {words}"));
         }
@@ -159,24 +122,18 @@ impl Answer<'_> {
         for (profile, peak, nodes) in order.into_iter().take(SERVERS_TOLD_MAX) {
             self.server_words(profile, peak.as_ref(), *nodes).into_iter().for_each(&mut line);
         }
-        let to_output = self.options.csv.as_ref().is_none_or(|name| name.as_os_str() != "-");
-        if to_output {
-            std::io::stdout().write_all(text.as_bytes()).map_err(Failure::of_output)
-        } else {
-            eprint!("{text}");
-            Ok(())
-        }
+        tell(&text, self.options.csv.as_deref())
     }
 
     fn nodes_words(&self) -> String {
-        let count = self.job.nodes.len() as u64;
+        let count = self.asked.job.nodes.len() as u64;
         if count == 0 {
             return "nodes: not known".to_owned();
         }
-        let unknown = match self.found.unknown_count {
+        let unknown = match self.asked.found.unknown_count {
             0 => String::new(),
             unknown => {
-                let names: Vec<String> = self.found.unknown_nodes.iter().map(|name| words::name(name)).collect();
+                let names: Vec<String> = self.asked.found.unknown_nodes.iter().map(|name| words::name(name)).collect();
                 let more = if unknown > names.len() as u64 { ", ..." } else { "" };
                 format!(", {} of them unknown here: {}{more}", words::count(unknown), names.join(", "))
             }
@@ -198,7 +155,7 @@ impl Answer<'_> {
             value(whole.requests, &number)
         ));
         if let Some(peak) = peak {
-            let at = times::clock_time(peak.at, &self.zone);
+            let at = times::clock_time(peak.at, &self.asked.zone);
             let wait = peak.wait.map(|wait| format!(", each for {}", words::microseconds(wait))).unwrap_or_default();
             lines.push(format!("  most waiting: {} at {at}{wait}", words::number(peak.depth)));
         }

@@ -31,6 +31,10 @@ const JOB_EXAMPLES: &str = "Examples:
   tabane-report job 4711 site.db --heat-map when.svg --congested-from 16
   tabane-report job 4711 site.db --heat-map where.svg --map machine --measure req_waittime";
 
+const NEIGHBOURS_EXAMPLES: &str = "Examples:
+  tabane-report neighbours 4711 site.db
+  tabane-report neighbours 4711 site.db --interval 60 --csv neighbours.csv";
+
 #[derive(Parser)]
 #[command(name = "tabane-report", about = ABOUT, disable_version_flag = true, max_term_width = 120)]
 struct CommandLine {
@@ -49,6 +53,9 @@ enum Verb {
     /// What a job did, and how its servers were meanwhile: words, CSV, heat maps
     #[command(after_help = JOB_EXAMPLES)]
     Job(JobOptions),
+    /// Which other jobs were in the way of a job: its waiting at each server, shared out by what came there meanwhile
+    #[command(after_help = NEIGHBOURS_EXAMPLES)]
+    Neighbours(NeighboursOptions),
     /// What imports left out, with files and lines, and why
     Events(EventsOptions),
 }
@@ -58,6 +65,7 @@ pub enum Command {
     Print(String),
     Import(Box<ImportOptions>),
     Job(Box<JobOptions>),
+    Neighbours(NeighboursOptions),
     Events(EventsOptions),
 }
 
@@ -116,9 +124,8 @@ pub struct JobOptions {
     pub id: String,
     /// The place that imports were made into
     pub place: PathBuf,
-    /// Seconds that one row or column is about [default: as the samples lie, 1 at least]
-    #[arg(long, value_name = "SECONDS", value_parser = positive)]
-    pub interval: Option<f64>,
+    #[command(flatten)]
+    pub asking: Asking,
     /// Write a CSV table for each server into this directory; - prints one table of all
     #[arg(long, value_name = "DIRECTORY")]
     pub csv: Option<PathBuf>,
@@ -137,6 +144,14 @@ pub struct JobOptions {
     /// How colours grow with the value
     #[arg(long, value_enum, default_value = "linear")]
     pub scale: Scale,
+}
+
+/// How every question about a job is meant.
+#[derive(Debug, Args)]
+pub struct Asking {
+    /// Seconds that one row or column is about [default: as the samples lie, 1 at least]
+    #[arg(long, value_name = "SECONDS", value_parser = positive)]
+    pub interval: Option<f64>,
     /// The service of the servers whose queue is looked at
     #[arg(long, value_name = "NAME", default_value = "ost_io")]
     pub service: String,
@@ -176,6 +191,19 @@ pub enum Scale {
 }
 
 #[derive(Debug, Args)]
+pub struct NeighboursOptions {
+    /// The id of the job that was waiting, as the batch system shows it
+    pub id: String,
+    /// The place that imports were made into
+    pub place: PathBuf,
+    #[command(flatten)]
+    pub asking: Asking,
+    /// Write a CSV table of servers, jobs and intervals into this file; - prints it
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub struct EventsOptions {
     /// The place that imports were made into
     pub place: PathBuf,
@@ -208,8 +236,9 @@ fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Outcome<Com
             Ok(Command::Import(Box::new(options)))
         }
         Some(Verb::Job(options)) => Ok(Command::Job(Box::new(options))),
+        Some(Verb::Neighbours(options)) => Ok(Command::Neighbours(options)),
         Some(Verb::Events(options)) => Ok(Command::Events(options)),
-        None => Err(Failure::usage("name a command: import, job or events; see tabane-report --help")),
+        None => Err(Failure::usage("name a command: import, job, neighbours or events; see tabane-report --help")),
     }
 }
 
@@ -265,7 +294,12 @@ mod tests {
     /// Goal: the help of every command is there, with examples, and no line of it is wider than a terminal takes.
     #[test]
     fn help() {
-        for line in ["tabane-report --help", "tabane-report import --help", "tabane-report job --help"] {
+        for line in [
+            "tabane-report --help",
+            "tabane-report import --help",
+            "tabane-report job --help",
+            "tabane-report neighbours --help",
+        ] {
             let Ok(Command::Print(text)) = of(line) else { panic!("{line}") };
             assert!(text.contains("  tabane-report "), "{text}");
             assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");

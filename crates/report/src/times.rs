@@ -46,6 +46,11 @@ pub fn exact(nanos: Nanos) -> String {
     }
 }
 
+/// Seconds since 1970, with three digits behind the point.
+pub fn seconds(nanos: Nanos) -> String {
+    format!("{}.{:03}", nanos.div_euclid(SECOND), nanos.rem_euclid(SECOND) / 1_000_000)
+}
+
 /// `2026-11-25 10:00:00` in a zone.
 pub fn readable(nanos: Nanos, zone: &TimeZone) -> String {
     match Timestamp::from_nanosecond(i128::from(nanos)) {

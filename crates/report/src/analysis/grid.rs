@@ -1,5 +1,6 @@
 //! Pieces of any length, shared out to intervals of one length: what grew in a piece grew evenly.
 
+use super::axis::Axis;
 use super::pieces::Piece;
 use super::samples::{Clock, Kind, Series};
 use crate::clock::Nanos;
@@ -83,9 +84,7 @@ impl Share {
 }
 
 pub struct Grid {
-    start: Nanos,
-    end: Nanos,
-    interval: Nanos,
+    axis: Axis,
     rows: Vec<Row>,
     whole: Row,
     job_read_bytes: Option<i64>,
@@ -96,16 +95,15 @@ pub struct Grid {
 
 impl Grid {
     pub fn new(start: Nanos, end: Nanos, interval: Nanos) -> Grid {
-        assert!(end > start && interval > 0);
-        let count = ((end - start) as u64).div_ceil(interval as u64) as usize;
+        let axis = Axis::new(start, end, interval);
         let row = |index: usize| {
-            let from = start + index as Nanos * interval;
-            Row { from, to: from.saturating_add(interval).min(end), ..Row::default() }
+            let (from, to) = axis.span(index);
+            Row { from, to, ..Row::default() }
         };
         let whole = Row { from: start, to: end, ..Row::default() };
-        let rows = (0..count).map(row).collect();
+        let rows = (0..axis.count()).map(row).collect();
         let (job_read_bytes, job_write_bytes) = (None, None);
-        Grid { start, end, interval, rows, whole, job_read_bytes, job_write_bytes, resets: 0, gaps: 0 }
+        Grid { axis, rows, whole, job_read_bytes, job_write_bytes, resets: 0, gaps: 0 }
     }
 
     /// Adds a series.
@@ -113,25 +111,24 @@ impl Grid {
         let mut shares = vec![Share::default(); self.rows.len()];
         let mut whole = Share::default();
         for piece in pieces {
-            let inside = piece.to > self.start && piece.from < self.end;
+            let inside = self.axis.overlaps(piece);
             if piece.reset && inside {
                 self.resets += 1;
-                let row = self.row_at(piece.to);
+                let row = self.axis.index_at(piece.to);
                 self.rows[row].reset = true;
                 self.whole.reset = true;
             }
             if series.kind == Kind::Job {
                 self.add_job_bytes(piece);
             }
-            let at_a_moment = piece.from == piece.to && (self.start..=self.end).contains(&piece.to);
-            if !inside && !at_a_moment {
+            if !self.axis.has(piece) {
                 continue;
             }
             whole.add(piece, self.part_inside(piece), self.time_inside(piece));
             if piece.gap {
                 self.gaps += u64::from(inside);
             } else {
-                self.share_out(piece, &mut shares);
+                self.axis.share_out(piece, |index, part, time| shares[index].add(piece, part, time));
             }
         }
         for (row, share) in self.rows.iter_mut().zip(&shares) {
@@ -151,35 +148,11 @@ impl Grid {
     }
 
     fn time_inside(&self, piece: &Piece) -> f64 {
-        (piece.to.min(self.end) - piece.from.max(self.start)).max(0) as f64
+        (piece.to.min(self.axis.end) - piece.from.max(self.axis.start)).max(0) as f64
     }
 
     fn part_inside(&self, piece: &Piece) -> f64 {
         if piece.to > piece.from { self.time_inside(piece) / (piece.to - piece.from) as f64 } else { 1.0 }
-    }
-
-    fn row_at(&self, time: Nanos) -> usize {
-        let index = (time.saturating_sub(self.start + 1)).max(0) / self.interval;
-        (index as usize).min(self.rows.len() - 1)
-    }
-
-    fn share_out(&self, piece: &Piece, shares: &mut [Share]) {
-        let length = (piece.to - piece.from) as f64;
-        if length <= 0.0 {
-            // Within one moment: it is of the interval that the moment lies in, and takes no time.
-            let row = self.row_at(piece.to.clamp(self.start, self.end));
-            shares[row].add(piece, 1.0, 0.0);
-            return;
-        }
-        let first = self.row_at(piece.from.max(self.start) + 1);
-        for (index, share) in shares.iter_mut().enumerate().skip(first) {
-            let row = &self.rows[index];
-            if row.from >= piece.to {
-                break;
-            }
-            let time = (piece.to.min(row.to) - piece.from.max(row.from)).max(0) as f64;
-            share.add(piece, time / length, time);
-        }
     }
 
     pub fn into_profile(self, server: &str, clock: Clock) -> Profile {

@@ -3,13 +3,16 @@
 //! The axis is the collector's clock where it is known, else the servers' own with the offsets that are given. Servers
 //! are gone through one at a time, so that memory grows with the rows of one of them.
 
+mod axis;
 mod found;
 mod grid;
+mod neighbours;
 mod pieces;
 mod samples;
 
 pub use found::{FoundJob, Servers, find, natural, servers_of};
 pub use grid::{Profile, Row};
+pub use neighbours::{Blame, BlameRow, Done, Episode, Requests, Waiting, Whose};
 pub use samples::HowKnown;
 
 use crate::clock::{Nanos, SECOND};
@@ -35,7 +38,7 @@ impl Question<'_> {
         let mut grid = Grid::new(self.job.start, self.job.end, self.interval);
         for series in samples::series_of(self.connection, server, self.service, &self.lustre_ids)? {
             let rows = samples::read(self.connection, &series, self.job, &clock)?;
-            let pieces = pieces::between(&rows, &series, self.job, self.interval);
+            let pieces = pieces::between(&rows, &series, Some(self.job.start), self.interval);
             grid.add(&series, &pieces);
         }
         Ok(grid.into_profile(server, clock))

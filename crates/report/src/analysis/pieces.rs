@@ -4,7 +4,6 @@
 //! were loaded anew, the counters cleared, or a job forgotten and met again. What they show then has all come since.
 //! What was counted between the last sample before and the reset is lost.
 
-use super::FoundJob;
 use super::samples::{Kind, Sample, Series};
 use crate::clock::Nanos;
 use crate::sources::Counters;
@@ -24,10 +23,11 @@ pub struct Piece {
     pub gap: bool,
 }
 
-pub fn between(samples: &[Sample], series: &Series, job: &FoundJob, interval: Nanos) -> Vec<Piece> {
+/// `counted_from`: when a job's counters may have begun, where nothing else tells.
+pub fn between(samples: &[Sample], series: &Series, counted_from: Option<Nanos>, interval: Nanos) -> Vec<Piece> {
     let mut pieces = Vec::with_capacity(samples.len() + 1);
     if series.kind == Kind::Job {
-        pieces.extend(samples.first().and_then(|first| beginning(first, job)));
+        pieces.extend(samples.first().and_then(|first| beginning(first, counted_from)));
     }
     for pair in samples.windows(2) {
         let (before, after) = (&pair[0], &pair[1]);
@@ -57,9 +57,9 @@ fn push(pieces: &mut Vec<Piece>, piece: Piece) {
     }
 }
 
-/// A job's counters begin at 0 with the job.
-fn beginning(first: &Sample, job: &FoundJob) -> Option<Piece> {
-    let from = first.since.unwrap_or(job.start).max(job.start);
+/// A job's counters begin at 0. If nobody knows when, nobody knows when they grew.
+fn beginning(first: &Sample, counted_from: Option<Nanos>) -> Option<Piece> {
+    let from = first.since.max(counted_from)?;
     let piece = Piece { from, to: first.time, growth: first.counters, reset: false, gap: false };
     Some(piece).filter(|piece| piece.to >= piece.from)
 }
@@ -115,20 +115,6 @@ mod tests {
         pieces.iter().map(of).collect()
     }
 
-    fn found_job() -> FoundJob {
-        FoundJob {
-            id: "1".into(),
-            lustre_id: None,
-            name: None,
-            user: None,
-            state: None,
-            start: 5 * SECOND,
-            end: 100 * SECOND,
-            running: false,
-            nodes: Vec::new(),
-        }
-    }
-
     fn series(kind: Kind) -> Series {
         Series::of_tests(kind)
     }
@@ -147,7 +133,7 @@ mod tests {
             // A gap.
             sample(90, None, 70),
         ];
-        let pieces = between(&samples, &series(Kind::Target), &found_job(), SECOND);
+        let pieces = between(&samples, &series(Kind::Target), None, SECOND);
         let wanted = [
             (10, 20, Some(50), false, false),
             (25, 30, Some(400), true, false),
@@ -156,7 +142,7 @@ mod tests {
             (50, 90, Some(40), false, true),
         ];
         assert_eq!(grown(&pieces), wanted);
-        let pieces = between(&samples, &series(Kind::Target), &found_job(), 60 * SECOND);
+        let pieces = between(&samples, &series(Kind::Target), None, 60 * SECOND);
         assert!(!pieces[4].gap);
     }
 
@@ -165,7 +151,7 @@ mod tests {
     fn of_a_job() {
         let mut samples = [sample(10, None, 100), sample(40, None, 150)];
         samples[0].held_until = 30 * SECOND;
-        let pieces = between(&samples, &series(Kind::Job), &found_job(), SECOND);
+        let pieces = between(&samples, &series(Kind::Job), Some(5 * SECOND), SECOND);
         let wanted =
             [(5, 10, Some(100), false, false), (10, 30, Some(0), false, false), (30, 40, Some(50), false, false)];
         assert_eq!(grown(&pieces), wanted);

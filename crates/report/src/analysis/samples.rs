@@ -156,6 +156,25 @@ pub fn read(connection: &Connection, series: &Series, job: &FoundJob, clock: &Cl
     Ok(samples)
 }
 
+/// When a job's target was last looked at before the job's first sample: it had not counted the job then.
+pub fn target_before(
+    connection: &Connection,
+    server: &str,
+    target: &str,
+    job: &Series,
+    clock: &Clock,
+) -> rusqlite::Result<Option<Nanos>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT max(time_ns) FROM samples WHERE time_ns < (SELECT min(time_ns) FROM samples WHERE series = ?1)
+         AND series = (SELECT series FROM series JOIN servers USING (server)
+                       WHERE servers.name = ?2 AND kind = 'target' AND part = ?3)",
+    )?;
+    let time: Option<Nanos> = statement.query_row(params![job.series, server, target], |row| row.get(0))?;
+    // Times of the collector are on the axis as they are.
+    let shift = if clock.how == HowKnown::Measured { 0 } else { clock.offset };
+    Ok(time.map(|time| time.saturating_add(shift).max(0)))
+}
+
 fn placed(
     kind: Kind,
     time: Nanos,
@@ -183,8 +202,12 @@ fn placed(
     Sample { time: seen, held_until, since: since.map(|since| since.saturating_add(offset)), counters }
 }
 
-#[cfg(test)]
 impl Series {
+    pub fn of_job(series: i64) -> Series {
+        Series { series, kind: Kind::Job }
+    }
+
+    #[cfg(test)]
     pub fn of_tests(kind: Kind) -> Series {
         Series { series: 0, kind }
     }

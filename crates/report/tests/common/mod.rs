@@ -133,7 +133,7 @@ pub struct Counted {
 }
 
 impl Version {
-    fn time(self, name: &str, seconds: u64, nanos: u64, width: usize) -> String {
+    pub fn time(self, name: &str, seconds: u64, nanos: u64, width: usize) -> String {
         let number = match self {
             Version::V2_5 => format!("{seconds}.{} secs.usecs", nanos / 1000),
             Version::V2_11 => format!("{seconds}.{nanos:9} secs.usecs"),
@@ -142,7 +142,7 @@ impl Version {
         format!("{name:width$} {number}\n")
     }
 
-    fn head(self, seconds: u64, nanos: u64) -> String {
+    pub fn head(self, seconds: u64, nanos: u64) -> String {
         let mut text = self.time("snapshot_time", seconds, nanos, 25);
         if self == Version::V2_15 {
             text += &self.time("start_time", START - 1_000_000, 0, 25);
@@ -152,7 +152,7 @@ impl Version {
     }
 
     /// A line of statistics, if anything was counted.
-    fn counter(self, name: &str, count: u64, unit: &str, sum: u64, squares: bool) -> String {
+    pub fn counter(self, name: &str, count: u64, unit: &str, sum: u64, squares: bool) -> String {
         let unit = if self == Version::V2_15 && unit == "usec" { "usecs" } else { unit };
         let squares = if squares { " 12345" } else { "" };
         if count == 0 { String::new() } else { format!("{name:25} {count} samples [{unit}] 0 99 {sum}{squares}\n") }
