@@ -2,12 +2,13 @@
 //!
 //! The analysis is that of the K computer (Tsujita and others, 2018): a job id leads to the job database, that to the
 //! job's nodes and times, the nodes to I/O servers, and these to what their logs say of that time. [`import`] reads
-//! sources ([`sources`]) into a place ([`place`], [`store`]); [`job`] and [`neighbours`] answer questions
-//! about one job ([`analysis`], [`pictures`]). A program of its own, so that `tabane` has none of its dependencies.
+//! sources ([`sources`]) into a place ([`place`], [`store`]); [`job`], [`neighbours`] and [`compare`] answer questions
+//! about jobs ([`analysis`], [`pictures`]). A program of its own, so that `tabane` has none of its dependencies.
 
 mod analysis;
 mod asked;
 mod clock;
+mod compare;
 mod csv_profile;
 mod failure;
 mod host_list;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Import(options) => import::run(&options),
         Command::Job(options) => job::run(&options),
         Command::Neighbours(options) => neighbours::run(&options),
+        Command::Compare(options) => compare::run(&options),
         Command::Events(options) => skipped::run(&options),
     })
 }

@@ -35,6 +35,10 @@ const NEIGHBOURS_EXAMPLES: &str = "Examples:
   tabane-report neighbours 4711 site.db
   tabane-report neighbours 4711 site.db --interval 60 --csv neighbours.csv";
 
+const COMPARE_EXAMPLES: &str = "Examples:
+  tabane-report compare 4711 4712 site.db
+  tabane-report compare 4711 4711 monday.db tuesday.db --interval 60 --csv compared.csv";
+
 #[derive(Parser)]
 #[command(name = "tabane-report", about = ABOUT, disable_version_flag = true, max_term_width = 120)]
 struct CommandLine {
@@ -56,6 +60,9 @@ enum Verb {
     /// Which other jobs were in the way of a job: its waiting at each server, shared out by what came there meanwhile
     #[command(after_help = NEIGHBOURS_EXAMPLES)]
     Neighbours(NeighboursOptions),
+    /// Two jobs, or a job in two places, and how their servers were: means, most, ratios
+    #[command(after_help = COMPARE_EXAMPLES)]
+    Compare(CompareOptions),
     /// What imports left out, with files and lines, and why
     Events(EventsOptions),
 }
@@ -66,6 +73,7 @@ pub enum Command {
     Import(Box<ImportOptions>),
     Job(Box<JobOptions>),
     Neighbours(NeighboursOptions),
+    Compare(CompareOptions),
     Events(EventsOptions),
 }
 
@@ -204,6 +212,26 @@ pub struct NeighboursOptions {
 }
 
 #[derive(Debug, Args)]
+pub struct CompareOptions {
+    /// The id of the first job, as the batch system shows it
+    #[arg(value_name = "JOB")]
+    pub id: String,
+    /// The id of the second one
+    #[arg(value_name = "JOB")]
+    pub other: String,
+    /// The place that imports were made into
+    pub place: PathBuf,
+    /// The place of the second job, if that is another one
+    #[arg(value_name = "PLACE")]
+    pub other_place: Option<PathBuf>,
+    #[command(flatten)]
+    pub asking: Asking,
+    /// Write a CSV table of servers and measures into this file; - prints it
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub struct EventsOptions {
     /// The place that imports were made into
     pub place: PathBuf,
@@ -237,8 +265,11 @@ fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Outcome<Com
         }
         Some(Verb::Job(options)) => Ok(Command::Job(Box::new(options))),
         Some(Verb::Neighbours(options)) => Ok(Command::Neighbours(options)),
+        Some(Verb::Compare(options)) => Ok(Command::Compare(options)),
         Some(Verb::Events(options)) => Ok(Command::Events(options)),
-        None => Err(Failure::usage("name a command: import, job, neighbours or events; see tabane-report --help")),
+        None => {
+            Err(Failure::usage("name a command: import, job, neighbours, compare or events; see tabane-report --help"))
+        }
     }
 }
 
