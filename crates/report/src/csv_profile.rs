@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-const HEAD: [&str; 18] = [
+const HEAD: [&str; 28] = [
     "job",
     "server",
     "snapshot_time",
@@ -27,6 +27,16 @@ const HEAD: [&str; 18] = [
     "job_operations_per_s",
     "reset",
     "clock_offset",
+    "infiniband_receive_bytes_per_s",
+    "infiniband_send_bytes_per_s",
+    "infiniband_send_wait_per_s",
+    "infiniband_drops_per_s",
+    "lnet_receive_bytes_per_s",
+    "lnet_send_bytes_per_s",
+    "lnet_drops_per_s",
+    "interface_receive_bytes_per_s",
+    "interface_send_bytes_per_s",
+    "interface_drops_per_s",
 ];
 
 /// Where profiles go.
@@ -189,6 +199,7 @@ fn file_name(job: &str, server: &str, taken: &mut HashSet<String>) -> String {
 
 fn cells(job: &str, profile: &Profile, row: &Row) -> [String; HEAD.len()] {
     let time = row.to;
+    let [infiniband, lnet, interface] = &row.networks;
     [
         text(job),
         text(&profile.server),
@@ -208,6 +219,16 @@ fn cells(job: &str, profile: &Profile, row: &Row) -> [String; HEAD.len()] {
         number(row.job_operations),
         if row.reset { "1".to_owned() } else { String::new() },
         number(Some(profile.clock.offset as f64 / 1e9)),
+        number(infiniband.receive_bytes),
+        number(infiniband.send_bytes),
+        number(infiniband.send_wait),
+        number(infiniband.drops),
+        number(lnet.receive_bytes),
+        number(lnet.send_bytes),
+        number(lnet.drops),
+        number(interface.receive_bytes),
+        number(interface.send_bytes),
+        number(interface.drops),
     ]
 }
 

@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::lines::Lines;
 use crate::options::ImportOptions;
 use crate::progress::Progress;
-use crate::sources::{command, hosts, jobs, nodes};
+use crate::sources::{command, hosts, jobs, lustre, network, nodes};
 use crate::store::{Tally, Writer};
 use crate::{clock, place, times};
 use jiff::tz::TimeZone;
@@ -15,14 +15,16 @@ use std::path::{Path, PathBuf};
 pub fn run(options: &ImportOptions) -> Outcome {
     let zone = times::zone(options.time_zone.as_deref()).map_err(Failure::Usage)?;
     let offsets = options.clock_offset.iter().map(|text| offset_of(text)).collect::<Outcome<Vec<_>>>()?;
-    let logs =
-        options.lustre.iter().map(|name| Log::of(name, options.server.as_deref())).collect::<Outcome<Vec<_>>>()?;
+    let logs_of = |names: &[String], option: &str| {
+        names.iter().map(|name| Log::of(option, name, options.server.as_deref())).collect::<Outcome<Vec<_>>>()
+    };
+    let logs = Logs { lustre: logs_of(&options.lustre, "--lustre")?, network: logs_of(&options.network, "--network")? };
     // Before the place is made: what is not there is no reason to make one.
     let files: Vec<&Path> = options
         .jobs
         .iter()
         .chain(&options.nodes)
-        .chain(logs.iter().map(|log| &log.file))
+        .chain(logs.lustre.iter().chain(&logs.network).map(|log| &log.file))
         .map(PathBuf::as_path)
         .collect();
     let total = total_size(&files)?;
@@ -40,11 +42,12 @@ fn import(
     options: &ImportOptions,
     zone: &TimeZone,
     offsets: &[(String, i64)],
-    logs: &[Log],
+    logs: &Logs,
     total: u64,
     connection: &mut Connection,
 ) -> Outcome {
-    let reads_files = !(options.jobs.is_empty() && options.nodes.is_empty() && logs.is_empty());
+    let reads_files =
+        !(options.jobs.is_empty() && options.nodes.is_empty() && logs.lustre.is_empty() && logs.network.is_empty());
     if reads_files || !offsets.is_empty() {
         let progress = Progress::new(total);
         let mut writer = Writer::begin(connection, &options.place)?;
@@ -68,7 +71,7 @@ fn import(
 fn read_files(
     options: &ImportOptions,
     zone: &TimeZone,
-    logs: &[Log],
+    logs: &Logs,
     progress: &Progress,
     writer: &mut Writer<'_>,
 ) -> Outcome {
@@ -81,9 +84,14 @@ fn read_files(
         writer.set_source(&file.display().to_string())?;
         jobs::read(file, options.format, zone, progress, writer)?;
     }
-    for log in logs {
+    for log in &logs.lustre {
         writer.set_source(&log.file.display().to_string())?;
-        hosts::read(&mut Lines::open(&log.file, progress)?, log.server.as_deref(), zone, writer)?;
+        hosts::read::<lustre::Parser>(&mut Lines::open(&log.file, progress)?, log.server.as_deref(), zone, writer)?;
+    }
+    for log in &logs.network {
+        writer.set_source(&log.file.display().to_string())?;
+        let lines = &mut Lines::open(&log.file, progress)?;
+        hosts::read::<network::NetworkText>(lines, log.server.as_deref(), zone, writer)?;
     }
     Ok(())
 }
@@ -134,7 +142,12 @@ fn run_command(command: &str, options: &ImportOptions, connection: &mut Connecti
     }
 }
 
-/// A log of Lustre's statistics.
+struct Logs {
+    lustre: Vec<Log>,
+    network: Vec<Log>,
+}
+
+/// A log of a server's statistics.
 struct Log {
     /// Whose lines it holds, where they don't say so.
     server: Option<String>,
@@ -143,10 +156,10 @@ struct Log {
 
 impl Log {
     /// `SERVER=FILE`, or a file that is called by its server.
-    fn of(name: &str, server: Option<&str>) -> Outcome<Log> {
+    fn of(option: &str, name: &str, server: Option<&str>) -> Outcome<Log> {
         if let Some((server, file)) = name.split_once('=').filter(|(server, _)| !server.contains('/')) {
             if server.is_empty() || file.is_empty() {
-                return Err(Failure::usage(format!("--lustre {name}: SERVER=FILE is wanted")));
+                return Err(Failure::usage(format!("{option} {name}: SERVER=FILE is wanted")));
             }
             return Ok(Log { server: Some(server.to_owned()), file: file.into() });
         }

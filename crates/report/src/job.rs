@@ -1,11 +1,12 @@
 //! `tabane-report job`: what a job did, and how its servers were meanwhile.
 
-use crate::analysis::{HowKnown, Profile, Question};
+use crate::analysis::{HowKnown, Profile, Question, Row};
 use crate::asked::{Asked, tell};
 use crate::csv_profile::{Target, write_whole};
 use crate::failure::Outcome;
 use crate::options::{JobOptions, Map};
 use crate::pictures::{Head, machine, servers};
+use crate::sources::{NETWORKS, Network};
 use crate::{times, words};
 use rusqlite::Connection;
 use std::collections::HashMap;
@@ -167,9 +168,27 @@ impl Answer<'_> {
                 value(whole.write_bytes, &rate)
             ));
         }
+        lines.extend(NETWORKS.iter().filter_map(|network| network_words(*network, whole)));
         lines.extend(doubts(profile).map(|words| format!("  {words}")));
         lines
     }
+}
+
+/// `  infiniband: received 1.2 GiB/s, sent 3.4 MiB/s, waited 12 ticks/s`.
+fn network_words(network: Network, row: &Row) -> Option<String> {
+    let carried = &row.networks[network as usize];
+    let part = |name: &str, value: Option<f64>, show: &dyn Fn(f64) -> String| {
+        value.map(|value| format!("{name} {}/s", show(value)))
+    };
+    let is_some = |value: Option<f64>| value.filter(|value| *value > 0.0);
+    let parts = [
+        part("received", carried.receive_bytes, &words::size),
+        part("sent", carried.send_bytes, &words::size),
+        part("waited", is_some(carried.send_wait), &|value| format!("{} ticks", words::number(value))),
+        part("dropped", is_some(carried.drops), &words::number),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("  {}: {}", network.name(), parts.join(", ")))
 }
 
 /// When most was waiting.

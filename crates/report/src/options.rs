@@ -94,6 +94,10 @@ pub struct ImportOptions {
     /// server is SERVER, or what the file is called up to the first dot; hosts that pdsh or fluentd name go before
     #[arg(long, value_name = "[SERVER=]FILE", num_args = 1..)]
     pub lustre: Vec<String>,
+    /// Network counters of one server, each time behind a line of 'date +%s': InfiniBand's in sysfs (grep -H), what
+    /// 'lnetctl stats show' prints, /proc/net/dev
+    #[arg(long, value_name = "[SERVER=]FILE", num_args = 1..)]
+    pub network: Vec<String>,
     /// A command that prints Lustre's statistics now, run by sh: 'ssh oss1 lctl get_param ost.OSS.ost_io.stats'
     #[arg(long, value_name = "COMMAND")]
     pub command: Option<String>,
@@ -275,11 +279,13 @@ fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Outcome<Com
 
 fn check_import(options: &ImportOptions) -> Outcome {
     let reads = !options.jobs.is_empty() || !options.nodes.is_empty() || !options.lustre.is_empty();
+    let reads = reads || !options.network.is_empty();
     if !reads && options.command.is_none() && options.clock_offset.is_empty() {
-        return Err(Failure::usage("import: name what to read: --jobs, --nodes, --lustre or --command"));
+        return Err(Failure::usage("import: name what to read: --jobs, --nodes, --lustre, --network or --command"));
     }
     let names = options.jobs.iter().chain(&options.nodes).map(|file| file.as_os_str() == "-");
-    let standard_inputs = names.chain(options.lustre.iter().map(|name| name == "-" || name.ends_with("=-")));
+    let standard_inputs =
+        names.chain(options.lustre.iter().chain(&options.network).map(|name| name == "-" || name.ends_with("=-")));
     if standard_inputs.filter(|is| *is).count() > 1 {
         return Err(Failure::usage("import: standard input (-) can be read only once"));
     }

@@ -4,7 +4,7 @@ use super::axis::Axis;
 use super::pieces::Piece;
 use super::samples::{Clock, Kind, Series};
 use crate::clock::Nanos;
-use crate::sources::{COUNTER_COUNT, Counter};
+use crate::sources::{COUNTER_COUNT, Counter, NETWORKS};
 
 /// A server in a job's time.
 #[derive(Debug, Clone)]
@@ -41,7 +41,19 @@ pub struct Row {
     pub job_read_bytes: Option<f64>,
     pub job_write_bytes: Option<f64>,
     pub job_operations: Option<f64>,
+    /// In the order of [`crate::sources::NETWORKS`].
+    pub networks: [Carried; NETWORKS.len()],
     pub reset: bool,
+}
+
+/// What a layer of the network did, all of it a second.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Carried {
+    pub receive_bytes: Option<f64>,
+    pub send_bytes: Option<f64>,
+    /// Ticks in which something could not be sent.
+    pub send_wait: Option<f64>,
+    pub drops: Option<f64>,
 }
 
 impl Row {
@@ -194,6 +206,13 @@ fn fill(row: &mut Row, kind: Kind, share: &Share) {
             plus(&mut row.job_read_bytes, share.rate(Counter::ReadBytes));
             plus(&mut row.job_write_bytes, share.rate(Counter::WriteBytes));
             plus(&mut row.job_operations, share.rate(Counter::Operations));
+        }
+        Kind::Network(network) => {
+            let carried = &mut row.networks[network as usize];
+            plus(&mut carried.receive_bytes, share.rate(Counter::ReadBytes));
+            plus(&mut carried.send_bytes, share.rate(Counter::WriteBytes));
+            plus(&mut carried.send_wait, share.rate(Counter::Wait));
+            plus(&mut carried.drops, share.rate(Counter::Operations));
         }
     }
 }

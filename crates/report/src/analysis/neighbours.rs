@@ -161,9 +161,10 @@ impl<'a> Question<'a> {
         let clock = samples::clock_of(self.connection, server, self.job)?;
         let axis = Axis::new(self.job.start, self.job.end, self.interval);
         let mut intervals = vec![Interval::default(); axis.count()];
-        for series in samples::series_of(self.connection, server, self.service, &[])? {
-            let samples = samples::read(self.connection, &series, self.job, &clock)?;
-            for piece in pieces::between(&samples, &series, None, self.interval).iter().filter(|piece| !piece.gap) {
+        let all = samples::series_of(self.connection, server, self.service, &[])?;
+        for series in all.iter().filter(|series| matches!(series.kind, Kind::Service | Kind::Target)) {
+            let samples = samples::read(self.connection, series, self.job, &clock)?;
+            for piece in pieces::between(&samples, series, None, self.interval).iter().filter(|piece| !piece.gap) {
                 axis.share_out(piece, |index, part, _| intervals[index].add(series.kind, piece, part));
             }
         }
@@ -204,6 +205,7 @@ impl Interval {
             }
             Kind::Target => self.targets.add(piece, part),
             Kind::Job => self.jobs.add(piece, part),
+            Kind::Network(_) => (),
         }
     }
 

@@ -8,7 +8,7 @@
 
 use super::FoundJob;
 use crate::clock::{Nanos, SECOND};
-use crate::sources::Counters;
+use crate::sources::{Counters, NETWORKS, Network};
 use rusqlite::{Connection, OptionalExtension, params};
 
 /// Samples that an offset and a spacing are told from.
@@ -40,6 +40,7 @@ pub enum Kind {
     Service,
     Target,
     Job,
+    Network(Network),
 }
 
 #[derive(Debug, Clone)]
@@ -59,7 +60,7 @@ pub struct Sample {
     pub counters: Counters,
 }
 
-/// What is wanted of a server: its queue, its targets, the job at its targets.
+/// What is wanted of a server: its queue, its targets, the job at its targets, its networks.
 pub fn series_of(
     connection: &Connection,
     server: &str,
@@ -82,13 +83,17 @@ pub fn series_of(
     for id in lustre_ids {
         of("kind = 'job' AND job = ?2 AND job <> ''", Kind::Job, id)?;
     }
+    for network in NETWORKS {
+        of("kind = ?2", Kind::Network(network), network.name())?;
+    }
     Ok(found)
 }
 
 pub fn clock_of(connection: &Connection, server: &str, job: &FoundJob) -> rusqlite::Result<Clock> {
     let mut statement = connection.prepare_cached(
         "SELECT time_ns - snapshot_ns FROM series JOIN servers USING (server) JOIN samples USING (series)
-         WHERE servers.name = ?1 AND kind <> 'job' AND snapshot_ns IS NOT NULL AND time_ns BETWEEN ?2 AND ?3 LIMIT ?4",
+         WHERE servers.name = ?1 AND kind IN ('service', 'target') AND snapshot_ns IS NOT NULL
+             AND time_ns BETWEEN ?2 AND ?3 LIMIT ?4",
     )?;
     let read = statement.query_map(params![server, job.start, job.end, LOOKED_AT_MAX], |row| row.get(0))?;
     let mut offsets = read.collect::<rusqlite::Result<Vec<Nanos>>>()?;
@@ -140,8 +145,9 @@ pub fn read(connection: &Connection, series: &Series, job: &FoundJob, clock: &Cl
          AND time_ns <= coalesce((SELECT min(time_ns) FROM samples WHERE series = ?1 AND time_ns >= ?3), ?3)
          ORDER BY time_ns",
     )?;
-    // Those with one clock lie elsewhere by the offset.
-    let shift = if clock.how == HowKnown::Given { clock.offset } else { 0 };
+    // Those with one clock lie elsewhere by the offset; of a network's nobody knows before.
+    let has_one_clock = clock.how == HowKnown::Given || matches!(series.kind, Kind::Network(_));
+    let shift = if has_one_clock { clock.offset } else { 0 };
     let (from, to) = (job.start.saturating_sub(shift.max(0)), job.end.saturating_add((-shift).max(0)));
     let read = statement.query_map(params![series.series, from, to], |row| {
         let (time, snapshot, since) = (row.get(1)?, row.get(2)?, row.get(3)?);
@@ -192,6 +198,7 @@ fn placed(
     let offset = match kind {
         // Of a job it is when it last did something, which may be long ago, but not in the future.
         Kind::Job if own >= clock.offset - OFFSET_SPREAD_MAX => clock.offset,
+        // Of a network a collector's time is all there is, or what counts.
         Kind::Service | Kind::Target if own.abs_diff(clock.offset) <= OFFSET_SPREAD_MAX as u64 => clock.offset,
         _ => own,
     };

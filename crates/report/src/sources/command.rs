@@ -2,7 +2,7 @@
 
 use super::Sink;
 use super::hosts::Hosts;
-use super::lustre::TextLine;
+use super::lustre::{Parser, TextLine};
 use crate::clock;
 use crate::failure::{Failure, Outcome, io_words};
 use crate::lines::{Lines, Next};
@@ -17,7 +17,7 @@ pub fn run(command: &str, server: Option<&str>, sink: &mut impl Sink) -> Outcome
     let mut child = shell.spawn().map_err(failed)?;
     let output = child.stdout.take().ok_or_else(|| Failure::failed("--command: it has no output"))?;
     let mut lines = Lines::of("--command", output);
-    let mut hosts = Hosts::new(server);
+    let mut hosts = Hosts::<Parser>::new(server);
     let read = loop {
         match lines.next() {
             Ok(Next::End) => break Ok(()),

@@ -1,8 +1,8 @@
 //! fluentd's JSON lines: `{"time": ..., "host": "oss1", "message": "..."}`, or behind a time and a tag, as its file
-//! output writes them. A message is a text of `lctl` or a line of it.
+//! output writes them. A message is a text of `lctl` (or of network counters) or a line of it.
 
 use super::Sink;
-use super::hosts::Hosts;
+use super::hosts::{HostText, Hosts};
 use super::lustre::TextLine;
 use crate::clock::Nanos;
 use crate::failure::Outcome;
@@ -31,7 +31,13 @@ pub fn json_of(line: &str) -> Option<Json<'_>> {
     text.starts_with('{').then_some(Json { time: Some(time), text })
 }
 
-pub fn line(json: &Json<'_>, line: TextLine<'_>, zone: &TimeZone, hosts: &mut Hosts, sink: &mut impl Sink) -> Outcome {
+pub fn line<Text: HostText>(
+    json: &Json<'_>,
+    line: TextLine<'_>,
+    zone: &TimeZone,
+    hosts: &mut Hosts<Text>,
+    sink: &mut impl Sink,
+) -> Outcome {
     let Ok(Value::Object(record)) = serde_json::from_str::<Value>(json.text) else {
         return sink.skipped(line.number, if line.whole { "is no JSON" } else { "is cut" });
     };

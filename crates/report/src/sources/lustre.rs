@@ -17,6 +17,7 @@
 //! Invariants: (1) a number counts only if what stands behind it shows that it is whole; (2) a counter that is not
 //! printed is 0 only if something follows the section, for else it may be cut.
 
+use super::hosts::HostText;
 use super::job_stats::JobSection;
 use super::stats::StatsSection;
 use super::{Sink, Subject};
@@ -59,13 +60,16 @@ enum Section {
     Jobs(JobSection),
 }
 
-impl Parser {
-    pub fn new(server: &str) -> Parser {
+impl HostText for Parser {
+    fn new(server: &str) -> Parser {
         Parser { server: server.to_owned(), section: Section::Outside, clock: None, lost: false }
     }
 
-    /// Takes a line. `collected` is when it was read, by the collector's clock.
-    pub fn line(&mut self, line: TextLine<'_>, collected: Option<Nanos>, sink: &mut impl Sink) -> Outcome {
+    fn begins(line: &str) -> bool {
+        parameter_of(line).is_some()
+    }
+
+    fn line(&mut self, line: TextLine<'_>, collected: Option<Nanos>, sink: &mut impl Sink) -> Outcome {
         if let Some((parameter, rest)) = parameter_of(line.text) {
             self.end(true, sink)?;
             self.section = section_of(&parameter);
@@ -77,6 +81,17 @@ impl Parser {
         self.content(line, collected, sink)
     }
 
+    /// The section ends.
+    fn end(&mut self, complete: bool, sink: &mut impl Sink) -> Outcome {
+        match std::mem::replace(&mut self.section, Section::Outside) {
+            Section::Outside | Section::Other => Ok(()),
+            Section::Stats(mut section) => section.end(&self.server, complete, sink),
+            Section::Jobs(mut section) => section.end(&self.server, complete, sink),
+        }
+    }
+}
+
+impl Parser {
     fn content(&mut self, line: TextLine<'_>, collected: Option<Nanos>, sink: &mut impl Sink) -> Outcome {
         if line.text.trim().is_empty() {
             return Ok(());
@@ -98,15 +113,6 @@ impl Parser {
                 let why = "no parameter stands before it, such as ost.OSS.ost_io.stats=";
                 if lost { Ok(()) } else { sink.skipped(line.number, why) }
             }
-        }
-    }
-
-    /// The section ends. `complete`: nothing of it can be missing.
-    pub fn end(&mut self, complete: bool, sink: &mut impl Sink) -> Outcome {
-        match std::mem::replace(&mut self.section, Section::Outside) {
-            Section::Outside | Section::Other => Ok(()),
-            Section::Stats(mut section) => section.end(&self.server, complete, sink),
-            Section::Jobs(mut section) => section.end(&self.server, complete, sink),
         }
     }
 }

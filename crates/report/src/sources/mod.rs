@@ -7,6 +7,7 @@ pub mod hosts;
 pub mod job_stats;
 pub mod jobs;
 pub mod lustre;
+pub mod network;
 pub mod nodes;
 pub mod pbs;
 pub mod sacct_json;
@@ -52,9 +53,33 @@ pub enum Subject {
     Target(String),
     /// A job at a target.
     Job { target: String, id: String },
+    /// A port of a network, such as `mlx5_0/1`: what it received and sent.
+    Network(Network, String),
 }
 
-/// A counter of a reading; the columns of samples in the place have the same order.
+/// A layer of the network. The same bytes may pass several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Network {
+    Infiniband,
+    Lnet,
+    Interface,
+}
+
+pub const NETWORKS: [Network; 3] = [Network::Infiniband, Network::Lnet, Network::Interface];
+
+impl Network {
+    /// What it is called in the place and in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Network::Infiniband => "infiniband",
+            Network::Lnet => "lnet",
+            Network::Interface => "interface",
+        }
+    }
+}
+
+/// A counter of a reading; the columns of samples in the place have the same order. Of networks reads are what was
+/// received, writes what was sent, waiting is in ticks of the port (`port_xmit_wait`), and operations are drops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counter {
     /// Requests whose waiting is counted, and their waiting in microseconds.

@@ -2,6 +2,7 @@
 //! what the versions print (see `lustre`), not taken from a machine.
 
 use super::collected::Collected;
+use super::lustre::Parser;
 use super::{Counter, Counters, Reading, Sink, Subject, hosts};
 use crate::clock::SECOND;
 use crate::lines::Lines;
@@ -98,7 +99,7 @@ const START: i64 = 1_795_600_800 * SECOND;
 
 fn read(text: &[u8]) -> Collected {
     let mut sink = Collected::default();
-    hosts::read(&mut Lines::of("x", text), Some("oss1"), &TimeZone::UTC, &mut sink).unwrap();
+    hosts::read::<Parser>(&mut Lines::of("x", text), Some("oss1"), &TimeZone::UTC, &mut sink).unwrap();
     sink
 }
 
@@ -326,6 +327,8 @@ fn failures_end_it() {
             Ok(())
         }
     }
-    assert!(hosts::read(&mut Lines::of("x", V2_5.as_bytes()), Some("oss1"), &TimeZone::UTC, &mut Full).is_err());
+    assert!(
+        hosts::read::<Parser>(&mut Lines::of("x", V2_5.as_bytes()), Some("oss1"), &TimeZone::UTC, &mut Full).is_err()
+    );
     assert!(super::sacct_json::read("x", &b"{\"jobs\": [{\"job_id\": 1}]}"[..], &mut Full).is_err());
 }
