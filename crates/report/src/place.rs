@@ -51,9 +51,10 @@ pub fn open(file: &Path) -> Outcome<Connection> {
             file.display()
         )));
     }
-    let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)
-        .and_then(prepared)
-        .map_err(|error| about(file, &error))?;
+    // Only one thread has the connection, so SQLite needs no lock for each value that is read.
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection =
+        Connection::open_with_flags(file, flags).and_then(prepared).map_err(|error| about(file, &error))?;
     match version(&connection).map_err(|error| about(file, &error))? {
         Known::Ours => Ok(connection),
         Known::Empty => Err(Failure::failed(format!("{}: nothing was imported into it yet", file.display()))),

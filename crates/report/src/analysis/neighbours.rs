@@ -104,6 +104,7 @@ pub struct Waiting<'a> {
     pub seconds: f64,
     axis: Axis,
     intervals: Vec<Interval>,
+    /// Those that were counted in the job's time.
     others: Vec<Listed>,
 }
 
@@ -226,23 +227,26 @@ impl Waiting<'_> {
             listed.into_iter().partition(|job| self.question.lustre_ids.contains(&job.id));
         let (axis, question, clock) = (self.axis, self.question, self.clock);
         let intervals = &mut self.intervals;
-        let mut others_seen = false;
-        for (job, is_own) in own.iter().map(|job| (job, true)).chain(others.iter().map(|job| (job, false))) {
-            each_piece(question, &self.server, &clock, job, is_own, |piece| {
+        let own_found = !own.is_empty();
+        for (job, is_own) in own.into_iter().map(|job| (job, true)).chain(others.into_iter().map(|job| (job, false))) {
+            let mut seen = false;
+            each_piece(question, &self.server, &clock, &job, is_own, |piece| {
                 axis.share_out(piece, |index, part, _| {
+                    seen = true;
                     intervals[index].add(Kind::Job, piece, part);
                     if is_own {
                         intervals[index].add_own(piece, part);
-                    } else {
-                        others_seen = true;
                     }
                 });
             })?;
+            if seen && !is_own {
+                self.others.push(job);
+            }
         }
-        self.requests = match (own.is_empty(), counted && others_seen) {
-            (false, _) => Requests::Own,
-            (true, true) => Requests::None,
-            (true, false) => Requests::All,
+        self.requests = match (own_found, counted && !self.others.is_empty()) {
+            (true, _) => Requests::Own,
+            (false, true) => Requests::None,
+            (false, false) => Requests::All,
         };
         for interval in intervals.iter_mut().filter(|interval| interval.wait_count > 1e-9) {
             let requests = match self.requests {
@@ -253,11 +257,10 @@ impl Waiting<'_> {
             interval.waiting = interval.wait_us / interval.wait_count * requests / 1e6;
             self.seconds += interval.waiting;
         }
-        self.others = others;
         Ok(())
     }
 
-    /// How many other jobs are in the server's `job_stats`.
+    /// How many other jobs the server has counted in the job's time.
     pub fn other_count(&self) -> usize {
         self.others.len()
     }
