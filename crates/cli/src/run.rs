@@ -33,7 +33,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let path = arguments.path("run-directory").unwrap_or_else(|| own_name(default_run_directory()));
     let raised = raise(arguments, &path, &reactor, &signals, true)?;
     let run_directory = &raised.directory.path;
-    let whole = raised.check().and_then(|()| crate::warm::warm(arguments, &reactor, &signals, run_directory));
+    let whole = raised.check().and_then(|()| crate::warm::warm(arguments, &reactor, &signals, run_directory, true));
     let mounted =
         whole.and_then(|()| mount.map_or(Ok(()), |mount| crate::mount::start(&mount, run_directory).map(drop)));
     let ended = mounted.and_then(|()| run_command(&reactor, &signals, arguments, run_directory));
@@ -46,7 +46,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
 fn on_hosts(arguments: &Arguments, reactor: &Reactor, signals: &Signals) -> Outcome {
     let path = arguments.path("run-directory").unwrap_or_else(|| own_name(hosts::default_run_directory()));
     let path = hosts::up_for_a_while(arguments, reactor, signals, &path)?;
-    let warmed = crate::warm::warm(arguments, reactor, signals, &path);
+    let warmed = crate::warm::warm(arguments, reactor, signals, &path, true);
     let ended = warmed.and_then(|()| run_command(reactor, signals, arguments, &path));
     let down = RunDirectory::open(&path).and_then(|directory| {
         let record = hosts::Record::of(&path).ok_or_else(|| Failure::failed("its list of hosts can't be read"))?;

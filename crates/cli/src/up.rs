@@ -60,16 +60,17 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let signals = catch_signals(&reactor)?;
     let path = arguments.path("run-directory").unwrap_or_else(default_run_directory);
     if arguments.is_given("hosts") || crate::hosts::Record::of(&path).is_some() {
+        let hosts_directory = arguments.path("run-directory").unwrap_or_else(crate::hosts::default_run_directory);
+        let is_new = crate::hosts::Record::of(&hosts_directory).is_none();
         crate::hosts::up(arguments, &reactor, &signals)?;
-        let path = arguments.path("run-directory").unwrap_or_else(crate::hosts::default_run_directory);
-        return crate::warm::warm(arguments, &reactor, &signals, &path);
+        return crate::warm::warm(arguments, &reactor, &signals, &hosts_directory, is_new);
     }
     let mount = crate::mount::wanted(arguments)?;
     check_no_hosts(arguments)?;
     let raised = raise(arguments, &path, &reactor, &signals, false)?;
     report(&raised);
     raised.check()?;
-    crate::warm::warm(arguments, &reactor, &signals, &raised.directory.path)?;
+    crate::warm::warm(arguments, &reactor, &signals, &raised.directory.path, raised.directory.is_new)?;
     if let Some(mount) = mount {
         crate::mount::start(&mount, &raised.directory.path)?;
         println!("mounted on {}", mount.directory.display());

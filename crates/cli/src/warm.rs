@@ -1,8 +1,8 @@
 //! `--warm` of `up` and `run`: memory of the stores is touched before anybody waits for it.
 //!
-//! The first touch of a page costs many times what a copy into it does, most of all where a virtual machine has not used
-//! that memory before. What files leave in a store is used again first; so room is taken for a file without a name, and
-//! the file given up. Where that is cut off, its servers do the latter.
+//! The first touch of a page costs many times what a copy into it does, most of all where a virtual machine has not
+//! used that memory before. What files leave in a store is used again first; so room is taken for a file without a
+//! name, and the file given up. Where that is cut off, its servers do the latter.
 
 use crate::activity::{Activity, Prints};
 use crate::arguments::Arguments;
@@ -17,18 +17,27 @@ use std::path::Path;
 
 /// Bytes of a chunk of the file.
 const CHUNK_SIZE: u32 = 1 << 20;
-/// Chunks of each server that are touched by one call: so many milliseconds at worst, after which it says how far it is.
+/// Chunks of each server that are touched by one call: so many milliseconds at worst, after which it says how far it
+/// is.
 const STEP_CHUNKS: u64 = 8;
 
-/// Bytes of each store that are wanted warm.
-fn wanted(arguments: &Arguments) -> Option<u64> {
-    arguments.number_given("warm").filter(|size| *size > 0)
+/// Bytes of each store that are wanted warm. A setting that holds for every start is about new clusters: where there is
+/// data already, pages have been touched, and there may be no room.
+fn wanted(arguments: &Arguments, is_new: bool) -> Option<u64> {
+    let counts = is_new || arguments.is_on_command_line("warm");
+    arguments.number_given("warm").filter(|size| counts && *size > 0)
 }
 
 /// Warms the stores of the cluster in a run directory, if that is wanted, and says how much. Errors: a store has less
 /// room, a signal that asks to stop, and what concerns the servers; the cluster is as before then.
-pub fn warm(arguments: &Arguments, reactor: &Reactor, signals: &Signals, run_directory: &Path) -> Outcome {
-    let Some(size) = wanted(arguments) else { return Ok(()) };
+pub fn warm(
+    arguments: &Arguments,
+    reactor: &Reactor,
+    signals: &Signals,
+    run_directory: &Path,
+    is_new: bool,
+) -> Outcome {
+    let Some(size) = wanted(arguments, is_new) else { return Ok(()) };
     let cluster = load_cluster(run_directory).map_err(|error| Failure::failed(error.message))?;
     let options = Options::of_this_process().map_err(|error| Failure::failed(error.message))?;
     let session = Session::on(reactor, cluster, options);
@@ -73,7 +82,7 @@ async fn check_room(session: &Session, size: u64) -> Outcome {
 
 /// Refuses what no store of a new cluster has, before anything of it is made.
 pub fn check(arguments: &Arguments, store_size: u64) -> Outcome {
-    match wanted(arguments) {
+    match wanted(arguments, true) {
         Some(size) if size > store_size => Err(too_much(size, &format!("each store has {}", size_words(store_size)))),
         _ => Ok(()),
     }

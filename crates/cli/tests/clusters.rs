@@ -68,6 +68,13 @@ fn warm_stores() {
     let space = ground.run(&["df"]);
     let all = space.lines().find(|line| line.starts_with("all ")).unwrap();
     assert_eq!(all.split_whitespace().collect::<Vec<_>>()[2], "0", "all of it is free: {space}");
+    // What holds for every start is about new clusters; what is asked for now is about this one.
+    ground.run(&["down", "--keep"]);
+    let again = ground.command(&["up"]).env("TABANE_WARM", "65M").output().unwrap();
+    assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+    ground.run(&["down", "--keep"]);
+    let complaint = ground.fail(1, &["up", "--warm", "65M"]);
+    assert!(complaint.contains("the store of server 0 has 64.0 MiB free; ask for less"), "{complaint}");
     ground.run(&["down"]);
     let complaint = ground.fail(1, &["up", "--servers", "2", "--warm", "65M"]);
     assert!(complaint.contains("--warm 65.0 MiB: each store has 64.0 MiB; ask for less"), "{complaint}");

@@ -18,8 +18,9 @@ use std::process::Command;
 #[test]
 fn life_over_hosts() {
     let Some(hosts) = Hosts::new(3) else { return };
-    let words = hosts.up(&["--per-host", "2"]);
+    let words = hosts.up(&["--per-host", "2", "--warm", "4M"]);
     assert!(words.contains("6 servers are up on 3 hosts, 32.0 MiB each"), "{words}");
+    assert!(words.contains("4.0 MiB of 6 stores warmed in "), "{words}");
     let cluster = std::fs::read_to_string(hosts.root(1).join("run/cluster")).unwrap();
     for address in ["server = 10.77.0.1:", "server = 10.77.0.2:", "server = 10.77.0.3:"] {
         assert_eq!(cluster.matches(address).count(), 2, "{address}");

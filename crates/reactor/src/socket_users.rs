@@ -1,6 +1,6 @@
 //! Whose the other end of a TCP connection is, where it lies on this machine: the kernel's table of sockets says so
-//! (sock_diag(7)). That is good enough to share out places among those who have proved nothing, and no proof of anybody:
-//! a socket keeps the user who made it, whoever holds it now.
+//! (sock_diag(7)). That is good enough to share out places among those who have proved nothing, and no proof of
+//! anybody: a socket keeps the user who made it, whoever holds it now.
 
 use crate::system::check;
 use std::io;

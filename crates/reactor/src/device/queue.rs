@@ -25,8 +25,8 @@ pub(crate) struct Piece {
 
 /// How a driver hands over operations of one device.
 pub(crate) trait Handover {
-    /// Prepares an operation; it is handed over with others, at the end of the turn at the latest. The entry of the table
-    /// holds what the piece refers to until the driver completes it. False if the driver has ended.
+    /// Prepares an operation; it is handed over with others, at the end of the turn at the latest. The entry of the
+    /// table holds what the piece refers to until the driver completes it. False if the driver has ended.
     fn prepare(&self, index: u32, piece: &Piece) -> bool;
     /// Reads or writes at once and waits for it. A count, or a negated error number.
     fn move_now(&self, piece: &Piece) -> i32;

@@ -53,8 +53,8 @@ mod tests {
     use super::{PrefaultGoal, READY_PAGES_MAX, READY_PAGES_MIN};
     use crate::store::allocator::Allocator;
 
-    /// Goal: as much is kept ready as was missing, within bounds; what was not missing any more is wanted less and less,
-    /// and what an earlier life took counts for nothing.
+    /// Goal: as much is kept ready as was missing, within bounds; what was not missing any more is wanted less and
+    /// less, and what an earlier life took counts for nothing.
     /// Method: bursts of several sizes on a store of 16 GiB, each with what is ready taken up first.
     #[test]
     fn bursts_are_expected_again() {
