@@ -23,6 +23,7 @@ const CALL: u64 = 4 * CHUNK;
 /// Each writer has this many calls' worth of the file for itself, and as much is written by both.
 const CALLS: u64 = 4;
 const ROUNDS: u64 = 18;
+const MOST_ROUNDS: u64 = 20 * ROUNDS;
 
 /// Where a step of a writer goes: in turns to its own part and to that of all.
 fn call_of(writer: u64, step: u64) -> u64 {
@@ -168,7 +169,9 @@ fn stopped_and_killed() {
         }
     };
     let (mut cut_short, mut orphaned, mut killed) = (0, 0, Vec::new());
-    for round in 0..ROUNDS {
+    let mut round = 0;
+    // Where somebody is when he is stopped is the machine's matter: it goes on until one was within a call.
+    while round < ROUNDS || (cut_short == 0 || orphaned == 0) && round < MOST_ROUNDS {
         let (victim, other) = (round % WRITERS, (round + 1) % WRITERS);
         until(victim, 5);
         until(other, 5);
@@ -202,6 +205,7 @@ fn stopped_and_killed() {
             writers[victim as usize] = start_writer(&ground, &path, victim);
         }
         check_all(&client, &ledger, &killed);
+        round += 1;
     }
     for mut writer in writers {
         signal(&writer, SIGKILL);

@@ -1,6 +1,6 @@
 //! Hazard pointers whose client is killed.
 
-use crate::{MOMENTS_MAX, Notes, Random, WORK_MAX, fork, map, memory_file, shared};
+use crate::{MOMENTS_MAX, MOST_ROUNDS, Notes, Random, WORK_MAX, fork, map, memory_file, shared};
 use shm::cells::{CellPlace, CellRow, SequenceCell};
 use shm::hazard_pointers::{Hazards, before_look};
 use shm::mapping::{Mapped, Mapping};
@@ -77,7 +77,9 @@ pub fn holders_are_killed(rounds: u64) {
     let parts = Parts::of(&file);
     let mut ids: Vec<u64> = (1..=FILE_COUNT).collect();
     let (mut random, mut kept, mut taken_over) = (Random(4), 0u64, 0);
-    for life in 1..=rounds {
+    let mut life = 0;
+    while life < rounds || (kept == 0 || taken_over == 0) && life < MOST_ROUNDS * rounds {
+        life += 1;
         parts.hazards.begin(life);
         let client = fork(|| hold(&file, life));
         let goal = parts.notes.get(HELD) + 1 + random.below(WORK_MAX / 4);

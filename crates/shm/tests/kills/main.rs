@@ -19,6 +19,8 @@ use std::rc::Rc;
 
 /// Kills of each kind in the quick form.
 const ROUND_COUNT: u64 = 60;
+/// Times as many that there are at most until what a test is about has come about.
+const MOST_ROUNDS: u64 = 100;
 /// Most of its work that a process gets done before it is killed, and turns of an empty loop until then.
 const WORK_MAX: u64 = 1_000;
 const MOMENTS_MAX: u64 = 200;
