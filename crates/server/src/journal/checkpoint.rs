@@ -196,8 +196,10 @@ fn small_tables(core: &Rc<Core>, writer: &mut TableWriter) -> Result<(), StoreEr
     writer.check()
 }
 
-/// Removed directories. When all are forgotten meanwhile, the journal says so after what is put here.
+/// Removed directories. When some are forgotten meanwhile, the journal says so after what is put here. The tree change
+/// that is under way comes first, so that none counts as older than it.
 async fn tombstone_steps(core: &Rc<Core>, writer: &mut TableWriter) -> Result<(), StoreError> {
+    tree_mark(&core.tables.borrow().tree, writer);
     let removed: Vec<u64> = core.tables.borrow().tombstones.keys().copied().collect();
     for directories in removed.chunks(STEP_COUNT) {
         directories.iter().for_each(|directory| writer.put(&Record::Tombstone(wire::FileId(*directory))));
@@ -213,6 +215,10 @@ fn tree(tree: &Tree, writer: &mut TableWriter) {
         writer.put(&Record::TreeLog(entry.clone()));
     }
     writer.put(&Record::TreeSettled(tree.settled()));
+    tree_mark(tree, writer);
+}
+
+fn tree_mark(tree: &Tree, writer: &mut TableWriter) {
     if let Some(mark) = tree.mark() {
         writer.put(&Record::TreeMark { number: mark.number, entries: mark.entries.clone() });
     }

@@ -21,8 +21,8 @@ use crate::process::options::Bounds;
 use crate::publish::attribute_cache::{PublishedName, Publisher};
 use crate::sessions::Sessions;
 use crate::store::FastMap;
-use crate::tree::Tree;
 use crate::tree::shares::AnnouncedDirectories;
+use crate::tree::{Tree, undone};
 use reactor::{Incoming, Nanos};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -50,8 +50,9 @@ pub struct Tables {
     pub announced: AnnouncedDirectories,
     pub sessions: Sessions<Incoming>,
     pub intents: BTreeMap<u64, Intent>,
-    /// Ids of removed directories that clients may have cached (`tree::tombstones`).
-    pub tombstones: FastMap<u64, ()>,
+    /// Ids of removed directories that clients may have cached (`tree::invalidation`), each with the tree change that was
+    /// under way when it was buried, or 0.
+    pub tombstones: FastMap<u64, u64>,
     pub marks: FastMap<u64, Mark>,
     /// Changes that wait for the decision of their coordinator, by its number and the change's.
     pub prepared: BTreeMap<(u32, u64), PreparedChange>,
@@ -175,7 +176,7 @@ impl Tables {
                 self.intents.remove(&number);
             }
             Record::Tombstone(directory) => {
-                self.tombstones.insert(directory.0, ());
+                self.tombstones.insert(directory.0, self.tree.mark().map_or(0, |mark| mark.number));
                 self.names.forget(directory);
             }
             Record::TombstoneDelete(directory) => drop(self.tombstones.remove(&directory.0)),
@@ -204,9 +205,8 @@ impl Tables {
             Record::TreeMark { number, entries } => self.tree.put_mark(number, entries),
             Record::TreeSettled(number) => self.tree.settle(number),
             Record::TreeLog(entry) => {
-                // Whoever may know a removed directory is refused from now on (tree, invariant 4).
                 if entry.kind == tree_kinds::ALL {
-                    self.tombstones.clear();
+                    self.forget_tombstones(entry.number);
                 }
                 self.tree.put_log(entry);
             }
@@ -249,6 +249,16 @@ impl Tables {
         self.publisher = Some(publisher);
     }
 
+    /// Whoever may know a directory that was removed before tree change `number` was decided is refused from now on
+    /// (tree, invariant 4). This server may take the change in late, when it has buried others since: only what was
+    /// buried before it was marked was so for sure.
+    fn forget_tombstones(&mut self, number: u64) {
+        let mark = self.tree.mark().map(|mark| mark.number).filter(|mark| [*mark, undone(*mark)].contains(&number));
+        if let Some(mark) = mark {
+            self.tombstones.retain(|_, under_way| *under_way == mark);
+        }
+    }
+
     /// A later attempt takes over the mark of an earlier one, with all who wait for it.
     fn mark(&mut self, directory: FileId, coordinator: u32, attempt: u64) {
         let mark =
@@ -268,5 +278,37 @@ impl Tables {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::messages::{TreeEntry, TreeLogEntry};
+
+    /// Goal: a server that is told late that all is to be forgotten keeps what it has buried since it was marked, and one
+    /// that knows nothing of the mark keeps all.
+    #[test]
+    fn late_invalidation_keeps_what_was_buried_since() {
+        let all = |number| TreeLogEntry { number, directory: FileId::ROOT, kind: tree_kinds::ALL };
+        let entry = TreeEntry { directory: FileId::ROOT, kind: tree_kinds::ALL, parent: FileId::ROOT };
+        let mark = Record::TreeMark { number: 8, entries: vec![entry.clone()] };
+        let bury = |directory| Record::Tombstone(FileId(directory));
+        let left = |records: Vec<Record<'static>>| {
+            let mut tables = Tables::new(1, &Bounds::default());
+            records.into_iter().for_each(|record| tables.apply(record, 1, None));
+            let mut left: Vec<u64> = tables.tombstones.keys().copied().collect();
+            left.sort_unstable();
+            left
+        };
+        let end = |number| vec![Record::TreeLog(all(number)), Record::TreeSettled(number)];
+        let told = |number| left([vec![bury(100), mark.clone(), bury(200)], end(number)].concat());
+        assert_eq!(told(8), [200]);
+        assert_eq!(told(undone(8)), [200]);
+        assert_eq!(told(7), [100, 200], "of another change");
+        assert_eq!(left([vec![bury(100), bury(200)], end(8)].concat()), [100, 200], "no mark");
+        let next = Record::TreeMark { number: 12, entries: vec![entry] };
+        let later = [vec![mark.clone(), bury(200)], end(8), vec![next, bury(300)], end(12)].concat();
+        assert_eq!(left(later), [300]);
     }
 }

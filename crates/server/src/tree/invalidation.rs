@@ -6,8 +6,9 @@
 //!   at other servers, which have not lost it.
 //!
 //! Invariants
-//! 1. A server forgets what it had buried when it takes that change into its log, in the same journal record. The name
-//!    of what it had buried was gone before, so nobody finds a way to it who knows the change.
+//! 1. A server forgets what it had buried when it takes that change into its log, in the same journal record; but not
+//!    what it has buried since it was marked, for it may be told late. The name of the rest was gone before the change
+//!    was decided, so nobody finds a way to it who knows the change.
 //! 2. Who has a removed directory by its id alone is refused without a tombstone too: at its home by the inode that is
 //!    missing, elsewhere because the home does not take the share that a server has to announce before it puts a name
 //!    into it.
